@@ -1,0 +1,70 @@
+# Milkrun's commands. Every target first brings its environment up to date. A stamp inside the environment, named after
+# the checksum of whatever decides its contents, makes that free when nothing changed; it is written last, so a failed
+# or interrupted installation is simply taken up again.
+
+# What creates the environments; afterwards each uses its own Python.
+PYTHON ?= python3
+# Test processes: 0 runs all tests in one. Kernels use threads themselves, and some tests measure time.
+WORKERS ?= 0
+# Passed on to pytest, the demo or the benchmark: make test ARGS="-k cvrp"
+ARGS ?=
+OUT ?= out
+
+FULL := cli,torch,rl4co,solvers,docs,dev
+LIGHT := cli
+PEER := jax jumanji
+
+checksum = $(shell { cat pyproject.toml constraints.txt src/milkrun/_version.py; echo $(1); } | cksum | cut -d' ' -f1)
+full_stamp := .venv/.stamp-$(call checksum,$(FULL))
+light_stamp := .venv-light/.stamp-$(call checksum,$(LIGHT))
+jumanji_stamp := .venv-jumanji/.stamp-$(call checksum,$(PEER))
+
+# $(call install,what pip shall install): into the environment that holds the stamp $@.
+# -qq: pip prints errors only.
+define install
+@echo "Setting up $(@D) (some minutes the first time)"
+@$(@D)/bin/python -m pip --version >/dev/null 2>&1 || { \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "The pinned versions need Python 3.11 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }; \
+	$(PYTHON) -m venv --clear $(@D); }
+@rm -f $(@D)/.stamp-*
+@$(@D)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt $(1)
+@touch $@
+endef
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test env check bench docs clean
+
+help: ## say what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
+
+demo: $(light_stamp) ## roll out every world, print the table, write pictures to out/ (light environment, no torch)
+	.venv-light/bin/milkrun demo --out $(OUT) $(ARGS)
+
+test: env ## run the tests
+	.venv/bin/python -m pytest -n $(WORKERS) $(ARGS) tests
+
+env: $(full_stamp) ## bring the full environment in .venv up to date
+
+check: env ## ruff and mypy
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+bench: env $(jumanji_stamp) ## measure Milkrun beside its peers
+	.venv/bin/python -m bench $(ARGS)
+
+docs: env ## build the documentation into site/
+	.venv/bin/mkdocs build --strict --quiet --site-dir site
+
+clean: ## remove what the targets wrote, but no environment
+	rm -rf $(OUT) site build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(full_stamp):
+	$(call install,-e ".[$(FULL)]")
+
+$(light_stamp):
+	$(call install,-e ".[$(LIGHT)]")
+
+$(jumanji_stamp):
+	$(call install,$(PEER))

@@ -1,0 +1,1 @@
+"""Those we measure ourselves against: RL4CO, Jumanji, and C written by hand."""

@@ -1,0 +1,83 @@
+"""What an agent does: the declaration of a world's actions.
+
+    action = discrete("N")                                   # one agent, one of N; the mask is (N,)
+    action = agents(truck=(1, "T"), drone=("D", "K"))        # groups of agents; masks stand one after another
+    action = box(4)                                          # one agent, numbers in [-1, 1]
+
+A world's actions arrive as one array with the row first: (B,), (B, agents) or (B, numbers).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+Size = str | int
+
+
+def _value(size: Size, sizes: dict[str, int]) -> int:
+    return sizes[size] if isinstance(size, str) else size
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """One agent that picks one of n."""
+
+    n: Size
+    kind = "discrete"
+    dtype = np.dtype(np.int64)
+
+    def shape(self, sizes: dict[str, int]) -> tuple[int, ...]:
+        return ()
+
+    def nvec(self, sizes: dict[str, int]) -> list[int]:
+        return [_value(self.n, sizes)]
+
+
+@dataclass(frozen=True)
+class Agents:
+    """Groups of agents, each of which picks one of its own n. Order: groups as declared, then index."""
+
+    groups: tuple[tuple[str, Size, Size], ...]  # name, how many, actions each
+    kind = "multi"
+    dtype = np.dtype(np.int64)
+
+    def shape(self, sizes: dict[str, int]) -> tuple[int, ...]:
+        return (sum(_value(count, sizes) for _, count, _ in self.groups),)
+
+    def nvec(self, sizes: dict[str, int]) -> list[int]:
+        return [_value(n, sizes) for _, count, n in self.groups for _ in range(_value(count, sizes))]
+
+    def names(self, sizes: dict[str, int]) -> dict[str, list[str]]:
+        return {g: [f"{g}_{k}" for k in range(_value(count, sizes))] for g, count, _ in self.groups}
+
+
+@dataclass(frozen=True)
+class Box:
+    """One agent that gives n numbers in [-1, 1]."""
+
+    n: Size
+    kind = "box"
+    dtype = np.dtype(np.float32)
+
+    def shape(self, sizes: dict[str, int]) -> tuple[int, ...]:
+        return (_value(self.n, sizes),)
+
+    def nvec(self, sizes: dict[str, int]) -> list[int]:
+        return []
+
+
+Action = Discrete | Agents | Box
+
+
+def discrete(n: Size) -> Discrete:
+    return Discrete(n)
+
+
+def agents(**groups: tuple[Size, Size]) -> Agents:
+    return Agents(tuple((name, count, n) for name, (count, n) in groups.items()))
+
+
+def box(n: Size) -> Box:
+    return Box(n)

@@ -1,0 +1,183 @@
+"""What every configuration can do: documented options, bounds, presets, unknown keys by name, JSON.
+
+A world's configuration is a frozen dataclass that derives from `Config`; each option carries its own line of
+documentation and its bounds, so `milkrun info`, the docs and the error messages all read from one place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import numbers
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from milkrun.core.errors import ConfigError, did_you_mean
+
+C = TypeVar("C", bound="Config")
+
+RESERVED = frozenset(
+    "id num_envs api preset config seed first_row autoreset autoreset_mode illegal threads layout copy render_mode "
+    "seed_rule max_episode_steps world world_id infos monitor device batch_size generator generator_params "
+    "stepping pad_actions".split()
+)
+"""Keywords of `make` and of the bindings: no configuration may use them as its own."""
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[Any, ...] = (),
+    words: tuple[str, ...] = (),
+) -> Any:
+    """One option: its default, a line of documentation, bounds of numbers, and `words` that may stand instead."""
+    return dataclasses.field(
+        default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices, "words": words}
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """The root of all configurations."""
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    synonyms: ClassVar[Mapping[str, str]] = {}
+
+    max_steps: int | str | None = option(None, "steps until a row is truncated; None = no limit", low=1)
+
+    def __post_init__(self) -> None:
+        hints = _hints(type(self))
+        for f in dataclasses.fields(self):
+            _check(type(self).__name__, f, getattr(self, f.name), hints[f.name])
+        self.validate()
+
+    def validate(self) -> None:
+        """Rules that concern several options; a subclass raises ConfigError."""
+
+    def replace(self: C, **changes: Any) -> C:
+        """The same configuration with some options changed; unknown ones are refused by name."""
+        return dataclasses.replace(self, **self._known(changes))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    def to_json(self, path: str | Path) -> None:
+        Path(path).write_text(json.dumps(self.as_dict(), indent=2) + "\n")
+
+    @classmethod
+    def build(
+        cls: type[C], preset: str | None = None, config: C | Mapping[str, Any] | str | Path | None = None, **overrides: Any
+    ) -> C:
+        """defaults < preset < config (an instance, a mapping or the path of a JSON file) < overrides."""
+        values: dict[str, Any] = {}
+        if preset is not None:
+            if preset not in cls.presets:
+                raise ConfigError(f"{cls.__name__} has no preset {preset!r}{did_you_mean(preset, cls.presets)}")
+            values.update(cls._known(cls.presets[preset]))
+        if isinstance(config, cls):
+            values.update(config.as_dict())
+        elif isinstance(config, (str, Path)):
+            values.update(cls._known(_read_json(Path(config))))
+        elif isinstance(config, Mapping):
+            values.update(cls._known(config))
+        elif config is not None:
+            raise ConfigError(
+                f"config must be a {cls.__name__}, a mapping or the path of a JSON file, not {type(config).__name__}"
+            )
+        values.update(cls._known(overrides))
+        return cls(**values)
+
+    @classmethod
+    def _known(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        names = {f.name for f in dataclasses.fields(cls)}
+        known: dict[str, Any] = {}
+        for key, value in given.items():
+            name = cls.synonyms.get(key, key)
+            if name not in names:
+                raise ConfigError(f"{cls.__name__} has no option {key!r}{did_you_mean(str(key), names)}")
+            if name in known:
+                raise ConfigError(f"{cls.__name__}: {key!r} and its synonym were both given")
+            known[name] = value
+        return known
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text())
+    except OSError as e:
+        raise ConfigError(f"cannot read the configuration {path}: {e.strerror}") from None
+    except json.JSONDecodeError as e:
+        raise ConfigError(f"{path}, line {e.lineno}: not JSON: {e.msg}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: a configuration is a JSON object, not a {type(values).__name__}")
+    return values
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    cached = cls.__dict__.get("_type_hints")
+    if cached is None:
+        cached = typing.get_type_hints(cls)
+        setattr(cls, "_type_hints", cached)  # noqa: B010 (a class attribute of a frozen dataclass)
+    return cached
+
+
+def _check(owner: str, f: dataclasses.Field[Any], value: Any, hint: Any) -> None:
+    meta = f.metadata
+    where = f"{owner}.{f.name}"
+    if not _is_a(value, hint):
+        raise ConfigError(f"{where} = {value!r}: must be {_spell(hint)}")
+    if isinstance(value, str):
+        allowed = (*meta.get("choices", ()), *meta.get("words", ()))
+        if (allowed or not _takes_text(hint)) and value not in allowed:
+            raise ConfigError(f"{where} = {value!r}: must be one of {', '.join(map(repr, allowed))}"
+                              f"{did_you_mean(value, [a for a in allowed if isinstance(a, str)])}")
+    elif meta.get("choices") and value is not None and not callable(value) and value not in meta["choices"]:
+        raise ConfigError(f"{where} = {value!r}: must be one of {', '.join(map(repr, meta['choices']))}")
+    elif isinstance(value, numbers.Real) and not isinstance(value, bool):
+        low, high = meta.get("low"), meta.get("high")
+        if math.isnan(value) or (low is not None and value < low) or (high is not None and value > high):
+            raise ConfigError(f"{where} = {value!r}: must be {_span(low, high)}")
+
+
+def _takes_text(hint: Any) -> bool:
+    return hint is str or str in typing.get_args(hint)
+
+
+def _span(low: float | None, high: float | None) -> str:
+    if low is not None and high is not None:
+        return f"in {low}..{high}"
+    return f">= {low}" if low is not None else f"<= {high}" if high is not None else "a number"
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    if hint is Any:
+        return True
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return any(_is_a(value, h) for h in typing.get_args(hint))
+    if hint is type(None):
+        return value is None
+    origin = typing.get_origin(hint) or hint
+    if origin is float:
+        return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+    if origin is int:
+        return isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_))
+    if origin is tuple:
+        return isinstance(value, (tuple, list))
+    if getattr(origin, "__name__", "") == "Callable":
+        return callable(value)
+    return isinstance(value, origin)
+
+
+def _spell(hint: Any) -> str:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return " or ".join(_spell(h) for h in typing.get_args(hint))
+    return "None" if hint is type(None) else getattr(hint, "__name__", str(hint))

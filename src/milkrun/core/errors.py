@@ -1,0 +1,88 @@
+"""Every error a user can meet, one family.
+
+Each error is a sentence: what was given, where (row, field), what is allowed. All derive from
+`MilkrunError`, and each also from the builtin that a caller who never heard of us would catch.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MilkrunError(Exception):
+    """The root of the family: `except MilkrunError` catches whatever this library raises on purpose."""
+
+    def __str__(self) -> str:  # KeyError would print the repr of its argument, quotes and all
+        return str(self.args[0]) if self.args else ""
+
+
+class RegistryError(MilkrunError, KeyError):
+    """An id that is unknown, malformed or taken."""
+
+
+class ConfigError(MilkrunError, ValueError):
+    """A configuration key, value, preset, option or mode that cannot be."""
+
+
+class MapError(ConfigError):
+    """A map that was not found."""
+
+
+class MissingExtra(MilkrunError, ImportError):
+    """A package that is not installed; the text names the extra that brings it."""
+
+
+class BadInstance(MilkrunError, ValueError):
+    """Instance values that break a rule: row, field, reason. The world is left as it was."""
+
+
+class FormatError(BadInstance):
+    """An instance file that does not parse: file, line, section."""
+
+
+class ShapeError(MilkrunError, ValueError):
+    """An array, key or list of the wrong shape, dtype, device or name. The world is left as it was."""
+
+
+class BadSolution(MilkrunError, ValueError):
+    """A solution that breaks a rule of its problem: row, rule."""
+
+
+class IllegalAction(MilkrunError, ValueError):
+    """An action outside the mask under `illegal="raise"`: row, action, reason. No row has moved."""
+
+
+class ResetNeeded(MilkrunError, RuntimeError):
+    """A step before the first reset, or of a row that has ended."""
+
+
+class Closed(MilkrunError, RuntimeError):
+    """Use after `close()`."""
+
+
+class WorkerError(MilkrunError, RuntimeError):
+    """An environment in another process died or raised."""
+
+
+class WorkerTimeout(MilkrunError, TimeoutError):
+    """Environments in other processes did not answer in time."""
+
+
+class LinkError(MilkrunError, ConnectionError):
+    """The link to a simulator in another process failed."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The tail of an error sentence that offers up to three close names, or lists the few there are."""
+    names = sorted(known)
+    lower = {name.lower(): name for name in names}
+    close = [lower[k] for k in difflib.get_close_matches(word.lower(), lower, n=3, cutoff=0.5)]
+    if close:
+        return f"; did you mean {' or '.join(repr(c) for c in close)}?"
+    return f"; known: {', '.join(names)}" if 0 < len(names) <= 40 else ""
+
+
+def missing_extra(package: str, extra: str) -> MissingExtra:
+    """The error to raise when `package` cannot be imported and `extra` would bring it."""
+    return MissingExtra(f'this needs {package}, which is not installed: pip install "milkrun[{extra}]"')

@@ -1,0 +1,170 @@
+"""Field: one declared array of a world, and the words a world declares it with.
+
+A world says each array once, as a class attribute. Allocation, the record `w` that kernels see, Gymnasium
+spaces, TorchRL specs, TensorDict keys and the table in the docs are all derived from these declarations, so
+nobody writes a shape twice. The first axis of every field is the row and is never written.
+
+    locs        = instance(float32, "N", 2, doc="coordinates; node 0 is the depot")
+    load        = state(int32, low=0, doc="units on the truck")
+    action_mask = mask("N")
+
+Dimensions are numbers or names; a world's `sizes(config)` gives names their value. A name of value 0 switches
+a field off: it stays in `w` with no elements, so kernels compile once, and shows in no space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+bool_ = np.dtype(np.bool_)
+int8, int16, int32, int64 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64))
+uint8 = np.dtype(np.uint8)
+float32, float64 = np.dtype(np.float32), np.dtype(np.float64)
+
+
+class Role(Enum):
+    """What a field is to the world."""
+
+    INSTANCE = "instance"  # the problem: constant through an episode
+    STATE = "state"  # what a step changes
+    MASK = "mask"  # what an agent may do, True = allowed
+    VIEW = "view"  # computed for somebody to look at, never read back by the dynamics
+    KEY = "key"  # who a row is: its random stream and the instance row it plays; constant through an episode
+    CONSTANT = "constant"  # a number of the configuration that kernels read; one a world, no row axis
+    SCRATCH = "scratch"  # work space of a thread; no row axis, contents mean nothing between calls
+
+
+@dataclass(frozen=True)
+class Field:
+    """One declared array. Made by the functions below, never by hand."""
+
+    role: Role
+    dtype: np.dtype
+    dims: tuple[str | int, ...] = ()
+    doc: str = ""
+    low: float | None = None
+    high: float | str | None = None  # a number or the name of a size
+    index: str | None = None  # the values are 0..size-1 of this name: Discrete on the numpy side
+    hidden: bool = False  # needed for stepping, but no agent may see it
+    observed: bool | None = None  # None: by the rule of the contract (`observed_fields`)
+    column: bool = False  # TorchRL shows it as (*batch, 1)
+    tally: bool = False  # kept for reports; the dynamics never decide by it, so functional stepping drops it
+    on_demand: bool = False  # a view computed by the `observe` kernel, only when somebody looks
+    primary: bool = False  # the view that is the whole observation under layout "view"
+    strided: bool = False  # may lie in foreign memory: kernels must not assume it is contiguous
+    limit: bool = False  # +inf is a legal value and means "no limit"; then it is not an observation
+    name: str = ""
+
+    def shape(self, sizes: dict[str, int]) -> tuple[int, ...]:
+        """The shape of one row."""
+        return tuple(sizes[d] if isinstance(d, str) else d for d in self.dims)
+
+    def bounds(self, sizes: dict[str, int]) -> tuple[float | None, float | None]:
+        """(lowest, highest) value as numbers, None where nothing is declared."""
+        if self.index is not None:
+            return 0, sizes[self.index] - 1
+        return self.low, sizes[self.high] if isinstance(self.high, str) else self.high
+
+    @property
+    def per_row(self) -> bool:
+        return self.role not in (Role.CONSTANT, Role.SCRATCH)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        object.__setattr__(self, "name", name)
+
+
+def instance(dtype: Any, *dims: str | int, **options: Any) -> Any:
+    """A field of the problem: made by a generator or a file, constant through an episode."""
+    return Field(Role.INSTANCE, np.dtype(dtype), dims, **options)
+
+
+def state(dtype: Any, *dims: str | int, **options: Any) -> Any:
+    """A field that a step changes."""
+    return Field(Role.STATE, np.dtype(dtype), dims, **options)
+
+
+def mask(*dims: str | int, **options: Any) -> Any:
+    """The actions allowed now."""
+    options.setdefault("doc", "True = allowed")
+    return Field(Role.MASK, bool_, dims, **options)
+
+
+def view(dtype: Any, *dims: str | int, **options: Any) -> Any:
+    """A field computed for the agent or for `info`, never read back."""
+    if options.get("primary"):
+        options.setdefault("observed", True)
+    options.setdefault("observed", False)
+    return Field(Role.VIEW, np.dtype(dtype), dims, **options)
+
+
+def key(dtype: Any, *dims: str | int, **options: Any) -> Any:
+    """A field that says who a row is. The contract declares them; worlds need none of their own."""
+    return Field(Role.KEY, np.dtype(dtype), dims, hidden=True, **options)
+
+
+def constant(dtype: Any, **options: Any) -> Any:
+    """A number of the configuration: rides in `w` as a scalar, so no value of it causes a compile."""
+    return Field(Role.CONSTANT, np.dtype(dtype), (), **options)
+
+
+def scratch(dtype: Any, *dims: str | int, **options: Any) -> Any:
+    """Work space that belongs to a thread (kernels allocate nothing)."""
+    return Field(Role.SCRATCH, np.dtype(dtype), dims, **options)
+
+
+def declared_fields(cls: type) -> dict[str, Field]:
+    """All fields of a world class in declaration order: its own first, the contract's (the root's) last."""
+    found: dict[str, Field] = {}
+    *own, root = [c for c in cls.__mro__ if any(isinstance(v, Field) for v in vars(c).values())]
+    for c in [*reversed(own), root]:
+        for name, value in vars(c).items():
+            if isinstance(value, Field):
+                if c is root and name in found:
+                    continue  # a world may declare a field of the contract anew, e.g. to describe it better
+                found[name] = value if value.name == name else replace(value, name=name)
+    return found
+
+
+def observed_fields(fields: dict[str, Field], sizes: dict[str, int]) -> list[Field]:
+    """What the agent gets: the views declared observed if there are any, else every instance and state field
+    that is neither hidden nor declared unobserved nor switched off. The mask comes on top, in the bindings."""
+    present = [f for f in fields.values() if f.per_row and 0 not in f.shape(sizes)]
+    views = [f for f in present if f.role is Role.VIEW and f.observed]
+    if views:
+        return views
+    return [
+        f for f in present if f.role in (Role.INSTANCE, Role.STATE) and not f.hidden and f.observed is not False
+    ]
+
+
+def table_markdown(fields: dict[str, Field]) -> str:
+    """The field table of a docs page."""
+    lines = ["| field | type | row shape | role | meaning |", "|---|---|---|---|---|"]
+    for f in fields.values():
+        if f.role in (Role.CONSTANT, Role.SCRATCH):
+            continue
+        shape = f"({', '.join(str(d) for d in f.dims)})" if f.dims else "scalar"
+        role = f.role.value + (", hidden" if f.hidden else "") + (", not observed" if f.observed is False else "")
+        lines.append(f"| `{f.name}` | {f.dtype.name} | {shape} | {role} | {describe(f)} |")
+    return "\n".join(lines) + "\n"
+
+
+def describe(f: Field) -> str:
+    """Meaning and bounds in one phrase."""
+    if f.index is not None:
+        span = f"0..{f.index}-1"
+    elif f.low is not None and f.high is not None:
+        span = f"{f.low}..{f.high}"
+    elif f.low is not None:
+        span = f">= {f.low}"
+    elif f.high is not None:
+        span = f"<= {f.high}"
+    else:
+        span = ""
+    if f.limit:
+        span = f"{span}; inf = no limit".lstrip("; ")
+    return f"{f.doc} ({span})" if span else f.doc

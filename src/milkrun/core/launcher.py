@@ -1,0 +1,240 @@
+"""From declarations and kernels to compiled entries over the rows of a batch.
+
+A world's kernels speak of one row: `step(w, b, action)`. This file writes the module that runs them over a batch:
+it builds the record `w` from one table of int64 words (sizes, addresses, configuration numbers), checks actions
+against the mask, counts steps, ends and restarts rows. One text serves every world, so the contract's rules on
+illegal actions, truncation, finished rows and NEXT_STEP are stated here once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numba import njit, prange, types
+
+from milkrun.core.actions import Action, Agents
+from milkrun.core.errors import ConfigError
+from milkrun.core.fields import Field, Role
+from milkrun.core.kernels import KERNEL_OPTIONS, Entry, array_at, compile_module, kernel
+from milkrun.core.record import Layout, record_at
+
+NO_LIMIT = 2**62
+
+MODES = {"disabled": 0, "next_step": 1, "same_step": 2}
+"""What `step` does to a row that had ended: leaves it; begins its next episode; has begun it already (the flags
+still tell of the end) and plays on."""
+
+
+def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[str, Any]) -> Launcher:
+    """Compiles (or finds in the cache) the entries of a world."""
+    for required in ("generate", "reset", "step"):
+        if required not in kernels:
+            raise ConfigError(f"{name} has no kernel {required!r}: define it beside the world class, marked @kernel")
+    text = _head(layout) + _legality(action, "legal" in kernels, "idle" in kernels)
+    text += _TURN
+    actions = {
+        "discrete": "array_at(action, (hi,), None, int64)",
+        "multi": f"array_at(action, (hi, {_agent_count(action, layout)}), None, int64)",
+        "box": f"array_at(action, (hi, {_size(getattr(action, 'n', 0), layout)}), None, float32)",
+    }[action.kind]
+    copies = "\n".join(_copy(f) for f in layout.fields.values() if f.role in (Role.STATE, Role.MASK) and not f.strided)
+    text += _entry("generate_rows", "", "", "generate(w, b)")
+    text += _entry("restart_rows", "", "", "restart(w, b)")
+    text += _entry("step_rows", "action, mode", f"actions = {actions}", "total += turn(w, b, actions[r], mode)")
+    text += _entry(
+        "step_from", "action, source", f"actions = {actions}\n    v = record(source, slot)",
+        f"{copies.lstrip()}\n        total += turn(w, b, actions[r], 0)",
+    )
+    text += _entry("count_illegal", "action, mode", f"actions = {actions}",
+                   "total += (mode == 2 or not (w.terminated[b] or w.truncated[b])) and not legal(w, b, actions[r])")
+    if "observe" in kernels:
+        text += _entry("observe_rows", "", "", "observe(w, b)")
+    names = {k: kernels[k] for k in ("generate", "reset", "step", "observe", "legal", "idle") if k in kernels}
+    return Launcher(compile_module(name, text, {**_names(layout), **names}))
+
+
+def build_row_map(name: str, layout: Layout, function: Any, dtype: np.dtype) -> Entry:
+    """An entry that stores function(w, b, x, y) of each row in an array: policies and reports are made of it."""
+    text = _head(layout)
+    text += _entry("map_rows", "out, x, y", f"result = array_at(out, (hi,), None, {_numba_name(dtype)})",
+                   "result[r] = function(w, b, x, y)")
+    module = compile_module(f"{name}_{function.py_func.__name__}", text, {**_names(layout), "function": function})
+    return Entry(module, "map_rows")
+
+
+class Launcher:
+    """The compiled entries of a world; each takes addresses and runs serially or in parallel."""
+
+    def __init__(self, module: Any) -> None:
+        self.generate = Entry(module, "generate_rows")
+        self.restart = Entry(module, "restart_rows")
+        self.step = Entry(module, "step_rows")
+        self.step_from = Entry(module, "step_from")
+        self.count_illegal = Entry(module, "count_illegal")
+        self.observe = Entry(module, "observe_rows") if hasattr(module, "observe_rows") else None
+
+
+def kernels_of(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The kernels of a world class: those of the module it stands in, by name, overridden by its `kernels`."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        module = sys.modules.get(base.__module__)
+        for name in ("generate", "reset", "step", "observe", "legal", "idle"):
+            candidate = getattr(module, name, None)
+            if hasattr(candidate, "py_func"):
+                found[name] = candidate
+    found.update(given)
+    return found
+
+
+def _names(layout: Layout) -> dict[str, Any]:
+    return {
+        "record": record_at(layout), "njit": njit, "prange": prange, "array_at": array_at, "kernel": kernel,
+        "OPTIONS": KERNEL_OPTIONS, "boolean": types.boolean,
+        **{n: getattr(types, n) for n in ("int8", "int16", "int32", "int64", "uint8", "float32", "float64")},
+    }  # fmt: skip
+
+
+def _numba_name(dtype: np.dtype) -> str:
+    return "boolean" if dtype == np.bool_ else dtype.name
+
+
+def _size(size: str | int, layout: Layout) -> str:
+    return f"t[{layout.sizes[size]}]" if isinstance(size, str) else str(size)
+
+
+def _agent_count(action: Action, layout: Layout) -> str:
+    groups = action.groups if isinstance(action, Agents) else ()
+    return " + ".join(_size(count, layout) for _, count, _ in groups) or "0"
+
+
+def _head(layout: Layout) -> str:
+    return f"""# Written by milkrun.core.launcher; do not edit: the folder's name is a hash of this text and of the kernels.
+# {layout.text}
+"""
+
+
+def _legality(action: Action, own_legal: bool, own_idle: bool) -> str:
+    """`legal` by the mask unless the world has its own; `close_mask` for finished rows; `idle` for illegal actions."""
+    if isinstance(action, Agents):
+        legal = "first = 0\n    fine = True\n    agent = 0\n"
+        close = "first = 0\n"
+        for _, count, n in action.groups:
+            many, each = (f"w.{size}" if isinstance(size, str) else str(size) for size in (count, n))
+            legal += f"""    for k in range({many}):
+        a = action[agent]
+        fine = fine and a >= 0 and a < {each} and w.action_mask[b, first + a]
+        first += {each}
+        agent += 1
+"""
+            close += f"""    for k in range({many}):
+        for j in range({each}):
+            w.action_mask[b, first + j] = j == 0
+        first += {each}
+"""
+        legal += "    return fine"
+    elif action.kind == "discrete":
+        legal = "return action >= 0 and action < w.action_mask.shape[1] and w.action_mask[b, action]"
+        close = "for j in range(w.action_mask.shape[1]):\n        w.action_mask[b, j] = j == 0"
+    else:
+        legal = "fine = True\n    for k in range(action.shape[0]):\n        fine = fine and abs(action[k]) <= 1\n    return fine"
+        close = "pass"
+    text = f"\n@kernel\ndef close_mask(w, b):\n    {close}\n"
+    if not own_legal:
+        text += f"\n@kernel\ndef legal(w, b, action):\n    {legal}\n"
+    if not own_idle:
+        text += "\n@kernel\ndef idle(w, b, action):\n    pass\n"
+    return text
+
+
+def _copy(f: Field) -> str:
+    """The lines that copy one row of a field from the record `v` to `w`."""
+    lines, indent = [], " " * 8
+    for k in range(len(f.dims)):
+        lines.append(f"{indent}for j{k} in range(w.{f.name}.shape[{k + 1}]):")
+        indent += "    "
+    at = ", ".join(["b", *(f"j{k}" for k in range(len(f.dims)))])
+    lines.append(f"{indent}w.{f.name}[{at}] = v.{f.name}[{at}]")
+    return "\n".join(lines)
+
+
+_TURN = """
+@kernel
+def restart(w, b):
+    w.i[b] = 0
+    w.reward[b] = 0
+    w.objective[b] = 0
+    w.terminated[b] = False
+    w.truncated[b] = False
+    w.illegal[b] = False
+    reset(w, b)
+
+
+@kernel
+def turn(w, b, action, mode):
+    w.reward[b] = 0
+    if w.terminated[b] or w.truncated[b]:
+        if mode == 2:
+            w.terminated[b] = False
+            w.truncated[b] = False
+        else:
+            w.illegal[b] = False
+            if mode == 1:
+                w.stream[b, 2] += 1
+                if not w.given[b]:
+                    generate(w, b)
+                restart(w, b)
+            return 0
+    if legal(w, b, action):
+        w.illegal[b] = False
+        step(w, b, action)
+    else:
+        w.illegal[b] = True
+        idle(w, b, action)
+    w.i[b] += 1
+    if w.i[b] >= w.max_steps and not w.terminated[b]:
+        w.truncated[b] = True
+    w.objective[b] += w.reward[b]
+    ended = w.terminated[b] or w.truncated[b]
+    if w.reward_at_end:
+        w.reward[b] = w.objective[b] if ended else 0
+    if ended:
+        close_mask(w, b)
+        return 1
+    return 0
+"""
+
+
+def _entry(name: str, parameters: str, prologue: str, body: str) -> str:
+    """The three versions of an entry: over a range of rows, serial, parallel."""
+    args = "table, rows" + (f", {parameters}" if parameters else "")
+    return f"""
+
+@njit(**OPTIONS)
+def {name}_range({args}, lo, hi, slot):
+    t = array_at(table, (1024,), None, int64)
+    w = record(table, slot)
+    order = array_at(rows, (hi,), None, int64)
+    {prologue}
+    total = 0
+    for r in range(lo, hi):
+        b = order[r]
+        {body}
+    return total
+
+
+@njit(cache=True, **OPTIONS)
+def {name}({args}, n):
+    return {name}_range({args}, 0, n, 0)
+
+
+@njit(cache=True, parallel=True, nogil=True, error_model="numpy")
+def {name}_parallel({args}, n, chunks):
+    total = 0
+    for c in prange(chunks):
+        total += {name}_range({args}, c * n // chunks, (c + 1) * n // chunks, c)
+    return total
+"""

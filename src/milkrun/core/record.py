@@ -1,0 +1,149 @@
+"""The record `w` that kernels read and write: one address in compiled code, an attribute a field in the source.
+
+`w` is a pointer to a world's table of int64 words. `w.load` is lowered to the array that the table describes at that
+field's place. The words never change during a call and are marked so, hence the compiler lifts them out of loops.
+(A NamedTuple of forty arrays would pass some three hundred scalars to every kernel: minutes to compile.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, register_model
+from numba.np.arrayobj import make_array, populate_array
+from numba.np.numpy_support import from_dtype
+
+from milkrun.core.fields import Field, Role
+
+ROWS, INSTANCES = 0, 1  # the first two words of a table
+WORD = ir.IntType(64)
+
+
+class Layout:
+    """Where each size, address and number stands in a world's table."""
+
+    def __init__(self, fields: dict[str, Field], size_names: list[str]) -> None:
+        self.fields = fields
+        self.sizes = {name: 2 + k for k, name in enumerate(size_names)}
+        self.slots: dict[str, int] = {}
+        width = 2 + len(self.sizes)
+        for f in fields.values():
+            self.slots[f.name] = width
+            width += 1 + (len(f.dims) + 1 if f.strided else 0) + (f.role is Role.SCRATCH)
+        self.width = width
+        self.text = "; ".join(
+            f"{f.name} {f.role.value} {f.dtype} {f.dims} {f.strided} {self.slots[f.name]}" for f in fields.values()
+        ) + f"; {self.sizes}"
+
+    def table(self, rows: int, instances: int, sizes: dict[str, int]) -> np.ndarray:
+        """A table with its sizes filled in."""
+        table = np.zeros(self.width, np.int64)
+        table[ROWS], table[INSTANCES] = rows, instances
+        for name, slot in self.sizes.items():
+            table[slot] = sizes[name]
+        return table
+
+    def put(self, table: np.ndarray, name: str, value: Any) -> None:
+        """Enters an array's address (and strides, where declared strided) or a configuration number."""
+        f, slot = self.fields[name], self.slots[name]
+        if f.role is Role.CONSTANT:
+            table[slot : slot + 1].view(np.float64 if f.dtype.kind == "f" else np.int64)[0] = value
+            return
+        table[slot] = value.__array_interface__["data"][0]
+        if f.strided:
+            table[slot + 1 : slot + 1 + value.ndim] = value.strides
+        elif f.role is Role.SCRATCH:
+            table[slot + 1] = value.strides[0]
+
+
+class RecordType(types.Type):
+    """The compiler's type of `w`: two words, the table's address and the thread's scratch slot."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        super().__init__(name=f"Record({hashlib.sha256(layout.text.encode()).hexdigest()[:16]})")
+
+    def type_of(self, attribute: str) -> types.Type | None:
+        f = self.layout.fields.get(attribute)
+        if f is None:
+            return types.int64 if attribute in self.layout.sizes else None
+        if f.role is Role.CONSTANT:
+            return types.float64 if f.dtype.kind == "f" else types.int64
+        return types.Array(from_dtype(f.dtype), len(f.dims) + f.per_row, "A" if f.strided else "C")
+
+
+@register_model(RecordType)
+class RecordModel(models.StructModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, record: RecordType) -> None:
+        super().__init__(manager, record, [("table", types.int64), ("slot", types.int64)])
+
+
+@infer_getattr
+class RecordAttributes(AttributeTemplate):  # type: ignore[misc]
+    key = RecordType
+
+    def generic_resolve(self, record: RecordType, attribute: str) -> types.Type | None:
+        return record.type_of(attribute)
+
+
+@lower_getattr_generic(RecordType)
+def lower_attribute(context: Any, builder: Any, record: RecordType, value: Any, attribute: str) -> Any:
+    """Reads the words of a field and makes its array (or number) of them."""
+    layout = record.layout
+    proxy = cgutils.create_struct_proxy(record)(context, builder, value=value)
+    table = builder.inttoptr(proxy.table, WORD.as_pointer())
+
+    def word(slot: int) -> Any:
+        read = builder.load(builder.gep(table, [WORD(slot)]))
+        read.set_metadata("invariant.load", builder.module.add_metadata([]))
+        return read
+
+    def size(name: str | int) -> Any:
+        return word(layout.sizes[name]) if isinstance(name, str) else WORD(name)
+
+    if attribute in layout.sizes:
+        return word(layout.sizes[attribute])
+    f, slot = layout.fields[attribute], layout.slots[attribute]
+    if f.role is Role.CONSTANT:
+        return builder.bitcast(word(slot), ir.DoubleType()) if f.dtype.kind == "f" else word(slot)
+    array_type = record.type_of(attribute)
+    element = context.get_data_type(array_type.dtype)
+    itemsize = context.get_constant(types.intp, f.dtype.itemsize)
+    address = word(slot)
+    shape = [size(d) for d in f.dims]
+    if f.role is Role.SCRATCH:
+        address = builder.add(address, builder.mul(proxy.slot, word(slot + 1)))
+    else:
+        shape.insert(0, word(INSTANCES if f.role is Role.INSTANCE else ROWS))
+    if f.strided:
+        strides = [word(slot + 1 + k) for k in range(len(shape))]
+    else:
+        strides = [itemsize]
+        for extent in reversed(shape[1:]):
+            strides.insert(0, builder.mul(strides[0], extent))
+    array = make_array(array_type)(context, builder)
+    data = builder.inttoptr(address, element.as_pointer())
+    populate_array(array, data=data, shape=shape, strides=strides, itemsize=itemsize, meminfo=None, parent=None)
+    return array._getvalue()
+
+
+def record_at(layout: Layout) -> Any:
+    """The intrinsic (table address, scratch slot) -> w for a layout."""
+    record = RecordType(layout)
+
+    @intrinsic
+    def make_record(typingctx, table, slot):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            proxy = cgutils.create_struct_proxy(record)(context, builder)
+            proxy.table, proxy.slot = args
+            return proxy._getvalue()
+
+        return record(types.int64, types.int64), codegen
+
+    return make_record

@@ -1,0 +1,217 @@
+"""Names -> worlds. The registry holds strings, so listing worlds imports no family, no numba, no torch.
+
+Ids have Gymnasium's grammar, `namespace/Name-vN`. Other packages add worlds through the packaging group
+`milkrun.worlds`: each entry is a callable that calls `register`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from milkrun.core.config import RESERVED, Config
+from milkrun.core.errors import ConfigError, RegistryError, did_you_mean, missing_extra
+
+_GRAMMAR = re.compile(r"(?:(?P<namespace>[\w:.-]+)/)?(?P<name>[\w:.-]+?)(?:-v(?P<version>\d+))?")
+
+APIS = {
+    "gymnasium": "milkrun.api.gymnasium",
+    "torchrl": "milkrun.api.torchrl",
+    "rl4co": "milkrun.api.rl4co",
+    "pettingzoo": "milkrun.api.pettingzoo",
+    "sb3": "milkrun.api.sb3",
+    "tianshou": "milkrun.api.tianshou",
+    "mappo": "milkrun.api.mappo",
+    "rllib": "milkrun.api.rllib",
+}
+
+
+@dataclass(frozen=True)
+class WorldSpec:
+    """What is known of a world without importing it."""
+
+    id: str
+    namespace: str
+    name: str
+    version: int
+    family: str
+    title: str
+    entry_point: str | type
+    agents: str = "single"
+    action: str = "discrete"
+    presets: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
+    nondeterministic: bool = False
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self) -> Any:
+        """The World class."""
+        if not isinstance(self.entry_point, str):
+            return self.entry_point
+        module, _, name = self.entry_point.partition(":")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except ImportError as e:
+            if self.extras and (e.name or "").split(".")[0] != "milkrun":
+                raise missing_extra(str(e.name), self.extras[0]) from e
+            raise
+
+
+_worlds: dict[str, WorldSpec] = {}
+_plugins_loaded = False
+_warned: set[str] = set()
+
+
+def register(
+    id: str,
+    entry_point: str | type,
+    *,
+    family: str = "user",
+    title: str = "",
+    agents: str = "single",
+    action: str = "discrete",
+    presets: tuple[str, ...] = (),
+    extras: tuple[str, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    nondeterministic: bool = False,
+    gymnasium: bool = True,
+    force: bool = False,
+) -> WorldSpec:
+    """Adds a world under an id; `entry_point` is "module:Class" or the class itself."""
+    match = _GRAMMAR.fullmatch(id)
+    if match is None or match["namespace"] is None or match["version"] is None:
+        raise RegistryError(f"{id!r} is not an id: it must read namespace/Name-vN")
+    if id in _worlds and not force:
+        raise RegistryError(f"{id!r} is registered already; force=True replaces it")
+    if isinstance(entry_point, type) and (clash := RESERVED & set(getattr(entry_point.Config, "__dataclass_fields__", ()))):
+        raise ConfigError(f"{entry_point.__name__}.Config declares {sorted(clash)}, which are keywords of make()")
+    spec = WorldSpec(
+        id, match["namespace"], match["name"], int(match["version"]), family, title, entry_point, agents, action,
+        tuple(presets), tuple(extras), nondeterministic, dict(kwargs or {}),
+    )  # fmt: skip
+    _worlds[id] = spec
+    if gymnasium:
+        _register_with_gymnasium(spec, force)
+    return spec
+
+
+def _register_with_gymnasium(spec: WorldSpec, force: bool) -> None:
+    import gymnasium
+
+    if spec.id in gymnasium.registry:
+        if not force:
+            return
+        del gymnasium.registry[spec.id]
+    gymnasium.register(
+        id=spec.id,
+        entry_point="milkrun.api.gymnasium:MilkrunEnv",
+        vector_entry_point="milkrun.api.gymnasium:MilkrunVectorEnv",
+        kwargs={"world_id": spec.id},
+        max_episode_steps=None,
+        nondeterministic=spec.nondeterministic,
+        order_enforce=True,
+        disable_env_checker=False,
+    )
+
+
+def _load_plugins() -> None:
+    global _plugins_loaded
+    if _plugins_loaded:
+        return
+    _plugins_loaded = True
+    for entry in entry_points(group="milkrun.worlds"):
+        try:
+            entry.load()()
+        except Exception as e:
+            origin = entry.dist.name if entry.dist is not None else entry.value
+            warnings.warn(f"the worlds of {origin} could not be registered: {e}", UserWarning, stacklevel=3)
+
+
+def list_worlds(family: str | None = None) -> list[str]:
+    """The ids of all worlds, sorted; of one family if named."""
+    _load_plugins()
+    return sorted(id for id, spec in _worlds.items() if family is None or spec.family == family)
+
+
+def world_spec(id: str) -> WorldSpec:
+    """What is known of a world. Accepts an id without namespace, in any letter case, without version (the newest)."""
+    if id in _worlds:
+        spec = _worlds[id]
+    else:
+        _load_plugins()
+        spec = _find(id)
+    newest = max((s for s in _worlds.values() if (s.namespace, s.name) == (spec.namespace, spec.name)), key=lambda s: s.version)
+    if newest.version > spec.version:
+        _warn_once(f"{spec.id} is superseded by {newest.id}")
+    return spec
+
+
+def _find(id: str) -> WorldSpec:
+    if id in _worlds:
+        return _worlds[id]
+    match = _GRAMMAR.fullmatch(id) if isinstance(id, str) else None
+    found: list[WorldSpec] = []
+    if match is not None:
+        namespace = (match["namespace"] or "milkrun").lower()
+        found = [s for s in _worlds.values() if s.namespace.lower() == namespace and s.name.lower() == match["name"].lower()]
+        if match["version"] is not None:
+            found = [s for s in found if s.version == int(match["version"])]
+    if not found:
+        raise RegistryError(f"no world {id!r}{did_you_mean(str(id), list(_worlds) + [s.name for s in _worlds.values()])}")
+    spec = max(found, key=lambda s: s.version)
+    if match is not None and match["version"] is None:
+        _warn_once(f"{id!r} names no version: {spec.id} is used")
+    return spec
+
+
+def _warn_once(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(text, UserWarning, stacklevel=4)
+
+
+def make(
+    id: str,
+    num_envs: int | None = None,
+    *,
+    api: str | None = None,
+    preset: str | None = None,
+    config: Config | Mapping[str, Any] | str | Path | None = None,
+    seed: int | None = None,
+    first_row: int = 0,
+    autoreset: Any = "next_step",
+    illegal: str = "noop",
+    threads: int | None = None,
+    **overrides: Any,
+) -> Any:
+    """A world by its id: `num_envs` rows of it, or with `api` the same in another library's words.
+
+    The configuration is built from the defaults, then `preset`, then `config` (an instance, a mapping, the path of
+    a JSON file), then the keywords left over. Rows are the same bits for every `threads` and batch size;
+    `first_row=f` makes any slice of a big batch alone.
+    """
+    spec = world_spec(id)
+    if api is not None:
+        if api not in APIS:
+            raise ConfigError(f"api={api!r} is unknown{did_you_mean(str(api), APIS)}")
+        module = importlib.import_module(APIS[api])
+        return module.make(
+            spec.id, num_envs, preset=preset, config=config, seed=seed, first_row=first_row, autoreset=autoreset,
+            illegal=illegal, threads=threads, **overrides,
+        )  # fmt: skip
+    cls = spec.load()
+    world = cls(
+        1 if num_envs is None else num_envs,
+        cls.Config.build(preset, config, **{**spec.kwargs, **overrides}),
+        seed=seed, first_row=first_row, autoreset=autoreset, illegal=illegal, threads=threads,
+    )  # fmt: skip
+    world.spec = spec
+    return world
+
+

@@ -1,0 +1,199 @@
+"""What all routing worlds share: the options of space and recording, the layouts of an instance, the solution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
+from milkrun.core.config import Config, option
+from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.core.fields import bool_, constant, float32, float64, instance, int16, int32, int64, state
+from milkrun.core.instances import refuse
+from milkrun.core.world import World
+from milkrun.routing.distance import METRICS
+
+LOCATION_LAWS = ("uniform", "normal", "clustered", "mixed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutingConfig(Config):
+    """Options of every routing world."""
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {f"n{n}": {"num_loc": n} for n in (20, 50, 100)}
+
+    num_loc: int = option(20, "customers; in the TSP, nodes", low=1, high=10_000)
+    min_loc: float = option(0.0, "lower end of both coordinates")
+    max_loc: float = option(1.0, "upper end of both coordinates")
+    loc_distribution: str | Callable[..., Any] = option(
+        "uniform", "law of the customers' places, or a function (rng, n) -> (n, 2), which is slow", choices=LOCATION_LAWS
+    )
+    num_clusters: int = option(3, "centres of the clustered and mixed laws", low=1, high=1000)
+    metric: str = option("euclid", "distance between nodes", choices=METRICS)
+    reward: str = option("dense", "paid per step, or all on the last one", choices=("dense", "terminal"))
+    max_steps: int | str | None = option(
+        "auto", "steps until a row is truncated; auto = 4 (num_loc + 1); None = no limit", low=1, words=("auto",)
+    )
+    record: bool = option(True, "keep the actions taken, for `solution()`")
+
+    def validate(self) -> None:
+        if not (np.isfinite(self.min_loc) and np.isfinite(self.max_loc) and self.min_loc < self.max_loc):
+            raise ConfigError(f"min_loc = {self.min_loc}, max_loc = {self.max_loc}: the box needs min_loc < max_loc")
+
+    @property
+    def side(self) -> float:
+        return self.max_loc - self.min_loc
+
+
+class Routing(World):
+    """A world of tours over nodes. Nodes 0..N-1; those from `n_nodes` on are padding."""
+
+    Config = RoutingConfig
+
+    metric = constant(int64)
+    min_loc = constant(float64)
+    max_loc = constant(float64)
+    loc_law = constant(int64)
+    num_clusters = constant(int64)
+
+    locs = instance(float32, "N", 2, doc="coordinates")
+    dist = instance(float32, "M", "M", low=0, doc="d(i, j) = row i, column j; only with metric='matrix'")
+    n_nodes = instance(int32, low=2, high="N", doc="true node count; higher indices are padding")
+    current_node = state(int64, index="N", column=True, doc="where the vehicle is")
+    visited = state(bool_, "N", doc="nodes done")
+    tour_length = state(float32, low=0, doc="distance driven so far")
+    tour = state(int16, "R", observed=False, tally=True, doc="the legal actions taken; only with record")
+    tour_len = state(int32, low=0, observed=False, doc="how many legal actions were taken")
+
+    depot_apart: ClassVar[bool] = True  # instances may come with `depot` apart and customer-only arrays
+    customer_fields: ClassVar[tuple[str, ...]] = ()  # per-node fields that such arrays hold without the depot
+
+    @classmethod
+    def auto_max_steps(cls, config: Any) -> int:
+        return 4 * (config.num_loc + 1)
+
+    def constants(self) -> dict[str, float]:
+        law = self.config.loc_distribution
+        self.amends_instances = callable(law)
+        return {
+            "metric": METRICS.index(self.config.metric),
+            "loc_law": 0 if callable(law) else LOCATION_LAWS.index(law),
+        }
+
+    def solution(self) -> np.ndarray:
+        """(B, L) the legal actions taken by each row, padded with 0: the `pi` of the tasks."""
+        if not self.config.record:
+            raise ConfigError("solution() needs record=True")
+        length = int(self.tour_len.max(initial=0))
+        taken = self.tour[:, :length].astype(np.int32)
+        taken[np.arange(length) >= self.tour_len[:, None]] = 0
+        return taken
+
+    # -- instances ------------------------------------------------------------------------------------------
+
+    def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Accepts `depot` apart with customer-only arrays; fills in what is absent."""
+        values = {k: np.asarray(v) for k, v in values.items()}
+        if "dist_matrix" in values:
+            values["dist"] = values.pop("dist_matrix")
+        if self.depot_apart and "depot" in values:
+            values = _join_depot(values, self.customer_fields)
+        rows = len(next((v for v in values.values() if np.ndim(v)), ()))
+        nodes = self.sizes["N"]
+        if "n_nodes" not in values:
+            values["n_nodes"] = np.full(rows, nodes, np.int32)
+        if self.sizes["M"] and "locs" not in values:
+            values["locs"] = np.zeros((rows, nodes, 2), np.float32)  # a matrix alone is an instance too
+        return values
+
+    def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
+        if "dist" in arrays:
+            diagonal = np.einsum("bii->bi", arrays["dist"])
+            if diagonal.any():
+                refuse("dist", diagonal, diagonal != 0, "the diagonal of a distance matrix is 0")
+
+    @classmethod
+    def from_instances(cls, instances: Sequence[Mapping[str, Any]], repeat: int = 1, **make: Any) -> Any:
+        """A world that plays these instances (one dict each, no row axis), each in `repeat` rows without a copy.
+
+        Sizes come from the largest; smaller ones are padded and their true size kept in `n_nodes`. Row r plays
+        instance r // repeat. The world is reset and ready.
+        """
+        from milkrun.core.registry import make as make_world
+
+        if not instances:
+            raise ShapeError("from_instances needs at least one instance")
+        rows = [cls._whole(one) for one in instances]
+        nodes = [len(one["dist" if "dist" in one else "locs"]) for one in rows]
+        make.setdefault("num_loc", max(nodes) - cls.depot_apart)
+        if "dist" in rows[0]:
+            make.setdefault("metric", "matrix")
+        world = make_world(cls.id, num_envs=len(rows) * repeat, **make)
+        batch: dict[str, Any] = {name: np.stack([_pad(one[name], world, name) for one in rows]) for name in rows[0]}
+        batch.setdefault("n_nodes", np.array(nodes, np.int32))
+        world.reset(instance={**batch, "instance_row": np.arange(len(rows) * repeat) // repeat})
+        return world
+
+    @classmethod
+    def _whole(cls, one: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        values = {k: np.asarray(v)[None] for k, v in one.items()}
+        if cls.depot_apart and "depot" in values:
+            values = _join_depot(values, cls.customer_fields)
+        return {k: v[0] for k, v in values.items()}
+
+    def amend_instances(self, rows: np.ndarray) -> None:
+        """The slow path of a location law given as a function: Python draws the customers of each row."""
+        law, first = self.config.loc_distribution, int(self.depot_apart)
+        for b in rows:
+            rng = np.random.Generator(np.random.Philox(key=[int(self.stream[b, 0]), 0], counter=[0, *self.stream[b, 1:], 1]))
+            places = np.asarray(law(rng, self.config.num_loc), np.float32)
+            if places.shape != (self.config.num_loc, 2) or not np.isfinite(places).all():
+                raise ConfigError(f"loc_distribution gave shape {places.shape} (or non-finite places) for row {b}; "
+                                  f"it must return ({self.config.num_loc}, 2) finite numbers")
+            self.locs[self.instance_row[b], first:] = places
+
+    # -- pictures -------------------------------------------------------------------------------------------
+
+    def draw(self, row: int, canvas: Canvas) -> None:
+        """Nodes, the tour so far with a colour a trip, the depot as a square."""
+        q, taken = self.instance_row[row], int(self.tour_len[row])
+        nodes = self.locs[q, : self.n_nodes[q]]
+        canvas.fit(nodes.min(0), nodes.max(0))
+        path = [0, *self.tour[row, :taken].tolist()] if self.depot_apart else self._cyclic_path(row, taken)
+        trip = 0
+        for a, b in zip(path, path[1:], strict=False):
+            canvas.line(nodes[a], nodes[b], PALETTE[trip % len(PALETTE)], 2.0)
+            trip += b == 0 and self.depot_apart
+        colours = [SERVED if self.visited[row, j] else CUSTOMER for j in range(len(nodes))]
+        canvas.discs(nodes, 4.0, colours)
+        if self.depot_apart:
+            canvas.square(nodes[0], 6.0, DEPOT)
+        canvas.disc(nodes[self.current_node[row]], 2.0, INK)
+        canvas.caption(f"{type(self).__name__}  length {float(self.tour_length[row]):.3f}  step {int(self.i[row])}")
+
+    def _cyclic_path(self, row: int, taken: int) -> list[int]:
+        path = self.tour[row, :taken].tolist()
+        return path + path[:1] if self.terminated[row] else path
+
+
+def _join_depot(values: dict[str, Any], customer_fields: tuple[str, ...]) -> dict[str, Any]:
+    """(B, 2) depot and (B, n, ...) customer arrays as one array a field with the depot first."""
+    depot = values.pop("depot")
+    joined = dict(values)
+    joined["locs"] = np.concatenate([depot[:, None, :], values["locs"]], axis=1)
+    for name in customer_fields:
+        if name in joined:
+            joined[name] = np.concatenate([np.zeros_like(joined[name][:, :1]), joined[name]], axis=1)
+    return joined
+
+
+def _pad(array: Any, world: World, name: str) -> np.ndarray:
+    array = np.asarray(array)
+    shape = world.fields[name].shape(world.sizes)
+    if array.ndim != len(shape) or any(have > want for have, want in zip(array.shape, shape, strict=True)):
+        raise ShapeError(f"{name} of an instance has the shape {array.shape}; at most {shape} fits")
+    return np.pad(array, [(0, want - have) for have, want in zip(array.shape, shape, strict=True)])
+

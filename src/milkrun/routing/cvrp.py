@@ -1,0 +1,213 @@
+"""Capacitated vehicle routing: serve every customer once, return to the depot to empty the truck.
+
+Observations: `locs`, `demand_units`, `capacity`, `n_nodes`, `current_node`, `visited`, `load`, `tour_length`,
+    `trip_length`, `i` (and `dist` with a matrix, `max_length` where there is one).
+Actions: the node to go to, Discrete(num_loc + 1); 0 is the depot.
+Mask: customers not yet visited whose demand fits the room left (and whose trip fits `max_length`); the depot unless
+    the truck is there.
+Ends: terminated on the return to the depot after the last customer.
+Reward: minus the distance driven; the return is minus the length of all trips.
+References: Kool, van Hoof, Welling 2019 (instances); Uchoa et al. 2017 (files).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from milkrun.core.actions import discrete
+from milkrun.core.config import option
+from milkrun.core.errors import BadInstance, ConfigError
+from milkrun.core.fields import constant, float32, float64, instance, int32, int64, mask, state
+from milkrun.core.instances import refuse
+from milkrun.core.kernels import kernel
+from milkrun.routing.base import Routing, RoutingConfig
+from milkrun.routing.distance import METRICS, fits, leg, travel
+from milkrun.routing.generators.cvrp import generate
+from milkrun.routing.generators.laws import DEPOT_TYPES
+
+CAPACITY = {10: 20, 15: 25, 20: 30, 30: 33, 40: 37, 50: 40, 60: 43, 75: 45, 100: 50, 125: 55, 150: 60, 200: 70,
+            500: 100, 1000: 150}  # fmt: skip
+"""Truck sizes of the literature by number of customers; between them the nearest, ties to the smaller."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CVRPConfig(RoutingConfig):
+    """Options of the CVRP."""
+
+    presets: ClassVar[Any] = {
+        **RoutingConfig.presets, **{f"kool{n}": {"num_loc": n, "capacity": CAPACITY[n]} for n in (20, 50, 100)}
+    }  # fmt: skip
+    synonyms: ClassVar[Any] = {"vehicle_cap": "capacity"}
+
+    depot_type: str = option("random", "where the depot stands", choices=DEPOT_TYPES)
+    capacity: int | None = option(None, "units a truck takes; None = by num_loc, from the literature", low=1, high=2**30)
+    max_demand: int = option(9, "largest demand drawn, in units", low=1, high=2**30)
+    max_length: float | None = option(None, "limit of one trip's length, the leg home included; None = none", low=0)
+
+    def validate(self) -> None:
+        super().validate()
+        if self.truck < self.max_demand:
+            raise ConfigError(f"capacity = {self.truck} is below max_demand = {self.max_demand}: such a customer fits no truck")
+
+    @property
+    def truck(self) -> int:
+        """The capacity in force."""
+        if self.capacity is not None:
+            return self.capacity
+        nearest = min(CAPACITY, key=lambda n: (abs(n - self.num_loc), n))
+        if nearest != self.num_loc:
+            logging.getLogger("milkrun").info("no capacity is listed for %d customers: that of %d is taken, %d units",
+                                              self.num_loc, nearest, CAPACITY[nearest])
+        return CAPACITY[nearest]
+
+
+class CVRP(Routing):
+    """Capacitated vehicle routing: serve every customer once, return to the depot to empty the truck."""
+
+    id = "milkrun/CVRP-v0"
+    Config = CVRPConfig
+    action = discrete("N")
+    customer_fields = ("demand_units",)
+
+    depot_law = constant(int64)
+    max_demand = constant(int64)
+    truck = constant(int64)
+    trip_limit = constant(float64)
+
+    demand_units = instance(int32, "N", low=0, doc="units to collect; 0 at the depot")
+    capacity = instance(int32, low=1, doc="units a truck takes")
+    max_length = instance(float32, low=0, limit=True, doc="limit of one trip's length, the leg home included")
+    load = state(int32, low=0, doc="units on the truck")
+    trip_length = state(float32, low=0, doc="distance driven since the depot")
+    trips = state(int32, low=0, observed=False, tally=True, doc="returns to the depot")
+    action_mask = mask("N")
+
+    @classmethod
+    def size_of(cls, config: CVRPConfig) -> dict[str, int]:
+        n = config.num_loc + 1
+        return {"N": n, "M": n if config.metric == "matrix" else 0, "R": 2 * n if config.record else 0}
+
+    def constants(self) -> dict[str, float]:
+        limit = self.config.max_length
+        return {
+            **super().constants(),
+            "depot_law": DEPOT_TYPES.index(self.config.depot_type),
+            "truck": self.config.truck,
+            "trip_limit": math.inf if limit is None else limit,
+        }
+
+    def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
+        values = super().arrange_instances(values)
+        values.setdefault("max_length", np.full(len(values["n_nodes"]), math.inf, np.float32))
+        return values
+
+    def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
+        super().check_instances(arrays)
+        demand, real = arrays["demand_units"], np.arange(self.sizes["N"]) < arrays["n_nodes"][:, None]
+        real[:, 0] = False
+        if demand[:, 0].any():
+            refuse("demand_units", demand, np.eye(1, demand.shape[1], dtype=bool) & (demand != 0), "the depot's is 0")
+        if (real & (demand < 1)).any():
+            refuse("demand_units", demand, real & (demand < 1), "must be 1..capacity")
+        over = real & (demand > arrays["capacity"][:, None])
+        if over.any():
+            row = np.argwhere(over)[0][0]
+            refuse("demand_units", demand, over, f"over the capacity {arrays['capacity'][row]}: no truck can take it")
+        self._check_reach(arrays, real)
+
+    def _check_reach(self, arrays: dict[str, np.ndarray], real: np.ndarray) -> None:
+        """Every customer must be served, so each must be reachable alone within the trip limit."""
+        for q in np.flatnonzero(arrays["max_length"] < math.inf):
+            limit = float(arrays["max_length"][q])
+            for j in np.flatnonzero(real[q]):
+                alone = self._there_and_back(arrays, q, j)
+                if not fits.py_func(alone, limit):
+                    raise BadInstance(f"row {q}: customer {j}: the trip there and back, {alone:g}, is over max_length = {limit:g}")
+
+    def _there_and_back(self, arrays: dict[str, np.ndarray], q: int, j: int) -> float:
+        if "dist" in arrays:
+            return float(arrays["dist"][q, 0, j]) + float(arrays["dist"][q, j, 0])
+        depot, customer = arrays["locs"][q, 0].astype(float), arrays["locs"][q, j].astype(float)
+        return 2 * leg.py_func(METRICS.index(self.config.metric), *depot, *customer)
+
+    def why_illegal(self, row: int, action: int) -> str:
+        q = self.instance_row[row]
+        if not 0 <= action < self.n_nodes[q]:
+            return f"out of range 0..{self.n_nodes[q] - 1}"
+        if action == 0:
+            return "the truck is at the depot"
+        if self.visited[row, action]:
+            return "visited"
+        if self.load[row] + self.demand_units[q, action] > self.capacity[q]:
+            return f"over capacity: {self.load[row]} + {self.demand_units[q, action]} > {self.capacity[q]}"
+        return f"too long: the trip would be over {self.max_length[q]:g}"
+
+
+@kernel
+def reset(w, b):
+    for j in range(w.N):
+        w.visited[b, j] = False
+    w.current_node[b] = 0
+    w.load[b] = 0
+    w.tour_length[b] = 0
+    w.trip_length[b] = 0
+    w.trips[b] = 0
+    w.tour_len[b] = 0
+    mark_allowed(w, b)
+
+
+@kernel
+def step(w, b, action):
+    q = w.instance_row[b]
+    leg = travel(w, q, w.current_node[b], action)
+    w.reward[b] = -leg
+    w.tour_length[b] = w.tour_length[b] + leg
+    w.current_node[b] = action
+    if action == 0:
+        w.load[b] = 0
+        w.trip_length[b] = 0
+        w.trips[b] += 1
+        w.terminated[b] = all_served(w, b, q)
+    else:
+        w.load[b] += w.demand_units[q, action]
+        w.trip_length[b] = w.trip_length[b] + leg
+        w.visited[b, action] = True
+    if w.R > 0:
+        w.tour[b, w.tour_len[b]] = action
+    w.tour_len[b] += 1
+    mark_allowed(w, b)
+
+
+@kernel
+def all_served(w, b, q):
+    for j in range(1, w.n_nodes[q]):
+        if not w.visited[b, j]:
+            return False
+    return True
+
+
+@kernel
+def mark_allowed(w, b):
+    q = w.instance_row[b]
+    n = w.n_nodes[q]
+    room = w.capacity[q] - w.load[b]
+    for j in range(w.N):
+        w.action_mask[b, j] = (not w.visited[b, j]) & (w.demand_units[q, j] <= room) & (j < n)
+    if w.max_length[q] < math.inf:
+        for j in range(1, n):
+            w.action_mask[b, j] &= short_enough(w, b, q, j)
+    w.action_mask[b, 0] = w.current_node[b] != 0
+
+
+@kernel
+def short_enough(w, b, q, j):
+    """The trip over customer j and home stays within its limit."""
+    return fits(w.trip_length[b] + travel(w, q, w.current_node[b], j) + travel(w, q, j, 0), w.max_length[q])
+
+
+__all__ = ["CAPACITY", "CVRP", "CVRPConfig", "generate", "reset", "step"]

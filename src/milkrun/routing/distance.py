@@ -1,0 +1,60 @@
+"""How far it is from node to node: the metrics of the routing family, as kernels.
+
+Legs are float64, from differences of the float32 coordinates (never by expanding the square, never with banker's
+rounding): published values must come out to the last digit.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from milkrun.core.kernels import kernel
+
+METRICS = ("euclid", "manhattan", "round", "ceil", "trunc1", "haversine", "matrix")
+EUCLID, MANHATTAN, ROUND, CEIL, TRUNC1, HAVERSINE, MATRIX = range(7)
+
+EARTH_RADIUS_KM = 6371.0088
+TOL = 1e-5  # the one tolerance of the family
+
+
+@kernel
+def travel(w, q, i, j):
+    """d(i, j) of instance row q."""
+    if w.metric == MATRIX:
+        return np.float64(w.dist[q, i, j])
+    return leg(w.metric, np.float64(w.locs[q, i, 0]), np.float64(w.locs[q, i, 1]), w.locs[q, j, 0], w.locs[q, j, 1])
+
+
+@kernel
+def leg(metric, x1, y1, x2, y2):
+    """The distance between two places."""
+    dx, dy = x1 - x2, y1 - y2
+    e = math.sqrt(dx * dx + dy * dy)
+    if metric == EUCLID:
+        return e
+    if metric == MANHATTAN:
+        return abs(dx) + abs(dy)
+    if metric == ROUND:
+        return math.floor(e + 0.5)
+    if metric == CEIL:
+        return math.ceil(e)
+    if metric == TRUNC1:
+        return math.floor(10.0 * e)
+    return great_circle(x1, y1, x2, y2)
+
+
+@kernel
+def great_circle(lat1, lon1, lat2, lon2):
+    """Kilometres between two points given in degrees (haversine)."""
+    a = math.radians(lat1)
+    b = math.radians(lat2)
+    h = math.sin((b - a) / 2) ** 2 + math.cos(a) * math.cos(b) * math.sin(math.radians(lon2 - lon1) / 2) ** 2
+    return 2.0 * EARTH_RADIUS_KM * math.asin(math.sqrt(min(1.0, h)))
+
+
+@kernel
+def fits(x, limit):
+    """x <= limit within the family's tolerance; exact on whole numbers at any scale. An infinite limit fits all."""
+    return x <= limit + min(0.5, TOL * max(1.0, abs(limit)))

@@ -1,0 +1,81 @@
+"""Generator: instances by address. Instance i of seed s is a pure function of (s, i, episode, configuration).
+
+A generator runs the very kernel its world draws with, so `generate(128, seed=7)` is what the rows of a world reset
+with seed 7 play.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from milkrun.core.errors import ConfigError
+from milkrun.core.world import check_seed
+
+
+class Generator:
+    """Makes instances of one world. Subclasses may redraw places in Python through the two hooks."""
+
+    world: ClassVar[str]  # "module:Class"
+    keys: ClassVar[tuple[str, ...]]  # the instance fields it hands out
+
+    def __init__(self, *, seed: int = 0, device: Any = "cpu", **config: Any) -> None:
+        if str(device) != "cpu":
+            raise ConfigError(f"device={device!r}: these generators make numpy arrays; milkrun.api.torchrl.generators "
+                              "has the same laws on a device")
+        module, name = self.world.split(":")
+        self._world = getattr(importlib.import_module(module), name)
+        self.config = self._world.Config.build(**config)
+        self.seed = check_seed(seed)
+        self.position = 0
+        self.device = "cpu"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("num_loc", "min_loc", "max_loc", "loc_distribution"):
+            return getattr(self.config, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def generate(
+        self, batch_size: int | Iterable[int], *, seed: int | None = None, first: int = 0, episode: int = 0
+    ) -> dict[str, np.ndarray]:
+        """A batch of instances; without `seed` the generator walks on, so repeated calls give fresh ones."""
+        shape = (int(batch_size),) if isinstance(batch_size, (int, np.integer)) else tuple(int(k) for k in batch_size)
+        count = math.prod(shape)
+        if min(shape, default=1) < 0:
+            raise ConfigError(f"batch_size {shape}: must not be negative")
+        if seed is None:
+            seed, first = self.seed, self.position
+            self.position += count
+        flat = self._draw(count, check_seed(seed), first, episode)
+        return {name: array.reshape(*shape, *array.shape[1:]) for name, array in flat.items()}
+
+    __call__ = generate
+
+    def _draw(self, count: int, seed: int, first: int, episode: int) -> dict[str, np.ndarray]:
+        world = self._world(max(count, 1), self.config, seed=seed, first_row=first)
+        world.draw_instances(episode)
+        nodes = {name: getattr(world, name)[:count] for name in self.keys}
+        if world.sizes["M"]:
+            nodes["dist"] = world.dist[:count]
+        if world.depot_apart:
+            nodes["depot"], nodes["locs"] = nodes["locs"][:, 0].copy(), nodes["locs"][:, 1:].copy()
+            for name in world.customer_fields:
+                if name in nodes:
+                    nodes[name] = nodes[name][:, 1:].copy()
+            if (depot := self._generate_depot(count, seed, first, episode)) is not None:
+                nodes["depot"] = np.asarray(depot, np.float32)
+        if (places := self._generate_locations(count, seed, first, episode)) is not None:
+            nodes["locs"] = np.asarray(places, np.float32)
+        return nodes
+
+    def _generate_locations(self, count: int, seed: int, first: int, episode: int) -> np.ndarray | None:
+        """For subclasses: (count, n, 2) places instead of the drawn ones; None keeps those."""
+        return None
+
+    def _generate_depot(self, count: int, seed: int, first: int, episode: int) -> np.ndarray | None:
+        """For subclasses: (count, 2) depots instead of the drawn ones; None keeps those."""
+        return None

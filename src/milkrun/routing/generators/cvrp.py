@@ -1,0 +1,25 @@
+"""Instances of the CVRP: places, a depot, demands in whole units (Kool et al. 2019: U{1..9}) and the capacity."""
+
+from __future__ import annotations
+
+from milkrun.core.kernels import kernel
+from milkrun.routing.generators.base import Generator
+from milkrun.routing.generators.laws import DEMAND, draw_customers, draw_depot, draw_units, fill_matrix
+
+
+@kernel
+def generate(w, b):
+    q = w.instance_row[b]
+    draw_customers(w, b, 1)
+    draw_depot(w, b)
+    fill_matrix(w, b)
+    draw_units(w, b, DEMAND, 1, w.max_demand, w.demand_units)
+    w.capacity[q] = w.truck
+    w.max_length[q] = w.trip_limit
+
+
+class CVRPGenerator(Generator):
+    """`locs` (B, n, 2), `depot` (B, 2), `demand_units` (B, n), `capacity` (B,)."""
+
+    world = "milkrun.routing.cvrp:CVRP"
+    keys = ("locs", "demand_units", "capacity")

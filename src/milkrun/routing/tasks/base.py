@@ -1,0 +1,192 @@
+"""What every checker can do: read a solution, price it, and say what is wrong with it.
+
+The checkers are the library's second opinion. They are written from the rules (routing spec, sections 5 to 7 and 9),
+work on finished solutions in numpy float64, and import nothing of kernels or worlds. A problem is a subclass of
+`BaseProblem` that adds its rules in `_judge` and, where it pays more than length, its amounts in `_parts` and `_price`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milkrun.core.errors import BadSolution, ConfigError, ShapeError, did_you_mean
+from milkrun.routing.tasks.dataset import Bools, Dataset, Ints, like, to_numpy
+from milkrun.routing.tasks.distances import Floats
+
+TOL = 1e-5
+WEIGHTS = ("prize", "waste", "length", "overflow", "failure", "lost")
+
+
+def fits(x: Any, limit: Any) -> Bools:
+    """The family's one tolerance; the 0.5 keeps the test exact on whole numbers of any size."""
+    within: Bools = np.less_equal(x, limit + np.minimum(0.5, TOL * np.maximum(1.0, np.abs(limit))))
+    return within
+
+
+class Faults:
+    """The rules that the rows of a batch break. A row keeps the first; its sentence is written when somebody asks."""
+
+    def __init__(self, batch: int) -> None:
+        self.valid: Bools = np.ones(batch, np.bool_)
+        self._found: list[tuple[Ints, Callable[[int], str]]] = []
+
+    def add(self, wrong: Bools, sentence: Callable[[int, int], str]) -> None:
+        """Where `wrong` (B, K) a rule is broken; `sentence(b, k)` says how for row b and its first wrong entry k."""
+        broken: Bools = np.any(wrong, axis=1)
+        self._found.append((np.flatnonzero(broken & self.valid), lambda b: sentence(b, int(wrong[b].argmax()))))
+        self.valid &= ~broken
+
+    def reasons(self) -> list[str | None]:
+        said: list[str | None] = [None] * len(self.valid)
+        for rows, sentence in self._found:
+            for b in rows.tolist():
+                said[b] = sentence(b)
+        return said
+
+    def first(self) -> BadSolution:
+        """The error for the lowest row that breaks a rule."""
+        b, sentence = min(((int(rows[0]), say) for rows, say in self._found if len(rows)), key=lambda found: found[0])
+        others = len(self.valid) - int(self.valid.sum()) - 1
+        return BadSolution(f"row {b}: {sentence(b)}" + (f" ({others} more rows break a rule)" if others else ""))
+
+
+class BaseProblem:
+    """A tour from the depot and back, `pi` (B, L) node numbers padded with 0, at the price of its length.
+
+    `dataset` is a dict or TensorDict in either layout, `metric` one of section 2 (default: `matrix` if there is one,
+    else `euclid`). Answers are of the kind of `pi`: torch in, torch out, numbers in float64.
+    """
+
+    limits: ClassVar[tuple[str, ...]] = ()  # dataset keys that a call of check or get_costs may override
+
+    @staticmethod
+    def validate_tours(pi: Any) -> bool:
+        """True if `pi` (..., L) holds integers >= 0 and no customer twice within a tour; 0, the depot, may recur."""
+        plan = to_numpy(pi)
+        if plan.size == 0:
+            return True
+        if plan.dtype.kind not in "iu" or plan.ndim == 0 or plan.min() < 0:
+            return False
+        ordered = np.sort(plan, axis=-1)
+        return not ((ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] > 0)).any()
+
+    @classmethod
+    def get_tour_length(cls, dataset: Any, pi: Any, dist_matrix: Any = None, *, metric: str | None = None) -> Any:
+        """Length (B,) of 0 -> pi -> 0. Judges no rule but that the nodes exist."""
+        plan = _read_plan(pi)
+        data = Dataset(dataset, len(plan), metric=metric, dist_matrix=dist_matrix)
+        plan, faults = _existing(data, plan)
+        if not faults.valid.all():
+            raise faults.first()
+        return like(pi, cls._length(data, plan))
+
+    @classmethod
+    def check(cls, dataset: Any, pi: Any, *, metric: str | None = None, **limits: Any) -> tuple[Any, list[str | None]]:
+        """Which rows keep every rule (B,), and for those that do not the first rule broken, as a sentence."""
+        _, _, faults = cls._study(dataset, pi, metric, limits)
+        return like(pi, faults.valid), faults.reasons()
+
+    @classmethod
+    def get_costs(
+        cls,
+        dataset: Any,
+        pi: Any,
+        cw_dict: Mapping[str, float] | None = None,
+        *,
+        metric: str | None = None,
+        on_violation: str = "raise",
+        **limits: Any,
+    ) -> tuple[Any, dict[str, Any], None]:
+        """Cost (B,) = - objective, the raw amounts behind it, and None.
+
+        A row that breaks a rule raises `BadSolution`, or costs inf with `on_violation="inf"`; its amounts are then
+        those of the plan without the nodes that do not exist.
+        """
+        if on_violation not in ("raise", "inf"):
+            raise ConfigError(f"on_violation is {on_violation!r}, allowed are 'raise' and 'inf'")
+        for key in cw_dict or {}:
+            if key not in WEIGHTS:
+                raise ConfigError(f"cost weight {key!r} is unknown{did_you_mean(key, WEIGHTS)}")
+        data, plan, faults = cls._study(dataset, pi, metric, limits)
+        if on_violation == "raise" and not faults.valid.all():
+            raise faults.first()
+        parts = cls._parts(data, plan)
+        cost = np.where(faults.valid, cls._price(data, parts, cw_dict or {}), np.inf)
+        return like(pi, cost), {name: like(pi, amount) for name, amount in parts.items()}, None
+
+    @classmethod
+    def _study(
+        cls, dataset: Any, pi: Any, metric: str | None, limits: Mapping[str, Any]
+    ) -> tuple[Dataset, Ints, Faults]:
+        for key in limits:
+            if key not in cls.limits:
+                raise ConfigError(f"{cls.__name__} has no limit {key!r}{did_you_mean(key, cls.limits)}")
+        plan = _read_plan(pi)
+        data = Dataset(dataset, len(plan), metric=metric, overrides=limits)
+        plan, faults = _existing(data, plan)
+        cls._judge(data, plan, faults)
+        return data, plan, faults
+
+    @classmethod
+    def _length(cls, data: Dataset, plan: Ints) -> Floats:
+        return data.length(walk(plan))
+
+    @classmethod
+    def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> None:
+        """Add what the problem forbids; here: a customer twice."""
+        seen = visits(plan, data.num_nodes)
+        seen[:, 0] = 0
+        faults.add(seen > 1, lambda b, c: f"customer {c} is visited {seen[b, c]} times")
+
+    @classmethod
+    def _parts(cls, data: Dataset, plan: Ints) -> dict[str, NDArray[Any]]:
+        """The raw amounts that the objective weighs."""
+        return {"length": cls._length(data, plan)}
+
+    @classmethod
+    def _price(cls, data: Dataset, parts: Mapping[str, NDArray[Any]], weights: Mapping[str, float]) -> Floats:
+        """Cost (B,) of these amounts; weights that the caller left out have the problem's default."""
+        return weights.get("length", 1.0) * parts["length"]
+
+
+def walk(plan: Ints) -> Ints:
+    """The nodes driven, 0 -> plan -> 0, (B, L + 2)."""
+    return np.pad(plan, ((0, 0), (1, 1)))
+
+
+def visits(plan: Ints, num_nodes: int) -> Ints:
+    """How often each node occurs in each row, (B, N)."""
+    cells = plan + num_nodes * np.arange(len(plan))[:, None]
+    return np.bincount(cells.ravel(), minlength=len(plan) * num_nodes).reshape(len(plan), num_nodes)
+
+
+def trip_of_leg(nodes: Ints) -> Ints:
+    """The trip that each leg of a walk belongs to, (B, M - 1), counted from 1; depot to depot starts no trip."""
+    return np.cumsum((nodes[:, :-1] == 0) & (nodes[:, 1:] != 0), axis=1)
+
+
+def trip_totals(trip: Ints, values: Floats) -> Floats:
+    """Sums of `values` (B, M) over each trip, (B, trips + 1); column 0 is what precedes the first trip."""
+    width = int(trip.max(initial=0)) + 1
+    cells = trip + width * np.arange(len(trip))[:, None]
+    totals = np.bincount(cells.ravel(), weights=values.ravel(), minlength=len(trip) * width)
+    return np.asarray(totals, np.float64).reshape(len(trip), width)
+
+
+def _read_plan(pi: Any) -> Ints:
+    plan = to_numpy(pi)
+    if plan.ndim != 2 or plan.dtype.kind not in "iu":
+        raise ShapeError(f"pi has shape {plan.shape} and dtype {plan.dtype}, expected (B, L) integers")
+    return plan.astype(np.int64)
+
+
+def _existing(data: Dataset, plan: Ints) -> tuple[Ints, Faults]:
+    """The plan with the depot in place of nodes that do not exist, and the fault of naming them."""
+    strange = (plan < 0) | (plan >= data.n_nodes[:, None])
+    faults = Faults(len(plan))
+    faults.add(strange, lambda b, k: f"node {plan[b, k]} does not exist, nodes are 0..{data.n_nodes[b] - 1}")
+    return np.where(strange, 0, plan), faults

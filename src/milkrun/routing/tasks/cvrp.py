@@ -1,0 +1,69 @@
+"""The capacitated vehicle's checker: every customer exactly once, each trip within capacity and length."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from milkrun.core.errors import BadInstance
+from milkrun.routing.tasks.base import BaseProblem, Faults, fits, trip_of_leg, trip_totals, visits, walk
+from milkrun.routing.tasks.dataset import Dataset, Ints
+from milkrun.routing.tasks.distances import Floats
+
+
+class CVRP(BaseProblem):
+    """Trips are what lies between zeros; the last need not be closed, and empty trips are harmless.
+
+    Demand is `demand_units`, or an integer `demand`, against `capacity`; a float `demand` is RL4CO's share of a
+    vehicle, against `vehicle_capacity` (default 1), as its `capacity` counts units; a `capacity` given to the call
+    is in the unit of the demand. `max_length` bounds a trip's length home included, plus its
+    `service_time` where the dataset has that (CVRPLIB's CMT files).
+    """
+
+    limits = ("capacity", "max_length")
+
+    @classmethod
+    def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> None:
+        super()._judge(data, plan, faults)
+        missed = (visits(plan, data.num_nodes) == 0) & (np.arange(data.num_nodes) < data.n_nodes[:, None])
+        missed[:, 0] = False
+        faults.add(missed, lambda b, c: f"customer {c} is never visited")
+
+        nodes = walk(plan)
+        trip = trip_of_leg(nodes)
+        demand, capacity = _demand_and_capacity(data)
+        load = trip_totals(trip, np.take_along_axis(demand, nodes[:, 1:], axis=1))
+        faults.add(
+            ~fits(load, capacity[:, None]),
+            lambda b, t: f"trip {t} carries {load[b, t]:.10g}, capacity {capacity[b]:.10g}",
+        )
+
+        max_length = data.scalar("max_length", default=np.inf)
+        if np.isposinf(max_length).all():
+            return
+        service = data.per_node("service_time", default=0.0)
+        spent = trip_totals(trip, data.legs(nodes) + np.take_along_axis(service, nodes[:, 1:], axis=1))
+        faults.add(
+            ~fits(spent, max_length[:, None]),
+            lambda b, t: f"trip {t} takes {spent[b, t]:.10g}, max_length {max_length[b]:.10g}",
+        )
+
+
+def _demand_and_capacity(data: Dataset) -> tuple[Floats, Floats]:
+    """Demand (B, N) and the limit (B,) in the same unit: counts, or shares of a vehicle."""
+    demand = data.per_node("demand_units", "demand")
+    given = data.find("demand_units", "demand")
+    assert given is not None
+    is_share = data.find("demand_units") is None and given.dtype.kind == "f" and "capacity" not in data.overrides
+    if not is_share:
+        capacity = data.scalar("capacity", default=np.nan)
+        if np.isnan(capacity).any():
+            raise BadInstance("capacity is missing or NaN: give one number for each instance")
+        return demand, capacity
+    share = data.scalar("vehicle_capacity", default=1.0)
+    if (heavy := ~fits(demand, share[:, None])).any():
+        b, i = (int(k) for k in np.argwhere(heavy)[0])
+        raise BadInstance(
+            f"row {b}: demand[{i}] is {demand[b, i]:.10g}, but a float demand is a share of the vehicle, at most "
+            f"{share[b]:.10g}: give counts as integers, or as `demand_units`"
+        )
+    return demand, share

@@ -1,0 +1,115 @@
+"""Travelling salesperson: visit every node once and come back.
+
+Observations: `locs`, `n_nodes`, `first_node`, `current_node`, `visited`, `tour_length`, `i` (and `dist` with a matrix).
+Actions: the node to go to, Discrete(num_loc).
+Mask: nodes not yet visited. With start="depot" the tour starts at node 0, which opens again as the very last stop;
+    with start="free" the first action picks the start and the leg home is driven with the last action.
+Ends: terminated after as many actions as there are nodes.
+Reward: minus the distance driven; the return is minus the length of the tour.
+References: Kool, van Hoof, Welling 2019 (instances, nearest neighbour); Kwon et al. 2020 (free starts).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from milkrun.core.actions import discrete
+from milkrun.core.config import option
+from milkrun.core.fields import constant, int64, mask, state
+from milkrun.core.kernels import kernel
+from milkrun.routing.base import Routing, RoutingConfig
+from milkrun.routing.distance import travel
+from milkrun.routing.generators.tsp import generate
+
+STARTS = ("depot", "free")
+FREE = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TSPConfig(RoutingConfig):
+    """Options of the TSP."""
+
+    presets: ClassVar[Any] = {**RoutingConfig.presets, "pomo": {"start": "free"}}
+
+    num_loc: int = option(20, "nodes", low=2, high=10_000)
+    start: str = option("depot", "depot: start at node 0; free: the first action picks the start", choices=STARTS)
+
+
+class TSP(Routing):
+    """Travelling salesperson: visit every node once and come back."""
+
+    id = "milkrun/TSP-v0"
+    Config = TSPConfig
+    action = discrete("N")
+    depot_apart = False
+
+    start = constant(int64)
+    first_node = state(int64, index="N", doc="where the tour starts")
+    action_mask = mask("N")
+
+    @classmethod
+    def size_of(cls, config: TSPConfig) -> dict[str, int]:
+        n = config.num_loc
+        return {"N": n, "M": n if config.metric == "matrix" else 0, "R": n if config.record else 0}
+
+    def constants(self) -> dict[str, float]:
+        return {**super().constants(), "start": STARTS.index(self.config.start)}
+
+    def why_illegal(self, row: int, action: int) -> str:
+        if not 0 <= action < self.n_nodes[self.instance_row[row]]:
+            return f"out of range 0..{self.n_nodes[self.instance_row[row]] - 1}"
+        return "closed until all other nodes are visited" if action == 0 and self.start != FREE else "visited"
+
+
+@kernel
+def reset(w, b):
+    for j in range(w.N):
+        w.visited[b, j] = False
+    w.visited[b, 0] = w.start != FREE
+    w.current_node[b] = 0
+    w.first_node[b] = 0
+    w.tour_length[b] = 0
+    w.tour_len[b] = 0
+    mark_allowed(w, b)
+
+
+@kernel
+def step(w, b, action):
+    leg = drive(w, b, action)
+    w.reward[b] = -leg
+    w.tour_length[b] = w.tour_length[b] + leg
+    w.current_node[b] = action
+    w.visited[b, action] = True
+    if w.R > 0:
+        w.tour[b, w.tour_len[b]] = action
+    w.tour_len[b] += 1
+    w.terminated[b] = w.tour_len[b] == w.n_nodes[w.instance_row[b]]
+    mark_allowed(w, b)
+
+
+@kernel
+def drive(w, b, action):
+    """The distance this action drives: nothing to a free start, the leg home with a free tour's last stop."""
+    q = w.instance_row[b]
+    if w.start != FREE:
+        return travel(w, q, w.current_node[b], action)
+    if w.tour_len[b] == 0:
+        w.first_node[b] = action
+        return 0.0
+    leg = travel(w, q, w.current_node[b], action)
+    if w.tour_len[b] == w.n_nodes[q] - 1:
+        leg += travel(w, q, action, w.first_node[b])
+    return leg
+
+
+@kernel
+def mark_allowed(w, b):
+    n = w.n_nodes[w.instance_row[b]]
+    for j in range(w.N):
+        w.action_mask[b, j] = (not w.visited[b, j]) & (j < n)
+    if w.start != FREE:
+        w.action_mask[b, 0] = w.tour_len[b] == n - 1
+
+
+__all__ = ["TSP", "TSPConfig", "generate", "reset", "step"]

@@ -1,0 +1,147 @@
+"""Exact answers for tiny sizes, to judge everything else by.
+
+Two ways that share nothing: dynamic programming over subsets of customers, and plain enumeration of every plan priced
+by the checkers of `milkrun.routing.tasks`. Both take a distance matrix (row from, column to, asymmetric allowed).
+"""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milkrun.core.errors import BadInstance, ShapeError
+from milkrun.routing.tasks import CVRP, TSP
+from milkrun.routing.tasks.base import fits
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MAX_HELD_KARP = 17
+MAX_SUBSET_CVRP = 13
+MAX_BRUTE_TSP = 9
+MAX_BRUTE_CVRP = 7
+
+
+def held_karp(dist: Any) -> tuple[float, Ints]:
+    """The shortest closed tour and its cost, n <= 17 nodes; the tour starts at node 0."""
+    d = _read_dist(dist, MAX_HELD_KARP)
+    if len(d) == 1:
+        return 0.0, np.zeros(1, np.int64)
+    path = _shortest_paths(d)
+    everyone = len(path) - 1
+    cost = float((path[everyone] + d[1:, 0]).min())
+    return cost, np.array([0, *_trace(path, d, everyone)], np.int64)
+
+
+def brute_force_tsp(dist: Any) -> tuple[float, Ints]:
+    """As `held_karp`, by pricing all (n - 1)! tours from node 0 with the checker; n <= 9 nodes."""
+    d = _read_dist(dist, MAX_BRUTE_TSP)
+    if len(d) == 1:
+        return 0.0, np.zeros(1, np.int64)
+    tours = np.array([(0, *order) for order in permutations(range(1, len(d)))], np.int64)
+    cost, _, _ = TSP.get_costs({"dist": d[None]}, tours)
+    best = int(cost.argmin())
+    return float(cost[best]), tours[best]
+
+
+def exact_cvrp(dist: Any, demand: Any, capacity: float, max_length: float = np.inf) -> tuple[float, Ints]:
+    """The cheapest plan for up to 12 customers and its cost, as actions: each trip's customers, then 0.
+
+    The shortest trip through each subset that one vehicle can carry, then the cheapest partition into such subsets.
+    `demand` is over nodes, 0 at the depot.
+    """
+    d = _read_dist(dist, MAX_SUBSET_CVRP)
+    path = _shortest_paths(d)
+    subsets = np.arange(len(path))
+    member = (subsets[:, None] >> np.arange(len(d) - 1)) & 1
+    trip = (path + d[1:, 0]).min(axis=1)
+    feasible = fits(member @ _read_demand(demand, d)[1:], capacity) & fits(trip, max_length)
+    feasible[0] = False
+
+    # the trip that serves the lowest customer of a set is one of those without any lower customer
+    candidates = [subsets[feasible & ((subsets & -subsets) == 1 << j)] for j in range(len(d) - 1)]
+    cost = np.full(len(path), np.inf)
+    cost[0] = 0.0
+    last = np.zeros(len(path), np.int64)
+    for s in range(1, len(path)):
+        inside = candidates[(s & -s).bit_length() - 1]
+        inside = inside[(inside & ~s) == 0]
+        if len(inside):
+            total = trip[inside] + cost[s ^ inside]
+            cost[s], last[s] = total.min(), inside[total.argmin()]
+
+    everyone = len(path) - 1
+    if not np.isfinite(cost[everyone]):
+        raise BadInstance(f"no plan serves every customer with capacity {capacity:g} and max_length {max_length:g}")
+    actions: list[int] = []
+    s = everyone
+    while s:
+        actions += [*_trace(path, d, int(last[s])), 0]
+        s ^= int(last[s])
+    return float(cost[everyone]), np.array(actions, np.int64)
+
+
+def brute_force_cvrp(dist: Any, demand: Any, capacity: float, max_length: float = np.inf) -> tuple[float, Ints]:
+    """As `exact_cvrp`, by pricing every order with every choice of returns with the checker; up to 6 customers."""
+    d = _read_dist(dist, MAX_BRUTE_CVRP)
+    customers = len(d) - 1
+    orders = np.array(list(permutations(range(1, len(d)))), np.int64)
+    goes_home = np.array([(*cut, True) for cut in product((False, True), repeat=customers - 1)])
+    plans = np.zeros((len(orders), len(goes_home), 2 * customers), np.int64)
+    stop = np.arange(customers) + np.cumsum(goes_home, axis=1) - goes_home  # a return before a stop shifts it by one
+    for k, places in enumerate(stop):
+        plans[:, k, places] = orders
+    pi = plans.reshape(-1, 2 * customers)
+    dataset = {"dist": d[None], "demand_units": _read_demand(demand, d)[None]}
+    cost, _, _ = CVRP.get_costs(dataset, pi, on_violation="inf", capacity=capacity, max_length=max_length)
+    best = int(cost.argmin())
+    if not np.isfinite(cost[best]):
+        raise BadInstance(f"no plan serves every customer with capacity {capacity:g} and max_length {max_length:g}")
+    returns = int(goes_home[best % len(goes_home)].sum())
+    return float(cost[best]), pi[best, : customers + returns]
+
+
+def _shortest_paths(d: Floats) -> Floats:
+    """path[S, j]: the shortest way from node 0 through the nodes of bit set S, ending at node j + 1 in S (else inf)."""
+    customers = len(d) - 1
+    subsets = np.arange(1 << customers)
+    size = np.bitwise_count(subsets)
+    path = np.full((len(subsets), customers), np.inf)
+    path[1 << np.arange(customers), np.arange(customers)] = d[0, 1:]
+    for members in range(2, customers + 1):
+        layer = subsets[size == members]
+        for j in range(customers):
+            with_j = layer[(layer >> j) & 1 == 1]
+            path[with_j, j] = (path[with_j ^ (1 << j)] + d[1:, j + 1]).min(axis=1)
+    return path
+
+
+def _trace(path: Floats, d: Floats, subset: int) -> list[int]:
+    """The nodes of the shortest trip through `subset`, in order."""
+    nodes: list[int] = []
+    following = 0
+    while subset:
+        j = int((path[subset] + d[1:, following]).argmin())
+        nodes.append(j + 1)
+        following = j + 1
+        subset ^= 1 << j
+    return nodes[::-1]
+
+
+def _read_dist(dist: Any, most: int) -> Floats:
+    d = np.asarray(dist, np.float64)
+    if d.ndim != 2 or d.shape[0] != d.shape[1] or not 1 <= len(d) <= most:
+        raise ShapeError(f"dist has shape {d.shape}, expected (n, n) with at most {most} nodes")
+    if not (np.isfinite(d) & (d >= 0)).all():
+        raise BadInstance("dist must be finite and >= 0")
+    return d
+
+
+def _read_demand(demand: Any, d: Floats) -> Floats:
+    w = np.asarray(demand, np.float64)
+    if w.shape != (len(d),):
+        raise ShapeError(f"demand has shape {w.shape}, expected ({len(d)},), the depot first")
+    return w

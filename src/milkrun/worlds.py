@@ -1,0 +1,19 @@
+"""The worlds of this library, registered by name: nothing of them is imported here."""
+
+from __future__ import annotations
+
+from milkrun.core.registry import register
+
+_ROUTING_PRESETS = ("n20", "n50", "n100")
+
+
+def register_all() -> None:
+    """Called once by `import milkrun`."""
+    register(
+        "milkrun/TSP-v0", "milkrun.routing.tsp:TSP", family="routing", title="Travelling salesperson",
+        presets=(*_ROUTING_PRESETS, "pomo"),
+    )  # fmt: skip
+    register(
+        "milkrun/CVRP-v0", "milkrun.routing.cvrp:CVRP", family="routing", title="Capacitated vehicle routing",
+        presets=(*_ROUTING_PRESETS, "kool20", "kool50", "kool100"),
+    )  # fmt: skip
