@@ -1,7 +1,7 @@
 """Random episodes, recorded once and played by every contestant.
 
-Instances and actions come from plain numpy that shares nothing with Milkrun, with RL4CO or with the C kernels, so that all of
-them do the same work, and each can be held against the length that is worked out here.
+Instances and actions come from plain numpy that shares nothing with Milkrun, with RL4CO or with the C kernels, so that
+all of them do the same work, and each can be held against the length that is worked out here.
 """
 
 from dataclasses import dataclass

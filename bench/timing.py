@@ -2,8 +2,8 @@
 
 Everything here is warm and reports medians: the first run is thrown away, the garbage collector is off, and on a shared
 machine a median forgets the moments in which somebody else had the core. Where somebody else has it most of the time,
-`set_clock("cpu")` counts the processor time of this process instead (of all its threads: a hidden helper thread is paid for);
-for one-thread work the two agree on a quiet machine.
+`set_clock("cpu")` counts the processor time of this process instead (of all its threads: a hidden helper thread is paid
+for); for one-thread work the two agree on a quiet machine.
 """
 
 import gc
@@ -78,9 +78,9 @@ def step_time(
     `start()` brings the world to the beginning of the episode and is not timed. `play(first, last)` plays the recorded
     steps first..last-1 and returns the seconds by `clock()` that they took: only it knows what belongs to a step.
 
-    The episode is cut into chunks of about `chunk_seconds` (a single step where that is longer). Each chunk counts with its
-    median over the repeats, at least `repeats` episodes and `repeats * min_seconds` in all, and the answer is the mean over
-    the episode: early and late steps weigh the same, while a burst of noise spoils one sample of one chunk.
+    The episode is cut into chunks of about `chunk_seconds` (a single step where that is longer). Each chunk counts with
+    its median over the repeats, at least `repeats` episodes and `repeats * min_seconds` in all, and the answer is the
+    mean over the episode: early and late steps weigh the same, while a burst of noise spoils one sample of one chunk.
     """
     with no_garbage_collection():
         start()

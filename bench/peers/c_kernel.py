@@ -1,7 +1,8 @@
 """Step kernels written by hand in C: what a batch would cost if nothing stood between the rules and the machine.
 
-The `.c` files beside this one are compiled on the spot for this very processor and called through ctypes, with the fields of the
-specification as plain arrays. Where no C compiler is found, `available()` says so and the comparison is skipped.
+The `.c` files beside this one are compiled on the spot for this very processor and called through ctypes, with the
+fields of the specification as plain arrays. Where no C compiler is found, `available()` says so and the comparison is
+skipped.
 """
 
 import ctypes
@@ -19,7 +20,7 @@ from ..timing import clock, step_time
 FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC"]
 
 SIZES = ["rows", "nodes", "tour_size", "max_steps"]
-# name: dtype, width of a row ("N" nodes, "L" recorded actions, None a scalar), in the order of the struct in the C files
+# In the order of the struct in the C files. Name: dtype, width of a row (N nodes, L recorded actions, None a scalar)
 ARRAYS = {
     "locs": (np.float32, "N2"),
     "demand": (np.int32, "N"),
@@ -72,9 +73,9 @@ def _library(name: Name) -> ctypes.CDLL:
 
 
 class StepC:
-    """A C kernel on recorded episodes: `StepC("cvrp", 50, 1024).seconds()` is the cost of a call for 1024 rows, one thread.
+    """A C kernel on recorded episodes: `StepC("cvrp", 50, 1024).seconds()` is the cost of a call for 1024 rows.
 
-    Timed are the calls alone; the actions lie ready in memory, and resets happen between the timed parts.
+    One thread. Timed are the calls alone; the actions lie ready in memory, and resets happen between the timed parts.
     """
 
     def __init__(self, name: Name, num_loc: int, batch: int, *, episodes: Episodes | None = None) -> None:

@@ -4,11 +4,11 @@ A script for the Python of a venv of its own (`pip install jax jumanji`), so tha
 
     .venv-jumanji/bin/python bench/peers/jumanji_rollout.py [--rows 1024] [--clock cpu]
 
-A rollout is one compiled call: a reset that draws a new instance for every row, then a loop that picks a uniformly random
-allowed action and steps, until the last row is done. One core, one thread, nothing but the returns leaves the call.
-Chosen in Jumanji's favour: the quickest of three ways to pick an action (`categorical` is the one its own random agent uses),
-one random key a step for the whole batch, XLA may drop whatever the rollout does not need, and every row of
-every step counts, also the rows that have finished and wait for the last one.
+A rollout is one compiled call: a reset that draws a new instance for every row, then a loop that picks a uniformly
+random allowed action and steps, until the last row is done. One core, one thread, nothing but the returns leaves the
+call. Chosen in Jumanji's favour: the quickest of three ways to pick an action (`categorical` is the one its own random
+agent uses), one random key a step for the whole batch, XLA may drop whatever the rollout does not need, and every row
+of every step counts, also the rows that have finished and wait for the last one.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def highest_bits(key: jax.Array, mask: jax.Array) -> jax.Array:
 
 
 def kth_allowed(key: jax.Array, mask: jax.Array) -> jax.Array:
-    """One random number a row: the k-th allowed node. Ranks by a product with a triangle, which XLA does better than a cumsum."""
+    """One random number a row: the k-th allowed node. XLA is quicker at a product with a triangle than at a cumsum."""
     nodes = mask.shape[-1]
     rank = mask.astype(jnp.float32) @ jnp.triu(jnp.ones((nodes, nodes), jnp.float32))
     k = jnp.floor(jax.random.uniform(key, mask.shape[:1]) * rank[:, -1])

@@ -1,9 +1,10 @@
 """RL4CO's environments, stepped as its own users step them.
 
-What is timed is `env.step(td)["next"]` alone: the next state with its mask. RL4CO's step puts new tensors into the TensorDict
-it is given and never writes into the old ones, so its users clone nothing and neither do we. The rest is left out, in
-RL4CO's favour: the policy (actions are recorded beforehand), handing over the action (`td.set`), the reset between episodes,
-and the reward, which RL4CO computes once an episode in `get_reward` and Milkrun at every step. It runs in inference mode.
+What is timed is `env.step(td)["next"]` alone: the next state with its mask. RL4CO's step puts new tensors into the
+TensorDict it is given and never writes into the old ones, so its users clone nothing and neither do we. The rest is
+left out, in RL4CO's favour: the policy (actions are recorded beforehand), handing over the action (`td.set`), the reset
+between episodes, and the reward, which RL4CO computes once an episode in `get_reward` and Milkrun at every step. It
+runs in inference mode.
 """
 
 import numpy as np

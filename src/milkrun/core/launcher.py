@@ -138,7 +138,7 @@ def _legality(action: Action, own_legal: bool, own_idle: bool) -> str:
         legal += "    return fine"
     elif action.kind == "discrete":
         legal = "return action >= 0 and action < w.action_mask.shape[1] and w.action_mask[b, action]"
-        close = "for j in range(w.action_mask.shape[1]):\n        w.action_mask[b, j] = j == 0"
+        close = "for j in range(w.action_mask.shape[1]):\n        w.action_mask[b, j] = False\n    w.action_mask[b, 0] = True"
     else:
         legal = "fine = True\n    for k in range(action.shape[0]):\n        fine = fine and abs(action[k]) <= 1\n    return fine"
         close = "pass"
@@ -174,6 +174,14 @@ def restart(w, b):
 
 
 @kernel
+def begin(w, b):
+    w.stream[b, 2] += 1
+    if not w.given[b]:
+        generate(w, b)
+    restart(w, b)
+
+
+@njit(forceinline=True, **OPTIONS)
 def turn(w, b, action, mode):
     w.reward[b] = 0
     if w.terminated[b] or w.truncated[b]:
@@ -183,10 +191,7 @@ def turn(w, b, action, mode):
         else:
             w.illegal[b] = False
             if mode == 1:
-                w.stream[b, 2] += 1
-                if not w.given[b]:
-                    generate(w, b)
-                restart(w, b)
+                begin(w, b)
             return 0
     if legal(w, b, action):
         w.illegal[b] = False

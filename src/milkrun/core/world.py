@@ -27,6 +27,7 @@ from milkrun.core.record import Layout
 
 SEED_LIMIT = 2**63
 Rows = Sequence[int] | np.ndarray | None
+_copyto = np.copyto
 
 
 class World:
@@ -36,6 +37,7 @@ class World:
     Config: ClassVar[type[Config]] = Config
     action: ClassVar[Action]
     kernels: ClassVar[Mapping[str, Any]] = {}  # for a world whose kernels have other names or stand elsewhere
+    task: ClassVar[str] = ""  # "module:Class" of the independent checker of its solutions
     parallel_from: ClassVar[int] = 1024  # rows from which several threads pay; measured for cheap steps
     fields: ClassVar[dict[str, Field]] = {}
 
@@ -82,6 +84,7 @@ class World:
         if illegal not in ("noop", "raise"):
             raise ConfigError(f"illegal={illegal!r}: must be 'noop' or 'raise'")
         self.illegal_rule = illegal
+        self._raises = illegal == "raise"
         self.threads = None if threads is None else _count("threads", threads, 1)
         self.seed = secrets.randbits(63) if seed is None else check_seed(seed)
         self.first_row = _count("first_row", first_row, 0)
@@ -93,11 +96,13 @@ class World:
         self._launcher_layout, self._launcher = self._compile()
         self._all = np.arange(self.num_envs, dtype=np.int64)
         self._actions = np.zeros((self.num_envs, *self.action.shape(self.sizes)), self.action.dtype)
+        self._action_shape, self._action_kinds = self._actions.shape, "f" if self.action.kind == "box" else "iu"
         self._scratch_slots = 0
         self._allocate()
         self.stream[:] = [self.seed, 0, -1]
         self.stream[:, 1] = self.first_row + self._all
         self._mode = MODES[self.autoreset]
+        self._some_ended = False  # a row may have ended; only a hint that saves looking
         self._ready = False  # every row has been reset at least once
         self._fresh = np.zeros(self.num_envs, bool)
         self._stale_views = True
@@ -170,27 +175,32 @@ class World:
 
     def step(self, actions: Any, rows: Rows = None) -> None:
         """Plays one action in each named row (all without `rows`): one native call."""
+        if rows is None:
+            chosen, order, n = self._all, self._all_address, self.num_envs
+        else:
+            chosen = self._rows(rows)
+            order, n = _address(chosen), len(chosen)
         if not self._ready or self._closed:
-            self._open()
-            if not self._ready and (rows is None or not self._fresh[self._rows(rows)].all()):
-                raise ResetNeeded(f"{type(self).__name__}.step before the first reset()")
-        chosen = self._all if rows is None else self._rows(rows)
-        n = len(chosen)
-        self._take(actions, n)
-        order = self._all_address if rows is None else _address(chosen)
-        if self._mode == 0:
+            self._refuse_unready(chosen)
+        if type(actions) is np.ndarray and actions.shape == self._action_shape and actions.dtype.kind in self._action_kinds:
+            _copyto(self._actions, actions, "unsafe")
+        else:
+            self._take(actions, n)
+        if self._some_ended and self._mode == 0:
             self._refuse_finished(chosen)
-        if self.illegal_rule == "raise":
+        if self._raises:
             self._refuse_illegal(chosen)
         self._stale_views = True
-        if self._mode == 1 and self.amends_instances:
-            ended = self._step_amended(chosen)
-        else:
-            args = (self._table_address, order, self._actions_address, self._mode)
-            chunks = self._chunks(n)
-            ended = self._launcher.step.serial(*args, n) if chunks == 1 else self._launcher.step.run(args, n, chunks)
+        if self.amends_instances and self._mode == 1:
+            self._step_amended(chosen)
+            return
+        chunks = 1 if n < self.parallel_from and self.threads is None else self._chunks(n)
+        args = (self._table_address, order, self._actions_address, self._mode)
+        ended = self._launcher.step.serial(*args, n) if chunks == 1 else self._launcher.step.run(args, n, chunks)
         if self._mode == 2:
             self._restart_ended(chosen, ended)
+        elif ended:
+            self._some_ended = True
 
     def draw_instances(self, episode: int = 0) -> None:
         """Draws the instances of an episode of every row and no more: what generators are made of."""
@@ -261,7 +271,7 @@ class World:
                 getattr(self, f.name)[chosen] = saved[f.name]
         self._fresh[chosen] = True
         self._ready = self._ready or bool(self._fresh.all())
-        self._stale_views = True
+        self._some_ended = self._stale_views = True
 
     def close(self) -> None:
         """Ends the use of this world; a second time does nothing."""
@@ -374,7 +384,7 @@ class World:
             getattr(self, name)[:] = array
         self.instance_row[:] = self._all
 
-    def _step_amended(self, chosen: np.ndarray) -> int:
+    def _step_amended(self, chosen: np.ndarray) -> None:
         """NEXT_STEP where Python has a say on instances: reset turns by hand, the others as ever."""
         due = (self.terminated | self.truncated)[chosen]
         fresh = chosen[due]
@@ -385,7 +395,6 @@ class World:
         if len(fresh):
             self.stream[fresh, 2] += 1
             self._begin(fresh)
-        return 0
 
     def _restart_ended(self, chosen: np.ndarray, ended: int) -> None:
         """SAME_STEP: keeps what the ended rows showed last, then begins their next episode."""
@@ -452,18 +461,22 @@ class World:
                 actions = np.asarray(actions)
             except Exception as e:
                 raise ShapeError(f"actions: not an array: {e}") from None
-        buffer = self._actions
-        kinds = "f" if buffer.dtype.kind == "f" else "iu"
-        if actions.dtype.kind not in kinds or actions.shape != (n, *buffer.shape[1:]):
-            raise ShapeError(f"actions must be {'numbers' if kinds == 'f' else 'integers'} of shape "
-                             f"{(n, *buffer.shape[1:])}, not {actions.dtype} of shape {actions.shape}")
-        np.copyto(buffer if n == self.num_envs else buffer[:n], actions, "unsafe")
+        expected = (n, *self._action_shape[1:])
+        if actions.dtype.kind not in self._action_kinds or actions.shape != expected:
+            kind = "numbers" if self._action_kinds == "f" else "integers"
+            raise ShapeError(f"actions must be {kind} of shape {expected}, not {actions.dtype} of shape {actions.shape}")
+        _copyto(self._actions[:n], actions, "unsafe")
+
+    def _refuse_unready(self, chosen: np.ndarray) -> None:
+        self._open()
+        if not self._fresh[chosen].all():
+            raise ResetNeeded(f"{type(self).__name__}.step before the first reset()")
 
     def _refuse_finished(self, chosen: np.ndarray) -> None:
         done = self.terminated | self.truncated
-        if done.any() and done[chosen].any():
-            rows = chosen[done[chosen]]
-            raise ResetNeeded(f"{_name_rows(rows)} ended: reset before the next step")
+        self._some_ended = bool(done.any())
+        if done[chosen].any():
+            raise ResetNeeded(f"{_name_rows(chosen[done[chosen]])} ended: reset before the next step")
 
     def _refuse_illegal(self, chosen: np.ndarray) -> None:
         """Finds the first illegal action by halving, so that worlds with their own `legal` need nothing more."""

@@ -71,6 +71,7 @@ class CVRP(Routing):
 
     id = "milkrun/CVRP-v0"
     Config = CVRPConfig
+    task = "milkrun.routing.tasks:CVRP"
     action = discrete("N")
     customer_fields = ("demand_units",)
 
@@ -80,7 +81,7 @@ class CVRP(Routing):
     trip_limit = constant(float64)
 
     demand_units = instance(int32, "N", low=0, doc="units to collect; 0 at the depot")
-    capacity = instance(int32, low=1, doc="units a truck takes")
+    capacity = instance(int32, low=1, column=True, doc="units a truck takes")
     max_length = instance(float32, low=0, limit=True, doc="limit of one trip's length, the leg home included")
     load = state(int32, low=0, doc="units on the truck")
     trip_length = state(float32, low=0, doc="distance driven since the depot")
@@ -195,9 +196,11 @@ def all_served(w, b, q):
 def mark_allowed(w, b):
     q = w.instance_row[b]
     n = w.n_nodes[q]
-    room = w.capacity[q] - w.load[b]
-    for j in range(w.N):
-        w.action_mask[b, j] = (not w.visited[b, j]) & (w.demand_units[q, j] <= room) & (j < n)
+    room = np.int32(w.capacity[q] - w.load[b])  # 32 bits: the loop below is one vector instruction a few nodes
+    for j in range(n):
+        w.action_mask[b, j] = (not w.visited[b, j]) & (w.demand_units[q, j] <= room)
+    for j in range(n, w.N):
+        w.action_mask[b, j] = False
     if w.max_length[q] < math.inf:
         for j in range(1, n):
             w.action_mask[b, j] &= short_enough(w, b, q, j)

@@ -41,6 +41,7 @@ class TSP(Routing):
 
     id = "milkrun/TSP-v0"
     Config = TSPConfig
+    task = "milkrun.routing.tasks:TSP"
     action = discrete("N")
     depot_apart = False
 
@@ -64,14 +65,16 @@ class TSP(Routing):
 
 @kernel
 def reset(w, b):
+    n = w.n_nodes[w.instance_row[b]]
     for j in range(w.N):
         w.visited[b, j] = False
+        w.action_mask[b, j] = j < n
     w.visited[b, 0] = w.start != FREE
+    w.action_mask[b, 0] = w.start == FREE
     w.current_node[b] = 0
     w.first_node[b] = 0
     w.tour_length[b] = 0
     w.tour_len[b] = 0
-    mark_allowed(w, b)
 
 
 @kernel
@@ -84,8 +87,11 @@ def step(w, b, action):
     if w.R > 0:
         w.tour[b, w.tour_len[b]] = action
     w.tour_len[b] += 1
-    w.terminated[b] = w.tour_len[b] == w.n_nodes[w.instance_row[b]]
-    mark_allowed(w, b)
+    n = w.n_nodes[w.instance_row[b]]
+    w.terminated[b] = w.tour_len[b] == n
+    w.action_mask[b, action] = False  # nothing else changes: a step costs the same at any size
+    if w.start != FREE:
+        w.action_mask[b, 0] = w.tour_len[b] == n - 1
 
 
 @kernel
@@ -101,15 +107,6 @@ def drive(w, b, action):
     if w.tour_len[b] == w.n_nodes[q] - 1:
         leg += travel(w, q, action, w.first_node[b])
     return leg
-
-
-@kernel
-def mark_allowed(w, b):
-    n = w.n_nodes[w.instance_row[b]]
-    for j in range(w.N):
-        w.action_mask[b, j] = (not w.visited[b, j]) & (j < n)
-    if w.start != FREE:
-        w.action_mask[b, 0] = w.tour_len[b] == n - 1
 
 
 __all__ = ["TSP", "TSPConfig", "generate", "reset", "step"]

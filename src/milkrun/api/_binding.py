@@ -1,0 +1,69 @@
+"""What the stateful bindings share: the world behind them, the seeds of its rows, what `info` says of an end."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.errors import ConfigError
+from milkrun.core.registry import make
+from milkrun.core.world import World, check_seed
+
+
+def world_behind(
+    env: Any, world_id: str | None, world: World | None, rows: int, autoreset: str, settings: dict[str, Any]
+) -> World:
+    """The world of `env`: made, and then closed when `env` is forgotten; or the given one, if it fits."""
+    if (world is None) == (world_id is None):
+        raise ConfigError("give either world_id or world")
+    if world is None:
+        made = make(str(world_id), rows, autoreset=autoreset, **settings)
+        weakref.finalize(env, made.close)
+        return made
+    defaults = {"illegal": "noop", "first_row": 0}
+    if extra := [name for name, value in settings.items() if value != defaults.get(name)]:
+        raise ConfigError(f"a given world is made already: {', '.join(extra)} cannot be set here")
+    if world.num_envs != rows:
+        raise ConfigError(f"the given world has {world.num_envs} rows, not {rows}")
+    if world.autoreset != autoreset:
+        raise ConfigError(f"the given world was made with autoreset={world.autoreset!r}; here it must be {autoreset!r}")
+    return world
+
+
+def offset_seeds(world: World, seed: Any, rows: Iterable[int]) -> list[int]:
+    """The rule "offset": row i has seed + i, also in a slice that begins at `first_row`."""
+    first = check_seed(seed) + world.first_row
+    return [check_seed(first + b) for b in rows]
+
+
+def begin_with(world: World, seed: int) -> None:
+    """By the rule "offset": the first reset of a row, if it gets no seed, begins episode 0 of this one."""
+    world.stream[:, 0] = offset_seeds(world, seed, range(world.num_envs))
+    world.stream[:, 1] = 0
+
+
+def told_names(world: World) -> dict[str, str]:
+    """Keys of a finishing step's info and their fields; `illegal` is told on every step."""
+    return {"episode_steps" if f.name == "i" else f.name: f.name for f in world.info_fields if f.name != "illegal"}
+
+
+def told(world: World) -> dict[str, np.ndarray]:
+    """The same with the world's own arrays, which stay where they are."""
+    return {key: getattr(world, name) for key, name in told_names(world).items()}
+
+
+def scatter(infos: dict[str, Any], key: str, values: np.ndarray, rows: np.ndarray, where: np.ndarray) -> None:
+    """Writes an info of some rows and its companion; 0 elsewhere, as Gymnasium does."""
+    infos[key] = np.zeros((len(where), *values.shape[1:]), values.dtype)
+    infos[key][rows] = values
+    infos[f"_{key}"] = where.copy()
+
+
+def masks(world: World) -> np.ndarray:
+    """A copy of the action masks of all rows."""
+    if "action_mask" not in world.fields:
+        raise ConfigError(f"{type(world).__name__} has no action mask: its actions are numbers")
+    return getattr(world, "action_mask").copy()  # noqa: B009 (a field, declared by the world class)

@@ -1,0 +1,232 @@
+"""Fields as Gymnasium spaces, and a world's memory as Gymnasium observations: the one place that knows both.
+
+`action_space` and `field_space` are the contract's table of spaces. An `Observer` binds a world to a layout: it holds
+the space of one row and arrays that follow the world's memory, without a copy wherever dtype and shape allow. The
+numpy-side bindings (Gymnasium, PettingZoo, SB3, tianshou, RLlib) show worlds through it and write no shape themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from milkrun.core.errors import ConfigError, did_you_mean
+from milkrun.core.fields import Field, Role, bool_, float32, int8, int64
+from milkrun.core.world import World
+
+UNBOUNDED = 1e9
+"""A float field that declares no bound has this one: Gymnasium's checker asks for finite spaces."""
+
+Sizes = dict[str, int]
+Arrays = dict[str, np.ndarray]
+Observed = np.ndarray | Arrays
+
+
+def action_space(world: World) -> spaces.Space[Any]:
+    """The actions of one row: Discrete, for several agents the joint MultiDiscrete, or numbers in [-1, 1]."""
+    choices = world.action.nvec(world.sizes)
+    if world.action.kind == "discrete":
+        return spaces.Discrete(choices[0])
+    if world.action.kind == "multi":
+        return spaces.MultiDiscrete(choices)
+    return spaces.Box(-1, 1, world.action.shape(world.sizes), np.float32)
+
+
+def field_space(f: Field, sizes: Sizes) -> spaces.Space[Any]:
+    """The values of one row of a field."""
+    if _is_choice(f):
+        return spaces.Discrete(sizes[str(f.index)])
+    shape, dtype = f.shape(sizes) or (1,), _shown_dtype(f)
+    low, high = _bounds(f, sizes)
+    return spaces.Box(dtype.type(low), dtype.type(high), shape, dtype.type)
+
+
+def layouts(world: World) -> tuple[str, ...]:
+    """The layouts a world has; the first is its own default."""
+    if any(f.primary for f in world.observed):
+        return "view", "dict", "flat"
+    return "dict", "flat"
+
+
+def show(f: Field, array: np.ndarray) -> np.ndarray:
+    """Rows of a field as its space wants them: bool as int8, a scalar as (1,), a choice as int64, floats as float32."""
+    array = array.view(int8) if f.dtype == bool_ else array
+    if array.ndim == 1 and not _is_choice(f):
+        array = array[:, None]
+    return array.astype(_shown_dtype(f), copy=False)
+
+
+class Observer:
+    """What the agents of a world see in one layout.
+
+    `live` is the observation of all rows and `aside` what the layout leaves to `info`; both follow the world's memory.
+    `bind` must be called after a reset, since given instances may stand elsewhere, and `refresh` before a look, unless
+    `steady` says that there is nothing to bring up to date.
+    """
+
+    live: Observed
+    aside: Arrays
+    steady: bool
+
+    def __init__(self, world: World, layout: str | None = None) -> None:
+        known = layouts(world)
+        if layout is not None and layout not in known:
+            raise ConfigError(f"{type(world).__name__} has no layout {layout!r}{did_you_mean(str(layout), known)}")
+        self.world = world
+        self.layout = layout or known[0]
+        self.mask: Field | None = world.fields.get("action_mask")
+        entries = _entries(world)
+        self._looks = any(f.on_demand for f in entries.values())
+        if self.layout == "view":
+            self._seen = {key: f for key, f in entries.items() if f.primary}
+            self._aside = {key: f for key, f in entries.items() if not f.primary}
+        else:
+            self._seen, self._aside = entries, {}
+        if self.mask is not None:
+            (self._seen if self.layout == "dict" else self._aside)["action_mask"] = self.mask
+        self.bind()
+
+    @property
+    def single_space(self) -> spaces.Space[Any]:
+        """The observations of one row."""
+        each = [(key, field_space(f, self.world.sizes)) for key, f in self._seen.items()]
+        if self.layout == "dict":
+            return spaces.Dict(each)
+        if self.layout == "view":
+            return each[0][1]
+        ends = [_flat_bounds(f, self.world.sizes) for f in self._seen.values()]
+        return spaces.Box(np.concatenate([low for low, _ in ends]), np.concatenate([high for _, high in ends]))
+
+    def bind(self) -> None:
+        """Finds the arrays anew; where rows share instances, each row is shown its own."""
+        world = self.world
+        shared = not np.array_equal(world.instance_row, np.arange(world.num_instances))
+        raw: Arrays = {}
+        for f in (*self._seen.values(), *self._aside.values()):
+            raw[f.name] = getattr(world, f.name)
+            if shared and f.role is Role.INSTANCE:
+                raw[f.name] = raw[f.name][world.instance_row]
+        self._casts: list[tuple[np.ndarray, np.ndarray]] = []
+        self.aside = self._follow(self._aside, raw)
+        if self.layout == "flat":
+            self.live, self._fills = _flat(self._seen, raw, world)
+        else:
+            parts = self._follow(self._seen, raw)
+            self.live, self._fills = parts if self.layout == "dict" else next(iter(parts.values())), []
+        self.steady = not (self._looks or self._casts or self._fills)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Brings up to date what is not the world's own memory."""
+        if self._looks:
+            self.world.observe()
+        for target, source in self._casts:
+            np.copyto(target, source, casting="unsafe")
+        for target, source, choices in self._fills:
+            _fill(target, source, choices)
+
+    def rows_of(self, arrays: Mapping[str, np.ndarray], count: int) -> list[Any]:
+        """Observations one by one of rows that stand apart by field name (`world.final`)."""
+        if self.layout == "flat":
+            buffer, fills = _flat(self._seen, arrays, self.world, count)
+            for target, source, choices in fills:
+                _fill(target, source, choices)
+            return list(buffer)
+        shown = {key: show(f, arrays[f.name]) for key, f in self._seen.items()}
+        if self.layout == "view":
+            return list(next(iter(shown.values())))
+        return [{key: array[r] for key, array in shown.items()} for r in range(count)]
+
+    def aside_of(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
+        """What `info` says of rows that stand apart by field name: the mask, and what the layout left out."""
+        told = dict(self._aside)
+        if self.mask is not None:
+            told["action_mask"] = self.mask
+        return {key: show(f, arrays[f.name]) for key, f in told.items()}
+
+    def _follow(self, fields: dict[str, Field], raw: Mapping[str, np.ndarray]) -> Arrays:
+        shown = {key: show(f, raw[f.name]) for key, f in fields.items()}
+        for key, f in fields.items():
+            if not np.may_share_memory(shown[key], raw[f.name]):
+                self._casts.append((shown[key], raw[f.name].reshape(shown[key].shape)))
+        return shown
+
+
+def _entries(world: World) -> dict[str, Field]:
+    """The observed fields by key, in declaration order; a group's view `<group>_obs` has the group's name as key."""
+    names = {f"{group}_obs": group for group in world.groups}
+    return {names.get(f.name, f.name): f for f in world.observed if not f.limit or _is_finite(world.config, f.name)}
+
+
+def _is_finite(config: Any, name: str) -> bool:
+    """Whether the configuration sets the limit `name`; without one the field is infinite and no observation."""
+    value = getattr(config, name, None)
+    return value is not None and math.isfinite(value)
+
+
+def _is_choice(f: Field) -> bool:
+    return f.index is not None and not f.dims
+
+
+def _shown_dtype(f: Field) -> np.dtype:
+    if _is_choice(f):
+        return int64
+    return {"b": int8, "f": float32}.get(f.dtype.kind, f.dtype)
+
+
+def _bounds(f: Field, sizes: Sizes) -> tuple[float, float]:
+    """Finite, low < high. Integers that declare none have their dtype's; of 64 bits a part, as Gymnasium adds to them."""
+    if f.dtype == bool_:
+        return 0, 1
+    if f.dtype.kind == "f":
+        widest: tuple[float, float] = -UNBOUNDED, UNBOUNDED
+    else:
+        span = np.iinfo(f.dtype)
+        widest = max(int(span.min), -(2**62)), min(int(span.max), 2**62)
+    low, high = (wide if bound is None else bound for bound, wide in zip(f.bounds(sizes), widest))
+    return low, high if low < high else low + 1
+
+
+# -- the flat layout --------------------------------------------------------------------------------------------
+
+Fill = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+
+
+def _flat_bounds(f: Field, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
+    low, high = (0, 1) if _is_choice(f) else _bounds(f, sizes)
+    width = _width(f, sizes)
+    return np.full(width, low, np.float32), np.full(width, high, np.float32)
+
+
+def _width(f: Field, sizes: Sizes) -> int:
+    return sizes[str(f.index)] if _is_choice(f) else math.prod(f.shape(sizes))
+
+
+def _flat(
+    fields: dict[str, Field], arrays: Mapping[str, np.ndarray], world: World, rows: int | None = None
+) -> tuple[np.ndarray, list[Fill]]:
+    """A vector a row, and the pieces of it with their sources: a choice one-hot, all else in C order."""
+    rows = world.num_envs if rows is None else rows
+    buffer = np.empty((rows, sum(_width(f, world.sizes) for f in fields.values())), np.float32)
+    fills: list[Fill] = []
+    first = 0
+    for f in fields.values():
+        width = _width(f, world.sizes)
+        piece = buffer[:, first : first + width]
+        if _is_choice(f):
+            fills.append((piece, arrays[f.name][:, None], np.arange(width)))
+        else:
+            fills.append((piece.reshape(arrays[f.name].shape), arrays[f.name], None))
+        first += width
+    return buffer, fills
+
+
+def _fill(target: np.ndarray, source: np.ndarray, choices: np.ndarray | None) -> None:
+    if choices is None:
+        np.copyto(target, source, casting="unsafe")
+    else:
+        np.equal(source, choices, out=target)

@@ -1,0 +1,46 @@
+"""The few private names of tensordict that make small batches fast, each with a public fallback.
+
+`MILKRUN_PUBLIC_TD=1` takes the public way; results are the same. Nothing else in Milkrun may touch private names of
+tensordict or torchrl: when a release moves them, this file is the only one to look at.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+_new_unsafe = getattr(TensorDict, "_new_unsafe", None)
+_has_set_str = hasattr(TensorDict, "_set_str")
+
+
+def private() -> bool:
+    """The private shortcuts are there and not switched off."""
+    return _new_unsafe is not None and _has_set_str and os.environ.get("MILKRUN_PUBLIC_TD") != "1"
+
+
+_PRIVATE = private()
+
+
+def make_td(source: dict[str, Any], batch_size: torch.Size, device: torch.device | None) -> TensorDict:
+    """A TensorDict of tensors (or TensorDicts) that are known to fit."""
+    if _PRIVATE:
+        return _new_unsafe(source=source, batch_size=batch_size, device=device)
+    return TensorDict(source, batch_size=batch_size, device=device)
+
+
+def put(td: TensorDict, key: str, value: Any) -> None:
+    """td[key] = value without the checks of a public set."""
+    if _PRIVATE:
+        td._set_str(key, value, validated=True, inplace=False, non_blocking=False)
+    else:
+        td.set(key, value)
+
+
+def take(td: TensorDict, key: str) -> Any:
+    """The entry of a key, None if absent."""
+    if _PRIVATE and type(td) is TensorDict:
+        return td._tensordict.get(key)
+    return td.get(key, None)

@@ -1,0 +1,359 @@
+"""Gymnasium's words for a world: `MilkrunEnv` is one row of it, `MilkrunVectorEnv` a whole batch in one native call.
+
+Nothing of a world's rules is here. Both translate seeds, actions, ends and masks, and hand out what an `Observer`
+shows; a `MilkrunVectorEnv` returns what Gymnasium's SyncVectorEnv of as many `MilkrunEnv` would, in all autoreset modes.
+"""
+
+from __future__ import annotations
+
+import copy as copying
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from milkrun.api._binding import begin_with, masks, offset_seeds, scatter, told, told_names, world_behind
+from milkrun.api._spaces import Observer, action_space
+from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError, did_you_mean
+from milkrun.core.fields import Role
+from milkrun.core.world import World, autoreset_name
+
+METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
+SEED_RULES = ("offset", "row")
+ENDED = b"\x01"
+
+
+def make(
+    world_id: str,
+    num_envs: int | None = None,
+    *,
+    preset: str | None = None,
+    config: Any = None,
+    seed: int | None = None,
+    first_row: int = 0,
+    autoreset: Any = "next_step",
+    illegal: str = "noop",
+    threads: int | None = None,
+    **overrides: Any,
+) -> MilkrunEnv | MilkrunVectorEnv:
+    """What `milkrun.make(api="gymnasium")` returns: an Env without `num_envs`, else a VectorEnv.
+
+    `seed` is the one the first reset uses when it gets none. The bindings' own keywords (`layout`, `render_mode`, for a
+    VectorEnv also `copy`, `seed_rule`, `max_episode_steps`) stand among the overrides.
+    """
+    shared = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal}
+    if num_envs is not None:
+        return MilkrunVectorEnv(num_envs, world_id, autoreset_mode=autoreset, threads=threads, **shared, **overrides)
+    if autoreset_name(autoreset) == "same_step":
+        raise ConfigError("autoreset='same_step' is for a batch: without num_envs the caller resets")
+    return MilkrunEnv(world_id, **shared, **overrides)
+
+
+class MilkrunEnv(gymnasium.Env[Any, Any]):
+    """One row of a world."""
+
+    metadata = METADATA
+
+    def __init__(
+        self,
+        world_id: str | None = None,
+        *,
+        world: World | None = None,
+        render_mode: str | None = None,
+        layout: str | None = None,
+        illegal: str = "noop",
+        preset: str | None = None,
+        config: Any = None,
+        seed: int | None = None,
+        first_row: int = 0,
+        **overrides: Any,
+    ) -> None:
+        settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
+                    **overrides}  # fmt: skip
+        self.world = world_behind(self, world_id, world, 1, "disabled", settings)
+        self.render_mode = _render_mode(render_mode)
+        self.metadata = copying.deepcopy(METADATA)
+        if seed is not None:
+            begin_with(self.world, seed)
+        self._observer = Observer(self.world, layout)
+        self.observation_space = self._observer.single_space
+        self.action_space = action_space(self.world)
+        self._action_shape = self.world.action.shape(self.world.sizes)
+        self._told = told(self.world)
+        self._bind()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode: with a seed the one of key (seed, 0, 0), else the next one of this row.
+
+        options: `instance`, a mapping of instance fields (without a row axis) to play instead of a drawn one.
+        """
+        seeds = None if seed is None else offset_seeds(self.world, seed, [0])
+        instance = _options(options, ("instance",)).get("instance")
+        if isinstance(instance, Mapping):
+            instance = {name: np.asarray(value)[None] for name, value in instance.items()}
+        self.world.reset(seed=seeds, instance=instance)
+        super().reset(seed=None if seed is None else int(seed))
+        self._bind()
+        return self._look()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Plays one action; all that is returned is fresh."""
+        world, given = self.world, np.asarray(action)
+        if given.shape != self._action_shape:
+            raise ShapeError(f"the action must have the shape {self._action_shape}, not {given.shape}")
+        world.step(given[None])
+        obs, info = self._look()
+        info["illegal"] = world.illegal.item(0)
+        terminated, truncated = world.terminated.item(0), world.truncated.item(0)
+        if terminated or truncated:
+            for key, array in self._told.items():
+                info[key] = array.item(0) if array.ndim == 1 else array[0].copy()
+        return obs, world.reward.item(0), terminated, truncated, info
+
+    def action_masks(self) -> np.ndarray:
+        """(n,) bool, True = allowed: the name MaskablePPO looks for."""
+        return masks(self.world)[0]
+
+    def render(self) -> np.ndarray | None:  # type: ignore[override]
+        """The picture of the row, uint8 (H, W, 3), under render_mode="rgb_array"."""
+        return self.world.render(0) if _may_render(self.render_mode) else None
+
+    def close(self) -> None:
+        self.world.close()
+
+    def _bind(self) -> None:
+        """The calls that make a fresh observation; an index is a number, so it is read, not copied."""
+        self._observer.bind()
+        live = self._observer.live
+        self._take = _takers(live if isinstance(live, dict) else {"": live})
+        self._take_aside = _takers(self._observer.aside)
+
+    def _look(self) -> tuple[Any, dict[str, Any]]:
+        if not self._observer.steady:
+            self._observer.refresh()
+        obs = {key: take() for key, take in self._take}
+        if self._observer.layout == "dict":
+            return obs, {"action_mask": obs["action_mask"]} if "action_mask" in obs else {}
+        return obs[""], {key: take() for key, take in self._take_aside}
+
+
+class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
+    """A batch of rows of a world. Its `world` is stepped and reset through it only.
+
+    seed_rule: "offset" seeds row i with seed + i, Gymnasium's convention, so that runs seeded 0 and 1 share all but one
+    row: take seeds `num_envs` apart; "row" gives row i the stream (seed, i), and any two seeds differ everywhere.
+    copy: False hands out views of the world's memory, valid until the next call.
+    """
+
+    metadata = METADATA
+
+    def __init__(
+        self,
+        num_envs: int,
+        world_id: str | None = None,
+        *,
+        world: World | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        copy: bool = True,
+        layout: str | None = None,
+        render_mode: str | None = None,
+        seed_rule: str = "offset",
+        illegal: str = "noop",
+        max_episode_steps: int | None = None,
+        threads: int | None = None,
+        preset: str | None = None,
+        config: Any = None,
+        seed: int | None = None,
+        first_row: int = 0,
+        **overrides: Any,
+    ) -> None:
+        if seed_rule not in SEED_RULES:
+            raise ConfigError(f"seed_rule={seed_rule!r}: must be 'offset' or 'row'")
+        limit = max_episode_steps
+        if limit is not None and overrides.setdefault("max_steps", limit) != limit:
+            raise ConfigError(f"max_episode_steps={limit} contradicts max_steps={overrides['max_steps']}")
+        mode = autoreset_name(autoreset_mode)
+        settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
+                    "threads": threads, **overrides}  # fmt: skip
+        self.world = world_behind(self, world_id, world, num_envs, mode, settings)
+        self.num_envs = self.world.num_envs
+        self.render_mode = _render_mode(render_mode)
+        self.metadata = {**copying.deepcopy(METADATA), "autoreset_mode": AutoresetMode[mode.upper()]}
+        self.seed_rule, self.copy = seed_rule, bool(copy)
+        if seed is not None and seed_rule == "offset":
+            begin_with(self.world, seed)
+        self._observer = Observer(self.world, layout)
+        self.single_observation_space = self._observer.single_space
+        self.single_action_space = action_space(self.world)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._next_step, self._same_step = mode == "next_step", mode == "same_step"
+        self._told = told(self.world)
+        self._every = np.ones(self.num_envs, bool)
+        self._due: np.ndarray | None = None  # the rows whose next step is a reset turn
+        self._bind()
+
+    def reset(
+        self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode in every row, or in those of `reset_mask`; returns all rows.
+
+        options: `reset_mask`, bool (B,); `instance`, a mapping of instance fields with an axis of the rows reset.
+        seed: an int, by the seed rule, or a list with one a row of the batch.
+        """
+        given = _options(options, ("reset_mask", "instance"))
+        rows = self._masked(given["reset_mask"]) if "reset_mask" in given else None
+        self.world.reset(rows, seed=self._seeds(seed, rows), instance=given.get("instance"))
+        if isinstance(seed, (int, np.integer)):
+            super().reset(seed=int(seed))
+        if rows is None:
+            self._due = None
+        elif self._due is not None:
+            self._due[rows] = False
+        self._bind()
+        return self._look()
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Plays one action a row."""
+        world = self.world
+        world.step(actions)
+        obs, infos = self._look()
+        reward, terminated, truncated, illegal = world.reward, world.terminated, world.truncated, world.illegal
+        if self.copy:
+            reward, terminated, truncated = reward.copy(), terminated.copy(), truncated.copy()
+            illegal = illegal.copy()
+        infos["illegal"] = illegal
+        if self._due is None:
+            infos["_illegal"] = self._every.copy()
+        else:
+            infos["_illegal"] = ~self._due
+            self._due = None
+        if self._same_step:
+            if len(world.final_rows):
+                self._tell_final(infos)
+        elif ENDED in terminated.tobytes() or ENDED in truncated.tobytes():
+            self._tell_ended(infos, terminated | truncated)
+        return obs, reward, terminated, truncated, infos
+
+    def action_masks(self) -> np.ndarray:
+        """(B, n) bool, True = allowed."""
+        return masks(self.world)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """A method or attribute of this environment or its world, once a row: rows where it has them, else repeated."""
+        owner = next((o for o in (self, self.world) if hasattr(o, name)), None)
+        if owner is None:
+            raise AttributeError(f"neither {type(self).__name__} nor {type(self.world).__name__} has {name!r}")
+        single = f"single_{name}"
+        value = getattr(self, single) if hasattr(self, single) else getattr(owner, name)
+        value = value(*args, **kwargs) if callable(value) else value
+        field = self.world.fields.get(name)
+        if field is not None and field.role is Role.INSTANCE:
+            value = value[self.world.instance_row]
+        if isinstance(value, (np.ndarray, tuple)) and len(value) == self.num_envs:
+            return tuple(copying.copy(value))
+        return (value,) * self.num_envs
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """An attribute of this environment or its world, once a row."""
+        return self.call(name)
+
+    def render(self) -> tuple[np.ndarray, ...] | None:  # type: ignore[override]
+        """The pictures of all rows, under render_mode="rgb_array"."""
+        return tuple(self.world.render(b) for b in range(self.num_envs)) if _may_render(self.render_mode) else None
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self.world.close()
+
+    def __del__(self) -> None:
+        """Nothing: `weakref.finalize` closes a world that was made here, and a given one belongs to its giver."""
+
+    def _bind(self) -> None:
+        self._observer.bind()
+        live = self._observer.live
+        self._flat = not isinstance(live, dict)
+        self._seen = live if isinstance(live, dict) else {"": live}
+        self._copies = [(key, array.copy) for key, array in self._seen.items()]
+        self._aside = list(self._observer.aside.items())
+
+    def _look(self) -> tuple[Any, dict[str, Any]]:
+        """Observation and the part of `infos` that reset and step share."""
+        if not self._observer.steady:
+            self._observer.refresh()
+        obs = {key: copied() for key, copied in self._copies} if self.copy else self._seen.copy()
+        infos: dict[str, Any] = {}
+        if "action_mask" in obs:
+            infos["action_mask"], infos["_action_mask"] = obs["action_mask"], self._every.copy()
+        for key, array in self._aside:
+            infos[key], infos[f"_{key}"] = array.copy() if self.copy else array, self._every.copy()
+        return obs[""] if self._flat else obs, infos
+
+    def _tell_ended(self, infos: dict[str, Any], ended: np.ndarray) -> None:
+        """NEXT_STEP and DISABLED: what is said of rows on their last step."""
+        rows = np.flatnonzero(ended)
+        for key, array in self._told.items():
+            scatter(infos, key, array[rows], rows, ended)
+        if self._next_step:
+            self._due = ended
+
+    def _tell_final(self, infos: dict[str, Any]) -> None:
+        """SAME_STEP: rows that ended show their new episode already; how the old one ended is told apart."""
+        rows, final = self.world.final_rows, self.world.final
+        ended = np.zeros(self.num_envs, bool)
+        ended[rows] = True
+        infos["final_obs"], infos["_final_obs"] = np.full(self.num_envs, None, object), ended
+        for b, obs in zip(rows, self._observer.rows_of(final, len(rows))):
+            infos["final_obs"][b] = obs
+        told = {**self._observer.aside_of(final), "illegal": final["illegal"]}
+        told |= {key: final[name] for key, name in told_names(self.world).items()}
+        infos["final_info"], infos["_final_info"] = {}, ended.copy()
+        for key, values in told.items():
+            scatter(infos["final_info"], key, values, rows, ended)
+        infos["_illegal"] = ~ended
+
+    def _masked(self, reset_mask: Any) -> np.ndarray:
+        array = np.asarray(reset_mask)
+        if array.dtype != np.bool_ or array.shape != (self.num_envs,):
+            raise ShapeError(f"reset_mask must be bool of shape ({self.num_envs},), not {array.dtype} {array.shape}")
+        if not array.any():
+            raise ShapeError("reset_mask names no row")
+        if (self.world.stream[~array, 2] < 0).any():
+            raise ResetNeeded("reset_mask before the first reset() of all rows")
+        return np.flatnonzero(array)
+
+    def _seeds(self, seed: Any, rows: np.ndarray | None) -> Any:
+        if seed is None or (np.ndim(seed) == 0 and self.seed_rule == "row"):
+            return seed
+        chosen = range(self.num_envs) if rows is None else rows.tolist()
+        if np.ndim(seed) == 0:
+            return offset_seeds(self.world, seed, chosen)
+        if len(seed) != self.num_envs:
+            raise ShapeError(f"{len(seed)} seeds for {self.num_envs} rows: a list has one a row, reset_mask or not")
+        return [seed[b] for b in chosen]
+
+
+def _options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dict[str, Any]:
+    for name in options or {}:
+        if name not in known:
+            raise ConfigError(f"reset has no option {name!r}{did_you_mean(str(name), known)}")
+    return dict(options or {})
+
+
+def _takers(arrays: dict[str, np.ndarray]) -> list[tuple[str, Callable[[], Any]]]:
+    return [(key, array[0].copy if array.ndim > 1 else partial(array.__getitem__, 0)) for key, array in arrays.items()]
+
+
+def _render_mode(mode: str | None) -> str | None:
+    if mode is not None and mode not in METADATA["render_modes"]:
+        raise ConfigError(f"render_mode={mode!r}: must be None or one of {METADATA['render_modes']}")
+    return mode
+
+
+def _may_render(mode: str | None) -> bool:
+    if mode is None:
+        gymnasium.logger.warn('render() shows nothing: make the environment with render_mode="rgb_array"')
+    return mode is not None

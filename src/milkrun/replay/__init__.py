@@ -1,0 +1,1 @@
+"""Episodes to look at: figures now; animations and pages grow here."""

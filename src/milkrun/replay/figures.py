@@ -1,0 +1,141 @@
+"""Figures of episodes, drawn with matplotlib and without pyplot, so no display and no global state is touched.
+
+A family with a figure of its own has a painter here; every other world shows what its `render(row)` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, PALETTE, PAPER, Colour
+from milkrun.core.errors import missing_extra
+from milkrun.core.world import World
+from milkrun.routing.base import Routing
+
+try:
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+except ImportError as e:
+    raise missing_extra("matplotlib", "cli") from e
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SIDE = 4.8  # inches of one picture
+DPI = 150
+LEGEND_UP_TO = 12  # trips
+
+
+def figure_of(world: World, row: int = 0, heading: str = "") -> Figure:
+    """The episode that stands in a row of the world."""
+    return side_by_side([(world, row, heading)])
+
+
+def side_by_side(pictures: Sequence[tuple[World, int, str]], title: str = "") -> Figure:
+    """Several episodes, each (world, row, heading), in one figure."""
+    figure = Figure(figsize=(SIDE * len(pictures), SIDE * 1.3), dpi=DPI, facecolor=_rgb(PAPER), layout="constrained")
+    if title:
+        figure.suptitle(title, fontsize=12, fontweight="bold", color=_rgb(INK))
+    for axes, (world, row, heading) in zip(figure.subplots(1, len(pictures), squeeze=False)[0], pictures, strict=True):
+        axes.set_aspect("equal", anchor="N")
+        axes.set(xticks=[], yticks=[])
+        for spine in axes.spines.values():
+            spine.set_color(_rgb(GRID))
+        facts = paint_tour(axes, world, row) if isinstance(world, Routing) else paint_pixels(axes, world, row)
+        axes.set_title("\n".join(filter(None, (heading, facts))), fontsize=9.5, color=_rgb(INK))
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a PNG without empty borders; the same figure gives the same bytes."""
+    figure.savefig(path, bbox_inches="tight", pad_inches=0.12, metadata={"Software": None})
+
+
+def paint_pixels(axes: Axes, world: World, row: int) -> str:
+    """The world's own picture."""
+    axes.imshow(world.render(row))
+    return f"return {world.objective[row]:.3f}, {world.i[row]} steps"
+
+
+def paint_tour(axes: Axes, world: Any, row: int) -> str:
+    """Nodes as large as their demand, a colour a trip, the depot a square; hollow nodes are still to be visited."""
+    q = world.instance_row[row]
+    nodes = world.locs[q, : world.n_nodes[q]].astype(float)
+    trips = _trips(world, row)
+    colours = [_rgb(PALETTE[k % len(PALETTE)]) for k in range(len(trips))]
+    for trip, colour in zip(trips, colours, strict=True):
+        for a, b in pairwise(trip):
+            home = world.depot_apart and 0 in (a, b)  # many legs meet at the depot: fainter, or they hide the rest
+            width, alpha = (1.0, 0.45) if home else (1.6, 1.0)
+            axes.plot(*nodes[[a, b]].T, color=colour, linewidth=width, alpha=alpha, zorder=1)
+
+    customers = np.arange(int(world.depot_apart), len(nodes))
+    colour_of = {j: colour for trip, colour in zip(trips, colours, strict=True) for j in trip}
+    done = world.visited[row, customers]
+    axes.scatter(
+        *nodes[customers].T, s=_sizes(world, q)[customers], linewidths=0.8, zorder=2,
+        c=[colour_of.get(j, _rgb(CUSTOMER)) if v else _rgb(PAPER) for j, v in zip(customers, done, strict=True)],
+        edgecolors=[_rgb(PAPER if v else CUSTOMER) for v in done],
+    )  # fmt: skip
+    if world.depot_apart or world.config.start == "depot":
+        axes.scatter(*nodes[:1].T, s=70, marker="s", color=_rgb(DEPOT), edgecolors=_rgb(PAPER), lw=0.8, zorder=3)
+    _square_window(axes, nodes)
+
+    length = f"length {world.tour_length[row]:.3f}"
+    if not world.depot_apart:
+        return f"{length}, {len(nodes)} nodes"
+    if "demand_units" in world.fields and 0 < len(trips) <= LEGEND_UP_TO:
+        loads = [int(world.demand_units[q, trip].sum()) for trip in trips]
+        _legend_of_loads(axes, loads, int(world.capacity[q]), colours)
+    return f"{length}, {len(nodes) - 1} customers, {len(trips)} trips"
+
+
+def _square_window(axes: Axes, nodes: np.ndarray) -> None:
+    """All nodes with a margin, in a square, so that pictures side by side have one size."""
+    low, high = nodes.min(0), nodes.max(0)
+    half = 0.56 * max((high - low).max(), 1e-9)
+    centre = (low + high) / 2
+    axes.set(xlim=(centre[0] - half, centre[0] + half), ylim=(centre[1] - half, centre[1] + half))
+
+
+def _legend_of_loads(axes: Axes, loads: list[int], capacity: int, colours: list[Any]) -> None:
+    columns = min(6, len(loads))
+    order = [k for c in range(columns) for k in range(c, len(loads), columns)]  # matplotlib fills columns first
+    axes.legend(
+        [Line2D([], [], color=colours[k], linewidth=1.6) for k in order], [str(loads[k]) for k in order],
+        title=f"load of each trip (capacity {capacity})", loc="upper center", bbox_to_anchor=(0.5, -0.01),
+        ncols=columns, fontsize=8, title_fontsize=8, frameon=False, handlelength=1.2, columnspacing=1.2,
+    )  # fmt: skip
+
+
+def _trips(world: Any, row: int) -> list[list[int]]:
+    """The nodes of each trip, the depot at both ends; a TSP tour is one trip, closed when it has ended."""
+    taken = world.tour[row, : world.tour_len[row]].tolist()
+    if not world.depot_apart:
+        if world.config.start == "free":
+            return [taken + taken[:1] if world.terminated[row] else taken]
+        return [[0, *taken]]
+    trips: list[list[int]] = []
+    for j in taken:
+        if not trips or trips[-1][-1] == 0:
+            trips.append([0])
+        trips[-1].append(j)
+    return trips
+
+
+def _sizes(world: Any, q: int) -> np.ndarray:
+    """Marker areas: in proportion to the demand where there is one."""
+    count = world.n_nodes[q]
+    if "demand_units" not in world.fields:
+        return np.full(count, 26.0)
+    demand = world.demand_units[q, :count]
+    return 12.0 + 90.0 * demand / max(demand.max(), 1)
+
+
+def _rgb(colour: Colour) -> tuple[float, float, float]:
+    return (colour[0] / 255, colour[1] / 255, colour[2] / 255)
