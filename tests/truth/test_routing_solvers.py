@@ -16,19 +16,21 @@ from milkrun.solvers.exact import exact_cvrp, held_karp
 
 SCALE = 10_000
 
-pytestmark = [pytest.mark.truth, pytest.mark.slow]
+pytestmark = pytest.mark.truth
 
 
 def whole_distances(locs):
     return np.round(SCALE * distance_matrix(locs)).astype(np.int64)
 
 
-def cvrp_instance(n, index):
-    """Instance `index` of our generator with its distances in whole ten-thousandths."""
+def cvrp_instance(n, index, slack=None):
+    """Of our generator, in whole ten-thousandths; trips are bounded by `slack` times the longest way there and back."""
     made = get_generator("cvrp", num_loc=n).generate(1, seed=11, first=index)
     locs = np.concatenate([made["depot"][:, None], made["locs"]], axis=1)
     demand = np.pad(made["demand_units"], ((0, 0), (1, 0)))
-    return {"dist": whole_distances(locs), "demand_units": demand, "capacity": made["capacity"]}
+    d = whole_distances(locs)
+    limit = {} if slack is None else {"max_length": np.floor(slack * (d[:, 0] + d[:, :, 0]).max(axis=1))}
+    return {"dist": d, "demand_units": demand, "capacity": made["capacity"], **limit}
 
 
 def tsp_instance(n, index, symmetric=True):
@@ -96,24 +98,25 @@ def solve_with_ortools(dist):
     return found.ObjectiveValue(), tour
 
 
-@pytest.mark.parametrize("index", range(4))
-def test_pyvrp_plan_replays_to_its_cost(index):
-    """CVRP-20 without and with a limit of the trips (a tenth over the longest way there and back)."""
-    instance = cvrp_instance(20, index)
-    alone = (instance["dist"][0, 0] + instance["dist"][0, :, 0]).max()
-    for one in (instance, {**instance, "max_length": np.array([1.1 * alone // 1], np.float32)}):
-        cost, actions = solve_with_pyvrp(one, iterations=100)
-        assert replay("milkrun/CVRP-v0", one, actions) == cost
-        assert CVRP.get_costs(one, np.array([actions]))[0].item() == cost
+@pytest.mark.parametrize("slack", [None, 1.1, 1.0])
+def test_pyvrp_plan_replays_to_its_cost(slack):
+    """CVRP-20 without and with a limit of the trips."""
+    for index in range(5):
+        instance = cvrp_instance(20, index, slack)
+        cost, actions = solve_with_pyvrp(instance, iterations=100)
+        assert replay("milkrun/CVRP-v0", instance, actions) == cost
+        assert CVRP.get_costs(instance, np.array([actions]))[0].item() == cost
 
 
+@pytest.mark.parametrize("slack", [None, 1.1])
 @pytest.mark.parametrize("n", [6, 9, 12])
-def test_pyvrp_is_never_better_than_the_optimum(n):
-    """And reaches it on such small instances, as does the exact plan when it is replayed."""
+def test_pyvrp_is_never_better_than_the_optimum(n, slack):
+    """And reaches it on such small instances; the exact plan replays to it too."""
     for index in range(2):
-        instance = cvrp_instance(n, index)
-        optimum, plan = exact_cvrp(instance["dist"][0], instance["demand_units"][0], instance["capacity"][0])
-        cost, actions = solve_with_pyvrp(instance, iterations=200)
+        instance = cvrp_instance(n, index, slack)
+        limits = instance["capacity"][0], instance.get("max_length", [np.inf])[0]
+        optimum, plan = exact_cvrp(instance["dist"][0], instance["demand_units"][0], *limits)
+        cost, actions = solve_with_pyvrp(instance, iterations=300)
         assert cost == optimum
         assert replay("milkrun/CVRP-v0", instance, actions) == replay("milkrun/CVRP-v0", instance, plan) == optimum
 
@@ -132,3 +135,12 @@ def test_ortools_tour_replays_to_its_cost(n, symmetric):
         if n <= 12:
             optimum, best = held_karp(instance["dist"][0])
             assert replay("milkrun/TSP-v0", instance, [*best[1:], 0]) == optimum <= cost
+
+
+@pytest.mark.slow
+def test_solvers_reach_the_published_means_on_our_instances():
+    """200 instances each: CVRP-20 by PyVRP 6.13 within 2.5 %, TSP-20 by OR-Tools 3.83 within 2 % (spec 12.5)."""
+    costs = [solve_with_pyvrp(cvrp_instance(20, index), iterations=100)[0] for index in range(200)]
+    assert np.mean(costs) / SCALE == pytest.approx(6.13, rel=0.025)
+    costs = [solve_with_ortools(tsp_instance(20, index)["dist"][0])[0] for index in range(200)]
+    assert np.mean(costs) / SCALE == pytest.approx(3.83, rel=0.02)

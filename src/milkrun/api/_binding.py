@@ -50,11 +50,6 @@ def told_names(world: World) -> dict[str, str]:
     return {"episode_steps" if f.name == "i" else f.name: f.name for f in world.info_fields if f.name != "illegal"}
 
 
-def told(world: World) -> dict[str, np.ndarray]:
-    """The same with the world's own arrays, which stay where they are."""
-    return {key: getattr(world, name) for key, name in told_names(world).items()}
-
-
 def scatter(infos: dict[str, Any], key: str, values: np.ndarray, rows: np.ndarray, where: np.ndarray) -> None:
     """Writes an info of some rows and its companion; 0 elsewhere, as Gymnasium does."""
     infos[key] = np.zeros((len(where), *values.shape[1:]), values.dtype)

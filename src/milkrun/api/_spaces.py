@@ -40,9 +40,9 @@ def field_space(f: Field, sizes: Sizes) -> spaces.Space[Any]:
     """The values of one row of a field."""
     if _is_choice(f):
         return spaces.Discrete(sizes[str(f.index)])
-    shape, dtype = f.shape(sizes) or (1,), _shown_dtype(f)
+    number = {"b": int8, "f": float32}.get(f.dtype.kind, f.dtype).type
     low, high = _bounds(f, sizes)
-    return spaces.Box(dtype.type(low), dtype.type(high), shape, dtype.type)
+    return spaces.Box(number(low), number(high), f.shape(sizes) or (1,), number)
 
 
 def layouts(world: World) -> tuple[str, ...]:
@@ -54,10 +54,12 @@ def layouts(world: World) -> tuple[str, ...]:
 
 def show(f: Field, array: np.ndarray) -> np.ndarray:
     """Rows of a field as its space wants them: bool as int8, a scalar as (1,), a choice as int64, floats as float32."""
-    array = array.view(int8) if f.dtype == bool_ else array
-    if array.ndim == 1 and not _is_choice(f):
+    if _is_choice(f):
+        return array.astype(int64, copy=False)
+    if array.ndim == 1:
         array = array[:, None]
-    return array.astype(_shown_dtype(f), copy=False)
+    kind = f.dtype.kind
+    return array.view(int8) if kind == "b" else array.astype(float32, copy=False) if kind == "f" else array
 
 
 class Observer:
@@ -172,14 +174,8 @@ def _is_choice(f: Field) -> bool:
     return f.index is not None and not f.dims
 
 
-def _shown_dtype(f: Field) -> np.dtype:
-    if _is_choice(f):
-        return int64
-    return {"b": int8, "f": float32}.get(f.dtype.kind, f.dtype)
-
-
 def _bounds(f: Field, sizes: Sizes) -> tuple[float, float]:
-    """Finite, low < high. Integers that declare none have their dtype's; of 64 bits a part, as Gymnasium adds to them."""
+    """Finite, low < high. Integers that declare none have their dtype's; of 64 bits half: Gymnasium adds to it."""
     if f.dtype == bool_:
         return 0, 1
     if f.dtype.kind == "f":

@@ -1,7 +1,7 @@
 """Gymnasium's words for a world: `MilkrunEnv` is one row of it, `MilkrunVectorEnv` a whole batch in one native call.
 
 Nothing of a world's rules is here. Both translate seeds, actions, ends and masks, and hand out what an `Observer`
-shows; a `MilkrunVectorEnv` returns what Gymnasium's SyncVectorEnv of as many `MilkrunEnv` would, in all autoreset modes.
+shows. A `MilkrunVectorEnv` returns what Gymnasium's SyncVectorEnv of as many `MilkrunEnv` would, in every mode.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from milkrun.api._binding import begin_with, masks, offset_seeds, scatter, told, told_names, world_behind
+from milkrun.api._binding import begin_with, masks, offset_seeds, scatter, told_names, world_behind
 from milkrun.api._spaces import Observer, action_space
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError, did_you_mean
 from milkrun.core.fields import Role
@@ -24,7 +24,6 @@ from milkrun.core.world import World, autoreset_name
 
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 SEED_RULES = ("offset", "row")
-ENDED = b"\x01"
 
 
 def make(
@@ -83,7 +82,7 @@ class MilkrunEnv(gymnasium.Env[Any, Any]):
         self.observation_space = self._observer.single_space
         self.action_space = action_space(self.world)
         self._action_shape = self.world.action.shape(self.world.sizes)
-        self._told = told(self.world)
+        self._told = {key: getattr(self.world, name) for key, name in told_names(self.world).items()}
         self._bind()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -192,7 +191,8 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._next_step, self._same_step = mode == "next_step", mode == "same_step"
-        self._told = told(self.world)
+        self._told_names = told_names(self.world)
+        self._told = {key: getattr(self.world, name) for key, name in self._told_names.items()}
         self._every = np.ones(self.num_envs, bool)
         self._due: np.ndarray | None = None  # the rows whose next step is a reset turn
         self._bind()
@@ -222,20 +222,18 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         world = self.world
         world.step(actions)
         obs, infos = self._look()
-        reward, terminated, truncated, illegal = world.reward, world.terminated, world.truncated, world.illegal
+        reward, terminated, truncated = world.reward, world.terminated, world.truncated
         if self.copy:
             reward, terminated, truncated = reward.copy(), terminated.copy(), truncated.copy()
-            illegal = illegal.copy()
-        infos["illegal"] = illegal
-        if self._due is None:
-            infos["_illegal"] = self._every.copy()
+            infos["illegal"], infos["_illegal"] = world.illegal.copy(), self._every.copy()
         else:
-            infos["_illegal"] = ~self._due
-            self._due = None
+            infos["illegal"], infos["_illegal"] = world.illegal, self._every
+        if self._due is not None:
+            infos["_illegal"], self._due = ~self._due, None
         if self._same_step:
             if len(world.final_rows):
                 self._tell_final(infos)
-        elif ENDED in terminated.tobytes() or ENDED in truncated.tobytes():
+        elif 1 in terminated.tobytes() or 1 in truncated.tobytes():  # a third of the time that .any() takes
             self._tell_ended(infos, terminated | truncated)
         return obs, reward, terminated, truncated, infos
 
@@ -274,29 +272,31 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def _bind(self) -> None:
         self._observer.bind()
-        live = self._observer.live
-        self._flat = not isinstance(live, dict)
-        self._seen = live if isinstance(live, dict) else {"": live}
-        self._copies = [(key, array.copy) for key, array in self._seen.items()]
-        self._aside = list(self._observer.aside.items())
+        live, aside = self._observer.live, self._observer.aside
+        if isinstance(live, dict):
+            aside = {key: live[key] for key in ("action_mask",) if key in live}
+        self._shown = live if isinstance(live, dict) else {"": live}
+        self._infos: dict[str, Any] = {**aside, **{f"_{key}": self._every for key in aside}}
+        self._copies = [(key, array.copy) for key, array in self._shown.items()]
+        self._info_copies = [(key, array.copy) for key, array in self._infos.items() if key not in self._shown]
 
     def _look(self) -> tuple[Any, dict[str, Any]]:
         """Observation and the part of `infos` that reset and step share."""
         if not self._observer.steady:
             self._observer.refresh()
-        obs = {key: copied() for key, copied in self._copies} if self.copy else self._seen.copy()
-        infos: dict[str, Any] = {}
-        if "action_mask" in obs:
-            infos["action_mask"], infos["_action_mask"] = obs["action_mask"], self._every.copy()
-        for key, array in self._aside:
-            infos[key], infos[f"_{key}"] = array.copy() if self.copy else array, self._every.copy()
-        return obs[""] if self._flat else obs, infos
+        if self.copy:
+            obs = {key: fresh() for key, fresh in self._copies}
+            infos = {key: fresh() for key, fresh in self._info_copies}
+            if "action_mask" in obs:
+                infos["action_mask"] = obs["action_mask"]
+        else:
+            obs, infos = self._shown.copy(), self._infos.copy()
+        return obs if self._observer.layout == "dict" else obs[""], infos
 
     def _tell_ended(self, infos: dict[str, Any], ended: np.ndarray) -> None:
         """NEXT_STEP and DISABLED: what is said of rows on their last step."""
-        rows = np.flatnonzero(ended)
         for key, array in self._told.items():
-            scatter(infos, key, array[rows], rows, ended)
+            infos[key], infos[f"_{key}"] = (array.copy(), ended.copy()) if self.copy else (array, ended)
         if self._next_step:
             self._due = ended
 
@@ -308,10 +308,10 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         infos["final_obs"], infos["_final_obs"] = np.full(self.num_envs, None, object), ended
         for b, obs in zip(rows, self._observer.rows_of(final, len(rows))):
             infos["final_obs"][b] = obs
-        told = {**self._observer.aside_of(final), "illegal": final["illegal"]}
-        told |= {key: final[name] for key, name in told_names(self.world).items()}
+        said = {**self._observer.aside_of(final), "illegal": final["illegal"]}
+        said |= {key: final[name] for key, name in self._told_names.items()}
         infos["final_info"], infos["_final_info"] = {}, ended.copy()
-        for key, values in told.items():
+        for key, values in said.items():
             scatter(infos["final_info"], key, values, rows, ended)
         infos["_illegal"] = ~ended
 

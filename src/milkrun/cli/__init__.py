@@ -1,0 +1,45 @@
+"""The `milkrun` command. Each command has a file; what is slow to import waits until a command needs it."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any, NoReturn
+
+from milkrun.core.errors import ConfigError, MilkrunError, RegistryError, missing_extra
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Runs a command and exits: 0 fine, 1 a finding or a failure, 2 wrong usage. Errors are one line on stderr."""
+    try:
+        code = _run(arguments)
+    except (RegistryError, ConfigError) as e:
+        _say(f"error: {e}")
+        code = 2
+    except MilkrunError as e:
+        _say(f"error: {e}")
+        code = 1
+    sys.exit(code)
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        import rich  # noqa: F401
+        import typer
+    except ImportError as e:
+        raise missing_extra(str(e.name), "cli") from e
+
+    from milkrun.cli.app import app
+
+    usage_error: Any = typer.BadParameter.__base__  # typer's own name for it is private
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: _say(f"note: {message}")
+        try:
+            return app(arguments, prog_name="milkrun", standalone_mode=False) or 0
+        except usage_error as e:
+            command = e.ctx.command_path if e.ctx is not None else "milkrun"
+            raise ConfigError(f"{e.format_message().rstrip('.')} (see {command} --help)") from None
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)

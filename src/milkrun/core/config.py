@@ -75,7 +75,10 @@ class Config:
 
     @classmethod
     def build(
-        cls: type[C], preset: str | None = None, config: C | Mapping[str, Any] | str | Path | None = None, **overrides: Any
+        cls: type[C],
+        preset: str | None = None,
+        config: C | Mapping[str, Any] | str | Path | None = None,
+        **overrides: Any,
     ) -> C:
         """defaults < preset < config (an instance, a mapping or the path of a JSON file) < overrides."""
         values: dict[str, Any] = {}

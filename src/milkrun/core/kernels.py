@@ -33,21 +33,23 @@ KERNEL_OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "nogil"
 """Kernels allocate nothing, so numba's reference counting is off (a third faster); x/0 follows IEEE."""
 
 
-def kernel(function: Callable[..., Any]) -> Any:
+def kernel(function: Callable[..., Any] | None = None, *, inline: bool = False) -> Any:
     """Marks a plain scalar function of one row as compiled code. It may call other kernels and must not allocate.
 
-    Only compiled code calls it, so no wrapper for Python is made; `function.py_func` is the plain Python.
+    `inline=True` puts it into its callers whatever the compiler thinks: for small ones in the innermost loops.
     """
-    return njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **KERNEL_OPTIONS)(function)
+    if function is None:
+        return lambda f: kernel(f, inline=inline)
+    return njit(forceinline=inline, no_cfunc_wrapper=True, **KERNEL_OPTIONS)(function)
 
 
 @intrinsic
-def array_at(typingctx, address, shape, strides, dtype):  # type: ignore[no-untyped-def]
+def array_at(typingctx, address, shape, strides, dtype):
     """The array of `shape` at an address; `strides` in bytes, or None for C order."""
     contiguous = isinstance(strides, types.NoneType)
     array_type = types.Array(dtype.dtype, len(shape), "C" if contiguous else "A")
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         element = context.get_data_type(array_type.dtype)
         itemsize = context.get_constant(types.intp, context.get_abi_sizeof(element))
         extents = cgutils.unpack_tuple(builder, args[1])
@@ -212,7 +214,7 @@ _one_at_a_time: threading.Lock | None = None  # for threading layers that must n
 
 
 def set_num_threads(n: int | None) -> None:
-    """How many threads a big batch may use; None goes back to MILKRUN_NUM_THREADS or all cores. No result depends on it."""
+    """How many threads a big batch may use; None: MILKRUN_NUM_THREADS, else all cores. No result depends on it."""
     global _threads
     if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
         raise ConfigError(f"set_num_threads({n!r}): must be an integer >= 1, or None")

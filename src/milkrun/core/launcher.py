@@ -112,7 +112,7 @@ def _agent_count(action: Action, layout: Layout) -> str:
 
 
 def _head(layout: Layout) -> str:
-    return f"""# Written by milkrun.core.launcher; do not edit: the folder's name is a hash of this text and of the kernels.
+    return f"""# Written by milkrun.core.launcher; do not edit: the folder's name is a hash of this and of the kernels.
 # {layout.text}
 """
 
@@ -138,9 +138,11 @@ def _legality(action: Action, own_legal: bool, own_idle: bool) -> str:
         legal += "    return fine"
     elif action.kind == "discrete":
         legal = "return action >= 0 and action < w.action_mask.shape[1] and w.action_mask[b, action]"
-        close = "for j in range(w.action_mask.shape[1]):\n        w.action_mask[b, j] = False\n    w.action_mask[b, 0] = True"
+        close = "for j in range(w.action_mask.shape[1]):\n        w.action_mask[b, j] = False\n"
+        close += "    w.action_mask[b, 0] = True"
     else:
-        legal = "fine = True\n    for k in range(action.shape[0]):\n        fine = fine and abs(action[k]) <= 1\n    return fine"
+        legal = "for k in range(action.shape[0]):\n        if not abs(action[k]) <= 1:\n            return False\n"
+        legal += "    return True"
         close = "pass"
     text = f"\n@kernel\ndef close_mask(w, b):\n    {close}\n"
     if not own_legal:

@@ -79,13 +79,13 @@ class RecordType(types.Type):
 
 
 @register_model(RecordType)
-class RecordModel(models.StructModel):  # type: ignore[misc]
+class RecordModel(models.StructModel):
     def __init__(self, manager: Any, record: RecordType) -> None:
         super().__init__(manager, record, [("table", types.int64), ("slot", types.int64)])
 
 
 @infer_getattr
-class RecordAttributes(AttributeTemplate):  # type: ignore[misc]
+class RecordAttributes(AttributeTemplate):
     key = RecordType
 
     def generic_resolve(self, record: RecordType, attribute: str) -> types.Type | None:
@@ -112,7 +112,7 @@ def lower_attribute(context: Any, builder: Any, record: RecordType, value: Any, 
     f, slot = layout.fields[attribute], layout.slots[attribute]
     if f.role is Role.CONSTANT:
         return builder.bitcast(word(slot), ir.DoubleType()) if f.dtype.kind == "f" else word(slot)
-    array_type = record.type_of(attribute)
+    array_type: Any = record.type_of(attribute)
     element = context.get_data_type(array_type.dtype)
     itemsize = context.get_constant(types.intp, f.dtype.itemsize)
     address = word(slot)
@@ -138,8 +138,8 @@ def record_at(layout: Layout) -> Any:
     record = RecordType(layout)
 
     @intrinsic
-    def make_record(typingctx, table, slot):  # type: ignore[no-untyped-def]
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def make_record(typingctx, table, slot):
+        def codegen(context, builder, signature, args):
             proxy = cgutils.create_struct_proxy(record)(context, builder)
             proxy.table, proxy.slot = args
             return proxy._getvalue()

@@ -89,8 +89,9 @@ def register(
         raise RegistryError(f"{id!r} is not an id: it must read namespace/Name-vN")
     if id in _worlds and not force:
         raise RegistryError(f"{id!r} is registered already; force=True replaces it")
-    if isinstance(entry_point, type) and (clash := RESERVED & set(getattr(entry_point.Config, "__dataclass_fields__", ()))):
-        raise ConfigError(f"{entry_point.__name__}.Config declares {sorted(clash)}, which are keywords of make()")
+    options = getattr(getattr(entry_point, "Config", None), "__dataclass_fields__", {})
+    if clash := RESERVED & set(options):
+        raise ConfigError(f"the configuration of {id} declares {sorted(clash)}, which are keywords of make()")
     spec = WorldSpec(
         id, match["namespace"], match["name"], int(match["version"]), family, title, entry_point, agents, action,
         tuple(presets), tuple(extras), nondeterministic, dict(kwargs or {}),
@@ -146,7 +147,8 @@ def world_spec(id: str) -> WorldSpec:
     else:
         _load_plugins()
         spec = _find(id)
-    newest = max((s for s in _worlds.values() if (s.namespace, s.name) == (spec.namespace, spec.name)), key=lambda s: s.version)
+    family = [s for s in _worlds.values() if (s.namespace, s.name) == (spec.namespace, spec.name)]
+    newest = max(family, key=lambda s: s.version)
     if newest.version > spec.version:
         _warn_once(f"{spec.id} is superseded by {newest.id}")
     return spec
@@ -159,11 +161,12 @@ def _find(id: str) -> WorldSpec:
     found: list[WorldSpec] = []
     if match is not None:
         namespace = (match["namespace"] or "milkrun").lower()
-        found = [s for s in _worlds.values() if s.namespace.lower() == namespace and s.name.lower() == match["name"].lower()]
+        wanted = namespace, match["name"].lower()
+        found = [s for s in _worlds.values() if (s.namespace.lower(), s.name.lower()) == wanted]
         if match["version"] is not None:
             found = [s for s in found if s.version == int(match["version"])]
     if not found:
-        raise RegistryError(f"no world {id!r}{did_you_mean(str(id), list(_worlds) + [s.name for s in _worlds.values()])}")
+        raise RegistryError(f"no world {id!r}{did_you_mean(str(id), [*_worlds, *(s.name for s in _worlds.values())])}")
     spec = max(found, key=lambda s: s.version)
     if match is not None and match["version"] is None:
         _warn_once(f"{id!r} names no version: {spec.id} is used")

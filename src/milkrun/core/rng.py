@@ -56,7 +56,7 @@ class Stream(NamedTuple):
     purpose: int
 
 
-@kernel
+@kernel(inline=True)
 def philox(c0, c1, c2, c3, k0, k1):
     """Philox4x32-10 of a counter (four words) and a key (two words), all uint64 below 2**32."""
     for _ in range(10):
@@ -81,14 +81,14 @@ def stream(seed, row, episode, purpose):
     return Stream(x[0], x[1], x[2], x[3], np.uint64(purpose))
 
 
-@kernel
+@kernel(inline=True)
 def block(s, j, attempt):
     """Four 32-bit words: block j of a stream; attempt (below 2**16) leads to fresh words after a rejection."""
     counter1 = np.uint64(s.purpose) | (np.uint64(attempt) << _ATTEMPT_SHIFT)
     return philox(np.uint64(j) & _LOW, counter1, np.uint64(s.x2), np.uint64(s.x3), np.uint64(s.k0), np.uint64(s.k1))
 
 
-@kernel
+@kernel(inline=True)
 def _halves(s, j, attempt):
     """Block j as two numbers of 64 bits."""
     w = block(s, j, attempt)
@@ -103,7 +103,7 @@ def _bits(s, i):
     return second if j & _1 else first
 
 
-@kernel
+@kernel(inline=True)
 def _unit(bits):
     """[0, 1) in steps of 2**-53."""
     return np.float64(bits >> _UNIT_SHIFT) * 2.0**-53
@@ -119,6 +119,13 @@ def _open_unit(bits):
 def uniform(s, i):
     """Uniform in [0, 1), float64 with 53 random bits."""
     return _unit(_bits(s, i))
+
+
+@kernel(inline=True)
+def uniform_pair(s, k):
+    """The draws uniform(s, 2k) and uniform(s, 2k + 1) for the price of one."""
+    first, second = _halves(s, k, _0)
+    return _unit(first), _unit(second)
 
 
 @kernel
@@ -148,6 +155,25 @@ def integers(s, i, low, high):
         if remainder >= n or remainder >= (_TWO32 - n) % n:
             break
     return np.int64(low) + np.int64(product >> _WORD)
+
+
+@kernel
+def fill_integers(s, out, low, high):
+    """out[i] = integers(s, i, low, high), four draws a block."""
+    size, n = out.shape[0], np.uint64(np.int64(high) - np.int64(low))
+    threshold = (_TWO32 - n) % n
+    for j in range(size // 4):
+        w = block(s, j, _0)
+        p0, p1, p2, p3 = w[0] * n, w[1] * n, w[2] * n, w[3] * n
+        out[4 * j] = low + np.int64(p0 >> _WORD)
+        out[4 * j + 1] = low + np.int64(p1 >> _WORD)
+        out[4 * j + 2] = low + np.int64(p2 >> _WORD)
+        out[4 * j + 3] = low + np.int64(p3 >> _WORD)
+        if min(min(p0 & _LOW, p1 & _LOW), min(p2 & _LOW, p3 & _LOW)) < threshold:  # one of them is to be drawn again
+            for i in range(4 * j, 4 * j + 4):
+                out[i] = integers(s, i, low, high)
+    for i in range(size - size % 4, size):
+        out[i] = integers(s, i, low, high)
 
 
 @kernel

@@ -9,37 +9,42 @@ seeding, autoreset, illegal actions, given instances, saving.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
-from milkrun.core.actions import Action, Agents
+from milkrun.core.actions import Agents
+from milkrun.core.arguments import Rows, autoreset_name, check_count, check_seed, name_rows, read_keys, read_rows
 from milkrun.core.canvas import Canvas
-from milkrun.core.config import Config
 from milkrun.core.errors import Closed, ConfigError, IllegalAction, ResetNeeded, ShapeError
-from milkrun.core.fields import Field, Role, bool_, constant, declared_fields, float32, float64, int32, int64, key
-from milkrun.core.fields import observed_fields, state, view
+from milkrun.core.fields import (
+    Field,
+    Role,
+    bool_,
+    constant,
+    float32,
+    float64,
+    int32,
+    int64,
+    key,
+    observed_fields,
+    state,
+    view,
+)
 from milkrun.core.instances import Given, read_instances
-from milkrun.core.kernels import Entry, chunks_for
-from milkrun.core.launcher import MODES, NO_LIMIT, Launcher, build_launcher, build_row_map, kernels_of
-from milkrun.core.record import Layout
+from milkrun.core.launcher import MODES
+from milkrun.core.memory import Memory, address_of
 
-SEED_LIMIT = 2**63
-Rows = Sequence[int] | np.ndarray | None
 _copyto = np.copyto
 
 
-class World:
-    """A batch of `num_envs` rows. What `reset` and `step` made stands in the world's arrays, which stay where they are."""
+class World(Memory):
+    """A batch of `num_envs` rows. What `reset` and `step` made stands in the world's arrays, which stay in place."""
 
     id: ClassVar[str] = ""
-    Config: ClassVar[type[Config]] = Config
-    action: ClassVar[Action]
-    kernels: ClassVar[Mapping[str, Any]] = {}  # for a world whose kernels have other names or stand elsewhere
     task: ClassVar[str] = ""  # "module:Class" of the independent checker of its solutions
-    parallel_from: ClassVar[int] = 1024  # rows from which several threads pay; measured for cheap steps
-    fields: ClassVar[dict[str, Field]] = {}
+    action_mask: Any  # declared by every world whose actions are not a box
 
     max_steps = constant(int64, doc="steps until a row is truncated")
     reward_at_end = constant(int64, doc="1: the whole return is paid on the last step")
@@ -53,22 +58,10 @@ class World:
     stream = key(int64, 3, doc="seed, row, episode: the key of the row's random streams")
     given = key(bool_, doc="the instance was given, so it stays through resets")
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.fields = declared_fields(cls)
-        for name in cls.fields:
-            if not isinstance(getattr(World, name, None), (Field, type(None))):
-                raise ConfigError(f"{cls.__name__} declares a field {name!r}: that name is a part of every World")
-        cls._compiled = None
-        cls._row_maps = {}
-
-    _compiled: ClassVar[tuple[Layout, Launcher] | None]
-    _row_maps: ClassVar[dict[Any, Entry]]
-
     def __init__(
         self,
         num_envs: int = 1,
-        config: Config | None = None,
+        config: Any = None,
         *,
         seed: int | None = None,
         first_row: int = 0,
@@ -76,7 +69,7 @@ class World:
         illegal: str = "noop",
         threads: int | None = None,
     ) -> None:
-        self.num_envs = _count("num_envs", num_envs, 1)
+        self.num_envs = check_count("num_envs", num_envs, 1)
         self.config = self.Config() if config is None else config
         if not isinstance(self.config, self.Config):
             raise ConfigError(f"{type(self).__name__} takes a {self.Config.__name__}, not a {type(config).__name__}")
@@ -85,20 +78,16 @@ class World:
             raise ConfigError(f"illegal={illegal!r}: must be 'noop' or 'raise'")
         self.illegal_rule = illegal
         self._raises = illegal == "raise"
-        self.threads = None if threads is None else _count("threads", threads, 1)
+        self.threads = None if threads is None else check_count("threads", threads, 1)
         self.seed = secrets.randbits(63) if seed is None else check_seed(seed)
-        self.first_row = _count("first_row", first_row, 0)
+        self.first_row = check_count("first_row", first_row, 0)
         self.sizes = self.size_of(self.config)
         self.groups = self.action.names(self.sizes) if isinstance(self.action, Agents) else {}
         self.observed = observed_fields(self.fields, self.sizes)
         self.final: dict[str, np.ndarray] = {}
         self.final_rows = np.zeros(0, np.int64)
-        self._launcher_layout, self._launcher = self._compile()
-        self._all = np.arange(self.num_envs, dtype=np.int64)
-        self._actions = np.zeros((self.num_envs, *self.action.shape(self.sizes)), self.action.dtype)
-        self._action_shape, self._action_kinds = self._actions.shape, "f" if self.action.kind == "box" else "iu"
-        self._scratch_slots = 0
         self._allocate()
+        self._action_shape, self._action_kinds = self._actions.shape, "f" if self.action.kind == "box" else "iu"
         self.stream[:] = [self.seed, 0, -1]
         self.stream[:, 1] = self.first_row + self._all
         self._mode = MODES[self.autoreset]
@@ -109,20 +98,6 @@ class World:
         self._closed = False
 
     # -- what a world class says ------------------------------------------------------------------------------
-
-    @classmethod
-    def size_of(cls, config: Any) -> dict[str, int]:
-        """The value of each named dimension under a configuration; 0 switches fields off."""
-        return {}
-
-    def constants(self) -> dict[str, float]:
-        """The configuration numbers that kernels read; those not named here are options of the same name."""
-        return {}
-
-    @classmethod
-    def auto_max_steps(cls, config: Any) -> int:
-        """The step limit behind max_steps="auto"."""
-        raise ConfigError(f"{cls.__name__} has no automatic max_steps: give a number or None")
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
         """Other layouts of an instance turned into this world's instance fields; absent ones get their default."""
@@ -138,10 +113,6 @@ class World:
     def draw(self, row: int, canvas: Canvas) -> None:
         """The picture of a row."""
         canvas.caption(f"{type(self).__name__} row {row} step {int(self.i[row])}")
-
-    def allocate(self, field: Field, shape: tuple[int, ...]) -> np.ndarray:
-        """Memory of a field; a world on foreign memory returns views of it for fields declared `strided`."""
-        return np.zeros(shape, field.dtype)
 
     amends_instances: bool = False
 
@@ -159,7 +130,7 @@ class World:
         """
         self._open()
         chosen = self._rows(rows)
-        keys = self._next_keys(chosen, seed)
+        keys = read_keys(self.stream, chosen, self.first_row, seed)
         given = None if instance is None else read_instances(self, instance, len(chosen))
         if given is not None:
             self._adopt(given, chosen, whole=rows is None)
@@ -167,6 +138,8 @@ class World:
             self._lay_instances(self.num_envs)
             self.given[:] = False
             self.instance_row[:] = self._all
+        if rows is None and seed is not None and np.ndim(seed) == 0:
+            self.seed = int(seed)
         self.stream[chosen] = keys
         self._begin(chosen)
         self._fresh[chosen] = True
@@ -179,10 +152,15 @@ class World:
             chosen, order, n = self._all, self._all_address, self.num_envs
         else:
             chosen = self._rows(rows)
-            order, n = _address(chosen), len(chosen)
+            order, n = address_of(chosen), len(chosen)
         if not self._ready or self._closed:
             self._refuse_unready(chosen)
-        if type(actions) is np.ndarray and actions.shape == self._action_shape and actions.dtype.kind in self._action_kinds:
+        if (
+            rows is None
+            and type(actions) is np.ndarray
+            and actions.shape == self._action_shape
+            and actions.dtype.kind in self._action_kinds
+        ):
             _copyto(self._actions, actions, "unsafe")
         else:
             self._take(actions, n)
@@ -225,16 +203,6 @@ class World:
 
         return sample(self, seed, turn)
 
-    def map_rows(self, function: Any, dtype: Any = np.int64, x: int = 0, y: int = 0) -> np.ndarray:
-        """function(w, b, x, y) of every row, a @kernel compiled over the batch: policies and reports are made of it."""
-        entry = type(self)._row_maps.get((function, np.dtype(dtype)))
-        if entry is None:
-            entry = build_row_map(type(self).__name__, self._launcher_layout, function, np.dtype(dtype))
-            type(self)._row_maps[(function, np.dtype(dtype))] = entry
-        out = np.empty(self.num_envs, dtype)
-        self._run(entry, self._all, _address(out), int(x), int(y))
-        return out
-
     def render(self, row: int = 0) -> np.ndarray:
         """The picture of a row, uint8 (512, 512, 3)."""
         canvas = Canvas()
@@ -244,11 +212,11 @@ class World:
     def state_dict(self, rows: Rows = None) -> dict[str, np.ndarray]:
         """Copies of all that the named rows are, enough to continue them bit for bit."""
         chosen = self._rows(rows)
-        saved = {f.name: getattr(self, f.name)[chosen] for f in self._saved(Role.STATE, Role.MASK, Role.VIEW, Role.KEY)}
+        saved = {f.name: getattr(self, f.name)[chosen] for f in self._with_role(Role.STATE, Role.MASK, Role.VIEW, Role.KEY)}
         if rows is None:
-            saved |= {f.name: getattr(self, f.name).copy() for f in self._saved(Role.INSTANCE)}
+            saved |= {f.name: getattr(self, f.name).copy() for f in self._with_role(Role.INSTANCE)}
         else:
-            saved |= {f.name: getattr(self, f.name)[self.instance_row[chosen]] for f in self._saved(Role.INSTANCE)}
+            saved |= {f.name: getattr(self, f.name)[self.instance_row[chosen]] for f in self._with_role(Role.INSTANCE)}
             saved["instance_row"] = np.arange(len(chosen), dtype=np.int32)
         return saved
 
@@ -256,7 +224,7 @@ class World:
         """Puts rows back to what `state_dict` saved of as many rows."""
         self._open()
         chosen = self._rows(rows)
-        fields = self._saved(Role.STATE, Role.MASK, Role.VIEW, Role.KEY, Role.INSTANCE)
+        fields = self._with_role(Role.STATE, Role.MASK, Role.VIEW, Role.KEY, Role.INSTANCE)
         for f in fields:
             if f.name not in saved:
                 raise ShapeError(f"the saved state lacks {f.name!r}")
@@ -280,76 +248,7 @@ class World:
     def __repr__(self) -> str:
         return f"<{self.id or type(self).__name__}: {self.num_envs} rows, seed {self.seed}, {self.autoreset}>"
 
-    @property
-    def num_instances(self) -> int:
-        """Rows of the instance fields; fewer than `num_envs` where rows share instances."""
-        return self._num_instances
-
-    @property
-    def bytes_per_row(self) -> float:
-        """Memory of all fields, divided by the rows."""
-        return sum(getattr(self, f.name).nbytes for f in self.fields.values() if f.per_row) / self.num_envs
-
     # -- inside -----------------------------------------------------------------------------------------------
-
-    @classmethod
-    def _compile(cls) -> tuple[Layout, Launcher]:
-        if cls._compiled is None:
-            layout = Layout(cls.fields, list(cls.size_of(cls.Config())))
-            kernels = kernels_of(cls, cls.kernels)
-            cls._compiled = layout, build_launcher(cls.__name__, layout, cls.action, kernels)
-        return cls._compiled
-
-    def _saved(self, *roles: Role) -> list[Field]:
-        return [f for f in self.fields.values() if f.role in roles and not f.on_demand]
-
-    def _allocate(self) -> None:
-        self._table = self._launcher_layout.table(self.num_envs, self.num_envs, self.sizes)
-        self._table_address = _address(self._table)
-        self._all_address = _address(self._all)
-        self._actions_address = _address(self._actions)
-        for f in self.fields.values():
-            if f.per_row and f.role is not Role.INSTANCE:
-                self._lay(f, self.num_envs)
-        self._lay_instances(self.num_envs)
-        self.instance_row[:] = self._all
-        numbers = {f.name: getattr(self.config, f.name, None) for f in self.fields.values() if f.role is Role.CONSTANT}
-        limit = self.config.max_steps
-        numbers["max_steps"] = NO_LIMIT if limit is None else self.auto_max_steps(self.config) if limit == "auto" else limit
-        numbers["reward_at_end"] = getattr(self.config, "reward", "dense") == "terminal"
-        for name, number in (numbers | self.constants()).items():
-            setattr(self, name, number)
-            self._launcher_layout.put(self._table, name, number)
-        self._lay_scratch(1)
-
-    def _lay(self, f: Field, rows: int) -> None:
-        array = self.allocate(f, (rows, *f.shape(self.sizes)))
-        setattr(self, f.name, array)
-        self._launcher_layout.put(self._table, f.name, array)
-
-    def _lay_instances(self, count: int) -> None:
-        if getattr(self, "_num_instances", None) == count:
-            return
-        for f in self._saved(Role.INSTANCE):
-            self._lay(f, count)
-        self._num_instances = count
-        self._table[1] = count
-
-    def _lay_scratch(self, slots: int) -> None:
-        if slots > self._scratch_slots:
-            self._scratch_slots = slots
-            for f in self.fields.values():
-                if f.role is Role.SCRATCH:
-                    self._lay(f, slots)
-
-    def _chunks(self, rows: int) -> int:
-        chunks = chunks_for(rows, self.parallel_from, self.threads)
-        if chunks > self._scratch_slots:
-            self._lay_scratch(chunks)
-        return chunks
-
-    def _run(self, entry: Entry, rows: np.ndarray, *args: int) -> int:
-        return entry.run((self._table_address, _address(rows), *args), len(rows), self._chunks(len(rows)))
 
     def _begin(self, rows: np.ndarray) -> None:
         drawn = rows[~self.given[rows]]
@@ -359,30 +258,6 @@ class World:
                 self.amend_instances(drawn)
         self._run(self._launcher.restart, rows)
         self._stale_views = True
-
-    def _adopt(self, given: Given, rows: np.ndarray, *, whole: bool) -> None:
-        """Writes checked instances: a whole reset may share instance rows; a partial one gives each row its own."""
-        arrays, owner = given
-        if whole:
-            self._lay_instances(len(next(iter(arrays.values()))) if owner is not None and arrays else self.num_envs)
-            self.instance_row[:] = self._all if owner is None else owner
-            target = slice(None)
-        else:
-            if self.num_instances != self.num_envs or (self.instance_row != self._all).any():
-                self._unshare()
-            target = rows
-            if owner is not None:
-                arrays = {name: array[owner] for name, array in arrays.items()}
-        for name, array in arrays.items():
-            getattr(self, name)[target] = array
-        self.given[rows] = True
-
-    def _unshare(self) -> None:
-        own = {f.name: getattr(self, f.name)[self.instance_row] for f in self._saved(Role.INSTANCE)}
-        self._lay_instances(self.num_envs)
-        for name, array in own.items():
-            getattr(self, name)[:] = array
-        self.instance_row[:] = self._all
 
     def _step_amended(self, chosen: np.ndarray) -> None:
         """NEXT_STEP where Python has a say on instances: reset turns by hand, the others as ever."""
@@ -404,7 +279,7 @@ class World:
             return
         rows = chosen[(self.terminated | self.truncated)[chosen]]
         self.observe()
-        kept = [*self.observed, *self._saved(Role.MASK), *self.info_fields]
+        kept = [*self.observed, *self._with_role(Role.MASK), *self.info_fields]
         self.final = {f.name: getattr(self, f.name)[rows] for f in kept}
         self.final_rows = rows
         told = {name: getattr(self, name)[rows] for name in ("reward", "terminated", "truncated", "illegal")}
@@ -424,35 +299,7 @@ class World:
             raise Closed(f"this {type(self).__name__} has been closed")
 
     def _rows(self, rows: Rows) -> np.ndarray:
-        if rows is None:
-            return self._all
-        array = np.asarray(rows)
-        if array.dtype == np.bool_:
-            if array.shape != (self.num_envs,):
-                raise ShapeError(f"a bool `rows` must have the shape ({self.num_envs},), not {array.shape}")
-            return np.flatnonzero(array)
-        if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-            raise ShapeError(f"rows must be a list of row numbers or a bool array, not {array.dtype} {array.shape}")
-        array = array.astype(np.int64)
-        if array.size and not (0 <= array.min() and array.max() < self.num_envs):
-            raise ShapeError(f"rows: {array[(array < 0) | (array >= self.num_envs)][0]} is not in 0..{self.num_envs - 1}")
-        if len(np.unique(array)) != len(array):
-            raise ShapeError("rows: a row is named twice")
-        return array
-
-    def _next_keys(self, rows: np.ndarray, seed: Any) -> np.ndarray:
-        keys = self.stream[rows]
-        if seed is None:
-            keys[:, 2] += 1
-        elif np.ndim(seed) == 0:
-            keys[:, 0], keys[:, 1], keys[:, 2] = check_seed(seed), self.first_row + rows, 0
-            if len(rows) == self.num_envs:
-                self.seed = int(seed)
-        else:
-            if len(seed) != len(rows):
-                raise ShapeError(f"{len(seed)} seeds for {len(rows)} rows")
-            keys[:, 0], keys[:, 1], keys[:, 2] = [check_seed(s) for s in seed], 0, 0
-        return keys
+        return self._all if rows is None else read_rows(rows, self.num_envs)
 
     def _take(self, actions: Any, n: int) -> None:
         """Copies the actions into the world's own buffer, which fixes dtype, order and address."""
@@ -464,7 +311,7 @@ class World:
         expected = (n, *self._action_shape[1:])
         if actions.dtype.kind not in self._action_kinds or actions.shape != expected:
             kind = "numbers" if self._action_kinds == "f" else "integers"
-            raise ShapeError(f"actions must be {kind} of shape {expected}, not {actions.dtype} of shape {actions.shape}")
+            raise ShapeError(f"actions must be {kind} of shape {expected}, not {actions.dtype} {actions.shape}")
         _copyto(self._actions[:n], actions, "unsafe")
 
     def _refuse_unready(self, chosen: np.ndarray) -> None:
@@ -476,15 +323,17 @@ class World:
         done = self.terminated | self.truncated
         self._some_ended = bool(done.any())
         if done[chosen].any():
-            raise ResetNeeded(f"{_name_rows(chosen[done[chosen]])} ended: reset before the next step")
+            raise ResetNeeded(f"{name_rows(chosen[done[chosen]])} ended: reset before the next step")
 
     def _refuse_illegal(self, chosen: np.ndarray) -> None:
         """Finds the first illegal action by halving, so that worlds with their own `legal` need nothing more."""
         count = self._launcher.count_illegal.serial
         width = self._actions[0].nbytes if len(self._actions) else 0
 
+        rows, actions = address_of(chosen), self._actions_address
+
         def illegal_in(lo: int, hi: int) -> int:
-            return count(self._table_address, _address(chosen) + 8 * lo, self._actions_address + width * lo, self._mode, hi - lo)
+            return count(self._table_address, rows + 8 * lo, actions + width * lo, self._mode, hi - lo)
 
         lo, hi = 0, len(chosen)
         if not illegal_in(lo, hi):
@@ -496,32 +345,3 @@ class World:
         said = action.item() if action.ndim == 0 else action.tolist()
         raise IllegalAction(f"row {row}: action {said}: {self.why_illegal(row, said)}")
 
-
-def autoreset_name(mode: Any) -> str:
-    """"next_step", "same_step" or "disabled" from Gymnasium's AutoresetMode, its value or our word."""
-    word = str(getattr(mode, "value", mode))
-    for name in MODES:
-        if word.lower().replace("_", "") == name.replace("_", ""):
-            return name
-    raise ConfigError(f"autoreset={mode!r}: must be 'next_step', 'same_step' or 'disabled'")
-
-
-def check_seed(seed: Any) -> int:
-    if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)) or not 0 <= int(seed) < SEED_LIMIT:
-        raise ConfigError(f"seed {seed!r}: must be an integer in 0..2**63-1")
-    return int(seed)
-
-
-def _count(name: str, value: Any, low: int) -> int:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < low:
-        raise ConfigError(f"{name}={value!r}: must be an integer >= {low}")
-    return int(value)
-
-
-def _address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
-
-
-def _name_rows(rows: np.ndarray) -> str:
-    listed = ", ".join(map(str, rows[:8])) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
-    return f"row{'s' if len(rows) > 1 else ''} {listed}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +30,7 @@ class RoutingConfig(Config):
     min_loc: float = option(0.0, "lower end of both coordinates")
     max_loc: float = option(1.0, "upper end of both coordinates")
     loc_distribution: str | Callable[..., Any] = option(
-        "uniform", "law of the customers' places, or a function (rng, n) -> (n, 2), which is slow", choices=LOCATION_LAWS
+        "uniform", "law of the places, or a function (rng, n) -> (n, 2), which is slow", choices=LOCATION_LAWS
     )
     num_clusters: int = option(3, "centres of the clustered and mixed laws", low=1, high=1000)
     metric: str = option("euclid", "distance between nodes", choices=METRICS)
@@ -52,6 +53,7 @@ class Routing(World):
     """A world of tours over nodes. Nodes 0..N-1; those from `n_nodes` on are padding."""
 
     Config = RoutingConfig
+    config: RoutingConfig
 
     metric = constant(int64)
     min_loc = constant(float64)
@@ -146,9 +148,11 @@ class Routing(World):
 
     def amend_instances(self, rows: np.ndarray) -> None:
         """The slow path of a location law given as a function: Python draws the customers of each row."""
-        law, first = self.config.loc_distribution, int(self.depot_apart)
+        law: Any = self.config.loc_distribution
+        first = int(self.depot_apart)
         for b in rows:
-            rng = np.random.Generator(np.random.Philox(key=[int(self.stream[b, 0]), 0], counter=[0, *self.stream[b, 1:], 1]))
+            seed, row, episode = (int(k) for k in self.stream[b])
+            rng = np.random.Generator(np.random.Philox(key=[seed, 0], counter=[0, row, episode, 1]))
             places = np.asarray(law(rng, self.config.num_loc), np.float32)
             if places.shape != (self.config.num_loc, 2) or not np.isfinite(places).all():
                 raise ConfigError(f"loc_distribution gave shape {places.shape} (or non-finite places) for row {b}; "
@@ -162,17 +166,16 @@ class Routing(World):
         q, taken = self.instance_row[row], int(self.tour_len[row])
         nodes = self.locs[q, : self.n_nodes[q]]
         canvas.fit(nodes.min(0), nodes.max(0))
+        canvas.caption(f"{type(self).__name__}  length {float(self.tour_length[row]):.3f}  step {int(self.i[row])}")
         path = [0, *self.tour[row, :taken].tolist()] if self.depot_apart else self._cyclic_path(row, taken)
-        trip = 0
-        for a, b in zip(path, path[1:], strict=False):
-            canvas.line(nodes[a], nodes[b], PALETTE[trip % len(PALETTE)], 2.0)
-            trip += b == 0 and self.depot_apart
+        home = [k for k, node in enumerate(path) if node == 0] if self.depot_apart else [0]
+        for trip, (a, b) in enumerate(pairwise([*home, len(path)])):
+            canvas.polyline(nodes[path[a : b + 1]], PALETTE[trip % len(PALETTE)], 2.0)
         colours = [SERVED if self.visited[row, j] else CUSTOMER for j in range(len(nodes))]
         canvas.discs(nodes, 4.0, colours)
         if self.depot_apart:
             canvas.square(nodes[0], 6.0, DEPOT)
         canvas.disc(nodes[self.current_node[row]], 2.0, INK)
-        canvas.caption(f"{type(self).__name__}  length {float(self.tour_length[row]):.3f}  step {int(self.i[row])}")
 
     def _cyclic_path(self, row: int, taken: int) -> list[int]:
         path = self.tour[row, :taken].tolist()

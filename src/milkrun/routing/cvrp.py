@@ -45,14 +45,14 @@ class CVRPConfig(RoutingConfig):
     synonyms: ClassVar[Any] = {"vehicle_cap": "capacity"}
 
     depot_type: str = option("random", "where the depot stands", choices=DEPOT_TYPES)
-    capacity: int | None = option(None, "units a truck takes; None = by num_loc, from the literature", low=1, high=2**30)
+    capacity: int | None = option(None, "units a truck takes; None = that of the literature", low=1, high=2**30)
     max_demand: int = option(9, "largest demand drawn, in units", low=1, high=2**30)
     max_length: float | None = option(None, "limit of one trip's length, the leg home included; None = none", low=0)
 
     def validate(self) -> None:
         super().validate()
         if self.truck < self.max_demand:
-            raise ConfigError(f"capacity = {self.truck} is below max_demand = {self.max_demand}: such a customer fits no truck")
+            raise ConfigError(f"capacity = {self.truck} is below max_demand = {self.max_demand}: it would fit no truck")
 
     @property
     def truck(self) -> int:
@@ -71,6 +71,7 @@ class CVRP(Routing):
 
     id = "milkrun/CVRP-v0"
     Config = CVRPConfig
+    config: CVRPConfig
     task = "milkrun.routing.tasks:CVRP"
     action = discrete("N")
     customer_fields = ("demand_units",)
@@ -123,12 +124,12 @@ class CVRP(Routing):
 
     def _check_reach(self, arrays: dict[str, np.ndarray], real: np.ndarray) -> None:
         """Every customer must be served, so each must be reachable alone within the trip limit."""
-        for q in np.flatnonzero(arrays["max_length"] < math.inf):
+        for q in np.flatnonzero(arrays["max_length"] < math.inf).tolist():
             limit = float(arrays["max_length"][q])
-            for j in np.flatnonzero(real[q]):
+            for j in np.flatnonzero(real[q]).tolist():
                 alone = self._there_and_back(arrays, q, j)
                 if not fits.py_func(alone, limit):
-                    raise BadInstance(f"row {q}: customer {j}: the trip there and back, {alone:g}, is over max_length = {limit:g}")
+                    raise BadInstance(f"row {q}: customer {j}: there and back {alone:g} is over max_length = {limit:g}")
 
     def _there_and_back(self, arrays: dict[str, np.ndarray], q: int, j: int) -> float:
         if "dist" in arrays:

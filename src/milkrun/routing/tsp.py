@@ -41,6 +41,7 @@ class TSP(Routing):
 
     id = "milkrun/TSP-v0"
     Config = TSPConfig
+    config: TSPConfig
     task = "milkrun.routing.tasks:TSP"
     action = discrete("N")
     depot_apart = False

@@ -48,7 +48,7 @@ def nearest(world: World) -> np.ndarray:
 
 @kernel
 def nearest_allowed(w, b, first, _):
-    """Among nodes first, first + 1, ...: 1 where node 0 is a depot. A free tour starts at node 0, where the vehicle is."""
+    """Among the nodes from `first` on. Without a depot a free tour starts at node 0: the vehicle stands there."""
     q = w.instance_row[b]
     here = w.current_node[b]
     best, shortest = 0, math.inf

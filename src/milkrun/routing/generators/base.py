@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from milkrun.core.arguments import check_seed
 from milkrun.core.errors import ConfigError
-from milkrun.core.world import check_seed
 
 
 class Generator:

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from milkrun.core.kernels import kernel
-from milkrun.core.rng import integers, normal, stream, uniform
+from milkrun.core.rng import fill_integers, integers, normal, stream, uniform_pair
 from milkrun.routing.distance import MATRIX
 
 # purposes of the streams
@@ -35,28 +35,32 @@ def draw_customers(w, b, first):
     """Places of the customers, at nodes first, first + 1, ..."""
     q = w.instance_row[b]
     n = w.N - first
-    places = row_stream(w, b, LOCS)
-    centres = row_stream(w, b, CENTRES)
-    membership = row_stream(w, b, MEMBERSHIP)
-    for c in range(n):
-        x, y = place(w, places, centres, membership, c, n)
-        w.locs[q, first + c, 0] = x
-        w.locs[q, first + c, 1] = y
     w.n_nodes[q] = w.N
+    uniform = n if w.loc_law == UNIFORM else (n + 1) // 2 if w.loc_law == MIXED else 0
+    places = row_stream(w, b, LOCS)
+    side = w.max_loc - w.min_loc
+    for c in range(uniform):
+        u, v = uniform_pair(places, c)
+        w.locs[q, first + c, 0] = w.min_loc + side * u
+        w.locs[q, first + c, 1] = w.min_loc + side * v
+    if uniform < n:
+        centres, membership = row_stream(w, b, CENTRES), row_stream(w, b, MEMBERSHIP)
+        for c in range(uniform, n):
+            x, y = off_centre(w, places, c, centres, membership, c)
+            w.locs[q, first + c, 0] = x
+            w.locs[q, first + c, 1] = y
 
 
 @kernel
-def place(w, places, centres, membership, c, n):
-    """Where customer c of n stands under the world's location law."""
+def off_centre(w, places, c, centres, membership, m):
+    """Draw c of the places: normal about the middle of the box, or about the centre that member m picks."""
     side = w.max_loc - w.min_loc
-    if w.loc_law == UNIFORM or (w.loc_law == MIXED and c < (n + 1) // 2):
-        return w.min_loc + side * uniform(places, 2 * c), w.min_loc + side * uniform(places, 2 * c + 1)
     x = y = 0.5 * (w.min_loc + w.max_loc)
     spread = side / 6.0
     if w.loc_law != NORMAL:
-        k = integers(membership, c, 0, w.num_clusters)
-        x = w.min_loc + side * (0.1 + 0.8 * uniform(centres, 2 * k))
-        y = w.min_loc + side * (0.1 + 0.8 * uniform(centres, 2 * k + 1))
+        u, v = uniform_pair(centres, integers(membership, m, 0, w.num_clusters))
+        x = w.min_loc + side * (0.1 + 0.8 * u)
+        y = w.min_loc + side * (0.1 + 0.8 * v)
         spread = side / 10.0
     return clip(w, x + spread * normal(places, 2 * c)), clip(w, y + spread * normal(places, 2 * c + 1))
 
@@ -75,10 +79,11 @@ def draw_depot(w, b):
     x = y = w.min_loc
     if w.depot_law == CENTER:
         x = y = 0.5 * (w.min_loc + w.max_loc)
-    elif w.depot_law == RANDOM:
-        x, y = w.min_loc + side * uniform(s, 0), w.min_loc + side * uniform(s, 1)
-    elif w.depot_law == CUSTOMER:
-        x, y = place(w, s, row_stream(w, b, CENTRES), s, 0, 1)
+    elif w.depot_law == CUSTOMER and (w.loc_law == NORMAL or w.loc_law == CLUSTERED):
+        x, y = off_centre(w, s, 0, row_stream(w, b, CENTRES), row_stream(w, b, MEMBERSHIP), w.N)
+    elif w.depot_law != CORNER:
+        u, v = uniform_pair(s, 0)
+        x, y = w.min_loc + side * u, w.min_loc + side * v
     w.locs[q, 0, 0] = x
     w.locs[q, 0, 1] = y
 
@@ -100,7 +105,5 @@ def fill_matrix(w, b):
 def draw_units(w, b, purpose, low, high, out):
     """Whole numbers U{low..high} for the customers 1..N-1 of a per-node field."""
     q = w.instance_row[b]
-    s = row_stream(w, b, purpose)
     out[q, 0] = 0
-    for j in range(1, w.N):
-        out[q, j] = integers(s, j - 1, low, high + 1)
+    fill_integers(row_stream(w, b, purpose), out[q, 1:], low, high + 1)

@@ -1,0 +1,5 @@
+"""`python -m milkrun`: the command line."""
+
+from milkrun.cli import main
+
+main()

@@ -1,0 +1,49 @@
+"""The commands under one name."""
+
+from __future__ import annotations
+
+import typer
+
+from milkrun.cli.bench import bench
+from milkrun.cli.check import check
+from milkrun.cli.demo import demo
+from milkrun.cli.run import run
+from milkrun.cli.worlds import info, list_
+
+app = typer.Typer(
+    name="milkrun",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+@app.callback(invoke_without_command=True)
+def milkrun(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+) -> None:
+    """Fast, batched reinforcement-learning worlds for machines that move things.
+
+    \b
+    Examples:
+      milkrun list
+      milkrun info milkrun/CVRP-v0
+      milkrun run CVRP-v0 --num-envs 512 --policy nearest --set num_loc=50
+      milkrun demo --out out
+    """
+    if version:
+        from milkrun._version import __version__
+
+        typer.echo(f"milkrun {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+app.command("list")(list_)
+app.command()(info)
+app.command()(run)
+app.command()(bench)
+app.command()(check)
+app.command()(demo)

@@ -1,0 +1,86 @@
+"""`milkrun bench`: quick speed of the worlds on this machine. The comparison with peers is `make bench`."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+import typer
+
+from milkrun.cli.output import PRESET, SETTINGS, console, read_settings, table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from milkrun.core.world import World
+    from milkrun.solvers import Policy
+
+
+def bench(
+    id: str | None = typer.Argument(None, metavar="[ID]", help="A world; all of them without it.", show_default=False),
+    rows: list[int] = typer.Option([1, 64, 1024, 8192], "--num-envs", min=1, help="Batch sizes; may be repeated."),
+    threads: int | None = typer.Option(None, "--threads", min=1, help="Threads (default: as a world decides)."),
+    seconds: float = typer.Option(0.5, "--seconds", min=0.0, help="Time spent on each batch size."),
+    preset: str | None = PRESET,
+    settings: list[str] = SETTINGS,
+) -> None:
+    """Measure steps per second at several batch sizes.
+
+    Whole random episodes; a step is one step of one row. Medians over episodes, compile time and resets left out.
+    The comparison with other libraries is `make bench` in the repository.
+
+    \b
+    Examples:
+      milkrun bench
+      milkrun bench CVRP-v0 --preset n50 --num-envs 1024 --threads 1
+    """
+    import milkrun
+    from milkrun.core.registry import list_worlds, world_spec
+    from milkrun.solvers import random_policy
+
+    options = read_settings(settings)
+    shown = table("", "world", "rows", "steps/s", "µs a call", "steps/s with the random policy",
+                  right=("rows", "steps/s", "µs a call", "steps/s with the random policy"))  # fmt: skip
+    for world_id in [world_spec(id).id] if id is not None else list_worlds():
+        for count in rows:
+            world = milkrun.make(
+                world_id, count, preset=preset, config=options, seed=0, autoreset="disabled", threads=threads
+            )
+            alone, together = speed(world, random_policy(0), seconds)
+            shown.add_row(world_id, f"{count:,}", f"{alone:,.0f}", f"{1e6 * count / alone:,.1f}", f"{together:,.0f}")
+    console().print(shown)
+
+
+class Clocked:
+    """A policy that adds up the time it takes."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.seconds = 0.0
+
+    def __call__(self, world: World) -> np.ndarray:
+        start = time.perf_counter()
+        actions = self.policy(world)
+        self.seconds += time.perf_counter() - start
+        return actions
+
+
+def speed(world: World, policy: Policy, seconds: float) -> tuple[float, float]:
+    """Steps per second of the world alone and together with the policy: medians over whole rollouts."""
+    from milkrun.solvers import rollout
+
+    world.reset()
+    rollout(world, policy)
+    alone: list[float] = []
+    together: list[float] = []
+    end = time.perf_counter() + seconds
+    while not alone or time.perf_counter() < end:
+        world.reset()
+        clocked = Clocked(policy)
+        start = time.perf_counter()
+        steps = rollout(world, clocked)
+        spent = time.perf_counter() - start
+        together.append(steps / spent)
+        alone.append(steps / (spent - clocked.seconds))
+    return statistics.median(alone), statistics.median(together)

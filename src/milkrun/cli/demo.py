@@ -1,0 +1,93 @@
+"""`milkrun demo`, the job of `make demo`: every world played by its built-in policies; a table, pictures, a summary."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from milkrun.cli.output import SEED, console, out_folder, table, text, write_json
+
+
+def demo(
+    out: Path = typer.Option(Path("out"), "--out", help="Folder of the pictures and the summary."),
+    num_envs: int = typer.Option(1024, "--num-envs", min=1, help="Rows of each world; each plays one episode."),
+    seed: int = SEED,
+) -> None:
+    """Roll out every world with its built-in policies.
+
+    Prints one table, writes pictures and summary.json into the output folder. Exit code 1 if a world failed; a
+    world whose extra is not installed is left out and says so.
+
+    \b
+    Examples:
+      milkrun demo
+      milkrun demo --out pictures --seed 7
+    """
+    from milkrun.core.errors import MissingExtra
+    from milkrun.core.registry import list_worlds
+
+    folder = out_folder(out)
+    start = time.perf_counter()
+    ids = list_worlds()
+    typer.echo(f"Rolling out {len(ids)} worlds, {num_envs:,} rows each, on one thread; the first run compiles them.")
+    summary: dict[str, Any] = {}
+    failed: list[str] = []
+    numbers = ("rows", "steps/s", "random return", "heuristic return")
+    shown = table("", "world", *numbers, "heuristic", right=numbers)
+    with console(stderr=True).status("") as status:
+        for id in ids:
+            status.update(text(id))
+            try:
+                summary[id] = show_world(id, folder, num_envs, seed)
+                shown.add_row(*_cells(id, num_envs, summary[id]))
+            except MissingExtra as e:
+                summary[id] = {"skipped": str(e)}
+                shown.add_row(id, "", "", "", "", text(f"skipped: {e}"))
+            except Exception as e:
+                failed.append(id)
+                reason = f"{type(e).__name__}: {str(e).partition(chr(10))[0]}"
+                summary[id] = {"failed": reason}
+                shown.add_row(id, "", "", "", "", text(f"failed: {reason}"))
+    write_json(folder / "summary.json", summary)
+    console().print("", shown, "")
+    typer.echo("return: mean over the episodes, one a row, +- its 95 % interval; higher is better.")
+    typer.echo("steps/s: steps of single rows, choosing random actions included.")
+    typer.echo(f"Done in {time.perf_counter() - start:.0f} s. Look into {folder}: for each world and policy a picture "
+               "of its best and its median episode, and all figures in summary.json.")
+    if failed:
+        typer.echo(f"failed: {', '.join(failed)}; `milkrun run ID` shows where", err=True)
+    raise typer.Exit(1 if failed else 0)
+
+
+def show_world(id: str, folder: Path, num_envs: int, seed: int) -> dict[str, Any]:
+    """Speed of a world and the summary of each of its policies; its pictures go into the folder."""
+    import milkrun
+    from milkrun.cli.bench import speed
+    from milkrun.cli.play import play
+    from milkrun.solvers import policies_for, random_policy
+
+    # One thread: parallel kernels would double the compile time of a first run.
+    policies = {
+        name: play(id, name, folder, num_envs=num_envs, episodes=num_envs, seed=seed, threads=1)
+        for name in policies_for(id)
+    }
+    world = milkrun.make(id, num_envs, seed=seed, autoreset="disabled", threads=1)
+    return {"steps_per_second": speed(world, random_policy(seed), 0.3)[1], "policies": policies}
+
+
+def _cells(id: str, num_envs: int, world: dict[str, Any]) -> list[str]:
+    from milkrun.solvers.evaluate import Z95
+
+    def spoken(summary: dict[str, Any]) -> str:
+        error = summary["standard_error"]
+        return f"{summary['mean']:.3f}" + (f" +- {Z95 * error:.3f}" if error is not None else "")
+
+    heuristics = [name for name in world["policies"] if name != "random"]
+    best = max(heuristics, key=lambda name: world["policies"][name]["mean"], default=None)
+    return [
+        id, f"{num_envs:,}", f"{world['steps_per_second']:,.0f}", spoken(world["policies"]["random"]),
+        spoken(world["policies"][best]) if best else "none", best or "",
+    ]  # fmt: skip

@@ -1,0 +1,102 @@
+"""What the commands share: how they print, read `--set`, and write files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from milkrun.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+WIDTH = 120  # columns where the output is no terminal
+
+ID = typer.Argument(..., metavar="ID", help="A world, e.g. milkrun/CVRP-v0, CVRP-v0 or cvrp.", show_default=False)
+PRESET = typer.Option(None, "--preset", help="A named configuration; `milkrun info ID` lists them.", show_default=False)
+SETTINGS = typer.Option([], "--set", metavar="KEY=VALUE", help="An option of the configuration; may be repeated.")
+SEED = typer.Option(0, "--seed", min=0, help="Seed of the worlds and of the policy.")
+
+_WORDS = {"none": None, "null": None, "true": True, "false": False}
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Colours and the width of the window on a terminal, plain text of a fixed width elsewhere."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made = Console(stderr=stderr, highlight=False, width=WIDTH)
+    return made
+
+
+def table(title: str, *columns: str, right: tuple[str, ...] = ()) -> Table:
+    """An empty table; the columns named in `right` hold numbers."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
+    for name in columns:
+        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    return made
+
+
+def text(value: object) -> str:
+    """A value for a table cell, not read as markup."""
+    from rich.markup import escape
+
+    return escape(str(value))
+
+
+def read_settings(pairs: list[str]) -> dict[str, Any]:
+    """KEY=VALUE of the command line as options: numbers, true, false and none are read as such, all else is text."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"--set {pair!r}: must read KEY=VALUE")
+        settings[key.strip()] = read_value(value.strip())
+    return settings
+
+
+def read_value(value: str) -> Any:
+    if value.lower() in _WORDS:
+        return _WORDS[value.lower()]
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def out_folder(path: Path) -> Path:
+    """The folder, made if absent."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise ConfigError(f"cannot write into {str(path)!r}: {e.strerror}") from None
+    if not os.access(path, os.W_OK):
+        raise ConfigError(f"cannot write into {str(path)!r}: not writable")
+    return path
+
+
+def write_json(path: Path, content: Any) -> None:
+    """JSON that any reader takes: what it has no word for (infinity, a function) is written as text."""
+    path.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if isinstance(value, (bool, int, str, type(None))) else str(value)

@@ -1,0 +1,100 @@
+"""One policy in one world: play its episodes, draw the best and the median one, say it in numbers. `run` and `demo`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import milkrun
+from milkrun.core.errors import ConfigError, did_you_mean
+from milkrun.core.registry import WorldSpec, world_spec
+from milkrun.core.world import World
+from milkrun.replay.figures import save, side_by_side
+from milkrun.solvers import Factory, evaluate, policies_for, rollout
+
+
+def choose_policy(world_id: str, name: str | None) -> tuple[str, Factory]:
+    """The named policy; without a name the world's first heuristic, random where it has none."""
+    known = policies_for(world_id)
+    if name is None:
+        name = next((n for n in known if n != "random"), "random")
+    if name not in known:
+        raise ConfigError(f"{world_id} has no policy {name!r}{did_you_mean(name, known)}")
+    return name, known[name]
+
+
+def file_stem(spec: WorldSpec, policy: str) -> str:
+    return f"{spec.id.removeprefix('milkrun/').replace('/', '_')}_{policy}"
+
+
+def play(
+    world_id: str,
+    policy: str | None,
+    out: Path,
+    *,
+    num_envs: int,
+    episodes: int,
+    seed: int,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    threads: int | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> dict[str, Any]:
+    """Plays the episodes, writes the picture into `out`, returns the summary."""
+    spec = world_spec(world_id)
+    name, factory = choose_policy(spec.id, policy)
+    make = partial(
+        milkrun.make, spec.id, preset=preset, config=settings or {}, seed=seed, autoreset="disabled", threads=threads
+    )
+    world = make(num_envs)
+    compile_all(world, factory)
+    start = time.perf_counter()
+    result = evaluate(world, factory(seed), episodes, seed, progress=progress)
+    seconds = time.perf_counter() - start
+
+    shown = {}
+    pictures = []
+    for label, number in (("best", result.best), ("median", result.median)):
+        row, episode = result.where(number)
+        value, steps = float(result.returns[number]), int(result.lengths[number])
+        shown[label] = {"row": row, "episode": episode, "return": value, "steps": steps}
+        heading = f"{label} of {episodes:,} episodes (row {row}, episode {episode})"
+        pictures.append((replay(make, factory, seed, row, episode), 0, heading))
+    picture = out / f"{file_stem(spec, name)}.png"
+    save(side_by_side(pictures, title=f"{spec.id}, policy {name}, mean return {result.mean:.3f}"), picture)
+    return {
+        "world": spec.id,
+        "policy": name,
+        "num_envs": num_envs,
+        "seed": seed,
+        "preset": preset,
+        "config": world.config.as_dict(),
+        **result.summary(),
+        **shown,
+        "seconds": seconds,
+        "steps_per_second": float(result.lengths.sum() / seconds),
+        "picture": picture.name,
+        "milkrun": milkrun.__version__,
+    }
+
+
+def compile_all(world: World, factory: Factory) -> None:
+    """Plays a little, so that no compile is timed: the whole batch, then one row, which runs the serial versions."""
+    policy = factory(0)
+    world.reset()
+    world.step(policy(world))
+    world.reset(rows=[0])
+    world.step(policy(world)[:1], rows=[0])
+
+
+def replay(make: Callable[..., World], factory: Factory, seed: int, row: int, episode: int) -> World:
+    """A world of one row that has just ended that episode: rows are the same bits in a batch of any size."""
+    world = make(1, first_row=row)
+    policy = factory(seed)
+    for _ in range(episode + 1):
+        world.reset()
+        rollout(world, policy)
+    return world

@@ -1,0 +1,67 @@
+"""`milkrun run`: one policy in one world, a summary and a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from milkrun.cli.output import ID, PRESET, SEED, SETTINGS, console, out_folder, read_settings, table, write_json
+
+
+def run(
+    id: str = ID,
+    num_envs: int = typer.Option(512, "--num-envs", min=1, help="Rows: worlds played at once."),
+    policy: str | None = typer.Option(None, "--policy", help="random or a heuristic of the world (default)."),
+    episodes: int | None = typer.Option(None, "--episodes", min=1, help="Episodes in all (default: one a row)."),
+    seed: int = SEED,
+    preset: str | None = PRESET,
+    settings: list[str] = SETTINGS,
+    out: Path = typer.Option(Path("out"), "--out", help="Folder of the picture and the summary."),
+) -> None:
+    """Play episodes of a world with a built-in policy.
+
+    Prints a summary, writes it as JSON and draws the best and the median episode.
+
+    \b
+    Examples:
+      milkrun run milkrun/TSP-v0
+      milkrun run CVRP-v0 --policy random --num-envs 1024 --episodes 4096 --seed 7
+      milkrun run CVRP-v0 --preset n50 --set metric=manhattan --set capacity=40 --out out/cvrp50
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from milkrun.cli.play import file_stem, play
+    from milkrun.core.registry import world_spec
+
+    spec = world_spec(id)
+    options = read_settings(settings)
+    folder = out_folder(out)
+    total = num_envs if episodes is None else episodes
+    err = console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("episodes"),
+        TimeElapsedColumn(), console=err, transient=True, disable=not err.is_terminal,
+    ) as bar:  # fmt: skip
+        task = bar.add_task(spec.id, total=total)
+        summary = play(
+            spec.id, policy, folder, num_envs=num_envs, episodes=total, seed=seed, preset=preset, settings=options,
+            progress=lambda ended: bar.advance(task, ended),
+        )  # fmt: skip
+    stem = file_stem(spec, summary["policy"])
+    write_json(folder / f"{stem}.json", summary)
+
+    shown = table(f"{spec.id}, policy {summary['policy']}, seed {seed}", "", "value", right=("value",))
+    shown.add_row("episodes", f"{total:,} in {num_envs:,} rows")
+    if total > 1:
+        low, high = summary["interval_low"], summary["interval_high"]
+        shown.add_row("mean return", f"{summary['mean']:.4f} (95 %: {low:.4f} to {high:.4f})")
+        shown.add_row("standard deviation", f"{summary['std']:.4f}")
+    shown.add_row("best, median", f"{summary['best']['return']:.4f}, {summary['median']['return']:.4f}")
+    shown.add_row("mean length", f"{summary['mean_length']:.2f} steps")
+    if summary["truncated"]:
+        shown.add_row("truncated", f"{summary['truncated']:,} episodes")
+    shown.add_row("speed", f"{summary['steps_per_second']:,.0f} steps/s, policy included")
+    console().print(shown)
+    typer.echo(f"{folder / summary['picture']}  the best and the median episode")
+    typer.echo(f"{folder / stem}.json  all figures")

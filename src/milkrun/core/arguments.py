@@ -1,0 +1,78 @@
+"""What callers hand to a world: counts, seeds, rows and modes, read and refused in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.core.launcher import MODES
+
+SEED_LIMIT = 2**63
+Rows = Sequence[int] | np.ndarray | None
+
+
+def autoreset_name(mode: Any) -> str:
+    """"next_step", "same_step" or "disabled", from Gymnasium's AutoresetMode, its value or our word."""
+    word = str(getattr(mode, "value", mode)).lower().replace("_", "")
+    for name in MODES:
+        if word == name.replace("_", ""):
+            return name
+    raise ConfigError(f"autoreset={mode!r}: must be 'next_step', 'same_step' or 'disabled'")
+
+
+def check_seed(seed: Any) -> int:
+    """A seed as an int in 0..2**63-1."""
+    if not _is_integer(seed) or not 0 <= int(seed) < SEED_LIMIT:
+        raise ConfigError(f"seed {seed!r}: must be an integer in 0..2**63-1")
+    return int(seed)
+
+
+def check_count(name: str, value: Any, low: int) -> int:
+    """An integer that is at least `low`."""
+    if not _is_integer(value) or value < low:
+        raise ConfigError(f"{name}={value!r}: must be an integer >= {low}")
+    return int(value)
+
+
+def read_rows(rows: Any, num_envs: int) -> np.ndarray:
+    """Row numbers, int64 and contiguous, from a list of unique indices or a bool array."""
+    array = np.asarray(rows)
+    if array.dtype == np.bool_:
+        if array.shape != (num_envs,):
+            raise ShapeError(f"a bool `rows` must have the shape ({num_envs},), not {array.shape}")
+        return np.flatnonzero(array)
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise ShapeError(f"rows must be a list of row numbers or a bool array, not {array.dtype} {array.shape}")
+    outside = (array < 0) | (array >= num_envs)
+    if outside.any():
+        raise ShapeError(f"rows: {array[outside][0]} is not in 0..{num_envs - 1}")
+    if len(np.unique(array)) != len(array):
+        raise ShapeError("rows: a row is named twice")
+    return np.ascontiguousarray(array, np.int64)
+
+
+def read_keys(stream: np.ndarray, rows: np.ndarray, first_row: int, seed: Any) -> np.ndarray:
+    """The stream keys (seed, row, episode) of the next episode of some rows; `seed` as `World.reset` takes it."""
+    keys = stream[rows]
+    if seed is None:
+        keys[:, 2] += 1
+    elif np.ndim(seed) == 0:
+        keys[:, 0], keys[:, 1], keys[:, 2] = check_seed(seed), first_row + rows, 0
+    else:
+        if len(seed) != len(rows):
+            raise ShapeError(f"{len(seed)} seeds for {len(rows)} rows")
+        keys[:, 0], keys[:, 1], keys[:, 2] = [check_seed(s) for s in seed], 0, 0
+    return keys
+
+
+def name_rows(rows: np.ndarray) -> str:
+    """"row 3" or "rows 3, 5, ...", for messages."""
+    listed = ", ".join(map(str, rows[:8])) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
+    return f"row{'s' if len(rows) > 1 else ''} {listed}"
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -1,0 +1,189 @@
+"""The arrays of a world, the table through which kernels see them, and running compiled code over rows.
+
+`World` is the contract; this is what it stands on: every declared field gets its memory here, once, and keeps it.
+Only instance arrays may be laid anew, when the number of instances changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from milkrun.core.actions import Action
+from milkrun.core.config import Config
+from milkrun.core.errors import ConfigError
+from milkrun.core.fields import Field, Role, declared_fields
+from milkrun.core.instances import Given
+from milkrun.core.kernels import Entry, chunks_for
+from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_row_map, kernels_of
+from milkrun.core.record import Layout
+
+
+class Memory:
+    """Fields laid out for `num_envs` rows."""
+
+    Config: ClassVar[type] = Config
+    action: ClassVar[Action]
+    kernels: ClassVar[Mapping[str, Any]] = {}  # for a world whose kernels have other names or stand elsewhere
+    parallel_from: ClassVar[int] = 1024  # rows from which several threads pay; measured for cheap steps
+    fields: ClassVar[dict[str, Field]] = {}
+
+    num_envs: int
+    config: Any
+    threads: int | None
+    given: Any
+    instance_row: Any
+
+    _compiled: ClassVar[tuple[Layout, Launcher] | None] = None
+    _row_maps: ClassVar[dict[Any, Entry]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = {name for name, value in vars(cls).items() if isinstance(value, Field)}
+        for base in cls.__mro__[1:]:
+            for name in own & set(vars(base)):
+                if not isinstance(vars(base)[name], Field):
+                    raise ConfigError(f"{cls.__name__} declares a field {name!r}: that name is a part of every World")
+        cls.fields = declared_fields(cls)
+        cls._compiled = None
+        cls._row_maps = {}
+
+    @classmethod
+    def size_of(cls, config: Any) -> dict[str, int]:
+        """The value of each named dimension under a configuration; 0 switches fields off."""
+        return {}
+
+    def constants(self) -> dict[str, float]:
+        """The configuration numbers that kernels read; those not named here are options of the same name."""
+        return {}
+
+    @classmethod
+    def auto_max_steps(cls, config: Any) -> int:
+        """The step limit behind max_steps="auto"."""
+        raise ConfigError(f"{cls.__name__} has no automatic max_steps: give a number or None")
+
+    def allocate(self, field: Field, shape: tuple[int, ...]) -> np.ndarray:
+        """Memory of a field; a world on foreign memory returns views of it for fields declared `strided`."""
+        return np.zeros(shape, field.dtype)
+
+    @property
+    def num_instances(self) -> int:
+        """Rows of the instance fields; fewer than `num_envs` where rows share instances."""
+        return self._num_instances
+
+    @property
+    def bytes_per_row(self) -> float:
+        """Memory of all fields, divided by the rows."""
+        return sum(getattr(self, f.name).nbytes for f in self.fields.values() if f.per_row) / self.num_envs
+
+    def map_rows(self, function: Any, dtype: Any = np.int64, x: int = 0, y: int = 0) -> np.ndarray:
+        """function(w, b, x, y) of every row, a @kernel compiled over the batch: policies and reports are made of it."""
+        key = function, np.dtype(dtype)
+        entry = self._row_maps.get(key)
+        if entry is None:
+            entry = build_row_map(type(self).__name__, self._launcher_layout, function, np.dtype(dtype))
+            self._row_maps[key] = entry
+        out = np.empty(self.num_envs, dtype)
+        self._run(entry, self._all, address_of(out), int(x), int(y))
+        return out
+
+    @classmethod
+    def _compile(cls) -> tuple[Layout, Launcher]:
+        if cls._compiled is None:
+            layout = Layout(cls.fields, list(cls.size_of(cls.Config())))
+            cls._compiled = layout, build_launcher(cls.__name__, layout, cls.action, kernels_of(cls, cls.kernels))
+        return cls._compiled
+
+    def _allocate(self) -> None:
+        self._launcher_layout, self._launcher = self._compile()
+        self._all = np.arange(self.num_envs, dtype=np.int64)
+        self._actions = np.zeros((self.num_envs, *self.action.shape(self.sizes)), self.action.dtype)
+        self._table = self._launcher_layout.table(self.num_envs, self.num_envs, self.sizes)
+        self._table_address = address_of(self._table)
+        self._all_address = address_of(self._all)
+        self._actions_address = address_of(self._actions)
+        self._num_instances = self._scratch_slots = 0
+        for f in self.fields.values():
+            if f.per_row and f.role is not Role.INSTANCE:
+                self._lay(f, self.num_envs)
+        self._lay_instances(self.num_envs)
+        self.instance_row[:] = self._all
+        for name, number in self._numbers().items():
+            setattr(self, name, number)
+            self._launcher_layout.put(self._table, name, number)
+        self._lay_scratch(1)
+
+    def _numbers(self) -> dict[str, float]:
+        """The value of every declared constant."""
+        limit = self.config.max_steps
+        if limit == "auto":
+            limit = self.auto_max_steps(self.config)
+        numbers = {f.name: getattr(self.config, f.name, None) for f in self.fields.values() if f.role is Role.CONSTANT}
+        numbers["max_steps"] = NO_LIMIT if limit is None else limit
+        numbers["reward_at_end"] = getattr(self.config, "reward", "dense") == "terminal"
+        return numbers | self.constants()
+
+    def _lay(self, f: Field, rows: int) -> None:
+        array = self.allocate(f, (rows, *f.shape(self.sizes)))
+        setattr(self, f.name, array)
+        self._launcher_layout.put(self._table, f.name, array)
+
+    def _lay_instances(self, count: int) -> None:
+        if self._num_instances == count:
+            return
+        for f in self._with_role(Role.INSTANCE):
+            self._lay(f, count)
+        self._num_instances = count
+        self._table[1] = count
+
+    def _lay_scratch(self, slots: int) -> None:
+        if slots > self._scratch_slots:
+            self._scratch_slots = slots
+            for f in self._with_role(Role.SCRATCH):
+                self._lay(f, slots)
+
+    def _with_role(self, *roles: Role) -> list[Field]:
+        return [f for f in self.fields.values() if f.role in roles and not f.on_demand]
+
+    def _chunks(self, rows: int) -> int:
+        chunks = chunks_for(rows, self.parallel_from, self.threads)
+        if chunks > self._scratch_slots:
+            self._lay_scratch(chunks)
+        return chunks
+
+    def _run(self, entry: Entry, rows: np.ndarray, *args: int) -> int:
+        return entry.run((self._table_address, address_of(rows), *args), len(rows), self._chunks(len(rows)))
+
+    def _adopt(self, given: Given, rows: np.ndarray, *, whole: bool) -> None:
+        """Writes checked instances: a whole reset may share instance rows; a partial one gives each row its own."""
+        arrays, owner = given
+        target: Any = rows
+        if whole:
+            shared = owner is not None and arrays
+            self._lay_instances(len(next(iter(arrays.values()))) if shared else self.num_envs)
+            self.instance_row[:] = self._all if owner is None else owner
+            target = slice(None)
+        else:
+            if self.num_instances != self.num_envs or (self.instance_row != self._all).any():
+                self._unshare()
+            if owner is not None:
+                arrays = {name: array[owner] for name, array in arrays.items()}
+        for name, array in arrays.items():
+            getattr(self, name)[target] = array
+        self.given[rows] = True
+
+    def _unshare(self) -> None:
+        """Gives every row an instance row of its own."""
+        own = {f.name: getattr(self, f.name)[self.instance_row] for f in self._with_role(Role.INSTANCE)}
+        self._lay_instances(self.num_envs)
+        for name, array in own.items():
+            getattr(self, name)[:] = array
+        self.instance_row[:] = self._all
+
+    sizes: dict[str, int]
+
+
+def address_of(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])

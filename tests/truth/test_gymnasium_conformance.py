@@ -1,0 +1,206 @@
+"""Gymnasium's own judges: its checker, its SyncVectorEnv and AsyncVectorEnv, its vector wrappers."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.wrappers.vector import DictInfoToList, NormalizeObservation, RecordEpisodeStatistics
+
+import milkrun
+from milkrun.api._spaces import layouts
+from milkrun.api.gymnasium import MilkrunEnv, MilkrunVectorEnv
+
+pytestmark = pytest.mark.truth
+
+WORLDS = milkrun.list_worlds()
+EVERY_LAYOUT = [(id, layout) for id in WORLDS for layout in layouts(milkrun.make(id))]
+MODES = ["NextStep", "SameStep", "Disabled"]
+CVRP = "milkrun/CVRP-v0"
+
+
+def assert_same(ours, theirs):
+    """Equal to the bit, dtype included; dicts and object arrays entry by entry."""
+    if isinstance(theirs, dict):
+        assert ours.keys() == theirs.keys()
+        for key in theirs:
+            assert_same(ours[key], theirs[key])
+    elif getattr(theirs, "dtype", None) == object:
+        assert [o is None for o in ours] == [o is None for o in theirs]
+        for mine, other in zip(ours, theirs):
+            if other is not None:
+                assert_same(mine, other)
+    else:
+        ours, theirs = np.asarray(ours), np.asarray(theirs)
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+        assert ours.tobytes() == theirs.tobytes()
+
+
+def assert_same_infos(ours, theirs):
+    """The same rows say the same things; what a key says of other rows means nothing, nor does a key of no row."""
+    nobody = np.zeros(len(next(iter(theirs.values()))), bool)
+    for key in {k.removeprefix("_") for k in (*ours, *theirs)}:
+        rows = ours.get(f"_{key}", nobody)
+        assert rows.tolist() == theirs.get(f"_{key}", nobody).tolist(), key
+        if not rows.any():
+            continue
+        if isinstance(theirs[key], dict):
+            assert_same_infos(ours[key], theirs[key])
+        else:
+            mine, other = ours[key][rows], theirs[key][rows]
+            assert_same(mine.astype(other.dtype) if mine.dtype != object else mine, other)
+
+
+def assert_same_step(ours, theirs, actions):
+    """Both play the actions; returns the rows that ended. Gymnasium's rewards are float64 of our float32."""
+    obs, reward, terminated, truncated, infos = ours.step(actions)
+    obs2, reward2, terminated2, truncated2, infos2 = theirs.step(actions)
+    assert_same(obs, obs2)
+    assert reward.dtype == np.float32
+    assert_same((reward.astype(np.float64), terminated, truncated), (reward2, terminated2, truncated2))
+    assert_same_infos(infos, infos2)
+    return terminated | truncated
+
+
+@pytest.mark.parametrize(("id", "layout"), EVERY_LAYOUT)
+@pytest.mark.filterwarnings("error")
+def test_check_env(id, layout):
+    """Gymnasium's checker passes without a warning."""
+    check_env(gymnasium.make(id, layout=layout, disable_env_checker=True).unwrapped)
+
+
+@pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("id", "layout"), EVERY_LAYOUT)
+def test_vector_env_equals_sync_vector_env(id, layout, mode, masked):
+    """Five rows, 300 steps: observations, rewards, ends, infos, final_obs and final_info to the bit."""
+    ours = MilkrunVectorEnv(5, id, layout=layout, autoreset_mode=mode)
+    sync = SyncVectorEnv([lambda: MilkrunEnv(id, layout=layout)] * 5, autoreset_mode=mode)
+    assert ours.single_observation_space == sync.single_observation_space
+    assert ours.observation_space == sync.observation_space
+    assert ours.action_space == sync.action_space
+    obs, infos = ours.reset(seed=7)
+    obs2, infos2 = sync.reset(seed=7)
+    assert_same(obs, obs2)
+    assert_same_infos(infos, infos2)
+    ours.action_space.seed(1)
+    ends = 0
+    for t in range(300):
+        done = assert_same_step(ours, sync, ours.world.sample_actions(3, t) if masked else ours.action_space.sample())
+        ends += done.sum()
+        if mode == "Disabled" and done.any():
+            obs, infos = ours.reset(options={"reset_mask": done})
+            obs2, infos2 = sync.reset(options={"reset_mask": done})
+            assert_same(obs, obs2)
+            assert_same(infos["action_mask"][done], infos2["action_mask"][done])
+    assert ends >= 5
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_vector_env_equals_async_vector_env(mode):
+    """Two rows in two processes; waits are bounded, so a child that hangs fails the test."""
+    ours = MilkrunVectorEnv(2, CVRP, num_loc=5, autoreset_mode=mode)
+    others = AsyncVectorEnv([lambda: MilkrunEnv(CVRP, num_loc=5)] * 2, autoreset_mode=mode)
+    try:
+        obs, infos = ours.reset(seed=7)
+        others.reset_async(seed=7)
+        obs2, infos2 = others.reset_wait(timeout=60)
+        assert_same(obs, obs2)
+        assert_same_infos(infos, infos2)
+        for t in range(40):
+            done = assert_same_step(ours, others, ours.world.sample_actions(3, t))
+            if mode == "Disabled" and done.any():
+                assert_same(ours.reset(options={"reset_mask": done})[0], others.reset(options={"reset_mask": done})[0])
+    finally:
+        others.close(terminate=True)
+
+
+def wrapped_pair(wrapper, mode, **options):
+    """The wrapper around ours and around a SyncVectorEnv of the same rows, both reset with seed 9."""
+    ours = wrapper(MilkrunVectorEnv(4, CVRP, num_loc=5, autoreset_mode=mode, **options))
+    sync = wrapper(SyncVectorEnv([lambda: MilkrunEnv(CVRP, num_loc=5, **options)] * 4, autoreset_mode=mode))
+    return ours, sync, ours.reset(seed=9), sync.reset(seed=9)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_record_episode_statistics(mode):
+    """Returns and lengths as recorded from a SyncVectorEnv; the first return is the objective."""
+    ours, sync, *_ = wrapped_pair(RecordEpisodeStatistics, mode)
+    first = None
+    for t in range(60):
+        actions = ours.unwrapped.world.sample_actions(2, t)
+        *_, terminated, truncated, infos = ours.step(actions)
+        *_, infos2 = sync.step(actions)
+        done = terminated | truncated
+        assert ("episode" in infos) == done.any()
+        if done.any():
+            for key in ("r", "l"):
+                assert_same(infos["episode"][key], infos2["episode"][key])
+            row = int(done.argmax())
+            told = infos["final_info"] if mode == "SameStep" else infos
+            first = first or (infos["episode"]["r"][row], told["objective"][row])
+            if mode == "Disabled":
+                ours.reset(options={"reset_mask": done.copy()})
+                sync.reset(options={"reset_mask": done.copy()})
+    assert ours.episode_count == sync.episode_count >= 12
+    assert first[0] == first[1]
+
+
+def test_normalize_observation():
+    """The running mean over 50 steps of the flat layout; every number is finite."""
+    ours, sync, (obs, _), (obs2, _) = wrapped_pair(NormalizeObservation, "NextStep", layout="flat")
+    assert_same(obs, obs2)
+    for t in range(50):
+        actions = ours.unwrapped.world.sample_actions(2, t)
+        obs, obs2 = ours.step(actions)[0], sync.step(actions)[0]
+        assert np.isfinite(obs).all()
+        assert_same(obs, obs2)
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_dict_info_to_list(mode):
+    """One dict a row, with just the keys of that row."""
+    ours, sync, *_ = wrapped_pair(DictInfoToList, mode)
+    seen = set()
+    for t in range(40):
+        actions = ours.unwrapped.world.sample_actions(2, t)
+        infos, infos2 = ours.step(actions)[-1], sync.step(actions)[-1]
+        for mine, other in zip(infos, infos2):
+            assert_same(mine, other)
+            seen |= mine.keys()
+    told = {"objective", "episode_steps"} if mode == "NextStep" else {"final_obs", "final_info"}
+    assert seen == {"action_mask", "illegal"} | told
+
+
+def test_gymnasium_finds_worlds_by_module_and_id():
+    """"milkrun:milkrun/CVRP-v0" in a process that has not imported milkrun; make and make_vec; no warning."""
+    script = (
+        "import gymnasium, sys; assert 'milkrun' not in sys.modules\n"
+        "env = gymnasium.make('milkrun:milkrun/CVRP-v0', num_loc=6)\n"
+        "obs, info = env.reset(seed=1); env.step(env.action_space.sample(info['action_mask']))\n"
+        "vec = gymnasium.make_vec('milkrun:milkrun/CVRP-v0', num_envs=3, num_loc=6, autoreset_mode='same_step')\n"
+        "vec.reset(seed=1); vec.step(vec.action_space.sample())\n"
+        "print(type(env.unwrapped).__name__, type(vec).__name__, vec.metadata['autoreset_mode'].name, vec.spec.id)\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    path = os.pathsep.join([str(Path(milkrun.__path__[0]).parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert done.stderr == ""
+    assert done.stdout == "MilkrunEnv MilkrunVectorEnv SAME_STEP milkrun/CVRP-v0\n"
+
+
+@pytest.mark.parametrize("id", WORLDS)
+@pytest.mark.parametrize("vectorization_mode", ["vector_entry_point", "sync", None])
+def test_make_vec(id, vectorization_mode):
+    """All ways of make_vec give the same rows; ours is the default."""
+    vec = gymnasium.make_vec(id, num_envs=3, vectorization_mode=vectorization_mode)
+    assert isinstance(vec.unwrapped, MilkrunVectorEnv) == (vectorization_mode != "sync")
+    direct = MilkrunVectorEnv(3, id)
+    assert_same(vec.reset(seed=2)[0], direct.reset(seed=2)[0])
