@@ -68,6 +68,17 @@ def fill_uniform(out, key, low, high):
 
 
 @njit
+def fill_integers(out, key, low, high):
+    rng.fill_integers(rng.stream(key[0], key[1], key[2], key[3]), out, low, high)
+
+
+@njit
+def uniform_pairs(out, key):
+    for k in range(out.shape[0]):
+        out[k, 0], out[k, 1] = rng.uniform_pair(rng.stream(key[0], key[1], key[2], key[3]), k)
+
+
+@njit
 def permutations(out, first):
     """A permutation in each row of `out`; with first > 0 the entries before it keep their places."""
     for b in range(len(out)):
@@ -205,6 +216,22 @@ def test_fill_uniform_takes_a_strided_view():
     fill_uniform(out[:, 0], KEY, 0.0, 1.0)
     assert out[:, 0].tolist() == uniforms()[:11].tolist()
     assert not out[:, 1].any()
+
+
+def test_uniform_pair_is_two_neighbouring_draws():
+    """Pair k holds the draws 2k and 2k + 1."""
+    out = np.empty((50, 2))
+    uniform_pairs(out, KEY)
+    assert out.ravel().tolist() == uniforms()[:100].tolist()
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 50, 403])
+@pytest.mark.parametrize("low,high", [(1, 10), (-7, -6), (0, 3 * 2**30)])
+def test_fill_integers_is_integers(low, high, n):
+    """The fast loop gives the addressed draws, also where a draw was rejected (a quarter of them in the wide range)."""
+    out = np.full(n, -99, np.int64)
+    fill_integers(out, KEY, low, high)
+    assert out.tolist() == integer_draws(low, high, at=range(n)).tolist()
 
 
 def test_uniform_uses_53_bits():

@@ -44,7 +44,7 @@ def check(world, **expected):
     actual = {}
     for name in expected:
         value = world.solution()[0, : world.tour_len[0]] if name == "tour" else getattr(world, name)[0]
-        if getattr(value, "dtype", None) == bool and value.ndim:
+        if value.ndim and value.dtype == np.bool_:
             value = np.flatnonzero(value)
         actual[name] = value.tolist()
     assert actual == expected

@@ -50,10 +50,6 @@ def enumerate_all(world_id, instance, **options):
         assert not world.illegal.any()
 
 
-def pad(rows, width):
-    return np.array([[*row, *[0] * (width - len(row))] for row in rows], np.int64)
-
-
 def sequences_of(owner, actions):
     """Each sequence with its instance as one number, in order; equal arrays are equal sets without repetition."""
     base = int(actions.max(initial=0)) + 1
@@ -83,16 +79,18 @@ def places(rng, count, nodes, metric):
 def tours_of(n, width, start):
     """Every order of nodes 0..n-1, padded with 0; from the depot, node 0 comes last."""
     orders = [order for order in permutations(range(n)) if start == "free" or order[-1] == 0]
-    return pad(orders, width)
+    return np.pad(np.array(orders), ((0, 0), (0, width - n)))
 
 
 def plans_of(n, width):
     """Every order of customers 1..n with every choice of returns, closed by the depot, padded with 0."""
+    orders = np.array(list(permutations(range(1, n + 1))))
     plans = []
-    for cuts in product((False, True), repeat=n - 1):
-        orders = permutations(range(1, n + 1))
-        plans += [[node for c, cut in zip(order, (*cuts, True)) for node in (c, 0)[: 1 + cut]] for order in orders]
-    return pad(plans, width)
+    for returns in product((0, 1), repeat=n - 1):
+        plan = np.zeros((len(orders), width), np.int64)
+        plan[:, np.arange(n) + np.cumsum((0, *returns))] = orders
+        plans.append(plan)
+    return np.concatenate(plans)
 
 
 # -- TSP ------------------------------------------------------------------------------------------------------------

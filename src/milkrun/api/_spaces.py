@@ -40,7 +40,7 @@ def field_space(f: Field, sizes: Sizes) -> spaces.Space[Any]:
     """The values of one row of a field."""
     if _is_choice(f):
         return spaces.Discrete(sizes[str(f.index)])
-    number = {"b": int8, "f": float32}.get(f.dtype.kind, f.dtype).type
+    number: Any = {"b": np.int8, "f": np.float32}.get(f.dtype.kind, f.dtype.type)
     low, high = _bounds(f, sizes)
     return spaces.Box(number(low), number(high), f.shape(sizes) or (1,), number)
 

@@ -7,6 +7,7 @@ tensordict or torchrl: when a release moves them, this file is the only one to l
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,11 +15,12 @@ from tensordict import TensorDict
 
 _new_unsafe = getattr(TensorDict, "_new_unsafe", None)
 _has_set_str = hasattr(TensorDict, "_set_str")
+_has_entries = hasattr(TensorDict({}, []), "_tensordict")
 
 
 def private() -> bool:
     """The private shortcuts are there and not switched off."""
-    return _new_unsafe is not None and _has_set_str and os.environ.get("MILKRUN_PUBLIC_TD") != "1"
+    return _new_unsafe is not None and _has_set_str and _has_entries and os.environ.get("MILKRUN_PUBLIC_TD") != "1"
 
 
 _PRIVATE = private()
@@ -39,7 +41,23 @@ def put(td: TensorDict, key: str, value: Any) -> None:
         td.set(key, value)
 
 
-def take(td: TensorDict, key: str) -> Any:
+def entries(td: Any) -> Mapping[str, Any]:
+    """What stands under each first-level key, to read only."""
+    if _PRIVATE and type(td) is TensorDict:
+        return td._tensordict
+    return dict(td.items())
+
+
+def is_plain(td: Any) -> bool:
+    """A TensorDict proper (no subclass, no lazy stack) without names for its dimensions."""
+    if type(td) is not TensorDict:
+        return False
+    if _PRIVATE and hasattr(td, "_has_names"):
+        return not td._has_names()
+    return all(name is None for name in td.names)
+
+
+def take(td: Any, key: str) -> Any:
     """The entry of a key, None if absent."""
     if _PRIVATE and type(td) is TensorDict:
         return td._tensordict.get(key)

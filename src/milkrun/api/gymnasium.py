@@ -7,7 +7,7 @@ shows. A `MilkrunVectorEnv` returns what Gymnasium's SyncVectorEnv of as many `M
 from __future__ import annotations
 
 import copy as copying
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -91,9 +91,10 @@ class MilkrunEnv(gymnasium.Env[Any, Any]):
         options: `instance`, a mapping of instance fields (without a row axis) to play instead of a drawn one.
         """
         seeds = None if seed is None else offset_seeds(self.world, seed, [0])
-        instance = _options(options, ("instance",)).get("instance")
-        if isinstance(instance, Mapping):
-            instance = {name: np.asarray(value)[None] for name, value in instance.items()}
+        instance: Any = _options(options, ("instance",)).get("instance")
+        if hasattr(instance, "keys"):
+            names = list(instance.keys())  # not every mapping iterates over its keys: a TensorDict goes over rows
+            instance = {name: _array(name, instance[name])[None] for name in names}
         self.world.reset(seed=seeds, instance=instance)
         super().reset(seed=None if seed is None else int(seed))
         self._bind()
@@ -101,7 +102,7 @@ class MilkrunEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Plays one action; all that is returned is fresh."""
-        world, given = self.world, np.asarray(action)
+        world, given = self.world, _array("action", action)
         if given.shape != self._action_shape:
             raise ShapeError(f"the action must have the shape {self._action_shape}, not {given.shape}")
         world.step(given[None])
@@ -341,6 +342,13 @@ def _options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dict[str
         if name not in known:
             raise ConfigError(f"reset has no option {name!r}{did_you_mean(str(name), known)}")
     return dict(options or {})
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except Exception as e:
+        raise ShapeError(f"{name}: not an array: {e}") from None
 
 
 def _takers(arrays: dict[str, np.ndarray]) -> list[tuple[str, Callable[[], Any]]]:

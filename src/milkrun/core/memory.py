@@ -120,7 +120,8 @@ class Memory:
         limit = self.config.max_steps
         if limit == "auto":
             limit = self.auto_max_steps(self.config)
-        numbers = {f.name: getattr(self.config, f.name, None) for f in self.fields.values() if f.role is Role.CONSTANT}
+        declared = [f.name for f in self.fields.values() if f.role is Role.CONSTANT]
+        numbers: dict[str, Any] = {name: getattr(self.config, name, None) for name in declared}
         numbers["max_steps"] = NO_LIMIT if limit is None else limit
         numbers["reward_at_end"] = getattr(self.config, "reward", "dense") == "terminal"
         return numbers | self.constants()

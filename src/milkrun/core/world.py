@@ -212,7 +212,8 @@ class World(Memory):
     def state_dict(self, rows: Rows = None) -> dict[str, np.ndarray]:
         """Copies of all that the named rows are, enough to continue them bit for bit."""
         chosen = self._rows(rows)
-        saved = {f.name: getattr(self, f.name)[chosen] for f in self._with_role(Role.STATE, Role.MASK, Role.VIEW, Role.KEY)}
+        kept = self._with_role(Role.STATE, Role.MASK, Role.VIEW, Role.KEY)
+        saved = {f.name: getattr(self, f.name)[chosen] for f in kept}
         if rows is None:
             saved |= {f.name: getattr(self, f.name).copy() for f in self._with_role(Role.INSTANCE)}
         else:

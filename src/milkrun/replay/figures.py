@@ -75,15 +75,15 @@ def paint_tour(axes: Axes, world: Any, row: int) -> str:
             axes.plot(*nodes[[a, b]].T, color=colour, linewidth=width, alpha=alpha, zorder=1)
 
     customers = np.arange(int(world.depot_apart), len(nodes))
-    colour_of = {j: colour for trip, colour in zip(trips, colours, strict=True) for j in trip}
-    done = world.visited[row, customers]
-    axes.scatter(
-        *nodes[customers].T, s=_sizes(world, q)[customers], linewidths=0.8, zorder=2,
-        c=[colour_of.get(j, _rgb(CUSTOMER)) if v else _rgb(PAPER) for j, v in zip(customers, done, strict=True)],
-        edgecolors=[_rgb(PAPER if v else CUSTOMER) for v in done],
-    )  # fmt: skip
+    inside = np.array([_rgb(CUSTOMER if v else PAPER) for v in world.visited[row, : len(nodes)]])
+    for trip, colour in zip(trips, colours, strict=True):
+        inside[trip] = colour
+    edges = [_rgb(PAPER if v else CUSTOMER) for v in world.visited[row, customers]]
+    x, y = nodes.T
+    axes.scatter(x[customers], y[customers], s=_sizes(world, q)[customers], c=inside[customers], edgecolors=edges,
+                 linewidths=0.8, zorder=2)
     if world.depot_apart or world.config.start == "depot":
-        axes.scatter(*nodes[:1].T, s=70, marker="s", color=_rgb(DEPOT), edgecolors=_rgb(PAPER), lw=0.8, zorder=3)
+        axes.scatter(x[:1], y[:1], s=70, marker="s", color=_rgb(DEPOT), edgecolors=_rgb(PAPER), lw=0.8, zorder=3)
     _square_window(axes, nodes)
 
     length = f"length {world.tour_length[row]:.3f}"
@@ -92,7 +92,7 @@ def paint_tour(axes: Axes, world: Any, row: int) -> str:
     if "demand_units" in world.fields and 0 < len(trips) <= LEGEND_UP_TO:
         loads = [int(world.demand_units[q, trip].sum()) for trip in trips]
         _legend_of_loads(axes, loads, int(world.capacity[q]), colours)
-    return f"{length}, {len(nodes) - 1} customers, {len(trips)} trips"
+    return f"{length}, {len(nodes) - 1} customers" + (f", {len(trips)} trips" if world.config.record else "")
 
 
 def _square_window(axes: Axes, nodes: np.ndarray) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -41,8 +41,8 @@ def random_policy(seed: int = 0) -> RandomPolicy:
     return RandomPolicy(seed)
 
 
-def nearest(world: World) -> np.ndarray:
-    """The nearest allowed customer, ties to the lower index; the depot only where no customer is allowed."""
+def nearest(world: Any) -> np.ndarray:
+    """In routing: the nearest allowed customer, ties to the lower index; the depot only where none is allowed."""
     return world.map_rows(nearest_allowed, np.int64, int(world.depot_apart))
 
 

@@ -1,9 +1,10 @@
-"""Functional stepping: rows of tensors in, fresh rows of tensors out, by the world's own kernel.
+"""Functional stepping: rows of tensors in, fresh rows of tensors out, by the world's own kernels.
 
 A `Stepper` owns no state. It checks every tensor it is given before it takes an address (key, dtype, shape, device,
 order in memory), hands the kernel one table of addresses for the source and one for the result, and lets it copy a
 row before stepping it. Instance tensors are shared by source and result, and stay shared when a TensorDict has
-been expanded over whole batch dimensions: the strides then say which instance a row plays.
+been expanded over whole batch dimensions: the strides then say which instance a row plays. New episodes begin in
+tensors of their own too: `begin` makes whole batches, `restart` some rows of a copy.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from milkrun.core.errors import ShapeError
+from milkrun.core.errors import IllegalAction, ShapeError
 from milkrun.core.fields import Field, Role
-from milkrun.core.kernels import chunks_for
+from milkrun.core.kernels import Entry, kernel
+from milkrun.core.launcher import build_row_map
+from milkrun.core.rng import stream
+from milkrun.core.sampling import SAMPLING, pick
 from milkrun.core.world import World
 
 DTYPES = {
@@ -26,22 +30,39 @@ DTYPES = {
     np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64,
 }  # fmt: skip
 
+FLAGS = ("terminated", "truncated")
+PLANS = 64  # batch shapes remembered at once
+
 _CPU = torch.device("cpu")
 _empty_like = torch.empty_like  # less than half the cost of torch.empty, and this is most of a small step
 
 Tensors = Mapping[str, Any]
+Rows = tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]  # what stands at the root, what under "hidden"
+
+
+@kernel
+def has_ended(w, b, x, y):  # type: ignore[no-untyped-def]
+    """What TorchRL calls done."""
+    return w.terminated[b] or w.truncated[b]
+
+
+@kernel
+def any_allowed(w, b, seed, turn):  # type: ignore[no-untyped-def]
+    """An allowed action; the draw depends on the place in the batch, for copies of a row share their stream."""
+    return pick(w, b, 0, w.action_mask.shape[1], stream(seed, b, turn, SAMPLING), 0)
 
 
 class Slot:
     """One field as the stepper handles it: its key in the TensorDict, its shape there, its place in the table."""
 
-    __slots__ = ("column", "dtype", "name", "root", "shape", "where")
+    __slots__ = ("column", "dtype", "field", "name", "root", "shape", "where")
 
-    def __init__(self, f: Field, world: World, where: int) -> None:
-        self.name, self.dtype, self.where = f.name, DTYPES[f.dtype], where
+    def __init__(self, f: Field, world: World) -> None:
+        self.field, self.name, self.dtype = f, f.name, DTYPES[f.dtype]
+        self.where = world._launcher_layout.slots[f.name]
         self.shape = f.shape(world.sizes)
-        self.column = f.column or f.name in ("reward", "terminated", "truncated")
-        self.root = f.name in ("terminated", "truncated", "reward") or not (f.hidden or f.observed is False)
+        self.column = f.column or f.name in (*FLAGS, "reward")
+        self.root = f in world.observed or f.role is Role.MASK or f.name in (*FLAGS, "reward")
 
     @property
     def key(self) -> str | tuple[str, str]:
@@ -52,28 +73,33 @@ class Slot:
         """The shape behind the batch in a TensorDict."""
         return self.shape or ((1,) if self.column else ())
 
+    def misfit(self, tensor: Any, expected: torch.Size) -> ShapeError:
+        """The sentence about a tensor that cannot be this field."""
+        if tensor is None:
+            return ShapeError(f"the TensorDict lacks {self.key!r}")
+        return ShapeError(f"{self.key!r} must be {self.dtype} of shape {tuple(expected)} on the cpu, "
+                          f"not {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}")
+
 
 class Plan:
-    """The shapes of all tensors of a batch."""
+    """The tensors of a batch of one shape, worked out once: (name, dtype, shape, place in the table, slot)."""
 
     def __init__(self, stepper: Stepper, batch: torch.Size) -> None:
-        def shaped(*slots: Slot) -> list[tuple[Slot, torch.Size]]:
-            return [(slot, torch.Size((*batch, *slot.tail()))) for slot in slots]
+        def entries(slots: list[Slot]) -> list[Any]:
+            return [(s.name, s.dtype, torch.Size((*batch, *s.tail())), s.where, s) for s in slots]
 
         self.batch, self.rows = batch, batch.numel()
         self.own = (False,) * len(batch)
-        self.instance = shaped(*stepper.instance)
-        self.carried = shaped(*stepper.state, *stepper.mask)
+        self.instance = entries(stepper.instance)
         self.stream = torch.Size((*batch, 3))
-        self.views = [(slot, torch.empty(shape, dtype=slot.dtype)) for slot, shape in shaped(*stepper.views)]
+        self.root = entries([s for s in stepper.carried if s.root])
+        self.hidden = entries([s for s in stepper.carried if not s.root])
+        self.begun = entries([*stepper.instance, *stepper.carried, *stepper.looks])
+        self.views = [
+            (s.name, torch.empty((*batch, *s.tail()), dtype=s.dtype), s.where, s.root) for s in stepper.views
+        ]
+        self.flag = torch.empty((*batch, 1), dtype=torch.bool)
         self.action = torch.Size((*batch, *stepper.world.action.shape(stepper.world.sizes)))
-
-
-def _misfit(slot: Slot, tensor: Any, shape: torch.Size) -> ShapeError:
-    if tensor is None:
-        return ShapeError(f"the TensorDict lacks {slot.key!r}")
-    return ShapeError(f"{slot.key!r} must be {slot.dtype} of shape {tuple(shape)} on the cpu, "
-                      f"not {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}")
 
 
 class Stepper:
@@ -82,97 +108,165 @@ class Stepper:
     def __init__(self, world: World) -> None:
         self.world = world
         layout = world._launcher_layout
-        fields = [f for f in world.fields.values() if f.per_row and not f.on_demand]
+        fields = [f for f in world.fields.values() if f.per_row]
         present = [f for f in fields if 0 not in f.shape(world.sizes)]
         carried = [f for f in present if not f.tally or (f.name == "objective" and world.reward_at_end)]
 
         def slots(*roles: Role) -> list[Slot]:
-            return [Slot(f, world, layout.slots[f.name]) for f in carried if f.role in roles]
+            return [Slot(f, world) for f in carried if f.role in roles]
 
         self.instance = slots(Role.INSTANCE)
-        self.state = slots(Role.STATE)
-        self.mask = slots(Role.MASK)
-        self.stream = Slot(world.fields["stream"], world, layout.slots["stream"])
-        self.views = [s for s in slots(Role.VIEW) if s.name == "reward" or world.fields[s.name].observed]
-        self.written = [*self.state, *self.mask, *self.views]
-        kept = {s.name for s in (*self.instance, *self.written, self.stream)} | {"instance_row"}
+        self.carried = slots(Role.STATE, Role.MASK)
+        self.stream = Slot(world.fields["stream"], world)
+        self.views = [s for s in slots(Role.VIEW) if s.name == "reward" or s.field.observed]
+        self.looks = [s for s in self.views if s.name != "reward"]  # what a reset shows too
+        self._paints = any(s.field.on_demand for s in self.looks)
+        kept = {s.name for s in (*self.instance, *self.carried, *self.views, self.stream)} | {"instance_row"}
         self._binned = [f for f in fields if f.name not in kept]
-        self._bin_rows = 0
-        self._template = world._table.tolist()
+        self._bins: list[np.ndarray] = []
+        self._template = array("q", world._table.tolist())
         self._owner = layout.slots["instance_row"]
-        self._action_tail = world.action.shape(world.sizes)
+        self._place = {name: layout.slots[name] for name in (*FLAGS, "action_mask") if name in layout.slots}
         self._action_dtype = DTYPES[world.action.dtype]
         self._shared: dict[Any, torch.Tensor] = {}
         self._plans: dict[torch.Size, Plan] = {}
         self._rows = torch.zeros(0, dtype=torch.int64)
         self._own = torch.zeros(0, dtype=torch.int32)
+        self._maps: dict[Any, Entry] = {}
 
-    def step(
-        self, root: Tensors, hidden: Tensors, batch: torch.Size, action: Any, raises: bool = False
-    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    # -- stepping ---------------------------------------------------------------------------------------------
+
+    def step(self, root: Tensors, hidden: Tensors, batch: torch.Size, action: Any, raises: bool = False) -> Rows:
         """The rows one action later: fresh tensors for the root and for "hidden". Nothing given is written to."""
         plan = self._plans.get(batch) or self._plan(batch)
-        action_address = self._take(action, plan.action)
-        keep: list[torch.Tensor] = []  # what must live until the kernel has run
-        source = self._template.copy()
+        action = self._checked_action(action, plan.action)
+        keep = [action]  # what must live until the kernel has run
+        source = self._template[:]
         source[0] = plan.rows
-        self._instances(root, hidden, plan, source, keep)
-        result = source.copy()
+        self._enter_instances(root, hidden, plan, source, keep)
+        self._enter_stream(hidden.get("stream"), plan, source, keep)
+        result = source[:]
         fresh_root: dict[str, torch.Tensor] = {}
         fresh_hidden: dict[str, torch.Tensor] = {}
-        for slot, shape in plan.carried:
-            tensor = (root if slot.root else hidden).get(slot.name)
-            if tensor is None or tensor.dtype is not slot.dtype or tensor.shape != shape or not tensor.is_cpu:
-                raise _misfit(slot, tensor, shape)
-            if not tensor.is_contiguous():
-                tensor = tensor.contiguous()
-                keep.append(tensor)
-            fresh = _empty_like(tensor)
-            (fresh_root if slot.root else fresh_hidden)[slot.name] = fresh
-            source[slot.where] = tensor.data_ptr()
-            result[slot.where] = fresh.data_ptr()
-        stream = hidden.get("stream")
-        if stream is not None:
-            source[self.stream.where] = result[self.stream.where] = self._stream_address(stream, plan, keep)
-        for slot, pattern in plan.views:
-            fresh = _empty_like(pattern)
-            (fresh_root if slot.root else fresh_hidden)[slot.name] = fresh
-            result[slot.where] = fresh.data_ptr()
-        old, new = array("q", source), array("q", result)
-        here, there = old.buffer_info()[0], new.buffer_info()[0]
+        for given, fresh, entries in ((root, fresh_root, plan.root), (hidden, fresh_hidden, plan.hidden)):
+            for name, dtype, shape, where, slot in entries:
+                tensor = given.get(name)
+                if tensor is None or tensor.dtype is not dtype or tensor.shape != shape or not tensor.is_cpu:
+                    raise slot.misfit(tensor, shape)
+                if not tensor.is_contiguous():
+                    tensor = tensor.contiguous()
+                    keep.append(tensor)
+                fresh[name] = made = _empty_like(tensor)
+                source[where] = tensor.data_ptr()
+                result[where] = made.data_ptr()
+        for name, pattern, where, at_root in plan.views:
+            (fresh_root if at_root else fresh_hidden)[name] = made = _empty_like(pattern)
+            result[where] = made.data_ptr()
+        here, there = source.buffer_info()[0], result.buffer_info()[0]
+        rows, n, chunks = self._rows, plan.rows, self._chunks(plan.rows)
         if raises:
-            self._refuse_illegal(here, action, action_address, plan.rows)
-        chunks = chunks_for(plan.rows, self.world.parallel_from, self.world.threads)
-        self.world._launcher.step_from.run((there, self._rows.data_ptr(), action_address, here), plan.rows, chunks)
+            self._refuse_illegal(here, action, root, hidden, plan)
+        launcher = self.world._launcher
+        launcher.step_from.run((there, rows.data_ptr(), action.data_ptr(), here), n, chunks)
+        if self._paints:
+            launcher.observe.run((there, rows.data_ptr()), n, chunks)
+        fresh_root["done"] = self._done(there, plan, chunks)
         return fresh_root, fresh_hidden
 
-    def _stream_address(self, stream: torch.Tensor, plan: Plan, keep: list[torch.Tensor]) -> int:
-        if stream.dtype is not torch.int64 or stream.shape != plan.stream or not stream.is_cpu:
-            raise _misfit(self.stream, stream, plan.stream)
-        stream = stream.contiguous()
-        keep.append(stream)
-        return stream.data_ptr()
+    def _done(self, table: int, plan: Plan, chunks: int) -> torch.Tensor:
+        done = _empty_like(plan.flag)
+        rows = self._rows
+        self._map(has_ended, np.bool_).run((table, rows.data_ptr(), done.data_ptr(), 0, 0), plan.rows, chunks)
+        return done
 
-    def _take(self, action: Any, expected: torch.Size) -> int:
-        """The address of checked actions; `self._action` keeps them alive."""
+    def sample(self, mask: torch.Tensor, seed: int, turn: int) -> torch.Tensor:
+        """One allowed action for each row of a mask (*batch, n), uniformly."""
+        batch = mask.shape[:-1]
+        plan = self._plans.get(batch) or self._plan(batch)
+        table = self._template[:]
+        table[0] = plan.rows
+        mask, out = mask.contiguous(), torch.empty(batch, dtype=torch.int64)
+        table[self._place["action_mask"]] = mask.data_ptr()
+        args = (table.buffer_info()[0], self._rows.data_ptr(), out.data_ptr(), seed, turn)
+        self._map(any_allowed, np.int64).run(args, plan.rows, self._chunks(plan.rows))
+        return out
+
+    # -- beginning --------------------------------------------------------------------------------------------
+
+    def begin(self, stream: torch.Tensor, batch: torch.Size) -> Rows:
+        """New episodes of a whole batch with these keys (rows, 3): instances drawn, state at its start."""
+        plan = self._plans.get(batch) or self._plan(batch)
+        made = {name: torch.zeros(shape, dtype=dtype) for name, dtype, shape, _, _ in plan.begun}
+        return self._begin(made, stream.reshape(plan.stream), plan, self._rows[: plan.rows])
+
+    def restart(self, root: Tensors, hidden: Tensors, batch: torch.Size, rows: torch.Tensor) -> Rows:
+        """The batch with the next episode begun in these rows: all tensors are new, all other rows keep their bits."""
+        plan = self._plans.get(batch) or self._plan(batch)
+        made = {}
+        for name, dtype, shape, _, slot in plan.begun:
+            tensor = (root if slot.root else hidden).get(name)
+            if tensor is None or tensor.dtype is not dtype or tensor.shape != shape or not tensor.is_cpu:
+                raise slot.misfit(tensor, shape)
+            made[name] = tensor.detach().clone(memory_format=torch.contiguous_format)
+        stream = hidden.get("stream")
+        if stream is None or stream.dtype is not torch.int64 or stream.shape != plan.stream or not stream.is_cpu:
+            raise self.stream.misfit(stream, plan.stream)
+        stream = stream.clone(memory_format=torch.contiguous_format)
+        stream.view(-1, 3)[rows, 2] += 1
+        return self._begin(made, stream, plan, rows)
+
+    def _begin(self, made: dict[str, torch.Tensor], stream: torch.Tensor, plan: Plan, rows: torch.Tensor) -> Rows:
+        """Runs the kernels that draw an instance and set the state to its start, on tensors that are ours."""
+        table = self._template[:]
+        table[0] = table[1] = plan.rows
+        reward = _empty_like(plan.flag, dtype=torch.float32)
+        table[self.world._launcher_layout.slots["reward"]] = reward.data_ptr()
+        table[self._owner], table[self.stream.where] = self._own.data_ptr(), stream.data_ptr()
+        for name, _, _, where, _ in plan.begun:
+            table[where] = made[name].data_ptr()
+        launcher, address, n = self.world._launcher, table.buffer_info()[0], len(rows)
+        args, chunks = (address, rows.data_ptr()), self._chunks(len(rows))
+        launcher.generate.run(args, n, chunks)
+        launcher.restart.run(args, n, chunks)
+        if self._paints:
+            launcher.observe.run(args, n, chunks)
+        fresh_root = {name: made[name] for name, _, _, _, slot in plan.begun if slot.root}
+        fresh_hidden = {name: made[name] for name, _, _, _, slot in plan.begun if not slot.root}
+        fresh_root["done"] = self._done(address, plan, self._chunks(plan.rows))
+        fresh_hidden["stream"] = stream
+        return fresh_root, fresh_hidden
+
+    # -- checks -----------------------------------------------------------------------------------------------
+
+    def _checked_action(self, action: Any, expected: torch.Size) -> torch.Tensor:
         if action is None:
             raise ShapeError("the TensorDict lacks 'action'")
         if action.shape != expected:
-            raise ShapeError(f"action must have the shape {tuple(expected)}, not {tuple(action.shape)}")
-        if action.dtype is not self._action_dtype or not action.is_cpu or not action.is_contiguous() or action.requires_grad:
-            if action.dtype == torch.bool or action.is_floating_point() != self._action_dtype.is_floating_point:
-                raise ShapeError(f"action must be {self._action_dtype}, not {action.dtype}")
-            action = action.detach().to(_CPU, self._action_dtype).contiguous()
-        self._action = action
-        return action.data_ptr()
+            raise ShapeError(f"'action' must have the shape {tuple(expected)}, not {tuple(action.shape)}")
+        wanted = self._action_dtype
+        if action.dtype is not wanted or not action.is_cpu or not action.is_contiguous() or action.requires_grad:
+            if action.dtype == torch.bool or action.is_floating_point() != wanted.is_floating_point or not action.is_cpu:
+                raise ShapeError(f"'action' must be {wanted} on the cpu, not {action.dtype} on {action.device}")
+            action = action.detach().to(wanted).contiguous()
+        return action
 
-    def _instances(self, root: Tensors, hidden: Tensors, plan: Plan, table: list[int], keep: list[torch.Tensor]) -> None:
+    def _enter_stream(self, stream: Any, plan: Plan, table: array[int], keep: list[torch.Tensor]) -> None:
+        if stream is None or stream.dtype is not torch.int64 or stream.shape != plan.stream or not stream.is_cpu:
+            raise self.stream.misfit(stream, plan.stream)
+        if not stream.is_contiguous():
+            stream = stream.contiguous()
+            keep.append(stream)
+        table[self.stream.where] = stream.data_ptr()
+
+    def _enter_instances(
+        self, root: Tensors, hidden: Tensors, plan: Plan, table: array[int], keep: list[torch.Tensor]
+    ) -> None:
         """Enters the instance tensors; those expanded over whole batch dimensions stay as they are."""
         expanded: tuple[bool, ...] | None = None
-        for slot, shape in plan.instance:
-            tensor = (root if slot.root else hidden).get(slot.name)
-            if tensor is None or tensor.dtype is not slot.dtype or tensor.shape != shape or not tensor.is_cpu:
-                raise _misfit(slot, tensor, shape)
+        for name, dtype, shape, where, slot in plan.instance:
+            tensor = (root if slot.root else hidden).get(name)
+            if tensor is None or tensor.dtype is not dtype or tensor.shape != shape or not tensor.is_cpu:
+                raise slot.misfit(tensor, shape)
             pattern = plan.own
             if not tensor.is_contiguous():
                 strides = tensor.stride()
@@ -180,13 +274,13 @@ class Stepper:
                 tensor = tensor[tuple(0 if p else slice(None) for p in pattern)].contiguous()
                 keep.append(tensor)
             if expanded is not None and pattern != expanded:  # some fields expanded, others not: copy them all
-                whole = {s.name: (root if s.root else hidden)[s.name].contiguous() for s, _ in plan.instance}
+                whole = {s.name: (root if s.root else hidden)[s.name].contiguous() for *_, s in plan.instance}
                 keep.extend(whole.values())
-                self._instances(whole, whole, plan, table, keep)
+                self._enter_instances(whole, whole, plan, table, keep)
                 return
             expanded = pattern
-            table[slot.where] = tensor.data_ptr()
-        if expanded is None or not any(expanded):
+            table[where] = tensor.data_ptr()
+        if expanded is None or expanded is plan.own or not any(expanded):
             table[1], table[self._owner] = plan.rows, self._own.data_ptr()
         else:
             owner, table[1] = self._owners(plan.batch, expanded)
@@ -198,41 +292,66 @@ class Stepper:
         count = int(np.prod(kept))
         owner = self._shared.get((batch, expanded))
         if owner is None:
-            if len(self._shared) > 64:
+            if len(self._shared) > PLANS:
                 self._shared.clear()
             owner = torch.arange(count, dtype=torch.int32).reshape(kept).expand(batch).reshape(-1).contiguous()
             self._shared[(batch, expanded)] = owner
         return owner, count
 
-    def _plan(self, batch: torch.Size) -> Plan:
-        """What a batch of this shape looks like, worked out once."""
-        if batch.numel() > self._bin_rows:
-            self._grow(batch.numel())
-        if len(self._plans) > 64:
-            self._plans.clear()
-        plan = self._plans[batch] = Plan(self, batch)
-        return plan
-
-    def _grow(self, n: int) -> None:
-        """Makes the row numbers and the bin (fields kept for reports only, which functional stepping drops) long enough."""
-        self._bin_rows = n = max(n, 64)
-        self._rows = torch.arange(n, dtype=torch.int64)
-        self._own = torch.arange(n, dtype=torch.int32)
-        self._bins = [np.zeros((n, *f.shape(self.world.sizes)), f.dtype) for f in self._binned]
-        for f, waste in zip(self._binned, self._bins, strict=True):
-            self._template[self.world._launcher_layout.slots[f.name]] = waste.__array_interface__["data"][0]
-
-    def _refuse_illegal(self, table: int, action: torch.Tensor, action_address: int, n: int) -> None:
-        from milkrun.core.errors import IllegalAction
-
-        count = self.world._launcher.count_illegal.serial
-        rows, width = self._rows.data_ptr(), self._action.element_size() * int(np.prod(self._action_tail, dtype=int))
-        if not count(table, rows, action_address, 0, n):
+    def _refuse_illegal(self, table: int, action: torch.Tensor, root: Tensors, hidden: Tensors, plan: Plan) -> None:
+        """Names the first illegal action, found by halving; its row is shown to the template for the reason."""
+        count, n = self.world._launcher.count_illegal.serial, plan.rows
+        rows, first = self._rows.data_ptr(), action.data_ptr()
+        width = action.element_size() * action[(0,) * len(plan.batch)].numel() if n else 0
+        if not count(table, rows, first, 0, n):
             return
         lo, hi = 0, n
         while hi - lo > 1:
             middle = (lo + hi) // 2
-            inside = count(table, rows + 8 * lo, action_address + width * lo, 0, middle - lo)
+            inside = count(table, rows + 8 * lo, first + width * lo, 0, middle - lo)
             lo, hi = (lo, middle) if inside else (middle, hi)
-        said = action.reshape(n, *self._action_tail)[lo].tolist()
-        raise IllegalAction(f"row {lo}: action {said}: not in the action mask")
+        for name, _, shape, _, slot in (*plan.instance, *plan.root, *plan.hidden):
+            value = (root if slot.root else hidden)[name].reshape(n, *shape[len(plan.batch) :])[lo]
+            getattr(self.world, name)[0] = value.reshape(slot.shape).numpy(force=True)
+        said = action.reshape(n, *plan.action[len(plan.batch) :])[lo].tolist()
+        raise IllegalAction(f"row {lo}: action {said}: {self.world.why_illegal(0, said)}")
+
+    # -- what is worked out once ------------------------------------------------------------------------------
+
+    def _plan(self, batch: torch.Size) -> Plan:
+        if batch.numel() > len(self._rows):
+            self._grow(batch.numel())
+        if len(self._plans) > PLANS:
+            self._plans.clear()
+        plan = self._plans[batch] = Plan(self, batch)
+        return plan
+
+    def _map(self, function: Any, dtype: Any) -> Entry:
+        entry = self._maps.get(function)
+        if entry is None:
+            world = self.world
+            entry = build_row_map(type(world).__name__, world._launcher_layout, function, np.dtype(dtype))
+            self._maps[function] = entry
+        return entry
+
+    def _chunks(self, rows: int) -> int:
+        """Into how many pieces the rows are cut; each needs its own scratch, which the template lends."""
+        slots = self.world._scratch_slots
+        chunks = self.world._chunks(rows)
+        if self.world._scratch_slots > slots:
+            for f in self.world.fields.values():
+                if f.role is Role.SCRATCH:
+                    where = self.world._launcher_layout.slots[f.name]
+                    self._template[where] = int(self.world._table[where])
+        return chunks
+
+    def _grow(self, n: int) -> None:
+        """Makes the row numbers and the bin (fields kept for reports only, which functional stepping drops) long enough.
+        Old bins stay: another thread may be stepping on them."""
+        n = max(n, 64, 2 * len(self._rows))
+        self._rows = torch.arange(n, dtype=torch.int64)
+        self._own = torch.arange(n, dtype=torch.int32)
+        for f in self._binned:
+            waste = np.zeros((n, *f.shape(self.world.sizes)), f.dtype)
+            self._bins.append(waste)
+            self._template[self.world._launcher_layout.slots[f.name]] = waste.__array_interface__["data"][0]

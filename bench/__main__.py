@@ -1,0 +1,163 @@
+"""One command, one run: Milkrun beside RL4CO, Jumanji and plain C, equal threads, medians, a table of ratios.
+
+    python -m bench [--quick] [--clock cpu] [--out bench/results]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import milkrun
+
+from .contestants import Gymnasium, InPlace, RL4CODropIn, TorchRL, rollout_rate
+from .episodes import record_random_episodes
+from .peers import c_kernel
+from .timing import Table, clock, median_time, set_clock
+
+NUM_LOC = 50
+BATCHES = (1, 64, 1024, 8192)
+WORLDS = ("tsp", "cvrp")
+JUMANJI = Path(".venv-jumanji/bin/python")
+
+
+def steps_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
+    """Microseconds a call of every contestant in every cell, and the ratios that are promised."""
+    from .peers.rl4co import StepRL4CO
+
+    table = Table(
+        "One step of the whole batch, microseconds (n = 50, one thread, recorded random episodes)",
+        ["world", "rows", "in place", "gymnasium", "gym. no copy", "torchrl", "rl4co view", "RL4CO 0.7.0", "C",
+         "in place / RL4CO", "torchrl / RL4CO", "rl4co view / RL4CO", "share of C", "ns a row"],
+        notes={"ratios": "how many times faster than the peer; share of C = time of C / time in place"},
+    )  # fmt: skip
+    timing = {"repeats": 5, "min_seconds": 0.03} if options.quick else {"repeats": 9, "min_seconds": 0.15}
+    with_c = c_kernel.available()
+    ratios: dict[str, list[float]] = {"in place": [], "torchrl": [], "rl4co view": [], "C": []}
+    for name in WORLDS:
+        for batch in BATCHES:
+            episodes = record_random_episodes(name, NUM_LOC, batch, seed=batch)
+            us: dict[str, float] = {}
+            contestants: dict[str, Any] = {
+                "in place": InPlace(episodes),
+                "C": c_kernel.StepC(name, NUM_LOC, batch, episodes=episodes) if with_c else None,
+                "gymnasium": Gymnasium(episodes),
+                "gym. no copy": Gymnasium(episodes, copy=False),
+                "torchrl": TorchRL(episodes),
+                "rl4co view": RL4CODropIn(episodes),
+                "RL4CO 0.7.0": StepRL4CO(name, NUM_LOC, batch, episodes=episodes),
+            }
+            for label, contestant in contestants.items():
+                if contestant is not None:
+                    us[label] = 1e6 * contestant.seconds(**timing)
+            peer = us["RL4CO 0.7.0"]
+            for label in ("in place", "torchrl", "rl4co view"):
+                ratios[label].append(peer / us[label])
+            share = us["C"] / us["in place"] if with_c else None
+            if share is not None and batch >= 1024:
+                ratios["C"].append(share)
+            table.add(
+                world=name, rows=batch, **us, **{f"{k} / RL4CO": ratios[k][-1] for k in ("in place", "torchrl", "rl4co view")},
+                **{"share of C": share, "ns a row": 1e3 * us["in place"] / batch},
+            )  # fmt: skip
+            print(f"{name} {batch}: " + ", ".join(f"{k} {v:.3g} us" for k, v in us.items()), flush=True)
+    promised = {
+        "in place / RL4CO, geometric mean (promised 10, goal 15)": _geometric_mean(ratios["in place"]),
+        "in place / RL4CO, worst cell (promised 2)": min(ratios["in place"]),
+        "TensorDict API / RL4CO, geometric mean (promised 4, goal 6)": _geometric_mean(ratios["torchrl"]),
+        "RL4CO view / RL4CO, geometric mean": _geometric_mean(ratios["rl4co view"]),
+    }
+    if ratios["C"]:
+        promised["share of C at 1,024 and more rows, worst cell (promised 0.5)"] = min(ratios["C"])
+    return table, promised
+
+
+def rollouts_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
+    """Whole random rollouts at 1,024 rows beside Jumanji, which runs in an environment of its own."""
+    table = Table(
+        "Whole random rollouts, million row-steps a second (n = 50, 1,024 rows, one thread)",
+        ["world", "milkrun", "return", "Jumanji's own sampler", "Jumanji, fastest sampler", "ratio to own", "ratio to fastest"],
+        notes={"jumanji": "own = jax.random.categorical, as its random agent; fastest = the best of three that we wrote for it"},
+    )  # fmt: skip
+    promised: dict[str, float] = {}
+    theirs = _jumanji(options)
+    for name in WORLDS:
+        rate, mean_return = rollout_rate(name, NUM_LOC, 1024, repeats=7 if options.quick else 25)
+        cells: dict[str, Any] = {"world": name, "milkrun": rate / 1e6, "return": mean_return}
+        if theirs is not None:
+            own, fastest = theirs["samplers"][name]["categorical"], theirs[name]
+            cells |= {"Jumanji's own sampler": own / 1e6, "Jumanji, fastest sampler": fastest / 1e6,
+                      "ratio to own": rate / own, "ratio to fastest": rate / fastest}  # fmt: skip
+            promised[f"rollouts of {name} / Jumanji with its own sampler"] = rate / own
+            promised[f"rollouts of {name} / Jumanji with the fastest sampler (promised 2.5, goal 4)"] = rate / fastest
+        table.add(**cells)
+    return table, promised
+
+
+def own_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
+    """What has no peer, or only itself: generators, threads, memory."""
+    from .peers.rl4co import generator_rate
+
+    table = Table("Generators, threads, memory", ["measured", "milkrun", "peer", "ratio"])
+    promised: dict[str, float] = {}
+    for name in WORLDS:
+        world = milkrun.make(f"milkrun/{name.upper()}-v0", 1024, num_loc=NUM_LOC, threads=1, seed=0)
+        rate = 1024 / median_time(world.draw_instances)
+        peer = generator_rate(name, NUM_LOC, 1024)
+        table.add(measured=f"{name} instances/s, 1,024 at a time (peer: RL4CO)", milkrun=rate, peer=peer, ratio=rate / peer)
+        promised[f"generator of {name} / RL4CO (promised 1)"] = rate / peer
+        episodes = record_random_episodes(name, NUM_LOC, 8192, seed=1)
+        one, two = (InPlace(episodes, threads=k).seconds() for k in (1, 2))
+        table.add(measured=f"{name} step of 8,192 rows, us: 2 threads (peer: 1 thread)", milkrun=1e6 * two, peer=1e6 * one,
+                  ratio=one / two)
+        promised[f"2 threads / 1 thread, {name}, 8,192 rows (promised 1.6)"] = one / two
+        table.add(measured=f"{name} bytes a row, instance and state", milkrun=world.bytes_per_row)
+    return table, promised
+
+
+def _jumanji(options: argparse.Namespace) -> dict[str, Any] | None:
+    if not JUMANJI.exists():
+        print(f"Jumanji skipped: {JUMANJI} is not there (make bench builds it)")
+        return None
+    script = Path(__file__).parent / "peers" / "jumanji_rollout.py"
+    command = [str(JUMANJI), str(script), "--clock", options.clock, "--repeats", "7" if options.quick else "25"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        print(f"Jumanji skipped: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}")
+        return None
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _geometric_mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer repeats: a look, not a result")
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu on a machine that others use too")
+    parser.add_argument("--out", default="out/bench", help="folder of the saved tables")
+    options = parser.parse_args()
+    set_clock(options.clock)
+    began = clock()
+    promised: dict[str, float] = {}
+    for stem, make in (("steps", steps_table), ("rollouts", rollouts_table), ("own", own_table)):
+        table, found = make(options)
+        table.print()
+        table.save(Path(options.out) / stem)
+        promised |= found
+    summary = Table("What was promised and what was reached", ["promise", "reached"])
+    for promise, reached in promised.items():
+        summary.add(promise=promise, reached=reached)
+    summary.print()
+    print(*summary.save(Path(options.out) / "summary"), f"{clock() - began:.0f} s", sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

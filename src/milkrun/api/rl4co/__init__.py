@@ -1,0 +1,61 @@
+"""Milkrun's TSP and CVRP as RL4CO environments: its constructor, keys, shapes and calls, our kernels.
+
+    from milkrun.api.rl4co import CVRPEnv
+    env = CVRPEnv(generator_params={"num_loc": 50}, seed=7)
+    model = AttentionModel(env, baseline="rollout")
+
+RL4CO's policies and trainers take these environments for its own. What differs: a step is compiled; a CVRP ends on the
+last return to the depot, where RL4CO may end one step before; instances come from `seed`, and torch's global
+random state is neither read nor written (give a seed: `torch.manual_seed` does not make a run repeatable).
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from milkrun.core.errors import ConfigError, did_you_mean, missing_extra
+from milkrun.core.registry import world_spec
+from milkrun.core.world import check_seed
+
+try:
+    import rl4co  # noqa: F401
+except ImportError as e:
+    raise missing_extra("rl4co", "rl4co") from e
+
+from milkrun.api.rl4co.envs import CVRPEnv, TSPEnv
+from milkrun.api.rl4co.generator import RL4COGenerator, laws_of
+
+ENVS: dict[str, type[TSPEnv] | type[CVRPEnv]] = {"TSP": TSPEnv, "CVRP": CVRPEnv}
+
+
+def make(
+    world_id: str,
+    num_envs: int | None = None,
+    *,
+    preset: str | None = None,
+    config: Any = None,
+    seed: int | None = None,
+    first_row: int = 0,
+    autoreset: Any = "next_step",
+    illegal: str = "noop",
+    threads: int | None = None,
+    **overrides: Any,
+) -> TSPEnv | CVRPEnv:
+    """What `milkrun.make(id, api="rl4co")` gives. `num_envs` is the batch of a `reset()` without arguments.
+
+    Options are the world's own, those that draw instances. RL4CO's episodes end once and for all, so `autoreset` has
+    nothing to do here, and its TSP always starts where the first action says.
+    """
+    spec = world_spec(world_id)
+    if spec.namespace != "milkrun" or spec.name not in ENVS:
+        raise ConfigError(f"{spec.id} has no RL4CO environment{did_you_mean(spec.name, ENVS)}")
+    env, world = ENVS[spec.name], spec.load()
+    laws = laws_of(env.name, world.Config.build(preset, config, **{**spec.kwargs, **overrides}))
+    laws.seed = secrets.randbits(63) if seed is None else check_seed(seed)
+    laws.position = first_row
+    batch_size = None if num_envs is None else [num_envs]
+    return env(RL4COGenerator(laws), batch_size=batch_size, illegal=illegal, threads=threads)
+
+
+__all__ = ["CVRPEnv", "RL4COGenerator", "TSPEnv", "make"]

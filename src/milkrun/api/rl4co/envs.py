@@ -1,0 +1,222 @@
+"""RL4CO's TSPEnv and CVRPEnv with Milkrun's step under them.
+
+A TensorDict of these environments has RL4CO's keys; what Milkrun needs besides is nested under "_w", so cloning,
+indexing and `batchify` keep both in step. As in RL4CO a step replaces entries of the TensorDict it is given and returns
+it; no tensor is ever written to. The kernel reads the keys at the root where they say all it needs (`locs`,
+so an augmented TensorDict is played as augmented) and the units of demand under "_w": change demand before the reset.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import secrets
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from rl4co.envs import CVRPEnv as TheirCVRPEnv
+from rl4co.envs import TSPEnv as TheirTSPEnv
+from rl4co.envs.common.base import RL4COEnvBase
+from rl4co.utils.ops import gather_by_index, get_tour_length
+from tensordict import TensorDict
+from torchrl.data import Binary, Categorical, Composite, Unbounded
+
+from milkrun.api._td import entries, make_td, put
+from milkrun.api.rl4co.generator import RL4COGenerator, from_params
+from milkrun.api.rl4co.views import CVRPView, TSPView
+from milkrun.api.torchrl.functional import Stepper
+from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
+from milkrun.core.world import check_seed
+from milkrun.routing import tasks
+from milkrun.routing.generators import Generator
+
+OWN = "_w"
+
+_THEIR_KEYWORDS = {"name", *inspect.signature(RL4COEnvBase.__init__).parameters} - {"self", "kwargs"}
+
+
+class Compiled(RL4COEnvBase):
+    """What both environments are: RL4CO's calls on the left, a view world and its stepper on the right."""
+
+    view: ClassVar[type[TSPView] | type[CVRPView]]
+    task: ClassVar[type[tasks.BaseProblem]]
+    judged: ClassVar[tuple[str, ...]]  # the keys the task reads
+    depots: ClassVar[int]  # nodes that are no customers
+    options: ClassVar[Mapping[str, Any]]  # of the view, besides its size
+
+    def __init__(
+        self,
+        generator: Any = None,
+        generator_params: Mapping[str, Any] | None = None,
+        *,
+        seed: int | None = None,
+        illegal: str = "noop",
+        threads: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if illegal not in ("noop", "raise"):
+            raise ConfigError(f"illegal={illegal!r}: must be 'noop' or 'raise'")
+        for key in kwargs:
+            if key not in _THEIR_KEYWORDS:
+                raise ConfigError(f"{type(self).__name__} has no keyword {key!r}{did_you_mean(key, _THEIR_KEYWORDS)}")
+        seeded = generator is not None and seed is None  # a generator that was given keeps its own seed
+        if generator is None:
+            generator = from_params(self.name, generator_params or {})
+        elif isinstance(generator, Generator):
+            generator = RL4COGenerator(generator)
+        if not callable(generator) or not hasattr(generator, "num_loc"):
+            raise ConfigError(f"generator must be callable and have `num_loc`; a {type(generator).__name__} is not")
+        if getattr(generator, "vehicle_capacity", 1) != 1:
+            raise ConfigError(f"vehicle_capacity = {generator.vehicle_capacity!r}: must be 1")
+        self._raises, self._threads = illegal == "raise", threads
+        self._steppers: dict[int, Stepper] = {}
+        self._streams = torch.zeros((0, 3), dtype=torch.int64)
+        super().__init__(generator=generator, seed=secrets.randbits(63) if seed is None else seed, **kwargs)
+        if not seeded:
+            self._set_seed(self.seed)
+
+    # -- stepping -----------------------------------------------------------------------------------------------
+
+    def _step(self, td: TensorDict) -> TensorDict:
+        shown = entries(td)
+        if shown.get(OWN) is None:
+            raise ShapeError(f"the TensorDict lacks {OWN!r}: it must come from reset()")
+        locs, batch, device = shown["locs"], td.batch_size, td.device
+        if not locs.is_cpu:
+            return self._step(td.to("cpu")).to(locs.device)
+        own = entries(shown[OWN])
+        stepper = self._stepper(locs.shape[-2])
+        fields = {**shown, **own, "stream": self._no_stream(batch)}
+        fresh, rest = stepper.step(fields, fields, batch, shown.get("action"), self._raises)
+        fresh.update(rest)
+        kept = dict(own)
+        for key in self._own_state:
+            kept[key] = fresh[key]
+        if td.is_locked:
+            td = td.copy()
+        for key in self._shown_state:
+            put(td, key, fresh[key])
+        put(td, "reward", fresh["reward"].zero_())
+        put(td, OWN, make_td(kept, batch, device))
+        return td
+
+    def _reset(self, td: TensorDict | None = None, batch_size: Any = None) -> TensorDict:
+        assert td is not None  # RL4CO's reset asks the generator first
+        batch = torch.Size(batch_size)
+        given = {key: value.detach().cpu().reshape(batch.numel(), *value.shape[len(batch) :]).numpy()
+                 for key, value in self._instance(td).items()}  # fmt: skip
+        stepper = self._stepper(given["locs"].shape[1])
+        world = self.view(batch.numel(), stepper.world.config, threads=self._threads)
+        world.reset(instance=given)
+        made = {slot.name: torch.from_numpy(getattr(world, slot.name)).view(*batch, *slot.tail())
+                for slot in (*stepper.instance, *stepper.carried)}  # fmt: skip
+        own = {key: made.pop(key) for key in (*self._own_instance, *self._own_state)}
+        made["done"], made["reward"] = made["terminated"].clone(), torch.zeros((*batch, 1))
+        return TensorDict({**made, OWN: TensorDict(own, batch_size=batch)}, batch_size=batch, device=td.device)
+
+    def _instance(self, td: TensorDict) -> dict[str, torch.Tensor]:
+        """The instance in a TensorDict of RL4CO's layout, the depot first among the nodes."""
+        return {"locs": _entry(td, "locs")}
+
+    def _stepper(self, nodes: int) -> Stepper:
+        """The stepper of a size, made when an instance of that size first comes."""
+        stepper = self._steppers.get(nodes)
+        if stepper is None:
+            options = {"num_loc": nodes - self.depots, "record": False, "max_steps": None, **self.options}
+            world = self.view(1, self.view.Config.build(**options), threads=self._threads)
+            stepper = self._steppers[nodes] = Stepper(world)
+            shown = (*self.view.shown, "terminated")
+            self._own_instance = [s.name for s in stepper.instance if s.name not in shown]
+            self._own_state = [s.name for s in stepper.carried if s.name not in shown]
+            self._shown_state = [s.name for s in stepper.carried if s.name in shown] + ["done"]
+        return stepper
+
+    def _no_stream(self, batch: torch.Size) -> torch.Tensor:
+        """Keys of random streams for the stepper to see; a step of these worlds draws nothing, so none ride along."""
+        streams = self._streams
+        if streams.shape[:-1] != batch:
+            self._streams = streams = torch.zeros((*batch, 3), dtype=torch.int64)
+        return streams
+
+    # -- what trainers ask ----------------------------------------------------------------------------------------
+
+    @staticmethod
+    def get_action_mask(td: TensorDict) -> torch.Tensor:
+        """True = allowed. A TensorDict of these environments always has the mask of its state."""
+        return td["action_mask"]
+
+    @classmethod
+    def check_solution_validity(cls, td: TensorDict, actions: torch.Tensor) -> None:
+        """Raises BadSolution with the row and the rule it breaks, by the independent checker."""
+        cls.task.get_costs({key: td[key] for key in cls.judged}, actions)
+
+    def _make_spec(self, generator: Any) -> None:
+        batch, nodes = self.batch_size, generator.num_loc + self.depots
+        stepper = self._stepper(nodes)
+        leaves = {
+            slot.name: Unbounded(shape=(*batch, *slot.tail()), dtype=slot.dtype)
+            for slot in (*stepper.instance, *stepper.carried)
+            if slot.name != "terminated"
+        }
+        own = {key: leaves.pop(key) for key in (*self._own_instance, *self._own_state)}
+        leaves["action_mask"] = Binary(n=nodes, shape=(*batch, nodes), dtype=torch.bool)
+        self.observation_spec = Composite({**leaves, OWN: Composite(own, shape=batch)}, shape=batch)
+        self.action_spec = Categorical(nodes, shape=batch, dtype=torch.int64)
+        self.reward_spec = Unbounded(shape=(*batch, 1))
+        self.done_spec = Categorical(2, shape=(*batch, 1), dtype=torch.bool)
+
+    def _set_seed(self, seed: int | None) -> None:
+        """Seeds our own instances. Torch's global state, by which RL4CO's generators draw, is left alone."""
+        self.seed = secrets.randbits(63) if seed is None else check_seed(seed)
+        if isinstance(generator := self.__dict__.get("generator"), RL4COGenerator):
+            generator.seed(self.seed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_steppers": {}}  # they hold addresses; made anew where they are needed
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+class TSPEnv(Compiled, TheirTSPEnv):
+    """RL4CO's TSP: `locs` (B, n, 2), `first_node` (B,), `current_node` (B,), `i` (B, 1), `action_mask` (B, n)."""
+
+    view = TSPView
+    task = tasks.TSP
+    judged = ("locs",)
+    depots = 0
+    options = {"start": "free"}
+
+    def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
+        return -get_tour_length(gather_by_index(td["locs"], actions, squeeze=False))
+
+
+class CVRPEnv(Compiled, TheirCVRPEnv):
+    """RL4CO's CVRP: `locs` (B, n+1, 2), `demand` (B, n), `used_capacity`, `vehicle_capacity`, `current_node` (B, 1),
+    `visited` and `action_mask` (B, n+1)."""
+
+    view = CVRPView
+    task = tasks.CVRP
+    judged = ("locs", "demand", "vehicle_capacity")
+    depots = 1
+    options = {}
+
+    def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
+        visits = torch.nn.functional.pad(actions, (1, 0))
+        return -get_tour_length(gather_by_index(td["locs"], visits, squeeze=False))
+
+    def _instance(self, td: TensorDict) -> dict[str, torch.Tensor]:
+        locs, capacity = _entry(td, "locs"), td.get("capacity", None)
+        if td.get(OWN, None) is None:  # else it has been reset before, and the depot stands among the nodes
+            locs = torch.cat((_entry(td, "depot").unsqueeze(-2), locs), -2)
+        if capacity is None:
+            capacity = torch.full(td.batch_size, float(getattr(self.generator, "capacity", math.nan)))
+        return {"locs": locs, "demand": _entry(td, "demand"), "capacity": capacity}
+
+
+def _entry(td: TensorDict, key: str) -> torch.Tensor:
+    value = td.get(key, None)
+    if value is None:
+        raise ShapeError(f"the TensorDict lacks {key!r}")
+    return value

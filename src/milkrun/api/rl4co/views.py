@@ -1,0 +1,110 @@
+"""The TSP and the CVRP with the fields that RL4CO shows: its names, dtypes and shapes, declared like any world's.
+
+The rules are those of the worlds; what is added is written beside them by the same compiled step, so that showing
+RL4CO's keys costs no tensor operation. What RL4CO does not show and no rule reads is a tally here, and functional
+stepping drops it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from milkrun.core.errors import ShapeError
+from milkrun.core.fields import bool_, float32, instance, int32, int64, state, uint8
+from milkrun.core.instances import refuse
+from milkrun.core.kernels import kernel
+from milkrun.routing.cvrp import CVRP
+from milkrun.routing.cvrp import reset as begin
+from milkrun.routing.cvrp import step as drive
+from milkrun.routing.tsp import TSP
+
+WHOLE = 1e-3
+"""Demand times capacity this near to whole numbers is counted in units."""
+FINE = 10**9
+SLACK = FINE // 10**5
+"""Other demand is counted in billionths of a truck, which takes a hundred-thousandth more: RL4CO's own tolerance."""
+
+
+class TSPView(TSP):
+    """The TSP of RL4CO: the first action picks the start."""
+
+    shown: ClassVar[tuple[str, ...]] = ("locs", "first_node", "current_node", "i", "action_mask")
+
+    current_node = state(int64, index="N", doc="the node visited last")
+    visited = state(bool_, "N", tally=True)
+    tour_length = state(float32, tally=True)
+    truncated = state(bool_, tally=True)
+
+    def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
+        return super().arrange_instances({"locs": values["locs"]})
+
+
+@kernel
+def reset_cvrp(w, b):  # type: ignore[no-untyped-def]
+    begin(w, b)
+    w.used_capacity[b] = 0
+
+
+@kernel
+def step_cvrp(w, b, action):  # type: ignore[no-untyped-def]
+    drive(w, b, action)
+    if action == 0:
+        w.used_capacity[b] = 0
+        w.visited[b, 0] = True
+    else:
+        w.used_capacity[b] += w.demand[w.instance_row[b], action - 1]
+
+
+class CVRPView(CVRP):
+    """The CVRP of RL4CO: demand as shares of a truck beside the units that decide."""
+
+    kernels = {"reset": reset_cvrp, "step": step_cvrp}
+    shown: ClassVar[tuple[str, ...]] = (
+        "locs", "demand", "vehicle_capacity", "current_node", "used_capacity", "visited", "action_mask",
+    )  # fmt: skip
+
+    demand = instance(float32, "C", low=0, doc="of the customers, as shares of a truck")
+    vehicle_capacity = instance(float32, column=True, doc="1: a whole truck")
+    used_capacity = state(float32, column=True, doc="share of the truck in use")
+    visited = state(uint8, "N", doc="nodes done; the depot once a trip has ended")
+    i = state(int64, tally=True)
+    tour_length = state(float32, tally=True)
+    trip_length = state(float32, tally=True)
+    tour_len = state(int32, tally=True)
+    truncated = state(bool_, tally=True)
+
+    @classmethod
+    def size_of(cls, config: Any) -> dict[str, int]:
+        return {**super().size_of(config), "C": config.num_loc}
+
+    def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
+        """From RL4CO's layout: `locs` (depot first), `demand` (B, n), `capacity` (B,) or (B, 1), NaN if unknown."""
+        demand, expected = np.asarray(values["demand"], np.float32), (len(values["locs"]), self.sizes["C"])
+        if demand.shape != expected:
+            raise ShapeError(f"demand must have the shape {expected}, not {demand.shape}")
+        units, capacity = whole_units(demand, values["capacity"])
+        return super().arrange_instances({
+            "locs": values["locs"],
+            "demand": demand,
+            "vehicle_capacity": np.ones(len(demand), np.float32),
+            "demand_units": np.pad(units, ((0, 0), (1, 0))),
+            "capacity": capacity,
+        })  # fmt: skip
+
+
+def whole_units(demand: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Demand (B, n) given as shares, in whole units, and how many of them a truck takes (B,)."""
+    if not np.isfinite(demand).all():
+        refuse("demand", demand, ~np.isfinite(demand), "must be finite")
+    if (demand > 1 + 1e-5).any():
+        refuse("demand", demand, demand > 1 + 1e-5, "a share of the truck is at most 1")
+    shares = demand.astype(np.float64)
+    trucks = capacity.astype(np.float64).reshape(len(demand))
+    counts = shares * trucks[:, None]
+    with np.errstate(invalid="ignore"):
+        whole = np.abs(trucks - np.rint(trucks)) <= WHOLE
+        whole &= (np.abs(counts - np.rint(counts)) <= WHOLE).all(axis=1) & (trucks >= 1) & (trucks < FINE)
+    units = np.where(whole[:, None], counts, shares * FINE)
+    return np.rint(units).astype(np.int32), np.rint(np.where(whole, trucks, FINE + SLACK)).astype(np.int32)

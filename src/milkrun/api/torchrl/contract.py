@@ -1,0 +1,134 @@
+"""How a world in torch alone is run: three methods of the author, everything else here.
+
+The author's methods see rows with one batch dimension, whatever the caller's batch is. Around them: the action mask
+with one meaning, the count of steps, the tour, ends, rewards, illegal actions that change nothing, finished rows that
+stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from milkrun.core.errors import ConfigError, ShapeError
+
+if TYPE_CHECKING:
+    from milkrun.api.torchrl.base import RL4COEnvBase
+
+
+def flat(td: TensorDictBase) -> TensorDict:
+    """The same rows with one batch dimension."""
+    return td.reshape(-1) if td.batch_dims else td.unsqueeze(0)
+
+
+def allowed(env: RL4COEnvBase, td: TensorDict) -> torch.Tensor:
+    """The author's mask, (B, n), True = allowed."""
+    if env.mask_true_means not in ("allowed", "forbidden"):
+        raise ConfigError(f"{type(env).__name__}.mask_true_means = {env.mask_true_means!r}: must be 'allowed' or 'forbidden'")
+    mask = env._get_action_mask(td)
+    if mask.dtype is not torch.bool or mask.ndim != 2 or len(mask) != len(td):
+        raise ShapeError(f"_get_action_mask must give bool ({len(td)}, n), not {mask.dtype} {tuple(mask.shape)}")
+    return mask if env.mask_true_means == "allowed" else ~mask
+
+
+def begin(env: RL4COEnvBase, instance: TensorDict) -> TensorDict:
+    """New episodes of these instances, (B,)."""
+    td = env._reset_instance(instance.copy())
+    rows, device = len(td), env.device
+    no = torch.zeros((rows, 1), dtype=torch.bool, device=device)
+    td.update({"done": no, "terminated": no.clone(), "truncated": no.clone()})
+    td.set("i", torch.zeros((rows, 1), dtype=torch.int64, device=device))
+    mask = td.set("action_mask", allowed(env, td))["action_mask"]
+    _refuse_closed(mask, ~no[:, 0])
+    width = env.max_steps or 2 * mask.shape[1] + 2
+    return td.set("tour", torch.full((rows, width), -1, dtype=torch.int64, device=device))
+
+
+def advance(env: RL4COEnvBase, td: TensorDict, dynamic: list[str]) -> TensorDict:
+    """The rows (B,) one action later. Rows that have ended, and rows whose action is not allowed, keep their state."""
+    before = {key: td[key] for key in dynamic}
+    live = ~(td["terminated"] | td["truncated"])[:, 0]
+    moves, action = _legal(td["action_mask"], _action_of(td), live)
+    after = td.copy()
+    for key in dynamic:
+        after.set(key, before[key].clone())  # the author may write into tensors, but not into the caller's
+    after.set("action", action)
+    after = env._step_instance(after)
+    for key in dynamic:
+        after.set(key, torch.where(_like(moves, before[key]), after[key], before[key]))
+    after.set("i", before["i"] + live[:, None])
+    after.set("tour", _recorded(before["tour"], action, moves))
+    ended = env._check_done(after).reshape(-1) & live
+    late = (after["i"][:, 0] >= after["tour"].shape[1]) & live & ~ended
+    after.set("terminated", before["terminated"] | ended[:, None])
+    after.set("truncated", before["truncated"] | late[:, None])
+    done = after["terminated"] | after["truncated"]
+    mask = closed(allowed(env, after), done)
+    _refuse_closed(mask, ~done[:, 0])
+    after.update({"done": done, "action_mask": mask})
+    return after.set("reward", _reward(env, after, action, moves, ended | late))
+
+
+def closed(mask: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
+    """Rows that have ended allow their first action only."""
+    first = torch.zeros_like(mask)
+    first[:, 0] = True
+    return torch.where(done, first, mask)
+
+
+def drive(td: TensorDict) -> TensorDict:
+    """The default step: to the node of the action, by `dist_matrix` or `dm` if there is one, else straight."""
+    here, there = td["current_node"].reshape(-1), td["action"]
+    rows = torch.arange(len(td), device=there.device)
+    matrix = td.get("dist_matrix", td.get("dm", None))
+    leg = (td["locs"][rows, here] - td["locs"][rows, there]).norm(dim=-1) if matrix is None else matrix[rows, here, there]
+    visited = td["visited"].clone()
+    visited[rows, there] = True
+    length = td["tour_length"]
+    return td.update({"tour_length": length + leg.reshape(length.shape), "visited": visited, "current_node": there[:, None]})
+
+
+def _action_of(td: TensorDict) -> torch.Tensor:
+    action = td.get("action", None)
+    if action is None:
+        raise ShapeError("the TensorDict lacks 'action'")
+    if action.shape != td.batch_size or action.dtype == torch.bool or action.is_floating_point():
+        raise ShapeError(f"'action' must be integers, one a row, not {action.dtype} of shape {tuple(action.shape)}")
+    return action.to(torch.int64)
+
+
+def _legal(mask: torch.Tensor, action: torch.Tensor, live: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which rows move, and actions that are in the mask: an illegal one is played as some other and then forgotten."""
+    inside = (action >= 0) & (action < mask.shape[1])
+    fine = inside & mask.gather(1, action.clamp(0, mask.shape[1] - 1)[:, None])[:, 0]
+    return fine & live, torch.where(fine, action, mask.to(torch.int8).argmax(1))
+
+
+def _recorded(tour: torch.Tensor, action: torch.Tensor, moves: torch.Tensor) -> torch.Tensor:
+    taken = (tour >= 0).sum(1, keepdim=True).clamp(max=tour.shape[1] - 1)
+    return torch.where(moves[:, None], tour.scatter(1, taken, action[:, None]), tour)
+
+
+def _reward(
+    env: RL4COEnvBase, td: TensorDict, action: torch.Tensor, moves: torch.Tensor, ended: torch.Tensor
+) -> torch.Tensor:
+    reward = torch.zeros((len(td), 1), dtype=torch.float32, device=env.device)
+    rows = moves if env.dense_reward else ended
+    if bool(rows.any()):
+        paid = env._get_reward(td, action) if env.dense_reward else env._get_reward(td[rows], td["tour"][rows])
+        paid = paid.to(torch.float32).reshape(-1, 1)
+        reward[rows] = paid[rows] if env.dense_reward else paid
+    return reward
+
+
+def _refuse_closed(mask: torch.Tensor, live: torch.Tensor) -> None:
+    stuck = live & ~mask.any(1)
+    if bool(stuck.any()):
+        raise ShapeError(f"row {int(stuck.nonzero()[0])}: the action mask of a live row allows nothing")
+
+
+def _like(rows: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Rows (B,) as a condition over a tensor (B, ...)."""
+    return rows.reshape(-1, *([1] * (value.ndim - 1)))

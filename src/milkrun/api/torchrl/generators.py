@@ -1,0 +1,124 @@
+"""The generators of the routing family as makers of TensorDicts on a device, and how environments ask any generator.
+
+They are the numpy generators of `milkrun.routing.generators` with the same laws, options and addresses (instance i of
+seed s). The CVRP's are laid out as RL4CO's are: `demand` is a share of the vehicle, `capacity` (B, 1) its units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
+from milkrun.routing import generators as core
+
+LAYOUT_KEYS = ("depot", "demand", "dist_matrix")
+"""Keys beside the fields of a world in which an instance may come (routing spec, section 4)."""
+
+
+def as_device(device: Any) -> torch.device:
+    """A device that is there; None is the CPU."""
+    try:
+        found = torch.device("cpu" if device is None else device)
+    except (RuntimeError, TypeError) as e:
+        raise ConfigError(f"device={device!r} is no device: {e}") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device={device!r}: no CUDA device is available here")
+    return found
+
+
+class TensorGenerator(core.Generator):
+    """What all of them share; goes before a numpy generator among the bases."""
+
+    def __init__(self, *, seed: int = 0, device: Any = "cpu", **config: Any) -> None:
+        super().__init__(seed=seed, **config)
+        self.device = as_device(device)
+
+    def generate(  # type: ignore[override]
+        self, batch_size: int | Iterable[int], *, seed: int | None = None, first: int = 0, episode: int = 0
+    ) -> TensorDict:
+        """A batch of instances; without `seed` the generator walks on, so repeated calls give fresh ones."""
+        arrays = super().generate(batch_size, seed=seed, first=first, episode=episode)
+        batch = torch.Size([batch_size] if isinstance(batch_size, (int, np.integer)) else [int(k) for k in batch_size])
+        tensors = {name: torch.from_numpy(array) for name, array in self._lay_out(arrays).items()}
+        return TensorDict(tensors, batch).to(self.device)
+
+    __call__ = generate  # type: ignore[assignment]
+
+    def _lay_out(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return arrays
+
+
+class TSPGenerator(TensorGenerator, core.TSPGenerator):
+    """`locs` (B, n, 2); node 0 is where the tour starts."""
+
+
+class CVRPGenerator(TensorGenerator, core.CVRPGenerator):
+    """`locs` (B, n, 2), `depot` (B, 2), `demand` (B, n) as a share of the vehicle, `capacity` (B, 1) in units."""
+
+    def _lay_out(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        capacity = arrays.pop("capacity")[..., None].astype(np.float32)
+        return {**arrays, "demand": arrays.pop("demand_units") / capacity, "capacity": capacity}
+
+
+GENERATOR_REGISTRY: dict[str, type[TensorGenerator]] = {"tsp": TSPGenerator, "cvrp": CVRPGenerator}
+
+
+def get_generator(name: str, **options: Any) -> TensorGenerator:
+    """The generator of a problem by its short name, with the world's options, `seed` and `device` as keywords."""
+    if name not in GENERATOR_REGISTRY:
+        raise ConfigError(f"no generator {name!r}{did_you_mean(name, GENERATOR_REGISTRY)}")
+    return GENERATOR_REGISTRY[name](**options)
+
+
+def is_addressable(generator: Any) -> bool:
+    """Ours: asked for the instance of a key (seed, row, episode), not for any."""
+    return isinstance(generator, core.Generator)
+
+
+def draws_as_its_world(generator: Any) -> bool:
+    """Ours, and neither hook is overridden: the world's own kernel draws the same instances."""
+    hooks = ("_generate_locations", "_generate_depot", "_draw")
+    return is_addressable(generator) and all(
+        getattr(type(generator), hook) is getattr(core.Generator, hook) for hook in hooks
+    )
+
+
+def draw(generator: Any, streams: torch.Tensor, device: torch.device) -> TensorDict:
+    """As many instances as there are keys (rows, 3): of these keys if it knows keys, else the next ones it makes."""
+    count = len(streams)
+    if is_addressable(generator):
+        pieces = [generator.generate(n, seed=seed, first=first, episode=episode)
+                  for seed, first, episode, n in _runs(streams.tolist())]  # fmt: skip
+        made: Any = {k: _joined([piece[k] for piece in pieces]) for k in pieces[0].keys()}
+    else:
+        made = generator.generate(count) if hasattr(generator, "generate") else generator(count)
+    if not isinstance(made, (Mapping, TensorDictBase)):
+        raise ShapeError(f"{type(generator).__name__} made a {type(made).__name__}, not a TensorDict or a mapping")
+    tensors = {k: torch.as_tensor(v) for k, v in made.items()}
+    for key, value in tensors.items():
+        if value.shape[:1] != (count,):
+            raise ShapeError(f"{type(generator).__name__} was asked for {count} instances; its {key!r} has the shape "
+                             f"{tuple(value.shape)}")
+    return TensorDict(tensors, [count]).to(device)
+
+
+def _runs(keys: list[list[int]]) -> list[tuple[int, int, int, int]]:
+    """(seed, first row, episode, length) of the stretches in which only the row goes up, by one."""
+    runs: list[tuple[int, int, int, int]] = []
+    for seed, row, episode in keys:
+        if runs:
+            last_seed, first, last_episode, n = runs[-1]
+            if (seed, row, episode) == (last_seed, first + n, last_episode):
+                runs[-1] = (seed, first, episode, n + 1)
+                continue
+        runs.append((seed, row, episode, 1))
+    return runs
+
+
+def _joined(pieces: list[Any]) -> torch.Tensor:
+    return torch.cat([torch.as_tensor(piece) for piece in pieces])

@@ -1,0 +1,140 @@
+"""The bench of check_world(): worlds to compare, random moves for them, the calls they make, where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from milkrun.core.config import Config
+from milkrun.core.fields import Field, Role
+from milkrun.core.launcher import kernels_of
+from milkrun.core.world import World
+
+Fault = tuple[int | None, str, str]
+"""Row, field, what is wrong: what a rule yields."""
+
+GUARD = 4096  # bytes on either side of every array that belong to nobody
+
+
+@dataclass(frozen=True)
+class Call:
+    """A `step` of some rows, or without actions a `reset` of them."""
+
+    rows: np.ndarray
+    actions: np.ndarray | None = None
+
+
+class Bench:
+    """Makes worlds of one class and configuration, each array between two guards, and keeps the calls to compare."""
+
+    def __init__(self, cls: type[World], config: Config, rows: int, seed: int) -> None:
+        self.cls, self.config, self.rows, self.seed = cls, config, rows, seed
+        self.script: list[Call] = []
+        self.some_ended = False
+        self._guards: list[tuple[str, int, np.ndarray]] = []
+
+    def make(
+        self, rows: int | None = None, *, seed: int | None = None, guard: int = 0xA5, config: Config | None = None,
+        autoreset: str = "disabled", first_row: int = 0, threads: int = 1,
+    ) -> World:  # fmt: skip
+        def allocate(field: Field, shape: tuple[int, ...]) -> np.ndarray:
+            own = self.cls.allocate(world, field, shape)
+            if field.strided:
+                return own
+            memory = np.full(own.nbytes + 2 * GUARD, guard, np.uint8)
+            self._guards.append((field.name, guard, memory))
+            array = memory[GUARD : GUARD + own.nbytes].view(field.dtype).reshape(shape)
+            array[...] = own
+            return array
+
+        world = self.cls.__new__(self.cls)
+        vars(world)["allocate"] = allocate
+        self.cls.__init__(
+            world, rows or self.rows, config or self.config, seed=self.seed if seed is None else seed,
+            first_row=first_row, autoreset=autoreset, threads=threads,
+        )  # fmt: skip
+        return world
+
+    def overrun(self) -> list[str]:
+        """The fields of any world made here beyond whose ends something was written."""
+        return list(dict.fromkeys(name for name, guard, memory in self._guards if not _intact(guard, memory)))
+
+
+def choose(world: World, rng: np.random.Generator, closed: float = 0.0) -> np.ndarray:
+    """An allowed action a row, at random; a share `closed` of the rows tries one that is not allowed."""
+    wild = rng.random(world.num_envs) < closed
+    if world.action.kind == "box":
+        numbers = rng.uniform(-1, 1, (world.num_envs, *world.action.shape(world.sizes))).astype(np.float32)
+        numbers[wild, 0] = 2.0
+        return numbers
+    choices = world.action.nvec(world.sizes)
+    own_legal = "legal" in kernels_of(type(world), world.kernels)
+    rebel = rng.integers(len(choices), size=world.num_envs)
+    actions, end = np.zeros((world.num_envs, len(choices)), np.int64), 0
+    for agent, n in enumerate(choices):
+        allowed, end = world.action_mask[:, end : end + n], end + n
+        noise = rng.random(allowed.shape)
+        taken, shut = (allowed * noise).argmax(1), (~allowed * noise).argmax(1)
+        if not own_legal:  # a world with its own rule may know actions that no mask can show
+            shut[allowed.all(1)] = n
+        refused = wild & (rebel == agent) & ~(allowed.all(1) & own_legal)
+        actions[:, agent] = np.where(refused, shut, taken)
+    return actions if world.action.kind == "multi" else actions[:, 0]
+
+
+def apply(world: World, call: Call) -> None:
+    """Makes a call of a big batch in the slice of it that `world` is."""
+    here = (call.rows >= world.first_row) & (call.rows < world.first_row + world.num_envs)
+    if here.any():
+        rows = call.rows[here] - world.first_row
+        if call.actions is None:
+            world.reset(rows=rows)
+        else:
+            world.step(call.actions[here], rows=rows)
+
+
+def replayed(bench: Bench, one: World, two: World, told: str, *, start: int = 0) -> Iterator[Fault]:
+    """Makes the calls of the script in both worlds, until they differ."""
+    for call in bench.script[start:]:
+        apply(one, call)
+        apply(two, call)
+        if found := list(differences(one, two, told, instances=call.actions is None)):
+            yield from found
+            return
+
+
+def bits_differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(B,) the rows in which two arrays are not the same bits."""
+    x, y = (np.ascontiguousarray(v).reshape(len(v), -1).view(np.uint8) for v in (a, b))
+    return (x != y).any(1)
+
+
+def differences(
+    one: World, two: World, told: str, *, skip: Collection[str] = (), only: Collection[str] | None = None,
+    instances: bool = True, on_demand: bool = False,
+) -> Iterator[Fault]:  # fmt: skip
+    """The fields in which world two is not, bit for bit, the slice of world one that it should be."""
+    part = slice(two.first_row - one.first_row, two.first_row - one.first_row + two.num_envs)
+    for f in one.fields.values():
+        if not f.per_row or f.name in skip or (only is not None and f.name not in only) or 0 in f.shape(one.sizes):
+            continue
+        if (f.role is Role.KEY and f.name != "stream") or (f.on_demand and not on_demand):
+            continue
+        a, b = getattr(one, f.name), getattr(two, f.name)
+        if f.role is Role.INSTANCE:
+            if not instances:
+                continue
+            a, b = a[one.instance_row], b[two.instance_row]
+        a = a[part]
+        if a.tobytes() != b.tobytes():
+            row = int(bits_differ(a, b).argmax())
+            x, y = a[row].ravel(), b[row].ravel()
+            k = int(bits_differ(x, y).argmax())
+            at = [int(j) for j in np.unravel_index(k, a.shape[1:])] if a.ndim > 1 else ""
+            yield part.start + row, f.name, f"{f.name}{at} = {x[k]}, but {y[k]} {told}"
+
+
+def _intact(guard: int, memory: np.ndarray) -> bool:
+    return bool((memory[:GUARD] == guard).all() and (memory[-GUARD:] == guard).all())

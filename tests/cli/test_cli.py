@@ -1,0 +1,286 @@
+"""What the commands print, write and exit with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import milkrun
+from milkrun.cli import main
+from milkrun.cli.output import read_value
+from milkrun.cli.play import replay
+from milkrun.core import registry
+from milkrun.core.errors import BadInstance
+from milkrun.solvers import evaluate, nearest, policies_for, random_policy
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture
+def call(capsys, monkeypatch):
+    """Runs a command line: (exit code, stdout, stderr)."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(registry, "_warned", set())
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as exit:
+            main([str(a) for a in arguments])
+        said = capsys.readouterr()
+        return exit.value.code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def more_worlds(monkeypatch):
+    """Registrations of a test end with it."""
+    monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
+
+
+def cells(output, start):
+    """The words of the table row that begins so."""
+    return next(line for line in output.splitlines() if line.strip().startswith(start)).split()
+
+
+def test_list_names_every_world_with_its_shapes(call):
+    """The default CVRP has 20 customers and a depot: 21 actions."""
+    code, out, err = call("list")
+    assert (code, err) == (0, "")
+    for world_id in milkrun.list_worlds():
+        assert world_id in out
+    line = next(line for line in out.splitlines() if "milkrun/CVRP-v0" in line)
+    assert "single" in line and "locs (21×2)" in line and "Discrete(21)" in line and "n20, n50, n100" in line
+
+
+def test_list_of_an_unknown_family_offers_the_right_one(call):
+    """Usage error."""
+    assert call("list", "--family", "rooting") == (2, "", "error: no family 'rooting'; did you mean 'routing'?\n")
+
+
+def test_info_shows_fields_options_bounds_and_presets(call):
+    """Values of the CVRP's declarations."""
+    code, out, _ = call("info", "milkrun/CVRP-v0")
+    assert code == 0
+    assert cells(out, "demand_units")[:4] == ["demand_units", "int32", "(N)", "instance"]
+    assert "units to collect; 0 at the depot (>= 0)" in out
+    assert cells(out, "num_loc")[:4] == ["num_loc", "20", "int,", "1..10000"]
+    assert "int | auto | None, >= 1" in out
+    assert "euclid | manhattan | round" in out
+    assert cells(out, "kool50") == ["kool50", "num_loc=50,", "capacity=40"]
+    assert "Policies: random, nearest" in out
+    assert "N = 21" in out
+
+
+def test_a_short_id_is_noted_in_one_line(call):
+    """The warning of the registry, without file and line number."""
+    code, out, err = call("info", "tsp")
+    assert code == 0 and out.startswith("milkrun/TSP-v0")
+    assert err == "note: 'tsp' names no version: milkrun/TSP-v0 is used\n"
+
+
+def test_run_writes_what_evaluate_says(call, tmp_path):
+    """Each number of the JSON equals a fresh evaluation with the same seed, bit for bit."""
+    code, out, err = call(
+        "run", "CVRP-v0", "--num-envs", 6, "--episodes", 20, "--seed", 3, "--policy", "nearest",
+        "--preset", "n50", "--set", "num_loc=5", "--set", "capacity=12", "--out", tmp_path / "new" / "folder",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    files = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
+    assert files == ["CVRP-v0_nearest.json", "CVRP-v0_nearest.png"]
+    assert (tmp_path / "new" / "folder" / "CVRP-v0_nearest.png").read_bytes().startswith(PNG)
+    written = json.loads((tmp_path / "new" / "folder" / "CVRP-v0_nearest.json").read_text())
+
+    world = milkrun.make("milkrun/CVRP-v0", num_envs=6, num_loc=5, capacity=12)
+    result = evaluate(world, nearest, 20, seed=3)
+    for name, value in result.summary().items():
+        assert written[name] == value
+    row, episode = result.where(result.best)
+    assert written["best"] == {
+        "row": row, "episode": episode, "return": result.returns.max(), "steps": int(result.lengths[result.best])
+    }  # fmt: skip
+    assert written["median"]["return"] == sorted(result.returns)[9]
+    assert written["config"] == world.config.as_dict()
+    assert (written["world"], written["policy"], written["seed"], written["num_envs"], written["preset"]) == (
+        "milkrun/CVRP-v0", "nearest", 3, 6, "n50"
+    )  # fmt: skip
+    assert written["milkrun"] == milkrun.__version__
+    assert f"{result.mean:.4f}" in out and "20 in 6 rows" in out
+
+
+def test_run_takes_the_heuristic_and_one_episode_a_row_by_default(call, tmp_path):
+    """One row plays one episode, whose spread is unknown: null in the JSON."""
+    code, out, _ = call("run", "milkrun/TSP-v0", "--num-envs", 1, "--set", "num_loc=6", "--out", tmp_path)
+    written = json.loads((tmp_path / "TSP-v0_nearest.json").read_text())
+    assert code == 0 and "1 in 1 rows" in out
+    assert written["episodes"] == 1 and written["std"] is None
+    assert written["mean"] == evaluate(milkrun.make("milkrun/TSP-v0", num_loc=6), nearest, 1, seed=0).mean
+
+
+@pytest.mark.parametrize("world_id", milkrun.list_worlds())
+def test_the_picture_is_of_the_very_episode(world_id):
+    """A row replayed alone ends a later episode of a batch with the same return, random draws included."""
+    result = evaluate(milkrun.make(world_id, 5), random_policy(7), 15, seed=7)
+    row, episode = result.where(13)
+    assert (row, episode) == (3, 2)
+
+    def make(rows, first_row):
+        return milkrun.make(world_id, rows, first_row=first_row, seed=7, autoreset="disabled")
+
+    world = replay(make, policies_for(world_id)["random"], 7, row, episode)
+    assert world.objective[0] == result.returns[13] and world.i[0] == result.lengths[13]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["info", "milkrun/CVRQ-v0"], "did you mean 'milkrun/CVRP-v0'"),
+        (["run", "CVRP-v0", "--policy", "neerest"], "has no policy 'neerest'; did you mean 'nearest'?"),
+        (["run", "CVRP-v0", "--set", "num_lok=5"], "has no option 'num_lok'; did you mean 'num_loc'"),
+        (["run", "CVRP-v0", "--set", "num_loc=0"], "num_loc = 0: must be in 1..10000"),
+        (["run", "CVRP-v0", "--set", "num_loc"], "--set 'num_loc': must read KEY=VALUE"),
+        (["run", "CVRP-v0", "--set", "seed=1"], "has no option 'seed'"),
+        (["run", "CVRP-v0", "--preset", "n51"], "has no preset 'n51'; did you mean 'n50'"),
+        (["run", "CVRP-v0", "--num-envs", "0"], "'--num-envs'"),
+        (["run", "CVRP-v0", "--nomber", "3"], "--nomber"),
+        (["run"], "'ID' (see milkrun run --help)"),
+        (["rum"], "'rum'"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(call, tmp_path, monkeypatch, arguments, sentence):
+    """On stderr, without a traceback; nothing is printed or played."""
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ") and sentence in err and err.count("\n") == 1
+
+
+def test_a_failure_of_our_family_is_one_line_and_exit_code_1(call, tmp_path, monkeypatch):
+    """Anything but a wrong id or option is no wrong usage."""
+
+    def refuse(*_, **__):
+        raise BadInstance("row 0: locs: must be finite")
+
+    monkeypatch.setattr("milkrun.cli.play.evaluate", refuse)
+    code, out, err = call("run", "TSP-v0", "--num-envs", 2, "--out", tmp_path)
+    assert (code, out, err) == (1, "", "error: row 0: locs: must be finite\n")
+
+
+def test_an_output_folder_that_cannot_be_is_refused(call, tmp_path):
+    """A file stands in its place."""
+    (tmp_path / "file").write_text("")
+    code, _, err = call("run", "TSP-v0", "--out", tmp_path / "file")
+    assert code == 2 and err.startswith("error: cannot write into") and "file" in err
+
+
+def test_values_of_set_are_read_as_numbers_and_words():
+    """All else is text."""
+    read = [read_value(v) for v in ("5", "-2.5", "1e3", "true", "False", "none", "euclid", "inf")]
+    assert read == [5, -2.5, 1000.0, True, False, None, "euclid", float("inf")]
+    assert [type(v) for v in read[:3]] == [int, float, float]
+
+
+def test_check_prints_findings_and_exits_with_1(call, monkeypatch):
+    """Each finding is a line; the world asked for is the one checked."""
+    seen = []
+
+    def check_world(world):
+        seen.append(world)
+        return ["reward does not sum to the objective", "mask of row 3 is all False"]
+
+    monkeypatch.setitem(vars(milkrun), "check_world", check_world)
+    code, out, _ = call("check", "CVRP-v0", "--set", "num_loc=5", "--num-envs", 3)
+    assert code == 1
+    assert out.splitlines() == [
+        "finding: reward does not sum to the objective",
+        "finding: mask of row 3 is all False",
+        "milkrun/CVRP-v0: 2 findings",
+    ]
+    assert (seen[0].id, seen[0].num_envs, seen[0].config.num_loc) == ("milkrun/CVRP-v0", 3, 5)
+
+
+def test_check_finds_nothing_in_our_own_world(call):
+    """With the real checker."""
+    assert call("check", "milkrun/TSP-v0", "--set", "num_loc=5") == (0, "milkrun/TSP-v0: no findings\n", "")
+
+
+def test_bench_prints_a_speed_for_each_batch_size(call):
+    """Rows, steps/s, microseconds a call (their product is the rows) and the speed with the policy, which is lower."""
+    code, out, _ = call("bench", "TSP-v0", "--num-envs", 2, "--num-envs", 300, "--seconds", 0)
+    assert code == 0
+    lines = [line.split() for line in out.splitlines() if line.strip().startswith("milkrun/TSP-v0")]
+    assert [int(line[1]) for line in lines] == [2, 300]
+    for _, rows, alone, microseconds, together in lines:
+        alone, microseconds, together = (float(x.replace(",", "")) for x in (alone, microseconds, together))
+        assert alone * microseconds * 1e-6 == pytest.approx(int(rows), rel=0.1)
+        assert 0 < together < alone
+
+
+def test_demo_plays_every_world_and_says_where_to_look(call, tmp_path):
+    """One row a world whose returns are those of `evaluate`; a picture for each policy; all in summary.json."""
+    code, out, _ = call("demo", "--out", tmp_path, "--num-envs", 20, "--seed", 2)
+    assert code == 0
+    assert f"Look into {tmp_path}" in out
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert list(summary) == milkrun.list_worlds()
+    for world_id, world in summary.items():
+        assert list(world["policies"]) == list(policies_for(world_id))
+        assert world["steps_per_second"] > 0
+        for name, played in world["policies"].items():
+            result = evaluate(milkrun.make(world_id, 20), policies_for(world_id)[name](2), 20, seed=2)
+            assert played["mean"] == result.mean
+            assert f"{result.mean:.3f}" in cells(out, world_id)
+            assert (tmp_path / played["picture"]).read_bytes().startswith(PNG)
+    assert cells(out, "milkrun/CVRP-v0")[1] == "20" and cells(out, "milkrun/CVRP-v0")[-1] == "nearest"
+
+
+def test_demo_shows_a_failure_and_exits_with_1(call, tmp_path, monkeypatch, more_worlds):
+    """The other worlds are played all the same."""
+    monkeypatch.setattr(registry, "_worlds", {"milkrun/TSP-v0": registry._worlds["milkrun/TSP-v0"]})
+    milkrun.register("tests/Broken-v0", "json:NoSuchWorld", gymnasium=False)
+    code, out, err = call("demo", "--out", tmp_path, "--num-envs", 4)
+    assert code == 1
+    assert "failed: AttributeError: module 'json' has no attribute 'NoSuchWorld'" in out
+    assert err == "failed: tests/Broken-v0; `milkrun run ID` shows where\n"
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert "failed" in summary["tests/Broken-v0"] and summary["milkrun/TSP-v0"]["policies"]["nearest"]["mean"] < 0
+
+
+def test_demo_leaves_out_a_world_whose_extra_is_absent(call, tmp_path, monkeypatch, more_worlds):
+    """That is no failure: it says what to install."""
+    monkeypatch.setattr(registry, "_worlds", {"milkrun/TSP-v0": registry._worlds["milkrun/TSP-v0"]})
+    milkrun.register("tests/Heavy-v0", "no_such_engine:World", extras=("clutter",), gymnasium=False)
+    code, out, _ = call("demo", "--out", tmp_path, "--num-envs", 4)
+    assert code == 0
+    assert "skipped: this needs no_such_engine" in out and "milkrun[clutter]" in out
+    assert call("list")[1].count("this needs no_such_engine") == 1
+
+
+def test_without_a_command_the_help_is_printed(call):
+    """With examples, as --help; each command has its own."""
+    code, out, err = call()
+    assert (code, err) == (0, "") and out == call("--help")[1]
+    assert "milkrun run CVRP-v0 --num-envs 512 --policy nearest --set num_loc=50\n" in out
+    for command in ("list", "info", "run", "bench", "check", "demo"):
+        code, out, _ = call(command, "--help")
+        assert code == 0 and f"Usage: milkrun {command}" in out and "Examples:\n" in out
+
+
+def test_version(call):
+    """The package's."""
+    assert call("--version") == (0, f"milkrun {milkrun.__version__}\n", "")
+
+
+def test_help_in_a_fresh_process_imports_nothing_slow():
+    """Neither numba nor matplotlib nor torch; `python -m milkrun` is the same command."""
+    code = (
+        "import runpy, sys; sys.argv = ['milkrun', '--help']\n"
+        "try: runpy.run_module('milkrun', run_name='__main__')\n"
+        "except SystemExit as e: print('exit', e.code)\n"
+        "print(sorted({'numba', 'matplotlib', 'torch', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: milkrun [OPTIONS] COMMAND")
+    assert done.stdout.splitlines()[-2:] == ["exit 0", "[]"]

@@ -1,0 +1,262 @@
+"""One small sound world, and every way to break it that check_world must find.
+
+Stairs: climb one, two or three treads at a time to the top; each tread stood on pays its worth. The option `defect`
+breaks one rule of the contract. It rides in `w` as a number, so all defects of the kernels are compiled once;
+`variant` gives the defects of Python code, under the same name and so with the same compiled code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from milkrun.core.actions import discrete
+from milkrun.core.config import Config, option
+from milkrun.core.errors import BadInstance
+from milkrun.core.fields import bool_, constant, float32, float64, instance, int16, int32, int64
+from milkrun.core.fields import mask, scratch, state, view
+from milkrun.core.kernels import kernel
+from milkrun.core.rng import integers, stream, uniform
+from milkrun.core.world import World
+
+DRAW = 1
+
+DEFECTS = (
+    "none", "keyed_by_place", "global_rng", "draws_on", "too_high", "forgets_trail", "over_at_start", "shut_at_start",
+    "dead_end", "beyond_top", "nan_sum", "nan_reward", "both_ends", "spends_instance", "pushes_neighbour",
+    "reads_neighbour", "reads_scratch", "own_objective", "counts_twice", "endless", "free_tread", "overrun", "overread",
+    "reads_view", "reads_tally", "drops_view", "reads_own_place", "moves_when_seen", "counts_looks", "nan_when_seen",
+    "pays_twice_late", "refuses_open", "takes_closed", "moves_when_judging",
+)  # fmt: skip
+(
+    NONE, KEYED_BY_PLACE, GLOBAL_RNG, DRAWS_ON, TOO_HIGH, FORGETS_TRAIL, OVER_AT_START, SHUT_AT_START,
+    DEAD_END, BEYOND_TOP, NAN_SUM, NAN_REWARD, BOTH_ENDS, SPENDS_INSTANCE, PUSHES_NEIGHBOUR,
+    READS_NEIGHBOUR, READS_SCRATCH, OWN_OBJECTIVE, COUNTS_TWICE, ENDLESS, FREE_TREAD, OVERRUN, OVERREAD,
+    READS_VIEW, READS_TALLY, DROPS_VIEW, READS_OWN_PLACE, MOVES_WHEN_SEEN, COUNTS_LOOKS, NAN_WHEN_SEEN,
+    PAYS_TWICE_LATE, REFUSES_OPEN, TAKES_CLOSED, MOVES_WHEN_JUDGING,
+) = range(len(DEFECTS))  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class StairsConfig(Config):
+    defect: str = option("none", "the rule to break", choices=DEFECTS)
+    reward: str = option("dense", "paid per step, or all on the last one", choices=("dense", "terminal"))
+
+
+class Stairs(World):
+    """Climb to the top."""
+
+    Config = StairsConfig
+    action = discrete(3)
+    task = "tests.core.broken_worlds:StairsTask"
+
+    defect = constant(int64)
+    work = scratch(float64, 4)
+    height = instance(int32, low=3, high=8, doc="treads to climb")
+    worth = instance(float32, "N", low=0, high=1, doc="paid for standing on a tread")
+    tread = state(int64, index="N", doc="where the climber stands")
+    trail = state(bool_, "N", doc="treads stood on")
+    earned = state(float32, low=0, doc="sum of the worths")
+    climbs = state(int32, low=0, doc="actions taken")
+    leaps = state(int32, low=0, tally=True, doc="climbs of three treads")
+    record = state(int16, "N", observed=False, tally=True, doc="the treads taken")
+    left = view(int32, low=0, doc="treads to the top")
+    picture = view(float32, "N", on_demand=True, low=0, high=1, doc="the climber on the stairs")
+    action_mask = mask(3)
+
+    @classmethod
+    def size_of(cls, config: StairsConfig) -> dict[str, int]:
+        return {"N": 10}
+
+    def constants(self) -> dict[str, float]:
+        return {"defect": DEFECTS.index(self.config.defect)}
+
+    def solution(self) -> np.ndarray:
+        return np.where(np.arange(10) < self.climbs[:, None], self.record, 0)
+
+
+class StairsTask:
+    """Minus the worth of the treads in a plan."""
+
+    @staticmethod
+    def get_costs(instances: Any, plan: np.ndarray, on_violation: str) -> tuple[np.ndarray, dict, None]:
+        paid = np.take_along_axis(instances["worth"], plan.astype(int), axis=1).astype(float)
+        return -np.where(plan > 0, paid, 0).sum(1), {}, None
+
+
+@kernel
+def generate(w, b):
+    q = w.instance_row[b]
+    s = stream(w.stream[b, 0], b if w.defect == KEYED_BY_PLACE else w.stream[b, 1], w.stream[b, 2], DRAW)
+    w.height[q] = 9 if w.defect == TOO_HIGH else integers(s, 0, 3, 9)
+    for j in range(w.N):
+        drawn = np.random.random() if w.defect == GLOBAL_RNG else uniform(s, 1 + j)
+        w.worth[q, j] = 0.5 * (drawn + w.worth[q, j]) if w.defect == DRAWS_ON else drawn
+
+
+@kernel
+def reset(w, b):
+    w.tread[b] = 0
+    w.earned[b] = 0
+    w.climbs[b] = 0
+    w.leaps[b] = 0
+    if w.defect != FORGETS_TRAIL:
+        for j in range(w.N):
+            w.trail[b, j] = False
+    w.terminated[b] = w.defect == OVER_AT_START
+    look(w, b)
+    if w.defect == SHUT_AT_START:
+        for a in range(3):
+            w.action_mask[b, a] = False
+
+
+@kernel
+def step(w, b, action):
+    q = w.instance_row[b]
+    break_a_rule(w, b, q)
+    w.tread[b] += action + 1
+    w.trail[b, w.tread[b]] = True
+    w.record[b, w.climbs[b]] = w.tread[b]
+    w.climbs[b] += 1
+    w.leaps[b] += action == 2
+    w.reward[b] += w.worth[q, w.tread[b]]
+    w.earned[b] += w.worth[q, w.tread[b]]
+    w.terminated[b] = w.tread[b] >= w.height[b if w.defect == READS_OWN_PLACE else q]
+    if w.terminated[b]:
+        break_the_end(w, b)
+    look(w, b)
+
+
+@kernel
+def break_a_rule(w, b, q):
+    rows = w.tread.shape[0]
+    if w.defect == NAN_SUM:
+        w.earned[b] = np.nan
+    elif w.defect == NAN_REWARD:
+        w.reward[b] = np.nan
+    elif w.defect == SPENDS_INSTANCE:
+        w.worth[q, w.tread[b]] = 0
+    elif w.defect == PUSHES_NEIGHBOUR:
+        w.earned[(b + 1) % rows] += 1
+    elif w.defect == READS_NEIGHBOUR:
+        w.earned[b] += w.tread[(b + 1) % rows]
+    elif w.defect == READS_SCRATCH:
+        w.earned[b] += w.work[0]
+        w.work[0] = w.tread[b]
+    elif w.defect == OWN_OBJECTIVE:
+        w.objective[b] += 1
+    elif w.defect == COUNTS_TWICE:
+        w.i[b] += 1
+    elif w.defect == FREE_TREAD and w.tread[b] == 2:
+        w.reward[b] = 0.5
+    elif w.defect == OVERRUN:
+        w.record[b, w.N] = 1
+    elif w.defect == OVERREAD:
+        w.earned[b] += w.height[q + 1] > 5
+    elif w.defect == READS_VIEW:
+        w.earned[b] += w.left[b]
+    elif w.defect == READS_TALLY:
+        w.earned[b] += w.leaps[b]
+    elif w.defect == PAYS_TWICE_LATE and w.reward_at_end == 1:
+        w.reward[b] = 1
+
+
+@kernel
+def break_the_end(w, b):
+    if w.defect == BOTH_ENDS:
+        w.truncated[b] = True
+    elif w.defect == BEYOND_TOP:
+        w.tread[b] = w.N
+    elif w.defect == ENDLESS:
+        w.terminated[b] = False
+        w.tread[b] = 0
+        w.climbs[b] = 0
+
+
+@kernel
+def look(w, b):
+    """The mask and the view of this moment."""
+    left = w.height[w.instance_row[b]] - w.tread[b]
+    if w.defect != DROPS_VIEW or w.tread[b] != 2:
+        w.left[b] = max(left, 0)
+    for a in range(3):
+        w.action_mask[b, a] = a < left and not (w.defect == DEAD_END and w.tread[b] == 2)
+
+
+@kernel
+def observe(w, b):
+    for j in range(w.N):
+        w.picture[b, j] = (w.picture[b, j] + 0.01 if w.defect == COUNTS_LOOKS else 0.0) + 0.5 * (w.tread[b] == j)
+    if w.defect == NAN_WHEN_SEEN:
+        w.picture[b, 0] = np.nan
+    if w.defect == MOVES_WHEN_SEEN:
+        w.earned[b] += 1
+
+
+@kernel
+def stern(w, b, action):
+    """The mask's rule, told again by the world itself."""
+    if w.defect == MOVES_WHEN_JUDGING:
+        w.earned[b] += 1
+    if w.defect == REFUSES_OPEN and action == 2:
+        return False
+    return 0 <= action < 3 and (w.action_mask[b, action] or (w.defect == TAKES_CLOSED and action == 1))
+
+
+class JudgedStairs(Stairs):
+    """Stairs with a rule of legality of their own."""
+
+    kernels: ClassVar[Any] = {"legal": stern}
+
+
+# -- defects of Python code -------------------------------------------------------------------------------------
+
+
+def variant(**attributes: Any) -> type[World]:
+    """Stairs with some attributes changed; the same name, so that nothing is compiled anew."""
+    return type("Stairs", (Stairs,), {"__module__": __name__, **attributes})
+
+
+def opens_when_ended(self: Any, actions: Any, rows: Any = None) -> None:
+    """A step that opens the masks of finished rows again."""
+    World.step(self, actions, rows)
+    self.action_mask[self.terminated] = True
+
+
+def resets_by_python(self: Any, rows: Any = None, **options: Any) -> None:
+    """A reset that does part of its work outside the kernel, where no autoreset comes by."""
+    World.reset(self, rows, **options)
+    self.trail[slice(None) if rows is None else rows, 0] = True
+
+
+def remembers_in_python(self: Any, actions: Any, rows: Any = None) -> None:
+    """A step that counts in an attribute, which state_dict knows nothing of."""
+    chosen = slice(None) if rows is None else rows
+    self.__dict__.setdefault("memory", np.zeros(self.num_envs, int))[chosen] += 1
+    World.step(self, actions, rows)
+    self.left[chosen] = self.memory[chosen]
+
+
+def differs_on_threads(self: Any, actions: Any, rows: Any = None) -> None:
+    """A step that knows on how many threads it runs."""
+    World.step(self, actions, rows)
+    self.left[slice(None) if rows is None else rows] += self.threads - 1
+
+
+def pays_late_in_part(self: Any, actions: Any, rows: Any = None) -> None:
+    """A step that pays half of what is due on the last step, where all is paid then."""
+    World.step(self, actions, rows)
+    if self.config.reward == "terminal":
+        self.reward[slice(None) if rows is None else rows] /= 2
+
+
+def draws_on_the_world(self: Any, row: int, canvas: Any) -> None:
+    """A picture that writes into the row it shows."""
+    self.left[row] += 1
+
+
+def refuses_all(self: Any, arrays: Any) -> None:
+    """A door that lets no instance in."""
+    raise BadInstance("row 0: height = 3: must be even")

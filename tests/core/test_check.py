@@ -1,0 +1,205 @@
+"""check_world() finds each defect by the name of the rule it breaks, and nothing in worlds that are sound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import milkrun
+from milkrun.core.actions import discrete
+from milkrun.core.check import Finding, check_world
+from milkrun.core.errors import ConfigError, RegistryError
+from milkrun.core.fields import float32, int32, mask, state
+from milkrun.core.world import World
+from tests.core import broken_worlds, toys
+from tests.core.broken_worlds import DEFECTS, JudgedStairs, Stairs, StairsConfig, variant
+
+
+def broken_rules(world: Any, **options: Any) -> set[tuple[str, str]]:
+    """(rule, field) of every finding."""
+    return {(finding.rule, finding.field) for finding in check_world(world, **options)}
+
+
+def stairs(defect: str, cls: type[Stairs] = Stairs, **options: Any) -> Stairs:
+    return cls(16, StairsConfig(defect=defect, **options), seed=3)
+
+
+# -- sound worlds -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("id", ["milkrun/TSP-v0", "milkrun/CVRP-v0"])
+def test_registered_worlds_are_sound(id: str) -> None:
+    """TSP and CVRP break no rule in their default configuration, checked by id."""
+    assert check_world(id) == []
+
+
+@pytest.mark.parametrize(
+    ("id", "options"),
+    [
+        ("milkrun/TSP-v0", {"num_loc": 2}),
+        ("milkrun/TSP-v0", {"num_loc": 6, "start": "free", "metric": "round", "max_loc": 100.0}),
+        ("milkrun/TSP-v0", {"num_loc": 5, "metric": "matrix", "record": False}),
+        ("milkrun/CVRP-v0", {"num_loc": 1, "max_steps": None}),
+        ("milkrun/CVRP-v0", {"num_loc": 5, "metric": "matrix", "reward": "terminal"}),
+        ("milkrun/CVRP-v0", {"num_loc": 7, "max_length": 3.0, "max_steps": 6}),
+    ],
+)
+def test_routing_options_are_sound(id: str, options: dict[str, Any]) -> None:
+    """Tiny sizes, a matrix, a free start, a trip limit, terminal rewards and step limits break no rule."""
+    assert check_world(milkrun.make(id, 16, seed=5, **options)) == []
+
+
+@pytest.mark.parametrize("toy", [toys.Convoy, toys.Glider, toys.Turnstile])
+def test_toys_break_no_rule_but_that_of_docs(toy: type[World]) -> None:
+    """Groups of agents, box actions, an own rule of legality and an `idle` kernel are sound; toys lack only docs."""
+    assert {rule for rule, _ in broken_rules(toy)} <= {"documented"}
+
+
+def test_stairs_without_defect_are_sound() -> None:
+    """What the defects below are added to breaks no rule, with the mask's rule of legality and with its own."""
+    assert check_world(Stairs) == []
+    assert check_world(stairs("none", JudgedStairs)) == []
+
+
+# -- one defect each --------------------------------------------------------------------------------------------
+
+KERNEL_DEFECTS = {
+    "too_high": {("in_bounds", "height")},
+    "beyond_top": {("in_bounds", "tread")},
+    "nan_sum": {("finite", "earned")},
+    "nan_reward": {("finite", "reward"), ("finite", "objective"), ("rewards_sum", "objective")},
+    "shut_at_start": {("open_while_live", "action_mask")},
+    "dead_end": {("open_while_live", "action_mask")},
+    "both_ends": {("one_end", "truncated")},
+    "over_at_start": {("fresh_start", "terminated"), ("shut_when_ended", "action_mask")},
+    "spends_instance": {("instance_constant", "worth")},
+    "pushes_neighbour": {("rows_apart", "earned"), ("illegal_changes_nothing", "earned")},
+    "own_objective": {("rewards_sum", "objective")},
+    "counts_twice": {("steps_counted", "i")},
+    "free_tread": {("agrees_with_task", "objective")},
+    "overrun": {("writes_inside", "record"), ("rows_apart", "record"), ("illegal_changes_nothing", "record")},
+    "endless": {("ends", "terminated")},
+    "overread": {("reads_inside", "earned")},
+    "forgets_trail": {("reset_forgets", "trail")},
+    "draws_on": {("reset_forgets", "worth")},
+    "counts_looks": {("looking_changes_nothing", "picture")},
+    "moves_when_seen": {("looking_changes_nothing", "earned")},
+    "nan_when_seen": {("views_in_bounds", "picture")},
+    "reads_view": {("views_not_read", "left")},
+    "reads_tally": {("views_not_read", "leaps")},
+    "drops_view": {("views_not_read", "left")},
+    "reads_own_place": {("instances_shared", "action_mask"), ("instances_shared", "terminated")},
+    "pays_twice_late": {("terminal_is_dense", "objective")},
+    "reads_scratch": {("rows_alone", "earned")},
+    "reads_neighbour": {("rows_alone", "earned")},
+    "keyed_by_place": {("rows_alone", "height"), ("rows_alone", "worth"), ("rows_alone", "left")},
+    "global_rng": {("reproducible", "worth")},
+    "refuses_open": {("open_is_legal", "illegal")},
+    "takes_closed": {("closed_is_illegal", "illegal")},
+    "moves_when_judging": {("illegal_changes_nothing", "earned")},
+}
+
+
+@pytest.mark.parametrize("defect", KERNEL_DEFECTS)
+def test_defect_of_a_kernel_is_found(defect: str) -> None:
+    """Each defect of a kernel is found under the names of the rules it breaks, at the fields where it shows."""
+    own_legal = defect in ("refuses_open", "takes_closed", "moves_when_judging")
+    assert broken_rules(stairs(defect, JudgedStairs if own_legal else Stairs)) == KERNEL_DEFECTS[defect]
+
+
+def test_every_defect_of_the_kernels_is_tried() -> None:
+    """The table above leaves out no defect that the kernels know."""
+    assert set(KERNEL_DEFECTS) == set(DEFECTS) - {"none"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({"step": broken_worlds.opens_when_ended}, {("shut_when_ended", "action_mask")}),
+        ({"step": broken_worlds.remembers_in_python}, {("saves_all", "left")}),
+        ({"step": broken_worlds.differs_on_threads}, {("threads_agree", "left")}),
+        ({"step": broken_worlds.pays_late_in_part}, {("terminal_is_dense", "reward")}),
+        ({"reset": broken_worlds.resets_by_python}, {("autoreset_as_by_hand", "trail")}),
+        ({"draw": broken_worlds.draws_on_the_world}, {("looking_changes_nothing", "left")}),
+        ({"check_instances": broken_worlds.refuses_all}, {("takes_own_instances", "")}),
+    ],
+    ids=lambda value: next(iter(value.values())).__name__ if isinstance(value, dict) else "",
+)
+def test_defect_of_python_code_is_found(attributes: dict[str, Any], expected: set[tuple[str, str]]) -> None:
+    """What an author overrides outside the kernels is held to the same contract."""
+    assert broken_rules(variant(**attributes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({"left": state(int32, "Q", doc="of an unknown size")}, {("sizes_known", "left")}),
+        ({"left": state(int32, high="Q", doc="up to an unknown size")}, {("sizes_known", "left")}),
+        ({"tread": state(float32, index="N", doc="an index that is not whole")}, {("bounds_declared", "tread")}),
+        ({"left": state(int32, low=4, high=3, doc="no number is both")}, {("bounds_declared", "left")}),
+        ({"action_mask": mask(4)}, {("mask_width", "action_mask")}),
+        ({"action": discrete("N")}, {("mask_width", "action_mask")}),
+        ({"climbs": state(int32, low=0)}, {("documented", "climbs")}),
+    ],
+    ids=["unknown size", "unknown bound", "float index", "empty range", "wide mask", "many actions", "no doc"],
+)
+def test_defect_of_a_declaration_is_found(attributes: dict[str, Any], expected: set[tuple[str, str]]) -> None:
+    """A declaration that cannot be kept, or says nothing, is named before anything is played."""
+    assert broken_rules(variant(**attributes)) == expected
+
+
+def test_missing_mask_is_found() -> None:
+    """A world with choices and no mask is named."""
+    maskless = type("Maskless", (World,), {"action": discrete(3)})
+    assert [str(f) for f in check_world(maskless)] == ["mask_width: there is no action_mask: 3 choices need one"]
+
+
+def test_sizes_that_depend_on_the_configuration_are_found() -> None:
+    """The names of the sizes are the same in every configuration; only their values change."""
+    moody = variant(size_of=classmethod(lambda cls, config: {"N": 10} | ({} if config.defect == "none" else {"Q": 1})))
+    assert broken_rules(moody(8, StairsConfig(defect="both_ends"))) == {("sizes_known", "")}
+
+
+def test_view_that_counts_its_looks_is_found() -> None:
+    """The lantern of the toys counts how often its image was painted, which no view may."""
+    assert ("looking_changes_nothing", "looks") in broken_rules(toys.Lantern)
+
+
+# -- the surface ------------------------------------------------------------------------------------------------
+
+
+def test_a_finding_reads_as_a_sentence() -> None:
+    """Rule, row, field, value, what is allowed."""
+    first = check_world(stairs("too_high"))[0]
+    assert first == Finding("in_bounds", 0, "height", "height = 9: must be <= 8")
+    assert str(first) == "in_bounds: row 0: height = 9: must be <= 8"
+    assert str(Finding("ends", None, "terminated", "no row ended")) == "ends: no row ended"
+
+
+def test_given_task_is_asked() -> None:
+    """A task given by the caller takes the place of the one the class names: here it doubles every cost."""
+
+    def double(world: Any) -> np.ndarray:
+        return -2 * world.objective
+
+    assert broken_rules(Stairs, task=double) == {("agrees_with_task", "objective")}
+
+
+def test_the_world_given_is_not_touched() -> None:
+    """A World lends its class, configuration, rows and seed; its own rows stay as they are."""
+    world = stairs("none")
+    world.reset()
+    before = world.state_dict()
+    assert check_world(world) == []
+    after = world.state_dict()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_what_cannot_be_checked_is_refused() -> None:
+    """Neither a world, nor a class, nor a known id: an error of the family."""
+    with pytest.raises(ConfigError, match="check_world takes a World, a World class or an id, not a int"):
+        check_world(3)  # type: ignore[arg-type]
+    with pytest.raises(RegistryError, match="no world 'milkrun/CVPR-v0'"):
+        milkrun.check_world("milkrun/CVPR-v0")

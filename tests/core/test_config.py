@@ -1,0 +1,245 @@
+"""Configuration: in which order it is built, what it refuses and in which words, and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import milkrun
+from milkrun.core.config import Config, option
+from milkrun.core.errors import ConfigError
+from milkrun.routing.cvrp import CVRPConfig
+from milkrun.routing.tsp import TSPConfig
+from tests.core.toys import Lantern, LanternConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class VanConfig(Config):
+    """One option of each kind."""
+
+    presets: ClassVar[Any] = {"big": {"seats": 9, "colour": "red"}}
+    synonyms: ClassVar[Any] = {"chairs": "seats"}
+
+    seats: int = option(3, "places to sit", low=1, high=20)
+    colour: str = option("blue", "of the paint", choices=("blue", "red"))
+    range_km: float | None = option(None, "None = no limit", low=0)
+    doors: int | str = option("auto", "how many", low=2, words=("auto",))
+    electric: bool = option(False, "or not")
+
+
+def test_later_sources_win():
+    """defaults < preset < config < overrides, option by option."""
+    assert VanConfig.build() == VanConfig(seats=3, colour="blue")
+    assert VanConfig.build("big") == VanConfig(seats=9, colour="red")
+    assert VanConfig.build("big", {"seats": 5}) == VanConfig(seats=5, colour="red")
+    assert VanConfig.build("big", {"seats": 5, "doors": 4}, seats=6) == VanConfig(seats=6, colour="red", doors=4)
+
+
+def test_a_whole_config_replaces_the_preset():
+    """An instance says every option, its defaults too."""
+    assert VanConfig.build("big", VanConfig(doors=4)) == VanConfig(seats=3, colour="blue", doors=4)
+
+
+def test_make_builds_in_the_same_order(tmp_path):
+    """Through the front door: the kool50 preset, a JSON file over it, a keyword over both."""
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"capacity": 44, "max_demand": 5}))
+    world = milkrun.make("milkrun/CVRP-v0", 2, preset="kool50", config=str(path), max_demand=7)
+    assert (world.config.num_loc, world.config.capacity, world.config.max_demand) == (50, 44, 7)
+    assert world.action_mask.shape == (2, 51)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [CVRPConfig(), CVRPConfig(num_loc=7, max_length=2.5, max_steps=None), TSPConfig(start="free"), VanConfig()],
+)
+def test_json_round_trip(config, tmp_path):
+    """Written and read back it is equal, option by option, by string and by Path."""
+    path = tmp_path / "c.json"
+    config.to_json(path)
+    assert type(config).build(config=path) == type(config).build(config=str(path)) == config
+    assert set(json.loads(path.read_text())) == {f.name for f in fields(config)}
+
+
+def test_numpy_numbers_are_numbers(tmp_path):
+    """Sweeps hand them over; they are accepted, run, and can be written to JSON."""
+    config = CVRPConfig(num_loc=np.int64(6), max_length=np.float32(9.0), capacity=np.int32(12))
+    world = milkrun.make("milkrun/CVRP-v0", np.int64(2), config=config)
+    world.reset(seed=np.uint32(3))
+    assert world.locs.shape == (2, 7, 2) and world.max_length.tolist() == [9, 9]
+    config.to_json(tmp_path / "c.json")
+    assert CVRPConfig.build(config=tmp_path / "c.json") == config
+
+
+def test_a_law_given_as_a_function_cannot_be_written_to_json(tmp_path):
+    """It is said in a sentence that names the option."""
+    with pytest.raises(ConfigError, match="loc_distribution"):
+        TSPConfig(loc_distribution=lambda rng, n: rng.random((n, 2))).to_json(tmp_path / "c.json")
+
+
+@pytest.mark.parametrize(
+    ("given", "close"),
+    [({"num_locs": 5}, "num_loc"), ({"NUM_LOC": 5}, "num_loc"), ({"metrik": 5}, "metric")],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_name(given, close):
+    """By keyword, in a mapping, in a file, in replace: always the key and what was probably meant."""
+    (key,) = given
+    for attempt in (
+        lambda: milkrun.make("milkrun/CVRP-v0", **given),
+        lambda: milkrun.make("milkrun/CVRP-v0", config=given),
+        lambda: CVRPConfig().replace(**given),
+    ):
+        with pytest.raises(ConfigError, match=f"'{key}'.*did you mean '{close}'"):
+            attempt()
+
+
+def test_replace_changes_some_options():
+    """The rest stay, bounds are checked."""
+    assert VanConfig(doors=4).replace(seats=8) == VanConfig(doors=4, seats=8)
+    with pytest.raises(ConfigError, match=r"seats = 21: must be in 1\.\.20"):
+        VanConfig().replace(seats=21)
+
+
+def test_synonyms():
+    """`vehicle_cap` is `capacity`; both at once is a contradiction."""
+    assert milkrun.make("milkrun/CVRP-v0", vehicle_cap=40).config.capacity == 40
+    assert VanConfig.build(config={"chairs": 4}).seats == 4
+    with pytest.raises(ConfigError, match=r"(chairs|seats).*both"):
+        VanConfig.build(config={"seats": 4, "chairs": 5})
+    assert VanConfig.build(config={"seats": 4}, chairs=5).seats == 5
+
+
+@pytest.mark.parametrize(
+    ("option_name", "value", "words"),
+    [
+        ("seats", 0, r"in 1\.\.20"),
+        ("seats", 2.0, "int"),
+        ("seats", True, "int"),
+        ("seats", "3", "int"),
+        ("seats", None, "int"),
+        ("colour", "rd", "'red'"),
+        ("colour", 3, "str"),
+        ("range_km", -1.0, ">= 0"),
+        ("range_km", math.nan, ">= 0"),
+        ("range_km", "far", "float or None"),
+        ("doors", 1, ">= 2"),
+        ("doors", "many", "'auto'"),
+        ("electric", 1, "bool"),
+        ("max_steps", 0, ">= 1"),
+        ("max_steps", 1.5, "int"),
+        ("max_steps", "soon", "max_steps"),
+        ("max_steps", 2**70, "max_steps"),
+    ],
+)
+def test_a_bad_value_is_refused(option_name, value, words):
+    """The option, the value and what is allowed stand in the sentence."""
+    with pytest.raises(ConfigError, match=rf"VanConfig\.{option_name} = .*{words}"):
+        VanConfig(**{option_name: value})
+
+
+def test_values_at_their_bounds_are_fine():
+    """1 and 20 seats, no range or an endless one, two doors or "auto", whole numbers for a float."""
+    for given in ({"seats": 1}, {"seats": 20}, {"range_km": math.inf}, {"range_km": 0}, {"doors": 2}, {"max_steps": 1}):
+        assert VanConfig(**given).as_dict() == {**VanConfig().as_dict(), **given}
+
+
+@pytest.mark.parametrize("preset", ["n21", "KOOL20", 3, ["n20"]])
+def test_an_unknown_preset_is_refused(preset):
+    """With the close ones, or all."""
+    with pytest.raises(ConfigError, match="preset"):
+        milkrun.make("milkrun/CVRP-v0", preset=preset)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"{", "line 1"),
+        (b'{\n"num_loc": 5,\n}', "line 3"),
+        (b"[1, 2]", "JSON object"),
+        (b"3", "JSON object"),
+        (b"\xff\xfe\x00", "c.json"),
+        (b'{"num_loc": "many"}', "num_loc"),
+        (b'{"num_locs": 3}', "did you mean 'num_loc'"),
+        (b'{"num_loc": NaN}', "num_loc"),
+    ],
+)
+def test_a_bad_file_is_refused(tmp_path, content, words):
+    """It names the file and line, or the option."""
+    path = tmp_path / "c.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=words):
+        milkrun.make("milkrun/CVRP-v0", config=path)
+
+
+@pytest.mark.parametrize("path", ["no/such/file.json", ".", "", "nul\0byte"])
+def test_a_file_that_cannot_be_read_is_refused(path):
+    """In one sentence, whatever the operating system says."""
+    with pytest.raises(ConfigError, match="configuration"):
+        milkrun.make("milkrun/CVRP-v0", config=path)
+
+
+@pytest.mark.parametrize("config", [3, [("num_loc", 5)], TSPConfig(), Path])
+def test_something_else_is_no_config(config):
+    """Not a list, not a class, not the configuration of another world."""
+    with pytest.raises(ConfigError, match="CVRPConfig"):
+        milkrun.make("milkrun/CVRP-v0", config=config)
+
+
+def test_a_world_takes_only_its_own_config():
+    """Also when made by its class."""
+    with pytest.raises(ConfigError, match="LanternConfig"):
+        Lantern(1, VanConfig())
+
+
+def test_an_automatic_limit_where_there_is_none():
+    """max_steps="auto" needs a world with a formula; routing has 4 (num_loc + 1)."""
+    assert milkrun.make("milkrun/CVRP-v0", num_loc=9).max_steps == 40
+    with pytest.raises(ConfigError, match="automatic max_steps"):
+        Lantern(1, LanternConfig(max_steps="auto"))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"min_loc": 1.0, "max_loc": 1.0}, "min_loc"),
+        ({"max_loc": math.inf}, "max_loc"),
+        ({"max_loc": 1e39}, "max_loc"),
+        ({"capacity": 5}, "below max_demand = 9"),
+        ({"num_loc": 0}, "num_loc = 0"),
+        ({"num_loc": 10_001}, "num_loc"),
+        ({"loc_distribution": "gaussian"}, "loc_distribution"),
+        ({"metric": "euclidean"}, "did you mean 'euclid'"),
+        ({"depot_type": "centre"}, "did you mean 'center'"),
+    ],
+)
+def test_rules_of_routing(given, words):
+    """Bounds and contradictions of the routing options; coordinates are float32, so the box must fit that."""
+    with pytest.raises(ConfigError, match=words):
+        milkrun.make("milkrun/CVRP-v0", **given)
+
+
+def test_a_tsp_needs_two_nodes():
+    """One node is no tour."""
+    with pytest.raises(ConfigError, match=r"num_loc = 1: must be in 2"):
+        milkrun.make("milkrun/TSP-v0", num_loc=1)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value"),
+    [
+        ("num_envs", 0), ("num_envs", -3), ("num_envs", 2.0), ("num_envs", True), ("num_envs", "4"),
+        ("seed", -1), ("seed", 2**63), ("seed", 1.0), ("seed", True), ("seed", "7"), ("seed", [1, 2]),
+        ("first_row", -1), ("first_row", 0.5), ("threads", 0), ("threads", 1.5), ("illegal", "ignore"),
+        ("illegal", None), ("autoreset", "never"), ("api", "jax"), ("api", 3),
+    ],
+)  # fmt: skip
+def test_keywords_of_make_are_checked(keyword, value):
+    """Each is refused by its name."""
+    with pytest.raises(ConfigError, match=keyword):
+        milkrun.make("milkrun/TSP-v0", **{"num_envs": 2, keyword: value})

@@ -1,0 +1,253 @@
+"""Names -> worlds: ids and their short forms, versions, plugins of other packages."""
+
+from __future__ import annotations
+
+import sys
+import types
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import pytest
+
+import milkrun
+from milkrun.core import registry
+from milkrun.core.config import RESERVED, option
+from milkrun.core.errors import ConfigError, MissingExtra, RegistryError
+from milkrun.core.world import World
+from milkrun.routing.cvrp import CVRP
+from tests.core.toys import Lantern, LanternConfig
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch):
+    """A registry of this test alone: what it registers, loads or warns about is gone afterwards."""
+    monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
+    monkeypatch.setattr(registry, "_warned", set())
+    monkeypatch.setattr(registry, "_plugins_loaded", True)
+    known = set(gymnasium.registry)
+    yield
+    for id in set(gymnasium.registry) - known:
+        del gymnasium.registry[id]
+
+
+@dataclass
+class Entry:
+    """A packaging entry point, as far as the registry looks at it."""
+
+    load: Any
+    name: str = "worlds"
+    value: str = "pack:worlds"
+    dist: Any = None
+
+
+@pytest.fixture
+def plugins(monkeypatch):
+    """Pretends that other packages are installed."""
+
+    def install(*entries: Entry) -> None:
+        monkeypatch.setattr(registry, "_plugins_loaded", False)
+        monkeypatch.setattr(registry, "entry_points", lambda group: entries if group == "milkrun.worlds" else ())
+
+    return install
+
+
+# -- ids -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_worlds_of_this_library():
+    """Sorted, by family, with what can be known without importing them."""
+    worlds = milkrun.list_worlds()
+    assert worlds == sorted(worlds) and {"milkrun/CVRP-v0", "milkrun/TSP-v0"} <= set(milkrun.list_worlds("routing"))
+    assert milkrun.list_worlds("no such family") == []
+    spec = milkrun.world_spec("milkrun/CVRP-v0")
+    assert (spec.namespace, spec.name, spec.version, spec.family) == ("milkrun", "CVRP", 0, "routing")
+    assert (spec.agents, spec.action, spec.entry_point) == ("single", "discrete", "milkrun.routing.cvrp:CVRP")
+    assert "kool50" in spec.presets and set(spec.presets) == set(CVRP.Config.presets)
+
+
+@pytest.mark.parametrize("id", ["CVRP-v0", "cvrp-v0", "milkrun/cvrp-v0", "MILKRUN/CVRP-V0", "Milkrun/Cvrp-v0"])
+def test_short_forms_with_a_version_are_silent(id):
+    """Without the namespace, in any letter case."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert milkrun.world_spec(id).id == "milkrun/CVRP-v0"
+
+
+@pytest.mark.parametrize("id", ["CVRP", "milkrun/cvrp", "cvrp"])
+def test_a_missing_version_means_the_newest_and_warns_once(id):
+    """The warning names the full id; the second use is silent."""
+    with pytest.warns(UserWarning, match="milkrun/CVRP-v0"):
+        assert milkrun.world_spec(id).id == "milkrun/CVRP-v0"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert milkrun.make(id, 2).num_envs == 2
+
+
+def test_versions():
+    """v2 is newer than v1, and v10 than both; an older one works and warns once; one never registered does not."""
+    for version in (1, 10, 2):
+        milkrun.register(f"shop/Cart-v{version}", Lantern, kwargs={"longest": 10 + version})
+    with pytest.warns(UserWarning, match="shop/Cart-v10"):
+        assert milkrun.world_spec("shop/cart").version == 10
+    with pytest.warns(UserWarning, match=r"shop/Cart-v2 .*shop/Cart-v10"):
+        assert milkrun.make("shop/Cart-v2").config.longest == 12
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        milkrun.make("shop/Cart-v2")
+        milkrun.make("shop/Cart-v10")
+    with pytest.raises(RegistryError):
+        milkrun.world_spec("shop/Cart-v3")
+
+
+@pytest.mark.parametrize(
+    ("id", "close"),
+    [("milkrun/CVRPP-v0", "milkrun/CVRP-v0"), ("CVPR", "CVRP"), ("milkrun/TSP-v1", "milkrun/TSP-v0"), ("TPS", "TSP")],
+)
+def test_an_unknown_id_is_refused_with_close_ones(id, close):
+    """A KeyError too, for those who never heard of us; the text is a plain sentence."""
+    with pytest.raises(KeyError) as caught:
+        milkrun.make(id)
+    assert isinstance(caught.value, RegistryError)
+    assert f"no world '{id}'" in str(caught.value) and close in str(caught.value)
+
+
+@pytest.mark.parametrize("id", ["", "/", "a/b/c-v0", "nonsense", 5, None, ["TSP"]])
+def test_what_is_no_id_at_all(id):
+    """Still an error of ours."""
+    with pytest.raises(RegistryError):
+        milkrun.world_spec(id)
+
+
+# -- register ------------------------------------------------------------------------------------------------------
+
+
+def test_registering_a_world_of_ones_own():
+    """By class or by name; make and list find it, Gymnasium knows its id, keyword defaults reach the configuration."""
+    spec = milkrun.register("shop/Lamp-v0", Lantern, title="Lamps", kwargs={"longest": 9}, presets=["x"])
+    milkrun.register("shop/Later-v0", "tests.core.toys:Lantern")
+    assert spec.family == "user" and milkrun.list_worlds("user") == ["shop/Lamp-v0", "shop/Later-v0"]
+    assert milkrun.make("shop/Lamp-v0").config == LanternConfig(longest=9)
+    assert milkrun.make("shop/Lamp-v0", longest=4).config == LanternConfig(longest=4)
+    world = milkrun.make("shop/Later-v0", 3)
+    assert isinstance(world, Lantern) and world.spec.id == "shop/Later-v0"
+    assert "shop/Lamp-v0" in gymnasium.registry
+    assert gymnasium.registry["shop/Lamp-v0"].kwargs == {"world_id": "shop/Lamp-v0"}
+    milkrun.register("shop/Quiet-v0", Lantern, gymnasium=False)
+    assert "shop/Quiet-v0" not in gymnasium.registry
+
+
+def test_a_taken_id_is_refused_unless_forced():
+    """The first stays until force=True replaces it."""
+    milkrun.register("shop/Lamp-v0", Lantern)
+    with pytest.raises(RegistryError, match=r"shop/Lamp-v0.*force=True"):
+        milkrun.register("shop/Lamp-v0", CVRP)
+    assert milkrun.world_spec("shop/Lamp-v0").load() is Lantern
+    milkrun.register("shop/Lamp-v0", CVRP, force=True)
+    assert milkrun.world_spec("shop/Lamp-v0").load() is CVRP
+
+
+@pytest.mark.parametrize(
+    "id", ["Lamp-v0", "shop/Lamp", "shop/Lamp-v", "shop/Lamp-vx", "a/b/Lamp-v0", "shop/La mp-v0", "", 5]
+)
+def test_a_malformed_id_is_refused(id):
+    """It must read namespace/Name-vN."""
+    before = milkrun.list_worlds()
+    with pytest.raises(RegistryError, match="namespace/Name-vN"):
+        milkrun.register(id, Lantern)
+    assert milkrun.list_worlds() == before
+
+
+@dataclass(frozen=True, kw_only=True)
+class GreedyConfig(LanternConfig):
+    seed: int = option(0, "a keyword of make")
+    layout: str = option("", "and another")
+
+
+class Greedy(Lantern):
+    Config = GreedyConfig
+
+
+def test_reserved_names_are_refused():
+    """A configuration cannot use make's keywords, whether the class is given or named."""
+    assert {"seed", "num_envs", "autoreset", "threads", "layout", "device", "generator"} <= RESERVED
+    with pytest.raises(ConfigError, match=r"\['layout', 'seed'\]"):
+        milkrun.register("shop/Greedy-v0", Greedy)
+    assert "shop/Greedy-v0" not in milkrun.list_worlds()
+    with pytest.raises(ConfigError, match="layout"):
+        milkrun.register("shop/Greedy-v0", f"{__name__}:Greedy")
+        milkrun.make("shop/Greedy-v0")
+
+
+def test_no_world_of_this_library_uses_a_reserved_name():
+    """Neither do their synonyms."""
+    for id in milkrun.list_worlds():
+        config = milkrun.world_spec(id).load().Config
+        assert not RESERVED & ({*config.__dataclass_fields__} | {*config.synonyms})
+
+
+def test_an_entry_point_that_does_not_lead_to_a_world(monkeypatch):
+    """A missing package of a world with extras names the extra; anything else that is no World is a RegistryError."""
+    milkrun.register("shop/Heavy-v0", "no_such_package.worlds:Heavy", extras=("clutter",))
+    with pytest.raises(MissingExtra, match=r"no_such_package.*milkrun\[clutter\]"):
+        milkrun.make("shop/Heavy-v0")
+    hollow = types.ModuleType("hollow")
+    hollow.Thing = dict
+    monkeypatch.setitem(sys.modules, "hollow", hollow)
+    milkrun.register("shop/Wrong-v0", "hollow:Other")
+    with pytest.raises(RegistryError, match="hollow:Other"):
+        milkrun.make("shop/Wrong-v0")
+    milkrun.register("shop/Thing-v0", "hollow:Thing")
+    with pytest.raises(RegistryError, match="hollow:Thing"):
+        milkrun.make("shop/Thing-v0")
+    with pytest.raises(RegistryError, match="World"):
+        milkrun.register("shop/Dict-v0", dict)
+
+
+# -- plugins -------------------------------------------------------------------------------------------------------
+
+
+def test_plugins_are_loaded_at_the_first_listing(plugins):
+    """Once; a known id does not wake them."""
+    woken = []
+
+    def worlds() -> None:
+        woken.append(1)
+        milkrun.register("pack/Crane-v0", Lantern)
+
+    plugins(Entry(lambda: worlds))
+    milkrun.world_spec("milkrun/TSP-v0")
+    assert woken == []
+    assert "pack/Crane-v0" in milkrun.list_worlds()
+    milkrun.list_worlds()
+    assert woken == [1]
+
+
+def test_plugins_are_loaded_for_an_unknown_id(plugins):
+    """`make` of a plugin's world works without listing first."""
+    plugins(Entry(lambda: lambda: milkrun.register("pack/Crane-v0", Lantern)))
+    assert isinstance(milkrun.make("pack/Crane-v0"), World)
+
+
+def test_a_plugin_that_raises_becomes_a_warning(plugins):
+    """It names the distribution; the others are registered all the same."""
+
+    def broken() -> None:
+        raise ValueError("no cranes today")
+
+    def unloadable() -> Any:
+        raise ImportError("cranelib is missing")
+
+    plugins(
+        Entry(lambda: broken, dist=types.SimpleNamespace(name="cranes")),
+        Entry(unloadable, value="hoists:worlds"),
+        Entry(lambda: lambda: milkrun.register("pack/Lift-v0", Lantern), dist=types.SimpleNamespace(name="lifts")),
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert "pack/Lift-v0" in milkrun.list_worlds()
+    texts = [str(w.message) for w in caught]
+    assert len(texts) == 2
+    assert "cranes" in texts[0] and "no cranes today" in texts[0]
+    assert "hoists:worlds" in texts[1] and "cranelib is missing" in texts[1]

@@ -1,0 +1,155 @@
+"""The pages tell the truth: their code runs, their commands exist, their generated parts are what the code says now.
+
+A page is one program: all its `python` blocks, in order, in a fresh process, each on the lines it has in the page, so
+that a traceback names the page's own line. What a page claims it asserts, so a page that no longer holds fails here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import milkrun
+from tests.docs.generated import PAGES, PICTURE, ROOT, fill, picture
+
+OPTIONAL = {"torch": r"torch|rl4co", "rl4co": r"rl4co", "matplotlib": r"milkrun\.replay"}
+"""Packages that not every environment has, and how a program shows that it needs them."""
+KINDS = {"python": "run", "console": "commands", "text": "shown", "bibtex": "shown"}
+FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>[^\n`]*)$", re.MULTILINE)
+CORE = ROOT / "src" / "milkrun" / "core"
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def blocks(page: Path, kind: str) -> list[tuple[int, list[str]]]:
+    """(number of its first line, lines) of each block of a kind."""
+    lines = page.read_text().splitlines()
+    fences = [i for i, line in enumerate(lines) if line.startswith("```")]
+    return [(a + 1, lines[a + 1 : b]) for a, b in zip(fences[::2], fences[1::2]) if lines[a] == f"```{kind}"]
+
+
+def program(page: Path) -> str:
+    """The page with everything but its python blocks blanked."""
+    lines = [""] * len(page.read_text().splitlines())
+    for first, block in blocks(page, "python"):
+        lines[first : first + len(block)] = block
+    return "\n".join(lines) + "\n"
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """In a folder of its own, with the milkrun that this test sees."""
+    env = {**os.environ, "PYTHONPATH": str(Path(milkrun.__file__).parents[1])}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=540)
+
+
+def missing_packages(source: str) -> list[str]:
+    """Optional packages that a program needs and this environment lacks."""
+    return [name for name, sign in OPTIONAL.items() if re.search(sign, source) and find_spec(name) is None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_the_code_of_a_page_runs(page, tmp_path):
+    """And every assertion in it holds."""
+    source = program(page)
+    if absent := missing_packages(source):
+        pytest.skip(f"{page.name} needs {', '.join(absent)}")
+    script = tmp_path / f"{page.stem.replace('-', '_').lower()}.py"
+    script.write_text(source)
+    done = run([sys.executable, "-W", "error::DeprecationWarning:__main__", str(script)], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pages
+def test_every_block_is_of_a_known_kind(page):
+    """A block spelt `py`, or indented, would never be run and nobody would notice."""
+    opening = list(FENCE.finditer(page.read_text()))[::2]
+    assert {fence["kind"] for fence in opening} <= KINDS.keys()
+    assert not any(fence["indent"] for fence in opening)
+
+
+def commands() -> list[str]:
+    lines = [line for page in PAGES for _, block in blocks(page, "console") for line in block]
+    shown = {line.removeprefix("$ ").partition("  #")[0].strip() for line in lines if line.startswith("$ milkrun ")}
+    return sorted(shown)
+
+
+@pytest.mark.skipif(find_spec("typer") is None, reason="needs the extra 'cli'")
+@pytest.mark.parametrize("command", commands())
+def test_a_command_shown_works(command, tmp_path):
+    """`bench` and `demo`, which take long, are only asked whether they know these options."""
+    words = shlex.split(command)[1:]
+    if words[0] in ("bench", "demo"):
+        words.append("--help")
+    done = run([sys.executable, "-m", "milkrun", *words], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_make_target_shown_exists():
+    """In commands and in running text, `make demo` and the like."""
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    shown = {word for page in PAGES for word in re.findall(r"(?:`|\$ )make ([a-z]+)", page.read_text())}
+    assert {"demo", "test"} <= shown <= targets
+
+
+@pages
+def test_generated_parts_are_up_to_date(page):
+    """If not: python -m tests.docs.generated."""
+    assert fill(page.read_text()) == page.read_text()
+
+
+def test_picture_is_up_to_date():
+    """Within the rounding of a machine: no pixel differs by more than 3 % of its range."""
+    image = pytest.importorskip("matplotlib.image", reason="needs the extra 'cli' to read a PNG")
+    stored = image.imread(PICTURE)[..., :3]
+    assert np.abs(stored - picture().pixels / 255).max() < 0.03
+
+
+def test_every_registered_world_has_a_page():
+    """Under the lower-case name of its id, with its field table and in the menu."""
+    menu = (ROOT / "mkdocs.yml").read_text()
+    for id in milkrun.list_worlds("routing"):
+        name = f"worlds/{milkrun.world_spec(id).name.lower()}.md"
+        assert f"<!-- fields {id} -->" in (ROOT / "docs" / name).read_text()
+        assert name in menu
+
+
+def test_the_house_page_names_every_room_of_core():
+    """And no file that is not there."""
+    named = set(re.findall(r"^\| `(\w+\.py)` \|", (ROOT / "docs" / "house.md").read_text(), re.MULTILINE))
+    assert named == {path.name for path in CORE.glob("*.py")} - {"__init__.py"}
+
+
+@pages
+def test_no_page_names_a_place_outside_the_repository(page):
+    """Neither a folder of somebody's machine nor working papers."""
+    text = page.read_text()
+    assert not re.search(r"(?<![\w.:/])/(work|root|home|tmp|usr|opt|mnt|Users)\b", text)
+    assert not re.search(r"\.\./|\bshared/|\bspecs?/|\bseeds/", text)
+
+
+def test_links_of_the_readme_lead_somewhere():
+    """Those of the other pages are checked by mkdocs."""
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text())
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs the extra 'docs'")
+def test_the_site_builds_without_a_warning(tmp_path):
+    """mkdocs --strict: every link and anchor leads somewhere, every page is in the menu."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = run(command, ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "site" / "worlds" / "cvrp" / "index.html").exists()

@@ -1,0 +1,129 @@
+"""The policies choose what the rules say on instances worked out by hand, and reach the published means."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import milkrun
+from milkrun.core.errors import RegistryError
+from milkrun.routing.cvrp import CVRP
+from milkrun.routing.tsp import TSP
+from milkrun.solvers import add_policy, evaluate, nearest, policies, policies_for, random_policy, rollout
+
+LINE = {"locs": [[0, 0], [5, 0], [2, 0], [3, 0]]}
+
+
+def played(cls, instance, policy=nearest, **config):
+    """The actions of the policy in one episode of one instance, and its return."""
+    nodes = len(next(iter(instance.values())))
+    world = milkrun.make(cls.id, num_loc=nodes - cls.depot_apart, autoreset="disabled", **config)
+    world.reset(instance={name: np.asarray(value)[None] for name, value in instance.items()})
+    rollout(world, policy)
+    return world.solution()[0].tolist(), float(world.objective[0])
+
+
+def test_tsp_goes_to_the_nearest_node_left_and_home_last():
+    """From 0 to 2 (2 away), 3 (1), 1 (2) and 5 back."""
+    assert played(TSP, LINE) == ([2, 3, 1, 0], -10.0)
+
+
+def test_a_free_tour_starts_at_node_0():
+    """Every node is allowed first; the tour is the same ring."""
+    assert played(TSP, LINE, start="free") == ([0, 2, 3, 1], -10.0)
+
+
+def test_a_tie_goes_to_the_lower_index():
+    """Three nodes are 1 away from the start: 1 is taken; from there 3 is at 1.41 and 2 at 2."""
+    actions, _ = played(TSP, {"locs": [[0, 0], [1, 0], [-1, 0], [0, 1]]})
+    assert actions == [1, 3, 2, 0]
+
+
+def test_cvrp_passes_by_what_does_not_fit():
+    """Capacity 10: after the 3 of customer 1 the 8 of customer 2 do not fit; 3 is next, though the depot is nearer."""
+    instance = {"locs": [[0, 0], [1, 0], [2, 0], [3, 0]], "demand_units": [0, 3, 8, 6], "capacity": 10}
+    assert played(CVRP, instance) == ([1, 3, 0, 2, 0], -10.0)
+
+
+def test_a_matrix_is_read_from_the_current_node():
+    """d(0, 1) = 1 < d(0, 2) = 2, though the way back from 2 is the shorter one."""
+    matrix = np.array([[0, 1, 2], [9, 0, 4], [1, 4, 0]], np.float32)
+    assert played(TSP, {"dist": matrix}, metric="matrix") == ([1, 2, 0], -6.0)
+
+
+def test_padding_is_never_chosen():
+    """Beside a larger instance, the two nodes of the small one are all that is visited."""
+    small = {"locs": np.array([[0, 0], [3, 4]], np.float32)}
+    world = TSP.from_instances([small, {"locs": np.asarray(LINE["locs"], np.float32)}], autoreset="disabled")
+    rollout(world, nearest)
+    assert world.objective.tolist() == [-10.0, -10.0]
+    assert world.tour_len.tolist() == [2, 4]
+
+
+def test_random_takes_the_next_turn_at_each_call():
+    """Call k draws what `sample_actions(seed, k)` draws, and a policy of the same seed draws the same."""
+    world = milkrun.make("milkrun/TSP-v0", num_envs=50, seed=1)
+    world.reset()
+    policy, again = random_policy(4), random_policy(4)
+    drawn = [policy(world) for _ in range(3)]
+    for turn, actions in enumerate(drawn):
+        assert (actions == world.sample_actions(4, turn)).all()
+        assert (actions == again(world)).all()
+    assert (drawn[0] != drawn[1]).any() and (drawn[1] != drawn[2]).any()
+
+
+def test_random_is_uniform_among_the_allowed():
+    """6,000 first moves among nodes 1, 2, 3: 2,000 each within 4 standard deviations (36.5); node 0 is closed."""
+    world = milkrun.make("milkrun/TSP-v0", num_envs=1000, seed=2, num_loc=4)
+    world.reset()
+    policy = random_policy(9)
+    counts = np.bincount(np.concatenate([policy(world) for _ in range(6)]), minlength=4)
+    assert counts[0] == 0
+    assert (abs(counts[1:] - 2000) < 146).all()
+
+
+@pytest.mark.parametrize(
+    ("world_id", "policy", "published"),
+    [
+        ("milkrun/TSP-v0", "nearest", 4.49),
+        ("milkrun/CVRP-v0", "nearest", 7.97),
+        ("milkrun/CVRP-v0", "random", 13.28),
+        ("milkrun/TSP-v0", "random", 0.521405 * 20),
+    ],
+)
+def test_means_of_2000_instances_are_the_published_ones(world_id, policy, published):
+    """Sizes of 20, within 4 standard errors (each below 0.4 %) of the values of the literature."""
+    world = milkrun.make(world_id, num_envs=1000, num_loc=20)
+    result = evaluate(world, policies_for(world_id)[policy](0), 2000, seed=11)
+    assert result.standard_error < 0.004 * published
+    assert abs(-result.mean - published) < 4 * result.standard_error
+
+
+def test_every_world_has_random_and_routing_has_nearest():
+    """Random stands first, so that what follows is the heuristic to beat."""
+    for world_id in milkrun.list_worlds():
+        assert next(iter(policies_for(world_id))) == "random"
+    for world_id in milkrun.list_worlds("routing"):
+        assert list(policies_for(world_id)) == ["random", "nearest"]
+
+
+def test_a_world_of_another_family_has_only_random_until_one_is_added(monkeypatch):
+    """`add_policy` under an id gives that world its own policies; under a family they are the whole family's."""
+    from milkrun.core import registry
+
+    monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
+    monkeypatch.setattr(policies, "_policies", {k: dict(v) for k, v in policies._policies.items()})
+    milkrun.register("tests/Other-v0", "tests.nowhere:Other", family="tests", gymnasium=False)
+    assert list(policies_for("tests/Other-v0")) == ["random"]
+    add_policy("tests", "lazy", lambda seed: nearest)
+    assert list(policies_for("tests/Other-v0")) == ["random", "lazy"]
+    add_policy("tests/Other-v0", "eager", lambda seed: nearest)
+    assert list(policies_for("tests/Other-v0")) == ["random", "eager"]
+    with pytest.raises(RegistryError, match="every world's"):
+        add_policy("tests", "random", random_policy)
+
+
+def test_policies_of_an_unknown_world_are_refused():
+    """With the near name."""
+    with pytest.raises(RegistryError, match="CVRP"):
+        policies_for("milkrun/CVRQ-v0")
