@@ -2,21 +2,21 @@
 
 Stairs: climb one, two or three treads at a time to the top; each tread stood on pays its worth. The option `defect`
 breaks one rule of the contract. It rides in `w` as a number, so all defects of the kernels are compiled once;
-`variant` gives the defects of Python code, under the same name and so with the same compiled code.
+`variant` gives those of declarations and of Python code.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
+from milkrun.core import fields
 from milkrun.core.actions import discrete
 from milkrun.core.config import Config, option
 from milkrun.core.errors import BadInstance
-from milkrun.core.fields import bool_, constant, float32, float64, instance, int16, int32, int64
-from milkrun.core.fields import mask, scratch, state, view
+from milkrun.core.fields import bool_, constant, float32, float64, instance, int16, int32, int64, mask, state
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import integers, stream, uniform
 from milkrun.core.world import World
@@ -53,7 +53,7 @@ class Stairs(World):
     task = "tests.core.broken_worlds:StairsTask"
 
     defect = constant(int64)
-    work = scratch(float64, 4)
+    work = fields.scratch(float64, 4)
     height = instance(int32, low=3, high=8, doc="treads to climb")
     worth = instance(float32, "N", low=0, high=1, doc="paid for standing on a tread")
     tread = state(int64, index="N", doc="where the climber stands")
@@ -62,8 +62,8 @@ class Stairs(World):
     climbs = state(int32, low=0, doc="actions taken")
     leaps = state(int32, low=0, tally=True, doc="climbs of three treads")
     record = state(int16, "N", observed=False, tally=True, doc="the treads taken")
-    left = view(int32, low=0, doc="treads to the top")
-    picture = view(float32, "N", on_demand=True, low=0, high=1, doc="the climber on the stairs")
+    left = fields.view(int32, low=0, doc="treads to the top")
+    picture = fields.view(float32, "N", on_demand=True, low=0, high=1, doc="the climber on the stairs")
     action_mask = mask(3)
 
     @classmethod
@@ -196,7 +196,7 @@ def observe(w, b):
 
 
 @kernel
-def stern(w, b, action):
+def legal(w, b, action):
     """The mask's rule, told again by the world itself."""
     if w.defect == MOVES_WHEN_JUDGING:
         w.earned[b] += 1
@@ -205,18 +205,14 @@ def stern(w, b, action):
     return 0 <= action < 3 and (w.action_mask[b, action] or (w.defect == TAKES_CLOSED and action == 1))
 
 
-class JudgedStairs(Stairs):
-    """Stairs with a rule of legality of their own."""
-
-    kernels: ClassVar[Any] = {"legal": stern}
-
-
 # -- defects of Python code -------------------------------------------------------------------------------------
 
 
-def variant(**attributes: Any) -> type[World]:
-    """Stairs with some attributes changed; the same name, so that nothing is compiled anew."""
-    return type("Stairs", (Stairs,), {"__module__": __name__, **attributes})
+def variant(base: type[World] = Stairs, **attributes: Any) -> type[World]:
+    """A world with some attributes changed; the kernels are the same, so the compiled code is shared."""
+    changed = type(base.__name__, (base,), {"__module__": base.__module__, **attributes})
+    changed._compiled = base._compile()
+    return changed
 
 
 def opens_when_ended(self: Any, actions: Any, rows: Any = None) -> None:
@@ -231,18 +227,32 @@ def resets_by_python(self: Any, rows: Any = None, **options: Any) -> None:
     self.trail[slice(None) if rows is None else rows, 0] = True
 
 
-def remembers_in_python(self: Any, actions: Any, rows: Any = None) -> None:
+def remembers_in_python(self: Any, actions: Any, rows: Any) -> None:
     """A step that counts in an attribute, which state_dict knows nothing of."""
-    chosen = slice(None) if rows is None else rows
-    self.__dict__.setdefault("memory", np.zeros(self.num_envs, int))[chosen] += 1
     World.step(self, actions, rows)
-    self.left[chosen] = self.memory[chosen]
+    moved = rows[~self.illegal[rows]]
+    self.__dict__.setdefault("memory", np.zeros(self.num_envs, int))[moved] += 1
+    self.left[moved] = self.memory[moved]
 
 
 def differs_on_threads(self: Any, actions: Any, rows: Any = None) -> None:
     """A step that knows on how many threads it runs."""
     World.step(self, actions, rows)
     self.left[slice(None) if rows is None else rows] += self.threads - 1
+
+
+def differs_in_same_step(self: Any, actions: Any, rows: Any = None) -> None:
+    """A step that knows how its rows are reset."""
+    World.step(self, actions, rows)
+    if self.autoreset == "same_step":
+        self.reward += 1
+        self.left += 1
+
+
+def shuts_last_drone(self: Any, actions: Any, rows: Any = None) -> None:
+    """A step of the convoy that leaves the last drone nothing to do."""
+    World.step(self, actions, rows)
+    self.action_mask[~self.terminated, -2:] = False
 
 
 def pays_late_in_part(self: Any, actions: Any, rows: Any = None) -> None:

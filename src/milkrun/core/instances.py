@@ -28,7 +28,8 @@ def read_instances(world: World, instance: Mapping[str, Any], rows: int) -> Give
     """Checks what was given for `rows` state rows of `world`."""
     if not isinstance(instance, Mapping) and not hasattr(instance, "keys"):
         raise ShapeError(f"an instance is a mapping of field names to arrays, not a {type(instance).__name__}")
-    values = {str(k): instance[k] for k in instance.keys()}  # noqa: SIM118 (TensorDicts iterate over rows)
+    names = list(instance.keys())
+    values = {str(k): _as_array(str(k), instance[k]) for k in names}
     owner = values.pop("instance_row", None)
     values = world.arrange_instances(values)
     fields = {f.name: f for f in world.fields.values() if f.role is Role.INSTANCE and 0 not in f.shape(world.sizes)}
@@ -37,7 +38,7 @@ def read_instances(world: World, instance: Mapping[str, Any], rows: int) -> Give
             raise ShapeError(f"{type(world).__name__} has no instance field {name!r}{did_you_mean(name, fields)}")
     if missing := [name for name in fields if name not in values]:
         raise ShapeError(f"the instance lacks {', '.join(repr(m) for m in missing)}")
-    count = rows if owner is None else len(np.asarray(next(iter(values.values()))))
+    count = rows if owner is None else len(next(iter(values.values())))
     arrays = {name: _as_field(f, values[name], count, world.sizes) for name, f in fields.items()}
     for name, array in arrays.items():
         _check_values(fields[name], array, world.sizes)
@@ -55,11 +56,17 @@ def _owners(owner: Any, rows: int, count: int) -> np.ndarray:
     return array.astype(np.int32)
 
 
-def _as_field(f: Field, value: Any, count: int, sizes: dict[str, int]) -> np.ndarray:
+def _as_array(name: str, value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
     except Exception as e:
-        raise ShapeError(f"{f.name}: not an array: {e}") from None
+        raise ShapeError(f"{name}: not an array: {e}") from None
+    if array.ndim == 0:
+        raise ShapeError(f"{name} must have the instance as its first axis")
+    return array
+
+
+def _as_field(f: Field, array: np.ndarray, count: int, sizes: dict[str, int]) -> np.ndarray:
     expected = (count, *f.shape(sizes))
     if array.shape != expected:
         raise ShapeError(f"{f.name} must have the shape {expected}, not {array.shape}")

@@ -200,8 +200,9 @@ class Entry:
 
 def _compiled(dispatcher: Any, arguments: int) -> Any:
     with _building:
-        dispatcher.compile((types.int64,) * arguments)
-        dispatcher.disable_compile()
+        if not dispatcher.signatures:
+            dispatcher.compile((types.int64,) * arguments)
+            dispatcher.disable_compile()
     return dispatcher
 
 

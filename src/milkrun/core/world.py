@@ -189,6 +189,7 @@ class World(Memory):
 
     def observe(self) -> dict[str, np.ndarray]:
         """What the agents see now: the observed fields and the mask, the world's own arrays, views made up to date."""
+        self._open()
         if self._stale_views and self._launcher.observe is not None:
             self._run(self._launcher.observe, self._all)
             self._stale_views = False
@@ -201,16 +202,19 @@ class World(Memory):
         """One allowed action a row, uniformly: draw `turn` of the stream of `seed`. Compiled; reads only the masks."""
         from milkrun.core.sampling import sample
 
+        self._open()
         return sample(self, seed, turn)
 
     def render(self, row: int = 0) -> np.ndarray:
         """The picture of a row, uint8 (512, 512, 3)."""
+        self._open()
         canvas = Canvas()
         self.draw(int(self._rows([row])[0]), canvas)
         return canvas.pixels
 
     def state_dict(self, rows: Rows = None) -> dict[str, np.ndarray]:
         """Copies of all that the named rows are, enough to continue them bit for bit."""
+        self._open()
         chosen = self._rows(rows)
         kept = self._with_role(Role.STATE, Role.MASK, Role.VIEW, Role.KEY)
         saved = {f.name: getattr(self, f.name)[chosen] for f in kept}
@@ -279,9 +283,11 @@ class World(Memory):
                 self.final, self.final_rows = {}, self.final_rows[:0]
             return
         rows = chosen[(self.terminated | self.truncated)[chosen]]
-        self.observe()
+        if self._launcher.observe is not None:
+            self._run(self._launcher.observe, rows)
         kept = [*self.observed, *self._with_role(Role.MASK), *self.info_fields]
-        self.final = {f.name: getattr(self, f.name)[rows] for f in kept}
+        played = self.instance_row[rows]
+        self.final = {f.name: getattr(self, f.name)[played if f.role is Role.INSTANCE else rows] for f in kept}
         self.final_rows = rows
         told = {name: getattr(self, name)[rows] for name in ("reward", "terminated", "truncated", "illegal")}
         self.stream[rows, 2] += 1

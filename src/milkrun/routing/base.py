@@ -98,12 +98,11 @@ class Routing(World):
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
         """Accepts `depot` apart with customer-only arrays; fills in what is absent."""
-        values = {k: np.asarray(v) for k, v in values.items()}
         if "dist_matrix" in values:
             values["dist"] = values.pop("dist_matrix")
         if self.depot_apart and "depot" in values:
             values = _join_depot(values, self.customer_fields)
-        rows = len(next((v for v in values.values() if np.ndim(v)), ()))
+        rows = len(next(iter(values.values()), ()))
         nodes = self.sizes["N"]
         if "n_nodes" not in values:
             values["n_nodes"] = np.full(rows, nodes, np.int32)
@@ -157,7 +156,11 @@ class Routing(World):
             if places.shape != (self.config.num_loc, 2) or not np.isfinite(places).all():
                 raise ConfigError(f"loc_distribution gave shape {places.shape} (or non-finite places) for row {b}; "
                                   f"it must return ({self.config.num_loc}, 2) finite numbers")
-            self.locs[self.instance_row[b], first:] = places
+            q = self.instance_row[b]
+            self.locs[q, first:] = places
+            if self.sizes["M"]:
+                legs = self.locs[q, :, None].astype(np.float64) - self.locs[q, None]
+                self.dist[q] = np.sqrt((legs**2).sum(-1))
 
     # -- pictures -------------------------------------------------------------------------------------------
 
@@ -198,5 +201,7 @@ def _pad(array: Any, world: World, name: str) -> np.ndarray:
     shape = world.fields[name].shape(world.sizes)
     if array.ndim != len(shape) or any(have > want for have, want in zip(array.shape, shape, strict=True)):
         raise ShapeError(f"{name} of an instance has the shape {array.shape}; at most {shape} fits")
-    return np.pad(array, [(0, want - have) for have, want in zip(array.shape, shape, strict=True)])
+    padded = np.zeros(shape, array.dtype)
+    padded[tuple(slice(size) for size in array.shape)] = array
+    return padded
 

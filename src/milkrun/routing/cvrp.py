@@ -21,7 +21,7 @@ import numpy as np
 
 from milkrun.core.actions import discrete
 from milkrun.core.config import option
-from milkrun.core.errors import BadInstance, ConfigError
+from milkrun.core.errors import BadInstance, ConfigError, ShapeError
 from milkrun.core.fields import constant, float32, float64, instance, int32, int64, mask, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
@@ -33,6 +33,8 @@ from milkrun.routing.generators.laws import DEPOT_TYPES
 CAPACITY = {10: 20, 15: 25, 20: 30, 30: 33, 40: 37, 50: 40, 60: 43, 75: 45, 100: 50, 125: 55, 150: 60, 200: 70,
             500: 100, 1000: 150}  # fmt: skip
 """Truck sizes of the literature by number of customers; between them the nearest, ties to the smaller."""
+
+MILLIONTHS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +106,10 @@ class CVRP(Routing):
         }
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
+        if "demand" in values and "demand_units" not in values:
+            values = in_units(values, self.config.truck)
         values = super().arrange_instances(values)
-        values.setdefault("max_length", np.full(len(values["n_nodes"]), math.inf, np.float32))
+        values.setdefault("max_length", np.full(len(values["n_nodes"]), self.trip_limit, np.float32))
         return values
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
@@ -150,6 +154,31 @@ class CVRP(Routing):
         return f"too long: the trip would be over {self.max_length[q]:g}"
 
 
+def in_units(values: dict[str, Any], truck: int) -> dict[str, Any]:
+    """`demand` as whole units. Floats are RL4CO's shares of the vehicle: times `capacity` where that gives whole
+    numbers, within 1e-3, and otherwise in millionths of a vehicle."""
+    demand = values["demand"]
+    rest = {name: array for name, array in values.items() if name != "demand"}
+    if demand.dtype.kind != "f":
+        return {**rest, "demand_units": demand}
+    capacity = np.asarray(rest.get("capacity", np.full(len(demand), truck)), np.float64)
+    if demand.ndim != 2 or capacity.size != len(demand):
+        raise ShapeError(f"demand must be (B, n) and capacity (B,), not {demand.shape} and {capacity.shape}")
+    capacity = capacity.reshape(-1)
+    if (wrong := ~(np.isfinite(demand) & (demand >= 0))).any():
+        refuse("demand", demand, wrong, "must be a share of the vehicle, finite and >= 0")
+    if (wrong := ~(np.isfinite(capacity) & (capacity >= 1))).any():
+        refuse("capacity", capacity, wrong, "must be finite and >= 1")
+    units = demand.astype(np.float64) * capacity[:, None]
+    whole = (np.abs(units - np.rint(units)) <= 1e-3).all(axis=1) & (capacity == np.rint(capacity))
+    fine = np.maximum(np.rint(demand.astype(np.float64) * MILLIONTHS), demand > 0)
+    return {
+        **rest,
+        "demand_units": np.where(whole[:, None], np.rint(units), fine).astype(np.int64),
+        "capacity": np.where(whole, capacity, MILLIONTHS).astype(np.int64),
+    }
+
+
 @kernel
 def reset(w, b):
     for j in range(w.N):
@@ -160,6 +189,8 @@ def reset(w, b):
     w.trip_length[b] = 0
     w.trips[b] = 0
     w.tour_len[b] = 0
+    for k in range(w.R):
+        w.tour[b, k] = 0
     mark_allowed(w, b)
 
 

@@ -76,6 +76,8 @@ def reset(w, b):
     w.first_node[b] = 0
     w.tour_length[b] = 0
     w.tour_len[b] = 0
+    for k in range(w.R):
+        w.tour[b, k] = 0
 
 
 @kernel

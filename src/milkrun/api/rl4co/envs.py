@@ -109,7 +109,7 @@ class Compiled(RL4COEnvBase):
         stepper = self._stepper(given["locs"].shape[1])
         world = self.view(batch.numel(), stepper.world.config, threads=self._threads)
         world.reset(instance=given)
-        made = {slot.name: torch.from_numpy(getattr(world, slot.name)).view(*batch, *slot.tail())
+        made = {slot.name: torch.from_numpy(getattr(world, slot.name)).view((*batch, *slot.tail()))
                 for slot in (*stepper.instance, *stepper.carried)}  # fmt: skip
         own = {key: made.pop(key) for key in (*self._own_instance, *self._own_state)}
         made["done"], made["reward"] = made["terminated"].clone(), torch.zeros((*batch, 1))

@@ -1,8 +1,8 @@
-"""RL4COEnvBase: what all TorchRL environments here are: reset and step as TensorDicts go in and out.
+"""RL4COEnvBase: what all TorchRL environments here are: resets and steps of TensorDicts.
 
-`reset` follows one table whoever resets (api spec, 5.3); `step` and `step_and_maybe_reset` return what TorchRL's own
-return, with less work. A world in torch alone subclasses this base and gives three methods (`contract.py` runs them);
-`TorchRLEnv` puts compiled worlds behind the same calls.
+`reset` follows one table, whoever resets; `step` and `step_and_maybe_reset` return what TorchRL's own return, with less
+work. A world in torch alone subclasses this base and gives three methods (`contract.py` runs them); `TorchRLEnv` puts
+the compiled worlds behind the same calls.
 """
 
 from __future__ import annotations
@@ -15,26 +15,24 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
 
-from milkrun.api._td import entries, make_td, put
+from milkrun.api._td import entries, is_plain, make_td, put
 from milkrun.api.torchrl import contract
-from milkrun.api.torchrl.functional import FLAGS, Rows
-from milkrun.api.torchrl.generators import draw, get_generator
+from milkrun.api.torchrl.generators import as_device, draw, get_generator, is_addressable
 from milkrun.api.torchrl.mixins import BatchMixin, OpsMixin, as_size
 from milkrun.api.torchrl.specs import Specs, specs_of_td
+from milkrun.core.arguments import check_seed
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError, did_you_mean
-from milkrun.core.world import check_seed
 
-ENDS = ("done", *FLAGS)
-KEYWORDS = ("td", "batch_size", "tensordict", "set_state", "select_reset_only")
+RESET_KEYWORDS = ("td", "tensordict", "batch_size", "set_state", "select_reset_only")
 
 
 class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
-    """Construction environments on TensorDicts: instances from a generator, masks, functional steps."""
+    """Environments that build solutions: instances from a generator, masks, functional steps on TensorDicts."""
 
     name: str = ""  # of its generator in GENERATOR_REGISTRY, where the constructor is given none
     mask_true_means: str = "allowed"  # or "forbidden", for code that masks the other way round
     dense_reward: bool = False  # True: `_get_reward` is asked at each step, with the action
-    max_steps: int | None = None  # until a row is truncated
+    max_steps: int | None = None  # until a row is truncated; None = twice the nodes + 2
 
     def __init__(
         self,
@@ -82,7 +80,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
 
     def _check_solution(self, td: TensorDict, actions: torch.Tensor) -> None:
         """Raises BadSolution with row and rule; asked by `get_reward` where check_solution is set."""
-        raise ConfigError(f"check_solution=True: {type(self).__name__} has no checker, give _check_solution(td, actions)")
+        raise ConfigError(f"check_solution: {type(self).__name__} has no checker; give it _check_solution(td, actions)")
 
     # -- calls ------------------------------------------------------------------------------------------------
 
@@ -95,16 +93,17 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         set_state: bool | None = None,
         select_reset_only: bool = False,
         **unknown: Any,
-    ) -> TensorDict:
-        """New episodes: of new instances, of those in `td`, or of the rows its `_reset` names; see docs and spec.
+    ) -> TensorDictBase:
+        """Begins episodes: of new instances, of the instances in `td`, or in the rows that its `_reset` names.
 
-        A td is updated and returned like TorchRL's own reset does, but for two cases that leave it as it is and
-        return a shallow copy: it is locked, or it held the instances (so a data set can be reset from again).
+        A td is updated and returned, as TorchRL's own reset does, but for two cases, which leave it alone and return
+        a shallow copy: it is locked, or it gave the instances (so that a data set can be played again).
         """
         given = tensordict if td is None else td
+        reads = set_state is not False and not select_reset_only
         fresh = self._reset(given, batch_size=batch_size, set_state=set_state, select_reset_only=select_reset_only,
                             **unknown)  # fmt: skip
-        return fresh if given is None else self._merge(given, fresh, set_state is not False and not select_reset_only)
+        return fresh if given is None else self._merge(given, fresh, reads)
 
     def _reset(
         self,
@@ -115,24 +114,24 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         select_reset_only: bool = False,
         **unknown: Any,
     ) -> TensorDict:
-        """What `reset` shows, in a TensorDict of its own; TransformedEnv and the batched environments call this."""
+        """What `reset` shows, in a TensorDict of its own: what TransformedEnv and its like call."""
         for key in unknown:
-            raise ConfigError(f"reset has no keyword {key!r}{did_you_mean(key, KEYWORDS)}")
+            raise ConfigError(f"reset has no keyword {key!r}{did_you_mean(key, RESET_KEYWORDS)}")
         batch = self._batch_of(tensordict, batch_size)
-        root = {} if tensordict is None else entries(tensordict)
-        signal = root.get("_reset")
+        signal = None if tensordict is None else entries(tensordict).get("_reset")
         if set_state and (signal is not None or select_reset_only):
-            raise ConfigError("set_state=True continues all rows: it cannot go with `_reset` or select_reset_only")
+            raise ConfigError("set_state=True continues every row: it cannot go with `_reset` or select_reset_only")
         if signal is not None:
-            return self._begin_some(root, batch, _told(signal, batch))
-        wanted = tensordict is not None and set_state is not False and not select_reset_only
-        instance = self._instance_in(root, batch) if wanted else None
+            return self._begin_some(tensordict, contract.told(signal, batch))
+        holds = tensordict is not None and set_state is not False and not select_reset_only
+        holds = holds and self._holds_instance(tensordict)
         if set_state:
-            return self._continue(root, batch)
-        return self._show(*self._begin(self._next_streams(torch.arange(batch.numel())), batch, instance), batch)
+            return self._continue(tensordict, batch)
+        instance = self._instance_in(tensordict) if holds else None
+        return self._begin(self._next_streams(torch.arange(batch.numel())), batch, instance)
 
     def step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """td with td["next"] set. Input tensors are never written; a locked td gives a shallow copy."""
+        """td with td["next"] set. Tensors given are never written; of a locked td the result is a shallow copy."""
         root = entries(tensordict)
         if "next" in root or "_step" in root:
             return super().step(tensordict)
@@ -145,91 +144,171 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """A step, and the TensorDict to act on next, in which rows that ended have begun a new episode."""
         root = entries(tensordict)
-        plain = type(tensordict) is TensorDict and not tensordict._has_names() and "next" not in root
-        if not plain or "_step" in root or "_compiled_step_and_maybe_reset" in self.__dict__:
+        if not is_plain(tensordict) or "next" in root or "_step" in root or tensordict.device != self.device:
             return super().step_and_maybe_reset(tensordict)
         stepped = self.step(tensordict)
-        following = entries(entries(stepped)["next"])
-        kept = {k: v.copy() if isinstance(v, TensorDictBase) else v for k, v in entries(stepped).items()
-                if k not in ("next", "reward", "_reset")}  # fmt: skip
-        kept |= {k: v.copy() if isinstance(v, TensorDictBase) else v for k, v in following.items() if k != "reward"}
-        onward = make_td(kept, stepped.batch_size, stepped.device)
-        if bool(following["done"].any()):
-            put(onward, "_reset", following["done"].clone())
-            onward = self.reset(onward, select_reset_only=True)
-        return stepped, onward
+        here, there = entries(stepped), entries(entries(stepped)["next"])
+        onward = {key: value for key, value in here.items() if key not in ("next", "reward", "_reset")}
+        onward |= {key: value for key, value in there.items() if key != "reward"}
+        for key, value in onward.items():
+            if isinstance(value, TensorDictBase):
+                both = {**entries(here[key]), **entries(value)} if key in here else dict(entries(value))
+                onward[key] = make_td(both, value.batch_size, value.device)
+        following: TensorDictBase = make_td(onward, stepped.batch_size, stepped.device)
+        done = there["done"]
+        if done.any():
+            put(following, "_reset", done.clone())
+            following = self.reset(following, select_reset_only=True)
+        return stepped, following
 
     def get_reward(self, td: TensorDictBase, actions: torch.Tensor, check_solution: bool | None = None) -> torch.Tensor:
-        """The objective (*batch,) of whole solutions (*batch, T)."""
+        """The objective, (*batch), of whole solutions (*batch, T)."""
         batch = td.batch_size
         if actions.ndim != len(batch) + 1 or actions.shape[:-1] != batch:
             raise ShapeError(f"actions must have the shape {(*batch, 'T')}, not {tuple(actions.shape)}")
-        flat, plans = td.reshape(-1) if batch else td.unsqueeze(0), actions.reshape(-1, actions.shape[-1])
+        rows, plans = contract.flat(td), actions.reshape(-1, actions.shape[-1])
         if self.check_solution if check_solution is None else check_solution:
-            self._check_solution(flat, plans)
-        return self._get_reward(flat, plans).reshape(batch)
+            self._check_solution(rows, plans)
+        return self._get_reward(rows, plans).reshape(batch)
 
     def _set_seed(self, seed: int | None) -> None:
-        """Rows are keyed (seed, row, number of full resets since); None takes entropy of the operating system."""
+        """Rows are keyed (seed, row, full resets since the seeding); None takes entropy of the operating system."""
         self.seed = secrets.randbits(63) if seed is None else check_seed(seed)
         self.resets = 0
         self._seed_sampler(self.seed)
 
-    # -- how resets are put together --------------------------------------------------------------------------
+    # -- resets, put together ---------------------------------------------------------------------------------
 
-    def _merge(self, td: TensorDictBase, fresh: TensorDict, reads: bool) -> TensorDict:
-        """`td` with what the reset shows; what else it holds stays, or is 0 in rows that a partial reset began anew."""
+    def _batch_of(self, td: TensorDictBase | None, batch_size: Any) -> torch.Size:
+        if td is None:
+            return self.batch_size if batch_size is None else as_size(batch_size)
+        if batch_size is not None and as_size(batch_size) != td.batch_size:
+            raise ShapeError(f"batch_size={batch_size} does not go with a TensorDict of batch {list(td.batch_size)}")
+        return td.batch_size
+
+    def _merge(self, td: TensorDictBase, fresh: TensorDict, reads: bool) -> TensorDictBase:
+        """`td` with what the reset shows; what else it holds stays, in rows that a partial reset began anew as 0."""
         root, shown = entries(td), entries(fresh)
         signal = root.get("_reset")
-        given = signal is None and reads and self._instance_in(root, fresh.batch_size) is not None
-        apart = self._layout_keys if given else ()
-        out = td.copy() if td.is_locked or given else td
-        other = [k for k in root if k not in shown and k != "_reset"]
+        gave = signal is None and reads and self._holds_instance(td)
+        other = [key for key in root if key not in shown and key != "_reset"]
+        out = td.copy() if td.is_locked or gave else td
+        if gave:
+            out = out.exclude(*self._layout_in(td))
         if signal is not None:
+            out = out.exclude("_reset", inplace=True)
             begun = signal.reshape(*fresh.batch_size, -1).any(-1)
-            if other and not bool(begun.all()):
+            if other and not begun.all():
                 rest = td.select(*other).where(~begun, other=TensorDict({}, fresh.batch_size), pad=0)
-                for key in other:
-                    put(out, key, rest.get(key))
-            del out["_reset"]
-        for key in apart:
-            if key in root and key not in shown:
-                del out[key]
+                out.update(rest)
         for key, value in shown.items():
             put(out, key, value)
         return out
 
-    def _begin_some(self, root: Mapping[str, Any], batch: torch.Size, rows: torch.Tensor) -> TensorDict:
-        """The batch with new episodes in these rows; the others keep every value, as far as `root` tells them."""
-        known = any(key in root for key in self._shown_keys)
-        if known and not len(rows):
-            return self._continue(root, batch, allow_done=True)
-        begun, hidden = self._begin(self._next_streams(rows), torch.Size([len(rows)]), None)
-        if not known:  # all that came is `_reset`: the caller will not look at other rows, so they may be any
-            source = torch.zeros(batch.numel(), dtype=torch.int64)
-            source[rows] = torch.arange(len(rows))
-            return self._show(*({k: v[source] for k, v in part.items()} for part in (begun, hidden)), batch)
-        return self._show(overlaid(root, begun, batch, rows), {}, batch)
+    def _begin_some(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
+        """The batch with new episodes in these rows. Of a td that says only which rows, the others may be any."""
+        batch = td.batch_size
+        if any(key in entries(td) for key in self._own_keys):
+            return self._restart(td, rows) if len(rows) else self._current(td)
+        begun = self._begin(self._next_streams(rows), torch.Size([len(rows)]), None)
+        source = torch.zeros(batch.numel(), dtype=torch.int64)
+        source[rows] = torch.arange(len(rows))
+        return begun[source].reshape(batch)
+
+    def _continue(self, td: TensorDictBase | None, batch: torch.Size) -> TensorDict:
+        if td is None:
+            raise ShapeError("set_state=True needs a TensorDict that holds the state")
+        shown = self._current(td)
+        ended = shown["done"].reshape(-1)
+        if ended.any() and not self._allow_done_after_reset:
+            raise ResetNeeded(f"row {int(ended.nonzero()[0])} has ended: set_state=True cannot continue it")
+        return shown
 
     def _next_streams(self, rows: torch.Tensor) -> torch.Tensor:
-        """New keys (rows, 3) for these rows: seed, row, number of the reset."""
+        """New keys (rows, 3): the seed, the row, the number of the reset."""
         streams = torch.empty((len(rows), 3), dtype=torch.int64)
         streams[:, 0], streams[:, 1], streams[:, 2] = self.seed, rows, self.resets
         self.resets += 1
         return streams
 
-    def _continue(self, root: Mapping[str, Any], batch: torch.Size, allow_done: bool = False) -> TensorDict:
-        """The rows as they stand in `root`, if it has them whole."""
-        specs = self.observation_spec
-        shown = {}
-        for key in self._shown_keys:
-            value = root.get(key)
-            if value is None:
-                raise ShapeError(f"the TensorDict lacks {key!r}")
-            shown[key] = value
-        del specs
-        ended = shown["done"] = shown["terminated"] | shown["truncated"]
-        if bool(ended.any()) and not (allow_done or self._allow_done_after_reset):
-            row = int(ended.reshape(-1).nonzero()[0])
-            raise ResetNeeded(f"row {row} has ended: set_state=True cannot continue it")
-        return make_td(shown, batch, self.device)
+    # -- a world in torch alone (TorchRLEnv has its own) ------------------------------------------------------
+
+    def _set_up(self, generator: Any, options: dict[str, Any]) -> None:
+        if "max_steps" in options:
+            self.max_steps = options.pop("max_steps")
+        if generator is None:
+            if not self.name:
+                raise ConfigError(f"{type(self).__name__} needs a generator: give one, or let its `name` name one")
+            generator = get_generator(self.name, device=self.device, **options)
+        elif options:
+            raise ConfigError(f"{type(self).__name__} has no keyword {next(iter(options))!r}: its generator was given")
+        self.generator = generator
+        with torch.random.fork_rng(devices=[]):  # a stranger's generator may draw from torch's own
+            position = generator.position if is_addressable(generator) else 0
+            instance = draw(generator, torch.tensor([[self.seed, 0, 0]]), self.device)
+            self._specimen = contract.begin(self, instance)
+            if is_addressable(generator):
+                generator.position = position
+        self._instance_keys = list(instance.keys())
+        self._own_keys = list(self._specimen.keys())
+        changing = self._specimen.keys(include_nested=True, leaves_only=True)
+        self._dynamic = [key for key in changing if self._specimen[key] is not instance.get(key, None)]
+
+    def _specs(self, td: TensorDictBase | None) -> Specs:
+        assert td is not None
+        return specs_of_td(td, td["action_mask"].shape[-1], self.batch_size, self.device)
+
+    def _holds_instance(self, td: TensorDictBase) -> bool:
+        return any(key in entries(td) for key in self._instance_keys)
+
+    def _instance_in(self, td: TensorDictBase) -> TensorDict:
+        if missing := [key for key in self._instance_keys if key not in entries(td)]:
+            raise ShapeError(f"the instance lacks {', '.join(map(repr, missing))}")
+        return td.select(*self._instance_keys)
+
+    def _layout_in(self, td: TensorDictBase) -> list[str]:
+        """Keys that gave the instance and mean nothing beside what the reset made of them."""
+        return []
+
+    def _begin(self, streams: torch.Tensor, batch: torch.Size, instance: TensorDict | None) -> TensorDict:
+        made = draw(self.generator, streams, self.device) if instance is None else contract.flat(instance)
+        return contract.begin(self, made).reshape(batch)
+
+    def _restart(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
+        whole = contract.flat(self._current(td)).clone()
+        whole[rows] = self._begin(self._following(td, rows), torch.Size([len(rows)]), None)
+        return whole.reshape(td.batch_size)
+
+    def _following(self, td: TensorDictBase, rows: torch.Tensor) -> torch.Tensor:
+        """The keys of the next episodes of these rows."""
+        return self._next_streams(rows)
+
+    def _current(self, td: TensorDictBase) -> TensorDict:
+        if missing := [key for key in self._own_keys if key not in entries(td)]:
+            raise ShapeError(f"the TensorDict lacks {', '.join(map(repr, missing))}")
+        return td.select(*self._own_keys)
+
+    def _allowed(self, td: TensorDictBase) -> torch.Tensor:
+        rows = contract.flat(td)
+        mask = contract.allowed(self, rows)
+        ended = rows["terminated"] | rows["truncated"]
+        return contract.closed(mask, ended).reshape(*td.batch_size, -1)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        batch = tensordict.batch_size
+        rows = contract.flat(self._current(tensordict))
+        after = contract.advance(self, rows, entries(tensordict).get("action"), self._dynamic)
+        shown = after.select(*self._own_keys, "reward").reshape(batch)
+        for key in self._instance_keys:
+            if key not in self._dynamic:
+                shown.set(key, tensordict.get(key))
+        return shown
+
+    def _step_proc_data(self, next_tensordict_out: TensorDictBase) -> TensorDictBase:
+        """Nothing is missing in what `_step` gave, whatever its batch; TorchRL's own would hold it to `batch_size`."""
+        if self.run_type_checks and next_tensordict_out.batch_size == self.batch_size:
+            return super()._step_proc_data(next_tensordict_out)
+        return next_tensordict_out
+
+    def _assert_tensordict_shape(self, tensordict: TensorDictBase) -> None:
+        """Any batch can be stepped and reset."""

@@ -23,10 +23,17 @@ def flat(td: TensorDictBase) -> TensorDict:
     return td.reshape(-1) if td.batch_dims else td.unsqueeze(0)
 
 
+def told(signal: torch.Tensor, batch: torch.Size) -> torch.Tensor:
+    """The flat numbers of the rows that a `_reset` entry, (*batch) or (*batch, 1), names."""
+    if signal.dtype is not torch.bool or signal.shape[: len(batch)] != batch:
+        raise ShapeError(f"'_reset' must be bool of shape {(*batch, 1)}, not {signal.dtype} {tuple(signal.shape)}")
+    return signal.reshape(batch.numel(), -1).any(-1).nonzero().reshape(-1).cpu()
+
+
 def allowed(env: RL4COEnvBase, td: TensorDict) -> torch.Tensor:
     """The author's mask, (B, n), True = allowed."""
     if env.mask_true_means not in ("allowed", "forbidden"):
-        raise ConfigError(f"{type(env).__name__}.mask_true_means = {env.mask_true_means!r}: must be 'allowed' or 'forbidden'")
+        raise ConfigError(f"mask_true_means = {env.mask_true_means!r}: must be 'allowed' or 'forbidden'")
     mask = env._get_action_mask(td)
     if mask.dtype is not torch.bool or mask.ndim != 2 or len(mask) != len(td):
         raise ShapeError(f"_get_action_mask must give bool ({len(td)}, n), not {mask.dtype} {tuple(mask.shape)}")
@@ -46,11 +53,11 @@ def begin(env: RL4COEnvBase, instance: TensorDict) -> TensorDict:
     return td.set("tour", torch.full((rows, width), -1, dtype=torch.int64, device=device))
 
 
-def advance(env: RL4COEnvBase, td: TensorDict, dynamic: list[str]) -> TensorDict:
+def advance(env: RL4COEnvBase, td: TensorDict, action: torch.Tensor | None, dynamic: list[str]) -> TensorDict:
     """The rows (B,) one action later. Rows that have ended, and rows whose action is not allowed, keep their state."""
     before = {key: td[key] for key in dynamic}
     live = ~(td["terminated"] | td["truncated"])[:, 0]
-    moves, action = _legal(td["action_mask"], _action_of(td), live)
+    moves, action = _legal(td["action_mask"], _checked(action, len(td)), live)
     after = td.copy()
     for key in dynamic:
         after.set(key, before[key].clone())  # the author may write into tensors, but not into the caller's
@@ -83,20 +90,23 @@ def drive(td: TensorDict) -> TensorDict:
     here, there = td["current_node"].reshape(-1), td["action"]
     rows = torch.arange(len(td), device=there.device)
     matrix = td.get("dist_matrix", td.get("dm", None))
-    leg = (td["locs"][rows, here] - td["locs"][rows, there]).norm(dim=-1) if matrix is None else matrix[rows, here, there]
+    if matrix is not None:
+        leg = matrix[rows, here, there]
+    else:
+        leg = (td["locs"][rows, here] - td["locs"][rows, there]).norm(dim=-1)
     visited = td["visited"].clone()
     visited[rows, there] = True
     length = td["tour_length"]
-    return td.update({"tour_length": length + leg.reshape(length.shape), "visited": visited, "current_node": there[:, None]})
+    td.update({"visited": visited, "current_node": there[:, None]})
+    return td.set("tour_length", length + leg.reshape(length.shape))
 
 
-def _action_of(td: TensorDict) -> torch.Tensor:
-    action = td.get("action", None)
+def _checked(action: torch.Tensor | None, rows: int) -> torch.Tensor:
     if action is None:
         raise ShapeError("the TensorDict lacks 'action'")
-    if action.shape != td.batch_size or action.dtype == torch.bool or action.is_floating_point():
+    if action.numel() != rows or action.dtype == torch.bool or action.is_floating_point():
         raise ShapeError(f"'action' must be integers, one a row, not {action.dtype} of shape {tuple(action.shape)}")
-    return action.to(torch.int64)
+    return action.reshape(rows).to(torch.int64)
 
 
 def _legal(mask: torch.Tensor, action: torch.Tensor, live: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -16,24 +16,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from milkrun.api.torchrl.slots import DTYPES, FLAGS, Slot
 from milkrun.core.errors import IllegalAction, ShapeError
-from milkrun.core.fields import Field, Role
+from milkrun.core.fields import Role
 from milkrun.core.kernels import Entry, kernel
 from milkrun.core.launcher import build_row_map
 from milkrun.core.rng import stream
 from milkrun.core.sampling import SAMPLING, pick
 from milkrun.core.world import World
 
-DTYPES = {
-    np.dtype(np.bool_): torch.bool, np.dtype(np.uint8): torch.uint8, np.dtype(np.int8): torch.int8,
-    np.dtype(np.int16): torch.int16, np.dtype(np.int32): torch.int32, np.dtype(np.int64): torch.int64,
-    np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64,
-}  # fmt: skip
-
-FLAGS = ("terminated", "truncated")
 PLANS = 64  # batch shapes remembered at once
 
-_CPU = torch.device("cpu")
 _empty_like = torch.empty_like  # less than half the cost of torch.empty, and this is most of a small step
 
 Tensors = Mapping[str, Any]
@@ -50,35 +43,6 @@ def has_ended(w, b, x, y):  # type: ignore[no-untyped-def]
 def any_allowed(w, b, seed, turn):  # type: ignore[no-untyped-def]
     """An allowed action; the draw depends on the place in the batch, for copies of a row share their stream."""
     return pick(w, b, 0, w.action_mask.shape[1], stream(seed, b, turn, SAMPLING), 0)
-
-
-class Slot:
-    """One field as the stepper handles it: its key in the TensorDict, its shape there, its place in the table."""
-
-    __slots__ = ("column", "dtype", "field", "name", "root", "shape", "where")
-
-    def __init__(self, f: Field, world: World) -> None:
-        self.field, self.name, self.dtype = f, f.name, DTYPES[f.dtype]
-        self.where = world._launcher_layout.slots[f.name]
-        self.shape = f.shape(world.sizes)
-        self.column = f.column or f.name in (*FLAGS, "reward")
-        self.root = f in world.observed or f.role is Role.MASK or f.name in (*FLAGS, "reward")
-
-    @property
-    def key(self) -> str | tuple[str, str]:
-        """Its key in a TensorDict: what no agent may see, or need not, is nested under "hidden"."""
-        return self.name if self.root else ("hidden", self.name)
-
-    def tail(self) -> tuple[int, ...]:
-        """The shape behind the batch in a TensorDict."""
-        return self.shape or ((1,) if self.column else ())
-
-    def misfit(self, tensor: Any, expected: torch.Size) -> ShapeError:
-        """The sentence about a tensor that cannot be this field."""
-        if tensor is None:
-            return ShapeError(f"the TensorDict lacks {self.key!r}")
-        return ShapeError(f"{self.key!r} must be {self.dtype} of shape {tuple(expected)} on the cpu, "
-                          f"not {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}")
 
 
 class Plan:
@@ -139,7 +103,7 @@ class Stepper:
     def step(self, root: Tensors, hidden: Tensors, batch: torch.Size, action: Any, raises: bool = False) -> Rows:
         """The rows one action later: fresh tensors for the root and for "hidden". Nothing given is written to."""
         plan = self._plans.get(batch) or self._plan(batch)
-        action = self._checked_action(action, plan.action)
+        action = self.checked_action(action, plan.action)
         keep = [action]  # what must live until the kernel has run
         source = self._template[:]
         source[0] = plan.rows
@@ -181,7 +145,9 @@ class Stepper:
 
     def sample(self, mask: torch.Tensor, seed: int, turn: int) -> torch.Tensor:
         """One allowed action for each row of a mask (*batch, n), uniformly."""
-        batch = mask.shape[:-1]
+        batch, width = mask.shape[:-1], self.world.action.nvec(self.world.sizes)[0]
+        if mask.dtype is not torch.bool or mask.shape[-1:] != (width,) or not mask.is_cpu:
+            raise ShapeError(f"'action_mask' must be bool (..., {width}), not {mask.dtype} {tuple(mask.shape)}")
         plan = self._plans.get(batch) or self._plan(batch)
         table = self._template[:]
         table[0] = plan.rows
@@ -205,6 +171,8 @@ class Stepper:
         made = {}
         for name, dtype, shape, _, slot in plan.begun:
             tensor = (root if slot.root else hidden).get(name)
+            if tensor is None and slot in self.looks:  # no part of the state: a caller may leave it out
+                tensor = torch.zeros(shape, dtype=dtype)
             if tensor is None or tensor.dtype is not dtype or tensor.shape != shape or not tensor.is_cpu:
                 raise slot.misfit(tensor, shape)
             made[name] = tensor.detach().clone(memory_format=torch.contiguous_format)
@@ -238,14 +206,16 @@ class Stepper:
 
     # -- checks -----------------------------------------------------------------------------------------------
 
-    def _checked_action(self, action: Any, expected: torch.Size) -> torch.Tensor:
+    def checked_action(self, action: Any, expected: torch.Size) -> torch.Tensor:
+        """Actions as the kernels read them: dtype, shape, contiguous."""
         if action is None:
             raise ShapeError("the TensorDict lacks 'action'")
         if action.shape != expected:
             raise ShapeError(f"'action' must have the shape {tuple(expected)}, not {tuple(action.shape)}")
         wanted = self._action_dtype
         if action.dtype is not wanted or not action.is_cpu or not action.is_contiguous() or action.requires_grad:
-            if action.dtype == torch.bool or action.is_floating_point() != wanted.is_floating_point or not action.is_cpu:
+            same_kind = action.is_floating_point() == wanted.is_floating_point and action.dtype is not torch.bool
+            if not same_kind or not action.is_cpu:
                 raise ShapeError(f"'action' must be {wanted} on the cpu, not {action.dtype} on {action.device}")
             action = action.detach().to(wanted).contiguous()
         return action
@@ -346,7 +316,7 @@ class Stepper:
         return chunks
 
     def _grow(self, n: int) -> None:
-        """Makes the row numbers and the bin (fields kept for reports only, which functional stepping drops) long enough.
+        """Makes the row numbers and the bins long enough: memory for fields that functional stepping drops.
         Old bins stay: another thread may be stepping on them."""
         n = max(n, 64, 2 * len(self._rows))
         self._rows = torch.arange(n, dtype=torch.int64)

@@ -16,9 +16,6 @@ from tensordict import TensorDict, TensorDictBase
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.routing import generators as core
 
-LAYOUT_KEYS = ("depot", "demand", "dist_matrix")
-"""Keys beside the fields of a world in which an instance may come (routing spec, section 4)."""
-
 
 def as_device(device: Any) -> torch.device:
     """A device that is there; None is the CPU."""
@@ -94,7 +91,7 @@ def draw(generator: Any, streams: torch.Tensor, device: torch.device) -> TensorD
     if is_addressable(generator):
         pieces = [generator.generate(n, seed=seed, first=first, episode=episode)
                   for seed, first, episode, n in _runs(streams.tolist())]  # fmt: skip
-        made: Any = {k: _joined([piece[k] for piece in pieces]) for k in pieces[0].keys()}
+        made: Any = {key: _joined([piece[key] for piece in pieces]) for key in list(pieces[0].keys())}
     else:
         made = generator.generate(count) if hasattr(generator, "generate") else generator(count)
     if not isinstance(made, (Mapping, TensorDictBase)):

@@ -81,10 +81,10 @@ class OpsMixin:
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
             raise ConfigError(f"fork(td, {n!r}): must be an integer >= 1")
         forked = td.expand(int(n), *td.batch_size)
-        hidden = entries(td).get("hidden")
-        if hidden is None or "stream" not in entries(hidden):
-            raise ShapeError("the TensorDict lacks ('hidden', 'stream')")
-        stream = forked["hidden", "stream"].clone()
+        stream = forked.get(("hidden", "stream"), None)
+        if stream is None:  # a world in torch alone has none
+            return forked
+        stream = stream.clone()
         seeds = self._sampler.integers(0, 2**63, size=tuple(stream.shape[:-1]), dtype=np.int64)
         stream[..., 0] = torch.from_numpy(seeds).to(stream.device)
         return forked.set(("hidden", "stream"), stream)

@@ -13,7 +13,8 @@ import torch
 from tensordict import TensorDictBase
 from torchrl.data import Binary, Bounded, Categorical, Composite, TensorSpec, Unbounded, UnboundedContinuous
 
-from milkrun.api.torchrl.functional import FLAGS, Slot, Stepper
+from milkrun.api.torchrl.functional import Stepper
+from milkrun.api.torchrl.slots import FLAGS, Slot
 from milkrun.core.fields import Role
 from milkrun.core.world import World
 

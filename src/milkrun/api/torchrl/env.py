@@ -1,0 +1,331 @@
+"""TorchRLEnv: a compiled world as a TorchRL environment, stepped functionally or in place.
+
+Functionally (the default) the environment keeps nothing between calls: all that a step needs is in the TensorDict, so
+any TensorDict can be stepped, cloned, expanded, cut and stacked. In place it owns a World of `batch_size` rows and
+reads the action only. Both run the world's kernels and give the same bits. Worlds compute on the CPU; another device
+is served by plain copies (cuda: untested).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from milkrun.api._td import entries, make_td
+from milkrun.api.torchrl.base import RL4COEnvBase
+from milkrun.api.torchrl.functional import Rows, Stepper, Tensors
+from milkrun.api.torchrl.generators import GENERATOR_REGISTRY, draw, draws_as_its_world
+from milkrun.api.torchrl.inplace import Owner
+from milkrun.api.torchrl.objective import ObjectiveMixin
+from milkrun.api.torchrl.reader import InstanceReader, as_given
+from milkrun.api.torchrl.specs import Specs, specs_of_world
+from milkrun.core.arguments import autoreset_name, check_count
+from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
+from milkrun.core.registry import world_spec
+from milkrun.core.world import World
+
+CPU = torch.device("cpu")
+KEYWORDS = ("generator", "generator_params", "device", "batch_size", "seed", "check_solution", "run_type_checks",
+            "allow_done_after_reset", "stepping", "illegal", "preset", "config", "first_row", "threads")  # fmt: skip
+
+
+class TorchRLEnv(ObjectiveMixin, RL4COEnvBase):
+    """The world of an id. Further keywords are options of its configuration, and so are `generator_params`."""
+
+    def __init__(
+        self,
+        world_id: str,
+        generator: Any = None,
+        generator_params: Mapping[str, Any] | None = None,
+        device: Any = "cpu",
+        batch_size: int | Iterable[int] | None = None,
+        *,
+        seed: int | None = None,
+        check_solution: bool = False,
+        run_type_checks: bool = False,
+        allow_done_after_reset: bool = False,
+        stepping: str = "functional",
+        illegal: str = "noop",
+        preset: str | None = None,
+        config: Any = None,
+        first_row: int = 0,
+        threads: int | None = None,
+        **overrides: Any,
+    ) -> None:
+        if stepping not in ("functional", "inplace"):
+            raise ConfigError(f"stepping={stepping!r}: must be 'functional' or 'inplace'")
+        self.world_id, self.stepping, self.illegal = world_spec(world_id).id, stepping, illegal
+        self.first_row, self.threads = check_count("first_row", first_row, 0), threads
+        self._base = preset, config
+        super().__init__(
+            generator, generator_params, device, batch_size, seed=seed, check_solution=check_solution,
+            run_type_checks=run_type_checks, allow_done_after_reset=allow_done_after_reset, **overrides,
+        )  # fmt: skip
+
+    def _set_up(self, generator: Any, options: dict[str, Any]) -> None:
+        spec, (preset, config) = world_spec(self.world_id), self._base
+        cls = spec.load()
+        known = {*(f.name for f in dataclasses.fields(cls.Config)), *cls.Config.synonyms}
+        for key in options:
+            if key not in known:
+                hint = did_you_mean(key, known | {*KEYWORDS})
+                raise ConfigError(f"{type(self).__name__} has no keyword {key!r}{hint}")
+        if preset is None and config is None and generator is not None:
+            if isinstance(getattr(generator, "config", None), cls.Config):
+                config = generator.config
+            elif isinstance(getattr(generator, "num_loc", None), int):
+                options.setdefault("num_loc", generator.num_loc)
+        self.config = cls.Config.build(preset, config, **{**spec.kwargs, **options})
+        if hasattr(self.config, "record"):  # every step would copy the record of all steps before it
+            self.config = self.config.replace(record=False)
+        self._given_generator = generator
+        self._compile()
+        self._owner: Owner | None = None
+        self.batch_locked = self.stepping == "inplace"
+        foreign = any(f.strided for f in self.template.fields.values())
+        if self.stepping == "functional" and (foreign or spec.nondeterministic):
+            raise ConfigError(f"{self.world_id} does not live in arrays alone: use stepping='inplace'")
+
+    def _compile(self) -> None:
+        """What hangs on compiled code, and is made anew in a copy or another process."""
+        cls = world_spec(self.world_id).load()
+        self.template: World = cls(1, self.config, autoreset="disabled", illegal=self.illegal, threads=self.threads)
+        self._stepper = stepper = Stepper(self.template)
+        self.reader = InstanceReader(self.template, [slot.name for slot in stepper.instance])
+        self._own_keys = ["hidden", *(slot.name for slot in (*stepper.instance, *stepper.carried) if slot.root)]
+        self._asks = not (self._given_generator is None or draws_as_its_world(self._given_generator))
+        self._draws = not (self._asks or self.template.amends_instances)
+
+    def _specs(self, td: TensorDictBase | None) -> Specs:
+        self._owner = None
+        return specs_of_world(self._stepper, self.batch_size, self.device)
+
+    @property
+    def generator(self) -> Any:
+        """The generator given, or one with the laws of this world."""
+        if self._given_generator is not None:
+            return self._given_generator
+        name = world_spec(self.world_id).name.lower()
+        if name not in GENERATOR_REGISTRY:
+            raise ConfigError(f"{self.world_id} has no generator apart from its world")
+        return GENERATOR_REGISTRY[name](seed=self.seed, device=self.device, **self.config.as_dict())
+
+    # -- stepping ---------------------------------------------------------------------------------------------
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        batch, device, root = tensordict.batch_size, self.device, entries(tensordict)
+        if self.stepping == "inplace":
+            return self._show(self._step_in_place(root, batch), batch)
+        nested = root.get("hidden")
+        hidden = {} if nested is None else entries(nested)
+        if device.type == "cpu":
+            fresh, kept = self._stepper.step(root, hidden, batch, root.get("action"), self.illegal == "raise")
+        else:
+            down = _down(root)
+            rows = self._stepper.step(down, _down(hidden), batch, down.get("action"), self.illegal == "raise")
+            fresh, kept = (_up(part, device) for part in rows)
+        for slot in self._stepper.instance:
+            if slot.root:
+                fresh[slot.name] = root[slot.name]
+            else:
+                kept[slot.name] = hidden[slot.name]
+        kept["stream"] = hidden["stream"]
+        fresh["hidden"] = make_td(kept, batch, device)
+        return make_td(fresh, batch, device)
+
+    def _step_in_place(self, root: Tensors, batch: torch.Size) -> Rows:
+        self._refuse_other(batch)
+        tail = self.template.action.shape(self.template.sizes)
+        action, wanted = root.get("action"), root.get("_step")
+        action = self._stepper.checked_action(None if action is None else action.to(CPU), torch.Size((*batch, *tail)))
+        rows = None if wanted is None else wanted.reshape(batch.numel(), -1).any(-1).numpy(force=True)
+        return self._owned().step(action.reshape(-1, *tail).numpy(), rows)
+
+    def _owned(self) -> Owner:
+        if self._owner is None:
+            self._owner = Owner(self._stepper, self.batch_size, self.illegal)
+        return self._owner
+
+    def _refuse_other(self, batch: torch.Size) -> None:
+        if batch != self.batch_size:
+            raise ShapeError(f"stepping='inplace' has a batch of {list(self.batch_size)}, not {list(batch)}")
+
+    def _show(self, rows: Rows, batch: torch.Size) -> TensorDict:
+        root, hidden = rows if self.device.type == "cpu" else (_up(part, self.device) for part in rows)
+        return make_td({**root, "hidden": make_td(hidden, batch, self.device)}, batch, self.device)
+
+    # -- beginning --------------------------------------------------------------------------------------------
+
+    def _next_streams(self, rows: torch.Tensor) -> torch.Tensor:
+        return super()._next_streams(rows + self.first_row)
+
+    def _begin(self, streams: torch.Tensor, batch: torch.Size, instance: TensorDictBase | None) -> TensorDict:
+        if self.stepping == "functional" and instance is None and self._draws:
+            return self._show(self._stepper.begin(streams, batch), batch)
+        source = draw(self._given_generator, streams, CPU) if instance is None and self._asks else instance
+        arrays = None if source is None else self.reader.arrays(source)
+        if self.stepping == "inplace":
+            self._refuse_other(batch)
+            return self._show(self._owned().begin(streams.numpy(), arrays), batch)
+        shown = self._show(Owner(self._stepper, batch, self.illegal).begin(streams.numpy(), arrays), batch)
+        if instance is not None:
+            for slot in self._stepper.instance:
+                shown.set(slot.key, as_given(self.reader.find(instance, slot.name), shown.get(slot.key)))
+        return shown
+
+    def _begin_some(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
+        if self.stepping == "functional":
+            return super()._begin_some(td, rows)
+        self._refuse_other(td.batch_size)
+        return self._show(self._owned().restart(rows.numpy()), td.batch_size)
+
+    def _restart(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
+        batch = td.batch_size
+        if len(rows) == batch.numel():
+            return self._begin(self._following(td, rows), batch, None)
+        if not self._draws or self.device.type != "cpu":
+            return super()._restart(td, rows)
+        root = entries(td)
+        return self._show(self._stepper.restart(root, entries(root["hidden"]), batch, rows), batch)
+
+    def _following(self, td: TensorDictBase, rows: torch.Tensor) -> torch.Tensor:
+        """The keys of these rows with the next episode."""
+        streams = self._current(td)["hidden", "stream"].reshape(-1, 3)[rows.to(self.device)].to(CPU)
+        streams[:, 2] += 1
+        return streams
+
+    def _current(self, td: TensorDictBase) -> TensorDict:
+        """The rows of `td`, checked field by field."""
+        root, batch, stepper = entries(td), td.batch_size, self._stepper
+        parts: tuple[Tensors, Tensors] = root, entries(root["hidden"]) if "hidden" in root else {}
+        shown: Rows = {}, {}
+        for slot in (*stepper.instance, *stepper.carried, *stepper.looks, stepper.stream):
+            tensor, expected = parts[not slot.root].get(slot.name), torch.Size((*batch, *slot.tail()))
+            fits = tensor is not None and tensor.dtype is slot.dtype and tensor.shape == expected
+            if not fits or tensor.device != self.device:
+                raise slot.misfit(tensor, expected)
+            shown[not slot.root][slot.name] = tensor
+        shown[0]["done"] = shown[0]["terminated"] | shown[0]["truncated"]
+        return make_td({**shown[0], "hidden": make_td(shown[1], batch, self.device)}, batch, self.device)
+
+    def _continue(self, td: TensorDictBase | None, batch: torch.Size) -> TensorDict:
+        shown = super()._continue(td, batch)
+        if self.stepping == "inplace":
+            self._refuse_other(batch)
+            self._owned().resume(entries(shown), entries(shown["hidden"]), self.reader.arrays(shown))
+        return shown
+
+    def _holds_instance(self, td: TensorDictBase) -> bool:
+        return self.reader.is_in(td)
+
+    def _instance_in(self, td: TensorDictBase) -> TensorDictBase:
+        return td
+
+    def _layout_in(self, td: TensorDictBase) -> list[str]:
+        return self.reader.layout(td)
+
+    # -- masks and actions ------------------------------------------------------------------------------------
+
+    def _allowed(self, td: TensorDictBase) -> torch.Tensor:
+        mask = entries(td).get("action_mask")
+        if mask is None:
+            raise ShapeError("the TensorDict lacks 'action_mask'")
+        return mask
+
+    def sample_actions(self, td: TensorDictBase) -> torch.Tensor:
+        """Actions drawn uniformly among the allowed ones, from a stream of the environment's own."""
+        if self.template.action.kind == "box":
+            shape = (*td.batch_size, *self.template.action.shape(self.template.sizes))
+            return torch.from_numpy(self._sampler.uniform(-1, 1, shape).astype(np.float32)).to(self.device)
+        self._turn += 1
+        return self._stepper.sample(self.get_action_mask(td).to(CPU), self.seed, self._turn).to(self.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        super()._set_seed(seed)
+        self._turn = 0
+
+    # -- copies, other processes ------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        made_anew = ("template", "_stepper", "reader", "_owner")
+        state = {key: value for key, value in self.__dict__.items() if key not in made_anew}
+        return {**state, "_rows": None if self._owner is None else self._owner.save()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({key: value for key, value in state.items() if key != "_rows"})
+        self._compile()
+        self._owner = None
+        if state["_rows"] is not None:
+            self._owned().load(state["_rows"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        cls = type(self)
+        return _revive, (self.world_id if cls is _classes.get(self.world_id) else cls,), self.__getstate__()
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        super().close(raise_if_closed=raise_if_closed)
+        if self._owner is not None:
+            self._owner.world.close()
+
+    def __repr__(self) -> str:
+        device = f"device={self.device}" + ("" if self.device.type == "cpu" else " (cuda: untested)")
+        return (f"{type(self).__name__}({self.world_id!r}, batch_size={list(self.batch_size)}, "
+                f"stepping={self.stepping!r}, seed={self.seed}, {device})")
+
+
+class WorldEnv(TorchRLEnv):
+    """The environment of one world; `env_class` makes its subclasses."""
+
+    fixed_id: str
+
+    def __init__(
+        self,
+        generator: Any = None,
+        generator_params: Mapping[str, Any] | None = None,
+        device: Any = "cpu",
+        batch_size: int | Iterable[int] | None = None,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(self.fixed_id, generator, generator_params, device, batch_size, **keywords)
+
+
+_classes: dict[str, type[WorldEnv]] = {}
+
+
+def env_class(world_id: str) -> type[WorldEnv]:
+    """The class of a world, named after its problem: env_class("milkrun/CVRP-v0") is CVRPEnv."""
+    spec = world_spec(world_id)
+    if spec.id not in _classes:
+        name = f"{spec.name}Env"
+        about = {"fixed_id": spec.id, "__module__": __name__, "__qualname__": name, "__doc__": spec.title or spec.id}
+        _classes[spec.id] = type(name, (WorldEnv,), about)
+    return _classes[spec.id]
+
+
+def _revive(of: str | type[TorchRLEnv]) -> TorchRLEnv:
+    cls = env_class(of) if isinstance(of, str) else of
+    return cls.__new__(cls)
+
+
+def make(world_id: str, num_envs: int | None = None, *, autoreset: Any = "next_step", **keywords: Any) -> WorldEnv:
+    """What milkrun.make(..., api="torchrl") returns. TorchRL's calls say when rows are reset, so `autoreset` cannot."""
+    if autoreset_name(autoreset) == "same_step":
+        raise ConfigError("autoreset='same_step': under TorchRL, step_and_maybe_reset begins the next episode")
+    return env_class(world_id)(batch_size=None if num_envs is None else [num_envs], **keywords)
+
+
+TSPEnv = env_class("milkrun/TSP-v0")
+CVRPEnv = env_class("milkrun/CVRP-v0")
+
+
+def _down(tensors: Tensors) -> dict[str, Any]:
+    return {name: value.to(CPU) if isinstance(value, torch.Tensor) else value for name, value in tensors.items()}
+
+
+def _up(tensors: Mapping[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
+    return {name: value.to(device) for name, value in tensors.items()}

@@ -1,0 +1,104 @@
+"""Owner: the World behind stepping="inplace", and copies of its memory as tensors.
+
+State is copied out at every call. Instances are copied once: the same tensors are handed out until a row gets a new
+instance, and are then replaced, never overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from milkrun.api.torchrl.functional import Rows, Stepper, Tensors
+from milkrun.core.errors import ResetNeeded
+from milkrun.core.world import World
+
+
+class Owner:
+    """One World of as many rows as the environment has."""
+
+    def __init__(self, stepper: Stepper, batch: torch.Size, illegal: str) -> None:
+        template = stepper.world
+        self.stepper, self.batch = stepper, batch
+        self.world: World = type(template)(
+            max(batch.numel(), 1), template.config, autoreset="disabled", illegal=illegal, threads=template.threads
+        )
+        self._instances: dict[str, torch.Tensor] = {}
+
+    def begin(self, streams: np.ndarray, instance: Mapping[str, Any] | None) -> Rows:
+        """New episodes in all rows."""
+        self._key(streams)
+        self.world.reset(instance=instance)
+        self._instances = {s.name: self._copy(s) for s in self.stepper.instance}
+        return self.show()
+
+    def restart(self, rows: np.ndarray) -> Rows:
+        """The next episode of these rows, on new instances."""
+        self._ready()
+        self.world.given[rows] = False
+        self.world.reset(rows)
+        self._instances = {s.name: self._copy(s) for s in self.stepper.instance}
+        return self.show()
+
+    def resume(self, root: Tensors, hidden: Tensors, instance: Mapping[str, Any]) -> None:
+        """Takes over rows as they stand in a TensorDict that has been checked."""
+        self.world.reset(instance=instance)
+        for slot in (*self.stepper.instance, *self.stepper.carried, self.stepper.stream):
+            array = getattr(self.world, slot.name)
+            array[:] = (root if slot.root else hidden)[slot.name].reshape(array.shape).numpy(force=True)
+        self._instances = {s.name: self._copy(s) for s in self.stepper.instance}
+
+    def step(self, action: np.ndarray, wanted: np.ndarray | None) -> Rows:
+        """One action later in the rows that are wanted and have not ended; the others stay, their reward is 0."""
+        self._ready()
+        world = self.world
+        moves = ~(world.terminated | world.truncated)
+        if wanted is not None:
+            moves &= wanted
+        if moves.all():
+            world.step(action)
+        else:
+            world.reward[~moves] = 0
+            if moves.any():
+                world.step(action[moves], rows=moves)
+        root, hidden = self.show()
+        for slot in self.stepper.views:
+            if slot.name == "reward":
+                root["reward"] = self._copy(slot)
+        return root, hidden
+
+    def save(self) -> dict[str, np.ndarray] | None:
+        """All that the rows are, to go on from in another process."""
+        return self.world.state_dict() if self._instances else None
+
+    def load(self, saved: dict[str, np.ndarray]) -> None:
+        """Goes on from what `save` gave."""
+        self.world.load_state_dict(saved)
+        self._instances = {s.name: self._copy(s) for s in self.stepper.instance}
+
+    def show(self) -> Rows:
+        """What the rows are now."""
+        self.world.observe()
+        root: dict[str, torch.Tensor] = {}
+        hidden: dict[str, torch.Tensor] = {"stream": self._copy(self.stepper.stream)}
+        for slot in self.stepper.instance:
+            (root if slot.root else hidden)[slot.name] = self._instances[slot.name]
+        for slot in (*self.stepper.carried, *self.stepper.looks):
+            (root if slot.root else hidden)[slot.name] = self._copy(slot)
+        root["done"] = root["terminated"] | root["truncated"]
+        return root, hidden
+
+    def _copy(self, slot: Any) -> torch.Tensor:
+        return torch.from_numpy(getattr(self.world, slot.name).copy()).reshape((*self.batch, *slot.tail()))
+
+    def _key(self, streams: np.ndarray) -> None:
+        """The next reset adds one to the episode."""
+        self.world.stream[:] = streams
+        self.world.stream[:, 2] -= 1
+
+    def _ready(self) -> None:
+        if not self._instances:
+            raise ResetNeeded("stepping='inplace': reset() before the first step")

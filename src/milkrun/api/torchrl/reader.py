@@ -1,0 +1,67 @@
+"""Instances in a TensorDict: where they stand, in which layout they came, and as the arrays that a World takes.
+
+A world's fields may stand at the root or, where no agent may see them, under "hidden"; other layouts (the depot apart,
+RL4CO's shares of a vehicle) are known by their keys and turned into fields by the world itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+
+from milkrun.api._td import entries
+from milkrun.core.world import World
+
+LAYOUT_KEYS = ("depot", "demand", "dist_matrix")
+"""Keys beside the fields of a world in which an instance may come (routing spec, section 4)."""
+
+
+class InstanceReader:
+    """Finds the instance fields of one world in TensorDicts."""
+
+    def __init__(self, world: World, names: list[str]) -> None:
+        self.names = names
+        self._scalars = {name for name in names if not world.fields[name].dims}
+
+    def find(self, td: TensorDictBase, key: str) -> torch.Tensor | None:
+        """The entry of a key, at the root or under "hidden"."""
+        root = entries(td)
+        value = root.get(key)
+        if value is None and "hidden" in root:
+            value = entries(root["hidden"]).get(key)
+        return value
+
+    def is_in(self, td: TensorDictBase) -> bool:
+        """Whether `td` holds an instance, or a part of one."""
+        return any(self.find(td, key) is not None for key in (*self.names, *LAYOUT_KEYS))
+
+    def layout(self, td: TensorDictBase) -> list[str]:
+        """The keys of another layout in which the instance comes; none where all fields are there."""
+        if all(self.find(td, name) is not None for name in self.names):
+            return []
+        return [key for key in LAYOUT_KEYS if key in entries(td)]
+
+    def tensors(self, td: TensorDictBase) -> dict[str, torch.Tensor]:
+        """The instance as it stands in `td`."""
+        found = {key: self.find(td, key) for key in (*self.names, *self.layout(td))}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def arrays(self, td: TensorDictBase) -> dict[str, np.ndarray]:
+        """The instance with one row axis; a scalar field loses the last of (*batch, 1)."""
+        rows, arrays = td.batch_size.numel(), {}
+        for key, value in self.tensors(td).items():
+            array = value.reshape(rows, *value.shape[td.batch_dims :]).numpy(force=True)
+            arrays[key] = array[:, 0] if key in self._scalars and array.shape[1:] == (1,) else array
+        return arrays
+
+
+def as_given(given: torch.Tensor | None, copied: torch.Tensor) -> torch.Tensor:
+    """The tensor given, where it is what the world made of it and lies in order, expanded batches allowed."""
+    if given is None or given.dtype is not copied.dtype or given.shape != copied.shape or given.device != copied.device:
+        return copied
+    index: Any = tuple(0 if stride == 0 and size > 1 else slice(None)
+                       for stride, size in zip(given.stride(), given.shape, strict=True))  # fmt: skip
+    return given.detach() if given[index].is_contiguous() else copied
