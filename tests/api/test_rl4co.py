@@ -286,6 +286,7 @@ def test_uniform_is_the_law_by_either_name():
     (CVRPEnv, {"generator_params": {"capacity": 30.5}}, "capacity = 30.5"),
     (CVRPEnv, {"generator": TheirCVRPGenerator(vehicle_capacity=2.0)}, "vehicle_capacity = 2.0: must be 1"),
     (CVRPEnv, {"generator": 5}, "generator must be callable"),
+    (CVRPEnv, {"generator": TheirCVRPGenerator(), "generator_params": {"num_loc": 5}}, "either generator or"),
     (CVRPEnv, {"check_solutions": True}, "did you mean 'check_solution'"),
     (CVRPEnv, {"illegal": "ignore"}, "illegal='ignore'"),
     (CVRPEnv, {"seed": -1}, "seed -1"),

@@ -86,7 +86,7 @@ def compare(world, rows, close):
 
 
 def walk_along(world_id, make_model, one, seed, *, wild, reward, max_steps, metric, **options):
-    """Plays the same actions in both; a row that has ended begins anew on the next turn. Counts legal and ended."""
+    """Plays the same actions in both; a row that has ended begins anew on the next turn. Counts flags raised."""
     num_loc = NODES - (world_id == "milkrun/CVRP-v0")
     told = {"reward": reward, "metric": metric, **options}
     world = milkrun.make(world_id, num_envs=ROWS, num_loc=num_loc, max_steps=max_steps, **told)
@@ -110,7 +110,7 @@ def walk_along(world_id, make_model, one, seed, *, wild, reward, max_steps, metr
     return seen
 
 
-# wild share, reward, max_steps, padded: each rule meets each other one at least once
+# share of wild actions, reward, max_steps, whether sizes differ
 RUNS = [
     (0.0, "dense", "auto", False),
     (0.0, "terminal", 9, True),

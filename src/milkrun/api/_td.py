@@ -15,7 +15,7 @@ from tensordict import TensorDict
 
 _new_unsafe = getattr(TensorDict, "_new_unsafe", None)
 _has_set_str = hasattr(TensorDict, "_set_str")
-_has_entries = hasattr(TensorDict({}, []), "_tensordict")
+_has_entries = all(hasattr(TensorDict({}, []), name) for name in ("_tensordict", "_device"))
 
 
 def private() -> bool:
@@ -29,7 +29,9 @@ _PRIVATE = private()
 def make_td(source: dict[str, Any], batch_size: torch.Size, device: torch.device | None) -> TensorDict:
     """A TensorDict of tensors (or TensorDicts) that are known to fit."""
     if _PRIVATE:
-        return _new_unsafe(source=source, batch_size=batch_size, device=device)
+        td = _new_unsafe(source=source, batch_size=batch_size)
+        td._device = device  # given to the constructor it would be made anew from itself
+        return td
     return TensorDict(source, batch_size=batch_size, device=device)
 
 

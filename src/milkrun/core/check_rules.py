@@ -209,7 +209,7 @@ def agrees_with_task(m: Moment, task: Task) -> Iterator[Fault]:
     done = m.named & m.after["terminated"]
     if m.call.actions is not None and done.any():
         cost, gained = np.asarray(task(m.world), np.float64), m.after["objective"]
-        wrong = done & ~(np.abs(cost + gained) <= TOL * np.maximum(1.0, np.abs(cost)))
+        wrong = done & ~(np.abs(cost + gained) <= TOL * np.maximum(1.0, np.abs(gained)))
         for b in np.flatnonzero(wrong)[:1].tolist():
             yield b, "objective", f"objective = {gained[b]:.10g}: the cost of the solution is {cost[b]:.10g}"
 

@@ -1,4 +1,7 @@
-"""Uniform draws among allowed actions, compiled over the batch."""
+"""Uniform draws among allowed actions, compiled over the batch.
+
+A draw depends on (seed, the row's stream key, turn) alone, so a slice of a batch samples what the whole would.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,40 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from milkrun.core.kernels import kernel
-from milkrun.core.rng import Stream, integers
+from milkrun.core.rng import Stream, integers, uniform
 
 if TYPE_CHECKING:
     from milkrun.core.world import World
 
-SAMPLING = 60_000  # the purpose of these streams, apart from any world's
+SAMPLING = 60_000  # purposes from here on belong to these streams, apart from any world's
 SPAN = 16
 LOW, WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
+FIELD = 1 << 20  # turn, first and width of a segment ride in one number
 
 
 @kernel
-def random_allowed(w, b, seed, turn):
-    """An allowed action of a single agent; the draw depends on (seed, the row's key, turn) alone."""
-    key = np.uint64(seed) ^ np.uint64(w.stream[b, 0])
+def random_allowed(w, b, seed, packed):
+    """An allowed action of the agent whose mask is the segment [first, first + width) of its row's."""
+    turn, first, width = packed // (FIELD * FIELD), packed // FIELD % FIELD, packed % FIELD
+    return pick(w, b, first, width, row_key(w, b, seed, first), turn)
+
+
+@kernel
+def random_number(w, b, seed, packed):
+    """Number `first` of a box action, in [-1, 1)."""
+    turn, first = packed // (FIELD * FIELD), packed // FIELD % FIELD
+    return 2.0 * uniform(row_key(w, b, seed, first), turn) - 1.0
+
+
+@kernel
+def row_key(w, b, seed, first):
+    """The stream of a row; the caller's seed is scrambled, so that it never cancels against the world's."""
+    z = np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    key = z ^ (z >> np.uint64(31)) ^ np.uint64(w.stream[b, 0])
     row, episode = np.uint64(w.stream[b, 1]), np.uint64(w.stream[b, 2])
-    s = Stream(key & LOW, key >> WORD, row & LOW, episode & LOW, np.uint64(SAMPLING))
-    return pick(w, b, 0, w.action_mask.shape[1], s, turn)
+    return Stream(key & LOW, key >> WORD, row & LOW, episode & LOW, np.uint64(SAMPLING + first % 4096))
 
 
 @kernel
@@ -56,13 +76,15 @@ def count(w, b, lo, hi):
 
 def sample(world: World, seed: int, turn: int) -> np.ndarray:
     """One allowed action a row (a row of actions for several agents; numbers in [-1, 1] for a box)."""
-    if world.action.kind == "discrete":
-        return world.map_rows(random_allowed, np.int64, seed, turn)
-    rng = np.random.Generator(np.random.Philox(key=[seed, turn]))
     if world.action.kind == "box":
-        return rng.uniform(-1, 1, (world.num_envs, *world.action.shape(world.sizes))).astype(np.float32)
+        (width,) = world.action.shape(world.sizes)
+        parts = [world.map_rows(random_number, np.float32, seed, _pack(turn, k, 0)) for k in range(width)]
+        return np.stack(parts, axis=1)
     widths = world.action.nvec(world.sizes)
-    ends = np.cumsum(widths)
-    noise = rng.random(world.action_mask.shape)
-    masked = np.where(world.action_mask, noise, -1.0)
-    return np.stack([masked[:, e - n : e].argmax(1) for n, e in zip(widths, ends, strict=True)], axis=1)
+    firsts = np.cumsum([0, *widths[:-1]]).tolist()
+    parts = [world.map_rows(random_allowed, np.int64, seed, _pack(turn, f, n)) for f, n in zip(firsts, widths)]
+    return parts[0] if world.action.kind == "discrete" else np.stack(parts, axis=1)
+
+
+def _pack(turn: int, first: int, width: int) -> int:
+    return (turn % (1 << 22) * FIELD + first) * FIELD + width

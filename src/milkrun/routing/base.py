@@ -166,11 +166,11 @@ class Routing(World):
 
     def draw(self, row: int, canvas: Canvas) -> None:
         """Nodes, the tour so far with a colour a trip, the depot as a square."""
-        q, taken = self.instance_row[row], int(self.tour_len[row])
+        q = self.instance_row[row]
         nodes = self.locs[q, : self.n_nodes[q]]
         canvas.fit(nodes.min(0), nodes.max(0))
         canvas.caption(f"{type(self).__name__}  length {float(self.tour_length[row]):.3f}  step {int(self.i[row])}")
-        path = [0, *self.tour[row, :taken].tolist()] if self.depot_apart else self._cyclic_path(row, taken)
+        path = self.path(row)
         home = [k for k, node in enumerate(path) if node == 0] if self.depot_apart else [0]
         for trip, (a, b) in enumerate(pairwise([*home, len(path)])):
             canvas.polyline(nodes[path[a : b + 1]], PALETTE[trip % len(PALETTE)], 2.0)
@@ -180,9 +180,9 @@ class Routing(World):
             canvas.square(nodes[0], 6.0, DEPOT)
         canvas.disc(nodes[self.current_node[row]], 2.0, INK)
 
-    def _cyclic_path(self, row: int, taken: int) -> list[int]:
-        path = self.tour[row, :taken].tolist()
-        return path + path[:1] if self.terminated[row] else path
+    def path(self, row: int) -> list[int]:
+        """The nodes a row has stood on, in order; needs record=True."""
+        return [0, *self.tour[row, : self.tour_len[row]].tolist()]
 
 
 def _join_depot(values: dict[str, Any], customer_fields: tuple[str, ...]) -> dict[str, Any]:

@@ -58,6 +58,12 @@ class TSP(Routing):
     def constants(self) -> dict[str, float]:
         return {**super().constants(), "start": STARTS.index(self.config.start)}
 
+    def path(self, row: int) -> list[int]:
+        nodes = super().path(row)
+        if self.start == FREE:
+            nodes = nodes[1:] + nodes[1:2] * int(self.terminated[row])
+        return nodes
+
     def why_illegal(self, row: int, action: int) -> str:
         if not 0 <= action < self.n_nodes[self.instance_row[row]]:
             return f"out of range 0..{self.n_nodes[self.instance_row[row]] - 1}"

@@ -14,9 +14,9 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
+from milkrun.core.arguments import autoreset_name, check_seed
 from milkrun.core.errors import ConfigError, did_you_mean, missing_extra
 from milkrun.core.registry import world_spec
-from milkrun.core.world import check_seed
 
 try:
     import rl4co  # noqa: F401
@@ -52,6 +52,7 @@ def make(
         raise ConfigError(f"{spec.id} has no RL4CO environment{did_you_mean(spec.name, ENVS)}")
     env, world = ENVS[spec.name], spec.load()
     laws = laws_of(env.name, world.Config.build(preset, config, **{**spec.kwargs, **overrides}))
+    autoreset_name(autoreset)
     laws.seed = secrets.randbits(63) if seed is None else check_seed(seed)
     laws.position = first_row
     batch_size = None if num_envs is None else [num_envs]

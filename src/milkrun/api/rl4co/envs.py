@@ -4,6 +4,7 @@ A TensorDict of these environments has RL4CO's keys; what Milkrun needs besides 
 indexing and `batchify` keep both in step. As in RL4CO a step replaces entries of the TensorDict it is given and returns
 it; no tensor is ever written to. The kernel reads the keys at the root where they say all it needs (`locs`,
 so an augmented TensorDict is played as augmented) and the units of demand under "_w": change demand before the reset.
+Steps run on the CPU; tensors on another device go there and come back (untested without a GPU).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from milkrun.api._td import entries, make_td, put
 from milkrun.api.rl4co.generator import RL4COGenerator, from_params
 from milkrun.api.rl4co.views import CVRPView, TSPView
 from milkrun.api.torchrl.functional import Stepper
+from milkrun.core.arguments import check_seed
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
-from milkrun.core.world import check_seed
 from milkrun.routing import tasks
 from milkrun.routing.generators import Generator
 
@@ -60,21 +61,25 @@ class Compiled(RL4COEnvBase):
         for key in kwargs:
             if key not in _THEIR_KEYWORDS:
                 raise ConfigError(f"{type(self).__name__} has no keyword {key!r}{did_you_mean(key, _THEIR_KEYWORDS)}")
-        seeded = generator is not None and seed is None  # a generator that was given keeps its own seed
+        if generator is not None and generator_params:
+            raise ConfigError("give either generator or generator_params")
         if generator is None:
             generator = from_params(self.name, generator_params or {})
+            seed = secrets.randbits(63) if seed is None else seed
         elif isinstance(generator, Generator):
             generator = RL4COGenerator(generator)
         if not callable(generator) or not hasattr(generator, "num_loc"):
             raise ConfigError(f"generator must be callable and have `num_loc`; a {type(generator).__name__} is not")
         if getattr(generator, "vehicle_capacity", 1) != 1:
             raise ConfigError(f"vehicle_capacity = {generator.vehicle_capacity!r}: must be 1")
+        if isinstance(generator, RL4COGenerator):
+            if seed is not None:
+                generator.seed(check_seed(seed))
+            seed = generator.laws.seed  # one that was given goes on from where it stands
         self._raises, self._threads = illegal == "raise", threads
         self._steppers: dict[int, Stepper] = {}
         self._streams = torch.zeros((0, 3), dtype=torch.int64)
         super().__init__(generator=generator, seed=secrets.randbits(63) if seed is None else seed, **kwargs)
-        if not seeded:
-            self._set_seed(self.seed)
 
     # -- stepping -----------------------------------------------------------------------------------------------
 

@@ -102,8 +102,8 @@ def whole_units(demand: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, n
         refuse("demand", demand, demand > 1 + 1e-5, "a share of the truck is at most 1")
     shares = demand.astype(np.float64)
     trucks = capacity.astype(np.float64).reshape(len(demand))
-    counts = shares * trucks[:, None]
     with np.errstate(invalid="ignore"):
+        counts = shares * trucks[:, None]
         whole = np.abs(trucks - np.rint(trucks)) <= WHOLE
         whole &= (np.abs(counts - np.rint(counts)) <= WHOLE).all(axis=1) & (trucks >= 1) & (trucks < FINE)
     units = np.where(whole[:, None], counts, shares * FINE)

@@ -133,13 +133,29 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
     def step(self, tensordict: TensorDictBase) -> TensorDictBase:
         """td with td["next"] set. Tensors given are never written; of a locked td the result is a shallow copy."""
         root = entries(tensordict)
-        if "next" in root or "_step" in root:
+        if "_step" in root:
+            return self._step_some(tensordict)
+        if "next" in root:
             return super().step(tensordict)
         following = self._step(tensordict)
         if tensordict.is_locked:
             tensordict = tensordict.copy()
         put(tensordict, "next", following)
         return tensordict
+
+    def _step_some(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Steps the rows that `_step` names; the others stay, with reward 0. (TorchRL's own way fails on a batch.)"""
+        out = tensordict.copy()
+        signal = out.pop("_step")
+        rows = contract.told(signal, out.batch_size)
+        whole = self._current(out)
+        whole = contract.flat(whole.set("reward", torch.zeros((*out.batch_size, 1), device=self.device))).clone()
+        if len(rows):
+            whole[rows] = self._step(contract.flat(out)[rows])
+        following = whole.reshape(out.batch_size)
+        if "next" in entries(out):
+            following.update(out.get("next").exclude(*following.keys(True, True)))
+        return out.set("next", following)
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """A step, and the TensorDict to act on next, in which rows that ended have begun a new episode."""
@@ -148,11 +164,12 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
             return super().step_and_maybe_reset(tensordict)
         stepped = self.step(tensordict)
         here, there = entries(stepped), entries(entries(stepped)["next"])
-        onward = {key: value for key, value in here.items() if key not in ("next", "reward", "_reset")}
-        onward |= {key: value for key, value in there.items() if key != "reward"}
+        onward = {**here, **there}
+        for key in ("next", "reward", "_reset"):
+            onward.pop(key, None)
         for key, value in onward.items():
-            if isinstance(value, TensorDictBase):
-                both = {**entries(here[key]), **entries(value)} if key in here else dict(entries(value))
+            if type(value) is not torch.Tensor and isinstance(value, TensorDictBase):
+                both = {**entries(here.get(key, value)), **entries(value)}
                 onward[key] = make_td(both, value.batch_size, value.device)
         following: TensorDictBase = make_td(onward, stepped.batch_size, stepped.device)
         done = there["done"]
@@ -309,6 +326,11 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         if self.run_type_checks and next_tensordict_out.batch_size == self.batch_size:
             return super()._step_proc_data(next_tensordict_out)
         return next_tensordict_out
+
+    @classmethod
+    def _complete_done(cls, done_spec: Any, data: TensorDictBase) -> TensorDictBase:
+        """All flags are always there."""
+        return data
 
     def _assert_tensordict_shape(self, tensordict: TensorDictBase) -> None:
         """Any batch can be stepped and reset."""

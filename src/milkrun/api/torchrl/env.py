@@ -97,6 +97,8 @@ class TorchRLEnv(ObjectiveMixin, RL4COEnvBase):
         self.template: World = cls(1, self.config, autoreset="disabled", illegal=self.illegal, threads=self.threads)
         self._stepper = stepper = Stepper(self.template)
         self.reader = InstanceReader(self.template, [slot.name for slot in stepper.instance])
+        self._seen_instance = [slot.name for slot in stepper.instance if slot.root]
+        self._unseen = [*(slot.name for slot in stepper.instance if not slot.root), "stream"]
         self._own_keys = ["hidden", *(slot.name for slot in (*stepper.instance, *stepper.carried) if slot.root)]
         self._asks = not (self._given_generator is None or draws_as_its_world(self._given_generator))
         self._draws = not (self._asks or self.template.amends_instances)
@@ -129,12 +131,10 @@ class TorchRLEnv(ObjectiveMixin, RL4COEnvBase):
             down = _down(root)
             rows = self._stepper.step(down, _down(hidden), batch, down.get("action"), self.illegal == "raise")
             fresh, kept = (_up(part, device) for part in rows)
-        for slot in self._stepper.instance:
-            if slot.root:
-                fresh[slot.name] = root[slot.name]
-            else:
-                kept[slot.name] = hidden[slot.name]
-        kept["stream"] = hidden["stream"]
+        for name in self._seen_instance:
+            fresh[name] = root[name]
+        for name in self._unseen:
+            kept[name] = hidden[name]
         fresh["hidden"] = make_td(kept, batch, device)
         return make_td(fresh, batch, device)
 
@@ -145,6 +145,14 @@ class TorchRLEnv(ObjectiveMixin, RL4COEnvBase):
         action = self._stepper.checked_action(None if action is None else action.to(CPU), torch.Size((*batch, *tail)))
         rows = None if wanted is None else wanted.reshape(batch.numel(), -1).any(-1).numpy(force=True)
         return self._owned().step(action.reshape(-1, *tail).numpy(), rows)
+
+    def _step_some(self, tensordict: TensorDictBase) -> TensorDictBase:
+        if self.stepping == "functional":
+            return super()._step_some(tensordict)
+        out = tensordict.copy()
+        following = self._step(out)
+        out.pop("_step")
+        return out.set("next", following)
 
     def _owned(self) -> Owner:
         if self._owner is None:

@@ -127,21 +127,16 @@ class Stepper:
             (fresh_root if at_root else fresh_hidden)[name] = made = _empty_like(pattern)
             result[where] = made.data_ptr()
         here, there = source.buffer_info()[0], result.buffer_info()[0]
-        rows, n, chunks = self._rows, plan.rows, self._chunks(plan.rows)
         if raises:
             self._refuse_illegal(here, action, root, hidden, plan)
-        launcher = self.world._launcher
-        launcher.step_from.run((there, rows.data_ptr(), action.data_ptr(), here), n, chunks)
+        n, order, launcher = plan.rows, self._rows.data_ptr(), self.world._launcher
+        chunks = 1 if n < 2 or n < self.world.parallel_from and self.world.threads is None else self._chunks(n)
+        launcher.step_from.run((there, order, action.data_ptr(), here), n, chunks)
         if self._paints:
-            launcher.observe.run((there, rows.data_ptr()), n, chunks)
-        fresh_root["done"] = self._done(there, plan, chunks)
+            launcher.observe.run((there, order), n, chunks)
+        fresh_root["done"] = done = _empty_like(plan.flag)
+        self._map(has_ended, np.bool_).run((there, order, done.data_ptr(), 0, 0), n, chunks)
         return fresh_root, fresh_hidden
-
-    def _done(self, table: int, plan: Plan, chunks: int) -> torch.Tensor:
-        done = _empty_like(plan.flag)
-        rows = self._rows
-        self._map(has_ended, np.bool_).run((table, rows.data_ptr(), done.data_ptr(), 0, 0), plan.rows, chunks)
-        return done
 
     def sample(self, mask: torch.Tensor, seed: int, turn: int) -> torch.Tensor:
         """One allowed action for each row of a mask (*batch, n), uniformly."""
@@ -200,7 +195,7 @@ class Stepper:
             launcher.observe.run(args, n, chunks)
         fresh_root = {name: made[name] for name, _, _, _, slot in plan.begun if slot.root}
         fresh_hidden = {name: made[name] for name, _, _, _, slot in plan.begun if not slot.root}
-        fresh_root["done"] = self._done(address, plan, self._chunks(plan.rows))
+        fresh_root["done"] = fresh_root["terminated"] | fresh_root["truncated"]
         fresh_hidden["stream"] = stream
         return fresh_root, fresh_hidden
 
