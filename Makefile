@@ -54,7 +54,7 @@ bench: env $(jumanji_stamp) ## measure Milkrun beside its peers
 	.venv/bin/python -m bench $(ARGS)
 
 docs: env ## build the documentation into site/
-	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet --site-dir site
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --site-dir site
 
 clean: ## remove what the targets wrote, but no environment
 	rm -rf $(OUT) site build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

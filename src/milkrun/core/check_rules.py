@@ -211,7 +211,8 @@ def agrees_with_task(m: Moment, task: Task) -> Iterator[Fault]:
         cost, gained = np.asarray(task(m.world), np.float64), m.after["objective"]
         wrong = done & ~(np.abs(cost + gained) <= TOL * np.maximum(1.0, np.abs(gained)))
         for b in np.flatnonzero(wrong)[:1].tolist():
-            yield b, "objective", f"objective = {gained[b]:.10g}: the cost of the solution is {cost[b]:.10g}"
+            said = f"finds a cost of {cost[b]:.10g}" if np.isfinite(cost[b]) else "refuses the solution"
+            yield b, "objective", f"objective = {gained[b]:.10g}: the task {said}"
 
 
 def task_of(cls: type[World], config: Any) -> Task | None:

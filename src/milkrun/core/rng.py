@@ -81,6 +81,12 @@ def stream(seed, row, episode, purpose):
     return Stream(x[0], x[1], x[2], x[3], np.uint64(purpose))
 
 
+@kernel
+def row_stream(w, b, purpose):
+    """The stream of a purpose in this episode of row b of a world: what `generate` and `step` draw from."""
+    return stream(w.stream[b, 0], w.stream[b, 1], w.stream[b, 2], purpose)
+
+
 @kernel(inline=True)
 def block(s, j, attempt):
     """Four 32-bit words: block j of a stream; attempt (below 2**16) leads to fresh words after a rejection."""

@@ -69,8 +69,8 @@ def pick(w, b, first, width, s, index):
 def count(w, b, lo, hi):
     """Allowed actions in [lo, hi)."""
     total = np.int32(0)
-    for j in range(lo, hi):
-        total += np.int32(w.action_mask[b, j])
+    for j in range(np.uint64(lo), np.uint64(hi)):  # unsigned: a signed index may count from the end, which costs
+        total = np.int32(total + w.action_mask[b, j])
     return total
 
 

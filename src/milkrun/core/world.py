@@ -1,9 +1,11 @@
 """World: a batch of independent rows, each an episode of one problem.
 
 All data of a world are fields, arrays whose first axis is the row. A world class declares them and its actions,
-names a configuration, and has its kernels beside it in the same file: `generate(w, b)` draws an instance,
-`reset(w, b)` puts the state at its start, `step(w, b, action)` moves it. Everything else is here: allocation,
-seeding, autoreset, illegal actions, given instances, saving.
+names a configuration, and has its kernels beside it: functions of its module called `generate(w, b)` (draws an
+instance), `reset(w, b)` (puts the state at its start), `step(w, b, action)` (moves it), and where it needs them
+`observe(w, b)`, `legal(w, b, action)`, `idle(w, b, action)`; the class attribute `kernels` names others instead.
+Everything else is here (seeding, autoreset, illegal actions, given instances, saving), in `memory` (allocation) and
+in `launcher` (what a turn of a row is).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from milkrun.api.torchrl.generators import as_device, draw, get_generator, is_ad
 from milkrun.api.torchrl.mixins import BatchMixin, OpsMixin, as_size
 from milkrun.api.torchrl.specs import Specs, specs_of_td
 from milkrun.core.arguments import check_seed
-from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError, did_you_mean
+from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 
 RESET_KEYWORDS = ("td", "tensordict", "batch_size", "set_state", "select_reset_only")
 
@@ -51,7 +51,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
             device=as_device(device), batch_size=as_size(batch_size), run_type_checks=run_type_checks,
             allow_done_after_reset=allow_done_after_reset,
         )  # fmt: skip
-        self.check_solution = check_solution
+        self.check_solution, self.allow_done_after_reset = check_solution, allow_done_after_reset
         self._set_seed(seed)
         self._set_up(generator, {**(generator_params or {}), **kwargs})
         self._make_spec(self._specimen)
@@ -135,27 +135,13 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         root = entries(tensordict)
         if "_step" in root:
             return self._step_some(tensordict)
-        if "next" in root:
+        if "next" in root or self.run_type_checks:
             return super().step(tensordict)
         following = self._step(tensordict)
         if tensordict.is_locked:
             tensordict = tensordict.copy()
         put(tensordict, "next", following)
         return tensordict
-
-    def _step_some(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Steps the rows that `_step` names; the others stay, with reward 0. (TorchRL's own way fails on a batch.)"""
-        out = tensordict.copy()
-        signal = out.pop("_step")
-        rows = contract.told(signal, out.batch_size)
-        whole = self._current(out)
-        whole = contract.flat(whole.set("reward", torch.zeros((*out.batch_size, 1), device=self.device))).clone()
-        if len(rows):
-            whole[rows] = self._step(contract.flat(out)[rows])
-        following = whole.reshape(out.batch_size)
-        if "next" in entries(out):
-            following.update(out.get("next").exclude(*following.keys(True, True)))
-        return out.set("next", following)
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """A step, and the TensorDict to act on next, in which rows that ended have begun a new episode."""
@@ -193,60 +179,6 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         self.seed = secrets.randbits(63) if seed is None else check_seed(seed)
         self.resets = 0
         self._seed_sampler(self.seed)
-
-    # -- resets, put together ---------------------------------------------------------------------------------
-
-    def _batch_of(self, td: TensorDictBase | None, batch_size: Any) -> torch.Size:
-        if td is None:
-            return self.batch_size if batch_size is None else as_size(batch_size)
-        if batch_size is not None and as_size(batch_size) != td.batch_size:
-            raise ShapeError(f"batch_size={batch_size} does not go with a TensorDict of batch {list(td.batch_size)}")
-        return td.batch_size
-
-    def _merge(self, td: TensorDictBase, fresh: TensorDict, reads: bool) -> TensorDictBase:
-        """`td` with what the reset shows; what else it holds stays, in rows that a partial reset began anew as 0."""
-        root, shown = entries(td), entries(fresh)
-        signal = root.get("_reset")
-        gave = signal is None and reads and self._holds_instance(td)
-        other = [key for key in root if key not in shown and key != "_reset"]
-        out = td.copy() if td.is_locked or gave else td
-        if gave:
-            out = out.exclude(*self._layout_in(td))
-        if signal is not None:
-            out = out.exclude("_reset", inplace=True)
-            begun = signal.reshape(*fresh.batch_size, -1).any(-1)
-            if other and not begun.all():
-                rest = td.select(*other).where(~begun, other=TensorDict({}, fresh.batch_size), pad=0)
-                out.update(rest)
-        for key, value in shown.items():
-            put(out, key, value)
-        return out
-
-    def _begin_some(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
-        """The batch with new episodes in these rows. Of a td that says only which rows, the others may be any."""
-        batch = td.batch_size
-        if any(key in entries(td) for key in self._own_keys):
-            return self._restart(td, rows) if len(rows) else self._current(td)
-        begun = self._begin(self._next_streams(rows), torch.Size([len(rows)]), None)
-        source = torch.zeros(batch.numel(), dtype=torch.int64)
-        source[rows] = torch.arange(len(rows))
-        return begun[source].reshape(batch)
-
-    def _continue(self, td: TensorDictBase | None, batch: torch.Size) -> TensorDict:
-        if td is None:
-            raise ShapeError("set_state=True needs a TensorDict that holds the state")
-        shown = self._current(td)
-        ended = shown["done"].reshape(-1)
-        if ended.any() and not self._allow_done_after_reset:
-            raise ResetNeeded(f"row {int(ended.nonzero()[0])} has ended: set_state=True cannot continue it")
-        return shown
-
-    def _next_streams(self, rows: torch.Tensor) -> torch.Tensor:
-        """New keys (rows, 3): the seed, the row, the number of the reset."""
-        streams = torch.empty((len(rows), 3), dtype=torch.int64)
-        streams[:, 0], streams[:, 1], streams[:, 2] = self.seed, rows, self.resets
-        self.resets += 1
-        return streams
 
     # -- a world in torch alone (TorchRLEnv has its own) ------------------------------------------------------
 

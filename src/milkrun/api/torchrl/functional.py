@@ -130,7 +130,7 @@ class Stepper:
         if raises:
             self._refuse_illegal(here, action, root, hidden, plan)
         n, order, launcher = plan.rows, self._rows.data_ptr(), self.world._launcher
-        chunks = 1 if n < 2 or n < self.world.parallel_from and self.world.threads is None else self._chunks(n)
+        chunks = 1 if n < 2 or (n < self.world.parallel_from and self.world.threads is None) else self._chunks(n)
         launcher.step_from.run((there, order, action.data_ptr(), here), n, chunks)
         if self._paints:
             launcher.observe.run((there, order), n, chunks)

@@ -1,17 +1,27 @@
-"""The two mixins of the base: what a batch size may be, and what every environment can do with a TensorDict."""
+"""The two mixins of the base: what a batch size may be, and what every environment does with a TensorDict.
+
+Resets follow one table: new instances, the instances in a TensorDict, its state, or the rows that its `_reset` names.
+The pieces that are the same for compiled worlds and worlds in torch alone are here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from milkrun.api._td import entries
-from milkrun.api.torchrl.specs import Specs
-from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.api._td import entries, put
+from milkrun.api.torchrl import contract
+from milkrun.core.arguments import check_count
+from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError
+
+if TYPE_CHECKING:
+    from torchrl.envs import EnvBase as Host
+else:
+    Host = object  # the mixins stand before EnvBase and use what it has
 
 SAMPLER = 0x5EED  # keeps the sampler's stream apart from anything else keyed by the same seed
 
@@ -24,25 +34,26 @@ def as_size(batch_size: int | Iterable[int] | None) -> torch.Size:
     return torch.Size(sizes)
 
 
-class BatchMixin:
+class BatchMixin(Host):
     """`batch_size` takes what people write and gives a torch.Size; setting it rebuilds the specs."""
 
     batch_locked = False
     _specimen: TensorDict | None = None  # rows of a world in torch alone, from which its specs are read
     _has_specs = False
+    _batch = torch.Size([])
 
     @property
     def batch_size(self) -> torch.Size:
-        return self.__dict__.get("_batch_size") or torch.Size([])
+        return self._batch
 
     @batch_size.setter
     def batch_size(self, value: int | Iterable[int] | None) -> None:
-        self.__dict__["_batch_size"] = as_size(value)
+        self._batch = as_size(value)
         if self._has_specs:
             self._make_spec(self._specimen)
 
 
-class OpsMixin:
+class OpsMixin(Host):
     """Specs, masks, draws among allowed actions, copies with streams of their own."""
 
     def _make_spec(self, td: TensorDictBase | None = None) -> None:
@@ -58,9 +69,6 @@ class OpsMixin:
         self.action_spec, self.reward_spec, self.done_spec = specs.action, specs.reward, specs.done
         self._has_specs = True
         self.set_spec_lock_(locked)
-
-    def _specs(self, td: TensorDictBase | None) -> Specs:
-        raise NotImplementedError
 
     def get_action_mask(self, td: TensorDictBase) -> torch.Tensor:
         """The actions allowed now, (*batch, n), True = allowed, on the environment's device."""
@@ -78,9 +86,7 @@ class OpsMixin:
 
     def fork(self, td: TensorDictBase, n: int) -> TensorDict:
         """The rows of `td` n times, (n, *batch), each copy with random streams of its own; instances stay shared."""
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-            raise ConfigError(f"fork(td, {n!r}): must be an integer >= 1")
-        forked = td.expand(int(n), *td.batch_size)
+        forked = td.expand(check_count("n", n, 1), *td.batch_size)
         stream = forked.get(("hidden", "stream"), None)
         if stream is None:  # a world in torch alone has none
             return forked
@@ -88,6 +94,73 @@ class OpsMixin:
         seeds = self._sampler.integers(0, 2**63, size=tuple(stream.shape[:-1]), dtype=np.int64)
         stream[..., 0] = torch.from_numpy(seeds).to(stream.device)
         return forked.set(("hidden", "stream"), stream)
+
+    def _batch_of(self, td: TensorDictBase | None, batch_size: Any) -> torch.Size:
+        if td is None:
+            return self.batch_size if batch_size is None else as_size(batch_size)
+        if batch_size is not None and as_size(batch_size) != td.batch_size:
+            raise ShapeError(f"batch_size={batch_size} does not go with a TensorDict of batch {list(td.batch_size)}")
+        return td.batch_size
+
+    def _merge(self, td: TensorDictBase, fresh: TensorDict, reads: bool) -> TensorDictBase:
+        """`td` with what the reset shows; what else it holds stays, in rows that a partial reset began anew as 0."""
+        root, shown = entries(td), entries(fresh)
+        signal = root.get("_reset")
+        gave = signal is None and reads and self._holds_instance(td)
+        other = [key for key in root if key not in shown and key != "_reset"]
+        out = td.copy() if td.is_locked or gave else td
+        if gave:
+            out = out.exclude(*self._layout_in(td))
+        if signal is not None:
+            out = out.exclude("_reset", inplace=True)
+            begun = signal.reshape(*fresh.batch_size, -1).any(-1)
+            if other and not begun.all():
+                rest = td.select(*other).where(~begun, other=TensorDict({}, fresh.batch_size), pad=0)
+                out.update(rest)
+        for key, value in shown.items():
+            put(out, key, value)
+        return out
+
+    def _begin_some(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
+        """The batch with new episodes in these rows. Of a td that says only which rows, the others may be any."""
+        batch = td.batch_size
+        if any(key in entries(td) for key in self._own_keys):
+            return self._restart(td, rows) if len(rows) else self._current(td)
+        rows = rows if len(rows) else torch.arange(1)
+        begun = self._begin(self._next_streams(rows), torch.Size([len(rows)]), None)
+        source = torch.zeros(batch.numel(), dtype=torch.int64)
+        source[rows] = torch.arange(len(rows))
+        return begun[source].reshape(batch)
+
+    def _continue(self, td: TensorDictBase | None, batch: torch.Size) -> TensorDict:
+        if td is None:
+            raise ShapeError("set_state=True needs a TensorDict that holds the state")
+        shown = self._current(td)
+        ended = shown["done"].reshape(-1)
+        if ended.any() and not self.allow_done_after_reset:
+            raise ResetNeeded(f"row {int(ended.nonzero()[0])} has ended: set_state=True cannot continue it")
+        return shown
+
+    def _next_streams(self, rows: torch.Tensor) -> torch.Tensor:
+        """New keys (rows, 3): the seed, the row, the number of the reset."""
+        streams = torch.empty((len(rows), 3), dtype=torch.int64)
+        streams[:, 0], streams[:, 1], streams[:, 2] = self.seed, rows, self.resets
+        self.resets += 1
+        return streams
+
+    def _step_some(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Steps the rows that `_step` names; the others stay, with reward 0. (TorchRL's own way fails on a batch.)"""
+        out = tensordict.copy()
+        signal = out.pop("_step")
+        rows = contract.told(signal, out.batch_size)
+        whole = self._current(out)
+        whole = contract.flat(whole.set("reward", torch.zeros((*out.batch_size, 1), device=self.device))).clone()
+        if len(rows):
+            whole[rows] = self._step(contract.flat(out)[rows])
+        following = whole.reshape(out.batch_size)
+        if "next" in entries(out):
+            following.update(out.get("next").exclude(*following.keys(True, True)))
+        return out.set("next", following)
 
     def _seed_sampler(self, seed: int) -> None:
         self._sampler: Any = np.random.Generator(np.random.Philox(key=[seed, SAMPLER]))

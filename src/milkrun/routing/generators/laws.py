@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from milkrun.core.kernels import kernel
-from milkrun.core.rng import fill_integers, integers, normal, stream, uniform_pair
+from milkrun.core.rng import fill_integers, integers, normal, row_stream, uniform_pair
 from milkrun.routing.distance import MATRIX
 
 # purposes of the streams
@@ -22,12 +22,6 @@ CENTRES, MEMBERSHIP = 20, 21  # parts of the clustered law
 UNIFORM, NORMAL, CLUSTERED, MIXED = range(4)
 CENTER, CORNER, RANDOM, CUSTOMER = range(4)
 DEPOT_TYPES = ("center", "corner", "random", "customer")
-
-
-@kernel
-def row_stream(w, b, purpose):
-    """The stream of a purpose in this row's episode."""
-    return stream(w.stream[b, 0], w.stream[b, 1], w.stream[b, 2], purpose)
 
 
 @kernel
