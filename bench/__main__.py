@@ -61,10 +61,9 @@ def steps_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
             share = us["C"] / us["in place"] if with_c else None
             if share is not None and batch >= 1024:
                 ratios["C"].append(share)
-            table.add(
-                world=name, rows=batch, **us, **{f"{k} / RL4CO": ratios[k][-1] for k in ("in place", "torchrl", "rl4co view")},
-                **{"share of C": share, "ns a row": 1e3 * us["in place"] / batch},
-            )  # fmt: skip
+            cells: dict[str, Any] = {"world": name, "rows": batch, **us, "share of C": share}
+            cells |= {f"{k} / RL4CO": ratios[k][-1] for k in ("in place", "torchrl", "rl4co view")}
+            table.add(**cells, **{"ns a row": 1e3 * us["in place"] / batch})
             print(f"{name} {batch}: " + ", ".join(f"{k} {v:.3g} us" for k, v in us.items()), flush=True)
     promised = {
         "in place / RL4CO, geometric mean (promised 10, goal 15)": _geometric_mean(ratios["in place"]),
@@ -81,8 +80,9 @@ def rollouts_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]
     """Whole random rollouts at 1,024 rows beside Jumanji, which runs in an environment of its own."""
     table = Table(
         "Whole random rollouts, million row-steps a second (n = 50, 1,024 rows, one thread)",
-        ["world", "milkrun", "return", "Jumanji's own sampler", "Jumanji, fastest sampler", "ratio to own", "ratio to fastest"],
-        notes={"jumanji": "own = jax.random.categorical, as its random agent; fastest = the best of three that we wrote for it"},
+        ["world", "milkrun", "return", "Jumanji's own sampler", "Jumanji, fastest sampler", "ratio to own",
+         "ratio to fastest"],
+        notes={"jumanji": "own = jax.random.categorical, as in its random agent; fastest = the best of three we wrote"},
     )  # fmt: skip
     promised: dict[str, float] = {}
     theirs = _jumanji(options)
@@ -109,14 +109,15 @@ def own_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
         world = milkrun.make(f"milkrun/{name.upper()}-v0", 1024, num_loc=NUM_LOC, threads=1, seed=0)
         rate = 1024 / median_time(world.draw_instances)
         peer = generator_rate(name, NUM_LOC, 1024)
-        table.add(measured=f"{name} instances/s, 1,024 at a time (peer: RL4CO)", milkrun=rate, peer=peer, ratio=rate / peer)
+        table.add(measured=f"{name}: instances/s (peer: RL4CO), 1,024 at a time", milkrun=rate, peer=peer,
+                  ratio=rate / peer)
         promised[f"generator of {name} / RL4CO (promised 1)"] = rate / peer
         episodes = record_random_episodes(name, NUM_LOC, 8192, seed=1)
         one, two = (InPlace(episodes, threads=k).seconds() for k in (1, 2))
-        table.add(measured=f"{name} step of 8,192 rows, us: 2 threads (peer: 1 thread)", milkrun=1e6 * two, peer=1e6 * one,
-                  ratio=one / two)
+        table.add(measured=f"{name}: us a step of 8,192 rows, 2 threads (peer: 1 thread)", milkrun=1e6 * two,
+                  peer=1e6 * one, ratio=one / two)
         promised[f"2 threads / 1 thread, {name}, 8,192 rows (promised 1.6)"] = one / two
-        table.add(measured=f"{name} bytes a row, instance and state", milkrun=world.bytes_per_row)
+        table.add(measured=f"{name}: bytes a row, instance and state", milkrun=world.bytes_per_row)
     return table, promised
 
 

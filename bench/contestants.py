@@ -147,18 +147,18 @@ class RL4CODropIn(TorchRL):
 
 
 def rollout_rate(name: str, num_loc: int, rows: int, *, repeats: int = 15) -> tuple[float, float]:
-    """Row-steps per second of whole random rollouts (reset, sampling and stepping; live rows only), and the return."""
-    from milkrun.solvers import random_policy, rollout
+    """Row-steps per second of whole random rollouts and their mean return: a reset that draws new instances and one
+    native call that samples and steps, as Jumanji's rollout is a reset and one compiled loop. Live rows only count."""
+    from milkrun.core.sampling import random_step
 
     world = milkrun.make(IDS[name], rows, num_loc=num_loc, autoreset="disabled", seed=1, threads=1)
-    policy = random_policy(0)
     world.reset()
-    rollout(world, policy)
+    world.play_out(random_step)
     rates, returns = [], []
     for _ in range(repeats):
         before = clock()
         world.reset()
-        rollout(world, policy)
-        rates.append(int(world.i.sum()) / (clock() - before))
+        steps = world.play_out(random_step)
+        rates.append(steps / (clock() - before))
         returns.append(float(world.objective.mean()))
     return float(np.median(rates)), float(np.mean(returns))

@@ -107,6 +107,17 @@ def test_same_step_keeps_the_last_observation_of_a_truncated_row():
     assert (world.final["image"] == 14).all() and world.final["illegal"].tolist() == [True]
 
 
+def test_same_step_keeps_the_instance_a_row_played():
+    """Rows that share instances: `final` holds that of each ended row, whatever its number."""
+    world = milkrun.make("milkrun/TSP-v0", 4, seed=1, num_loc=2, autoreset="same_step")
+    places = np.arange(8.0, dtype=np.float32).reshape(2, 2, 2)
+    world.reset(instance={"locs": places, "instance_row": [0, 1, 0, 1]})
+    world.step([1, 1, 1, 1])
+    world.step([9, 0, 0, 0])
+    assert world.final_rows.tolist() == [1, 2, 3] and (world.final["locs"] == places[[1, 0, 1]]).all()
+    assert world.final["n_nodes"].tolist() == [2, 2, 2] and world.final["visited"].all()
+
+
 def test_same_step_paints_only_the_rows_that_ended():
     """The image is costly: for `final` it is made of the ended row, not of its neighbours, whom nobody looks at."""
     world = lanterns(2, 3, 5, autoreset="same_step")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,8 +26,9 @@ def start(script: str, *arguments: str, path: str = PATH, **environment: str) ->
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("MILKRUN_NUM", "NUMBA_"))}
     env = {**clean, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **environment}
     return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
-    )
+        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+        start_new_session=True,
+    )  # fmt: skip
 
 
 def told(process: subprocess.Popen[str]) -> Any:
@@ -34,7 +36,7 @@ def told(process: subprocess.Popen[str]) -> Any:
     try:
         out, err = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # its children too: they hold the pipes
         pytest.fail(f"hung; last words: {process.communicate()[1][-2000:]}")
     assert process.returncode == 0, f"exit {process.returncode}: {err[-3000:]}"
     return json.loads(out.splitlines()[-1])
@@ -67,7 +69,7 @@ def in_fork(seed):
 
 def in_pool(method, seeds):
     with multiprocessing.get_context(method).Pool(2) as pool:
-        return pool.map_async(rolled, seeds).get(120)
+        return pool.map_async(rolled, seeds).get(60)
 
 if __name__ == "__main__":
     rolled(0)

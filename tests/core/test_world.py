@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 import milkrun
-from milkrun.core.errors import Closed
+from milkrun.core.errors import Closed, ResetNeeded
+from milkrun.core.sampling import random_step
 from milkrun.routing.cvrp import CVRP
 from milkrun.routing.generators import get_generator
 from milkrun.routing.tsp import TSP
@@ -417,3 +418,21 @@ def test_a_picture_is_512_pixels_square(world_class):
     first, second = world.render(), world.render(1)
     assert first.shape == (512, 512, 3) and first.dtype == np.uint8 and len(np.unique(first)) > 1
     assert (first != second).any() and checksum(world) == before
+
+
+@pytest.mark.parametrize("world_id", ["milkrun/TSP-v0", "milkrun/CVRP-v0"])
+def test_play_out_is_the_same_as_stepping(world_id):
+    """A whole episode in one native call takes the actions and pays the rewards of the same policy step by step."""
+    once, stepped = (milkrun.make(world_id, 70, seed=3, num_loc=7, autoreset="disabled") for _ in range(2))
+    once.reset()
+    stepped.reset()
+    steps = once.play_out(random_step, 5)
+    turn = 0
+    while not stepped.terminated.all():
+        live = np.flatnonzero(~stepped.terminated)
+        stepped.step(stepped.sample_actions(5, turn)[live], rows=live)
+        turn += 1
+    assert steps == once.i.sum() and once.terminated.all()
+    assert checksum(once) == checksum(stepped)
+    with pytest.raises(ResetNeeded):
+        once.step(np.zeros(70, int))

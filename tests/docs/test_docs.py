@@ -148,7 +148,7 @@ def test_links_of_the_readme_lead_somewhere():
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs the extra 'docs'")
 def test_the_site_builds_without_a_warning(tmp_path):
-    """mkdocs --strict: every link and anchor leads somewhere. (Not --quiet, which would hide warnings from --strict.)"""
+    """mkdocs --strict: every link and anchor leads somewhere. (--quiet would hide the warnings from --strict.)"""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     done = run(command, ROOT)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -58,13 +58,17 @@ def test_cvrp_random_allowed(n, cost):
 
 @pytest.mark.parametrize(("n", "capacity"), [(20, 30), (50, 40), (100, 50)])
 def test_cvrp_instances_follow_the_published_law(n, capacity):
-    """Demands U{1..9} and places U[0, 1] by chi-squared and Kolmogorov-Smirnov at 1e-4; Kool's capacities."""
+    """Demands U{1..9}, places uniform in the unit square, none related to another; Kool's capacities."""
     made = get_generator("cvrp", num_loc=n).generate(INSTANCES, seed=99)
     demand = made["demand_units"]
     assert demand.shape == (INSTANCES, n)
     assert (demand.min(), demand.max()) == (1, 9)
     assert stats.chisquare(np.bincount(demand.ravel())[1:]).pvalue > 1e-4
     assert (made["capacity"] == capacity).all()
-    for places in (made["locs"][:, 0], made["locs"][:, -1], made["depot"]):
-        for axis in range(2):
-            assert stats.kstest(places[:, axis], "uniform").pvalue > 1e-4
+    nodes = np.stack([made["depot"], made["locs"][:, 0], made["locs"][:, -1]])
+    for places in nodes:
+        squares, _, _ = np.histogram2d(*places.T, bins=20, range=[[0, 1], [0, 1]])
+        assert squares.sum() == INSTANCES and stats.chisquare(squares.ravel()).pvalue > 1e-4
+        assert all(stats.kstest(axis, "uniform").pvalue > 1e-4 for axis in places.T)
+    related = np.corrcoef(np.concatenate([*nodes.transpose(0, 2, 1), demand.T[:2]])) - np.eye(8)
+    assert abs(related).max() < 5 / math.sqrt(INSTANCES)

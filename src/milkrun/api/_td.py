@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-_new_unsafe = getattr(TensorDict, "_new_unsafe", None)
+_new_unsafe: Any = getattr(TensorDict, "_new_unsafe", None)
 _has_set_str = hasattr(TensorDict, "_set_str")
 _has_entries = all(hasattr(TensorDict({}, []), name) for name in ("_tensordict", "_device"))
 

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import types as pytypes
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,8 @@ def _digest(value: Any, digest: Any, seen: set[int]) -> None:
     elif isinstance(value, np.ndarray):
         digest.update(value.tobytes())
     elif isinstance(value, type):
-        digest.update(f"{value.__name__} {getattr(value, '_fields', '')}".encode())
+        members = [(m.name, m.value) for m in value] if issubclass(value, Enum) else ""
+        digest.update(f"{value.__name__} {getattr(value, '_fields', '')} {members}".encode())
     elif isinstance(value, (int, float, str, bytes, bool, tuple, np.generic, np.dtype, types.Type, type(None))):
         digest.update(repr(value).encode())
 

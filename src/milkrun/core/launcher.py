@@ -33,27 +33,43 @@ def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[s
     for required in ("generate", "reset", "step"):
         if required not in kernels:
             raise ConfigError(f"{name} has no kernel {required!r}: define it beside the world class, marked @kernel")
-    text = _head(layout) + _legality(action, "legal" in kernels, "idle" in kernels)
-    text += _TURN
+    text = _head(layout) + _turns(action, kernels)
     actions = {
         "discrete": "array_at(action, (hi,), None, int64)",
         "multi": f"array_at(action, (hi, {_agent_count(action, layout)}), None, int64)",
         "box": f"array_at(action, (hi, {_size(getattr(action, 'n', 0), layout)}), None, float32)",
     }[action.kind]
-    copies = "\n".join(_copy(f) for f in layout.fields.values() if f.role in (Role.STATE, Role.MASK) and not f.strided)
+    copied = [f for f in layout.fields.values() if f.role in (Role.STATE, Role.MASK) or f.observed]
+    copied = [f for f in copied if f.per_row and f.role is not Role.INSTANCE and not f.strided and not f.on_demand]
+    copies = "\n".join(_copy(f) for f in copied)
     text += _entry("generate_rows", "", "", "generate(w, b)")
     text += _entry("restart_rows", "", "", "restart(w, b)")
     text += _entry("step_rows", "action, mode", f"actions = {actions}", "total += turn(w, b, actions[r], mode)")
     text += _entry(
         "step_from", "action, source", f"actions = {actions}\n    v = record(source, slot)",
         f"{copies.lstrip()}\n        total += turn(w, b, actions[r], 0)",
-    )
-    text += _entry("count_illegal", "action, mode", f"actions = {actions}",
-                   "total += (mode == 2 or not (w.terminated[b] or w.truncated[b])) and not legal(w, b, actions[r])")
+    )  # fmt: skip
+    text += _entry(
+        "count_illegal", "action, mode", f"actions = {actions}",
+        "total += (mode == 2 or not (w.terminated[b] or w.truncated[b])) and not legal(w, b, actions[r])",
+    )  # fmt: skip
     if "observe" in kernels:
         text += _entry("observe_rows", "", "", "observe(w, b)")
-    names = {k: kernels[k] for k in ("generate", "reset", "step", "observe", "legal", "idle") if k in kernels}
-    return Launcher(compile_module(name, text, {**_names(layout), **names}))
+    return Launcher(compile_module(name, text, {**_names(layout), **kernels}))
+
+
+def build_player(name: str, layout: Layout, action: Action, kernels: Mapping[str, Any], choose: Any) -> Entry:
+    """An entry that plays each live row to its end by the policy choose(w, b, x, i), the row staying in the cache."""
+    text = _head(layout) + _turns(action, kernels)
+    text += _entry("play_rows", "x", "", """while not (w.terminated[b] or w.truncated[b]):
+            turn(w, b, choose(w, b, x, w.i[b]), 0)
+            total += 1
+            if w.illegal[b]:
+                break""")
+    module = compile_module(
+        f"{name}_plays_{choose.py_func.__name__}", text, {**_names(layout), **kernels, "choose": choose}
+    )
+    return Entry(module, "play_rows")
 
 
 def build_row_map(name: str, layout: Layout, function: Any, dtype: np.dtype) -> Entry:
@@ -115,6 +131,10 @@ def _head(layout: Layout) -> str:
     return f"""# Written by milkrun.core.launcher; do not edit: the folder's name is a hash of this and of the kernels.
 # {layout.text}
 """
+
+
+def _turns(action: Action, kernels: Mapping[str, Any]) -> str:
+    return _legality(action, "legal" in kernels, "idle" in kernels) + _TURN
 
 
 def _legality(action: Action, own_legal: bool, own_idle: bool) -> str:

@@ -17,7 +17,7 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import Field, Role, declared_fields
 from milkrun.core.instances import Given
 from milkrun.core.kernels import Entry, chunks_for
-from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_row_map, kernels_of
+from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_player, build_row_map, kernels_of
 from milkrun.core.record import Layout
 
 
@@ -88,6 +88,14 @@ class Memory:
         out = np.empty(self.num_envs, dtype)
         self._run(entry, self._all, address_of(out), int(x), int(y))
         return out
+
+    def _player(self, choose: Any) -> Entry:
+        entry = self._row_maps.get(choose)
+        if entry is None:
+            kernels = kernels_of(type(self), self.kernels)
+            entry = build_player(type(self).__name__, self._launcher_layout, self.action, kernels, choose)
+            self._row_maps[choose] = entry
+        return entry
 
     @classmethod
     def _compile(cls) -> tuple[Layout, Launcher]:

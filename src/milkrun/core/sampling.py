@@ -29,6 +29,12 @@ def random_allowed(w, b, seed, packed):
 
 
 @kernel
+def random_step(w, b, seed, i):
+    """The action of a random policy at the i-th step of an episode, as `World.play_out` asks for it."""
+    return pick(w, b, 0, w.action_mask.shape[1], row_key(w, b, seed, 0), i)
+
+
+@kernel
 def random_number(w, b, seed, packed):
     """Number `first` of a box action, in [-1, 1)."""
     turn, first = packed // (FIELD * FIELD), packed // FIELD % FIELD

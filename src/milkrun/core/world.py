@@ -182,6 +182,18 @@ class World(Memory):
         elif ended:
             self._some_ended = True
 
+    def play_out(self, choose: Any, x: int = 0) -> int:
+        """Plays every live row to its end by a compiled policy, in one native call; returns the steps of all rows.
+
+        `choose(w, b, x, i)` is a @kernel that returns the action of row b at its i-th step. A row that is given an
+        illegal action stops there.
+        """
+        self._refuse_unready(self._all)
+        if self.autoreset == "same_step" or self.action.kind != "discrete":
+            raise ConfigError("play_out is for worlds of discrete actions whose ended rows wait (not 'same_step')")
+        self._stale_views = self._some_ended = True
+        return self._run(self._player(choose), self._all, int(x))
+
     def draw_instances(self, episode: int = 0) -> None:
         """Draws the instances of an episode of every row and no more: what generators are made of."""
         self.stream[:, 2] = episode

@@ -153,8 +153,9 @@ class CVRP(Routing):
             return "the truck is at the depot"
         if self.visited[row, action]:
             return "visited"
-        if self.load[row] + self.demand_units[q, action] > self.capacity[q]:
-            return f"over capacity: {self.load[row]} + {self.demand_units[q, action]} > {self.capacity[q]}"
+        load, more, room = int(self.load[row]), int(self.demand_units[q, action]), int(self.capacity[q])
+        if load + more > room:
+            return f"over capacity: {load} + {more} > {room}"
         return f"too long: the trip would be over {self.max_length[q]:g}"
 
 

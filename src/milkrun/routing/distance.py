@@ -24,7 +24,9 @@ def travel(w, q, i, j):
     """d(i, j) of instance row q."""
     if w.metric == MATRIX:
         return np.float64(w.dist[q, i, j])
-    return leg(w.metric, np.float64(w.locs[q, i, 0]), np.float64(w.locs[q, i, 1]), w.locs[q, j, 0], w.locs[q, j, 1])
+    x1, y1 = np.float64(w.locs[q, i, 0]), np.float64(w.locs[q, i, 1])
+    x2, y2 = np.float64(w.locs[q, j, 0]), np.float64(w.locs[q, j, 1])
+    return leg(w.metric, x1, y1, x2, y2)
 
 
 @kernel

@@ -32,6 +32,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
     name: str = ""  # of its generator in GENERATOR_REGISTRY, where the constructor is given none
     mask_true_means: str = "allowed"  # or "forbidden", for code that masks the other way round
     dense_reward: bool = False  # True: `_get_reward` is asked at each step, with the action
+    group_map: Mapping[str, list[str]] = {}  # the agents of each group, in worlds that have several
     max_steps: int | None = None  # until a row is truncated; None = twice the nodes + 2
 
     def __init__(
@@ -156,6 +157,8 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         for key, value in onward.items():
             if type(value) is not torch.Tensor and isinstance(value, TensorDictBase):
                 both = {**entries(here.get(key, value)), **entries(value)}
+                if key in self.group_map:
+                    both.pop("reward", None)
                 onward[key] = make_td(both, value.batch_size, value.device)
         following: TensorDictBase = make_td(onward, stepped.batch_size, stepped.device)
         done = there["done"]

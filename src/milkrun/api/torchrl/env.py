@@ -17,24 +17,25 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from milkrun.api._td import entries, make_td
+from milkrun.api.torchrl.agents import Groups
 from milkrun.api.torchrl.base import RL4COEnvBase
+from milkrun.api.torchrl.beginning import CPU, BeginMixin
 from milkrun.api.torchrl.functional import Rows, Stepper, Tensors
-from milkrun.api.torchrl.generators import GENERATOR_REGISTRY, draw, draws_as_its_world
+from milkrun.api.torchrl.generators import GENERATOR_REGISTRY, draws_as_its_world
 from milkrun.api.torchrl.inplace import Owner
 from milkrun.api.torchrl.objective import ObjectiveMixin
-from milkrun.api.torchrl.reader import InstanceReader, as_given
+from milkrun.api.torchrl.reader import InstanceReader
 from milkrun.api.torchrl.specs import Specs, specs_of_world
 from milkrun.core.arguments import autoreset_name, check_count
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
 
-CPU = torch.device("cpu")
 KEYWORDS = ("generator", "generator_params", "device", "batch_size", "seed", "check_solution", "run_type_checks",
             "allow_done_after_reset", "stepping", "illegal", "preset", "config", "first_row", "threads")  # fmt: skip
 
 
-class TorchRLEnv(ObjectiveMixin, RL4COEnvBase):
+class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
     """The world of an id. Further keywords are options of its configuration, and so are `generator_params`."""
 
     def __init__(
@@ -99,13 +100,16 @@ class TorchRLEnv(ObjectiveMixin, RL4COEnvBase):
         self.reader = InstanceReader(self.template, [slot.name for slot in stepper.instance])
         self._seen_instance = [slot.name for slot in stepper.instance if slot.root]
         self._unseen = [*(slot.name for slot in stepper.instance if not slot.root), "stream"]
-        self._own_keys = ["hidden", *(slot.name for slot in (*stepper.instance, *stepper.carried) if slot.root)]
+        self._groups = Groups(self.template) if self.template.groups else None
+        self.group_map = self.template.groups
+        seen = [slot.name for slot in (*stepper.instance, *stepper.carried) if slot.root]
+        self._own_keys = ["hidden", *self.group_map, *seen]
         self._asks = not (self._given_generator is None or draws_as_its_world(self._given_generator))
         self._draws = not (self._asks or self.template.amends_instances)
 
     def _specs(self, td: TensorDictBase | None) -> Specs:
         self._owner = None
-        return specs_of_world(self._stepper, self.batch_size, self.device)
+        return specs_of_world(self._stepper, self._groups, self.batch_size, self.device)
 
     @property
     def generator(self) -> Any:
@@ -121,28 +125,29 @@ class TorchRLEnv(ObjectiveMixin, RL4COEnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
         batch, device, root = tensordict.batch_size, self.device, entries(tensordict)
+        action = root.get("action") if self._groups is None else self._groups.joint_action(root, batch)
         if self.stepping == "inplace":
-            return self._show(self._step_in_place(root, batch), batch)
+            return self._show(self._step_in_place(action, root.get("_step"), batch), batch)
         nested = root.get("hidden")
         hidden = {} if nested is None else entries(nested)
         if device.type == "cpu":
-            fresh, kept = self._stepper.step(root, hidden, batch, root.get("action"), self.illegal == "raise")
+            fresh, kept = self._stepper.step(root, hidden, batch, action, self.illegal == "raise")
         else:
-            down = _down(root)
-            rows = self._stepper.step(down, _down(hidden), batch, down.get("action"), self.illegal == "raise")
+            rows = self._stepper.step(_down(root), _down(hidden), batch, _low(action), self.illegal == "raise")
             fresh, kept = (_up(part, device) for part in rows)
         for name in self._seen_instance:
             fresh[name] = root[name]
         for name in self._unseen:
             kept[name] = hidden[name]
+        if self._groups is not None:
+            fresh = self._groups.split(fresh, kept, batch, device)
         fresh["hidden"] = make_td(kept, batch, device)
         return make_td(fresh, batch, device)
 
-    def _step_in_place(self, root: Tensors, batch: torch.Size) -> Rows:
+    def _step_in_place(self, action: torch.Tensor | None, wanted: torch.Tensor | None, batch: torch.Size) -> Rows:
         self._refuse_other(batch)
         tail = self.template.action.shape(self.template.sizes)
-        action, wanted = root.get("action"), root.get("_step")
-        action = self._stepper.checked_action(None if action is None else action.to(CPU), torch.Size((*batch, *tail)))
+        action = self._stepper.checked_action(_low(action), torch.Size((*batch, *tail)))
         rows = None if wanted is None else wanted.reshape(batch.numel(), -1).any(-1).numpy(force=True)
         return self._owned().step(action.reshape(-1, *tail).numpy(), rows)
 
@@ -165,88 +170,23 @@ class TorchRLEnv(ObjectiveMixin, RL4COEnvBase):
 
     def _show(self, rows: Rows, batch: torch.Size) -> TensorDict:
         root, hidden = rows if self.device.type == "cpu" else (_up(part, self.device) for part in rows)
+        root = root if self._groups is None else self._groups.split(root, hidden, batch, self.device)
         return make_td({**root, "hidden": make_td(hidden, batch, self.device)}, batch, self.device)
-
-    # -- beginning --------------------------------------------------------------------------------------------
-
-    def _next_streams(self, rows: torch.Tensor) -> torch.Tensor:
-        return super()._next_streams(rows + self.first_row)
-
-    def _begin(self, streams: torch.Tensor, batch: torch.Size, instance: TensorDictBase | None) -> TensorDict:
-        if self.stepping == "functional" and instance is None and self._draws:
-            return self._show(self._stepper.begin(streams, batch), batch)
-        source = draw(self._given_generator, streams, CPU) if instance is None and self._asks else instance
-        arrays = None if source is None else self.reader.arrays(source)
-        if self.stepping == "inplace":
-            self._refuse_other(batch)
-            return self._show(self._owned().begin(streams.numpy(), arrays), batch)
-        shown = self._show(Owner(self._stepper, batch, self.illegal).begin(streams.numpy(), arrays), batch)
-        if instance is not None:
-            for slot in self._stepper.instance:
-                shown.set(slot.key, as_given(self.reader.find(instance, slot.name), shown.get(slot.key)))
-        return shown
-
-    def _begin_some(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
-        if self.stepping == "functional":
-            return super()._begin_some(td, rows)
-        self._refuse_other(td.batch_size)
-        return self._show(self._owned().restart(rows.numpy()), td.batch_size)
-
-    def _restart(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
-        batch = td.batch_size
-        if len(rows) == batch.numel():
-            return self._begin(self._following(td, rows), batch, None)
-        if not self._draws or self.device.type != "cpu":
-            return super()._restart(td, rows)
-        root = entries(td)
-        return self._show(self._stepper.restart(root, entries(root["hidden"]), batch, rows), batch)
-
-    def _following(self, td: TensorDictBase, rows: torch.Tensor) -> torch.Tensor:
-        """The keys of these rows with the next episode."""
-        streams = self._current(td)["hidden", "stream"].reshape(-1, 3)[rows.to(self.device)].to(CPU)
-        streams[:, 2] += 1
-        return streams
-
-    def _current(self, td: TensorDictBase) -> TensorDict:
-        """The rows of `td`, checked field by field."""
-        root, batch, stepper = entries(td), td.batch_size, self._stepper
-        parts: tuple[Tensors, Tensors] = root, entries(root["hidden"]) if "hidden" in root else {}
-        shown: Rows = {}, {}
-        for slot in (*stepper.instance, *stepper.carried, *stepper.looks, stepper.stream):
-            tensor, expected = parts[not slot.root].get(slot.name), torch.Size((*batch, *slot.tail()))
-            fits = tensor is not None and tensor.dtype is slot.dtype and tensor.shape == expected
-            if not fits or tensor.device != self.device:
-                raise slot.misfit(tensor, expected)
-            shown[not slot.root][slot.name] = tensor
-        shown[0]["done"] = shown[0]["terminated"] | shown[0]["truncated"]
-        return make_td({**shown[0], "hidden": make_td(shown[1], batch, self.device)}, batch, self.device)
-
-    def _continue(self, td: TensorDictBase | None, batch: torch.Size) -> TensorDict:
-        shown = super()._continue(td, batch)
-        if self.stepping == "inplace":
-            self._refuse_other(batch)
-            self._owned().resume(entries(shown), entries(shown["hidden"]), self.reader.arrays(shown))
-        return shown
-
-    def _holds_instance(self, td: TensorDictBase) -> bool:
-        return self.reader.is_in(td)
-
-    def _instance_in(self, td: TensorDictBase) -> TensorDictBase:
-        return td
-
-    def _layout_in(self, td: TensorDictBase) -> list[str]:
-        return self.reader.layout(td)
 
     # -- masks and actions ------------------------------------------------------------------------------------
 
     def _allowed(self, td: TensorDictBase) -> torch.Tensor:
-        mask = entries(td).get("action_mask")
+        mask = self._fields(td)[self._groups is not None].get("action_mask")
         if mask is None:
-            raise ShapeError("the TensorDict lacks 'action_mask'")
+            raise ShapeError("the TensorDict lacks its action mask")
         return mask
 
-    def sample_actions(self, td: TensorDictBase) -> torch.Tensor:
-        """Actions drawn uniformly among the allowed ones, from a stream of the environment's own."""
+    def sample_actions(self, td: TensorDictBase) -> Any:
+        """Actions drawn uniformly among the allowed ones, from a stream of the environment's own; for several agents
+        a TensorDict of them, to update `td` with."""
+        if self._groups is not None:
+            acts = self._groups.sample(self.get_action_mask(td), self._sampler, self.device)
+            return make_td(acts, td.batch_size, self.device)
         if self.template.action.kind == "box":
             shape = (*td.batch_size, *self.template.action.shape(self.template.sizes))
             return torch.from_numpy(self._sampler.uniform(-1, 1, shape).astype(np.float32)).to(self.device)
@@ -260,7 +200,7 @@ class TorchRLEnv(ObjectiveMixin, RL4COEnvBase):
     # -- copies, other processes ------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        made_anew = ("template", "_stepper", "reader", "_owner")
+        made_anew = ("template", "_stepper", "reader", "_groups", "_owner")
         state = {key: value for key, value in self.__dict__.items() if key not in made_anew}
         return {**state, "_rows": None if self._owner is None else self._owner.save()}
 
@@ -324,11 +264,19 @@ def make(world_id: str, num_envs: int | None = None, *, autoreset: Any = "next_s
     """What milkrun.make(..., api="torchrl") returns. TorchRL's calls say when rows are reset, so `autoreset` cannot."""
     if autoreset_name(autoreset) == "same_step":
         raise ConfigError("autoreset='same_step': under TorchRL, step_and_maybe_reset begins the next episode")
-    return env_class(world_id)(batch_size=None if num_envs is None else [num_envs], **keywords)
+    if num_envs is not None:
+        if "batch_size" in keywords:
+            raise ConfigError(f"num_envs={num_envs} and batch_size={keywords['batch_size']}: give one of them")
+        keywords["batch_size"] = [num_envs]
+    return env_class(world_id)(**keywords)
 
 
 TSPEnv = env_class("milkrun/TSP-v0")
 CVRPEnv = env_class("milkrun/CVRP-v0")
+
+
+def _low(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.to(CPU)
 
 
 def _down(tensors: Tensors) -> dict[str, Any]:

@@ -9,6 +9,7 @@ tensors of their own too: `begin` makes whole batches, `restart` some rows of a 
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from milkrun.api.torchrl.slots import DTYPES, FLAGS, Slot
+from milkrun.api.torchrl.slots import DTYPES, Plan, Slot
 from milkrun.core.errors import IllegalAction, ShapeError
 from milkrun.core.fields import Role
 from milkrun.core.kernels import Entry, kernel
@@ -45,27 +46,6 @@ def any_allowed(w, b, seed, turn):  # type: ignore[no-untyped-def]
     return pick(w, b, 0, w.action_mask.shape[1], stream(seed, b, turn, SAMPLING), 0)
 
 
-class Plan:
-    """The tensors of a batch of one shape, worked out once: (name, dtype, shape, place in the table, slot)."""
-
-    def __init__(self, stepper: Stepper, batch: torch.Size) -> None:
-        def entries(slots: list[Slot]) -> list[Any]:
-            return [(s.name, s.dtype, torch.Size((*batch, *s.tail())), s.where, s) for s in slots]
-
-        self.batch, self.rows = batch, batch.numel()
-        self.own = (False,) * len(batch)
-        self.instance = entries(stepper.instance)
-        self.stream = torch.Size((*batch, 3))
-        self.root = entries([s for s in stepper.carried if s.root])
-        self.hidden = entries([s for s in stepper.carried if not s.root])
-        self.begun = entries([*stepper.instance, *stepper.carried, *stepper.looks])
-        self.views = [
-            (s.name, torch.empty((*batch, *s.tail()), dtype=s.dtype), s.where, s.root) for s in stepper.views
-        ]
-        self.flag = torch.empty((*batch, 1), dtype=torch.bool)
-        self.action = torch.Size((*batch, *stepper.world.action.shape(stepper.world.sizes)))
-
-
 class Stepper:
     """Steps rows of one world given as tensors. `world` is a template: one row, never stepped."""
 
@@ -84,14 +64,15 @@ class Stepper:
         self.stream = Slot(world.fields["stream"], world)
         self.views = [s for s in slots(Role.VIEW) if s.name == "reward" or s.field.observed]
         self.looks = [s for s in self.views if s.name != "reward"]  # what a reset shows too
-        self._paints = any(s.field.on_demand for s in self.looks)
+        self._paint = world._launcher.observe if any(s.field.on_demand for s in self.looks) else None
         kept = {s.name for s in (*self.instance, *self.carried, *self.views, self.stream)} | {"instance_row"}
         self._binned = [f for f in fields if f.name not in kept]
         self._bins: list[np.ndarray] = []
         self._template = array("q", world._table.tolist())
         self._owner = layout.slots["instance_row"]
-        self._place = {name: layout.slots[name] for name in (*FLAGS, "action_mask") if name in layout.slots}
+        self._mask_place = layout.slots.get("action_mask", 0)
         self._action_dtype = DTYPES[world.action.dtype]
+        self._planning = threading.Lock()
         self._shared: dict[Any, torch.Tensor] = {}
         self._plans: dict[torch.Size, Plan] = {}
         self._rows = torch.zeros(0, dtype=torch.int64)
@@ -129,11 +110,11 @@ class Stepper:
         here, there = source.buffer_info()[0], result.buffer_info()[0]
         if raises:
             self._refuse_illegal(here, action, root, hidden, plan)
-        n, order, launcher = plan.rows, self._rows.data_ptr(), self.world._launcher
+        n, order = plan.rows, plan.order.data_ptr()
         chunks = 1 if n < 2 or (n < self.world.parallel_from and self.world.threads is None) else self._chunks(n)
-        launcher.step_from.run((there, order, action.data_ptr(), here), n, chunks)
-        if self._paints:
-            launcher.observe.run((there, order), n, chunks)
+        self.world._launcher.step_from.run((there, order, action.data_ptr(), here), n, chunks)
+        if self._paint is not None:
+            self._paint.run((there, order), n, chunks)
         fresh_root["done"] = done = _empty_like(plan.flag)
         self._map(has_ended, np.bool_).run((there, order, done.data_ptr(), 0, 0), n, chunks)
         return fresh_root, fresh_hidden
@@ -147,8 +128,8 @@ class Stepper:
         table = self._template[:]
         table[0] = plan.rows
         mask, out = mask.contiguous(), torch.empty(batch, dtype=torch.int64)
-        table[self._place["action_mask"]] = mask.data_ptr()
-        args = (table.buffer_info()[0], self._rows.data_ptr(), out.data_ptr(), seed, turn)
+        table[self._mask_place] = mask.data_ptr()
+        args = (table.buffer_info()[0], plan.order.data_ptr(), out.data_ptr(), seed, turn)
         self._map(any_allowed, np.int64).run(args, plan.rows, self._chunks(plan.rows))
         return out
 
@@ -158,7 +139,7 @@ class Stepper:
         """New episodes of a whole batch with these keys (rows, 3): instances drawn, state at its start."""
         plan = self._plans.get(batch) or self._plan(batch)
         made = {name: torch.zeros(shape, dtype=dtype) for name, dtype, shape, _, _ in plan.begun}
-        return self._begin(made, stream.reshape(plan.stream), plan, self._rows[: plan.rows])
+        return self._begin(made, stream.reshape(plan.stream), plan, plan.order[: plan.rows])
 
     def restart(self, root: Tensors, hidden: Tensors, batch: torch.Size, rows: torch.Tensor) -> Rows:
         """The batch with the next episode begun in these rows: all tensors are new, all other rows keep their bits."""
@@ -184,15 +165,15 @@ class Stepper:
         table[0] = table[1] = plan.rows
         reward = _empty_like(plan.flag, dtype=torch.float32)
         table[self.world._launcher_layout.slots["reward"]] = reward.data_ptr()
-        table[self._owner], table[self.stream.where] = self._own.data_ptr(), stream.data_ptr()
+        table[self._owner], table[self.stream.where] = plan.owner.data_ptr(), stream.data_ptr()
         for name, _, _, where, _ in plan.begun:
             table[where] = made[name].data_ptr()
         launcher, address, n = self.world._launcher, table.buffer_info()[0], len(rows)
         args, chunks = (address, rows.data_ptr()), self._chunks(len(rows))
         launcher.generate.run(args, n, chunks)
         launcher.restart.run(args, n, chunks)
-        if self._paints:
-            launcher.observe.run(args, n, chunks)
+        if self._paint is not None:
+            self._paint.run(args, n, chunks)
         fresh_root = {name: made[name] for name, _, _, _, slot in plan.begun if slot.root}
         fresh_hidden = {name: made[name] for name, _, _, _, slot in plan.begun if not slot.root}
         fresh_root["done"] = fresh_root["terminated"] | fresh_root["truncated"]
@@ -246,9 +227,10 @@ class Stepper:
             expanded = pattern
             table[where] = tensor.data_ptr()
         if expanded is None or expanded is plan.own or not any(expanded):
-            table[1], table[self._owner] = plan.rows, self._own.data_ptr()
+            table[1], table[self._owner] = plan.rows, plan.owner.data_ptr()
         else:
             owner, table[1] = self._owners(plan.batch, expanded)
+            keep.append(owner)
             table[self._owner] = owner.data_ptr()
 
     def _owners(self, batch: torch.Size, expanded: tuple[bool, ...]) -> tuple[torch.Tensor, int]:
@@ -266,7 +248,7 @@ class Stepper:
     def _refuse_illegal(self, table: int, action: torch.Tensor, root: Tensors, hidden: Tensors, plan: Plan) -> None:
         """Names the first illegal action, found by halving; its row is shown to the template for the reason."""
         count, n = self.world._launcher.count_illegal.serial, plan.rows
-        rows, first = self._rows.data_ptr(), action.data_ptr()
+        rows, first = plan.order.data_ptr(), action.data_ptr()
         width = action.element_size() * action[(0,) * len(plan.batch)].numel() if n else 0
         if not count(table, rows, first, 0, n):
             return
@@ -284,11 +266,14 @@ class Stepper:
     # -- what is worked out once ------------------------------------------------------------------------------
 
     def _plan(self, batch: torch.Size) -> Plan:
-        if batch.numel() > len(self._rows):
-            self._grow(batch.numel())
-        if len(self._plans) > PLANS:
-            self._plans.clear()
-        plan = self._plans[batch] = Plan(self, batch)
+        with self._planning:  # several threads may step at once
+            if batch.numel() > len(self._rows):
+                self._grow(batch.numel())
+            if len(self._plans) > PLANS:
+                self._plans.clear()
+            action = self.world.action.shape(self.world.sizes)
+            plan = Plan(batch, self.instance, self.carried, self.views, action, self._rows, self._own)
+            self._plans[batch] = plan
         return plan
 
     def _map(self, function: Any, dtype: Any) -> Entry:

@@ -35,7 +35,7 @@ class TensorGenerator(core.Generator):
         super().__init__(seed=seed, **config)
         self.device = as_device(device)
 
-    def generate(  # type: ignore[override]
+    def generate(
         self, batch_size: int | Iterable[int], *, seed: int | None = None, first: int = 0, episode: int = 0
     ) -> TensorDict:
         """A batch of instances; without `seed` the generator walks on, so repeated calls give fresh ones."""
@@ -44,7 +44,7 @@ class TensorGenerator(core.Generator):
         tensors = {name: torch.from_numpy(array) for name, array in self._lay_out(arrays).items()}
         return TensorDict(tensors, batch).to(self.device)
 
-    __call__ = generate  # type: ignore[assignment]
+    __call__ = generate
 
     def _lay_out(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return arrays
@@ -58,8 +58,9 @@ class CVRPGenerator(TensorGenerator, core.CVRPGenerator):
     """`locs` (B, n, 2), `depot` (B, 2), `demand` (B, n) as a share of the vehicle, `capacity` (B, 1) in units."""
 
     def _lay_out(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        capacity = arrays.pop("capacity")[..., None].astype(np.float32)
-        return {**arrays, "demand": arrays.pop("demand_units") / capacity, "capacity": capacity}
+        capacity = arrays["capacity"][..., None].astype(np.float32)
+        places = {name: array for name, array in arrays.items() if name not in ("demand_units", "capacity")}
+        return {**places, "demand": arrays["demand_units"] / capacity, "capacity": capacity}
 
 
 GENERATOR_REGISTRY: dict[str, type[TensorGenerator]] = {"tsp": TSPGenerator, "cvrp": CVRPGenerator}

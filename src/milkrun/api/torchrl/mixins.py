@@ -151,10 +151,11 @@ class OpsMixin(Host):
     def _step_some(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Steps the rows that `_step` names; the others stay, with reward 0. (TorchRL's own way fails on a batch.)"""
         out = tensordict.copy()
-        signal = out.pop("_step")
-        rows = contract.told(signal, out.batch_size)
-        whole = self._current(out)
-        whole = contract.flat(whole.set("reward", torch.zeros((*out.batch_size, 1), device=self.device))).clone()
+        rows = contract.told(out.pop("_step"), out.batch_size)
+        whole = contract.flat(self._current(out)).clone()
+        for key in self.reward_keys:
+            tail = self.full_reward_spec[key].shape[len(self.batch_size) :]
+            whole.set(key, torch.zeros((len(whole), *tail), device=self.device))
         if len(rows):
             whole[rows] = self._step(contract.flat(out)[rows])
         following = whole.reshape(out.batch_size)

@@ -1,4 +1,4 @@
-"""Slot: one field of a world as it stands in a TensorDict: its key, dtype and shape there, its place in the table."""
+"""Where the fields of a world stand in a TensorDict: key, dtype and shape, and the place in the kernels' table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ DTYPES = {
 }  # fmt: skip
 
 FLAGS = ("terminated", "truncated")
+COLUMNS = (*FLAGS, "reward")  # (*batch, 1), as TorchRL has them
 
 
 class Slot:
-    """One field as the stepper handles it: its key in the TensorDict, its shape there, its place in the table."""
+    """One field. What no agent may see, or need not, stands under "hidden", and so does the joint mask of a team."""
 
     __slots__ = ("column", "dtype", "field", "name", "root", "shape", "where")
 
@@ -29,21 +30,47 @@ class Slot:
         self.field, self.name, self.dtype = f, f.name, DTYPES[f.dtype]
         self.where = world._launcher_layout.slots[f.name]
         self.shape = f.shape(world.sizes)
-        self.column = f.column or f.name in (*FLAGS, "reward")
-        self.root = f in world.observed or f.role is Role.MASK or f.name in (*FLAGS, "reward")
+        self.column = f.column or f.name in COLUMNS
+        self.root = f in world.observed or f.name in COLUMNS or (f.role is Role.MASK and not world.groups)
 
     @property
     def key(self) -> str | tuple[str, str]:
-        """Its key in a TensorDict: what no agent may see, or need not, is nested under "hidden"."""
+        """Its key in a TensorDict."""
         return self.name if self.root else ("hidden", self.name)
 
     def tail(self) -> tuple[int, ...]:
         """The shape behind the batch in a TensorDict."""
         return self.shape or ((1,) if self.column else ())
 
-    def misfit(self, tensor: Any, expected: torch.Size) -> ShapeError:
+    def misfit(self, tensor: Any, expected: torch.Size, device: Any = "cpu") -> ShapeError:
         """The sentence about a tensor that cannot be this field."""
         if tensor is None:
             return ShapeError(f"the TensorDict lacks {self.key!r}")
-        return ShapeError(f"{self.key!r} must be {self.dtype} of shape {tuple(expected)} on the cpu, "
+        return ShapeError(f"{self.key!r} must be {self.dtype} of shape {tuple(expected)} on {device}, "
                           f"not {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}")
+
+
+Entry = tuple[str, torch.dtype, torch.Size, int, Slot]
+
+
+class Plan:
+    """The tensors of a batch of one shape, worked out once: name, dtype, shape, place in the table, slot of each."""
+
+    def __init__(
+        self, batch: torch.Size, instance: list[Slot], carried: list[Slot], views: list[Slot], action: tuple[int, ...],
+        order: torch.Tensor, owner: torch.Tensor,
+    ) -> None:  # fmt: skip
+        def entries(slots: list[Slot]) -> list[Entry]:
+            return [(s.name, s.dtype, torch.Size((*batch, *s.tail())), s.where, s) for s in slots]
+
+        self.batch, self.rows = batch, batch.numel()
+        self.order, self.owner = order, owner  # the numbers 0, 1, ... of at least as many rows and instances
+        self.own = (False,) * len(batch)
+        self.instance = entries(instance)
+        self.root = entries([s for s in carried if s.root])
+        self.hidden = entries([s for s in carried if not s.root])
+        self.begun = entries([*instance, *carried, *(s for s in views if s.name != "reward")])
+        self.views = [(s.name, torch.empty((*batch, *s.tail()), dtype=s.dtype), s.where, s.root) for s in views]
+        self.stream = torch.Size((*batch, 3))
+        self.flag = torch.empty((*batch, 1), dtype=torch.bool)
+        self.action = torch.Size((*batch, *action))

@@ -13,6 +13,7 @@ import torch
 from tensordict import TensorDictBase
 from torchrl.data import Binary, Bounded, Categorical, Composite, TensorSpec, Unbounded, UnboundedContinuous
 
+from milkrun.api.torchrl.agents import Groups
 from milkrun.api.torchrl.functional import Stepper
 from milkrun.api.torchrl.slots import FLAGS, Slot
 from milkrun.core.fields import Role
@@ -29,7 +30,7 @@ class Specs(NamedTuple):
     done: Composite
 
 
-def specs_of_world(stepper: Stepper, batch: torch.Size, device: torch.device) -> Specs:
+def specs_of_world(stepper: Stepper, groups: Groups | None, batch: torch.Size, device: torch.device) -> Specs:
     """The specs of a compiled world, from its fields."""
     seen = Composite(shape=batch, device=device)
     hidden = Composite(shape=batch, device=device)
@@ -41,6 +42,9 @@ def specs_of_world(stepper: Stepper, batch: torch.Size, device: torch.device) ->
     state = seen.clone()
     for slot in stepper.looks:
         del state[slot.key]
+    if groups is not None:
+        action, reward = groups.specs(seen, batch, device)
+        return _complete(seen, state, action, batch, device)._replace(reward=reward)
     return _complete(seen, state, action_spec(stepper.world, batch, device), batch, device)
 
 

@@ -1,0 +1,108 @@
+"""Worlds of several agents in TorchRL's words: what a group of agents sees, may do, does and earns is nested under it.
+
+The kernels know one joint mask and one joint action. The joint mask rides under "hidden" and the groups show parts of
+it; a view `<group>_obs` of the world is what the group observes, and a view `state` is what a critic sees.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torchrl.data import Binary, Categorical, Composite, TensorSpec, Unbounded, UnboundedContinuous
+
+from milkrun.api._td import entries, make_td
+from milkrun.api.torchrl.functional import Tensors
+from milkrun.core.errors import ShapeError
+from milkrun.core.world import World
+
+
+class Group:
+    """Agents with the same choices, and their places in the joint action and the joint mask."""
+
+    def __init__(self, name: str, agents: slice, choices: int, mask: slice) -> None:
+        self.name, self.agents, self.choices, self.mask = name, agents, choices, mask
+        self.view = f"{name}_obs"
+
+    def team(self, batch: torch.Size) -> torch.Size:
+        return torch.Size((*batch, self.agents.stop - self.agents.start))
+
+
+class Groups:
+    """The groups of a world, in its order."""
+
+    def __init__(self, world: World) -> None:
+        self.all: list[Group] = []
+        choices, agent, place = world.action.nvec(world.sizes), 0, 0
+        for name, members in world.groups.items():
+            n, count = choices[agent], len(members)
+            self.all.append(Group(name, slice(agent, agent + count), n, slice(place, place + n * count)))
+            agent, place = agent + count, place + n * count
+        self.names = tuple(world.groups)
+
+    def split(self, root: dict[str, Any], hidden: Tensors, batch: torch.Size, device: torch.device) -> dict[str, Any]:
+        """The root with the groups in place of their views; the reward of all is the reward of each."""
+        views = {group.view for group in self.all}
+        shown = {name: value for name, value in root.items() if name not in views and name != "reward"}
+        for group in self.all:
+            team = group.team(batch)
+            own = {"action_mask": hidden["action_mask"][..., group.mask].reshape(*team, group.choices)}
+            if group.view in root:
+                own["observation"] = root[group.view]
+            if "reward" in root:
+                own["reward"] = root["reward"].unsqueeze(-2).repeat(*(1 for _ in batch), team[-1], 1)
+            shown[group.name] = make_td(own, team, device)
+        return shown
+
+    def fields(self, root: Tensors) -> dict[str, Any]:
+        """The root with the views of the groups under their own names again."""
+        found = {name: value for name, value in root.items() if name not in self.names}
+        for group in self.all:
+            if group.name in root and "observation" in (own := entries(root[group.name])):
+                found[group.view] = own["observation"]
+        return found
+
+    def joint_action(self, root: Tensors, batch: torch.Size) -> torch.Tensor:
+        """(*batch, agents) of the groups' actions."""
+        acts = []
+        for group in self.all:
+            act = entries(root[group.name]).get("action") if group.name in root else None
+            if act is None:
+                raise ShapeError(f"the TensorDict lacks {(group.name, 'action')!r}")
+            if act.shape != group.team(batch):
+                raise ShapeError(f"{(group.name, 'action')!r} must have the shape {tuple(group.team(batch))}, "
+                                 f"not {tuple(act.shape)}")
+            acts.append(act)
+        return torch.cat(acts, -1)
+
+    def sample(self, mask: torch.Tensor, sampler: np.random.Generator, device: torch.device) -> dict[str, Any]:
+        """An allowed action for every agent, uniformly, from the joint mask (*batch, M)."""
+        batch = mask.shape[:-1]
+        acts = {}
+        for group in self.all:
+            allowed = mask[..., group.mask].reshape(*group.team(batch), group.choices)
+            noise = torch.from_numpy(sampler.random(tuple(allowed.shape), np.float32))
+            chosen = torch.where(allowed.cpu(), noise, -1.0).argmax(-1).to(device)
+            acts[group.name] = make_td({"action": chosen}, group.team(batch), device)
+        return acts
+
+    def specs(
+        self, seen: Composite, batch: torch.Size, device: torch.device
+    ) -> tuple[TensorSpec, TensorSpec]:
+        """Puts the groups into the observation spec; the specs of actions and rewards."""
+        actions, rewards = Composite(shape=batch, device=device), Composite(shape=batch, device=device)
+        for group in self.all:
+            team = group.team(batch)
+            own = Composite(shape=team, device=device)
+            own["action_mask"] = Binary(shape=(*team, group.choices), dtype=torch.bool, device=device)
+            if group.view in seen.keys():  # noqa: SIM118 (a Composite is no dict)
+                view = seen[group.view]
+                own["observation"] = Unbounded(shape=view.shape, dtype=view.dtype, device=device)
+                del seen[group.view]
+            seen[group.name] = own
+            act = Categorical(group.choices, shape=team, dtype=torch.int64, device=device)
+            actions[group.name] = Composite({"action": act}, shape=team, device=device)
+            pay = UnboundedContinuous(shape=(*team, 1), dtype=torch.float32, device=device)
+            rewards[group.name] = Composite({"reward": pay}, shape=team, device=device)
+        return actions, rewards

@@ -1,0 +1,103 @@
+"""How episodes of a compiled world begin: on instances that it draws, a generator makes, or a TensorDict holds.
+
+Drawn instances are written by the kernels straight into the tensors handed out. Given ones pass through a World, whose
+checks refuse what is wrong with row and reason; the tensors given are handed on where they fit as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from milkrun.api._td import entries
+from milkrun.api.torchrl.functional import Rows, Tensors
+from milkrun.api.torchrl.generators import draw
+from milkrun.api.torchrl.inplace import Owner
+from milkrun.api.torchrl.reader import as_given
+
+if TYPE_CHECKING:
+    from milkrun.api.torchrl.base import RL4COEnvBase as Host
+else:
+    Host = object
+
+CPU = torch.device("cpu")
+
+
+class BeginMixin(Host):
+    """For environments with a stepper (functional) or an owned World (in place)."""
+
+    def _next_streams(self, rows: torch.Tensor) -> torch.Tensor:
+        return super()._next_streams(rows + self.first_row)
+
+    def _begin(self, streams: torch.Tensor, batch: torch.Size, instance: TensorDictBase | None) -> TensorDict:
+        if self.stepping == "functional" and instance is None and self._draws:
+            return self._show(self._stepper.begin(streams, batch), batch)
+        source = draw(self._given_generator, streams, CPU) if instance is None and self._asks else instance
+        arrays = None if source is None else self.reader.arrays(source)
+        if self.stepping == "inplace":
+            self._refuse_other(batch)
+            return self._show(self._owned().begin(streams.numpy(), arrays), batch)
+        shown = self._show(Owner(self._stepper, batch, self.illegal).begin(streams.numpy(), arrays), batch)
+        if instance is not None:
+            for slot in self._stepper.instance:
+                shown.set(slot.key, as_given(self.reader.find(instance, slot.name), shown.get(slot.key)))
+        return shown
+
+    def _begin_some(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
+        if self.stepping == "functional":
+            return super()._begin_some(td, rows)
+        self._refuse_other(td.batch_size)
+        return self._show(self._owned().restart(rows.numpy()), td.batch_size)
+
+    def _restart(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
+        batch = td.batch_size
+        if len(rows) == batch.numel():
+            return self._begin(self._following(td, rows), batch, None)
+        if not self._draws or self.device.type != "cpu":
+            return super()._restart(td, rows)
+        root, hidden = self._fields(td)
+        return self._show(self._stepper.restart(root, hidden, batch, rows), batch)
+
+    def _fields(self, td: TensorDictBase) -> tuple[Tensors, Tensors]:
+        """The fields of the rows in `td` by their names: at the root, under "hidden"."""
+        root = entries(td)
+        hidden = entries(root["hidden"]) if "hidden" in root else {}
+        return root if self._groups is None else self._groups.fields(root), hidden
+
+    def _following(self, td: TensorDictBase, rows: torch.Tensor) -> torch.Tensor:
+        """The keys of these rows with the next episode."""
+        streams = self._current(td)["hidden", "stream"].reshape(-1, 3)[rows.to(self.device)].to(CPU)
+        streams[:, 2] += 1
+        return streams
+
+    def _current(self, td: TensorDictBase) -> TensorDict:
+        """The rows of `td`, checked field by field."""
+        batch, stepper, parts = td.batch_size, self._stepper, self._fields(td)
+        shown: Rows = {}, {}
+        for slot in (*stepper.instance, *stepper.carried, *stepper.looks, stepper.stream):
+            tensor: Any = parts[not slot.root].get(slot.name)
+            expected = torch.Size((*batch, *slot.tail()))
+            fits = tensor is not None and tensor.dtype is slot.dtype and tensor.shape == expected
+            if not fits or tensor.device != self.device:
+                raise slot.misfit(tensor, expected, self.device)
+            shown[not slot.root][slot.name] = tensor
+        shown[0]["done"] = shown[0]["terminated"] | shown[0]["truncated"]
+        return self._show(shown, batch)
+
+    def _continue(self, td: TensorDictBase | None, batch: torch.Size) -> TensorDict:
+        shown = super()._continue(td, batch)
+        if self.stepping == "inplace":
+            self._refuse_other(batch)
+            self._owned().resume(*self._fields(shown), self.reader.arrays(shown))
+        return shown
+
+    def _holds_instance(self, td: TensorDictBase) -> bool:
+        return self.reader.is_in(td)
+
+    def _instance_in(self, td: TensorDictBase) -> TensorDictBase:
+        return td
+
+    def _layout_in(self, td: TensorDictBase) -> list[str]:
+        return self.reader.layout(td)

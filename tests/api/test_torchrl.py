@@ -1,0 +1,535 @@
+"""Functional stepping: any TensorDict can be stepped, nothing given is written, and rows are the World's to the bit."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.envs import EnvBase
+from torchrl.envs.utils import step_mdp
+
+import milkrun
+from milkrun.api.torchrl import CVRPEnv, RL4COEnvBase, TorchRLEnv, TSPEnv, env_class
+from milkrun.core.errors import BadSolution, ConfigError, IllegalAction, ResetNeeded, ShapeError
+from tests.api.torchrl_tools import WORLDS, assert_same, bits, checksums, leaves, random_policy, started
+
+STEPPINGS = ("functional", "inplace")
+
+
+@pytest.mark.parametrize("id", WORLDS)
+@pytest.mark.parametrize("stepping", STEPPINGS)
+def test_rows_are_those_of_the_world(id, stepping):
+    """Three episodes of seven rows: rewards, ends, masks and states are those of a World with the same keys."""
+    env = env_class(id)(batch_size=7, stepping=stepping, seed=11, num_loc=6)
+    world = milkrun.make(id, 7, seed=11, autoreset="disabled", num_loc=6, record=False)
+    world.reset()
+    td, episodes = env.reset(), np.zeros(7, int)
+    names = [s.name for s in (*env._stepper.instance, *env._stepper.carried)]
+    while episodes.min() < 3:
+        td["action"] = env.sample_actions(td)
+        world.step(td["action"].numpy())
+        stepped, td = env.step_and_maybe_reset(td)
+        told = stepped["next"]
+        for name in (*names, "reward", "stream"):
+            mine = told.get(name, told["hidden"].get(name, None))
+            assert bits(mine.reshape(-1)) == getattr(world, name).tobytes(), name
+        ended = world.terminated | world.truncated
+        assert np.array_equal(told["done"][:, 0].numpy(), ended)
+        episodes += ended
+        if ended.any():
+            world.reset(ended)
+
+
+@pytest.mark.parametrize("id", WORLDS)
+def test_a_rollout_is_manual_steps(id):
+    """rollout(T) equals T calls of step with step_mdp and resets between, the hidden state included."""
+    env = env_class(id)(batch_size=[4], num_loc=5, seed=2)
+    rolled = env.rollout(25, policy=random_policy(env), break_when_any_done=False)
+    env.set_seed(2)
+    td, steps = env.reset(), []
+    for _ in range(25):
+        td = env.step(td.set("action", env.sample_actions(td)))
+        steps.append(td.copy())
+        td = step_mdp(td, exclude_action=False, done_keys=["done", "terminated", "truncated"])
+        if td["done"].any():
+            td["_reset"] = td["done"].clone()
+            td = env.reset(td)
+    assert_same(rolled, torch.stack(steps, 1))
+    assert rolled["hidden", "stream"][..., 2].max() >= 2
+
+
+class Stock(CVRPEnv):
+    """TorchRL's own step and step_and_maybe_reset around our `_step` and `reset`."""
+
+    step = EnvBase.step
+    step_and_maybe_reset = EnvBase.step_and_maybe_reset
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS)
+def test_native_step_and_maybe_reset_is_the_stock_one(stepping):
+    """Over 500 steps both return the same keys and bits, with keys of others at the root and nested."""
+    native = CVRPEnv(batch_size=[3], num_loc=5, seed=4, stepping=stepping)
+    stock = Stock(batch_size=[3], num_loc=5, seed=4, stepping=stepping)
+    a, b = native.reset(), stock.reset()
+    for k in range(500):
+        for env, td in ((native, a), (stock, b)):
+            td["action"] = env.sample_actions(td)
+            td["logits"] = torch.full((3, 2), float(k))
+            td["memory"] = TensorDict({"state": torch.full((3, 2), float(k))}, [3])
+        (done_a, a), (done_b, b) = native.step_and_maybe_reset(a), stock.step_and_maybe_reset(b)
+        assert_same(done_a, done_b)
+        assert_same(a, b)
+
+
+def test_a_partial_reset_treats_keys_of_others_as_torchrl_does():
+    """Rows that begin anew have 0 in keys that are not ours, other rows keep them, as under TorchRL's own reset."""
+    env = CVRPEnv(batch_size=[4], num_loc=5, seed=4)
+    ours, theirs = started(env, 2), None
+    ours["memory"] = TensorDict({"state": torch.arange(1.0, 9.0).reshape(4, 2)}, [4])
+    ours["_reset"] = torch.tensor([[True], [False], [False], [True]])
+    theirs = EnvBase.reset(env, ours.clone(), select_reset_only=True)
+    ours = env.reset(ours, select_reset_only=True)
+    assert ours["memory", "state"].tolist() == [[0, 0], [3, 4], [5, 6], [0, 0]]
+    for key in ("action", ("memory", "state")):
+        assert torch.equal(ours[key], theirs[key])
+    assert "_reset" not in set(ours.keys()) | set(theirs.keys())
+
+
+@pytest.mark.parametrize("id", WORLDS)
+def test_any_arrangement_of_rows_steps_alike(id):
+    """A clone, a permutation, a [2, 3] batch and strided tensors give the same rows, and inputs keep their bits."""
+    env = env_class(id)(batch_size=[6], num_loc=6, seed=5)
+    td = started(env, 2)
+    before, order = checksums(td), torch.tensor([3, 0, 5, 1, 4, 2])
+    expected = env.step(td.copy())["next"]
+    assert_same(env.step(td.clone())["next"], expected)
+    assert_same(env.step(td[order])["next"], expected[order])
+    assert_same(env.step(td.reshape(2, 3))["next"], expected.reshape(2, 3))
+    strided = td.copy()
+    for key, value in leaves(td).items():
+        strided[key] = torch.stack([torch.zeros_like(value), value], 1)[:, 1]
+        assert not strided[key].is_contiguous()
+    assert_same(env.step(strided)["next"], expected)
+    assert env.step(td[0])["next"].batch_size == ()
+    assert_same(env.step(td[0])["next"], expected[0])
+    assert checksums(td) == before
+
+
+@pytest.mark.parametrize("id", WORLDS)
+def test_expanded_rows_share_their_instance(id):
+    """td.unsqueeze(1).expand(B, S) and td.expand(S, B) step like copies, and hand the very instance memory on."""
+    env = env_class(id)(batch_size=[3], num_loc=6, seed=5)
+    td = started(env, 2)
+    expected = env.step(td.copy())["next"]
+    wide, tall = td.unsqueeze(1).expand(3, 4), td.expand(4, 3)
+    spread = env.step(wide)["next"]
+    for s in range(4):
+        assert_same(spread[:, s], expected)
+        assert_same(env.step(tall)["next"][s], expected)
+    for name in [s.name for s in env._stepper.instance]:
+        assert spread[name].data_ptr() == td[name].data_ptr()
+        assert spread[name] is wide[name]
+    for s, action in enumerate(env.sample_actions(spread).unbind(1)):
+        again = env.step(expected.copy().set("action", action))["next"]
+        acted = env.step(spread.copy().set("action", env_actions(spread, action)))["next"]
+        assert_same(acted[:, s], again)
+
+
+def env_actions(td, action):
+    return action.unsqueeze(1).expand(td.batch_size)
+
+
+def test_half_expanded_instances_are_still_right():
+    """A TensorDict with some instance fields expanded and others copied steps as the copied one."""
+    env = CVRPEnv(batch_size=[3], num_loc=6, seed=5)
+    td = started(env, 1).expand(2, 3)
+    mixed = td.copy().set("locs", td["locs"].clone())
+    assert_same(env.step(mixed)["next"], env.step(td.copy())["next"])
+
+
+def test_the_result_is_fresh_and_instances_are_the_same_objects():
+    """No tensor of "next" shares memory with the input, but the instance fields, which are the very objects."""
+    env = CVRPEnv(batch_size=[3], num_loc=6, seed=5)
+    td = started(env, 1)
+    following = env.step(td)["next"]
+    instance = {s.name for s in env._stepper.instance}
+    assert instance == {"locs", "demand_units", "capacity", "max_length", "n_nodes"}
+    for key, value in leaves(following).items():
+        if key in instance or key == ("hidden", "stream"):
+            assert value is td[key]
+        elif key != "reward":
+            assert value.data_ptr() != td[key].data_ptr()
+
+
+def test_a_locked_td_is_left_alone():
+    """Of a locked td the result is a shallow copy with "next"."""
+    env = TSPEnv(batch_size=[2], num_loc=6, seed=5)
+    td = started(env, 1).lock_()
+    stepped = env.step(td)
+    assert stepped is not td and "next" not in set(td.keys())
+    assert stepped["locs"] is td["locs"]
+    assert not stepped.is_locked
+
+
+def test_keys_and_shapes_are_those_of_the_spec():
+    """The table of routing: current_node, i, capacity and flags are columns, the rest is (B, ...)."""
+    td = started(CVRPEnv(batch_size=[5], num_loc=6), 1)
+    following = CVRPEnv(num_loc=6).step(td)["next"]
+    shapes = {key: tuple(value.shape) for key, value in leaves(following).items()}
+    assert shapes == {
+        "locs": (5, 7, 2), "n_nodes": (5,), "demand_units": (5, 7), "capacity": (5, 1), "max_length": (5,),
+        "current_node": (5, 1), "visited": (5, 7), "tour_length": (5,), "trip_length": (5,), "load": (5,), "i": (5, 1),
+        "action_mask": (5, 7), "reward": (5, 1), "done": (5, 1), "terminated": (5, 1), "truncated": (5, 1),
+        ("hidden", "stream"): (5, 3), ("hidden", "tour_len"): (5,),
+    }  # fmt: skip
+    assert following.device == td.device == torch.device("cpu")
+
+
+def test_finished_rows_change_nothing():
+    """A row that has ended keeps its state and flags, earns 0, and allows index 0 only."""
+    env = TSPEnv(batch_size=[2], num_loc=4, seed=1)
+    td = started(env, 3)
+    last = env.step(td)["next"]
+    assert last["done"].all() and last["action_mask"].tolist() == [[True, False, False, False]] * 2
+    again = env.step(last.copy().set("action", torch.tensor([2, 0])))["next"]
+    assert again["reward"].tolist() == [[0.0], [0.0]]
+    assert_same(again.exclude("reward"), last.exclude("reward"))
+
+
+def test_illegal_actions_do_nothing_or_raise():
+    """By default an illegal action only counts as a step; with illegal="raise" row, action and reason are named."""
+    env = CVRPEnv(batch_size=[3], num_loc=5, seed=1)
+    td = env.reset()
+    tried = env.step(td.copy().set("action", torch.tensor([0, -1, 99])))["next"]
+    assert tried["i"].tolist() == [[1]] * 3 and tried["reward"].abs().sum() == 0
+    assert torch.equal(tried["visited"], td["visited"])
+    strict = CVRPEnv(batch_size=[3], num_loc=5, seed=1, illegal="raise")
+    td = strict.step(strict.reset().set("action", torch.tensor([1, 2, 3])))["next"]
+    with pytest.raises(IllegalAction, match="row 1: action 2: visited"):
+        strict.step(td.set("action", torch.tensor([2, 2, 4])))
+    with pytest.raises(IllegalAction, match="row 0: action 6: out of range"):
+        strict.step(td.set("action", torch.tensor([6, 2, 4])))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("action", None, "lacks 'action'"),
+        ("action", torch.zeros(3), "'action' must be torch.int64 on the cpu, not torch.float32"),
+        ("action", torch.zeros(3, dtype=torch.bool), "'action' must be torch.int64"),
+        ("action", torch.zeros((3, 1), dtype=torch.int64), r"'action' must have the shape \(3,\), not \(3, 1\)"),
+        ("locs", torch.zeros((3, 6, 2), dtype=torch.float64), r"'locs' must be torch.float32 .* not torch.float64"),
+        ("load", torch.zeros((3, 1), dtype=torch.int32), r"'load' must be torch.int32 of shape \(3,\) .* \(3, 1\)"),
+        ("visited", torch.zeros((3, 5), dtype=torch.bool), r"'visited' .* \(3, 6\) .* \(3, 5\)"),
+        ("terminated", None, "lacks 'terminated'"),
+        (("hidden", "tour_len"), None, r"lacks \('hidden', 'tour_len'\)"),
+        (("hidden", "stream"), None, r"lacks \('hidden', 'stream'\)"),
+        (("hidden", "stream"), torch.zeros((3, 2), dtype=torch.int64), r"stream.* \(3, 3\) .* \(3, 2\)"),
+        ("hidden", None, r"lacks \('hidden', 'stream'\)"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_key(key, value, told):
+    """A key that is missing or of another dtype or shape raises ShapeError with key, expectation and what came."""
+    env = CVRPEnv(batch_size=[3], num_loc=5, seed=1)
+    td = started(env, 1)
+    td = td.exclude(key) if value is None else td.set(key, value)
+    with pytest.raises(ShapeError, match=told):
+        env.step(td)
+
+
+def test_actions_of_any_integer_kind_are_taken():
+    """int32 and expanded actions step as int64 ones; a gradient is no obstacle."""
+    env = CVRPEnv(batch_size=[3], num_loc=5, seed=1)
+    td = env.reset()
+    expected = env.step(td.copy().set("action", torch.tensor([4, 4, 4])))["next"]
+    assert_same(env.step(td.copy().set("action", torch.tensor(4, dtype=torch.int32).expand(3)))["next"], expected)
+    graded = td.copy().set("locs", td["locs"].clone().requires_grad_())
+    assert_same(env.step(graded.set("action", torch.tensor([4, 4, 4])))["next"].detach(), expected)
+
+
+def test_some_rows_are_stepped_where_step_says_so():
+    """With `_step` the rows named move; the others stay and earn 0, in every batch and both steppings."""
+    for stepping in STEPPINGS:
+        env = CVRPEnv(batch_size=[2, 2], num_loc=5, seed=1, stepping=stepping)
+        td = started(env, 1)
+        whole = CVRPEnv(num_loc=5).step(td.copy())["next"]
+        td["_step"] = torch.tensor([[True, False], [False, True]])[..., None]
+        some = env.step(td)["next"]
+        for at, moved in (((0, 0), True), ((0, 1), False), ((1, 0), False), ((1, 1), True)):
+            if moved:
+                assert_same(some[at], whole[at])
+            else:
+                assert some["reward"][at].item() == 0
+                assert_same(some[at].exclude("reward"), td[at].exclude("_step", "action", "next"))
+
+
+def test_rollouts_until_all_are_done_keep_finished_rows():
+    """rollout(break_when_all_done=True) works on a batch; the last state of a row is that of its end."""
+    env = CVRPEnv(batch_size=[5], num_loc=9, seed=3)
+    rolled = env.rollout(60, policy=random_policy(env), break_when_all_done=True)
+    done = rolled["next", "done"][..., 0]
+    assert done[:, -1].all() and not done[:, -2].all()
+    ends = done.int().argmax(1)
+    for b, t in enumerate(ends.tolist()):
+        assert rolled["next", "tour_length"][b, t] == rolled["next", "tour_length"][b, -1]
+
+
+def test_a_beam_begins_with_the_greedy_solution():
+    """Beam search of width 4 on TSP-20 by reindexing TensorDicts: under greedy scores its first beam is greedy."""
+    env = TSPEnv(num_loc=20, seed=9)
+    td = env.reset(batch_size=5)
+
+    def scores(td):
+        here = td["locs"].gather(-2, td["current_node"][..., None].expand(*td.batch_size, 1, 2))
+        away = (td["locs"] - here).norm(dim=-1)
+        return torch.where(td["action_mask"], -away, -torch.inf)
+
+    greedy, beams = td, td.unsqueeze(1).expand(5, 4)
+    for _ in range(20):
+        greedy = env.step(greedy.set("action", scores(greedy).argmax(-1)))["next"]
+        ranked = scores(beams).sort(-1, descending=True).indices
+        first, second = ranked[..., 0], ranked[..., 1]
+        second = torch.where(beams["action_mask"].gather(-1, second[..., None])[..., 0], second, first)
+        action = torch.cat([first[:, :1], second[:, :1], first[:, 1:3]], 1)
+        parents = torch.tensor([0, 0, 1, 2])
+        beams = env.step(beams[:, parents].set("action", action))["next"]
+    assert beams["done"].all()
+    assert_same(beams[:, 0].exclude("reward"), greedy.exclude("reward"))
+    assert (beams["tour_length"][:, 1:] != greedy["tour_length"][:, None]).any()
+
+
+def test_forks_share_instances_and_not_streams():
+    """fork(td, n) gives (n, *batch) rows with stream keys of their own; a second fork gives others again."""
+    env = CVRPEnv(batch_size=[3], num_loc=5, seed=1)
+    td = started(env, 1)
+    forked, other = env.fork(td, 4), env.fork(td, 4)
+    assert forked.batch_size == (4, 3)
+    assert forked["locs"].data_ptr() == td["locs"].data_ptr()
+    streams = torch.cat([td["hidden", "stream"][None], forked["hidden", "stream"], other["hidden", "stream"]])
+    assert len(torch.unique(streams.reshape(-1, 3), dim=0)) == 27
+    assert_same(env.step(forked)["next"][2].exclude("hidden"), env.step(td)["next"].exclude("hidden"))
+    with pytest.raises(ConfigError, match="n=0"):
+        env.fork(td, 0)
+
+
+def test_samples_are_allowed_and_uniform():
+    """Of 20,000 draws among five allowed of six actions each occurs 4,000 times within five sigma, the closed never."""
+    env = CVRPEnv(num_loc=5, seed=1)
+    drawn = env.sample_actions(env.reset().expand(20_000))
+    counts = torch.bincount(drawn, minlength=6)
+    assert counts[0] == 0
+    assert ((counts[1:] - 4000).abs() < 5 * (20_000 * 0.2 * 0.8) ** 0.5).all()
+    first = env.sample_actions(env.reset(batch_size=64))
+    assert not torch.equal(first, env.sample_actions(env.reset(batch_size=64)))
+    env.set_seed(1)
+    again = CVRPEnv(num_loc=5, seed=1)
+    td = env.reset(batch_size=64)
+    assert torch.equal(env.sample_actions(td), again.sample_actions(td))
+
+
+@pytest.mark.parametrize("id", WORLDS)
+def test_the_reward_of_a_solution_is_its_return(id):
+    """get_reward of the actions of an episode is the sum of its rewards; a broken solution is -inf or BadSolution."""
+    env = env_class(id)(batch_size=[2, 3], num_loc=6, seed=8)
+    rolled = env.rollout(40, policy=random_policy(env), break_when_all_done=True)
+    done = rolled["next", "done"][..., 0]
+    live = torch.cat([torch.ones_like(done[..., :1]), ~done[..., :-1]], -1)
+    returns = (rolled["next", "reward"][..., 0] * live).sum(-1)
+    actions, td = rolled["action"] * live, rolled[..., 0]
+    assert torch.allclose(env.get_reward(td, actions), returns, rtol=1e-5)
+    broken = actions.clone()
+    broken[1, 2, 1] = broken[1, 2, 0]
+    assert torch.isinf(env.get_reward(td, broken)).flatten().tolist() == [False] * 5 + [True]
+    with pytest.raises(BadSolution, match=r"row 5: .* visited 2 times"):
+        env.get_reward(td, broken, check_solution=True)
+    with pytest.raises(ShapeError, match=r"\(2, 3, 'T'\)"):
+        env.get_reward(td, actions[0])
+
+
+def test_starts_leave_the_depot_out():
+    """get_num_starts counts nodes but the depot, select_start_nodes is start-major; a free TSP may start anywhere."""
+    env = CVRPEnv(num_loc=5)
+    td = env.reset(batch_size=2)
+    assert env.get_num_starts(td) == 5
+    assert env.select_start_nodes(td, 3).tolist() == [1, 1, 2, 2, 3, 3]
+    assert TSPEnv(num_loc=5).get_num_starts(td) == 4
+    free = TSPEnv(num_loc=5, start="free")
+    assert free.get_num_starts(None) == 5
+    assert free.select_start_nodes(free.reset(batch_size=2), 6).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 0]
+
+
+def test_batch_size_is_what_people_write_and_rebuilds_the_specs():
+    """int, list, tuple, torch.Size and None; setting it changes the shape of every spec."""
+    assert [tuple(CVRPEnv(num_loc=4, batch_size=b).batch_size) for b in (3, [3], (2, 3), torch.Size([3]), None)] == [
+        (3,), (3,), (2, 3), (3,), ()]  # fmt: skip
+    for stepping in STEPPINGS:
+        env = CVRPEnv(num_loc=4, batch_size=3, stepping=stepping)
+        env.batch_size = [2, 5]
+        assert isinstance(env.batch_size, torch.Size) and env.batch_size == (2, 5)
+        assert env.observation_spec["visited"].shape == (2, 5, 5)
+        assert env.action_spec.shape == (2, 5) and env.reward_spec.shape == (2, 5, 1)
+        assert env.is_spec_locked
+        assert env.rollout(3).batch_size == (2, 5, 3)
+    with pytest.raises(ConfigError, match="batch_size=-1"):
+        env.batch_size = -1
+
+
+def test_batch_locked_says_what_can_be_stepped():
+    """Functional environments step any batch; one that steps in place has its own."""
+    assert not CVRPEnv(num_loc=4).batch_locked
+    env = CVRPEnv(num_loc=4, batch_size=2, stepping="inplace")
+    assert env.batch_locked
+    with pytest.raises(ResetNeeded, match="reset"):
+        env.step(CVRPEnv(num_loc=4).reset(batch_size=2).set("action", torch.tensor([1, 1])))
+    with pytest.raises(ShapeError, match=r"\[2\], not \[3\]"):
+        env.step(env.reset().expand(3, 2)[:, 0].set("action", torch.ones(3, dtype=torch.int64)))
+
+
+@pytest.mark.parametrize(
+    ("keywords", "told"),
+    [
+        ({"num_lco": 4}, "CVRPEnv has no keyword 'num_lco'; did you mean 'num_loc'"),
+        ({"steping": "inplace"}, "has no keyword 'steping'; did you mean 'stepping'"),
+        ({"generator_params": {"capcity": 3}}, "no keyword 'capcity'; did you mean 'capacity'"),
+        ({"stepping": "sideways"}, "stepping='sideways'"),
+        ({"device": "cuda:77"}, "cuda:77|CUDA"),
+        ({"device": "cloud"}, "device='cloud'"),
+        ({"seed": -1}, "seed -1"),
+        ({"batch_size": [0]}, r"batch_size=\[0\]"),
+        ({"illegal": "maybe"}, "illegal='maybe'"),
+    ],
+)
+def test_bad_keywords_are_refused(keywords, told):
+    """An unknown keyword is named with its nearest; values out of bounds are ConfigErrors."""
+    if torch.cuda.is_available() and "device" in keywords:
+        pytest.skip("this machine has CUDA")
+    with pytest.raises(ConfigError, match=told):
+        CVRPEnv(**keywords)
+
+
+def test_make_and_classes():
+    """milkrun.make, env_class and the seed's constructor order give the same kind of environment."""
+    made = milkrun.make("milkrun/CVRP-v0", 4, api="torchrl", num_loc=5, seed=3, first_row=2)
+    assert type(made) is CVRPEnv is env_class("milkrun/CVRP-v0") and made.batch_size == (4,)
+    assert milkrun.make("milkrun/TSP-v0", api="torchrl").batch_size == ()
+    assert issubclass(CVRPEnv, TorchRLEnv) and issubclass(TorchRLEnv, RL4COEnvBase)
+    assert [c.__name__ for c in RL4COEnvBase.__bases__] == ["BatchMixin", "OpsMixin", "EnvBase"]
+    assert made.reset()["hidden", "stream"].tolist() == [[3, 2 + b, 0] for b in range(4)]
+    seed_style = CVRPEnv(None, {"num_loc": 5}, "cpu", 4, seed=3)
+    shifted = seed_style.reset(batch_size=6)[2:]
+    made.set_seed(3)
+    assert torch.equal(made.reset()["locs"], shifted["locs"])
+    with pytest.raises(ConfigError, match="same_step"):
+        milkrun.make("milkrun/CVRP-v0", 4, api="torchrl", autoreset="same_step")
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_copies_go_on_alike(stepping, copied):
+    """A pickled or deep-copied environment, in the middle of its episodes, gives the same rows as the original."""
+    env = CVRPEnv(batch_size=[3], num_loc=5, seed=6, stepping=stepping)
+    td = started(env, 2)
+    twin = copied(env)
+    mine, yours = td.clone(), td.clone()
+    for _ in range(30):
+        stepped, mine = env.step_and_maybe_reset(mine)
+        other, yours = twin.step_and_maybe_reset(yours)
+        assert_same(stepped, other)
+        mine["action"], yours["action"] = env.sample_actions(mine), twin.sample_actions(yours)
+        assert_same(mine, yours)
+    assert_same(env.reset(), twin.reset())
+
+
+def test_threads_may_share_an_environment():
+    """Eight threads stepping TensorDicts of their own through one environment get what one thread gets."""
+    env = CVRPEnv(num_loc=20, seed=6)
+    starts = [started(env, 1, batch=n) for n in (1, 5, 70, 3, 200, 2, 64, 500)]
+    expected = [env.step(td.copy())["next"] for td in starts]
+    fresh = CVRPEnv(num_loc=20, seed=6)
+    wrong = []
+
+    def work(td, told):
+        for _ in range(40):
+            following = fresh.step(td.copy())["next"]
+            if checksums(following) != checksums(told):
+                wrong.append(td.batch_size)
+
+    workers = [threading.Thread(target=work, args=pair) for pair in zip(starts, expected, strict=True)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert not wrong
+
+
+def test_no_global_generator_is_touched():
+    """Making, seeding, resetting, stepping, sampling and forking leave torch's and numpy's states as they were."""
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    for stepping in STEPPINGS:
+        env = CVRPEnv(batch_size=[4], num_loc=5, seed=1, stepping=stepping)
+        env.set_seed(5)
+        td = env.reset()
+        for _ in range(100):
+            td["action"] = env.sample_actions(td)
+            td = env.step_and_maybe_reset(td)[1]
+        env.fork(td, 2)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])
+
+
+PROGRAM = """
+import hashlib, torch
+from milkrun.api import _td
+from milkrun.api.torchrl import CVRPEnv
+assert _td.private() is (%r is None)
+digest = hashlib.sha256()
+for stepping in ("functional", "inplace"):
+    env = CVRPEnv(batch_size=[3], num_loc=5, seed=4, stepping=stepping)
+    td = env.reset()
+    for _ in range(60):
+        td["action"] = env.sample_actions(td)
+        stepped, td = env.step_and_maybe_reset(td)
+        for key in sorted(map(str, stepped.keys(True, True))):
+            digest.update(key.encode())
+        for key in sorted(stepped.keys(True, True), key=str):
+            digest.update(stepped[key].numpy().tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_the_public_way_gives_the_same_bits():
+    """MILKRUN_PUBLIC_TD=1, in a process of its own, takes no private name of tensordict and gives the same bits."""
+    told = []
+    for public in (None, "1"):
+        environ = {k: v for k, v in os.environ.items() if k != "MILKRUN_PUBLIC_TD"}
+        environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+        if public:
+            environ["MILKRUN_PUBLIC_TD"] = public
+        done = subprocess.run([sys.executable, "-c", PROGRAM % public], env=environ, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        told.append(done.stdout)
+    assert told[0] == told[1] and len(told[0]) == 65
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("stepping", STEPPINGS)
+def test_a_gpu_shows_the_same_rows(stepping):
+    """With device="cuda" all tensors are there, and equal those of the CPU."""
+    here = CVRPEnv(batch_size=[4], num_loc=5, seed=1, stepping=stepping)
+    there = CVRPEnv(batch_size=[4], num_loc=5, seed=1, stepping=stepping, device="cuda")
+    a, b = here.reset(), there.reset()
+    for _ in range(40):
+        a["action"], b["action"] = here.sample_actions(a), there.sample_actions(b)
+        (done, a), (done_there, b) = here.step_and_maybe_reset(a), there.step_and_maybe_reset(b)
+        assert {value.device.type for value in leaves(done_there).values()} == {"cuda"}
+        assert_same(done, done_there.cpu())
+        assert_same(a, b.cpu())

@@ -1,0 +1,50 @@
+"""What the TorchRL tests share: comparing TensorDicts bit by bit, and playing them with the environment's own draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+
+import milkrun
+
+WORLDS = [id for id in milkrun.list_worlds() if id.startswith("milkrun/")]
+
+
+def leaves(td: TensorDictBase) -> dict[Any, torch.Tensor]:
+    return dict(td.items(include_nested=True, leaves_only=True))
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    return np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes()
+
+
+def checksums(td: TensorDictBase) -> dict[Any, bytes]:
+    """The bits of every leaf."""
+    return {key: bits(value) for key, value in leaves(td).items()}
+
+
+def assert_same(a: TensorDictBase, b: TensorDictBase) -> None:
+    """The same keys, shapes, dtypes and bits."""
+    left, right = leaves(a), leaves(b)
+    assert left.keys() == right.keys()
+    assert a.batch_size == b.batch_size
+    for key, value in left.items():
+        other = right[key]
+        assert (value.shape, value.dtype) == (other.shape, other.dtype), key
+        assert bits(value) == bits(other), key
+
+
+def started(env: Any, steps: int, batch: Any = None) -> TensorDictBase:
+    """A TensorDict some random steps into its episodes, with the next actions drawn."""
+    td = env.reset(batch_size=batch)
+    for _ in range(steps):
+        td = env.step(td.set("action", env.sample_actions(td)))["next"].exclude("reward")
+    return td.set("action", env.sample_actions(td))
+
+
+def random_policy(env: Any) -> Any:
+    """Draws among the allowed actions."""
+    return lambda td: td.set("action", env.sample_actions(td))
