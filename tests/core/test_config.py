@@ -57,7 +57,7 @@ def test_make_builds_in_the_same_order(tmp_path):
 
 @pytest.mark.parametrize(
     "config",
-    [CVRPConfig(), CVRPConfig(num_loc=7, max_length=2.5, max_steps=None), TSPConfig(start="free"), VanConfig()],
+    [CVRPConfig(), CVRPConfig(num_loc=7, max_length=3.5, max_steps=None), TSPConfig(start="free"), VanConfig()],
 )
 def test_json_round_trip(config, tmp_path):
     """Written and read back it is equal, option by option, by string and by Path."""

@@ -41,6 +41,7 @@ def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[s
     }[action.kind]
     copied = [f for f in layout.fields.values() if f.role in (Role.STATE, Role.MASK) or f.observed]
     copied = [f for f in copied if f.per_row and f.role is not Role.INSTANCE and not f.strided and not f.on_demand]
+    copied = [f for f in copied if not f.tally or f.name == "objective"]  # functional stepping drops the others
     copies = "\n".join(_copy(f) for f in copied)
     text += _entry("generate_rows", "", "", "generate(w, b)")
     text += _entry("restart_rows", "", "", "restart(w, b)")
@@ -191,6 +192,7 @@ def restart(w, b):
     w.objective[b] = 0
     w.terminated[b] = False
     w.truncated[b] = False
+    w.done[b] = False
     w.illegal[b] = False
     reset(w, b)
 
@@ -212,6 +214,7 @@ def turn(w, b, action, mode):
             w.truncated[b] = False
         else:
             w.illegal[b] = False
+            w.done[b] = True
             if mode == 1:
                 begin(w, b)
             return 0
@@ -226,6 +229,7 @@ def turn(w, b, action, mode):
         w.truncated[b] = True
     w.objective[b] += w.reward[b]
     ended = w.terminated[b] or w.truncated[b]
+    w.done[b] = ended
     if w.reward_at_end:
         w.reward[b] = w.objective[b] if ended else 0
     if ended:

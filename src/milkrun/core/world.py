@@ -52,6 +52,7 @@ class World(Memory):
     reward_at_end = constant(int64, doc="1: the whole return is paid on the last step")
     reward = view(float32, doc="of the last step")
     illegal = view(bool_, doc="the last action was not allowed")
+    done = view(bool_, doc="terminated or truncated")
     terminated = state(bool_, observed=False, doc="the episode has ended by its own rules")
     truncated = state(bool_, observed=False, doc="the episode was cut off by the step limit")
     i = state(int64, low=0, column=True, doc="steps counted, illegal ones too")
@@ -303,7 +304,7 @@ class World(Memory):
         played = self.instance_row[rows]
         self.final = {f.name: getattr(self, f.name)[played if f.role is Role.INSTANCE else rows] for f in kept}
         self.final_rows = rows
-        told = {name: getattr(self, name)[rows] for name in ("reward", "terminated", "truncated", "illegal")}
+        told = {name: getattr(self, name)[rows] for name in ("reward", "terminated", "truncated", "done", "illegal")}
         self.stream[rows, 2] += 1
         self._begin(rows)
         for name, values in told.items():
@@ -313,7 +314,7 @@ class World(Memory):
     def info_fields(self) -> list[Field]:
         """What a binding tells in `info`: the objective, the steps and the views that are not observed."""
         views = [f for f in self.fields.values() if f.role is Role.VIEW and not f.observed and not f.on_demand]
-        return [self.fields["objective"], self.fields["i"], *(f for f in views if f.name != "reward")]
+        return [self.fields["objective"], self.fields["i"], *(f for f in views if f.name not in ("reward", "done"))]
 
     def _open(self) -> None:
         if self._closed:

@@ -68,7 +68,7 @@ class Routing(World):
     visited = state(bool_, "N", doc="nodes done")
     tour_length = state(float32, low=0, doc="distance driven so far")
     tour = state(int16, "R", observed=False, tally=True, doc="the legal actions taken; only with record")
-    tour_len = state(int32, low=0, observed=False, doc="how many legal actions were taken")
+    tour_len = state(int32, low=0, observed=False, tally=True, doc="how many legal actions were taken")
 
     depot_apart: ClassVar[bool] = True  # instances may come with `depot` apart and customer-only arrays
     customer_fields: ClassVar[tuple[str, ...]] = ()  # per-node fields that such arrays hold without the depot

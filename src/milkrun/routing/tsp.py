@@ -88,34 +88,34 @@ def reset(w, b):
 
 @kernel
 def step(w, b, action):
-    leg = drive(w, b, action)
+    q = w.instance_row[b]
+    starts = w.start == FREE and w.action_mask[b, w.current_node[b]]  # open: nobody has been there, so nowhere yet
+    leg = 0.0 if starts else travel(w, q, w.current_node[b], action)
+    if starts:
+        w.first_node[b] = action
+    w.visited[b, action] = True
+    w.action_mask[b, action] = False  # nothing else changes, so a step costs about the same at any size
+    if w.start != FREE:
+        w.terminated[b] = action == 0
+        w.action_mask[b, 0] = not some_open(w, b, 1, w.n_nodes[q])
+    elif not some_open(w, b, 0, w.n_nodes[q]):
+        w.terminated[b] = True
+        leg += travel(w, q, action, w.first_node[b])
     w.reward[b] = -leg
     w.tour_length[b] = w.tour_length[b] + leg
     w.current_node[b] = action
-    w.visited[b, action] = True
     if w.R > 0:
         w.tour[b, w.tour_len[b]] = action
     w.tour_len[b] += 1
-    n = w.n_nodes[w.instance_row[b]]
-    w.terminated[b] = w.tour_len[b] == n
-    w.action_mask[b, action] = False  # nothing else changes: a step costs the same at any size
-    if w.start != FREE:
-        w.action_mask[b, 0] = w.tour_len[b] == n - 1
 
 
 @kernel
-def drive(w, b, action):
-    """The distance this action drives: nothing to a free start, the leg home with a free tour's last stop."""
-    q = w.instance_row[b]
-    if w.start != FREE:
-        return travel(w, q, w.current_node[b], action)
-    if w.tour_len[b] == 0:
-        w.first_node[b] = action
-        return 0.0
-    leg = travel(w, q, w.current_node[b], action)
-    if w.tour_len[b] == w.n_nodes[q] - 1:
-        leg += travel(w, q, action, w.first_node[b])
-    return leg
+def some_open(w, b, first, n):
+    """A node is still to be visited. The search ends at the first one, which is near while many are open."""
+    for j in range(first, n):
+        if w.action_mask[b, j]:
+            return True
+    return False
 
 
 __all__ = ["TSP", "TSPConfig", "generate", "reset", "step"]

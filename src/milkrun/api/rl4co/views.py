@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from milkrun.core.errors import ShapeError
-from milkrun.core.fields import bool_, float32, instance, int32, int64, state, uint8
+from milkrun.core.fields import bool_, float32, instance, int64, state, uint8
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
 from milkrun.routing.cvrp import CVRP
@@ -72,7 +72,6 @@ class CVRPView(CVRP):
     i = state(int64, tally=True)
     tour_length = state(float32, tally=True)
     trip_length = state(float32, tally=True)
-    tour_len = state(int32, tally=True)
     truncated = state(bool_, tally=True)
 
     @classmethod

@@ -84,6 +84,8 @@ class Stepper:
     def step(self, root: Tensors, hidden: Tensors, batch: torch.Size, action: Any, raises: bool = False) -> Rows:
         """The rows one action later: fresh tensors for the root and for "hidden". Nothing given is written to."""
         plan = self._plans.get(batch) or self._plan(batch)
+        n, order = plan.rows, plan.order.data_ptr()
+        chunks = 1 if n < 2 or (n < self.world.parallel_from and self.world.threads is None) else self._chunks(n)
         action = self.checked_action(action, plan.action)
         keep = [action]  # what must live until the kernel has run
         source = self._template[:]
@@ -110,8 +112,6 @@ class Stepper:
         here, there = source.buffer_info()[0], result.buffer_info()[0]
         if raises:
             self._refuse_illegal(here, action, root, hidden, plan)
-        n, order = plan.rows, plan.order.data_ptr()
-        chunks = 1 if n < 2 or (n < self.world.parallel_from and self.world.threads is None) else self._chunks(n)
         self.world._launcher.step_from.run((there, order, action.data_ptr(), here), n, chunks)
         if self._paint is not None:
             self._paint.run((there, order), n, chunks)
@@ -161,6 +161,7 @@ class Stepper:
 
     def _begin(self, made: dict[str, torch.Tensor], stream: torch.Tensor, plan: Plan, rows: torch.Tensor) -> Rows:
         """Runs the kernels that draw an instance and set the state to its start, on tensors that are ours."""
+        chunks = self._chunks(len(rows))
         table = self._template[:]
         table[0] = table[1] = plan.rows
         reward = _empty_like(plan.flag, dtype=torch.float32)
@@ -169,7 +170,7 @@ class Stepper:
         for name, _, _, where, _ in plan.begun:
             table[where] = made[name].data_ptr()
         launcher, address, n = self.world._launcher, table.buffer_info()[0], len(rows)
-        args, chunks = (address, rows.data_ptr()), self._chunks(len(rows))
+        args = address, rows.data_ptr()
         launcher.generate.run(args, n, chunks)
         launcher.restart.run(args, n, chunks)
         if self._paint is not None:
@@ -285,7 +286,7 @@ class Stepper:
         return entry
 
     def _chunks(self, rows: int) -> int:
-        """Into how many pieces the rows are cut; each needs its own scratch, which the template lends."""
+        """Into how many pieces the rows are cut; each has scratch of its own, whose place may change the template."""
         slots = self.world._scratch_slots
         chunks = self.world._chunks(rows)
         if self.world._scratch_slots > slots:

@@ -60,7 +60,7 @@ class CVRPGenerator(TensorGenerator, core.CVRPGenerator):
     def _lay_out(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         capacity = arrays["capacity"][..., None].astype(np.float32)
         places = {name: array for name, array in arrays.items() if name not in ("demand_units", "capacity")}
-        return {**places, "demand": arrays["demand_units"] / capacity, "capacity": capacity}
+        return {**places, "demand": arrays["demand_units"].astype(np.float32) / capacity, "capacity": capacity}
 
 
 GENERATOR_REGISTRY: dict[str, type[TensorGenerator]] = {"tsp": TSPGenerator, "cvrp": CVRPGenerator}

@@ -32,7 +32,8 @@ class ObjectiveMixin:
 
     def get_num_starts(self, td: TensorDictBase) -> int:
         """How many nodes a solution may start with; the depot is none."""
-        return self.template.sizes["N"] - self._first_start()
+        first = self._first_start()
+        return self.template.sizes["N"] - first
 
     def select_start_nodes(self, td: TensorDictBase, num_starts: int) -> torch.Tensor:
         """The first action of every copy, start-major: that of start s of row b stands at s * B + b."""

@@ -1,0 +1,123 @@
+"""Generators as makers of TensorDicts, and how environments ask generators of any kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+from milkrun.api.torchrl import CVRPEnv, TSPEnv
+from milkrun.api.torchrl.generators import GENERATOR_REGISTRY, CVRPGenerator, TSPGenerator, get_generator
+from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.routing import generators as core
+from tests.api.torchrl_tools import assert_same, random_policy
+
+
+def test_instances_are_those_of_the_numpy_generators():
+    """Instance i of seed s is that of milkrun.routing.generators, its demand as a share of the vehicle."""
+    arrays = core.CVRPGenerator(num_loc=7, capacity=25).generate([2, 3], seed=4, first=5, episode=1)
+    td = get_generator("cvrp", num_loc=7, capacity=25).generate([2, 3], seed=4, first=5, episode=1)
+    assert td.batch_size == (2, 3) and td.device == torch.device("cpu")
+    assert np.array_equal(td["locs"].numpy(), arrays["locs"]) and np.array_equal(td["depot"].numpy(), arrays["depot"])
+    assert td["demand"].dtype == td["capacity"].dtype == torch.float32
+    assert torch.equal(td["capacity"], torch.full((2, 3, 1), 25.0))
+    assert np.array_equal((td["demand"] * 25).round().int().numpy(), arrays["demand_units"])
+    places = core.TSPGenerator(num_loc=7).generate(3)
+    assert np.array_equal(TSPGenerator(num_loc=7).generate(batch_size=3)["locs"].numpy(), places["locs"])
+
+
+def test_generators_walk_on_without_a_seed():
+    """Repeated calls give fresh instances; instance 5 of seed 7 is the same alone and in a batch."""
+    gen = get_generator("tsp", num_loc=6, seed=7)
+    first, second = gen.generate(3), gen(3)
+    assert gen.position == 6 and not torch.equal(first["locs"], second["locs"])
+    whole = get_generator("tsp", num_loc=6).generate(6, seed=7)
+    assert torch.equal(torch.cat([first, second])["locs"], whole["locs"])
+    assert torch.equal(gen.generate(1, seed=7, first=5)["locs"][0], whole["locs"][5])
+    assert (gen.num_loc, gen.min_loc, gen.max_loc, gen.loc_distribution) == (6, 0.0, 1.0, "uniform")
+
+
+def test_the_registry_names_them():
+    """get_generator knows tsp and cvrp; a name or an option it does not know is refused with the nearest."""
+    assert GENERATOR_REGISTRY == {"tsp": TSPGenerator, "cvrp": CVRPGenerator}
+    with pytest.raises(ConfigError, match="no generator 'cvpr'; did you mean 'cvrp'"):
+        get_generator("cvpr")
+    with pytest.raises(ConfigError, match="no option 'num_lox'; did you mean 'num_loc'"):
+        get_generator("tsp", num_lox=3)
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="device='cuda': no CUDA device"):
+            get_generator("tsp", device="cuda")
+
+
+def test_ours_are_asked_by_key_whatever_their_own_seed():
+    """An environment with one of our generators plays what it would draw itself, and takes its options."""
+    given = CVRPEnv(CVRPGenerator(num_loc=4, loc_distribution="clustered", seed=55), batch_size=[3], seed=2)
+    drawn = CVRPEnv(batch_size=[3], num_loc=4, loc_distribution="clustered", seed=2)
+    for _ in range(2):
+        assert_same(given.reset(), drawn.reset())
+    assert given.generator.position == 0
+    plain = CVRPEnv(core.CVRPGenerator(num_loc=4, loc_distribution="clustered"), batch_size=[3], seed=2)
+    assert torch.equal(plain.reset()["locs"], CVRPEnv(drawn.generator, batch_size=[3], seed=2).reset()["locs"])
+
+
+class Ring(CVRPGenerator):
+    """Customers on a circle, turned by the row and the episode."""
+
+    def _generate_locations(self, count, seed, first, episode):
+        turn = 0.1 * (first + np.arange(count))[:, None] + 0.01 * episode
+        angle = turn + 2 * np.pi * np.arange(self.num_loc) / self.num_loc
+        return np.stack([np.cos(angle), np.sin(angle)], -1)
+
+
+def test_hooks_are_asked_for_the_rows_that_begin():
+    """A generator with a hook of its own is asked for exactly the keys of the rows, also in partial resets."""
+    env = CVRPEnv(Ring(num_loc=4), batch_size=[5], seed=2)
+
+    def turned(row, episode):
+        angle = torch.tensor(0.1 * row + 0.01 * episode, dtype=torch.float64)
+        return torch.stack([torch.cos(angle), torch.sin(angle)]).float()
+
+    td = env.reset()
+    for b in range(5):
+        assert torch.allclose(td["locs"][b, 1], turned(b, 0), atol=1e-6)
+    td["_reset"] = torch.tensor([True, True, False, True, False])[:, None]
+    td = env.reset(td)
+    for b, episode in enumerate([1, 1, 0, 1, 0]):
+        assert torch.allclose(td["locs"][b, 1], turned(b, episode), atol=1e-6)
+    assert td["hidden", "stream"].tolist() == [[2, b, e] for b, e in enumerate([1, 1, 0, 1, 0])]
+
+
+class Stranger:
+    """Somebody's generator: counts what it is asked for."""
+
+    num_loc = 4
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, batch_size):
+        self.asked.append(batch_size)
+        locs = torch.full((batch_size, 4, 2), float(len(self.asked))) + torch.arange(4.0)[:, None]
+        return TensorDict({"locs": locs}, [batch_size])
+
+
+def test_strangers_are_asked_for_as_many_as_begin():
+    """Any object with generate(b) or a call is asked for the rows that begin, and its num_loc is taken."""
+    stranger = Stranger()
+    env = TSPEnv(stranger, batch_size=[2, 3], seed=2)
+    td = env.reset()
+    assert env.config.num_loc == 4 and (td["locs"][..., 0, 0] == 1).all()
+    td["_reset"] = torch.tensor([[True, False, False], [False, True, False]])
+    td = env.reset(td)
+    assert stranger.asked == [6, 2]
+    assert td["locs"][..., 0, 0].tolist() == [[2, 1, 1], [1, 2, 1]]
+    assert env.rollout(4, policy=random_policy(env))["next", "done"][..., -1, 0].all()
+
+
+@pytest.mark.parametrize("made", [TensorDict({"locs": torch.zeros(2, 4, 2)}, [2]), [1, 2, 3]])
+def test_what_a_stranger_makes_is_checked(made):
+    """The wrong number of instances, or no TensorDict at all, is a ShapeError that names the generator."""
+    env = TSPEnv(lambda batch_size: made, num_loc=4, seed=2)
+    with pytest.raises(ShapeError, match="function"):
+        env.reset(batch_size=3)
