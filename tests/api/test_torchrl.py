@@ -188,7 +188,7 @@ def test_keys_and_shapes_are_those_of_the_spec():
         "locs": (5, 7, 2), "n_nodes": (5,), "demand_units": (5, 7), "capacity": (5, 1), "max_length": (5,),
         "current_node": (5, 1), "visited": (5, 7), "tour_length": (5,), "trip_length": (5,), "load": (5,), "i": (5, 1),
         "action_mask": (5, 7), "reward": (5, 1), "done": (5, 1), "terminated": (5, 1), "truncated": (5, 1),
-        ("hidden", "stream"): (5, 3), ("hidden", "tour_len"): (5,),
+        ("hidden", "stream"): (5, 3),
     }  # fmt: skip
     assert following.device == td.device == torch.device("cpu")
 
@@ -230,7 +230,6 @@ def test_illegal_actions_do_nothing_or_raise():
         ("load", torch.zeros((3, 1), dtype=torch.int32), r"'load' must be torch.int32 of shape \(3,\) .* \(3, 1\)"),
         ("visited", torch.zeros((3, 5), dtype=torch.bool), r"'visited' .* \(3, 6\) .* \(3, 5\)"),
         ("terminated", None, "lacks 'terminated'"),
-        (("hidden", "tour_len"), None, r"lacks \('hidden', 'tour_len'\)"),
         (("hidden", "stream"), None, r"lacks \('hidden', 'stream'\)"),
         (("hidden", "stream"), torch.zeros((3, 2), dtype=torch.int64), r"stream.* \(3, 3\) .* \(3, 2\)"),
         ("hidden", None, r"lacks \('hidden', 'stream'\)"),

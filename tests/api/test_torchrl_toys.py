@@ -64,6 +64,17 @@ def test_both_steppings_give_the_same_bits(toy):
     assert ended > 5 or toy is Sorter
 
 
+@pytest.mark.parametrize("toy", [Convoy, Lantern])
+def test_rollouts_carry_the_hidden_state(toy):
+    """TorchRL's own step_mdp takes state that no agent sees from "next", not from the root."""
+    env = make(toy, batch=(4,))
+    state = "at" if toy is Convoy else "lit"
+    rolled = env.rollout(9, policy=lambda td: acted(env, td))
+    assert rolled.shape[1] > 1
+    assert torch.equal(rolled["hidden", state][:, 1:], rolled["next", "hidden", state][:, :-1])
+    assert not torch.equal(rolled["hidden", state][:, 1], rolled["hidden", state][:, 0])
+
+
 def test_groups_see_act_and_earn_under_their_names():
     """A truck and two drones: nested observations, masks, actions and rewards; the critic's state at the root."""
     env = make(Convoy)

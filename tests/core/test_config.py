@@ -224,6 +224,15 @@ def test_rules_of_routing(given, words):
         milkrun.make("milkrun/CVRP-v0", **given)
 
 
+@pytest.mark.parametrize("metric", ["euclid", "matrix", "manhattan"])
+def test_a_trip_limit_must_reach_across_the_box(metric):
+    """There and back across the unit square is 2.83, 4 in Manhattan; a drawn matrix is Euclidean."""
+    least = 4.0 if metric == "manhattan" else 2 * math.sqrt(2)
+    assert milkrun.make("milkrun/CVRP-v0", metric=metric, max_length=least + 0.1).config.max_length > least
+    with pytest.raises(ConfigError, match="max_length"):
+        milkrun.make("milkrun/CVRP-v0", metric=metric, max_length=least - 0.1)
+
+
 def test_a_tsp_needs_two_nodes():
     """One node is no tour."""
     with pytest.raises(ConfigError, match=r"num_loc = 1: must be in 2"):

@@ -39,7 +39,10 @@ def check_count(name: str, value: Any, low: int) -> int:
 
 def read_rows(rows: Any, num_envs: int) -> np.ndarray:
     """Row numbers, int64 and contiguous, from a list of unique indices or a bool array."""
-    array = np.asarray(rows)
+    try:
+        array = np.asarray(rows)
+    except ValueError as e:
+        raise ShapeError(f"rows: not a list of row numbers: {e}") from None
     if array.dtype == np.bool_:
         if array.shape != (num_envs,):
             raise ShapeError(f"a bool `rows` must have the shape ({num_envs},), not {array.shape}")
@@ -59,13 +62,18 @@ def read_keys(stream: np.ndarray, rows: np.ndarray, first_row: int, seed: Any) -
     keys = stream[rows]
     if seed is None:
         keys[:, 2] += 1
-    elif np.ndim(seed) == 0:
+    elif not is_list(seed):
         keys[:, 0], keys[:, 1], keys[:, 2] = check_seed(seed), first_row + rows, 0
     else:
         if len(seed) != len(rows):
             raise ShapeError(f"{len(seed)} seeds for {len(rows)} rows")
         keys[:, 0], keys[:, 1], keys[:, 2] = [check_seed(s) for s in seed], 0, 0
     return keys
+
+
+def is_list(seed: Any) -> bool:
+    """Whether seeds were given one a row."""
+    return isinstance(seed, (list, tuple, range)) or (isinstance(seed, np.ndarray) and seed.ndim > 0)
 
 
 def name_rows(rows: np.ndarray) -> str:

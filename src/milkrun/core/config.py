@@ -52,7 +52,9 @@ class Config:
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     synonyms: ClassVar[Mapping[str, str]] = {}
 
-    max_steps: int | str | None = option(None, "steps until a row is truncated; None = no limit", low=1)
+    max_steps: int | str | None = option(
+        None, "steps until a row is truncated; auto = the world's; None = no limit", low=1, high=2**62, words=("auto",)
+    )
 
     def __post_init__(self) -> None:
         hints = _hints(type(self))
@@ -71,7 +73,10 @@ class Config:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def to_json(self, path: str | Path) -> None:
-        Path(path).write_text(json.dumps(self.as_dict(), indent=2) + "\n")
+        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in self.as_dict().items()}
+        if given := [key for key, value in plain.items() if callable(value)]:
+            raise ConfigError(f"{', '.join(given)} was given as a function, which cannot be written to a JSON file")
+        Path(path).write_text(json.dumps(plain, indent=2) + "\n")
 
     @classmethod
     def build(
@@ -83,8 +88,8 @@ class Config:
         """defaults < preset < config (an instance, a mapping or the path of a JSON file) < overrides."""
         values: dict[str, Any] = {}
         if preset is not None:
-            if preset not in cls.presets:
-                raise ConfigError(f"{cls.__name__} has no preset {preset!r}{did_you_mean(preset, cls.presets)}")
+            if not isinstance(preset, str) or preset not in cls.presets:
+                raise ConfigError(f"{cls.__name__} has no preset {preset!r}{did_you_mean(str(preset), cls.presets)}")
             values.update(cls._known(cls.presets[preset]))
         if isinstance(config, cls):
             values.update(config.as_dict())
@@ -120,6 +125,8 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read the configuration {path}: {e.strerror}") from None
     except json.JSONDecodeError as e:
         raise ConfigError(f"{path}, line {e.lineno}: not JSON: {e.msg}") from None
+    except ValueError as e:  # bytes that are no text, a NUL in the path
+        raise ConfigError(f"cannot read the configuration {str(path)!r}: {e}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: a configuration is a JSON object, not a {type(values).__name__}")
     return values
@@ -140,7 +147,7 @@ def _check(owner: str, f: dataclasses.Field[Any], value: Any, hint: Any) -> None
         raise ConfigError(f"{where} = {value!r}: must be {_spell(hint)}")
     if isinstance(value, str):
         allowed = (*meta.get("choices", ()), *meta.get("words", ()))
-        if (allowed or not _takes_text(hint)) and value not in allowed:
+        if allowed and value not in allowed:
             raise ConfigError(f"{where} = {value!r}: must be one of {', '.join(map(repr, allowed))}"
                               f"{did_you_mean(value, [a for a in allowed if isinstance(a, str)])}")
     elif meta.get("choices") and value is not None and not callable(value) and value not in meta["choices"]:
@@ -149,10 +156,6 @@ def _check(owner: str, f: dataclasses.Field[Any], value: Any, hint: Any) -> None
         low, high = meta.get("low"), meta.get("high")
         if math.isnan(value) or (low is not None and value < low) or (high is not None and value > high):
             raise ConfigError(f"{where} = {value!r}: must be {_span(low, high)}")
-
-
-def _takes_text(hint: Any) -> bool:
-    return hint is str or str in typing.get_args(hint)
 
 
 def _span(low: float | None, high: float | None) -> str:

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from milkrun.core.errors import ConfigError
+
 bool_ = np.dtype(np.bool_)
 int8, int16, int32, int64 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64))
 uint8 = np.dtype(np.uint8)
@@ -61,6 +63,9 @@ class Field:
 
     def shape(self, sizes: dict[str, int]) -> tuple[int, ...]:
         """The shape of one row."""
+        for d in self.dims:
+            if isinstance(d, str) and d not in sizes:
+                raise ConfigError(f"field {self.name!r} names the size {d!r}, which size_of does not give")
         return tuple(sizes[d] if isinstance(d, str) else d for d in self.dims)
 
     def bounds(self, sizes: dict[str, int]) -> tuple[float | None, float | None]:

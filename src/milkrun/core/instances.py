@@ -28,8 +28,7 @@ def read_instances(world: World, instance: Mapping[str, Any], rows: int) -> Give
     """Checks what was given for `rows` state rows of `world`."""
     if not isinstance(instance, Mapping) and not hasattr(instance, "keys"):
         raise ShapeError(f"an instance is a mapping of field names to arrays, not a {type(instance).__name__}")
-    names = list(instance.keys())
-    values = {str(k): _as_array(str(k), instance[k]) for k in names}
+    values = {str(k): _with_rows(str(k), instance[k]) for k in list(instance.keys())}
     owner = values.pop("instance_row", None)
     values = world.arrange_instances(values)
     fields = {f.name: f for f in world.fields.values() if f.role is Role.INSTANCE and 0 not in f.shape(world.sizes)}
@@ -38,7 +37,7 @@ def read_instances(world: World, instance: Mapping[str, Any], rows: int) -> Give
             raise ShapeError(f"{type(world).__name__} has no instance field {name!r}{did_you_mean(name, fields)}")
     if missing := [name for name in fields if name not in values]:
         raise ShapeError(f"the instance lacks {', '.join(repr(m) for m in missing)}")
-    count = rows if owner is None else len(next(iter(values.values())))
+    count = rows if owner is None else max((len(v) for v in values.values()), default=0)
     arrays = {name: _as_field(f, values[name], count, world.sizes) for name, f in fields.items()}
     for name, array in arrays.items():
         _check_values(fields[name], array, world.sizes)
@@ -46,8 +45,27 @@ def read_instances(world: World, instance: Mapping[str, Any], rows: int) -> Give
     return Given(arrays, None if owner is None else _owners(owner, rows, count))
 
 
+def read_saved(world: World, saved: Any, rows: int) -> tuple[dict[str, np.ndarray], Given]:
+    """Checks what `state_dict` saved of `rows` rows: (fields of the rows, their instances). Kernels index with it."""
+    if not isinstance(saved, Mapping):
+        raise ShapeError(f"a saved state is a mapping of field names to arrays, not a {type(saved).__name__}")
+    fields = world._with_role(Role.STATE, Role.MASK, Role.VIEW, Role.KEY, Role.INSTANCE)
+    if missing := [f.name for f in fields if f.name not in saved]:
+        raise ShapeError(f"the saved state lacks {', '.join(repr(m) for m in missing)}")
+    arrays = {f.name: _with_rows(f.name, saved[f.name]) for f in fields}
+    own = [f for f in fields if f.role is Role.INSTANCE]
+    count = len(arrays[own[0].name]) if own else rows
+    for f in fields:
+        arrays[f.name] = _as_field(f, arrays[f.name], count if f.role is Role.INSTANCE else rows, world.sizes)
+        if f.role in (Role.INSTANCE, Role.STATE):
+            _check_values(f, arrays[f.name], world.sizes)
+    owner = _owners(arrays.pop("instance_row"), rows, count)
+    given = Given({f.name: arrays.pop(f.name) for f in own}, owner)
+    return arrays, given
+
+
 def _owners(owner: Any, rows: int, count: int) -> np.ndarray:
-    array = np.asarray(owner)
+    array = _with_rows("instance_row", owner)
     if array.shape != (rows,) or array.dtype.kind not in "iu":
         raise ShapeError(f"instance_row must be {rows} integers, one a row, not {array.dtype} of shape {array.shape}")
     if rows and not (0 <= array.min() and array.max() < count):
@@ -56,13 +74,18 @@ def _owners(owner: Any, rows: int, count: int) -> np.ndarray:
     return array.astype(np.int32)
 
 
-def _as_array(name: str, value: Any) -> np.ndarray:
+def as_array(name: str, value: Any) -> np.ndarray:
+    """What numpy makes of a value, or an error of ours."""
     try:
-        array = np.asarray(value)
+        return np.asarray(value)
     except Exception as e:
         raise ShapeError(f"{name}: not an array: {e}") from None
+
+
+def _with_rows(name: str, value: Any) -> np.ndarray:
+    array = as_array(name, value)
     if array.ndim == 0:
-        raise ShapeError(f"{name} must have the instance as its first axis")
+        raise ShapeError(f"{name} must have the row as its first axis")
     return array
 
 
@@ -77,7 +100,7 @@ def _as_field(f: Field, array: np.ndarray, count: int, sizes: dict[str, int]) ->
         span = np.iinfo(f.dtype)
         wrong = (array < span.min) | (array > span.max)
         if wrong.any():
-            _refuse(f, array, wrong, f"must fit {f.dtype.name}")
+            refuse(f.name, array, wrong, f"must fit {f.dtype.name}")
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which the next check names
         return np.ascontiguousarray(array, dtype=f.dtype)
 
@@ -86,16 +109,12 @@ def _check_values(f: Field, array: np.ndarray, sizes: dict[str, int]) -> None:
     if f.dtype.kind == "f":
         wrong = np.isnan(array) if f.limit else ~np.isfinite(array)
         if wrong.any():
-            _refuse(f, array, wrong, "must be a number" if f.limit else "must be finite")
+            refuse(f.name, array, wrong, "must be a number" if f.limit else "must be finite")
     low, high = f.bounds(sizes)
     if low is not None and (array < low).any():
-        _refuse(f, array, array < low, f"must be >= {low}")
+        refuse(f.name, array, array < low, f"must be >= {low}")
     if high is not None and (array > high).any():
-        _refuse(f, array, array > high, f"must be <= {high}")
-
-
-def _refuse(f: Field, array: np.ndarray, wrong: np.ndarray, rule: str) -> None:
-    refuse(f.name, array, wrong, rule)
+        refuse(f.name, array, array > high, f"must be <= {high}")
 
 
 def refuse(name: str, array: np.ndarray, wrong: np.ndarray, rule: str) -> None:

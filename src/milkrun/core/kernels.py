@@ -130,17 +130,22 @@ def _write_once(unique: str, source: str) -> Path:
 def _digest(value: Any, digest: Any, seen: set[int]) -> None:
     """Feeds all that compiling `value` depends on: the code of kernels, the constants and kernels they name."""
     if isinstance(value, Dispatcher):
+        digest.update(repr(sorted(value.targetoptions.items(), key=str)).encode())
         _digest_function(value.py_func, digest, seen)
     elif hasattr(value, "_defn") and callable(value._defn):  # a numba intrinsic
         _digest_function(value._defn, digest, seen)
     elif isinstance(value, pytypes.FunctionType):
         _digest_function(value, digest, seen)
     elif isinstance(value, np.ndarray):
-        digest.update(value.tobytes())
+        digest.update(f"{value.dtype} {value.shape}".encode() + value.tobytes())
+    elif isinstance(value, tuple):
+        digest.update(f"{type(value).__name__} of {len(value)}".encode())
+        for item in value:
+            _digest(item, digest, seen)
     elif isinstance(value, type):
         members = [(m.name, m.value) for m in value] if issubclass(value, Enum) else ""
         digest.update(f"{value.__name__} {getattr(value, '_fields', '')} {members}".encode())
-    elif isinstance(value, (int, float, str, bytes, bool, tuple, np.generic, np.dtype, types.Type, type(None))):
+    elif isinstance(value, (int, float, str, bytes, bool, np.generic, np.dtype, types.Type, type(None))):
         digest.update(repr(value).encode())
 
 
@@ -148,6 +153,8 @@ def _digest_function(function: pytypes.FunctionType, digest: Any, seen: set[int]
     if id(function) in seen:
         return
     seen.add(id(function))
+    for default in (*(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items())):
+        _digest(default, digest, seen)
     for code in _codes(function.__code__):
         digest.update(code.co_code)
         digest.update(repr([c for c in code.co_consts if not isinstance(c, pytypes.CodeType)]).encode())
@@ -155,13 +162,24 @@ def _digest_function(function: pytypes.FunctionType, digest: Any, seen: set[int]
         for name in code.co_names:
             value = function.__globals__.get(name)
             if isinstance(value, pytypes.ModuleType):
-                if value.__name__.split(".")[0] not in ("numpy", "math", "numba"):
-                    for inner in code.co_names:
-                        _digest(getattr(value, inner, None), digest, seen)
+                _digest_module(value, code.co_names, digest, seen)
             else:
                 _digest(value, digest, seen)
     for cell in function.__closure__ or ():
         _digest(cell.cell_contents, digest, seen)
+
+
+def _digest_module(module: pytypes.ModuleType, names: tuple[str, ...], digest: Any, seen: set[int]) -> None:
+    """What a function may take from a module, also through a package: all in it that has one of the names it uses."""
+    if module.__name__.split(".")[0] in ("numpy", "math", "numba") or id(module) in seen:
+        return
+    for name in names:
+        value = getattr(module, name, None)
+        if isinstance(value, pytypes.ModuleType):
+            if value is not module:
+                _digest_module(value, names, digest, seen | {id(module)})
+        else:
+            _digest(value, digest, seen)
 
 
 def _codes(code: pytypes.CodeType) -> Iterable[pytypes.CodeType]:
@@ -219,9 +237,9 @@ _one_at_a_time: threading.Lock | None = None  # for threading layers that must n
 def set_num_threads(n: int | None) -> None:
     """How many threads a big batch may use; None: MILKRUN_NUM_THREADS, else all cores. No result depends on it."""
     global _threads
-    if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+    if n is not None and (isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1):
         raise ConfigError(f"set_num_threads({n!r}): must be an integer >= 1, or None")
-    _threads = n
+    _threads = None if n is None else int(n)
 
 
 def get_num_threads() -> int:
@@ -229,7 +247,7 @@ def get_num_threads() -> int:
     if _threads is not None:
         return _threads
     if text := os.environ.get("MILKRUN_NUM_THREADS"):
-        if not text.isdigit() or int(text) < 1:
+        if not (text.isascii() and text.isdigit()) or int(text) < 1:
             raise ConfigError(f"MILKRUN_NUM_THREADS={text!r}: must be an integer >= 1")
         return int(text)
     return int(numba.config.NUMBA_NUM_THREADS)

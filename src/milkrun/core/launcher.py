@@ -19,7 +19,7 @@ from milkrun.core.actions import Action, Agents
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import Field, Role
 from milkrun.core.kernels import KERNEL_OPTIONS, Entry, array_at, compile_module, kernel
-from milkrun.core.record import Layout, record_at
+from milkrun.core.record import Layout, lower_attribute, record_at
 
 NO_LIMIT = 2**62
 
@@ -108,10 +108,11 @@ def kernels_of(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names(layout: Layout) -> dict[str, Any]:
+    """What a launcher's text refers to; LOWERING only stands there to be part of the fingerprint."""
+    numbers = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64", "boolean")
     return {
-        "record": record_at(layout), "njit": njit, "prange": prange, "array_at": array_at, "kernel": kernel,
-        "OPTIONS": KERNEL_OPTIONS, "boolean": types.boolean,
-        **{n: getattr(types, n) for n in ("int8", "int16", "int32", "int64", "uint8", "float32", "float64")},
+        "record": record_at(layout), "LOWERING": lower_attribute, "array_at": array_at, "njit": njit, "prange": prange,
+        "kernel": kernel, "OPTIONS": KERNEL_OPTIONS, **{n: getattr(types, n) for n in numbers},
     }  # fmt: skip
 
 

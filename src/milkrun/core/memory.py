@@ -20,6 +20,11 @@ from milkrun.core.kernels import Entry, chunks_for
 from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_player, build_row_map, kernels_of
 from milkrun.core.record import Layout
 
+ATTRIBUTES = frozenset(
+    "num_envs config seed first_row autoreset illegal_rule threads sizes groups observed final final_rows spec".split()
+)
+"""What every world has beside its class attributes; a field may not take these names."""
+
 
 class Memory:
     """Fields laid out for `num_envs` rows."""
@@ -35,6 +40,7 @@ class Memory:
     threads: int | None
     given: Any
     instance_row: Any
+    action_mask: Any  # declared by every world whose actions are not a box
 
     _compiled: ClassVar[tuple[Layout, Launcher] | None] = None
     _row_maps: ClassVar[dict[Any, Entry]] = {}
@@ -42,10 +48,11 @@ class Memory:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = {name for name, value in vars(cls).items() if isinstance(value, Field)}
+        taken = own & ATTRIBUTES
         for base in cls.__mro__[1:]:
-            for name in own & set(vars(base)):
-                if not isinstance(vars(base)[name], Field):
-                    raise ConfigError(f"{cls.__name__} declares a field {name!r}: that name is a part of every World")
+            taken |= {name for name in own & set(vars(base)) if not isinstance(vars(base)[name], Field)}
+        for name in sorted(taken):
+            raise ConfigError(f"{cls.__name__} declares a field {name!r}: that name is a part of every World")
         cls.fields = declared_fields(cls)
         cls._compiled = None
         cls._row_maps = {}
@@ -100,7 +107,10 @@ class Memory:
     @classmethod
     def _compile(cls) -> tuple[Layout, Launcher]:
         if cls._compiled is None:
-            layout = Layout(cls.fields, list(cls.size_of(cls.Config())))
+            sizes = cls.size_of(cls.Config())
+            if clash := sorted(set(sizes) & set(cls.fields)):
+                raise ConfigError(f"{cls.__name__} has a size and a field of the same name: {', '.join(clash)}")
+            layout = Layout(cls.fields, list(sizes))
             cls._compiled = layout, build_launcher(cls.__name__, layout, cls.action, kernels_of(cls, cls.kernels))
         return cls._compiled
 
@@ -118,7 +128,12 @@ class Memory:
                 self._lay(f, self.num_envs)
         self._lay_instances(self.num_envs)
         self.instance_row[:] = self._all
+        choices = self.action.nvec(self.sizes)
+        if choices and ("action_mask" not in self.fields or self.action_mask.shape[1:] != (sum(choices),)):
+            raise ConfigError(f"{type(self).__name__}: action_mask must have one entry for each of {choices} choices")
         for name, number in self._numbers().items():
+            if number is None:
+                raise ConfigError(f"{type(self).__name__}: the constant {name!r} has no value: name it in constants()")
             setattr(self, name, number)
             self._launcher_layout.put(self._table, name, number)
         self._lay_scratch(1)
@@ -135,7 +150,12 @@ class Memory:
         return numbers | self.constants()
 
     def _lay(self, f: Field, rows: int) -> None:
-        array = self.allocate(f, (rows, *f.shape(self.sizes)))
+        shape = (rows, *f.shape(self.sizes))
+        array = self.allocate(f, shape)
+        if array.dtype != f.dtype or array.shape != shape or not (f.strided or array.flags.c_contiguous):
+            wanted = f"{f.dtype} {shape}" + ("" if f.strided else ", contiguous (or declared strided)")
+            raise ConfigError(f"allocate gave {f.name} as {array.dtype} {array.shape}, strides {array.strides}; "
+                              f"it must be {wanted}")
         setattr(self, f.name, array)
         self._launcher_layout.put(self._table, f.name, array)
 

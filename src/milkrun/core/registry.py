@@ -18,7 +18,7 @@ from typing import Any
 from milkrun.core.config import RESERVED, Config
 from milkrun.core.errors import ConfigError, RegistryError, did_you_mean, missing_extra
 
-_GRAMMAR = re.compile(r"(?:(?P<namespace>[\w:.-]+)/)?(?P<name>[\w:.-]+?)(?:-v(?P<version>\d+))?")
+_GRAMMAR = re.compile(r"(?:(?P<namespace>[\w:.-]+)/)?(?P<name>[\w:.-]+?)(?:-[vV](?P<version>\d+))?")
 
 APIS = {
     "gymnasium": "milkrun.api.gymnasium",
@@ -56,11 +56,20 @@ class WorldSpec:
             return self.entry_point
         module, _, name = self.entry_point.partition(":")
         try:
-            return getattr(importlib.import_module(module), name)
+            return _checked(self.id, getattr(importlib.import_module(module), name, None), self.entry_point)
         except ImportError as e:
             if self.extras and (e.name or "").split(".")[0] != "milkrun":
                 raise missing_extra(str(e.name), self.extras[0]) from e
             raise
+
+
+def _checked(id: str, cls: Any, named: Any) -> Any:
+    """A World class whose configuration leaves the keywords of `make` alone."""
+    if not (isinstance(cls, type) and hasattr(cls, "Config") and hasattr(cls, "fields")):
+        raise RegistryError(f"{id}: {named} is not a World class")
+    if clash := RESERVED & set(getattr(cls.Config, "__dataclass_fields__", {})):
+        raise ConfigError(f"the configuration of {id} declares {sorted(clash)}, which are keywords of make()")
+    return cls
 
 
 _worlds: dict[str, WorldSpec] = {}
@@ -84,14 +93,13 @@ def register(
     force: bool = False,
 ) -> WorldSpec:
     """Adds a world under an id; `entry_point` is "module:Class" or the class itself."""
-    match = _GRAMMAR.fullmatch(id)
-    if match is None or match["namespace"] is None or match["version"] is None:
+    match = _GRAMMAR.fullmatch(id) if isinstance(id, str) else None
+    if match is None or match["namespace"] is None or match["version"] is None or "-V" in id:
         raise RegistryError(f"{id!r} is not an id: it must read namespace/Name-vN")
     if id in _worlds and not force:
         raise RegistryError(f"{id!r} is registered already; force=True replaces it")
-    options = getattr(getattr(entry_point, "Config", None), "__dataclass_fields__", {})
-    if clash := RESERVED & set(options):
-        raise ConfigError(f"the configuration of {id} declares {sorted(clash)}, which are keywords of make()")
+    if not isinstance(entry_point, str):
+        _checked(id, entry_point, entry_point)
     spec = WorldSpec(
         id, match["namespace"], match["name"], int(match["version"]), family, title, entry_point, agents, action,
         tuple(presets), tuple(extras), nondeterministic, dict(kwargs or {}),
@@ -142,6 +150,8 @@ def list_worlds(family: str | None = None) -> list[str]:
 
 def world_spec(id: str) -> WorldSpec:
     """What is known of a world. Accepts an id without namespace, in any letter case, without version (the newest)."""
+    if not isinstance(id, str):
+        raise RegistryError(f"{id!r} is not an id: it must read namespace/Name-vN")
     if id in _worlds:
         spec = _worlds[id]
     else:
@@ -157,7 +167,7 @@ def world_spec(id: str) -> WorldSpec:
 def _find(id: str) -> WorldSpec:
     if id in _worlds:
         return _worlds[id]
-    match = _GRAMMAR.fullmatch(id) if isinstance(id, str) else None
+    match = _GRAMMAR.fullmatch(id)
     found: list[WorldSpec] = []
     if match is not None:
         namespace = (match["namespace"] or "milkrun").lower()

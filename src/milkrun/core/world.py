@@ -17,7 +17,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from milkrun.core.actions import Agents
-from milkrun.core.arguments import Rows, autoreset_name, check_count, check_seed, name_rows, read_keys, read_rows
+from milkrun.core.arguments import (
+    Rows,
+    autoreset_name,
+    check_count,
+    check_seed,
+    is_list,
+    name_rows,
+    read_keys,
+    read_rows,
+)
 from milkrun.core.canvas import Canvas
 from milkrun.core.errors import Closed, ConfigError, IllegalAction, ResetNeeded, ShapeError
 from milkrun.core.fields import (
@@ -34,7 +43,7 @@ from milkrun.core.fields import (
     state,
     view,
 )
-from milkrun.core.instances import Given, read_instances
+from milkrun.core.instances import read_instances, read_saved
 from milkrun.core.launcher import MODES
 from milkrun.core.memory import Memory, address_of
 
@@ -46,7 +55,6 @@ class World(Memory):
 
     id: ClassVar[str] = ""
     task: ClassVar[str] = ""  # "module:Class" of the independent checker of its solutions
-    action_mask: Any  # declared by every world whose actions are not a box
 
     max_steps = constant(int64, doc="steps until a row is truncated")
     reward_at_end = constant(int64, doc="1: the whole return is paid on the last step")
@@ -91,6 +99,7 @@ class World(Memory):
         self.final_rows = np.zeros(0, np.int64)
         self._allocate()
         self._action_shape, self._action_kinds = self._actions.shape, "f" if self.action.kind == "box" else "iu"
+        self._quick_kinds = self._action_kinds.replace("f", "")  # numbers may overflow, which takes more care
         self.stream[:] = [self.seed, 0, -1]
         self.stream[:, 1] = self.first_row + self._all
         self._mode = MODES[self.autoreset]
@@ -141,7 +150,7 @@ class World(Memory):
             self._lay_instances(self.num_envs)
             self.given[:] = False
             self.instance_row[:] = self._all
-        if rows is None and seed is not None and np.ndim(seed) == 0:
+        if rows is None and seed is not None and not is_list(seed):
             self.seed = int(seed)
         self.stream[chosen] = keys
         self._begin(chosen)
@@ -162,7 +171,7 @@ class World(Memory):
             rows is None
             and type(actions) is np.ndarray
             and actions.shape == self._action_shape
-            and actions.dtype.kind in self._action_kinds
+            and actions.dtype.kind in self._quick_kinds
         ):
             _copyto(self._actions, actions, "unsafe")
         else:
@@ -192,6 +201,8 @@ class World(Memory):
         self._refuse_unready(self._all)
         if self.autoreset == "same_step" or self.action.kind != "discrete":
             raise ConfigError("play_out is for worlds of discrete actions whose ended rows wait (not 'same_step')")
+        if self.config.max_steps is None:
+            raise ConfigError("play_out needs a max_steps: without one a row might never end")
         self._stale_views = self._some_ended = True
         return self._run(self._player(choose), self._all, int(x))
 
@@ -222,9 +233,10 @@ class World(Memory):
 
     def render(self, row: int = 0) -> np.ndarray:
         """The picture of a row, uint8 (512, 512, 3)."""
-        self._open()
+        chosen = self._rows([row])
+        self._refuse_unready(chosen)
         canvas = Canvas()
-        self.draw(int(self._rows([row])[0]), canvas)
+        self.draw(int(chosen[0]), canvas)
         return canvas.pixels
 
     def state_dict(self, rows: Rows = None) -> dict[str, np.ndarray]:
@@ -244,19 +256,10 @@ class World(Memory):
         """Puts rows back to what `state_dict` saved of as many rows."""
         self._open()
         chosen = self._rows(rows)
-        fields = self._with_role(Role.STATE, Role.MASK, Role.VIEW, Role.KEY, Role.INSTANCE)
-        for f in fields:
-            if f.name not in saved:
-                raise ShapeError(f"the saved state lacks {f.name!r}")
-            shape = saved[f.name].shape
-            if shape[1:] != f.shape(self.sizes) or (f.role is not Role.INSTANCE and shape[0] != len(chosen)):
-                raise ShapeError(f"saved {f.name} has the shape {shape}; {len(chosen)} rows of "
-                                 f"{f.shape(self.sizes)} are to be loaded")
-        given = Given({f.name: saved[f.name] for f in fields if f.role is Role.INSTANCE}, saved["instance_row"])
+        arrays, given = read_saved(self, saved, len(chosen))
         self._adopt(given, chosen, whole=rows is None)
-        for f in fields:
-            if f.role is not Role.INSTANCE and f.name != "instance_row":
-                getattr(self, f.name)[chosen] = saved[f.name]
+        for name, array in arrays.items():
+            getattr(self, name)[chosen] = array
         self._fresh[chosen] = True
         self._ready = self._ready or bool(self._fresh.all())
         self._some_ended = self._stale_views = True
@@ -334,12 +337,13 @@ class World(Memory):
         if actions.dtype.kind not in self._action_kinds or actions.shape != expected:
             kind = "numbers" if self._action_kinds == "f" else "integers"
             raise ShapeError(f"actions must be {kind} of shape {expected}, not {actions.dtype} {actions.shape}")
-        _copyto(self._actions[:n], actions, "unsafe")
+        with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which is out of bounds
+            _copyto(self._actions[:n], actions, "unsafe")
 
     def _refuse_unready(self, chosen: np.ndarray) -> None:
         self._open()
         if not self._fresh[chosen].all():
-            raise ResetNeeded(f"{type(self).__name__}.step before the first reset()")
+            raise ResetNeeded(f"{type(self).__name__} is used before the first reset()")
 
     def _refuse_finished(self, chosen: np.ndarray) -> None:
         done = self.terminated | self.truncated

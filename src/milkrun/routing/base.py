@@ -11,9 +11,9 @@ import numpy as np
 
 from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
 from milkrun.core.config import Config, option
-from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.fields import bool_, constant, float32, float64, instance, int16, int32, int64, state
-from milkrun.core.instances import refuse
+from milkrun.core.instances import as_array, refuse
 from milkrun.core.world import World
 from milkrun.routing.distance import METRICS
 
@@ -41,7 +41,7 @@ class RoutingConfig(Config):
     record: bool = option(True, "keep the actions taken, for `solution()`")
 
     def validate(self) -> None:
-        if not (np.isfinite(self.min_loc) and np.isfinite(self.max_loc) and self.min_loc < self.max_loc):
+        if not -1e30 <= self.min_loc < self.max_loc <= 1e30:  # float32 holds the squares of the distances, nearly
             raise ConfigError(f"min_loc = {self.min_loc}, max_loc = {self.max_loc}: the box needs min_loc < max_loc")
 
     @property
@@ -125,9 +125,18 @@ class Routing(World):
         """
         from milkrun.core.registry import make as make_world
 
+        for one in instances:
+            if not isinstance(one, Mapping) or not ({"locs", "dist", "dist_matrix"} & set(one)):
+                raise ShapeError("each instance is a mapping of field names to arrays, `locs` or `dist` among them")
         if not instances:
             raise ShapeError("from_instances needs at least one instance")
         rows = [cls._whole(one) for one in instances]
+        for one in rows:
+            for name in sorted(set(one) ^ set(rows[0])):
+                raise ShapeError(f"{name!r} is given in some instances and not in others")
+            for name in one:
+                if name not in cls.fields:
+                    raise ShapeError(f"{cls.__name__} has no instance field {name!r}{did_you_mean(name, cls.fields)}")
         nodes = [len(one["dist" if "dist" in one else "locs"]) for one in rows]
         make.setdefault("num_loc", max(nodes) - cls.depot_apart)
         if "dist" in rows[0]:
@@ -140,7 +149,9 @@ class Routing(World):
 
     @classmethod
     def _whole(cls, one: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        values = {k: np.asarray(v)[None] for k, v in one.items()}
+        values = {k: as_array(k, v)[None] for k, v in one.items()}
+        if "dist_matrix" in values:
+            values["dist"] = values.pop("dist_matrix")
         if cls.depot_apart and "depot" in values:
             values = _join_depot(values, cls.customer_fields)
         return {k: v[0] for k, v in values.items()}
@@ -188,6 +199,14 @@ class Routing(World):
 def _join_depot(values: dict[str, Any], customer_fields: tuple[str, ...]) -> dict[str, Any]:
     """(B, 2) depot and (B, n, ...) customer arrays as one array a field with the depot first."""
     depot = values.pop("depot")
+    locs = values.get("locs")
+    if locs is None:
+        raise ShapeError("the instance has a `depot`, but no `locs`")
+    if depot.ndim != 2 or locs.ndim != 3 or (len(depot), depot.shape[1]) != (len(locs), locs.shape[2]):
+        raise ShapeError(f"depot {depot.shape} and locs {locs.shape} do not go together: (B, 2) and (B, n, 2)")
+    for name in customer_fields:
+        if name in values and values[name].ndim < 2:
+            raise ShapeError(f"{name} {values[name].shape} must be (B, n), one a customer")
     joined = dict(values)
     joined["locs"] = np.concatenate([depot[:, None, :], values["locs"]], axis=1)
     for name in customer_fields:

@@ -55,7 +55,8 @@ class CVRPConfig(RoutingConfig):
         super().validate()
         if self.truck < self.max_demand:
             raise ConfigError(f"capacity = {self.truck} is below max_demand = {self.max_demand}: it would fit no truck")
-        farthest = 2 * leg.py_func(METRICS.index(self.metric), self.min_loc, self.min_loc, self.max_loc, self.max_loc)
+        metric = METRICS.index("euclid" if self.metric == "matrix" else self.metric)  # a matrix is drawn of the places
+        farthest = 2 * leg.py_func(metric, self.min_loc, self.min_loc, self.max_loc, self.max_loc)
         if self.max_length is not None and self.max_length < farthest:
             raise ConfigError(f"max_length = {self.max_length} is below {farthest:g}, there and back across the box: "
                               "a customer drawn there could not be served")

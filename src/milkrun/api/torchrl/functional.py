@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from milkrun.api.torchrl.slots import DTYPES, Plan, Slot
+from milkrun.api.torchrl.slots import DTYPES, TOLD, Plan, Slot
 from milkrun.core.errors import IllegalAction, ShapeError
 from milkrun.core.fields import Role
 from milkrun.core.kernels import Entry, kernel
@@ -32,12 +32,6 @@ _empty_like = torch.empty_like  # less than half the cost of torch.empty, and th
 
 Tensors = Mapping[str, Any]
 Rows = tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]  # what stands at the root, what under "hidden"
-
-
-@kernel
-def has_ended(w, b, x, y):  # type: ignore[no-untyped-def]
-    """What TorchRL calls done."""
-    return w.terminated[b] or w.truncated[b]
 
 
 @kernel
@@ -62,8 +56,8 @@ class Stepper:
         self.instance = slots(Role.INSTANCE)
         self.carried = slots(Role.STATE, Role.MASK)
         self.stream = Slot(world.fields["stream"], world)
-        self.views = [s for s in slots(Role.VIEW) if s.name == "reward" or s.field.observed]
-        self.looks = [s for s in self.views if s.name != "reward"]  # what a reset shows too
+        self.views = [s for s in slots(Role.VIEW) if s.name in TOLD or s.field.observed]
+        self.looks = [s for s in self.views if s.name not in TOLD]  # what a reset shows too
         self._paint = world._launcher.observe if any(s.field.on_demand for s in self.looks) else None
         kept = {s.name for s in (*self.instance, *self.carried, *self.views, self.stream)} | {"instance_row"}
         self._binned = [f for f in fields if f.name not in kept]
@@ -77,7 +71,7 @@ class Stepper:
         self._plans: dict[torch.Size, Plan] = {}
         self._rows = torch.zeros(0, dtype=torch.int64)
         self._own = torch.zeros(0, dtype=torch.int32)
-        self._maps: dict[Any, Entry] = {}
+        self._drawer: Entry | None = None
 
     # -- stepping ---------------------------------------------------------------------------------------------
 
@@ -115,8 +109,6 @@ class Stepper:
         self.world._launcher.step_from.run((there, order, action.data_ptr(), here), n, chunks)
         if self._paint is not None:
             self._paint.run((there, order), n, chunks)
-        fresh_root["done"] = done = _empty_like(plan.flag)
-        self._map(has_ended, np.bool_).run((there, order, done.data_ptr(), 0, 0), n, chunks)
         return fresh_root, fresh_hidden
 
     def sample(self, mask: torch.Tensor, seed: int, turn: int) -> torch.Tensor:
@@ -130,7 +122,10 @@ class Stepper:
         mask, out = mask.contiguous(), torch.empty(batch, dtype=torch.int64)
         table[self._mask_place] = mask.data_ptr()
         args = (table.buffer_info()[0], plan.order.data_ptr(), out.data_ptr(), seed, turn)
-        self._map(any_allowed, np.int64).run(args, plan.rows, self._chunks(plan.rows))
+        if self._drawer is None:
+            layout = self.world._launcher_layout
+            self._drawer = build_row_map(type(self.world).__name__, layout, any_allowed, np.dtype(np.int64))
+        self._drawer.run(args, plan.rows, self._chunks(plan.rows))
         return out
 
     # -- beginning --------------------------------------------------------------------------------------------
@@ -164,8 +159,9 @@ class Stepper:
         chunks = self._chunks(len(rows))
         table = self._template[:]
         table[0] = table[1] = plan.rows
-        reward = _empty_like(plan.flag, dtype=torch.float32)
-        table[self.world._launcher_layout.slots["reward"]] = reward.data_ptr()
+        told = [(torch.empty_like(pattern), where) for name, pattern, where, _ in plan.views if name in TOLD]
+        for tensor, where in told:
+            table[where] = tensor.data_ptr()
         table[self._owner], table[self.stream.where] = plan.owner.data_ptr(), stream.data_ptr()
         for name, _, _, where, _ in plan.begun:
             table[where] = made[name].data_ptr()
@@ -276,14 +272,6 @@ class Stepper:
             plan = Plan(batch, self.instance, self.carried, self.views, action, self._rows, self._own)
             self._plans[batch] = plan
         return plan
-
-    def _map(self, function: Any, dtype: Any) -> Entry:
-        entry = self._maps.get(function)
-        if entry is None:
-            world = self.world
-            entry = build_row_map(type(world).__name__, world._launcher_layout, function, np.dtype(dtype))
-            self._maps[function] = entry
-        return entry
 
     def _chunks(self, rows: int) -> int:
         """Into how many pieces the rows are cut; each has scratch of its own, whose place may change the template."""

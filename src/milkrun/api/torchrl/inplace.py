@@ -67,7 +67,7 @@ class Owner:
         root, hidden = self.show()
         for slot in self.stepper.views:
             if slot.name == "reward":
-                root["reward"] = self._copy(slot)
+                root[slot.name] = self._copy(slot)
         return root, hidden
 
     def save(self) -> dict[str, np.ndarray] | None:

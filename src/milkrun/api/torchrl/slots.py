@@ -18,7 +18,8 @@ DTYPES = {
 }  # fmt: skip
 
 FLAGS = ("terminated", "truncated")
-COLUMNS = (*FLAGS, "reward")  # (*batch, 1), as TorchRL has them
+TOLD = ("reward", "done")  # what a step tells beside the state
+COLUMNS = (*FLAGS, *TOLD)  # (*batch, 1), as TorchRL has them
 
 
 class Slot:
@@ -69,8 +70,7 @@ class Plan:
         self.instance = entries(instance)
         self.root = entries([s for s in carried if s.root])
         self.hidden = entries([s for s in carried if not s.root])
-        self.begun = entries([*instance, *carried, *(s for s in views if s.name != "reward")])
+        self.begun = entries([*instance, *carried, *(s for s in views if s.name not in TOLD)])
         self.views = [(s.name, torch.empty((*batch, *s.tail()), dtype=s.dtype), s.where, s.root) for s in views]
         self.stream = torch.Size((*batch, 3))
-        self.flag = torch.empty((*batch, 1), dtype=torch.bool)
         self.action = torch.Size((*batch, *action))

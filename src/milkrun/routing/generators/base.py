@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from milkrun.core.arguments import check_seed
+from milkrun.core.arguments import check_count, check_seed
 from milkrun.core.errors import ConfigError
 
 
@@ -43,12 +43,18 @@ class Generator:
         self, batch_size: int | Iterable[int], *, seed: int | None = None, first: int = 0, episode: int = 0
     ) -> dict[str, np.ndarray]:
         """A batch of instances; without `seed` the generator walks on, so repeated calls give fresh ones."""
+        episode = check_count("episode", episode, 0)
+        sized = isinstance(batch_size, (int, np.integer)) or (
+            isinstance(batch_size, Iterable) and not isinstance(batch_size, str)
+        )
+        if not sized:
+            raise ConfigError(f"batch_size {batch_size!r}: must be an integer or several")
         shape = (int(batch_size),) if isinstance(batch_size, (int, np.integer)) else tuple(int(k) for k in batch_size)
         count = math.prod(shape)
         if min(shape, default=1) < 0:
             raise ConfigError(f"batch_size {shape}: must not be negative")
         if seed is None:
-            seed, first = self.seed, self.position
+            seed, first = self.seed, first + self.position
             self.position += count
         flat = self._draw(count, check_seed(seed), first, episode)
         return {name: array.reshape(*shape, *array.shape[1:]) for name, array in flat.items()}
