@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 Name = Literal["tsp", "cvrp"]
 
-# specs/routing.md, section 3
+# truck sizes and demands of the literature (Kool et al. 2019)
 CAPACITY = {10: 20, 20: 30, 50: 40, 100: 50}
 MAX_DEMAND = 9
 

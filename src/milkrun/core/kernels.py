@@ -68,6 +68,24 @@ def array_at(typingctx, address, shape, strides, dtype):
     return array_type(address, shape, strides, dtype), codegen
 
 
+@intrinsic
+def copy_row(typingctx, target, source, row):
+    """target[row] = source[row] of two C-ordered arrays, as one block of bytes: short rows defeat a vectorised loop."""
+
+    def codegen(context, builder, signature, args):
+        addresses = []
+        for array_type, value in zip(signature.args[:2], args[:2]):
+            array = make_array(array_type)(context, builder, value)
+            width = cgutils.unpack_tuple(builder, array.strides)[0]
+            start = builder.ptrtoint(array.data, width.type)
+            address = builder.add(start, builder.mul(args[2], width))
+            addresses.append(builder.inttoptr(address, cgutils.voidptr_t))
+        cgutils.raw_memcpy(builder, addresses[0], addresses[1], width, 1)
+        return context.get_dummy_value()
+
+    return types.void(target, source, types.int64), codegen
+
+
 # -- building ---------------------------------------------------------------------------------------------------
 
 _building = threading.RLock()

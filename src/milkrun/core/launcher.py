@@ -18,7 +18,7 @@ from numba import njit, prange, types
 from milkrun.core.actions import Action, Agents
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import Field, Role
-from milkrun.core.kernels import KERNEL_OPTIONS, Entry, array_at, compile_module, kernel
+from milkrun.core.kernels import KERNEL_OPTIONS, Entry, array_at, compile_module, copy_row, kernel
 from milkrun.core.record import Layout, lower_attribute, record_at
 
 NO_LIMIT = 2**62
@@ -111,8 +111,9 @@ def _names(layout: Layout) -> dict[str, Any]:
     """What a launcher's text refers to; LOWERING only stands there to be part of the fingerprint."""
     numbers = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64", "boolean")
     return {
-        "record": record_at(layout), "LOWERING": lower_attribute, "array_at": array_at, "njit": njit, "prange": prange,
-        "kernel": kernel, "OPTIONS": KERNEL_OPTIONS, **{n: getattr(types, n) for n in numbers},
+        "record": record_at(layout), "LOWERING": lower_attribute, "array_at": array_at, "copy_row": copy_row,
+        "njit": njit, "prange": prange, "kernel": kernel, "OPTIONS": KERNEL_OPTIONS,
+        **{n: getattr(types, n) for n in numbers},
     }  # fmt: skip
 
 
@@ -175,14 +176,8 @@ def _legality(action: Action, own_legal: bool, own_idle: bool) -> str:
 
 
 def _copy(f: Field) -> str:
-    """The lines that copy one row of a field from the record `v` to `w`."""
-    lines, indent = [], " " * 8
-    for k in range(len(f.dims)):
-        lines.append(f"{indent}for j{k} in range(w.{f.name}.shape[{k + 1}]):")
-        indent += "    "
-    at = ", ".join(["b", *(f"j{k}" for k in range(len(f.dims)))])
-    lines.append(f"{indent}w.{f.name}[{at}] = v.{f.name}[{at}]")
-    return "\n".join(lines)
+    """The line that copies one row of a field from the record `v` to `w`."""
+    return f"        copy_row(w.{f.name}, v.{f.name}, b)" if f.dims else f"        w.{f.name}[b] = v.{f.name}[b]"
 
 
 _TURN = """

@@ -16,7 +16,7 @@ from milkrun.api._td import entries
 from milkrun.core.world import World
 
 LAYOUT_KEYS = ("depot", "demand", "dist_matrix")
-"""Keys beside the fields of a world in which an instance may come (routing spec, section 4)."""
+"""Keys beside the fields of a world in which an instance may come."""
 
 
 class InstanceReader:

@@ -1,6 +1,6 @@
 """What every checker can do: read a solution, price it, and say what is wrong with it.
 
-The checkers are the library's second opinion. They are written from the rules (routing spec, sections 5 to 7 and 9),
+The checkers are the library's second opinion. They are written from the rules of the problems alone,
 work on finished solutions in numpy float64, and import nothing of kernels or worlds. A problem is a subclass of
 `BaseProblem` that adds its rules in `_judge` and, where it pays more than length, its amounts in `_parts` and `_price`.
 """
@@ -57,7 +57,7 @@ class Faults:
 class BaseProblem:
     """A tour from the depot and back, `pi` (B, L) node numbers padded with 0, at the price of its length.
 
-    `dataset` is a dict or TensorDict in either layout, `metric` one of section 2 (default: `matrix` if there is one,
+    `dataset` is a dict or TensorDict in either layout, `metric` one of METRICS (default: `matrix` if there is one,
     else `euclid`). Answers are of the kind of `pi`: torch in, torch out, numbers in float64.
     """
 

@@ -1,6 +1,6 @@
 """Reading what a checker is given: a dict of arrays or a TensorDict, numpy or torch, in either layout.
 
-Layouts (routing spec, section 4): the depot apart under `depot` with arrays over customers only, or arrays over
+Layouts: the depot apart under `depot` with arrays over customers only, or arrays over
 all nodes with the depot as node 0. Torch is recognised by its methods and never imported.
 """
 

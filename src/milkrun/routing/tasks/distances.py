@@ -1,6 +1,6 @@
 """How far it is from a to b, for the checkers alone.
 
-The worlds have their own distance code; this one is written from the same rule (routing spec, section 2) and
+The worlds have their own distance code; this one is written from the same rule and
 shares nothing with it, so that a mistake on either side shows. Everything is float64.
 """
 
