@@ -222,6 +222,8 @@ def test_illegal_actions_do_nothing_or_raise():
         ("locs", torch.zeros((3, 6, 2), dtype=torch.float64), r"'locs' must be torch.float32 .* not torch.float64"),
         ("load", torch.zeros((3, 1), dtype=torch.int32), r"'load' must be torch.int32 of shape \(3,\) .* \(3, 1\)"),
         ("visited", torch.zeros((3, 5), dtype=torch.bool), r"'visited' .* \(3, 6\) .* \(3, 5\)"),
+        ("visited", torch.zeros((3, 6), dtype=torch.uint8), "'visited' must be torch.bool .* not torch.uint8"),
+        ("tour_length", torch.zeros(3, dtype=torch.float64), "'tour_length' must be torch.float32 .* torch.float64"),
         ("terminated", None, "lacks 'terminated'"),
         (("hidden", "stream"), None, r"lacks \('hidden', 'stream'\)"),
         (("hidden", "stream"), torch.zeros((3, 2), dtype=torch.int64), r"stream.* \(3, 3\) .* \(3, 2\)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
@@ -133,6 +134,10 @@ def test_illegal_actions_and_finished_rows_change_nothing():
     assert after["reward"][2].item() == 0 and after["reward"][0].item() < 0
     assert_same(after[2].exclude("reward"), last[2].exclude("reward", "action"))
     assert torch.equal(env.get_action_mask(last), last["action_mask"])
+    prize = Prizes(prizes)
+    home = prize.step(prize.reset(batch_size=1).set("action", torch.tensor([0])))["next"]
+    again = prize.step(home.copy().set("action", torch.tensor([0])))["next"]
+    assert home["left"].item() == again["left"].item() == 2 and again["i"].item() == 1
 
 
 def test_inputs_are_not_written_though_the_author_writes_in_place():
@@ -226,8 +231,11 @@ def test_the_constructor_is_strict():
 
 
 def test_making_one_leaves_the_global_generator_alone():
-    """A stranger's generator may draw from torch's global one; making the environment does not show."""
+    """Making an environment draws nothing that shows, even of a stranger's generator; nor does playing one of ours."""
     before = torch.get_rng_state()
     env = Prizes(lambda b: TensorDict({"prize": torch.rand(b, 4)}, [b]))
     assert torch.equal(torch.get_rng_state(), before)
+    tour, numpys = Tour(batch_size=[3], num_loc=4, seed=1), np.random.get_state()[1].copy()
+    tour.rollout(9, policy=random_policy(tour), break_when_any_done=False)
+    assert torch.equal(torch.get_rng_state(), before) and np.array_equal(np.random.get_state()[1], numpys)
     assert set(leaves(env.reset(batch_size=2))) >= {"prize", "visited", "tour", "i", "action_mask", "done"}

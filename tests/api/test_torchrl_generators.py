@@ -79,13 +79,12 @@ def test_hooks_are_asked_for_the_rows_that_begin():
         return torch.stack([torch.cos(angle), torch.sin(angle)]).float()
 
     td = env.reset()
-    for b in range(5):
-        assert torch.allclose(td["locs"][b, 1], turned(b, 0), atol=1e-6)
-    td["_reset"] = torch.tensor([True, True, False, True, False])[:, None]
-    td = env.reset(td)
-    for b, episode in enumerate([1, 1, 0, 1, 0]):
-        assert torch.allclose(td["locs"][b, 1], turned(b, episode), atol=1e-6)
-    assert td["hidden", "stream"].tolist() == [[2, b, e] for b, e in enumerate([1, 1, 0, 1, 0])]
+    for again, episodes in ((None, [0, 0, 0, 0, 0]), ([1, 1, 0, 1, 0], [1, 1, 0, 1, 0]), ([1, 1, 1, 0, 0], [2, 2, 1, 1, 0])):
+        if again is not None:
+            td = env.reset(td.set("_reset", torch.tensor(again, dtype=torch.bool)[:, None]))
+        for b, episode in enumerate(episodes):
+            assert torch.allclose(td["locs"][b, 1], turned(b, episode), atol=1e-6)
+        assert td["hidden", "stream"].tolist() == [[2, b, e] for b, e in enumerate(episodes)]
 
 
 class Stranger:

@@ -242,7 +242,7 @@ def test_demo_shows_a_failure_and_exits_with_1(call, tmp_path, monkeypatch, more
     milkrun.register("tests/Broken-v0", "json:NoSuchWorld", gymnasium=False)
     code, out, err = call("demo", "--out", tmp_path, "--num-envs", 4)
     assert code == 1
-    assert "failed: AttributeError: module 'json' has no attribute 'NoSuchWorld'" in out
+    assert "failed: RegistryError: tests/Broken-v0: json:NoSuchWorld is not a World class" in out
     assert err == "failed: tests/Broken-v0; `milkrun run ID` shows where\n"
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert "failed" in summary["tests/Broken-v0"] and summary["milkrun/TSP-v0"]["policies"]["nearest"]["mean"] < 0

@@ -91,7 +91,7 @@ KERNEL_DEFECTS = {
     "reads_view": {("views_not_read", "left")},
     "reads_tally": {("views_not_read", "leaps")},
     "drops_view": {("views_not_read", "left")},
-    "reads_own_place": {("instances_shared", "action_mask"), ("instances_shared", "terminated")},
+    "reads_own_place": {("instances_shared", name) for name in ("action_mask", "done", "terminated")},
     "pays_twice_late": {("terminal_is_dense", "objective")},
     "reads_scratch": {("rows_alone", "earned")},
     "reads_neighbour": {("rows_alone", "earned")},

@@ -23,7 +23,7 @@ Frame = dict[str, np.ndarray]
 Task = Callable[[World], Any]
 
 TOL = 1e-5
-OUTCOME = ("reward", "terminated", "truncated", "illegal")
+OUTCOME = ("reward", "terminated", "truncated", "done", "illegal")
 
 
 def frame_of(world: World) -> Frame:
