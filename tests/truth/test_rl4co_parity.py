@@ -68,7 +68,7 @@ def test_keys_and_rewards_of_random_episodes(name, num_loc):
     (ours, td), (theirs, other) = pair(name, num_loc, 512)
     actions, compared = [], 0
     while not td["done"].all():
-        served = td["_w", "tour_len"] if name == "tsp" else td["visited"][:, 1:].sum(-1)
+        served = td["i"].squeeze(-1) if name == "tsp" else td["visited"][:, 1:].sum(-1)
         live = served < num_loc
         compared += int(live.sum())
         for key in KEYS[name]:
