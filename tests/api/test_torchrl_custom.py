@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
@@ -11,7 +10,7 @@ from torchrl.envs.utils import check_env_specs
 
 from milkrun.api.torchrl import RL4COEnvBase, TSPEnv
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError
-from tests.api.torchrl_tools import assert_same, checksums, leaves, random_policy, started
+from tests.api.torchrl_tools import assert_same, checksums, global_states, leaves, random_policy, started
 
 
 class Tour(RL4COEnvBase):
@@ -232,10 +231,10 @@ def test_the_constructor_is_strict():
 
 def test_making_one_leaves_the_global_generator_alone():
     """Making an environment draws nothing that shows, even of a stranger's generator; nor does playing one of ours."""
-    before = torch.get_rng_state()
+    before = global_states()
     env = Prizes(lambda b: TensorDict({"prize": torch.rand(b, 4)}, [b]))
-    assert torch.equal(torch.get_rng_state(), before)
-    tour, numpys = Tour(batch_size=[3], num_loc=4, seed=1), np.random.get_state()[1].copy()
+    assert global_states() == before
+    tour = Tour(batch_size=[3], num_loc=4, seed=1)
     tour.rollout(9, policy=random_policy(tour), break_when_any_done=False)
-    assert torch.equal(torch.get_rng_state(), before) and np.array_equal(np.random.get_state()[1], numpys)
+    assert global_states() == before
     assert set(leaves(env.reset(batch_size=2))) >= {"prize", "visited", "tour", "i", "action_mask", "done"}

@@ -9,14 +9,13 @@ import subprocess
 import sys
 import threading
 
-import numpy as np
 import pytest
 import torch
 
 import milkrun
 from milkrun.api.torchrl import CVRPEnv, RL4COEnvBase, TorchRLEnv, TSPEnv, env_class
 from milkrun.core.errors import BadSolution, ConfigError, ResetNeeded, ShapeError
-from tests.api.torchrl_tools import WORLDS, assert_same, checksums, leaves, random_policy, started
+from tests.api.torchrl_tools import WORLDS, assert_same, checksums, global_states, leaves, random_policy, started
 
 STEPPINGS = ("functional", "inplace")
 
@@ -172,8 +171,8 @@ def test_threads_may_share_an_environment():
 
 
 def test_no_global_generator_is_touched():
-    """Making, seeding, resetting, stepping, sampling and forking leave torch's and numpy's states as they were."""
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    """Making, seeding, resetting, stepping, sampling and forking leave all global states as they were."""
+    before = global_states()
     for stepping in STEPPINGS:
         env = CVRPEnv(batch_size=[4], num_loc=5, seed=1, stepping=stepping)
         env.set_seed(5)
@@ -182,8 +181,7 @@ def test_no_global_generator_is_touched():
             td["action"] = env.sample_actions(td)
             td = env.step_and_maybe_reset(td)[1]
         env.fork(td, 2)
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert np.array_equal(np.random.get_state()[1], before[1])
+    assert global_states() == before
 
 
 PROGRAM = """

@@ -79,9 +79,9 @@ def test_hooks_are_asked_for_the_rows_that_begin():
         return torch.stack([torch.cos(angle), torch.sin(angle)]).float()
 
     td = env.reset()
-    for again, episodes in ((None, [0, 0, 0, 0, 0]), ([1, 1, 0, 1, 0], [1, 1, 0, 1, 0]), ([1, 1, 1, 0, 0], [2, 2, 1, 1, 0])):
-        if again is not None:
-            td = env.reset(td.set("_reset", torch.tensor(again, dtype=torch.bool)[:, None]))
+    nobody, some, others = [0, 0, 0, 0, 0], [1, 1, 0, 1, 0], [1, 1, 1, 0, 0]
+    for again, episodes in ((nobody, [0, 0, 0, 0, 0]), (some, [1, 1, 0, 1, 0]), (others, [2, 2, 1, 1, 0])):
+        td = env.reset(td.set("_reset", torch.tensor(again, dtype=torch.bool)[:, None]))
         for b, episode in enumerate(episodes):
             assert torch.allclose(td["locs"][b, 1], turned(b, episode), atol=1e-6)
         assert td["hidden", "stream"].tolist() == [[2, b, e] for b, e in enumerate(episodes)]

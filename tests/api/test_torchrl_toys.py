@@ -152,3 +152,17 @@ def test_worlds_without_tasks_or_starts_say_so():
         env.get_num_starts(td)
     with pytest.raises(ConfigError, match="no generator apart"):
         _ = env.generator
+
+
+def test_a_row_that_does_not_move_shows_what_it_showed():
+    """Illegal actions of all agents: views are carried, not left to whatever stood in fresh memory."""
+    env = make(Convoy, batch=(64,))
+    td = env.reset()
+    td = env.step(acted(env, td))["next"]
+    before = {group: td[group, "observation"].clone() for group in env.group_map}
+    state = td["state"].clone()
+    for group in env.group_map:
+        td[group, "action"] = torch.full(td[group].batch_size, 99)
+    after = env.step(td)["next"]
+    assert torch.equal(after["state"], state)
+    assert all(torch.equal(after[group, "observation"], seen) for group, seen in before.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,12 @@ def started(env: Any, steps: int, batch: Any = None) -> TensorDictBase:
     for _ in range(steps):
         td = env.step(td.set("action", env.sample_actions(td)))["next"].exclude("reward")
     return td.set("action", env.sample_actions(td))
+
+
+def global_states() -> tuple[Any, ...]:
+    """The states of the generators that nobody here may touch: torch's, numpy's, Python's."""
+    name, keys, *place = np.random.get_state()
+    return torch.get_rng_state().tolist(), name, keys.tolist(), place, random.getstate()
 
 
 def random_policy(env: Any) -> Any:

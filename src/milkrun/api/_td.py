@@ -29,8 +29,9 @@ _PRIVATE = private()
 def make_td(source: dict[str, Any], batch_size: torch.Size, device: torch.device | None) -> TensorDict:
     """A TensorDict of tensors (or TensorDicts) that are known to fit."""
     if _PRIVATE:
-        td = _new_unsafe(source=source, batch_size=batch_size)
-        td._device = device  # given to the constructor it would be made anew from itself
+        td = _new_unsafe(batch_size=batch_size)
+        td._device = device  # a constructor given these would look at each again
+        td._tensordict.update(source)
         return td
     return TensorDict(source, batch_size=batch_size, device=device)
 

@@ -39,8 +39,7 @@ def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[s
         "multi": f"array_at(action, (hi, {_agent_count(action, layout)}), None, int64)",
         "box": f"array_at(action, (hi, {_size(getattr(action, 'n', 0), layout)}), None, float32)",
     }[action.kind]
-    copied = [f for f in layout.fields.values() if f.role in (Role.STATE, Role.MASK) or f.observed]
-    copied = [f for f in copied if f.per_row and f.role is not Role.INSTANCE and not f.strided and not f.on_demand]
+    copied = [f for f in layout.fields.values() if f.role in (Role.STATE, Role.MASK) and not f.strided]
     copied = [f for f in copied if not f.tally or f.name == "objective"]  # functional stepping drops the others
     copies = "\n".join(_copy(f) for f in copied)
     text += _entry("generate_rows", "", "", "generate(w, b)")

@@ -20,7 +20,7 @@ from milkrun.api.torchrl import contract
 from milkrun.api.torchrl.generators import as_device, draw, get_generator, is_addressable
 from milkrun.api.torchrl.mixins import BatchMixin, OpsMixin, as_size
 from milkrun.api.torchrl.specs import Specs, specs_of_td
-from milkrun.core.arguments import check_seed
+from milkrun.core.arguments import check_count, check_seed
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 
 RESET_KEYWORDS = ("td", "tensordict", "batch_size", "set_state", "select_reset_only")
@@ -124,11 +124,10 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
             raise ConfigError("set_state=True continues every row: it cannot go with `_reset` or select_reset_only")
         if signal is not None:
             return self._begin_some(tensordict, contract.told(signal, batch))
-        holds = tensordict is not None and set_state is not False and not select_reset_only
-        holds = holds and self._holds_instance(tensordict)
         if set_state:
             return self._continue(tensordict, batch)
-        instance = self._instance_in(tensordict) if holds else None
+        reads = tensordict is not None and set_state is None and not select_reset_only
+        instance = self._instance_in(tensordict) if reads and self._holds_instance(tensordict) else None
         return self._begin(self._next_streams(torch.arange(batch.numel())), batch, instance)
 
     def step(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -186,8 +185,9 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
     # -- a world in torch alone (TorchRLEnv has its own) ------------------------------------------------------
 
     def _set_up(self, generator: Any, options: dict[str, Any]) -> None:
-        if "max_steps" in options:
-            self.max_steps = options.pop("max_steps")
+        if options.get("max_steps") is not None:
+            self.max_steps = check_count("max_steps", options["max_steps"], 1)
+        options.pop("max_steps", None)
         if generator is None:
             if not self.name:
                 raise ConfigError(f"{type(self).__name__} needs a generator: give one, or let its `name` name one")

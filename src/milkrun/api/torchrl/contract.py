@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
@@ -27,7 +28,7 @@ def told(signal: torch.Tensor, batch: torch.Size) -> torch.Tensor:
     """The flat numbers of the rows that a `_reset` entry, (*batch) or (*batch, 1), names."""
     if signal.dtype is not torch.bool or signal.shape[: len(batch)] != batch:
         raise ShapeError(f"'_reset' must be bool of shape {(*batch, 1)}, not {signal.dtype} {tuple(signal.shape)}")
-    return signal.reshape(batch.numel(), -1).any(-1).nonzero().reshape(-1).cpu()
+    return torch.from_numpy(np.flatnonzero(signal.numpy(force=True).reshape(batch.numel(), -1).any(1)))
 
 
 def allowed(env: RL4COEnvBase, td: TensorDict) -> torch.Tensor:

@@ -60,7 +60,8 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
     ) -> None:
         if stepping not in ("functional", "inplace"):
             raise ConfigError(f"stepping={stepping!r}: must be 'functional' or 'inplace'")
-        self.world_id, self.stepping, self.illegal = world_spec(world_id).id, stepping, illegal
+        spec = world_spec(world_id)
+        self.world_id, self.name, self.stepping, self.illegal = spec.id, spec.name.lower(), stepping, illegal
         self.first_row, self.threads = check_count("first_row", first_row, 0), threads
         self._base = preset, config
         super().__init__(
@@ -116,10 +117,9 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
         """The generator given, or one with the laws of this world."""
         if self._given_generator is not None:
             return self._given_generator
-        name = world_spec(self.world_id).name.lower()
-        if name not in GENERATOR_REGISTRY:
+        if self.name not in GENERATOR_REGISTRY:
             raise ConfigError(f"{self.world_id} has no generator apart from its world")
-        return GENERATOR_REGISTRY[name](seed=self.seed, device=self.device, **self.config.as_dict())
+        return GENERATOR_REGISTRY[self.name](seed=self.seed, device=self.device, **self.config.as_dict())
 
     # -- stepping ---------------------------------------------------------------------------------------------
 
@@ -131,7 +131,8 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
         nested = root.get("hidden")
         hidden = {} if nested is None else entries(nested)
         if device.type == "cpu":
-            fresh, kept = self._stepper.step(root, hidden, batch, action, self.illegal == "raise")
+            given = root if self._groups is None else self._groups.fields(root)
+            fresh, kept = self._stepper.step(given, hidden, batch, action, self.illegal == "raise")
         else:
             rows = self._stepper.step(_down(root), _down(hidden), batch, _low(action), self.illegal == "raise")
             fresh, kept = (_up(part, device) for part in rows)

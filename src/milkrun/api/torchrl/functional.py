@@ -56,10 +56,11 @@ class Stepper:
         self.instance = slots(Role.INSTANCE)
         self.carried = slots(Role.STATE, Role.MASK)
         self.stream = Slot(world.fields["stream"], world)
-        self.views = [s for s in slots(Role.VIEW) if s.name in TOLD or s.field.observed]
-        self.looks = [s for s in self.views if s.name not in TOLD]  # what a reset shows too
+        self.told = [s for s in slots(Role.VIEW) if s.name in TOLD]
+        self.looks = [s for s in slots(Role.VIEW) if s.field.observed]  # what a reset shows too
         self._paint = world._launcher.observe if any(s.field.on_demand for s in self.looks) else None
-        kept = {s.name for s in (*self.instance, *self.carried, *self.views, self.stream)} | {"instance_row"}
+        known = (*self.instance, *self.carried, *self.told, *self.looks, self.stream)
+        kept = {"instance_row", *(s.name for s in known)}
         self._binned = [f for f in fields if f.name not in kept]
         self._bins: list[np.ndarray] = []
         self._template = array("q", world._table.tolist())
@@ -83,8 +84,16 @@ class Stepper:
         action = self.checked_action(action, plan.action)
         keep = [action]  # what must live until the kernel has run
         source = self._template[:]
-        source[0] = plan.rows
-        self._enter_instances(root, hidden, plan, source, keep)
+        source[0] = n
+        source[1], source[self._owner] = n, plan.owner.data_ptr()
+        for name, dtype, shape, where, slot in plan.instance:
+            tensor = (root if slot.root else hidden).get(name)
+            if tensor is None or tensor.dtype is not dtype or tensor.shape != shape or not tensor.is_cpu:
+                raise slot.misfit(tensor, shape)
+            if not tensor.is_contiguous():
+                self._enter_strided(root, hidden, plan, source, keep)
+                break
+            source[where] = tensor.data_ptr()
         self._enter_stream(hidden.get("stream"), plan, source, keep)
         result = source[:]
         fresh_root: dict[str, torch.Tensor] = {}
@@ -100,8 +109,11 @@ class Stepper:
                 fresh[name] = made = _empty_like(tensor)
                 source[where] = tensor.data_ptr()
                 result[where] = made.data_ptr()
-        for name, pattern, where, at_root in plan.views:
-            (fresh_root if at_root else fresh_hidden)[name] = made = _empty_like(pattern)
+        for name, pattern, where in plan.told:
+            fresh_root[name] = made = _empty_like(pattern)
+            result[where] = made.data_ptr()
+        for name, dtype, shape, where, slot in plan.looks:
+            fresh_root[name] = made = self._last_look(root.get(name), dtype, shape, slot)
             result[where] = made.data_ptr()
         here, there = source.buffer_info()[0], result.buffer_info()[0]
         if raises:
@@ -110,6 +122,14 @@ class Stepper:
         if self._paint is not None:
             self._paint.run((there, order), n, chunks)
         return fresh_root, fresh_hidden
+
+    def _last_look(self, shown: Any, dtype: torch.dtype, shape: torch.Size, slot: Slot) -> torch.Tensor:
+        """Where a view is to be written; a row that does not move (finished, illegal action) keeps what it showed."""
+        if shown is None or slot.field.on_demand:
+            return torch.zeros(shape, dtype=dtype)
+        if shown.dtype is not dtype or shown.shape != shape or not shown.is_cpu:
+            raise slot.misfit(shown, shape)
+        return shown.detach().clone(memory_format=torch.contiguous_format)
 
     def sample(self, mask: torch.Tensor, seed: int, turn: int) -> torch.Tensor:
         """One allowed action for each row of a mask (*batch, n), uniformly."""
@@ -146,12 +166,12 @@ class Stepper:
                 tensor = torch.zeros(shape, dtype=dtype)
             if tensor is None or tensor.dtype is not dtype or tensor.shape != shape or not tensor.is_cpu:
                 raise slot.misfit(tensor, shape)
-            made[name] = tensor.detach().clone(memory_format=torch.contiguous_format)
+            made[name] = _copied(tensor)
         stream = hidden.get("stream")
         if stream is None or stream.dtype is not torch.int64 or stream.shape != plan.stream or not stream.is_cpu:
             raise self.stream.misfit(stream, plan.stream)
-        stream = stream.clone(memory_format=torch.contiguous_format)
-        stream.view(-1, 3)[rows, 2] += 1
+        stream = _copied(stream)
+        stream.numpy().reshape(-1, 3)[rows.numpy(), 2] += 1
         return self._begin(made, stream, plan, rows)
 
     def _begin(self, made: dict[str, torch.Tensor], stream: torch.Tensor, plan: Plan, rows: torch.Tensor) -> Rows:
@@ -159,7 +179,7 @@ class Stepper:
         chunks = self._chunks(len(rows))
         table = self._template[:]
         table[0] = table[1] = plan.rows
-        told = [(torch.empty_like(pattern), where) for name, pattern, where, _ in plan.views if name in TOLD]
+        told = [(_empty_like(pattern), where) for _, pattern, where in plan.told]
         for tensor, where in told:
             table[where] = tensor.data_ptr()
         table[self._owner], table[self.stream.where] = plan.owner.data_ptr(), stream.data_ptr()
@@ -201,10 +221,11 @@ class Stepper:
             keep.append(stream)
         table[self.stream.where] = stream.data_ptr()
 
-    def _enter_instances(
+    def _enter_strided(
         self, root: Tensors, hidden: Tensors, plan: Plan, table: array[int], keep: list[torch.Tensor]
     ) -> None:
-        """Enters the instance tensors; those expanded over whole batch dimensions stay as they are."""
+        """Enters instance tensors of which some do not lie in order: those expanded over whole batch dimensions stay
+        as they are, others are copied."""
         expanded: tuple[bool, ...] | None = None
         for name, dtype, shape, where, slot in plan.instance:
             tensor = (root if slot.root else hidden).get(name)
@@ -219,13 +240,11 @@ class Stepper:
             if expanded is not None and pattern != expanded:  # some fields expanded, others not: copy them all
                 whole = {s.name: (root if s.root else hidden)[s.name].contiguous() for *_, s in plan.instance}
                 keep.extend(whole.values())
-                self._enter_instances(whole, whole, plan, table, keep)
+                self._enter_strided(whole, whole, plan, table, keep)
                 return
             expanded = pattern
             table[where] = tensor.data_ptr()
-        if expanded is None or expanded is plan.own or not any(expanded):
-            table[1], table[self._owner] = plan.rows, plan.owner.data_ptr()
-        else:
+        if expanded is not None and any(expanded):
             owner, table[1] = self._owners(plan.batch, expanded)
             keep.append(owner)
             table[self._owner] = owner.data_ptr()
@@ -269,7 +288,7 @@ class Stepper:
             if len(self._plans) > PLANS:
                 self._plans.clear()
             action = self.world.action.shape(self.world.sizes)
-            plan = Plan(batch, self.instance, self.carried, self.views, action, self._rows, self._own)
+            plan = Plan(batch, self.instance, self.carried, self.told, self.looks, action, self._rows, self._own)
             self._plans[batch] = plan
         return plan
 
@@ -294,3 +313,10 @@ class Stepper:
             waste = np.zeros((n, *f.shape(self.world.sizes)), f.dtype)
             self._bins.append(waste)
             self._template[self.world._launcher_layout.slots[f.name]] = waste.__array_interface__["data"][0]
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in order, in memory of their own."""
+    if tensor.requires_grad or not tensor.is_contiguous():
+        return tensor.detach().clone(memory_format=torch.contiguous_format)
+    return tensor.clone()

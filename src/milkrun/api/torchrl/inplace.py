@@ -65,9 +65,7 @@ class Owner:
             if moves.any():
                 world.step(action[moves], rows=moves)
         root, hidden = self.show()
-        for slot in self.stepper.views:
-            if slot.name == "reward":
-                root[slot.name] = self._copy(slot)
+        root["reward"] = next(self._copy(slot) for slot in self.stepper.told if slot.name == "reward")
         return root, hidden
 
     def save(self) -> dict[str, np.ndarray] | None:

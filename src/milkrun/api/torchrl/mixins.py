@@ -107,16 +107,15 @@ class OpsMixin(Host):
         root, shown = entries(td), entries(fresh)
         signal = root.get("_reset")
         gave = signal is None and reads and self._holds_instance(td)
-        other = [key for key in root if key not in shown and key != "_reset"]
         out = td.copy() if td.is_locked or gave else td
         if gave:
             out = out.exclude(*self._layout_in(td))
         if signal is not None:
-            out = out.exclude("_reset", inplace=True)
+            del out["_reset"]
             begun = signal.reshape(*fresh.batch_size, -1).any(-1)
-            if other and not begun.all():
-                rest = td.select(*other).where(~begun, other=TensorDict({}, fresh.batch_size), pad=0)
-                out.update(rest)
+            if not begun.all():
+                for key in [key for key in entries(out) if key not in shown]:
+                    put(out, key, _blanked(entries(out)[key], begun))
         for key, value in shown.items():
             put(out, key, value)
         return out
@@ -165,3 +164,10 @@ class OpsMixin(Host):
 
     def _seed_sampler(self, seed: int) -> None:
         self._sampler: Any = np.random.Generator(np.random.Philox(key=[seed, SAMPLER]))
+
+
+def _blanked(value: Any, rows: torch.Tensor) -> Any:
+    """A copy of an entry with 0 in these rows."""
+    if isinstance(value, TensorDictBase):
+        return value.where(~rows, other=value.empty(), pad=0)
+    return value.masked_fill(rows.reshape(*rows.shape, *(1 for _ in value.shape[rows.ndim :])), 0)

@@ -51,17 +51,17 @@ class Slot:
                           f"not {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}")
 
 
-Entry = tuple[str, torch.dtype, torch.Size, int, Slot]
+Wanted = tuple[str, torch.dtype, torch.Size, int, Slot]  # name, dtype, shape, place in the table, slot
 
 
 class Plan:
-    """The tensors of a batch of one shape, worked out once: name, dtype, shape, place in the table, slot of each."""
+    """The tensors of a batch of one shape, worked out once."""
 
     def __init__(
-        self, batch: torch.Size, instance: list[Slot], carried: list[Slot], views: list[Slot], action: tuple[int, ...],
-        order: torch.Tensor, owner: torch.Tensor,
+        self, batch: torch.Size, instance: list[Slot], carried: list[Slot], told: list[Slot], looks: list[Slot],
+        action: tuple[int, ...], order: torch.Tensor, owner: torch.Tensor,
     ) -> None:  # fmt: skip
-        def entries(slots: list[Slot]) -> list[Entry]:
+        def entries(slots: list[Slot]) -> list[Wanted]:
             return [(s.name, s.dtype, torch.Size((*batch, *s.tail())), s.where, s) for s in slots]
 
         self.batch, self.rows = batch, batch.numel()
@@ -70,7 +70,8 @@ class Plan:
         self.instance = entries(instance)
         self.root = entries([s for s in carried if s.root])
         self.hidden = entries([s for s in carried if not s.root])
-        self.begun = entries([*instance, *carried, *(s for s in views if s.name not in TOLD)])
-        self.views = [(s.name, torch.empty((*batch, *s.tail()), dtype=s.dtype), s.where, s.root) for s in views]
+        self.looks = entries(looks)
+        self.begun = entries([*instance, *carried, *looks])
+        self.told = [(s.name, torch.empty((*batch, *s.tail()), dtype=s.dtype), s.where) for s in told]
         self.stream = torch.Size((*batch, 3))
         self.action = torch.Size((*batch, *action))
