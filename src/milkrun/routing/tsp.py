@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from milkrun.core.actions import discrete
 from milkrun.core.config import option
-from milkrun.core.fields import constant, int64, mask, state
+from milkrun.core.fields import constant, int32, int64, mask, state
 from milkrun.core.kernels import kernel
 from milkrun.routing.base import Routing, RoutingConfig
 from milkrun.routing.distance import travel
@@ -48,6 +48,7 @@ class TSP(Routing):
 
     start = constant(int64)
     first_node = state(int64, index="N", doc="where the tour starts")
+    tour_len = state(int32, low=0, observed=False, doc="how many legal actions were taken: the tour ends by it")
     action_mask = mask("N")
 
     @classmethod
@@ -88,34 +89,34 @@ def reset(w, b):
 
 @kernel
 def step(w, b, action):
-    q = w.instance_row[b]
-    starts = w.start == FREE and w.action_mask[b, w.current_node[b]]  # open: nobody has been there, so nowhere yet
-    leg = 0.0 if starts else travel(w, q, w.current_node[b], action)
-    if starts:
-        w.first_node[b] = action
-    w.visited[b, action] = True
-    w.action_mask[b, action] = False  # nothing else changes, so a step costs about the same at any size
-    if w.start != FREE:
-        w.terminated[b] = action == 0
-        w.action_mask[b, 0] = not some_open(w, b, 1, w.n_nodes[q])
-    elif not some_open(w, b, 0, w.n_nodes[q]):
-        w.terminated[b] = True
-        leg += travel(w, q, action, w.first_node[b])
+    n = w.n_nodes[w.instance_row[b]]
+    leg = drive(w, b, action)
     w.reward[b] = -leg
     w.tour_length[b] = w.tour_length[b] + leg
     w.current_node[b] = action
+    w.visited[b, action] = True
     if w.R > 0:
         w.tour[b, w.tour_len[b]] = action
     w.tour_len[b] += 1
+    w.terminated[b] = w.tour_len[b] == n
+    w.action_mask[b, action] = False  # nothing else changes, so a step costs the same at any size
+    if w.start != FREE:
+        w.action_mask[b, 0] = w.tour_len[b] == n - 1
 
 
 @kernel
-def some_open(w, b, first, n):
-    """A node is still to be visited. The search ends at the first one, which is near while many are open."""
-    for j in range(first, n):
-        if w.action_mask[b, j]:
-            return True
-    return False
+def drive(w, b, action):
+    """The distance this action drives: nothing to a free start, the leg home with a free tour's last stop."""
+    q = w.instance_row[b]
+    if w.start != FREE:
+        return travel(w, q, w.current_node[b], action)
+    if w.tour_len[b] == 0:
+        w.first_node[b] = action
+        return 0.0
+    leg = travel(w, q, w.current_node[b], action)
+    if w.tour_len[b] == w.n_nodes[q] - 1:
+        leg += travel(w, q, action, w.first_node[b])
+    return leg
 
 
 __all__ = ["TSP", "TSPConfig", "generate", "reset", "step"]
