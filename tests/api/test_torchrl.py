@@ -130,6 +130,7 @@ def test_expanded_rows_share_their_instance(id):
     for name in [s.name for s in env._stepper.instance]:
         assert spread[name].data_ptr() == td[name].data_ptr()
         assert spread[name] is wide[name]
+    assert ((3, 4), (False, True)) in env._stepper._shared  # the rows were told their instance; nothing was copied
     for s, action in enumerate(env.sample_actions(spread).unbind(1)):
         again = env.step(expected.copy().set("action", action))["next"]
         acted = env.step(spread.copy().set("action", env_actions(spread, action)))["next"]
@@ -146,6 +147,18 @@ def test_half_expanded_instances_are_still_right():
     td = started(env, 1).expand(2, 3)
     mixed = td.copy().set("locs", td["locs"].clone())
     assert_same(env.step(mixed)["next"], env.step(td.copy())["next"])
+
+
+@pytest.mark.parametrize("id", WORLDS)
+def test_the_state_spec_is_what_a_step_reads(id):
+    """A td of the keys of state_spec and the action can be stepped, and none of these keys can be left out."""
+    env = env_class(id)(batch_size=[3], num_loc=6, seed=5)
+    td = started(env, 2)
+    keys = list(env.state_spec.keys(True, True))
+    assert_same(env.step(td.select(*keys, "action"))["next"], env.step(td.copy())["next"])
+    for key in keys:
+        with pytest.raises(ShapeError, match="lacks"):
+            env.step(td.exclude(key))
 
 
 def test_the_result_is_fresh_and_instances_are_the_same_objects():
@@ -186,9 +199,10 @@ def test_keys_and_shapes_are_those_of_the_spec():
     assert following.device == td.device == torch.device("cpu")
 
 
-def test_finished_rows_change_nothing():
+@pytest.mark.parametrize("stepping", STEPPINGS)
+def test_finished_rows_change_nothing(stepping):
     """A row that has ended keeps its state and flags, earns 0, and allows index 0 only."""
-    env = TSPEnv(batch_size=[2], num_loc=4, seed=1)
+    env = TSPEnv(batch_size=[2], num_loc=4, seed=1, stepping=stepping)
     td = started(env, 3)
     last = env.step(td)["next"]
     assert last["done"].all() and last["action_mask"].tolist() == [[True, False, False, False]] * 2

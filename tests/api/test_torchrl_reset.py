@@ -208,8 +208,8 @@ def test_wrong_signals_are_refused():
     """`_reset` must be bool with the batch of its td."""
     env = CVRPEnv(num_loc=4, seed=5)
     td = env.reset(batch_size=3)
-    for wrong in (torch.ones((3, 1)), torch.ones((3, 1), dtype=torch.int64)):
-        with pytest.raises(ShapeError, match="'_reset' must be bool"):
+    for wrong in (torch.ones((3, 1)), torch.ones((3, 1), dtype=torch.int64), torch.ones((3, 2), dtype=torch.bool)):
+        with pytest.raises(ShapeError, match=r"rows are named by bool of shape \(3, 1\)"):
             env.reset(td.copy().set("_reset", wrong))
     with pytest.raises(ShapeError, match=r"lacks \('hidden', "):
         env.reset(td.exclude("hidden").set("_reset", torch.tensor([[True], [False], [False]])))

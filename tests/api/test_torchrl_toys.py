@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tensordict import TensorDict
 from torchrl.envs.utils import check_env_specs, check_marl_grouping
 
 import milkrun
@@ -133,6 +134,16 @@ def test_images_follow_the_state_of_their_own_row():
         td = env.step_and_maybe_reset(acted(env, td))[1]
     assert td["hidden", "stream"][:, 2].max() > 0
     assert env.step(acted(env, td[1:3]))["next", "image"].shape == (2, 8, 8)
+
+
+def test_instances_that_nobody_sees_can_be_given():
+    """Lantern's goal stands under "hidden": reset(td) plays it again, also from the root of a TensorDict."""
+    env = make(Lantern, batch=(4,))
+    td = env.reset()
+    goals = td["hidden", "goal"]
+    assert torch.equal(env.reset(td)["hidden", "goal"], goals)
+    bare = TensorDict({"goal": goals + 1}, [4])
+    assert torch.equal(env.reset(bare)["hidden", "goal"], goals + 1)
 
 
 def test_scratch_serves_several_threads():

@@ -58,10 +58,3 @@ def is_plain(td: Any) -> bool:
     if _PRIVATE and hasattr(td, "_has_names"):
         return not td._has_names()
     return all(name is None for name in td.names)
-
-
-def take(td: Any, key: str) -> Any:
-    """The entry of a key, None if absent."""
-    if _PRIVATE and type(td) is TensorDict:
-        return td._tensordict.get(key)
-    return td.get(key, None)

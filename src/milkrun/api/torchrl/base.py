@@ -159,12 +159,9 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
                 if key in self.group_map:
                     both.pop("reward", None)
                 onward[key] = make_td(both, value.batch_size, value.device)
-        following: TensorDictBase = make_td(onward, stepped.batch_size, stepped.device)
-        done = there["done"]
-        if done.any():
-            put(following, "_reset", done.clone())
-            following = self.reset(following, select_reset_only=True)
-        return stepped, following
+        if there["done"].any():
+            self._renew(onward, stepped.batch_size, contract.told(there["done"], stepped.batch_size))
+        return stepped, make_td(onward, stepped.batch_size, stepped.device)
 
     def get_reward(self, td: TensorDictBase, actions: torch.Tensor, check_solution: bool | None = None) -> torch.Tensor:
         """The objective, (*batch), of whole solutions (*batch, T)."""

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from milkrun.api._td import entries
+from milkrun.api._td import entries, make_td
 from milkrun.api.torchrl.functional import Rows, Tensors
 from milkrun.api.torchrl.generators import draw
 from milkrun.api.torchrl.inplace import Owner
+from milkrun.api.torchrl.mixins import blanked
 from milkrun.api.torchrl.reader import as_given
 
 if TYPE_CHECKING:
@@ -45,6 +46,22 @@ class BeginMixin(Host):
                 shown.set(slot.key, as_given(self.reader.find(instance, slot.name), shown.get(slot.key)))
         return shown
 
+    def _renew(self, root: dict[str, Any], batch: torch.Size, rows: torch.Tensor) -> None:
+        if self.stepping != "functional" or not self._draws or self.device.type != "cpu":
+            super()._renew(root, batch, rows)
+            return
+        fields = root if self._groups is None else self._groups.fields(root)
+        begun, hidden = self._stepper.restart(fields, entries(root["hidden"]), batch, rows)
+        if self._groups is not None:
+            begun = self._groups.split(begun, hidden, batch, self.device)
+        begun["hidden"] = make_td(hidden, batch, self.device)
+        n, other = batch.numel(), [key for key in root if key not in begun]
+        if other and rows.numel() < n:
+            signal = torch.zeros(n, dtype=torch.bool).index_fill_(0, rows, True).reshape(batch)
+            for key in other:
+                root[key] = blanked(root[key], signal)
+        root.update(begun)
+
     def _begin_some(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
         if self.stepping == "functional":
             return super()._begin_some(td, rows)
@@ -52,13 +69,10 @@ class BeginMixin(Host):
         return self._show(self._owned().restart(rows.numpy()), td.batch_size)
 
     def _restart(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
-        batch = td.batch_size
-        if len(rows) == batch.numel():
-            return self._begin(self._following(td, rows), batch, None)
         if not self._draws or self.device.type != "cpu":
             return super()._restart(td, rows)
         root, hidden = self._fields(td)
-        return self._show(self._stepper.restart(root, hidden, batch, rows), batch)
+        return self._show(self._stepper.restart(root, hidden, td.batch_size, rows), td.batch_size)
 
     def _fields(self, td: TensorDictBase) -> tuple[Tensors, Tensors]:
         """The fields of the rows in `td` by their names: at the root, under "hidden"."""

@@ -25,10 +25,10 @@ def flat(td: TensorDictBase) -> TensorDict:
 
 
 def told(signal: torch.Tensor, batch: torch.Size) -> torch.Tensor:
-    """The flat numbers of the rows that a `_reset` entry, (*batch) or (*batch, 1), names."""
-    if signal.dtype is not torch.bool or signal.shape[: len(batch)] != batch:
-        raise ShapeError(f"'_reset' must be bool of shape {(*batch, 1)}, not {signal.dtype} {tuple(signal.shape)}")
-    return torch.from_numpy(np.flatnonzero(signal.numpy(force=True).reshape(batch.numel(), -1).any(1)))
+    """The flat numbers of the rows that an entry `_reset` or `_step`, (*batch) or (*batch, 1), names."""
+    if signal.dtype is not torch.bool or signal.shape not in (batch, (*batch, 1)):
+        raise ShapeError(f"rows are named by bool of shape {(*batch, 1)}, not {signal.dtype} {tuple(signal.shape)}")
+    return torch.from_numpy(np.flatnonzero((signal if signal.is_cpu else signal.cpu()).numpy()))
 
 
 def allowed(env: RL4COEnvBase, td: TensorDict) -> torch.Tensor:

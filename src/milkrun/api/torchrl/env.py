@@ -20,6 +20,7 @@ from milkrun.api._td import entries, make_td
 from milkrun.api.torchrl.agents import Groups
 from milkrun.api.torchrl.base import RL4COEnvBase
 from milkrun.api.torchrl.beginning import CPU, BeginMixin
+from milkrun.api.torchrl.contract import told
 from milkrun.api.torchrl.functional import Rows, Stepper, Tensors
 from milkrun.api.torchrl.generators import GENERATOR_REGISTRY, draws_as_its_world
 from milkrun.api.torchrl.inplace import Owner
@@ -149,7 +150,7 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
         self._refuse_other(batch)
         tail = self.template.action.shape(self.template.sizes)
         action = self._stepper.checked_action(_low(action), torch.Size((*batch, *tail)))
-        rows = None if wanted is None else wanted.reshape(batch.numel(), -1).any(-1).numpy(force=True)
+        rows = None if wanted is None else told(wanted, batch).numpy()
         return self._owned().step(action.reshape(-1, *tail).numpy(), rows)
 
     def _step_some(self, tensordict: TensorDictBase) -> TensorDictBase:

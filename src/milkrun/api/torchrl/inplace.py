@@ -57,7 +57,7 @@ class Owner:
         world = self.world
         moves = ~(world.terminated | world.truncated)
         if wanted is not None:
-            moves &= wanted
+            moves &= np.isin(np.arange(len(moves)), wanted)
         if moves.all():
             world.step(action)
         else:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from milkrun.api._td import entries, put
+from milkrun.api._td import entries, make_td, put
 from milkrun.api.torchrl import contract
 from milkrun.core.arguments import check_count
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError
@@ -112,13 +112,21 @@ class OpsMixin(Host):
             out = out.exclude(*self._layout_in(td))
         if signal is not None:
             del out["_reset"]
-            begun = signal.reshape(*fresh.batch_size, -1).any(-1)
-            if not begun.all():
-                for key in [key for key in entries(out) if key not in shown]:
-                    put(out, key, _blanked(entries(out)[key], begun))
+            other = [(key, value) for key, value in entries(out).items() if key not in shown]
+            if other and not signal.all():
+                begun = signal.reshape(fresh.batch_size)
+                for key, value in other:
+                    put(out, key, blanked(value, begun))
         for key, value in shown.items():
             put(out, key, value)
         return out
+
+    def _renew(self, root: dict[str, Any], batch: torch.Size, rows: torch.Tensor) -> None:
+        """Begins the next episode of these rows of a batch, given as the entries of its TensorDict."""
+        signal = torch.zeros((batch.numel(), 1), dtype=torch.bool)
+        signal[rows] = True
+        td = make_td({**root, "_reset": signal.reshape(*batch, 1).to(self.device)}, batch, self.device)
+        root.update(entries(self.reset(td, select_reset_only=True)))
 
     def _begin_some(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
         """The batch with new episodes in these rows. Of a td that says only which rows, the others may be any."""
@@ -166,8 +174,9 @@ class OpsMixin(Host):
         self._sampler: Any = np.random.Generator(np.random.Philox(key=[seed, SAMPLER]))
 
 
-def _blanked(value: Any, rows: torch.Tensor) -> Any:
+def blanked(value: Any, rows: torch.Tensor) -> Any:
     """A copy of an entry with 0 in these rows."""
-    if isinstance(value, TensorDictBase):
+    if type(value) is not torch.Tensor and isinstance(value, TensorDictBase):
         return value.where(~rows, other=value.empty(), pad=0)
-    return value.masked_fill(rows.reshape(*rows.shape, *(1 for _ in value.shape[rows.ndim :])), 0)
+    wide = rows if value.ndim == rows.ndim else rows.reshape(*rows.shape, *(1 for _ in value.shape[rows.ndim :]))
+    return value.masked_fill(wide, 0)
