@@ -69,8 +69,8 @@ def array_at(typingctx, address, shape, strides, dtype):
 
 
 @intrinsic
-def copy_row(typingctx, target, source, row):
-    """target[row] = source[row] of two C-ordered arrays, as one block of bytes: short rows defeat a vectorised loop."""
+def copy_rows(typingctx, target, source, first, count):
+    """target[first:first + count] = the same of source, two C-ordered arrays, as one block of bytes."""
 
     def codegen(context, builder, signature, args):
         addresses = []
@@ -80,10 +80,10 @@ def copy_row(typingctx, target, source, row):
             start = builder.ptrtoint(array.data, width.type)
             address = builder.add(start, builder.mul(args[2], width))
             addresses.append(builder.inttoptr(address, cgutils.voidptr_t))
-        cgutils.raw_memcpy(builder, addresses[0], addresses[1], width, 1)
+        cgutils.raw_memcpy(builder, addresses[0], addresses[1], builder.mul(width, args[3]), 1)
         return context.get_dummy_value()
 
-    return types.void(target, source, types.int64), codegen
+    return types.void(target, source, types.int64, types.int64), codegen
 
 
 # -- building ---------------------------------------------------------------------------------------------------

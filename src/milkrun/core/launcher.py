@@ -18,7 +18,7 @@ from numba import njit, prange, types
 from milkrun.core.actions import Action, Agents
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import Field, Role
-from milkrun.core.kernels import KERNEL_OPTIONS, Entry, array_at, compile_module, copy_row, kernel
+from milkrun.core.kernels import KERNEL_OPTIONS, Entry, array_at, compile_module, copy_rows, kernel
 from milkrun.core.record import Layout, lower_attribute, record_at
 
 NO_LIMIT = 2**62
@@ -41,13 +41,13 @@ def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[s
     }[action.kind]
     copied = [f for f in layout.fields.values() if f.role in (Role.STATE, Role.MASK) and not f.strided]
     copied = [f for f in copied if not f.tally or f.name == "objective"]  # functional stepping drops the others
-    copies = "\n".join(_copy(f) for f in copied)
+    copies = "\n        ".join(f"copy_rows(w.{f.name}, v.{f.name}, first, last - first)" for f in copied)
     text += _entry("generate_rows", "", "", "generate(w, b)")
     text += _entry("restart_rows", "", "", "restart(w, b)")
     text += _entry("step_rows", "action, mode", f"actions = {actions}", "total += turn(w, b, actions[r], mode)")
     text += _entry(
         "step_from", "action, source", f"actions = {actions}\n    v = record(source, slot)",
-        f"{copies.lstrip()}\n        total += turn(w, b, actions[r], 0)",
+        "total += turn(w, r, actions[r], 0)", _IN_BLOCKS.format(copies=copies),
     )  # fmt: skip
     text += _entry(
         "count_illegal", "action, mode", f"actions = {actions}",
@@ -110,7 +110,7 @@ def _names(layout: Layout) -> dict[str, Any]:
     """What a launcher's text refers to; LOWERING only stands there to be part of the fingerprint."""
     numbers = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64", "boolean")
     return {
-        "record": record_at(layout), "LOWERING": lower_attribute, "array_at": array_at, "copy_row": copy_row,
+        "record": record_at(layout), "LOWERING": lower_attribute, "array_at": array_at, "copy_rows": copy_rows,
         "njit": njit, "prange": prange, "kernel": kernel, "OPTIONS": KERNEL_OPTIONS,
         **{n: getattr(types, n) for n in numbers},
     }  # fmt: skip
@@ -174,11 +174,6 @@ def _legality(action: Action, own_legal: bool, own_idle: bool) -> str:
     return text
 
 
-def _copy(f: Field) -> str:
-    """The line that copies one row of a field from the record `v` to `w`."""
-    return f"        copy_row(w.{f.name}, v.{f.name}, b)" if f.dims else f"        w.{f.name}[b] = v.{f.name}[b]"
-
-
 _TURN = """
 @kernel
 def restart(w, b):
@@ -234,7 +229,19 @@ def turn(w, b, action, mode):
 """
 
 
-def _entry(name: str, parameters: str, prologue: str, body: str) -> str:
+_IN_ORDER = """for r in range(lo, hi):
+        b = order[r]
+        {body}"""
+
+_IN_BLOCKS = """for first in range(lo, hi, 64):
+        last = min(first + 64, hi)
+        {copies}
+        for r in range(first, last):
+            {{body}}"""
+"""All rows, a block copied while it stays in the cache: field by field over a block costs a third of row by row."""
+
+
+def _entry(name: str, parameters: str, prologue: str, body: str, loop: str = _IN_ORDER) -> str:
     """The three versions of an entry: over a range of rows, serial, parallel."""
     args = "table, rows" + (f", {parameters}" if parameters else "")
     return f"""
@@ -246,9 +253,7 @@ def {name}_range({args}, lo, hi, slot):
     order = array_at(rows, (hi,), None, int64)
     {prologue}
     total = 0
-    for r in range(lo, hi):
-        b = order[r]
-        {body}
+    {loop.format(body=body)}
     return total
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class Plan:
 
     def __init__(
         self, batch: torch.Size, instance: list[Slot], carried: list[Slot], told: list[Slot], looks: list[Slot],
-        action: tuple[int, ...], order: torch.Tensor, owner: torch.Tensor,
+        stream: Slot, action: tuple[int, ...], order: torch.Tensor, owner: torch.Tensor,
     ) -> None:  # fmt: skip
         def entries(slots: list[Slot]) -> list[Wanted]:
             return [(s.name, s.dtype, torch.Size((*batch, *s.tail())), s.where, s) for s in slots]
@@ -73,5 +74,15 @@ class Plan:
         self.looks = entries(looks)
         self.begun = entries([*instance, *carried, *looks])
         self.told = [(s.name, torch.empty((*batch, *s.tail()), dtype=s.dtype), s.where) for s in told]
+        self.told_patterns = [pattern for _, pattern, _ in self.told]
+        self.root_names = [name for name, *_ in self.root]
+        self.hidden_names = [name for name, *_ in self.hidden]
+        self.shared_root = [s.name for s in instance if s.root]
+        self.shared_hidden = [*(s.name for s in instance if not s.root), stream.name]
+        changing = [(s.name, s.where) for *_, s in (*self.root, *self.hidden)]
+        fresh = [*changing, *((name, where) for name, _, where in self.told)]
+        self.fresh_names, self.fresh_places = [name for name, _ in fresh], [where for _, where in fresh]
+        shared = [*(s for s in instance if s.root), *(s for s in instance if not s.root), stream]
+        self.read_places = itemgetter(*(where for _, where in changing), *(s.where for s in shared))
         self.stream = torch.Size((*batch, 3))
         self.action = torch.Size((*batch, *action))

@@ -2,7 +2,7 @@
 
 The checkers are the library's second opinion. They are written from the rules of the problems alone,
 work on finished solutions in numpy float64, and import nothing of kernels or worlds. A problem is a subclass of
-`BaseProblem` that adds its rules in `_judge` and, where it pays more than length, its amounts in `_parts` and `_price`.
+`BaseProblem` that adds its rules in `_judge` and, where it pays more than length, its amounts in `_parts` and `terms`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from milkrun.routing.tasks.distances import Floats
 
 TOL = 1e-5
 WEIGHTS = ("prize", "waste", "length", "overflow", "failure", "lost")
+PLAN_SHAPE = {2: "(B, L)", 3: "(B, T, L)"}
 
 
 def fits(x: Any, limit: Any) -> Bools:
@@ -39,6 +40,14 @@ class Faults:
         broken: Bools = np.any(wrong, axis=1)
         self._found.append((np.flatnonzero(broken & self.valid), lambda b: sentence(b, int(wrong[b].argmax()))))
         self.valid &= ~broken
+
+    def blame(self, wrong: Bools, sentence: Callable[..., str], *values: Any) -> None:
+        """Where `wrong` (B,) a rule is broken; `sentence` takes the row's entry of each of `values` (B,)."""
+        rows = np.flatnonzero(wrong & self.valid)
+        if len(rows):
+            kept = [value[rows] for value in values]
+            self._found.append((rows, lambda b: sentence(*(v[np.searchsorted(rows, b)] for v in kept))))
+            self.valid[rows] = False
 
     def reasons(self) -> list[str | None]:
         said: list[str | None] = [None] * len(self.valid)
@@ -62,6 +71,9 @@ class BaseProblem:
     """
 
     limits: ClassVar[tuple[str, ...]] = ()  # dataset keys that a call of check or get_costs may override
+    modes: ClassVar[Mapping[str, tuple[Any, ...]]] = {}  # rules that such a call may choose, the default first
+    terms: ClassVar[Mapping[str, tuple[str, float]]] = {"length": ("length", 1.0)}  # part: its weight, its sign in cost
+    plan_axes: ClassVar[int] = 2
 
     @staticmethod
     def validate_tours(pi: Any) -> bool:
@@ -77,7 +89,7 @@ class BaseProblem:
     @classmethod
     def get_tour_length(cls, dataset: Any, pi: Any, dist_matrix: Any = None, *, metric: str | None = None) -> Any:
         """Length (B,) of 0 -> pi -> 0. Judges no rule but that the nodes exist."""
-        plan = _read_plan(pi)
+        plan = _read_plan(pi, cls.plan_axes)
         data = Dataset(dataset, len(plan), metric=metric, dist_matrix=dist_matrix)
         plan, faults = _existing(data, plan)
         if not faults.valid.all():
@@ -87,7 +99,7 @@ class BaseProblem:
     @classmethod
     def check(cls, dataset: Any, pi: Any, *, metric: str | None = None, **limits: Any) -> tuple[Any, list[str | None]]:
         """Which rows keep every rule (B,), and for those that do not the first rule broken, as a sentence."""
-        _, _, faults = cls._study(dataset, pi, metric, limits)
+        *_, faults = cls._study(dataset, pi, metric, limits)
         return like(pi, faults.valid), faults.reasons()
 
     @classmethod
@@ -111,46 +123,64 @@ class BaseProblem:
         for key in cw_dict or {}:
             if key not in WEIGHTS:
                 raise ConfigError(f"cost weight {key!r} is unknown{did_you_mean(key, WEIGHTS)}")
-        data, plan, faults = cls._study(dataset, pi, metric, limits)
+        data, plan, learnt, faults = cls._study(dataset, pi, metric, limits)
         if on_violation == "raise" and not faults.valid.all():
             raise faults.first()
-        parts = cls._parts(data, plan)
+        parts = cls._parts(data, plan, learnt)
         cost = np.where(faults.valid, cls._price(data, parts, cw_dict or {}), np.inf)
         return like(pi, cost), {name: like(pi, amount) for name, amount in parts.items()}, None
 
     @classmethod
     def _study(
         cls, dataset: Any, pi: Any, metric: str | None, limits: Mapping[str, Any]
-    ) -> tuple[Dataset, Ints, Faults]:
-        for key in limits:
-            if key not in cls.limits:
-                raise ConfigError(f"{cls.__name__} has no limit {key!r}{did_you_mean(key, cls.limits)}")
-        plan = _read_plan(pi)
-        data = Dataset(dataset, len(plan), metric=metric, overrides=limits)
+    ) -> tuple[Dataset, Ints, Any, Faults]:
+        modes = {key: allowed[0] for key, allowed in cls.modes.items()}
+        overrides = {}
+        for key, value in limits.items():
+            if key in cls.limits:
+                overrides[key] = value
+            elif key not in modes:
+                raise ConfigError(f"{cls.__name__} has no limit {key!r}{did_you_mean(key, [*cls.limits, *modes])}")
+            elif value not in cls.modes[key]:
+                raise ConfigError(f"{key} is {value!r}, allowed are {' and '.join(map(repr, cls.modes[key]))}")
+            else:
+                modes[key] = value
+        plan = _read_plan(pi, cls.plan_axes)
+        data = Dataset(dataset, len(plan), metric=metric, overrides=overrides, modes=modes)
         plan, faults = _existing(data, plan)
-        cls._judge(data, plan, faults)
-        return data, plan, faults
+        learnt = cls._judge(data, plan, faults)
+        return data, plan, learnt, faults
 
     @classmethod
     def _length(cls, data: Dataset, plan: Ints) -> Floats:
         return data.length(walk(plan))
 
     @classmethod
-    def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> None:
-        """Add what the problem forbids; here: a customer twice."""
+    def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
+        """Add what the problem forbids (here: a customer twice); what it returns is handed to `_parts`."""
         seen = visits(plan, data.num_nodes)
         seen[:, 0] = 0
         faults.add(seen > 1, lambda b, c: f"customer {c} is visited {seen[b, c]} times")
 
     @classmethod
-    def _parts(cls, data: Dataset, plan: Ints) -> dict[str, NDArray[Any]]:
+    def _parts(cls, data: Dataset, plan: Ints, learnt: Any) -> dict[str, NDArray[Any]]:
         """The raw amounts that the objective weighs."""
         return {"length": cls._length(data, plan)}
 
     @classmethod
+    def _default_weights(cls, data: Dataset) -> Mapping[str, Any]:
+        """What the caller's weights leave out."""
+        return {"length": 1.0}
+
+    @classmethod
     def _price(cls, data: Dataset, parts: Mapping[str, NDArray[Any]], weights: Mapping[str, float]) -> Floats:
-        """Cost (B,) of these amounts; weights that the caller left out have the problem's default."""
-        return weights.get("length", 1.0) * parts["length"]
+        """Cost (B,) of these amounts."""
+        full = {**cls._default_weights(data), **weights}
+        cost = np.zeros(len(data.rows))
+        for name, (weight, sign) in cls.terms.items():
+            amount = parts[name].reshape(len(cost), -1).sum(axis=1)  # over the days, if there are days
+            cost += sign * full[weight] * amount
+        return cost
 
 
 def walk(plan: Ints) -> Ints:
@@ -177,16 +207,17 @@ def trip_totals(trip: Ints, values: Floats) -> Floats:
     return np.asarray(totals, np.float64).reshape(len(trip), width)
 
 
-def _read_plan(pi: Any) -> Ints:
+def _read_plan(pi: Any, axes: int) -> Ints:
     plan = to_numpy(pi)
-    if plan.ndim != 2 or plan.dtype.kind not in "iu":
-        raise ShapeError(f"pi has shape {plan.shape} and dtype {plan.dtype}, expected (B, L) integers")
-    return plan.astype(np.int64)
+    if plan.ndim != axes or plan.dtype.kind not in "iu":
+        raise ShapeError(f"pi has shape {plan.shape} and dtype {plan.dtype}, expected {PLAN_SHAPE[axes]} integers")
+    return plan.astype(np.int64, copy=False)
 
 
 def _existing(data: Dataset, plan: Ints) -> tuple[Ints, Faults]:
     """The plan with the depot in place of nodes that do not exist, and the fault of naming them."""
-    strange = (plan < 0) | (plan >= data.n_nodes[:, None])
+    flat = plan.reshape(len(plan), -1) if plan.size else np.zeros((len(plan), 0), np.int64)
+    strange = (flat < 0) | (flat >= data.n_nodes[:, None])
     faults = Faults(len(plan))
-    faults.add(strange, lambda b, k: f"node {plan[b, k]} does not exist, nodes are 0..{data.n_nodes[b] - 1}")
-    return np.where(strange, 0, plan), faults
+    faults.add(strange, lambda b, k: f"node {flat[b, k]} does not exist, nodes are 0..{data.n_nodes[b] - 1}")
+    return plan if faults.valid.all() else np.where(strange, 0, flat).reshape(plan.shape), faults

@@ -7,7 +7,7 @@ all nodes with the depot as node 0. Torch is recognised by its methods and never
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,8 @@ class Dataset:
 
     Solution row b stands on instance row `rows[b]`: the dataset's `instance_row`, else b itself, else the only
     instance there is. `num_nodes` is the width N of the arrays, `n_nodes` (B,) the true count of each solution row's
-    instance. `overrides` (the limits of a call) hide the dataset's keys of the same name.
+    instance. `overrides` (the limits of a call) hide the dataset's keys of the same name; `modes` are the
+    rules that the call chose.
     """
 
     def __init__(
@@ -51,9 +52,11 @@ class Dataset:
         metric: str | None = None,
         dist_matrix: Any = None,
         overrides: Mapping[str, Any] | None = None,
+        modes: Mapping[str, Any] | None = None,
     ) -> None:
+        self.modes = dict(modes or {})
         self.overrides = dict(overrides or {})
-        self._data = dict(dataset.items()) | self.overrides
+        self._data = _with_hidden(dataset) | self.overrides
         self._batch = batch
         self.locs = self._read_locs()
         self.dist = self._read_dist(dist_matrix)
@@ -106,6 +109,68 @@ class Dataset:
         _refuse(~(np.isfinite(value) & (value >= 0)), names[0], value, "must be finite and >= 0")
         _refuse(value[:, :1] != 0, names[0], value, "must be 0 at the depot")
         return value[self.rows]
+
+    def flags(self, *names: str) -> Bools | None:
+        """A yes or no for each node of each solution row (B, N), no for padding; None if the dataset has none."""
+        if self.find(*names) is None:
+            return None
+        return (self.per_node(*names) > 0) & self.exists()
+
+    def per_day(self, name: str, days: int) -> Callable[[int], Floats] | None:
+        """Values >= 0 of day t for each node (B, N), 0 at the depot, as a function of t; None if there are none."""
+        value = self.find(name)
+        if value is None:
+            return None
+        full = (self.num_instances, days, self.num_nodes)
+        if value.shape not in (full, (*full[:2], full[2] - 1)):
+            raise ShapeError(f"{name} has shape {value.shape}, expected {full}, or one column less: customers only")
+        _refuse(~(np.isfinite(value) & (value >= 0)), name, value, "must be finite and >= 0")
+        customers = value[:, :, value.shape[2] - self.num_nodes + 1 :]
+
+        def of(day: int) -> Floats:
+            return np.pad(customers[self.rows, day].astype(np.float64), ((0, 0), (1, 0)))
+
+        return of
+
+    def windows(self) -> tuple[Floats, Floats] | None:
+        """When service may start, from and to (B, N): `time_windows`, or `start_time` and `end_time`; None without.
+
+        A dataset that leaves the depot out has one that never closes.
+        """
+        both = self.find("time_windows")
+        if both is not None and (both.ndim != 3 or both.shape[2] != 2):
+            raise ShapeError(f"time_windows has shape {both.shape}, expected (instances, nodes, 2)")
+        start = self.find("start_time") if both is None else both[:, :, 0]
+        end = self.find("end_time") if both is None else both[:, :, 1]
+        if start is None and end is None:
+            return None
+        full = (self.num_instances, self.num_nodes)
+        sides = []
+        for value, name, free in ((start, "start_time", 0.0), (end, "end_time", np.inf)):
+            side = np.full(full, free)
+            if value is not None:
+                if value.shape not in (full, (full[0], full[1] - 1)):
+                    raise ShapeError(f"{name} has shape {value.shape}, expected {full}, or one column less")
+                side[:, full[1] - value.shape[1] :] = value
+            sides.append(side)
+        opens, closes = sides
+        _refuse(~(opens <= closes), "time_windows", np.stack(sides, axis=2), "must not close before it opens")
+        return opens[self.rows], closes[self.rows]
+
+    def exists(self) -> Bools:
+        """Which nodes are no padding (B, N)."""
+        real: Bools = np.arange(self.num_nodes) < self.n_nodes[:, None]
+        return real
+
+    def between(self, start: Any, stop: Any, at: Ints | None = None) -> Floats:
+        """Distances from nodes `start` to nodes `stop`, (K,) or (K, M), for the solution rows `at` (default: all)."""
+        rows = self.rows if at is None else self.rows[at]
+        rows = rows.reshape(-1, *(1,) * (max(np.ndim(start), np.ndim(stop)) - 1))
+        if self.metric == "matrix":
+            assert self.dist is not None
+            return self.dist[rows if len(self.dist) > 1 else np.zeros_like(rows), start, stop]
+        assert self.locs is not None
+        return distance(self.locs[rows, start], self.locs[rows, stop], self.metric)
 
     def legs(self, nodes: Ints) -> Floats:
         """Lengths of the legs between neighbours in `nodes` (B, M), as (B, M - 1)."""
@@ -164,6 +229,13 @@ class Dataset:
             b = int(wrong.argmax())
             raise BadInstance(f"row {b}: instance_row is {rows[b]}, allowed are 0..{self.num_instances - 1}")
         return rows
+
+
+def _with_hidden(dataset: Any) -> dict[str, Any]:
+    """The fields of a dataset; those nested under `hidden`, which agents do not see, stand beside the others."""
+    fields = dict(dataset.items())
+    hidden = fields.pop("hidden", None)
+    return fields if hidden is None else dict(hidden.items()) | fields
 
 
 def _refuse(wrong: Bools, field: str, value: NDArray[Any], rule: str) -> None:

@@ -1,0 +1,35 @@
+"""Instances of the literature: files of TSPLIB, CVRPLIB and Solomon, read, played, checked and written.
+
+    instance = read("A-n32-k5.vrp")
+    world = instance.world(repeat=64)
+    cost, valid, reason = replay(instance, read_solution("A-n32-k5.sol"))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+from milkrun.routing.instances import solomon, tsplib
+from milkrun.routing.instances.instance import Instance
+from milkrun.routing.instances.replay import replay
+from milkrun.routing.instances.solutions import Solution, read_solution, write_solution
+from milkrun.routing.instances.text import Text
+from milkrun.routing.instances.write import write
+
+BESIDE = (".sol", ".opt.tour")
+
+
+def read(path: str | os.PathLike[str]) -> Instance:
+    """The instance in a file. Where it names no best value, the solution beside it (`X.sol`, `X.opt.tour`) may."""
+    text = Text.load(path)
+    instance = solomon.parse(text) if solomon.looks_like(text) else tsplib.parse(text)
+    if instance.best is not None:
+        return instance
+    beside = (Path(path).with_name(Path(path).stem + ending) for ending in BESIDE)
+    best = next((read_solution(p).cost for p in beside if p.is_file()), None)
+    return dataclasses.replace(instance, best=best)
+
+
+__all__ = ["Instance", "Solution", "read", "read_solution", "replay", "write", "write_solution"]

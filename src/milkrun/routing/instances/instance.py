@@ -1,0 +1,119 @@
+"""What a file holds: one problem, ready to be played, checked and written again.
+
+Arrays are float64 or int64 as read and cannot be written to; the world rounds what it keeps. Node 0 is the depot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milkrun.core.errors import ConfigError
+from milkrun.core.registry import list_worlds, world_spec
+
+WINDOWS = MappingProxyType({"trips": "multi", "time_windows": True, "length_weight": 1.0, "prize_weight": 1.0})
+"""A file with time windows is a world of profits: mandatory customers of no prize, or optional ones with theirs."""
+
+WORLDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "TSP": ("milkrun/TSP-v0", {}),
+    "ATSP": ("milkrun/TSP-v0", {}),
+    "CVRP": ("milkrun/CVRP-v0", {}),
+    "CVRPTW": ("milkrun/CVRPP-v0", WINDOWS),
+    "PCVRPTW": ("milkrun/CVRPP-v0", WINDOWS),
+    "VRPB": ("milkrun/MTVRP-v0", {}),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A problem of a file."""
+
+    name: str
+    kind: str
+    """TSP, ATSP, CVRP, CVRPTW, PCVRPTW or VRPB"""
+    n: int
+    """customers; in the TSP and ATSP, nodes"""
+    locs: NDArray[np.float64] | None
+    """coordinates (N, 2) as the file has them, or None"""
+    dist: NDArray[np.float64] | None
+    """what the world drives by (N, N), or None where `metric` on `locs` says it all"""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """the world's other instance fields"""
+    scale: float = 1.0
+    """distances, times and prizes are the file's times this"""
+    best: float | None = None
+    """the cost that the file, or the solution beside it, calls the best known"""
+    metric: str = "round"
+    """how the literature measures: round, ceil, euclid, trunc1, or matrix"""
+    edge: str = "EUC_2D"
+    """TSPLIB's EDGE_WEIGHT_TYPE"""
+    service: float = 0.0
+    """what a stop takes of `max_length`; `dist` has it in each leg to a customer, the published cost has not"""
+    vehicles: int | None = None
+    """the fleet the file names; told, not enforced"""
+
+    def __post_init__(self) -> None:
+        for name in ("locs", "dist"):
+            object.__setattr__(self, name, _frozen(getattr(self, name)))
+        object.__setattr__(self, "fields", MappingProxyType({k: _frozen(v) for k, v in self.fields.items()}))
+
+    def __eq__(self, other: object) -> bool:
+        """The same problem; `best` is knowledge about it and does not count."""
+        if not isinstance(other, Instance):
+            return NotImplemented
+        plain = ("name", "kind", "n", "scale", "metric", "edge", "service", "vehicles")
+        return (
+            all(getattr(self, a) == getattr(other, a) for a in plain)
+            and _same(self.locs, other.locs)
+            and _same(self.dist, other.dist)
+            and self.fields.keys() == other.fields.keys()
+            and all(_same(value, other.fields[name]) for name, value in self.fields.items())
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.kind, self.n))
+
+    @property
+    def world_id(self) -> str:
+        """The world that plays it."""
+        return WORLDS[self.kind][0]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The options under which the world plays it."""
+        return {**WORLDS[self.kind][1], "metric": self.metric if self.dist is None else "matrix"}
+
+    def arrays(self) -> dict[str, Any]:
+        """The instance fields by name, without a row axis: what `from_instances` takes."""
+        places = {"locs": self.locs, "dist": self.dist}
+        return {**{name: value for name, value in places.items() if value is not None}, **self.fields}
+
+    def world(self, repeat: int = 1, **make: Any) -> Any:
+        """Its world with this instance in `repeat` rows, reset and ready to play."""
+        if self.world_id not in list_worlds():
+            raise ConfigError(f"{self.name}: a {self.kind} plays in {self.world_id}, which this version does not have")
+        return world_spec(self.world_id).load().from_instances([self.arrays()], repeat, **{**self.config, **make})
+
+    def published(self, objective: float) -> float:
+        """An objective (- length, + prizes collected) as the literature prints it: a cost, prizes left included."""
+        cost = float(np.sum(self.fields.get("prize", 0.0))) - objective
+        return cost / self.scale if self.kind == "CVRPTW" else cost
+
+
+def _frozen(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    kept = value.copy()
+    kept.flags.writeable = False
+    return kept
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is None or b is None:
+        return a is b
+    return np.asarray(a).dtype == np.asarray(b).dtype and np.array_equal(a, b)

@@ -1,0 +1,102 @@
+"""A solution played and checked: through the world, step by step, and through the checker, which shares no code.
+
+Two answers that differ are a fault of Milkrun, not of the solution, and raise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.errors import ConfigError, IllegalAction, MilkrunError
+from milkrun.routing import tasks
+from milkrun.routing.instances.instance import Instance
+from milkrun.routing.instances.solutions import Solution
+
+Routes = Iterable[Sequence[int]]
+CHECKERS = {"TSP": "TSP", "ATSP": "TSP", "CVRP": "CVRP", "CVRPTW": "CVRPP", "PCVRPTW": "CVRPP"}
+ARGUMENTS: Mapping[str, dict[str, Any]] = {"CVRPP": {"trips": "multi"}}
+WEIGHTS: Mapping[str, dict[str, float]] = {"CVRPP": {"length": 1.0, "prize": 1.0}}
+
+
+def replay(instance: Instance, solution: Solution | Routes) -> tuple[float, bool, str | None]:
+    """(cost as published, True, None), or (inf, False, the rule that the solution breaks).
+
+    `solution` is what `read_solution` gives, or routes of customers; for a TSP, one route of nodes from 0.
+    """
+    if instance.kind not in CHECKERS:
+        raise ConfigError(f"{instance.name}: a {instance.kind} can be read and written; {instance.world_id}, the world "
+                          "and the checker that would replay it, is not in this version")  # fmt: skip
+    routes = [list(route) for route in (solution.routes if isinstance(solution, Solution) else solution)]
+    if wrong := _misnamed(instance, routes):
+        return math.inf, False, wrong
+    tour = instance.kind in ("TSP", "ATSP")
+    plan = routes[0] if tour else [node for route in routes if route for node in (*route, 0)]
+    played, refused = _play(instance, plan)
+    checked, broken = _check(instance, plan)
+    if (refused is None) != (broken is None):
+        raise MilkrunError(f"{instance.name}: the world says {refused or 'valid'!r}, the checker {broken or 'valid'!r}")
+    if broken is not None:
+        return math.inf, False, broken
+    if not agree(played, checked):
+        raise MilkrunError(f"{instance.name}: objective {played:.10g} to the world, {checked:.10g} to the checker")
+    return instance.published(checked), True, None
+
+
+def agree(played: float, checked: float) -> bool:
+    """Equal within the world's single precision; whole numbers to the last digit while it can hold them."""
+    size = max(1.0, abs(checked))
+    return abs(played - checked) <= max(min(0.4, 1e-5 * size), 1e-7 * size)
+
+
+def _misnamed(instance: Instance, routes: list[list[int]]) -> str | None:
+    """What is wrong with the names alone."""
+    tour = instance.kind in ("TSP", "ATSP")
+    if tour and len(routes) != 1:
+        return f"a tour is one route, not {len(routes)}"
+    low, high = (0, instance.n - 1) if tour else (1, instance.n)
+    for k, route in enumerate(routes, start=1):
+        for node in route:
+            if not low <= node <= high:
+                return f"route {k} names {node}, which does not exist: {low}..{high}"
+    return None
+
+
+def _play(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
+    """The objective in the world, or why it would not have the plan."""
+    options: dict[str, Any] = {"start": "free"} if instance.kind in ("TSP", "ATSP") else {}
+    world = instance.world(illegal="raise", autoreset="disabled", max_steps=None, record=False, **options)
+    for k, node in enumerate(plan):
+        if world.terminated[0]:
+            return math.inf, f"the episode ends after {k} of {len(plan)} actions"
+        try:
+            world.step(np.array([node]))
+        except IllegalAction as e:
+            return math.inf, str(e)
+    if not world.terminated[0] and world.action_mask[0, 0] and world.current_node[0] == 0:
+        world.step(np.array([0]))  # worlds of profits end when the vehicle at home stays there
+    if not world.terminated[0]:
+        return math.inf, f"the episode has not ended after {len(plan)} actions"
+    return float(world.objective[0]) + instance.service * instance.n, None
+
+
+def _check(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
+    """The objective to the checker, or the rule it says is broken."""
+    name = CHECKERS[instance.kind]
+    checker = getattr(tasks, name)
+    dataset = {field: np.asarray(value)[None] for field, value in instance.arrays().items()}
+    if instance.metric != "matrix":
+        dataset.pop("dist", None)
+        if instance.service:
+            dataset["service_time"] = np.full((1, instance.n + 1), instance.service) * (np.arange(instance.n + 1) > 0)
+    told = {"metric": instance.metric, **ARGUMENTS.get(name, {})}
+    pi = np.array([plan or [0]], np.int64)
+    valid, reasons = checker.check(dataset, pi, **told)
+    if not valid[0]:
+        return math.inf, reasons[0]
+    cost, _, _ = checker.get_costs(dataset, pi, WEIGHTS.get(name), **told)
+    extra = instance.service * instance.n if instance.metric == "matrix" else 0.0
+    return extra - float(cost[0]), None

@@ -1,0 +1,82 @@
+"""Solomon's format: vehicle routing with time windows, as VEHICLE and CUSTOMER tables under a name.
+
+Everything counts in tenths, the distances rounded down, as the exact solvers of these files do it: windows and
+service times are the file's times ten, the metric is `trunc1`, and published values are divided by ten again. In the
+world of profits such a file is a set of mandatory customers without a prize.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from milkrun.routing.instances.instance import Instance
+from milkrun.routing.instances.text import Line, Text
+from milkrun.routing.instances.tsplib import MAX_NODES, MOST, TENTHS
+
+COLUMNS = 7  # customer, x, y, demand, ready time, due date, service time
+
+
+def looks_like(text: Text) -> bool:
+    """Whether the second line with words says VEHICLE, under a name of one line."""
+    lines = iter(text.filled())
+    next(lines, None)
+    second = next(lines, None)
+    return second is not None and second.words == ["VEHICLE"]
+
+
+def parse(text: Text) -> Instance:
+    lines = list(text.filled())
+    name = " ".join(lines[0].words)
+    heads = {line.words[0]: k for k, line in enumerate(lines) if line.words in (["VEHICLE"], ["CUSTOMER"])}
+    if "CUSTOMER" not in heads or heads["CUSTOMER"] != 4:
+        raise text.fault(lines[min(4, len(lines) - 1)].number, "VEHICLE", "after NUMBER, CAPACITY and their values the "
+                         "line CUSTOMER must follow")  # fmt: skip
+    fleet = lines[3]
+    if len(fleet.words) != 2:
+        raise text.fault(fleet.number, "VEHICLE", f"{len(fleet.words)} words; this line has NUMBER and CAPACITY")
+    vehicles = text.whole(fleet.words[0], fleet.number, "VEHICLE", 1, MOST)
+    capacity = text.whole(fleet.words[1], fleet.number, "VEHICLE", 1, MOST)
+    if len(lines) == 5 or not lines[5].words[0].upper().startswith("CUST"):
+        raise text.fault(lines[4].number, "CUSTOMER", "the heads of the columns must follow: CUST NO., XCOORD. ...")
+    text.refuse_a_cut_line("CUSTOMER")
+    table = _customers(text, lines[6:], lines[4].number, capacity)
+    must_go = np.ones(len(table), np.bool_)
+    must_go[0] = False
+    return Instance(
+        name=name, kind="CVRPTW", n=len(table) - 1, locs=table[:, 1:3], dist=None, scale=TENTHS, metric="trunc1",
+        vehicles=vehicles,
+        fields={
+            "prize": np.zeros(len(table)), "weight": table[:, 3], "capacity": float(capacity), "must_go": must_go,
+            "max_length": math.inf, "time_windows": TENTHS * table[:, 4:6], "service_time": TENTHS * table[:, 6],
+            "speed": 1.0,
+        },
+    )  # fmt: skip
+
+
+def _customers(text: Text, lines: list[Line], start: int, capacity: int) -> np.ndarray:
+    """The numbers of the table by node, (N, 7)."""
+    if not 2 <= len(lines) <= MAX_NODES:
+        raise text.fault(start, "CUSTOMER", f"{len(lines)} lines; a depot and 1..{MAX_NODES - 1} customers are read")
+    rows: dict[int, tuple[int, list[float]]] = {}
+    for line in lines:
+        if len(line.words) != COLUMNS:
+            raise text.fault(line.number, "CUSTOMER", f"{len(line.words)} words; a line has {COLUMNS}")
+        node = text.whole(line.words[0], line.number, "CUSTOMER", 0, len(lines) - 1)
+        if node in rows:
+            raise text.fault(line.number, "CUSTOMER", f"customer {node} is also in line {rows[node][0]}")
+        places = [text.real(w, line.number, "CUSTOMER") for w in line.words[:3]]
+        rows[node] = line.number, places + [text.real(w, line.number, "CUSTOMER", 0.0) for w in line.words[3:]]
+        _check(text, line.number, node, rows[node][1], capacity)
+    return np.array([rows[node][1] for node in range(len(rows))])
+
+
+def _check(text: Text, line: int, node: int, row: list[float], capacity: int) -> None:
+    demand, ready, due, service = row[3:]
+    if demand > capacity:
+        raise text.fault(line, "CUSTOMER", f"a demand of {demand:g} is over the capacity {capacity}")
+    if due < ready:
+        raise text.fault(line, "CUSTOMER", f"the due date {due:g} is before the ready time {ready:g}")
+    if node == 0 and (demand or ready or service):
+        raise text.fault(line, "CUSTOMER", "the depot must have demand 0, ready time 0 and service time 0")

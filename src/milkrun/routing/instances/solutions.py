@@ -1,0 +1,107 @@
+"""Solutions in files: CVRPLIB's `Route #1: ...` lines, and TSPLIB's tours.
+
+Files name a customer by its number from 1, which is our index too; a tour's nodes count from 1 in the file and from 0
+here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from milkrun.core.errors import ShapeError
+from milkrun.routing.instances.text import Page, Text
+
+MOST = 10_001
+ROUTE = re.compile(r"\s*route\s*#?\s*\d+\s*:(.*)", re.IGNORECASE)
+COST = re.compile(r"\s*cost\s*:?\s*(\S+)\s*", re.IGNORECASE)
+LENGTH = re.compile(r"\(\s*(?:length)?\s*(\d+(?:\.\d+)?)\s*\)|length\s*:?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
+TOUR_KEYS = ("NAME", "TYPE", "COMMENT", "DIMENSION")
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Routes of customers, the depot left out; a tour is one route that names node 0 too."""
+
+    routes: tuple[tuple[int, ...], ...]
+    cost: float | None = None
+    """as the file states it"""
+
+
+def read_solution(path: str | os.PathLike[str]) -> Solution:
+    """The routes of a `.sol` file or the tour of a `.tour` file."""
+    text = Text.load(path)
+    if any(line.words[0].rstrip(":").upper() == "TOUR_SECTION" for line in text.filled()):
+        return _tour(text)
+    return _routes(text)
+
+
+def write_solution(path: str | os.PathLike[str], routes: Iterable[Sequence[int]], cost: float | None = None) -> None:
+    """Writes routes as CVRPLIB does, or a tour as TSPLIB does if the name ends in `.tour`."""
+    plan = tuple(tuple(int(j) for j in route) for route in routes)
+    tour = os.fspath(path).endswith(".tour")
+    if tour and len(plan) != 1:
+        raise ShapeError(f"a tour is one route, not {len(plan)}")
+    if low := [j for route in plan for j in route if j < (0 if tour else 1)]:
+        raise ShapeError(f"a route names {low[0]}; {'nodes count from 0' if tour else 'customers count from 1'}")
+    lines = _tour_lines(Path(path).name, plan[0], cost) if tour else _route_lines(plan, cost)
+    Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def number(value: float) -> str:
+    """The shortest decimal that reads back as this number."""
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def _route_lines(plan: tuple[tuple[int, ...], ...], cost: float | None) -> list[str]:
+    lines = [f"Route #{k}: {' '.join(map(str, route))}" for k, route in enumerate(plan, start=1)]
+    return lines if cost is None else [*lines, f"Cost {number(cost)}"]
+
+
+def _tour_lines(name: str, tour: tuple[int, ...], cost: float | None) -> list[str]:
+    length = [] if cost is None else [f"COMMENT : Length {number(cost)}"]
+    head = [f"NAME : {name}", *length, "TYPE : TOUR", f"DIMENSION : {len(tour)}", "TOUR_SECTION"]
+    return [*head, *(str(j + 1) for j in tour), "-1", "EOF"]
+
+
+def _routes(text: Text) -> Solution:
+    routes: list[tuple[int, ...]] = []
+    cost: float | None = None
+    for line in text.filled():
+        raw = text.lines[line.number - 1]
+        if found := ROUTE.fullmatch(raw):
+            if cost is not None:
+                raise text.fault(line.number, "Route", "a route after the cost")
+            routes.append(tuple(text.whole(w, line.number, "Route", 1, MOST) for w in found[1].split()))
+        elif found := COST.fullmatch(raw):
+            if cost is not None:
+                raise text.fault(line.number, "Cost", "a second cost")
+            cost = text.real(found[1], line.number, "Cost")
+        else:
+            raise text.fault(line.number, None, "neither `Route #k: customers` nor `Cost value`")
+    if not routes:
+        raise text.fault(None, "Route", "the file has no route")
+    if cost is None:
+        text.refuse_a_cut_line("Route")
+    return Solution(tuple(routes), cost)
+
+
+def _tour(text: Text) -> Solution:
+    section = "TOUR_SECTION"
+    page = Page(text, TOUR_KEYS, (section,))
+    words = [(word, line.number) for line in page.lines(section) for word in line.words]
+    ends = [k for k, (word, _) in enumerate(words) if word == "-1"]
+    if any(word != "-1" for word, _ in words[ends[0] :] if ends):
+        raise text.fault(words[ends[0]][1], section, "more follows the -1 that ends the tour")
+    listed = words[: ends[0]] if ends else words
+    tour = tuple(text.whole(word, line, section, 1, MOST) - 1 for word, line in listed)
+    if "DIMENSION" in page.entries and len(tour) != (nodes := page.whole("DIMENSION", 1, MOST)):
+        last = words[-1][1] if words else page.starts[section]
+        raise text.fault(last, section, f"{len(tour)} nodes, where DIMENSION says {nodes}")
+    if not ends and "DIMENSION" not in page.entries:
+        raise text.fault(page.starts[section], section, "neither -1 nor DIMENSION tells where the tour ends")
+    found = LENGTH.search(page.comment)
+    return Solution((tour,), float(found[1] or found[2]) if found else None)

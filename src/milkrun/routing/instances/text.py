@@ -1,0 +1,191 @@
+"""The text of an instance file, and where in it we are: every fault names file, line and section.
+
+Nothing here knows a problem. `Text` decodes and cuts into lines and reads numbers strictly (no NaN, no infinity, no
+digit grouping), `Page` sorts the lines of a TSPLIB-like file into entries (`KEY : value`) and sections.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from milkrun.core.errors import FormatError, did_you_mean
+
+REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+ENTRY = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*:\s*(.*?)\s*")
+SECTION = re.compile(r"\s*([A-Za-z_]+_SECTION)\s*:?\s*")
+BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x19\x1b-\x1f]")  # all controls but line ends, tab and DOS's end of a file
+LARGEST = 1e30  # float32, which the worlds keep, holds it with room for sums
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that is not blank: its number in the file and its words."""
+
+    number: int
+    words: list[str]
+
+
+class Text:
+    """A file's lines, with the means to complain about one of them."""
+
+    def __init__(self, file: str, raw: bytes) -> None:
+        self.file = file
+        if found := BINARY.search(raw):
+            line = raw.count(b"\n", 0, found.start()) + 1
+            raise self.fault(line, None, f"byte {raw[found.start()]:#04x}: this is not a text file")
+        try:
+            text = raw.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = raw.decode("latin-1")  # names in old comments; in a number it is refused there
+        self.lines = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\x1a").split("\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Text:
+        return cls(os.fspath(path), Path(path).read_bytes())
+
+    def fault(self, line: int | None, section: str | None, sentence: str) -> FormatError:
+        where = [self.file, *([] if line is None else [f"line {line}"]), *([section] if section else [])]
+        return FormatError(f"{', '.join(where)}: {sentence}")
+
+    def filled(self) -> Iterable[Line]:
+        """The lines that are not blank."""
+        for k, line in enumerate(self.lines, start=1):
+            if words := line.split():
+                yield Line(k, words)
+
+    def refuse_a_cut_line(self, section: str | None) -> None:
+        """A file that stops within a line may have lost the end of its last number."""
+        if self.lines[-1].strip():
+            raise self.fault(len(self.lines), section, "the file stops within a line: its end may be missing")
+
+    def real(self, word: str, line: int, section: str | None, low: float = -LARGEST) -> float:
+        if REAL.fullmatch(word) is None:
+            raise self.fault(line, section, f"{_short(word)} is not a number")
+        value = float(word)
+        if not math.isfinite(value) or abs(value) > LARGEST:
+            raise self.fault(line, section, f"{_short(word)} is too large: at most {LARGEST:g}")
+        if value < low:
+            raise self.fault(line, section, f"{_short(word)} is below {low:g}")
+        return value
+
+    def whole(self, word: str, line: int, section: str | None, low: int, high: int) -> int:
+        if WHOLE.fullmatch(word) is None or len(word) > 20:
+            value = self.real(word, line, section)
+            if value != math.floor(value):
+                raise self.fault(line, section, f"{_short(word)} is not a whole number")
+        else:
+            value = int(word)
+        if not low <= value <= high:
+            raise self.fault(line, section, f"{_short(word)} is not within {low}..{high}")
+        return int(value)
+
+
+class Page:
+    """A TSPLIB-like text: entries before and between sections of lines, closed by EOF or by the end of a line."""
+
+    def __init__(self, text: Text, keys: Iterable[str], sections: Iterable[str]) -> None:
+        self.text = text
+        self.entries: dict[str, tuple[str, int]] = {}
+        self.sections: dict[str, list[Line]] = {}
+        self.starts: dict[str, int] = {}
+        self.comment = ""
+        self.current: str | None = None
+        keys, sections = set(keys), set(sections)
+        for line in text.filled():
+            if line.words == ["EOF"]:
+                break
+            self._take(line, text.lines[line.number - 1], keys, sections)
+        else:
+            text.refuse_a_cut_line(self.current)
+
+    def _take(self, line: Line, raw: str, keys: set[str], sections: set[str]) -> None:
+        if found := SECTION.fullmatch(raw):
+            name = found[1].upper()
+            if name not in sections:
+                raise self.text.fault(line.number, name, f"an unknown section{did_you_mean(name, sections)}")
+            if name in self.sections:
+                raise self.text.fault(line.number, name, f"a second time; the first is in line {self.starts[name]}")
+            self.current, self.sections[name], self.starts[name] = name, [], line.number
+        elif found := ENTRY.fullmatch(raw):
+            self._enter(found[1].upper(), found[2], line.number, keys)
+        elif self.current is None:
+            raise self.text.fault(line.number, None, f"{_short(raw.strip())} is neither `KEY : value` nor a section")
+        else:
+            self.sections[self.current].append(line)
+
+    def _enter(self, key: str, value: str, number: int, keys: set[str]) -> None:
+        if key == "COMMENT":
+            self.comment = f"{self.comment}\n{value}".strip()
+            return
+        if key not in keys:
+            raise self.text.fault(number, key, f"an unknown key{did_you_mean(key, keys)}")
+        if key in self.entries:
+            raise self.text.fault(number, key, f"a second time; the first is in line {self.entries[key][1]}")
+        self.entries[key] = value, number
+        self.current = None
+
+    def only(self, keys: Iterable[str], sections: Iterable[str], kind: str) -> None:
+        """Refuses what has no meaning in this kind of problem: it would change the problem unseen."""
+        for key, (_, number) in self.entries.items():
+            if key not in keys:
+                raise self.text.fault(number, key, f"has no meaning in a {kind} file")
+        for name, number in self.starts.items():
+            if name not in sections:
+                raise self.text.fault(number, name, f"has no meaning in a {kind} file")
+
+    def word(self, key: str, allowed: Iterable[str] | Mapping[str, object]) -> str:
+        """The value of a key that must be there and be one of these."""
+        value, number = self._entry(key)
+        if value.upper() not in allowed:
+            raise self.text.fault(number, key, f"{_short(value)} is not read here; what is: {', '.join(allowed)}")
+        return value.upper()
+
+    def whole(self, key: str, low: int, high: int) -> int:
+        value, number = self._entry(key)
+        return self.text.whole(value, number, key, low, high)
+
+    def real(self, key: str, default: float, low: float) -> float:
+        if key not in self.entries:
+            return default
+        value, number = self.entries[key]
+        return self.text.real(value, number, key, low)
+
+    def lines(self, section: str) -> list[Line]:
+        if section not in self.sections:
+            raise self.text.fault(None, section, "this section is missing")
+        return self.sections[section]
+
+    def table(self, section: str, rows: int, columns: int, low: float) -> list[tuple[int, list[float]]]:
+        """A section of `node value ...` lines, one for each node 1..rows in any order: (line, values) by node."""
+        lines = self.lines(section)
+        if len(lines) != rows:
+            last = lines[-1].number if lines else self.starts[section]
+            raise self.text.fault(last, section, f"{len(lines)} lines, where DIMENSION says {rows}")
+        found: dict[int, tuple[int, list[float]]] = {}
+        for line in lines:
+            if len(line.words) != columns + 1:
+                raise self.text.fault(line.number, section, f"{len(line.words)} words; a line has {columns + 1}")
+            node = self.text.whole(line.words[0], line.number, section, 1, rows)
+            if node in found:
+                raise self.text.fault(line.number, section, f"node {node} is also in line {found[node][0]}")
+            found[node] = line.number, [self.text.real(w, line.number, section, low) for w in line.words[1:]]
+        return [found[node] for node in range(1, rows + 1)]
+
+    def stream(self, section: str, low: float) -> list[float]:
+        """All numbers of a section, however they are broken into lines."""
+        return [self.text.real(w, line.number, section, low) for line in self.lines(section) for w in line.words]
+
+    def _entry(self, key: str) -> tuple[str, int]:
+        if key not in self.entries:
+            raise self.text.fault(None, key, "this key is missing")
+        return self.entries[key]
+
+
+def _short(word: str) -> str:
+    return repr(word if len(word) <= 40 else word[:37] + "...")

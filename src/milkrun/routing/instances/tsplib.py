@@ -1,0 +1,183 @@
+"""TSPLIB95 and its relatives: TSP, ATSP, CVRP, PCVRPTW and VRPB problems in `KEY : value` lines and sections.
+
+Which distance a CVRP file means depends on its set, not on its text: A, B, E, F, M, P and X round, as EUC_2D says;
+CMT, Golden, tai and Li do not. Prize-collecting files with windows count in tenths, rounded down.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from milkrun.routing.instances import weights
+from milkrun.routing.instances.instance import Instance
+from milkrun.routing.instances.text import Page, Text
+
+MAX_NODES = 10_001  # what a world takes: 10 000 customers and the depot
+MOST = 2**30
+UNROUNDED = re.compile(r"(CMT|Golden|tai|Li)[_-]?\d", re.IGNORECASE)
+BEST = re.compile(r"(?:optimal|best)[\w ]*:\s*(\d+(?:\.\d+)?)|^\s*(\d+(?:\.\d+)?)\s*$", re.IGNORECASE | re.MULTILINE)
+
+PLACES = ("NODE_COORD_SECTION", "EDGE_WEIGHT_SECTION", "DISPLAY_DATA_SECTION")
+SECTIONS = {
+    "TSP": (),
+    "ATSP": (),
+    "CVRP": ("DEMAND_SECTION", "DEPOT_SECTION"),
+    "PCVRPTW": ("DEMAND_SECTION", "DEPOT_SECTION", "TIME_WINDOW_SECTION", "PRIZE_SECTION"),
+    "VRPB": ("DEMAND_SECTION", "DEPOT_SECTION", "BACKHAUL_SECTION"),
+}
+COMMON = ("NAME", "TYPE", "COMMENT", "DIMENSION", "EDGE_WEIGHT_TYPE", "EDGE_WEIGHT_FORMAT", "DISPLAY_DATA_TYPE",
+          "NODE_COORD_TYPE")  # fmt: skip
+KEYS = {
+    "TSP": (),
+    "ATSP": (),
+    "CVRP": ("CAPACITY", "VEHICLES", "DISTANCE", "SERVICE_TIME"),
+    "PCVRPTW": ("CAPACITY", "VEHICLES", "SERVICE_TIME"),
+    "VRPB": ("CAPACITY", "VEHICLES"),
+}
+TENTHS = 10.0
+
+
+def parse(text: Text) -> Instance:
+    """The problem of a text, whatever its TYPE."""
+    every_key = {*COMMON, *(key for keys in KEYS.values() for key in keys)}
+    every_section = {*PLACES, *(name for names in SECTIONS.values() for name in names)}
+    page = Page(text, every_key, every_section)
+    kind = page.word("TYPE", SECTIONS)
+    page.only((*COMMON, *KEYS[kind]), (*PLACES, *SECTIONS[kind]), kind)
+    nodes = page.whole("DIMENSION", 2, MAX_NODES)
+    name = page.entries.get("NAME", ("", 0))[0] or PurePath(text.file).stem
+    told: dict[str, Any] = {"name": name, "kind": kind, "n": nodes - int(kind not in ("TSP", "ATSP"))}
+    told |= {"best": best_value(page.comment), **_places(page, kind, name, nodes)}
+    if "VEHICLES" in page.entries:
+        told["vehicles"] = page.whole("VEHICLES", 1, MOST)
+    if kind in ("CVRP", "PCVRPTW", "VRPB"):
+        _check_depot(page, nodes)
+        told |= {"CVRP": _cvrp, "PCVRPTW": _pcvrptw, "VRPB": _vrpb}[kind](page, nodes, told)
+    return Instance(**told)
+
+
+def best_value(comment: str) -> float | None:
+    """`Optimal value: 784`, `Best value: 784`, or a comment that is a number."""
+    found = BEST.search(comment)
+    return float(found[1] or found[2]) if found else None
+
+
+def _places(page: Page, kind: str, name: str, nodes: int) -> dict[str, Any]:
+    """Where the nodes are and how far apart: `locs`, `dist`, `metric`, `edge`, `scale`."""
+    edge = page.word("EDGE_WEIGHT_TYPE", (*weights.LAWS, "EXPLICIT"))
+    if edge == "EXPLICIT":
+        if kind == "PCVRPTW":
+            raise page.text.fault(page.entries["EDGE_WEIGHT_TYPE"][1], "EDGE_WEIGHT_TYPE", "PCVRPTW needs EUC_2D")
+        shown = next((s for s in ("NODE_COORD_SECTION", "DISPLAY_DATA_SECTION") if s in page.sections), None)
+        locs = None if shown is None else _coordinates(page, shown, nodes)
+        return {"locs": locs, "dist": _explicit(page, nodes), "metric": "matrix", "edge": edge}
+    if "EDGE_WEIGHT_SECTION" in page.sections:
+        start = page.starts["EDGE_WEIGHT_SECTION"]
+        raise page.text.fault(start, "EDGE_WEIGHT_SECTION", f"contradicts EDGE_WEIGHT_TYPE {edge}")
+    locs = _coordinates(page, "NODE_COORD_SECTION", nodes)
+    if kind == "PCVRPTW":
+        if edge != "EUC_2D":
+            raise page.text.fault(page.entries["EDGE_WEIGHT_TYPE"][1], "EDGE_WEIGHT_TYPE", "PCVRPTW needs EUC_2D")
+        return {"locs": locs, "dist": None, "metric": "trunc1", "edge": edge, "scale": TENTHS}
+    if kind == "CVRP" and edge == "EUC_2D" and UNROUNDED.match(name):
+        return {"locs": locs, "dist": None, "metric": "euclid", "edge": edge}
+    law = weights.LAWS[edge]
+    metric = {"EUC_2D": "round", "CEIL_2D": "ceil"}.get(edge, "matrix")
+    keep = metric != "matrix" and weights.survives_float32(law, locs)
+    return {"locs": locs, "dist": None if keep else weights.matrix(law, locs), "metric": metric, "edge": edge}
+
+
+def _coordinates(page: Page, section: str, nodes: int) -> weights.Floats:
+    return np.array([values for _, values in page.table(section, nodes, 2, -math.inf)], np.float64)
+
+
+def _explicit(page: Page, nodes: int) -> weights.Floats:
+    form = page.word("EDGE_WEIGHT_FORMAT", weights.FORMATS)
+    numbers = page.stream("EDGE_WEIGHT_SECTION", 0.0)
+    if len(numbers) != (wanted := weights.cells(form, nodes)):
+        lines = page.lines("EDGE_WEIGHT_SECTION")
+        last = lines[-1].number if lines else page.starts["EDGE_WEIGHT_SECTION"]
+        said = f"{len(numbers)} numbers; {form} of DIMENSION {nodes} has {wanted}"
+        raise page.text.fault(last, "EDGE_WEIGHT_SECTION", said)
+    return weights.explicit(form, nodes, numbers)
+
+
+def _check_depot(page: Page, nodes: int) -> None:
+    section = "DEPOT_SECTION"
+    words = [(word, line.number) for line in page.lines(section) for word in line.words]
+    if words and words[-1][0] == "-1":
+        words.pop()
+    if len(words) != 1:
+        raise page.text.fault(page.starts[section], section, f"{len(words)} depots; what is read here has one")
+    word, line = words[0]
+    if page.text.whole(word, line, section, 1, nodes) != 1:
+        raise page.text.fault(line, section, f"the depot is node {word}; what is read here has it at node 1")
+
+
+def _column(page: Page, section: str, nodes: int, low: int, high: int) -> np.ndarray:
+    """A whole number for each node: 0 at the depot, low..high at customers."""
+    column = np.zeros(nodes, np.int64)
+    for j, (line, (value,)) in enumerate(page.table(section, nodes, 1, 0.0)):
+        if j == 0 and value != 0:
+            raise page.text.fault(line, section, f"the depot has {value:g}, it must be 0")
+        if value != math.floor(value) or (j > 0 and not low <= value <= high):
+            raise page.text.fault(line, section, f"{value:.10g} is not a whole number within {low}..{high}")
+        column[j] = int(value)
+    return column
+
+
+def _cvrp(page: Page, nodes: int, told: dict[str, Any]) -> dict[str, Any]:
+    capacity = page.whole("CAPACITY", 1, MOST)
+    limit = page.real("DISTANCE", math.inf, 0.0)
+    service = page.real("SERVICE_TIME", 0.0, 0.0)
+    demand = _column(page, "DEMAND_SECTION", nodes, 1, capacity)
+    fields = {"demand_units": demand, "capacity": capacity, "max_length": limit}
+    if not service or math.isinf(limit):  # a stop takes of the limit; without one it takes nothing
+        return {"fields": fields}
+    d = told["dist"]
+    if d is None:
+        d = weights.matrix(weights.euclid if told["metric"] == "euclid" else weights.LAWS[told["edge"]], told["locs"])
+    d[:, 1:] += service
+    np.fill_diagonal(d, 0.0)
+    return {"fields": fields, "service": service, "dist": d}
+
+
+def _pcvrptw(page: Page, nodes: int, told: dict[str, Any]) -> dict[str, Any]:
+    capacity = page.whole("CAPACITY", 1, MOST)
+    service = np.full(nodes, TENTHS * page.real("SERVICE_TIME", 0.0, 0.0))
+    service[0] = 0.0
+    prize = np.array([values[0] for _, values in page.table("PRIZE_SECTION", nodes, 1, 0.0)])
+    windows = page.table("TIME_WINDOW_SECTION", nodes, 2, 0.0)
+    for line, (opens, closes) in windows:
+        if closes < opens:
+            raise page.text.fault(line, "TIME_WINDOW_SECTION", f"closes at {closes:g} before it opens at {opens:g}")
+    if prize[0] != 0:
+        line = page.table("PRIZE_SECTION", nodes, 1, 0.0)[0][0]
+        raise page.text.fault(line, "PRIZE_SECTION", f"the depot has {prize[0]:g}, it must be 0")
+    if windows[0][1][0] != 0:
+        raise page.text.fault(windows[0][0], "TIME_WINDOW_SECTION", "the depot must open at 0")
+    return {"fields": {
+        "prize": TENTHS * prize,
+        "weight": _column(page, "DEMAND_SECTION", nodes, 0, capacity).astype(np.float64),
+        "capacity": float(capacity),
+        "must_go": np.zeros(nodes, np.bool_),
+        "max_length": math.inf,
+        "time_windows": TENTHS * np.array([pair for _, pair in windows]),
+        "service_time": service,
+        "speed": 1.0,
+    }}  # fmt: skip
+
+
+def _vrpb(page: Page, nodes: int, told: dict[str, Any]) -> dict[str, Any]:
+    capacity = page.whole("CAPACITY", 1, MOST)
+    linehaul = _column(page, "DEMAND_SECTION", nodes, 0, capacity)
+    backhaul = _column(page, "BACKHAUL_SECTION", nodes, 0, capacity)
+    for j, (line, _) in enumerate(page.table("BACKHAUL_SECTION", nodes, 1, 0.0)):
+        if j > 0 and bool(linehaul[j]) == bool(backhaul[j]):
+            raise page.text.fault(line, "BACKHAUL_SECTION", f"node {j + 1} must have a demand there or here, not both")
+    return {"fields": {"demand_linehaul": linehaul, "demand_backhaul": backhaul, "capacity": capacity}}

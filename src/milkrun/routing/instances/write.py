@@ -1,0 +1,97 @@
+"""Instances back into files: TSPLIB's form, and Solomon's for CVRPTW.
+
+What was written is read again before it is kept, so a file that exists says what the instance said.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.errors import ConfigError
+from milkrun.routing.instances import solomon, tsplib
+from milkrun.routing.instances.instance import Instance
+from milkrun.routing.instances.solutions import number
+from milkrun.routing.instances.text import Text
+
+
+def write(instance: Instance, path: str | os.PathLike[str]) -> None:
+    """Writes a file from which `read` gives an equal instance; one that has no such file is refused."""
+    lines = _solomon(instance) if instance.kind == "CVRPTW" else _tsplib(instance)
+    raw = "".join(f"{line}\n" for line in lines).encode()
+    text = Text(os.fspath(path), raw)
+    again = solomon.parse(text) if instance.kind == "CVRPTW" else tsplib.parse(text)
+    if again != instance:
+        raise ConfigError(f"{instance.name}: no {instance.kind} file says metric {instance.metric!r} with these fields "
+                          f"under that name: it would read back as {again.metric!r}")  # fmt: skip
+    Path(path).write_bytes(raw)
+
+
+def _tsplib(instance: Instance) -> list[str]:
+    fields, nodes = instance.fields, instance.n + int(instance.kind not in ("TSP", "ATSP"))
+    head: dict[str, Any] = {"NAME": instance.name}
+    if instance.best is not None:
+        head["COMMENT"] = f"Best value: {number(instance.best)}"
+    head |= {"TYPE": instance.kind, "DIMENSION": nodes, "EDGE_WEIGHT_TYPE": instance.edge}
+    if instance.edge == "EXPLICIT":
+        head["EDGE_WEIGHT_FORMAT"] = "FULL_MATRIX"
+    if instance.vehicles is not None:
+        head["VEHICLES"] = instance.vehicles
+    if "capacity" in fields:
+        head["CAPACITY"] = number(fields["capacity"])
+    if instance.kind == "CVRP" and math.isfinite(fields["max_length"]):
+        head["DISTANCE"] = number(fields["max_length"])
+    if instance.service:
+        head["SERVICE_TIME"] = number(instance.service)
+    elif instance.kind == "PCVRPTW":
+        head["SERVICE_TIME"] = number(fields["service_time"][-1] / instance.scale)
+    return [*(f"{key} : {value}" for key, value in head.items()), *_sections(instance), "EOF"]
+
+
+def _sections(instance: Instance) -> Iterable[str]:
+    fields = instance.fields
+    if instance.edge == "EXPLICIT":
+        yield from ["EDGE_WEIGHT_SECTION", *(" ".join(map(number, row)) for row in _without_service(instance))]
+    if instance.locs is not None:
+        yield from _table("DISPLAY_DATA" if instance.edge == "EXPLICIT" else "NODE_COORD", instance.locs)
+    columns = {"DEMAND": ("demand_units", "weight", "demand_linehaul"), "BACKHAUL": ("demand_backhaul",)}
+    for section, names in columns.items():
+        for name in names:
+            if name in fields:
+                yield from _table(section, fields[name])
+    if instance.kind == "PCVRPTW":
+        yield from _table("TIME_WINDOW", fields["time_windows"] / instance.scale)
+        yield from _table("PRIZE", fields["prize"] / instance.scale)
+    if instance.kind not in ("TSP", "ATSP"):
+        yield from ["DEPOT_SECTION", "1", "-1"]
+
+
+def _without_service(instance: Instance) -> np.ndarray:
+    assert instance.dist is not None
+    d = instance.dist.copy()
+    d[:, 1:] -= instance.service
+    np.fill_diagonal(d, 0.0)
+    return d
+
+
+def _table(section: str, values: np.ndarray) -> list[str]:
+    rows = (" ".join(map(number, np.atleast_1d(row).tolist())) for row in values)
+    return [f"{section}_SECTION", *(f"{k} {row}" for k, row in enumerate(rows, start=1))]
+
+
+def _solomon(instance: Instance) -> list[str]:
+    fields, locs = instance.fields, instance.locs
+    assert locs is not None
+    times = np.column_stack([fields["time_windows"], fields["service_time"]]) / instance.scale
+    table = np.column_stack([np.arange(instance.n + 1), locs, fields["weight"], times])
+    fleet = instance.n if instance.vehicles is None else instance.vehicles
+    return [
+        instance.name, "", "VEHICLE", "NUMBER CAPACITY", f"{fleet} {number(fields['capacity'])}", "",
+        "CUSTOMER", "CUST NO. XCOORD. YCOORD. DEMAND READY TIME DUE DATE SERVICE TIME", "",
+        *(" ".join(map(number, row)) for row in table.tolist()),
+    ]  # fmt: skip

@@ -1,0 +1,68 @@
+"""The frame of the checkers whose truck chooses its customers: one reading of plans, limits and mandatory stops."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from milkrun.core.errors import BadInstance
+from milkrun.routing.tasks.base import BaseProblem, Faults
+from milkrun.routing.tasks.dataset import Dataset, Ints
+from milkrun.routing.tasks.distances import Floats
+from milkrun.routing.tasks.replay import Job, drive
+from milkrun.routing.tasks.weights import default_weights
+
+
+class Collecting(BaseProblem):
+    """No customer twice, each trip within `capacity` and `max_length`, and nothing after the end.
+
+    `trips="single"` ends at the first return; with `"multi"` the depot, named at the depot, ends the tour. The zeros
+    that pad a plan do either. A plan may not end while a customer of `must_go` could still be served from where the
+    truck stands; with `must_go_reserve` a single trip takes no optional customer that leaves too little room for the
+    must-go customers it still owes a visit.
+    """
+
+    limits: ClassVar[tuple[str, ...]] = ("capacity", "max_length")
+    modes = {"trips": ("single", "multi"), "must_go_reserve": (True, False)}
+    problem: ClassVar[str]  # whose default weights
+
+    @classmethod
+    def _job(cls, data: Dataset) -> Job:
+        """What the customers hold and what the truck may do."""
+        raise NotImplementedError
+
+    @classmethod
+    def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
+        return drive(data, plan, faults, cls._job(data))
+
+    @classmethod
+    def _default_weights(cls, data: Dataset) -> dict[str, Any]:
+        return default_weights(cls.problem, data.num_nodes - 1)
+
+
+def truck(data: Dataset, gain: Floats, weight: Floats, capacity: Floats) -> Job:
+    """A job where the driver knows what everybody holds."""
+    return Job(
+        gain=gain,
+        weight=weight,
+        expected=weight,
+        capacity=capacity,
+        max_length=data.scalar("max_length", default=np.inf),
+        single=data.modes["trips"] == "single",
+        must_go=data.flags("must_go"),
+        reserve=data.modes["must_go_reserve"],
+    )
+
+
+def read_capacity(data: Dataset) -> Floats:
+    """What the truck holds (B,)."""
+    return positive(data.scalar("capacity", "vehicle_cap", default=np.nan), "capacity")
+
+
+def positive(value: Floats, field: str) -> Floats:
+    if (wrong := ~(value > 0)).any():
+        b = int(wrong.argmax())
+        given = "missing or NaN" if np.isnan(value[b]) else f"{value[b]:.10g}"
+        raise BadInstance(f"row {b}: {field} is {given}, must be > 0")
+    return value

@@ -1,0 +1,44 @@
+"""The checker of the truck that chooses its customers for their prizes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milkrun.routing.tasks.collect import Collecting, positive, truck
+from milkrun.routing.tasks.dataset import Dataset, Ints
+from milkrun.routing.tasks.replay import Job, Journey, Windows
+
+
+class VRPP(Collecting):
+    """Prizes of the customers visited, against length; the truck holds everything.
+
+    `demand` is another name of `prize`. Where the dataset has `time_windows` (or `start_time` and `end_time`), they are
+    kept, with `service_time` and `speed`: no service starts and no truck comes home after closing; waiting is free, and
+    every trip leaves the depot at time 0.
+    """
+
+    limits: ClassVar[tuple[str, ...]] = ("max_length",)
+    terms = {"profit": ("prize", -1.0), "length": ("length", 1.0)}
+    problem = "VRPP"
+
+    @classmethod
+    def _job(cls, data: Dataset) -> Job:
+        prize = data.per_node("prize", "demand")
+        job = truck(data, prize, np.zeros_like(prize), np.full(len(prize), np.inf))
+        job.windows = read_windows(data)
+        return job
+
+    @classmethod
+    def _parts(cls, data: Dataset, plan: Ints, learnt: Journey) -> dict[str, NDArray[Any]]:
+        return {"profit": learnt.collected, "length": learnt.length}
+
+
+def read_windows(data: Dataset) -> Windows | None:
+    windows = data.windows()
+    if windows is None:
+        return None
+    speed = positive(data.scalar("speed", default=1.0), "speed")
+    return Windows(*windows, data.per_node("service_time", default=0.0), speed)
