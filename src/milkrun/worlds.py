@@ -17,3 +17,15 @@ def register_all() -> None:
         "milkrun/CVRP-v0", "milkrun.routing.cvrp:CVRP", family="routing", title="Capacitated vehicle routing",
         presets=(*_ROUTING_PRESETS, "kool20", "kool50", "kool100"),
     )  # fmt: skip
+    for name, title, presets in (
+        ("VRPP", "Vehicle routing with profits", ("seed",)),
+        ("CVRPP", "Capacitated routing with profits", ()),
+        ("WCVRP", "Waste collection, one truckload", ("cf90",)),
+        ("CWCVRP", "Waste collection, many trips", ()),
+        ("SCWCVRP", "Waste collection, uncertain", ()),
+        ("SDWCVRP", "Waste collection, day after day", ("week", "month", "single_day")),
+    ):
+        register(
+            f"milkrun/{name}-v0", f"milkrun.routing.{name.lower()}:{name}", family="routing", title=title,
+            presets=(*_ROUTING_PRESETS, *presets),
+        )  # fmt: skip

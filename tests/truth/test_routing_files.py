@@ -1,25 +1,22 @@
 """Published solutions of TSPLIB and CVRPLIB replay to their published value, to the last digit, in world and checker.
 
-The files are not part of the repository: they are read from the folder MILKRUN_DATA, or `shared/data` beside it. What
-is parsed here is the least these tests need.
+The files are not part of the repository: they are read from the folder MILKRUN_DATA, or `shared/data` beside it.
 """
 
 from __future__ import annotations
 
-import math
+import dataclasses
 import os
-import re
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from milkrun.core.errors import IllegalAction
-from milkrun.routing import tasks
+from milkrun.core.errors import ConfigError
 from milkrun.routing.cvrp import CVRP
+from milkrun.routing.instances import read, read_solution, replay, write, write_solution
 from milkrun.routing.tasks.distances import distance_matrix
-from milkrun.routing.tsp import TSP
 
 DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "routing"
 
@@ -33,86 +30,31 @@ TSPLIB = {
     "fri26": 937, "gr96": 55209, "kroA100": 21282, "lin105": 14379, "pr1002": 259045, "pr76": 108159, "rd100": 7910,
     "st70": 675, "ulysses16": 6859,
 }  # fmt: skip
-CVRPLIB = {
+ROUNDED = {
     "A-n32-k5": 784, "B-n31-k5": 672, "E-n13-k4": 247, "F-n72-k4": 237, "M-n101-k10": 820, "P-n16-k8": 450,
     "X-n101-k25": 27591, "X-n110-k13": 14971, "X-n120-k6": 13332, "X-n129-k18": 28940, "X-n139-k10": 13590,
     "X-n148-k46": 43448, "X-n157-k13": 16876, "X-n167-k10": 20557, "X-n176-k26": 47812, "X-n186-k15": 24145,
     "X-n195-k51": 44225, "X-n204-k19": 19565, "X-n303-k21": 21736, "X-n502-k39": 69226, "X-n1001-k43": 72355,
 }  # fmt: skip
-
-
-class Problem:
-    """A TSPLIB95 text: `key` lines, and sections of numbers."""
-
-    def __init__(self, path):
-        self.text = path.read_text()
-        self.n = int(self.entry("DIMENSION"))
-
-    def entry(self, key):
-        found = re.search(rf"^{key}\s*:\s*(\S+)", self.text, re.MULTILINE)
-        return found and found.group(1)
-
-    def numbers(self, section):
-        """All numbers between the line `section` and the next word."""
-        body = re.split(rf"^{section}\b", self.text, flags=re.MULTILINE)[1]
-        return np.array(re.split(r"[A-Z]{2,}", body)[0].split(), float)
-
-    def places(self):
-        return self.numbers("NODE_COORD_SECTION").reshape(self.n, 3)[:, 1:]
-
-    def where(self):
-        """How far it is: places under the metric `round`, or a matrix."""
-        kind = self.entry("EDGE_WEIGHT_TYPE")
-        if kind == "EUC_2D":
-            return {"locs": self.places()}
-        return {"dist": {"EXPLICIT": self.explicit, "ATT": self.pseudo_euclidean, "GEO": self.geographical}[kind]()}
-
-    def explicit(self):
-        form = self.entry("EDGE_WEIGHT_FORMAT")
-        cells = {
-            "LOWER_ROW": np.tril_indices(self.n, -1),
-            "LOWER_DIAG_ROW": np.tril_indices(self.n),
-            "UPPER_ROW": np.triu_indices(self.n, 1),
-        }[form]
-        d = np.zeros((self.n, self.n))
-        d[cells] = self.numbers("EDGE_WEIGHT_SECTION")
-        return d + d.T
-
-    def pseudo_euclidean(self):
-        """TSPLIB95, 2.5: the square root of a tenth of the square, rounded up."""
-        return np.ceil(distance_matrix(self.places()) / math.sqrt(10))
-
-    def geographical(self):
-        """TSPLIB95, 2.4: degrees and minutes as DDD.MM, a sphere of 6378.388 km, pi cut after 3.141592."""
-        degrees = np.trunc(self.places())
-        latitude, longitude = (3.141592 * (degrees + 5 * (self.places() - degrees) / 3) / 180).T
-        q1 = np.cos(np.subtract.outer(longitude, longitude))
-        q2 = np.cos(np.subtract.outer(latitude, latitude))
-        q3 = np.cos(np.add.outer(latitude, latitude))
-        return np.trunc(6378.388 * np.arccos(0.5 * ((1 + q1) * q2 - (1 - q1) * q3)) + 1) * (1 - np.eye(self.n))
+VRPB = {"X-n536-50-k49": 54534, "X-n561-66-k28": 34343}
 
 
 def tsplib(name):
     """Instance and optimal tour."""
-    problem = Problem(DATA / "tsplib" / f"{name}.tsp")
-    listed = (DATA / "tsplib" / f"{name}.opt.tour").read_text().split("TOUR_SECTION")[1]
-    return problem.where(), [int(x) - 1 for x in listed.split()[: problem.n]]
+    return read(DATA / "tsplib" / f"{name}.tsp"), read_solution(DATA / "tsplib" / f"{name}.opt.tour").routes[0]
 
 
-def cvrplib(name):
-    """Instance and actions of the published routes."""
-    problem = Problem(DATA / "cvrplib" / f"{name}.vrp")
-    demand = problem.numbers("DEMAND_SECTION").reshape(problem.n, 2)[:, 1].astype(int)
-    routes = re.findall(r"^Route\s*#\d+\s*:\s*([\d \t]+)", (DATA / "cvrplib" / f"{name}.sol").read_text(), re.MULTILINE)
-    actions = [node for route in routes for node in (*map(int, route.split()), 0)]
-    return {**problem.where(), "demand_units": demand, "capacity": int(problem.entry("CAPACITY"))}, actions
+def cvrplib(name, folder="cvrplib"):
+    """Instance and published solution."""
+    return read(DATA / folder / f"{name}.vrp"), read_solution(DATA / folder / f"{name}.sol")
 
 
-def replay(world_class, instances, plans, **options):
-    """Plays each plan in the row of its instance, illegal actions raise; the world, and what was paid."""
-    metric = "matrix" if "dist" in instances[0] else "round"
-    told = {"metric": metric, "illegal": "raise", "autoreset": "disabled", **options}
-    world = world_class.from_instances(instances, **told)
+def with_fields(instance, **fields):
+    return dataclasses.replace(instance, fields={**instance.fields, **fields})
+
+
+def play(world, plans):
+    """Plays each plan in the row of its own; what was paid."""
     paid = np.zeros(len(plans))
     for turn in range(max(map(len, plans))):
         live = np.array([row for row, plan in enumerate(plans) if turn < len(plan)])
@@ -120,61 +62,103 @@ def replay(world_class, instances, plans, **options):
         world.step(np.array([plans[row][turn] for row in live]), rows=live)
         paid[live] -= world.reward[live]
     assert world.terminated.all()
-    return world, paid
-
-
-def batch(instance):
-    return {name: np.asarray(value)[None] for name, value in instance.items()}
+    return paid
 
 
 @pytest.mark.parametrize(("name", "optimum"), TSPLIB.items())
 def test_tsplib_tour_replays(name, optimum):
-    """From the depot, and in a free world from where the file begins."""
+    """In a free world from where the file begins, by the checker, and in a world that starts at node 0."""
     instance, tour = tsplib(name)
+    assert replay(instance, [tour]) == (optimum, True, None)
     start = tour.index(0)
-    from_depot, paid = replay(TSP, [instance], [tour[start + 1 :] + tour[: start + 1]])
-    assert paid == from_depot.tour_length == optimum
-    assert replay(TSP, [instance], [tour], start="free")[1] == optimum
-    metric = "round" if "locs" in instance else "matrix"
-    assert tasks.TSP.get_costs(batch(instance), from_depot.solution(), metric=metric)[0] == optimum
+    from_depot = instance.world(illegal="raise", autoreset="disabled")
+    assert play(from_depot, [tour[start + 1 :] + tour[: start + 1]]) == from_depot.tour_length == optimum
 
 
-@pytest.mark.parametrize(("name", "optimum"), CVRPLIB.items())
+@pytest.mark.parametrize("name", TSPLIB)
+def test_a_tour_without_its_last_stop_is_refused(name):
+    """By world and checker alike, and so is one that stops somewhere twice."""
+    instance, tour = tsplib(name)
+    assert replay(instance, [tour[:-1]]) == (np.inf, False, f"node {tour[-1]} is never visited")
+    cost, valid, reason = replay(instance, [(*tour[:-1], tour[0])])
+    assert (cost, valid, reason) == (np.inf, False, f"node {tour[0]} is visited 2 times")
+
+
+@pytest.mark.parametrize(("name", "optimum"), ROUNDED.items())
 def test_cvrplib_routes_replay(name, optimum):
-    """Each stop is legal, and with one unit less room than the fullest truck needs some stop is not."""
-    instance, actions = cvrplib(name)
-    world, paid = replay(CVRP, [instance], [actions])
-    assert paid == world.tour_length == optimum
-    metric = "round" if "locs" in instance else "matrix"
-    assert tasks.CVRP.get_costs(batch(instance), world.solution(), metric=metric)[0] == optimum
-    trips = np.split(np.array(actions), np.flatnonzero(np.array(actions) == 0))
-    fullest = max(instance["demand_units"][trip].sum() for trip in trips)
-    with pytest.raises(IllegalAction, match="over capacity"):
-        replay(CVRP, [{**instance, "capacity": fullest - 1}], [actions])
+    """With one unit less room than the fullest truck needs they do not."""
+    instance, solution = cvrplib(name)
+    assert replay(instance, solution) == (optimum, True, None)
+    assert solution.cost == optimum
+    fullest = max(instance.fields["demand_units"][list(route)].sum() for route in solution.routes)
+    assert fullest <= instance.fields["capacity"]
+    cost, valid, reason = replay(with_fields(instance, capacity=int(fullest) - 1), solution)
+    assert (cost, valid) == (np.inf, False)
+    assert f"carries {fullest}, capacity {fullest - 1}" in reason
 
 
 def test_all_cvrplib_files_in_one_padded_batch():
     """20 files of 16 to 1001 nodes side by side, each row its own size."""
-    names = [name for name in CVRPLIB if name != "E-n13-k4"]
-    instances, plans = zip(*map(cvrplib, names), strict=True)
-    world, paid = replay(CVRP, instances, plans)
+    names = [name for name in ROUNDED if name != "E-n13-k4"]
+    instances, solutions = zip(*map(cvrplib, names), strict=True)
+    plans = [[j for route in solution.routes for j in (*route, 0)] for solution in solutions]
+    options = {"metric": "round", "illegal": "raise", "autoreset": "disabled"}
+    world = CVRP.from_instances([instance.arrays() for instance in instances], **options)
+    paid = play(world, plans)
     assert world.sizes["N"] == 1001
-    assert paid.tolist() == world.tour_length.tolist() == [CVRPLIB[name] for name in names]
+    assert paid.tolist() == world.tour_length.tolist() == [ROUNDED[name] for name in names]
 
 
-def test_cmt6_trips_keep_their_limit():
-    """Unrounded 555.43; each of the 50 stops takes 10 of a trip's 200, here as a part of the way to it."""
-    instance, actions = cvrplib("CMT6")
-    problem = Problem(DATA / "cvrplib" / "CMT6.vrp")
-    service, limit = float(problem.entry("SERVICE_TIME")), float(problem.entry("DISTANCE"))
-    d = distance_matrix(instance.pop("locs"))
-    d[:, 1:] += service * (1 - np.eye(problem.n))[:, 1:]
-    instance |= {"dist": d, "max_length": limit}
-    _, paid = replay(CVRP, [instance], [actions])
-    assert paid - 50 * service == pytest.approx(555.43, abs=0.005)
-    ends = np.flatnonzero(np.array(actions) == 0)
-    walks = [[0, *trip, 0] for trip in np.split(np.array(actions), ends) if trip.any()]
-    longest = max(sum(d[i, j] for i, j in pairwise(walk)) for walk in walks)
-    assert longest <= limit
-    with pytest.raises(IllegalAction, match="too long"):
-        replay(CVRP, [{**instance, "max_length": longest - 0.01}], [actions])
+def test_cmt6_replays_unrounded_within_its_trip_limit():
+    """555.43; each of the 50 stops takes 10 of a trip's 200, and a limit just below the longest trip is broken."""
+    instance, solution = cvrplib("CMT6")
+    cost, valid, _ = replay(instance, solution)
+    assert valid
+    assert cost == pytest.approx(555.43, abs=0.005)
+    assert (instance.service, instance.fields["max_length"], instance.metric) == (10, 200, "euclid")
+    d = distance_matrix(instance.locs)
+    walks = [[0, *route, 0] for route in solution.routes]
+    longest = max(sum(d[i, j] for i, j in pairwise(walk)) + 10 * (len(walk) - 2) for walk in walks)
+    assert longest <= 200
+    shorter = with_fields(instance, max_length=longest - 0.01)
+    assert replay(shorter, solution)[1] is False
+
+
+@pytest.mark.parametrize(("name", "optimum"), VRPB.items())
+def test_vrpb_files_are_read(name, optimum):
+    """Lengths of the routes sum to the published value, linehaul comes first; that no world plays them is said."""
+    instance, solution = cvrplib(name, "vrpb")
+    d = distance_matrix(instance.locs, "round")
+    assert sum(d[i, j] for route in solution.routes for i, j in pairwise([0, *route, 0])) == optimum == instance.best
+    out, back = instance.fields["demand_linehaul"], instance.fields["demand_backhaul"]
+    for route in map(list, solution.routes):
+        assert max(out[route].sum(), back[route].sum()) <= instance.fields["capacity"]
+        assert (np.diff((back[route] > 0).astype(int)) >= 0).all()
+    with pytest.raises(ConfigError, match="MTVRP"):
+        replay(instance, solution)
+
+
+@pytest.mark.parametrize(("name", "n"), [("br17", 17), ("ftv33", 34)])
+def test_atsp_files_are_read(name, n):
+    """The matrix of br17 has 3 from node 1 to 2 and 5 from 1 to 3; both files are asymmetric with an empty diagonal."""
+    instance = read(DATA / "atsp" / f"{name}.atsp")
+    assert (instance.kind, instance.n, instance.dist.shape) == ("ATSP", n, (n, n))
+    assert not instance.dist.diagonal().any()
+    assert not np.array_equal(instance.dist, instance.dist.T)
+    if name == "br17":
+        assert instance.dist[0, :6].tolist() == [0, 3, 5, 48, 48, 8]
+
+
+def test_every_file_is_written_and_read_back_equal(tmp_path):
+    """All kinds, and their solutions."""
+    files = [p for p in sorted(DATA.glob("*/*")) if p.suffix in (".tsp", ".atsp", ".vrp", ".txt")]
+    assert {read(p).kind for p in files} == {"TSP", "ATSP", "CVRP", "CVRPTW", "PCVRPTW", "VRPB"}
+    for path in files:
+        instance = read(path)
+        write(instance, tmp_path / path.name)
+        assert read(tmp_path / path.name) == instance, path.name
+    for path in sorted(DATA.glob("*/*")):
+        if path.suffix in (".sol", ".tour"):
+            solution = read_solution(path)
+            write_solution(tmp_path / path.name, solution.routes, solution.cost)
+            assert read_solution(tmp_path / path.name) == solution, path.name

@@ -36,7 +36,7 @@ class Role(Enum):
     MASK = "mask"  # what an agent may do, True = allowed
     VIEW = "view"  # computed for somebody to look at, never read back by the dynamics
     KEY = "key"  # who a row is: its random stream and the instance row it plays; constant through an episode
-    CONSTANT = "constant"  # a number of the configuration that kernels read; one a world, no row axis
+    CONSTANT = "constant"  # a number or table of the configuration that kernels read; one a world, no row axis
     SCRATCH = "scratch"  # work space of a thread; no row axis, contents mean nothing between calls
 
 
@@ -111,9 +111,10 @@ def key(dtype: Any, *dims: str | int, **options: Any) -> Any:
     return Field(Role.KEY, np.dtype(dtype), dims, hidden=True, **options)
 
 
-def constant(dtype: Any, **options: Any) -> Any:
-    """A number of the configuration: rides in `w` as a scalar, so no value of it causes a compile."""
-    return Field(Role.CONSTANT, np.dtype(dtype), (), **options)
+def constant(dtype: Any, *dims: str | int, **options: Any) -> Any:
+    """A number of the configuration, or with dimensions a table that all rows read (a map): rides in `w`, so no value
+    of it causes a compile."""
+    return Field(Role.CONSTANT, np.dtype(dtype), dims, **options)
 
 
 def scratch(dtype: Any, *dims: str | int, **options: Any) -> Any:

@@ -86,6 +86,32 @@ def copy_rows(typingctx, target, source, first, count):
     return types.void(target, source, types.int64, types.int64), codegen
 
 
+@intrinsic
+def eight_flags(typingctx, flags, row, first):
+    """flags[row, first:first + 8] of a C-ordered array of booleans as one uint64, the first in its lowest byte."""
+
+    def codegen(context, builder, signature, args):
+        array = make_array(signature.args[0])(context, builder, args[0])
+        width = cgutils.unpack_tuple(builder, array.strides)[0]
+        start = builder.ptrtoint(array.data, width.type)
+        address = builder.add(builder.add(start, builder.mul(args[1], width)), args[2])
+        word = builder.load(builder.inttoptr(address, context.get_value_type(types.uint64).as_pointer()))
+        word.align = 1
+        return word
+
+    return types.uint64(flags, types.int64, types.int64), codegen
+
+
+@intrinsic
+def lowest_bit(typingctx, word):
+    """The number of the lowest bit set in a uint64 that is not 0."""
+
+    def codegen(context, builder, signature, args):
+        return builder.cttz(args[0], context.get_constant(types.boolean, True))
+
+    return types.int64(types.uint64), codegen
+
+
 # -- building ---------------------------------------------------------------------------------------------------
 
 _building = threading.RLock()

@@ -62,8 +62,8 @@ class Memory:
         """The value of each named dimension under a configuration; 0 switches fields off."""
         return {}
 
-    def constants(self) -> dict[str, float]:
-        """The configuration numbers that kernels read; those not named here are options of the same name."""
+    def constants(self) -> dict[str, Any]:
+        """The configuration numbers and tables that kernels read; those not named here are options of the same name."""
         return {}
 
     @classmethod
@@ -134,11 +134,17 @@ class Memory:
         for name, number in self._numbers().items():
             if number is None:
                 raise ConfigError(f"{type(self).__name__}: the constant {name!r} has no value: name it in constants()")
+            f = self.fields[name]
+            if f.dims:
+                number = np.ascontiguousarray(number, f.dtype)
+                if number.shape != f.shape(self.sizes):
+                    raise ConfigError(f"{type(self).__name__}: the constant {name!r} has the shape {number.shape}, "
+                                      f"not {f.shape(self.sizes)}")
             setattr(self, name, number)
             self._launcher_layout.put(self._table, name, number)
         self._lay_scratch(1)
 
-    def _numbers(self) -> dict[str, float]:
+    def _numbers(self) -> dict[str, Any]:
         """The value of every declared constant."""
         limit = self.config.max_steps
         if limit == "auto":

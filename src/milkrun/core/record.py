@@ -52,7 +52,7 @@ class Layout:
     def put(self, table: np.ndarray, name: str, value: Any) -> None:
         """Enters an array's address (and strides, where declared strided) or a configuration number."""
         f, slot = self.fields[name], self.slots[name]
-        if f.role is Role.CONSTANT:
+        if f.role is Role.CONSTANT and not f.dims:
             table[slot : slot + 1].view(np.float64 if f.dtype.kind == "f" else np.int64)[0] = value
             return
         table[slot] = value.__array_interface__["data"][0]
@@ -73,7 +73,7 @@ class RecordType(types.Type):
         f = self.layout.fields.get(attribute)
         if f is None:
             return types.int64 if attribute in self.layout.sizes else None
-        if f.role is Role.CONSTANT:
+        if f.role is Role.CONSTANT and not f.dims:
             return types.float64 if f.dtype.kind == "f" else types.int64
         return types.Array(from_dtype(f.dtype), len(f.dims) + f.per_row, "A" if f.strided else "C")
 
@@ -110,7 +110,7 @@ def lower_attribute(context: Any, builder: Any, record: RecordType, value: Any, 
     if attribute in layout.sizes:
         return word(layout.sizes[attribute])
     f, slot = layout.fields[attribute], layout.slots[attribute]
-    if f.role is Role.CONSTANT:
+    if f.role is Role.CONSTANT and not f.dims:
         return builder.bitcast(word(slot), ir.DoubleType()) if f.dtype.kind == "f" else word(slot)
     array_type: Any = record.type_of(attribute)
     element = context.get_data_type(array_type.dtype)
@@ -119,7 +119,7 @@ def lower_attribute(context: Any, builder: Any, record: RecordType, value: Any, 
     shape = [size(d) for d in f.dims]
     if f.role is Role.SCRATCH:
         address = builder.add(address, builder.mul(proxy.slot, word(slot + 1)))
-    else:
+    elif f.per_row:
         shape.insert(0, word(INSTANCES if f.role is Role.INSTANCE else ROWS))
     if f.strided:
         strides = [word(slot + 1 + k) for k in range(len(shape))]

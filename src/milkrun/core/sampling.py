@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from milkrun.core.kernels import kernel
+from milkrun.core.kernels import eight_flags, kernel, lowest_bit
 from milkrun.core.rng import Stream, integers, uniform
 
 if TYPE_CHECKING:
     from milkrun.core.world import World
 
 SAMPLING = 60_000  # purposes from here on belong to these streams, apart from any world's
-SPAN = 16
 LOW, WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
+ONES, HIGH, TOP = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(56)
 FIELD = 1 << 20  # turn, first and width of a segment ride in one number
 
 
@@ -54,15 +54,21 @@ def row_key(w, b, seed, first):
 
 @kernel
 def pick(w, b, first, width, s, index):
-    """The k-th allowed action of the segment [first, first + width) of a row's mask, k uniform."""
-    k = integers(s, index, 0, max(count(w, b, first, first + width), 1))
-    j, last = first, first + width
-    while j + SPAN <= last:  # whole spans are counted at once, then one span is searched
-        inside = count(w, b, j, j + SPAN)
+    """The k-th allowed action of the segment [first, first + width) of a row's mask, k uniform.
+
+    Eight flags are counted at a time: a byte of `word * ONES` counts the flags up to its own.
+    """
+    last = first + width
+    k = integers(s, index, 0, max(count(w, b, first, last), 1))
+    j = first
+    while j + 8 <= last:
+        upto = eight_flags(w.action_mask, b, j) * ONES
+        inside = np.int64(upto >> TOP)
         if k < inside:
-            break
+            reached = ((upto | HIGH) - np.uint64(k + 1) * ONES) & HIGH  # the high bit of bytes that count over k
+            return j - first + (lowest_bit(reached) >> 3)
         k -= inside
-        j += SPAN
+        j += 8
     while j < last:
         k -= w.action_mask[b, j]
         if k < 0:
@@ -71,12 +77,17 @@ def pick(w, b, first, width, s, index):
     return 0
 
 
-@kernel
+@kernel(inline=True)
 def count(w, b, lo, hi):
     """Allowed actions in [lo, hi)."""
-    total = np.int32(0)
-    for j in range(np.uint64(lo), np.uint64(hi)):  # unsigned: a signed index may count from the end, which costs
-        total = np.int32(total + w.action_mask[b, j])
+    total = 0
+    j = lo
+    while j + 8 <= hi:
+        total += np.int64((eight_flags(w.action_mask, b, j) * ONES) >> TOP)
+        j += 8
+    while j < hi:
+        total += w.action_mask[b, j]
+        j += 1
     return total
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -12,12 +13,13 @@ import numpy as np
 from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
 from milkrun.core.config import Config, option
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
-from milkrun.core.fields import bool_, constant, float32, float64, instance, int16, int32, int64, state
+from milkrun.core.fields import bool_, constant, float32, float64, instance, int16, int32, int64, scratch, state
 from milkrun.core.instances import as_array, refuse
 from milkrun.core.world import World
 from milkrun.routing.distance import METRICS
+from milkrun.routing.maps import Map, load_map
 
-LOCATION_LAWS = ("uniform", "normal", "clustered", "mixed")
+LOCATION_LAWS = ("uniform", "normal", "clustered", "mixed", "map")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,9 @@ class RoutingConfig(Config):
     loc_distribution: str | Callable[..., Any] = option(
         "uniform", "law of the places, or a function (rng, n) -> (n, 2), which is slow", choices=LOCATION_LAWS
     )
+    map_name: str | None = option(None, "places of a map file instead of drawn ones (the maps page of the docs)")
+    map_path: str | None = option(None, "folder to look for the map in, before MILKRUN_MAPS and the bundled maps")
+    stream: str | None = option(None, "of the map's bins, only those of this stream (paper, glass, ...)")
     num_clusters: int = option(3, "centres of the clustered and mixed laws", low=1, high=1000)
     metric: str = option("euclid", "distance between nodes", choices=METRICS)
     reward: str = option("dense", "paid per step, or all on the last one", choices=("dense", "terminal"))
@@ -44,9 +49,32 @@ class RoutingConfig(Config):
         if not -1e30 <= self.min_loc < self.max_loc <= 1e30:  # float32 holds the squares of the distances, nearly
             raise ConfigError(f"min_loc = {self.min_loc}, max_loc = {self.max_loc}: the box needs min_loc < max_loc")
 
+        law = self.loc_distribution
+        if self.map_name is None:
+            if law == "map" or self.stream is not None or self.map_path is not None:
+                raise ConfigError("loc_distribution='map', map_path and stream go with a map_name, which is not given")
+            return
+        if law not in ("uniform", "map"):
+            raise ConfigError(f"map_name = {self.map_name!r} and loc_distribution = {law!r}: the map gives the places")
+        if self.metric not in ("euclid", "haversine", "matrix"):
+            raise ConfigError(f"metric = {self.metric!r}: on a map it is 'euclid', 'haversine' or 'matrix'")
+        if self.num_loc > self.map.n:
+            raise ConfigError(f"num_loc = {self.num_loc}: the map {self.map_name!r} has {self.map.n} bins"
+                              + (f" of the stream {self.stream!r}" if self.stream else ""))
+
+    @cached_property
+    def map(self) -> Map:
+        """The map in force."""
+        assert self.map_name is not None
+        return load_map(self.map_name, self.map_path).filter(self.stream)
+
     @property
     def side(self) -> float:
-        return self.max_loc - self.min_loc
+        """The side of the box, on a map that of a square as large, in units of length."""
+        if self.map_name is None:
+            return self.max_loc - self.min_loc
+        by_road = self.metric == "matrix" and self.map.dist is not None
+        return self.map.side("euclid" if self.metric != "haversine" and not by_road else self.metric)
 
 
 class Routing(World):
@@ -60,6 +88,12 @@ class Routing(World):
     max_loc = constant(float64)
     loc_law = constant(int64)
     num_clusters = constant(int64)
+    side = constant(float64)
+    map_locs = constant(float32, "K", 2)
+    map_dist = constant(float32, "D", "D")
+    map_mean = constant(float64, "F")
+    map_std = constant(float64, "F")
+    deck = scratch(int32, "K")
 
     locs = instance(float32, "N", 2, doc="coordinates")
     dist = instance(float32, "M", "M", low=0, doc="d(i, j) = row i, column j; only with metric='matrix'")
@@ -77,13 +111,40 @@ class Routing(World):
     def auto_max_steps(cls, config: Any) -> int:
         return 4 * (config.num_loc + 1)
 
-    def constants(self) -> dict[str, float]:
+    @classmethod
+    def space(cls, config: Any) -> dict[str, int]:
+        """The sizes of what lies in space: N nodes, and what a matrix or a map takes."""
+        n = config.num_loc + cls.depot_apart
+        sizes = {"N": n, "M": n if config.metric == "matrix" else 0, "K": 0, "D": 0, "F": 0}
+        if config.map_name is not None:
+            places = config.map.n + 1
+            sizes["K"] = places
+            sizes["D"] = places if config.metric == "matrix" and config.map.dist is not None else 0
+            sizes["F"] = places if config.map.fill_mean is not None and config.map.fill_std is not None else 0
+        return sizes
+
+    def constants(self) -> dict[str, Any]:
         law = self.config.loc_distribution
         self.amends_instances = callable(law)
+        on_map = self.config.map_name is not None
         return {
             "metric": METRICS.index(self.config.metric),
-            "loc_law": 0 if callable(law) else LOCATION_LAWS.index(law),
+            "loc_law": LOCATION_LAWS.index("map" if on_map else "uniform" if callable(law) else law),
+            **self._map_tables(),
         }
+
+    def _map_tables(self) -> dict[str, np.ndarray]:
+        places, by_road, filled = (self.sizes[name] for name in "KDF")
+        tables: dict[str, Any] = {"map_locs": np.zeros((0, 2)), "map_dist": np.zeros((0, 0)),
+                                  "map_mean": np.zeros(0), "map_std": np.zeros(0)}  # fmt: skip
+        if places:
+            found = self.config.map
+            tables["map_locs"] = found.degrees if self.config.metric == "haversine" else found.locs
+            if by_road:
+                tables["map_dist"] = found.dist
+            if filled:
+                tables["map_mean"], tables["map_std"] = found.fill_mean, found.fill_std
+        return tables
 
     def solution(self) -> np.ndarray:
         """(B, L) the legal actions taken by each row, padded with 0: the `pi` of the tasks."""
@@ -101,7 +162,7 @@ class Routing(World):
         if "dist_matrix" in values:
             values["dist"] = values.pop("dist_matrix")
         if self.depot_apart and "depot" in values:
-            values = _join_depot(values, self.customer_fields)
+            values = self._join_depot(values)
         rows = len(next(iter(values.values()), ()))
         nodes = self.sizes["N"]
         if "n_nodes" not in values:
@@ -153,8 +214,37 @@ class Routing(World):
         if "dist_matrix" in values:
             values["dist"] = values.pop("dist_matrix")
         if cls.depot_apart and "depot" in values:
-            values = _join_depot(values, cls.customer_fields)
+            values = cls._join_depot(values)
         return {k: v[0] for k, v in values.items()}
+
+    @classmethod
+    def _join_depot(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """(B, 2) depot and (B, n, ...) customer arrays as one array a field with the depot first."""
+        depot = values.pop("depot")
+        locs = values.get("locs")
+        if locs is None:
+            raise ShapeError("the instance has a `depot`, but no `locs`")
+        if depot.ndim != 2 or locs.ndim != 3 or (len(depot), depot.shape[1]) != (len(locs), locs.shape[2]):
+            raise ShapeError(f"depot {depot.shape} and locs {locs.shape} do not go together: (B, 2) and (B, n, 2)")
+        joined = {**values, "locs": np.concatenate([depot[:, None, :], locs], axis=1)}
+        for name in cls.customer_fields:
+            if name in joined:
+                array, axis = joined[name], cls.node_axis(name)
+                if array.ndim <= axis:
+                    raise ShapeError(f"{name} {array.shape} must be (B, {'T, ' * (axis - 1)}n), one a customer")
+                nothing = np.zeros_like(np.take(array, [0], axis)) if array.shape[axis] else array
+                joined[name] = np.concatenate([nothing, array], axis=axis)
+        return joined
+
+    @classmethod
+    def node_axis(cls, name: str) -> int:
+        """Which axis of a per-node field counts the nodes."""
+        return 1 + cls.fields[name].dims.index("N")
+
+    @classmethod
+    def without_depot(cls, name: str, array: np.ndarray) -> np.ndarray:
+        """A per-node field for the customers alone."""
+        return array[(slice(None),) * cls.node_axis(name) + (slice(1, None),)]
 
     def amend_instances(self, rows: np.ndarray) -> None:
         """The slow path of a location law given as a function: Python draws the customers of each row."""
@@ -196,28 +286,11 @@ class Routing(World):
         return [0, *self.tour[row, : self.tour_len[row]].tolist()]
 
 
-def _join_depot(values: dict[str, Any], customer_fields: tuple[str, ...]) -> dict[str, Any]:
-    """(B, 2) depot and (B, n, ...) customer arrays as one array a field with the depot first."""
-    depot = values.pop("depot")
-    locs = values.get("locs")
-    if locs is None:
-        raise ShapeError("the instance has a `depot`, but no `locs`")
-    if depot.ndim != 2 or locs.ndim != 3 or (len(depot), depot.shape[1]) != (len(locs), locs.shape[2]):
-        raise ShapeError(f"depot {depot.shape} and locs {locs.shape} do not go together: (B, 2) and (B, n, 2)")
-    for name in customer_fields:
-        if name in values and values[name].ndim < 2:
-            raise ShapeError(f"{name} {values[name].shape} must be (B, n), one a customer")
-    joined = dict(values)
-    joined["locs"] = np.concatenate([depot[:, None, :], values["locs"]], axis=1)
-    for name in customer_fields:
-        if name in joined:
-            joined[name] = np.concatenate([np.zeros_like(joined[name][:, :1]), joined[name]], axis=1)
-    return joined
-
-
 def _pad(array: Any, world: World, name: str) -> np.ndarray:
     array = np.asarray(array)
     shape = world.fields[name].shape(world.sizes)
+    if array.ndim == 0 and shape == (1,):  # a number that is switched on and off by its size
+        array = array[None]
     if array.ndim != len(shape) or any(have > want for have, want in zip(array.shape, shape, strict=True)):
         raise ShapeError(f"{name} of an instance has the shape {array.shape}; at most {shape} fits")
     padded = np.zeros(shape, array.dtype)

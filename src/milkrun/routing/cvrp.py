@@ -98,10 +98,9 @@ class CVRP(Routing):
 
     @classmethod
     def size_of(cls, config: CVRPConfig) -> dict[str, int]:
-        n = config.num_loc + 1
-        return {"N": n, "M": n if config.metric == "matrix" else 0, "R": 2 * n if config.record else 0}
+        return {**cls.space(config), "R": 2 * (config.num_loc + 1) if config.record else 0}
 
-    def constants(self) -> dict[str, float]:
+    def constants(self) -> dict[str, Any]:
         limit = self.config.max_length
         return {
             **super().constants(),
@@ -200,7 +199,7 @@ def reset(w, b):
     mark_allowed(w, b)
 
 
-@kernel
+@kernel(inline=True)
 def step(w, b, action):
     q = w.instance_row[b]
     leg = travel(w, q, w.current_node[b], action)
@@ -230,7 +229,7 @@ def all_served(w, b, q):
     return True
 
 
-@kernel
+@kernel(inline=True)
 def mark_allowed(w, b):
     q = w.instance_row[b]
     n = w.n_nodes[q]

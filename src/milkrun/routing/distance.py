@@ -19,7 +19,7 @@ EARTH_RADIUS_KM = 6371.0088
 TOL = 1e-5  # the one tolerance of the family
 
 
-@kernel
+@kernel(inline=True)
 def travel(w, q, i, j):
     """d(i, j) of instance row q."""
     if w.metric == MATRIX:
@@ -29,7 +29,7 @@ def travel(w, q, i, j):
     return leg(w.metric, x1, y1, x2, y2)
 
 
-@kernel
+@kernel(inline=True)
 def leg(metric, x1, y1, x2, y2):
     """The distance between two places."""
     dx, dy = x1 - x2, y1 - y2

@@ -53,10 +53,9 @@ class TSP(Routing):
 
     @classmethod
     def size_of(cls, config: TSPConfig) -> dict[str, int]:
-        n = config.num_loc
-        return {"N": n, "M": n if config.metric == "matrix" else 0, "R": n if config.record else 0}
+        return {**cls.space(config), "R": config.num_loc if config.record else 0}
 
-    def constants(self) -> dict[str, float]:
+    def constants(self) -> dict[str, Any]:
         return {**super().constants(), "start": STARTS.index(self.config.start)}
 
     def path(self, row: int) -> list[int]:
@@ -87,7 +86,7 @@ def reset(w, b):
         w.tour[b, k] = 0
 
 
-@kernel
+@kernel(inline=True)
 def step(w, b, action):
     n = w.n_nodes[w.instance_row[b]]
     leg = drive(w, b, action)
@@ -104,7 +103,7 @@ def step(w, b, action):
         w.action_mask[b, 0] = w.tour_len[b] == n - 1
 
 
-@kernel
+@kernel(inline=True)
 def drive(w, b, action):
     """The distance this action drives: nothing to a free start, the leg home with a free tour's last stop."""
     q = w.instance_row[b]

@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from milkrun.core.arguments import check_count, check_seed
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import ConfigError, did_you_mean
 
 
 class Generator:
     """Makes instances of one world. Subclasses may redraw places in Python through the two hooks."""
 
-    world: ClassVar[str]  # "module:Class"
-    keys: ClassVar[tuple[str, ...]]  # the instance fields it hands out
+    worlds: ClassVar[Mapping[str, str]]  # problem -> "module:Class"; the first is the default
+    keys: ClassVar[tuple[str, ...]]  # the instance fields it hands out, where the world has them
+    renamed: ClassVar[Mapping[str, str]] = {}  # field -> the key it is handed out under
+    aliases: ClassVar[Mapping[str, str]] = {}  # a second key -> the key whose array it shares
 
-    def __init__(self, *, seed: int = 0, device: Any = "cpu", **config: Any) -> None:
+    def __init__(self, *, problem: str | None = None, seed: int = 0, device: Any = "cpu", **config: Any) -> None:
         if str(device) != "cpu":
             raise ConfigError(f"device={device!r}: these generators make numpy arrays; milkrun.api.torchrl.generators "
                               "has the same laws on a device")
-        module, name = self.world.split(":")
+        self.problem = next(iter(self.worlds)) if problem is None else problem
+        if self.problem not in self.worlds:
+            raise ConfigError(f"{type(self).__name__} makes no {problem!r}{did_you_mean(str(problem), self.worlds)}")
+        module, name = self.worlds[self.problem].split(":")
         self._world = getattr(importlib.import_module(module), name)
         self.config = self._world.Config.build(**config)
         self.seed = check_seed(seed)
@@ -64,19 +69,21 @@ class Generator:
     def _draw(self, count: int, seed: int, first: int, episode: int) -> dict[str, np.ndarray]:
         world = self._world(max(count, 1), self.config, seed=seed, first_row=first)
         world.draw_instances(episode)
-        nodes = {name: getattr(world, name)[:count] for name in self.keys}
+        present = [name for name in self.keys if name in world.fields and 0 not in getattr(world, name).shape[1:]]
+        nodes = {name: getattr(world, name)[:count] for name in present}
         if world.sizes["M"]:
             nodes["dist"] = world.dist[:count]
         if world.depot_apart:
             nodes["depot"], nodes["locs"] = nodes["locs"][:, 0].copy(), nodes["locs"][:, 1:].copy()
             for name in world.customer_fields:
                 if name in nodes:
-                    nodes[name] = nodes[name][:, 1:].copy()
+                    nodes[name] = world.without_depot(name, nodes[name]).copy()
             if (depot := self._generate_depot(count, seed, first, episode)) is not None:
                 nodes["depot"] = np.asarray(depot, np.float32)
         if (places := self._generate_locations(count, seed, first, episode)) is not None:
             nodes["locs"] = np.asarray(places, np.float32)
-        return nodes
+        nodes = {self.renamed.get(name, name): array for name, array in nodes.items()}
+        return nodes | {alias: nodes[name] for alias, name in self.aliases.items() if name in nodes}
 
     def _generate_locations(self, count: int, seed: int, first: int, episode: int) -> np.ndarray | None:
         """For subclasses: (count, n, 2) places instead of the drawn ones; None keeps those."""

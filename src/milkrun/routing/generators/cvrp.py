@@ -12,7 +12,7 @@ def generate(w, b):
     q = w.instance_row[b]
     draw_customers(w, b, 1)
     draw_depot(w, b)
-    fill_matrix(w, b)
+    fill_matrix(w, b, 1)
     draw_units(w, b, DEMAND, 1, w.max_demand, w.demand_units)
     w.capacity[q] = w.truck
     w.max_length[q] = w.trip_limit
@@ -21,5 +21,5 @@ def generate(w, b):
 class CVRPGenerator(Generator):
     """`locs` (B, n, 2), `depot` (B, 2), `demand_units` (B, n), `capacity` (B,)."""
 
-    world = "milkrun.routing.cvrp:CVRP"
+    worlds = {"cvrp": "milkrun.routing.cvrp:CVRP"}
     keys = ("locs", "demand_units", "capacity")

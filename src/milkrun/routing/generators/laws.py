@@ -12,12 +12,13 @@ import math
 import numpy as np
 
 from milkrun.core.kernels import kernel
-from milkrun.core.rng import fill_integers, integers, normal, row_stream, uniform_pair
-from milkrun.routing.distance import MATRIX
+from milkrun.core.rng import fill_integers, integers, normal, row_stream, shuffle_from, uniform_pair
+from milkrun.routing.distance import MATRIX, travel
 
 # purposes of the streams
 LOCS, DEPOT, PRIZE, WEIGHT, DEMAND, AGE, FILL, MUST, NOISE, DAYS, SENSOR, TW, INIT = range(1, 14)
 CENTRES, MEMBERSHIP = 20, 21  # parts of the clustered law
+COIN = 30  # + a purpose: whether a day brings any waste
 
 UNIFORM, NORMAL, CLUSTERED, MIXED = range(4)
 CENTER, CORNER, RANDOM, CUSTOMER = range(4)
@@ -30,6 +31,9 @@ def draw_customers(w, b, first):
     q = w.instance_row[b]
     n = w.N - first
     w.n_nodes[q] = w.N
+    if w.K > 0:
+        deal_bins(w, b, q, first)
+        return
     uniform = n if w.loc_law == UNIFORM else (n + 1) // 2 if w.loc_law == MIXED else 0
     places = row_stream(w, b, LOCS)
     side = w.max_loc - w.min_loc
@@ -43,6 +47,18 @@ def draw_customers(w, b, first):
             x, y = off_centre(w, places, c, centres, membership, c)
             w.locs[q, first + c, 0] = x
             w.locs[q, first + c, 1] = y
+
+
+@kernel
+def deal_bins(w, b, q, first):
+    """Customers at bins of the map, without replacement; all of them in the map's order. `deck` keeps which."""
+    for k in range(w.K):
+        w.deck[k] = k
+    if w.N - first < w.K - 1:
+        shuffle_from(row_stream(w, b, LOCS), w.deck, 1)
+    for j in range(first, w.N):
+        w.locs[q, j, 0] = w.map_locs[w.deck[j + 1 - first], 0]
+        w.locs[q, j, 1] = w.map_locs[w.deck[j + 1 - first], 1]
 
 
 @kernel
@@ -71,7 +87,9 @@ def draw_depot(w, b):
     s = row_stream(w, b, DEPOT)
     side = w.max_loc - w.min_loc
     x = y = w.min_loc
-    if w.depot_law == CENTER:
+    if w.K > 0:
+        x, y = np.float64(w.map_locs[0, 0]), np.float64(w.map_locs[0, 1])
+    elif w.depot_law == CENTER:
         x = y = 0.5 * (w.min_loc + w.max_loc)
     elif w.depot_law == CUSTOMER and (w.loc_law == NORMAL or w.loc_law == CLUSTERED):
         x, y = off_centre(w, s, 0, row_stream(w, b, CENTRES), row_stream(w, b, MEMBERSHIP), w.N)
@@ -83,11 +101,16 @@ def draw_depot(w, b):
 
 
 @kernel
-def fill_matrix(w, b):
-    """With metric="matrix" a drawn instance has the Euclidean distances of its places."""
+def fill_matrix(w, b, first):
+    """With metric="matrix" a drawn instance has the Euclidean distances of its places, or a map's own by road."""
     if w.metric != MATRIX:
         return
     q = w.instance_row[b]
+    if w.D > 0:
+        for i in range(w.N):
+            for j in range(w.N):
+                w.dist[q, i, j] = w.map_dist[w.deck[i + 1 - first], w.deck[j + 1 - first]]
+        return
     for i in range(w.N):
         for j in range(w.N):
             dx = np.float64(w.locs[q, i, 0]) - w.locs[q, j, 0]
@@ -101,3 +124,18 @@ def draw_units(w, b, purpose, low, high, out):
     q = w.instance_row[b]
     out[q, 0] = 0
     fill_integers(row_stream(w, b, purpose), out[q, 1:], low, high + 1)
+
+
+@kernel
+def farthest(w, q):
+    """The way to the customer farthest from the depot."""
+    far = 0.0
+    for j in range(1, w.N):
+        far = max(far, travel(w, q, 0, j))
+    return far
+
+
+@kernel
+def share_of(way, far):
+    """1..100, growing with the way from the depot (the `dist` laws; Fischetti et al. 1998)."""
+    return 1.0 + math.floor(99.0 * way / far) if far > 0.0 else 1.0

@@ -10,11 +10,11 @@ from milkrun.routing.generators.laws import draw_customers, fill_matrix
 @kernel
 def generate(w, b):
     draw_customers(w, b, 0)
-    fill_matrix(w, b)
+    fill_matrix(w, b, 0)
 
 
 class TSPGenerator(Generator):
     """`locs` (B, n, 2); node 0 is where the tour starts."""
 
-    world = "milkrun.routing.tsp:TSP"
+    worlds = {"tsp": "milkrun.routing.tsp:TSP", "tsp_kopt": "milkrun.routing.tsp_kopt:TSPKopt"}
     keys = ("locs",)

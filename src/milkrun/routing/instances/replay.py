@@ -57,6 +57,8 @@ def _misnamed(instance: Instance, routes: list[list[int]]) -> str | None:
     tour = instance.kind in ("TSP", "ATSP")
     if tour and len(routes) != 1:
         return f"a tour is one route, not {len(routes)}"
+    if tour and len(routes[0]) > instance.n:  # to the checker, a 0 at the end would be padding
+        return f"the tour has {len(routes[0])} stops for {instance.n} nodes"
     low, high = (0, instance.n - 1) if tour else (1, instance.n)
     for k, route in enumerate(routes, start=1):
         for node in route:

@@ -50,7 +50,6 @@ def parse(text: Text) -> Instance:
         fields={
             "prize": np.zeros(len(table)), "weight": table[:, 3], "capacity": float(capacity), "must_go": must_go,
             "max_length": math.inf, "time_windows": TENTHS * table[:, 4:6], "service_time": TENTHS * table[:, 6],
-            "speed": 1.0,
         },
     )  # fmt: skip
 

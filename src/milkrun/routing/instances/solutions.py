@@ -93,15 +93,14 @@ def _tour(text: Text) -> Solution:
     section = "TOUR_SECTION"
     page = Page(text, TOUR_KEYS, (section,))
     words = [(word, line.number) for line in page.lines(section) for word in line.words]
-    ends = [k for k, (word, _) in enumerate(words) if word == "-1"]
-    if any(word != "-1" for word, _ in words[ends[0] :] if ends):
-        raise text.fault(words[ends[0]][1], section, "more follows the -1 that ends the tour")
-    listed = words[: ends[0]] if ends else words
-    tour = tuple(text.whole(word, line, section, 1, MOST) - 1 for word, line in listed)
+    ends = next((k for k, (word, _) in enumerate(words) if word == "-1"), len(words))
+    if any(word != "-1" for word, _ in words[ends:]):
+        raise text.fault(words[ends][1], section, "more follows the -1 that ends the tour")
+    tour = tuple(text.whole(word, line, section, 1, MOST) - 1 for word, line in words[:ends])
     if "DIMENSION" in page.entries and len(tour) != (nodes := page.whole("DIMENSION", 1, MOST)):
         last = words[-1][1] if words else page.starts[section]
         raise text.fault(last, section, f"{len(tour)} nodes, where DIMENSION says {nodes}")
-    if not ends and "DIMENSION" not in page.entries:
+    if ends == len(words) and "DIMENSION" not in page.entries:
         raise text.fault(page.starts[section], section, "neither -1 nor DIMENSION tells where the tour ends")
     found = LENGTH.search(page.comment)
     return Solution((tour,), float(found[1] or found[2]) if found else None)

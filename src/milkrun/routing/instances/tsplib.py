@@ -169,7 +169,6 @@ def _pcvrptw(page: Page, nodes: int, told: dict[str, Any]) -> dict[str, Any]:
         "max_length": math.inf,
         "time_windows": TENTHS * np.array([pair for _, pair in windows]),
         "service_time": service,
-        "speed": 1.0,
     }}  # fmt: skip
 
 

@@ -27,8 +27,8 @@ def write(instance: Instance, path: str | os.PathLike[str]) -> None:
     text = Text(os.fspath(path), raw)
     again = solomon.parse(text) if instance.kind == "CVRPTW" else tsplib.parse(text)
     if again != instance:
-        raise ConfigError(f"{instance.name}: no {instance.kind} file says metric {instance.metric!r} with these fields "
-                          f"under that name: it would read back as {again.metric!r}")  # fmt: skip
+        raise ConfigError(f"{instance.name}: a {instance.kind} file of that name cannot say metric {instance.metric!r} "
+                          "with these fields: it would read back as another instance")  # fmt: skip
     Path(path).write_bytes(raw)
 
 
@@ -86,12 +86,12 @@ def _table(section: str, values: np.ndarray) -> list[str]:
 
 def _solomon(instance: Instance) -> list[str]:
     fields, locs = instance.fields, instance.locs
-    assert locs is not None
+    if locs is None or instance.vehicles is None:
+        raise ConfigError(f"{instance.name}: a Solomon file needs `locs` and `vehicles`")
     times = np.column_stack([fields["time_windows"], fields["service_time"]]) / instance.scale
     table = np.column_stack([np.arange(instance.n + 1), locs, fields["weight"], times])
-    fleet = instance.n if instance.vehicles is None else instance.vehicles
     return [
-        instance.name, "", "VEHICLE", "NUMBER CAPACITY", f"{fleet} {number(fields['capacity'])}", "",
+        instance.name, "", "VEHICLE", "NUMBER CAPACITY", f"{instance.vehicles} {number(fields['capacity'])}", "",
         "CUSTOMER", "CUST NO. XCOORD. YCOORD. DEMAND READY TIME DUE DATE SERVICE TIME", "",
         *(" ".join(map(number, row)) for row in table.tolist()),
     ]  # fmt: skip

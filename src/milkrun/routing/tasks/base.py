@@ -116,7 +116,7 @@ class BaseProblem:
         """Cost (B,) = - objective, the raw amounts behind it, and None.
 
         A row that breaks a rule raises `BadSolution`, or costs inf with `on_violation="inf"`; its amounts are then
-        those of the plan without the nodes that do not exist.
+        those of the plan without the nodes that do not exist, or up to the broken rule where a plan is driven.
         """
         if on_violation not in ("raise", "inf"):
             raise ConfigError(f"on_violation is {on_violation!r}, allowed are 'raise' and 'inf'")

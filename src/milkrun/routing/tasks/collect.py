@@ -13,6 +13,8 @@ from milkrun.routing.tasks.distances import Floats
 from milkrun.routing.tasks.replay import Job, drive
 from milkrun.routing.tasks.weights import default_weights
 
+PLACES = ("dist", "dist_matrix", "locs")
+
 
 class Collecting(BaseProblem):
     """No customer twice, each trip within `capacity` and `max_length`, and nothing after the end.
@@ -41,8 +43,8 @@ class Collecting(BaseProblem):
         return default_weights(cls.problem, data.num_nodes - 1)
 
 
-def truck(data: Dataset, gain: Floats, weight: Floats, capacity: Floats) -> Job:
-    """A job where the driver knows what everybody holds."""
+def truck(data: Dataset, gain: Floats, weight: Floats, capacity: Floats, *names: str) -> Job:
+    """A job where the driver knows what everybody holds; `names` are the fields that may have said it."""
     return Job(
         gain=gain,
         weight=weight,
@@ -52,6 +54,8 @@ def truck(data: Dataset, gain: Floats, weight: Floats, capacity: Floats) -> Job:
         single=data.modes["trips"] == "single",
         must_go=data.flags("must_go"),
         reserve=data.modes["must_go_reserve"],
+        keep_load=data.keeper(*names),
+        keep_way=data.keeper(*PLACES),
     )
 
 

@@ -18,6 +18,6 @@ class CVRPP(VRPP):
     def _job(cls, data: Dataset) -> Job:
         prize = data.per_node("prize", "demand")
         weight = prize if data.find("weight") is None else data.per_node("weight")
-        job = truck(data, prize, weight, read_capacity(data))
+        job = truck(data, prize, weight, read_capacity(data), "weight", "prize", "demand")
         job.windows = read_windows(data)
         return job

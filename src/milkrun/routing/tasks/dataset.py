@@ -83,6 +83,17 @@ class Dataset:
         found = (to_numpy(self._data[name]) for name in names if self._data.get(name) is not None)
         return next((value for value in found if 0 not in value.shape[1:]), None)
 
+    def keeper(self, *names: str) -> Callable[[Floats], Floats]:
+        """How a running sum of this field is kept from stop to stop.
+
+        The worlds keep theirs in float32, so on float32 data a plan on the very edge of a limit is judged with the same
+        rounding; other data are summed as exactly as float64 can.
+        """
+        value = self.find(*names)
+        if value is None or value.dtype != np.float32:
+            return lambda x: x
+        return lambda x: x.astype(np.float32).astype(np.float64)
+
     def scalar(self, *names: str, default: float) -> Floats:
         """One number for each solution row (B,), from a plain number, (Q,) or (Q, 1)."""
         value = self.find(*names)

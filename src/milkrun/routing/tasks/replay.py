@@ -7,6 +7,7 @@ what was expected; then the truck is too full, the service fails and the recours
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,6 +41,8 @@ class Job:
     must_go: Bools | None = None
     reserve: bool = False
     windows: Windows | None = None
+    keep_load: Callable[[Floats], Floats] = lambda x: x  # how sums are rounded from stop to stop
+    keep_way: Callable[[Floats], Floats] = lambda x: x
     where: str = ""  # begins every sentence on a fault
 
 
@@ -69,7 +72,7 @@ class Truck:
     here: Ints
     trip: Ints
     load: Floats
-    length: Floats
+    length: Floats  # rounded only when another customer follows, as is the clock
     clock: Floats
     owed: Floats  # what must-go customers still to come need of the truck, if room is kept for them
 
@@ -96,12 +99,13 @@ def drive(data: Dataset, plan: Ints, faults: Faults, job: Job) -> Journey:
         _judge_customer(faults, job, journey.visited, ~ended & (a > 0), a, truck)
         ended |= ~faults.valid
         serve, home = ~ended & (a > 0), ~ended & (a == 0)
+        so_far, clock = (np.where(serve, job.keep_way(x), x) for x in (truck.length, truck.clock))
 
         leg = legs[:, k].copy()
         if len(f := np.flatnonzero((truck.here != nodes[:, k]) & ~ended)):  # after a forced return
             leg[f] = data.between(truck.here[f], a[f], at=f)
         if job.windows is not None:
-            truck.clock = _judge_time(faults, job.windows, a, ~ended, truck.clock + leg / job.windows.speed)
+            clock = _judge_time(faults, job.windows, a, ~ended, clock + leg / job.windows.speed)
         real = job.weight[row, a]
         fails = serve & ~fits(truck.load + real, job.capacity)
         back, again = np.zeros(batch), np.zeros(batch)
@@ -109,7 +113,7 @@ def drive(data: Dataset, plan: Ints, faults: Faults, job: Job) -> Journey:
             back[f] = data.between(a[f], np.zeros_like(f), at=f)
             if job.round_trip:
                 again[f] = data.between(np.zeros_like(f), a[f], at=f)
-        closed = truck.length + leg + back
+        closed = so_far + leg + back
         faults.blame(
             (fails | (home & away)) & ~fits(closed, job.max_length),
             lambda t, x, m: f"{job.where}trip {t} is {x:.10g} long, max_length {m:.10g}",
@@ -128,9 +132,9 @@ def drive(data: Dataset, plan: Ints, faults: Faults, job: Job) -> Journey:
         truck = Truck(
             here=np.where(served, a, 0),
             trip=truck.trip + (fails & served),
-            load=np.where(served, truck.load + real - np.where(fails, job.capacity, 0.0), 0.0),
-            length=np.where(served, np.where(fails, again, truck.length + leg), 0.0),
-            clock=np.where(served, truck.clock, 0.0),
+            load=np.where(served, job.keep_load(truck.load + real - np.where(fails, job.capacity, 0.0)), 0.0),
+            length=np.where(served, np.where(fails, again, so_far + leg), 0.0),
+            clock=np.where(served, clock, 0.0),
             owed=truck.owed - np.where(served, needs[row, a], 0.0),
         )
         ended |= finish | (fails & ~served & job.single) | ~faults.valid
@@ -179,9 +183,9 @@ def _judge_finish(data: Dataset, faults: Faults, job: Job, visited: Bools, finis
     out, back = data.between(c, j, at=b), data.between(j, depot, at=b)
     could = left[b]
     could &= fits(truck.load[b, None] + job.expected[b], job.capacity[b, None])
-    could &= fits(truck.length[b, None] + out + back, job.max_length[b, None])
+    could &= fits(job.keep_way(truck.length[b, None]) + out + back, job.max_length[b, None])
     if (w := job.windows) is not None:
-        arrive = truck.clock[b, None] + out / w.speed[b, None]
+        arrive = job.keep_way(truck.clock[b, None]) + out / w.speed[b, None]
         leave = np.maximum(arrive, w.opens[b]) + w.service[b]
         could &= fits(arrive, w.closes[b]) & fits(leave + back / w.speed[b, None], w.closes[b, :1])
     wrong, missed = np.zeros(len(visited), np.bool_), np.zeros(len(visited), np.int64)

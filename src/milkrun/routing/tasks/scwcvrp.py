@@ -53,7 +53,7 @@ class SCWCVRP(CWCVRP):
     @classmethod
     def _job(cls, data: Dataset) -> Job:
         real = read_waste(data, "real_waste")
-        job = truck(data, real, real, read_capacity(data))
+        job = truck(data, real, real, read_capacity(data), "real_waste")
         job.expected = read_waste(data, "expected0", "expected_waste")
         job.round_trip = data.modes["recourse"] == "round_trip"
         return job

@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 
 from milkrun.core.errors import ShapeError
 from milkrun.routing.tasks.base import Faults, walk
-from milkrun.routing.tasks.collect import read_capacity
+from milkrun.routing.tasks.collect import PLACES, read_capacity
 from milkrun.routing.tasks.dataset import Dataset, Ints
 from milkrun.routing.tasks.distances import Floats
 from milkrun.routing.tasks.replay import Job, drive
 from milkrun.routing.tasks.scwcvrp import SCWCVRP
 from milkrun.routing.tasks.wcvrp import overflowing, read_max_waste, read_waste
+
+LEVELS = ("initial_waste", "waste", "demand")
 
 
 class SDWCVRP(SCWCVRP):
@@ -40,7 +42,7 @@ class SDWCVRP(SCWCVRP):
         fill, noise = data.per_day("daily_fill", days), data.per_day("sensor_noise", days)
         if fill is None:
             raise ShapeError("the dataset lacks `daily_fill`, (instances, days, nodes): what each night adds")
-        real = read_waste(data, "initial_waste", "waste", "demand")
+        real, keep = read_waste(data, *LEVELS), data.keeper(*LEVELS)
         capacity, max_length = read_capacity(data), data.scalar("max_length", default=np.inf)
         most, exists = read_max_waste(data)[:, None], data.exists()
         journeys, overflows, lost = [], [], []
@@ -48,17 +50,19 @@ class SDWCVRP(SCWCVRP):
             job = Job(
                 gain=real,
                 weight=real,
-                expected=real.copy() if noise is None else np.minimum(most, real * noise(t)),
+                expected=real.copy() if noise is None else keep(np.minimum(most, real * noise(t))),
                 capacity=capacity,
                 max_length=max_length,
                 single=data.modes["trips"] == "single",
                 round_trip=data.modes["recourse"] == "round_trip",
+                keep_load=keep,
+                keep_way=data.keeper(*PLACES),
                 where=f"day {t}: ",
             )
             journeys.append(drive(data, plan[:, t], faults, job))
             evening = np.where(journeys[-1].visited, 0.0, real) + np.where(exists, fill(t), 0.0)
             lost.append(np.maximum(evening - most, 0.0).sum(axis=1))
-            real = np.minimum(evening, most)
+            real = keep(np.minimum(evening, most))
             overflows.append(overflowing(data, real).sum(axis=1))
         parts = {
             "overflows": _by_day(overflows),

@@ -28,7 +28,7 @@ class WCVRP(Collecting):
     @classmethod
     def _job(cls, data: Dataset) -> Job:
         waste = read_waste(data, "waste", "demand")
-        return truck(data, waste, waste, read_capacity(data))
+        return truck(data, waste, waste, read_capacity(data), "waste", "demand")
 
     @classmethod
     def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:

@@ -1,0 +1,101 @@
+"""Instances of VRPP and CVRPP: places, a depot, prizes, and where asked for weights, a capacity and windows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from milkrun.core.kernels import kernel
+from milkrun.core.rng import fill_integers, row_stream, uniform
+from milkrun.routing.distance import travel
+from milkrun.routing.generators.base import Generator
+from milkrun.routing.generators.laws import PRIZE, TW, WEIGHT, draw_customers, draw_depot, farthest, fill_matrix, share_of
+
+PRIZE_LAWS = ("uniform", "const", "dist", "continuous")
+WHOLE, CONST, DIST, CONTINUOUS = range(4)
+WEIGHT_LAWS = ("prize", "units", "one")
+AS_PRIZE, UNITS, ONE = range(3)
+MAX_UNITS = 9
+
+HORIZON = 4.6  # the depot closes; with it the laws of service and window (Li et al. 2021, as RL4CO draws them)
+SERVICE = (0.15, 0.18)
+WINDOW = (0.18, 0.20)
+
+
+@kernel
+def generate(w, b):
+    q = w.instance_row[b]
+    draw_customers(w, b, 1)
+    draw_depot(w, b)
+    fill_matrix(w, b, 1)
+    draw_prizes(w, b, q)
+    for j in range(w.N):
+        w.must_go[q, j] = False
+    w.max_length[q] = w.trip_limit
+    if w.U > 0:
+        draw_windows(w, b, q)
+
+
+@kernel
+def draw_prizes(w, b, q):
+    s = row_stream(w, b, PRIZE)
+    w.prize[q, 0] = 0
+    if w.prize_law == WHOLE:
+        fill_integers(s, w.prize[q, 1:], np.int64(w.min_prize), np.int64(w.max_prize) + 1)
+    far = farthest(w, q) if w.prize_law == DIST else 0.0
+    for j in range(1, w.N):
+        if w.prize_law == CONST:
+            w.prize[q, j] = w.max_prize
+        elif w.prize_law == DIST:
+            w.prize[q, j] = share_of(travel(w, q, 0, j), far)
+        elif w.prize_law == CONTINUOUS:
+            w.prize[q, j] = w.min_prize + (w.max_prize - w.min_prize) * uniform(s, j - 1)
+
+
+@kernel
+def generate_capacitated(w, b):
+    q = w.instance_row[b]
+    generate(w, b)
+    w.capacity[q] = w.truck
+    w.weight[q, 0] = 0
+    if w.weight_law == UNITS:
+        fill_integers(row_stream(w, b, WEIGHT), w.weight[q, 1:], 1, MAX_UNITS + 1)
+    for j in range(1, w.N):
+        if w.weight_law == AS_PRIZE:
+            w.weight[q, j] = w.prize[q, j]
+        elif w.weight_law == ONE:
+            w.weight[q, j] = 1
+
+
+@kernel
+def draw_windows(w, b, q):
+    """Windows in which each customer can be served by a truck of its own; times grow with the box."""
+    s = row_stream(w, b, TW)
+    side = w.side
+    horizon = HORIZON * side
+    w.speed[q, 0] = 1
+    w.service_time[q, 0] = 0
+    w.time_windows[q, 0, 0] = 0
+    w.time_windows[q, 0, 1] = horizon
+    for j in range(1, w.N):
+        service = side * (SERVICE[0] + (SERVICE[1] - SERVICE[0]) * uniform(s, 3 * j))
+        width = side * (WINDOW[0] + (WINDOW[1] - WINDOW[0]) * uniform(s, 3 * j + 1))
+        way = travel(w, q, 0, j)
+        reach = (horizon - service - width) / way - 1.0 if way > 0.0 else 0.0
+        opens = (1.0 + (reach - 1.0) * uniform(s, 3 * j + 2)) * way
+        w.service_time[q, j] = service
+        w.time_windows[q, j, 0] = opens
+        w.time_windows[q, j, 1] = opens + width
+
+
+class VRPPGenerator(Generator):
+    """`locs` (B, n, 2), `depot` (B, 2), `prize` = `demand` (B, n), `capacity` (B,), infinite in the VRPP, `must_go`;
+    in the CVRPP also `weight`; with time_windows also `time_windows` (B, n, 2) and `service_time`."""
+
+    worlds = {"vrpp": "milkrun.routing.vrpp:VRPP", "cvrpp": "milkrun.routing.cvrpp:CVRPP"}
+    keys = ("locs", "prize", "weight", "capacity", "must_go", "max_length", "time_windows", "service_time", "speed")
+    aliases = {"demand": "prize"}
+
+    def _draw(self, count: int, seed: int, first: int, episode: int) -> dict[str, np.ndarray]:
+        made = super()._draw(count, seed, first, episode)
+        made.setdefault("capacity", np.full(count, np.inf, np.float32))
+        return made

@@ -1,0 +1,243 @@
+"""The files of a map: a table of places (CSV or GeoJSON), an optional matrix of distances, an optional sidecar.
+
+Every fault is a FormatError that names file, line and column (GeoJSON: feature and property).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.errors import FormatError, did_you_mean
+from milkrun.routing.maps.map import Floats, Map, project
+
+REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+MAX_BINS = 10_000
+BOUNDS = {
+    "lat": (-90.0, 90.0), "lon": (-180.0, 180.0), "x": (-1e5, 1e5), "y": (-1e5, 1e5), "volume_m3": (1e-6, 1e6),
+    "fill_mean": (0.0, 1.0), "fill_std": (0.0, 10.0),
+}  # fmt: skip
+OPTIONAL = ("stream", "volume_m3", "fill_mean", "fill_std")
+KINDS = ("depot", "bin")
+SIDECAR = {"title": str, "synthetic": bool, "source": str, "licence": str}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One place as its file has it, and how to complain about it."""
+
+    file: Path
+    where: str
+    cell: str
+    values: dict[str, Any]
+
+    def fault(self, column: str, sentence: str) -> FormatError:
+        return FormatError(f"{self.file}, {self.where}, {self.cell} {column}: {sentence}")
+
+    def has(self, column: str) -> bool:
+        return self.values.get(column) not in (None, "")
+
+    def text(self, column: str) -> str:
+        value = self.values.get(column)
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str) or not value.strip():
+            raise self.fault(column, "a text is needed here" if value in (None, "") else f"{value!r} is not a text")
+        return value.strip()
+
+    def real(self, column: str) -> float:
+        value = self.values.get(column)
+        if isinstance(value, str) and REAL.fullmatch(value):
+            value = float(value)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise self.fault(column, f"{value!r} is not a number" if self.has(column) else "a number is needed here")
+        low, high = BOUNDS[column]
+        if not low <= value <= high:
+            hint = ": a share of the bin a day, not percent" if column == "fill_mean" else ""
+            raise self.fault(column, f"{value!r} is not within {low:g}..{high:g}{hint}")
+        return float(value)
+
+
+def read_map(path: Path) -> Map:
+    """The map in a file, with what lies beside it."""
+    records = (_geojson if path.suffix.lower() == ".geojson" else _csv)(path)
+    depots = [r for r in records if r.text("kind") == "depot"]
+    if len(depots) != 1:
+        found = f": {', '.join(r.where for r in depots)}" if depots else ""
+        raise FormatError(f"{path}, column kind: a map has exactly one depot, this has {len(depots)}{found}")
+    nodes = [depots[0], *(r for r in records if r is not depots[0])]
+    if not 1 <= len(nodes) - 1 <= MAX_BINS:
+        raise FormatError(f"{path}: a map has 1..{MAX_BINS} bins, this has {len(nodes) - 1}")
+    ids = _ids(nodes)
+    lat, lon, x, y = _places(path, nodes)
+    told: dict[str, Any] = {"title": path.stem, "synthetic": False, "source": "", "licence": ""}
+    return Map(
+        name=path.stem, ids=ids, kinds=tuple(r.text("kind") for r in nodes), lat=lat, lon=lon, x=x, y=y,
+        width_km=float(x.max()), height_km=float(y.max()), dist=_matrix(path.with_name(f"{path.stem}.dist.csv"), ids),
+        **_attributes(nodes), **(told | _sidecar(path.with_name(f"{path.stem}.json"))),
+    )  # fmt: skip
+
+
+def _ids(nodes: list[Record]) -> tuple[str, ...]:
+    seen: dict[str, str] = {}
+    for r in nodes:
+        if r.text("kind") not in KINDS:
+            raise r.fault("kind", f"{r.text('kind')!r} is neither depot nor bin")
+        if (id := r.text("id")) in seen:
+            raise r.fault("id", f"{id!r} is also in {seen[id]}")
+        seen[id] = r.where
+    return tuple(seen)
+
+
+def _places(path: Path, nodes: list[Record]) -> tuple[Floats | None, Floats | None, Floats, Floats]:
+    degrees = "lat" in nodes[0].values
+    first, second = (np.array([r.real(name) for r in nodes]) for name in (("lat", "lon") if degrees else ("x", "y")))
+    x, y = project(first, second) if degrees else (first - first.min(), second - second.min())
+    if max(x.max(), y.max()) <= 0.0:
+        raise FormatError(f"{path}: all places are the same one")
+    return (first, second, x, y) if degrees else (None, None, x, y)
+
+
+def _attributes(nodes: list[Record]) -> dict[str, Any]:
+    """Each optional column that some bin has; then every bin must have it, and the depot counts as empty."""
+    depot, *bins = nodes
+    told: dict[str, Any] = {}
+    for column in OPTIONAL:
+        if depot.has(column):
+            raise depot.fault(column, "the depot has none")
+        if any(r.has(column) for r in bins):
+            told[column] = ("", *(r.text(column) for r in bins)) if column == "stream" else \
+                np.array([0.0, *(r.real(column) for r in bins)])  # fmt: skip
+    if ("fill_mean" in told) != ("fill_std" in told):
+        missing = "fill_std" if "fill_mean" in told else "fill_mean"
+        raise bins[0].fault(missing, "fill_mean and fill_std go together")
+    for r, mean, std in zip(nodes, told.get("fill_mean", ()), told.get("fill_std", ())):
+        if std > 0.0 == mean:
+            raise r.fault("fill_std", f"{std:g} around a mean of 0: no such law")
+    return told
+
+
+def _csv(path: Path) -> list[Record]:
+    rows = _rows(path)
+    line, header = next(rows, (1, []))
+    known = ("id", "kind", "lat", "lon", "x", "y", *OPTIONAL)
+    for k, name in enumerate(header):
+        if name not in known:
+            raise FormatError(f"{path}, line {line}, column {k + 1}: {name!r} is no column{did_you_mean(name, known)}")
+        if name in header[:k]:
+            raise FormatError(f"{path}, line {line}, column {k + 1}: {name!r} is there twice")
+    places = [name for name in header if name in ("lat", "lon", "x", "y")]
+    if not {"id", "kind"} <= set(header) or sorted(places) not in (["lat", "lon"], ["x", "y"]):
+        raise FormatError(f"{path}, line {line}: the header needs id, kind and either lat and lon or x and y")
+    records = []
+    for line, cells in rows:
+        if len(cells) != len(header):
+            raise FormatError(f"{path}, line {line}: {len(cells)} cells under {len(header)} columns")
+        records.append(Record(path, f"line {line}", "column", dict(zip(header, cells))))
+    return records
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of a CSV file, blank lines left out."""
+    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield reader.line_num, [cell.strip() for cell in cells]
+    except csv.Error as e:
+        raise FormatError(f"{path}, line {reader.line_num}: not a CSV table: {e}") from None
+
+
+def _text(path: Path) -> str:
+    raw = path.read_bytes()
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        line = raw.count(b"\n", 0, e.start) + 1
+        raise FormatError(f"{path}, line {line}: byte {raw[e.start]:#04x} is not UTF-8 text") from None
+
+
+def _json(path: Path) -> Any:
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is not a number of JSON")
+
+    try:
+        return json.loads(_text(path), parse_constant=refuse)
+    except json.JSONDecodeError as e:
+        raise FormatError(f"{path}, line {e.lineno}, column {e.colno}: not JSON: {e.msg}") from None
+    except (ValueError, RecursionError) as e:
+        raise FormatError(f"{path}: not JSON: {e}") from None
+
+
+def _geojson(path: Path) -> list[Record]:
+    whole = _json(path)
+    features = whole.get("features") if isinstance(whole, dict) else None
+    if not isinstance(features, list) or whole.get("type") != "FeatureCollection":
+        raise FormatError(f"{path}: a GeoJSON map is a FeatureCollection with a list of features")
+    return [_point(path, k, feature) for k, feature in enumerate(features, start=1)]
+
+
+def _point(path: Path, k: int, feature: Any) -> Record:
+    told = feature.get("properties") if isinstance(feature, dict) else None
+    shape = feature.get("geometry") if isinstance(feature, dict) else None
+    if not isinstance(told, dict) or not isinstance(shape, dict) or shape.get("type") != "Point":
+        raise FormatError(f"{path}, feature {k}: each feature has properties and a Point as its geometry")
+    known = ("id", "kind", *OPTIONAL)
+    record = Record(path, f"feature {k}", "property", dict(told))
+    for name in told:
+        if name not in known:
+            raise record.fault(name, f"is not known{did_you_mean(name, known)}")
+    where = shape.get("coordinates")
+    if not isinstance(where, list) or len(where) not in (2, 3):
+        raise record.fault("coordinates", "must be [longitude, latitude]")
+    record.values.update(lon=where[0], lat=where[1])
+    return record
+
+
+def _matrix(path: Path, ids: tuple[str, ...]) -> Floats | None:
+    """The distances in the order of `ids`."""
+    if not path.is_file():
+        return None
+    rows = list(_rows(path))
+    heads, sides = rows[0][1][1:] if rows else [], [cells[0] for _, cells in rows[1:]]
+    for found, what, line in ((heads, "row", rows[0][0] if rows else 1), (sides, "column", 1)):
+        if len(found) != len(set(found)) or set(found) != set(ids):
+            strange = sorted(set(found) ^ set(ids)) or sorted({i for i in found if found.count(i) > 1})
+            said = f"must name each id of the map once; see {', '.join(map(repr, strange[:3]))}"
+            raise FormatError(f"{path}, line {line}: the first {what} {said}")
+    dist = np.zeros((len(ids), len(ids)))
+    place = {id: k for k, id in enumerate(ids)}
+    for line, (side, *cells) in rows[1:]:
+        if len(cells) != len(heads):
+            raise FormatError(f"{path}, line {line}: {len(cells)} distances for {len(heads)} ids")
+        for head, cell in zip(heads, cells):
+            value = float(cell) if REAL.fullmatch(cell) else math.nan
+            if not 0.0 <= value <= 1e6 or (value > 0 and head == side):
+                rule = "must be 0 from a place to itself" if head == side else "is not within 0..1e6 km"
+                raise FormatError(f"{path}, line {line}, column {head}: {cell!r} {rule}")
+            dist[place[side], place[head]] = value
+    return dist
+
+
+def _sidecar(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    told = _json(path)
+    if not isinstance(told, dict):
+        raise FormatError(f"{path}: must be an object with {', '.join(SIDECAR)}")
+    for key, value in told.items():
+        if key not in SIDECAR:
+            raise FormatError(f"{path}, key {key}: is not known{did_you_mean(key, SIDECAR)}")
+        kind = SIDECAR[key]
+        if type(value) is not kind:
+            raise FormatError(f"{path}, key {key}: {value!r} is not a {'text' if kind is str else 'true or false'}")
+    return told

@@ -1,0 +1,192 @@
+"""Stochastic waste collection: the truck knows what bins should hold, and finds out at the bin what they do hold.
+
+Observations: `locs`, `n_nodes`, `max_waste`, `capacity`, `must_go`, `current_node`, `visited`, `expected_waste`,
+    `revealed`, `load`, `collected`, `failures`, `tour_length`, `trip_length`, `i` (and `dist` with a matrix, `max_length`
+    where there is one). Not seen: `real_waste`.
+Actions: the node to go to, Discrete(num_loc + 1); 0 is the depot.
+Mask: as in the CWCVRP, by the expected waste.
+Failure: a bin holds more than the room left. recourse="return": the truck goes home with what it has, empties itself, and
+    the bin stays, now known; "round_trip": it fills up, empties itself at the depot and comes back for the rest.
+Ends: as in the CWCVRP.
+Reward: as in the CWCVRP on the real waste; each failure also costs failure_weight.
+References: Gendreau, Laporte, Seguin 1996 (stochastic demands, recourse).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.config import option
+from milkrun.core.fields import bool_, constant, float32, float64, instance, int32, int64, state
+from milkrun.core.kernels import kernel
+from milkrun.routing.collect import (
+    TRIPS,
+    any_customer,
+    clear_record,
+    count_must_go,
+    drive,
+    mark_allowed,
+    room_left,
+    set_out,
+    take,
+    unload,
+    write_down,
+)
+from milkrun.routing.distance import fits, travel
+from milkrun.routing.generators.scwcvrp import NOISE_LAWS, generate
+from milkrun.routing.wcvrp import Waste, WasteConfig, count_full
+
+RECOURSES = ("return", "round_trip")
+RETURN = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecourseConfig(WasteConfig):
+    """Options of the worlds in which a service may fail."""
+
+    trips: str = option("multi", "single: the first return ends the tour; multi: it empties the truck", choices=TRIPS)
+    failure_weight: float = option(1.0, "price of a failed service", low=0)
+    recourse: str = option("return", "what a truck does that cannot take a whole bin", choices=RECOURSES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SCWCVRPConfig(RecourseConfig):
+    """Options of the SCWCVRP."""
+
+    noise_distribution: str = option("lognormal", "law of the real waste about the expected", choices=NOISE_LAWS)
+    mu: float = option(1.0, "mean of the real waste, as a multiple of the expected", low=0, high=1e6)
+    sigma: float = option(0.3, "spread: of the logarithm (lognormal), or in bins (truncnorm)", low=0, high=1e3)
+
+
+class Recourse(Waste):
+    """The worlds in which a service may fail."""
+
+    Config = RecourseConfig
+    config: RecourseConfig
+    levels = "expected0"
+
+    recourse = constant(int64)
+    failure_weight = constant(float64)
+
+    expected_waste = state(float32, "N", low=0, doc="what each bin should hold, or does where it is known")
+    revealed = state(bool_, "N", doc="bins whose waste has been seen")
+    failures = state(int32, low=0, doc="services that failed")
+
+    @classmethod
+    def record_size(cls, config: Any) -> int:
+        return 3 * config.num_loc + 2 if config.record else 0
+
+    def constants(self) -> dict[str, Any]:
+        return {**super().constants(), "recourse": RECOURSES.index(self.config.recourse)}
+
+    def weight_of(self, row: int, node: int) -> float:
+        return float(self.expected_waste[row, node])
+
+
+class SCWCVRP(Recourse):
+    """Stochastic waste collection: the truck finds out at the bin what it holds, and may have to come back."""
+
+    id = "milkrun/SCWCVRP-v0"
+    Config = SCWCVRPConfig
+    config: SCWCVRPConfig
+    task = "milkrun.routing.tasks:SCWCVRP"
+    customer_fields = ("expected0", "real_waste", "must_go")
+
+    noise_law = constant(int64)
+    mu = constant(float64)
+    sigma = constant(float64)
+
+    expected0 = instance(float32, "N", low=0, observed=False, doc="expected waste before the first stop")
+    real_waste = instance(float32, "N", low=0, hidden=True, doc="what each bin really holds")
+    overflows = state(int32, low=0, observed=False, tally=True, doc="full bins left, counted at the end")
+
+    def constants(self) -> dict[str, Any]:
+        return {**super().constants(), "noise_law": NOISE_LAWS.index(self.config.noise_distribution)}
+
+    def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
+        if "expected_waste" in values:
+            values.setdefault("expected0", values["expected_waste"])
+            del values["expected_waste"]
+        return super().arrange_instances(values)
+
+
+@kernel
+def reset(w, b):
+    q = w.instance_row[b]
+    set_out(w, b)
+    clear_record(w, b)
+    for j in range(w.N):
+        w.expected_waste[b, j] = w.expected0[q, j]
+        w.revealed[b, j] = False
+    w.failures[b] = 0
+    w.overflows[b] = 0
+    w.missed_must_go[b] = count_must_go(w, b, w.must_go, q)
+    mark(w, b, q)
+
+
+@kernel(inline=True)
+def step(w, b, action):
+    q = w.instance_row[b]
+    write_down(w, b, action)
+    if action != 0:
+        paid = serve(w, b, q, action, w.real_waste, q, w.must_go, q)
+        emptied = w.current_node[b] == 0
+    else:
+        emptied = w.current_node[b] != 0
+        paid = -w.beta * drive(w, b, q, 0)
+        w.trips[b] += emptied
+    ends = action == 0 and not emptied
+    if emptied:
+        ends = not w.multi
+        if w.multi:
+            unload(w, b)
+    if not ends:
+        mark(w, b, q)
+        ends = emptied and not any_customer(w, b)
+    if ends:
+        w.overflows[b] = count_full(w, b, w.real_waste, q)
+        paid -= w.overflow_price * w.overflows[b]
+    w.reward[b] = paid
+    w.terminated[b] = ends
+
+
+@kernel(inline=True)
+def mark(w, b, q):
+    mark_allowed(w, b, w.expected_waste, b, w.must_go, q, room_left(np.float64(w.capacity[q]), np.float64(w.load[b])))
+
+
+@kernel
+def serve(w, b, q, node, real, r, must, s):
+    """Drives to a bin and empties it, or fails and takes recourse: what that pays."""
+    waste, load, room = np.float64(real[r, node]), np.float64(w.load[b]), np.float64(w.capacity[q])
+    way = travel(w, q, w.current_node[b], node)
+    fails = not fits(load + waste, room)
+    gain = waste
+    w.expected_waste[b, node] = waste
+    w.revealed[b, node] = True
+    w.current_node[b] = node
+    if not fails:
+        w.trip_length[b] = w.trip_length[b] + way
+        take(w, b, node, waste, waste, must[s, node])
+    else:
+        w.failures[b] += 1
+        w.trips[b] += 1
+        way += travel(w, q, node, 0)
+        if w.recourse == RETURN:
+            gain = 0.0
+            w.current_node[b] = 0
+            unload(w, b)
+        else:
+            again = travel(w, q, 0, node)
+            way += again
+            take(w, b, node, waste, waste - room, must[s, node])
+            w.trip_length[b] = again
+    w.tour_length[b] = w.tour_length[b] + way
+    w.length[b] = w.tour_length[b]
+    return w.gain_weight * gain - w.beta * way - w.failure_weight * fails
+
+
+__all__ = ["SCWCVRP", "Recourse", "RecourseConfig", "SCWCVRPConfig", "generate", "reset", "serve", "step"]

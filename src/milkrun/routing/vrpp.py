@@ -1,0 +1,153 @@
+"""Vehicle routing with profits: visit the customers that are worth the way, come home, end.
+
+Observations: `locs`, `n_nodes`, `prize`, `must_go`, `current_node`, `visited`, `tour_length`, `trip_length`, `collected`,
+    `i` (and `dist` with a matrix, `max_length` where there is one; `time_windows`, `service_time`, `speed`,
+    `current_time` with windows).
+Actions: the node to go to, Discrete(num_loc + 1); 0 is the depot.
+Mask: customers not yet visited from which the trip can come home in time and within `max_length`; the depot unless it
+    would end the tour while a mandatory customer is open.
+Ends: terminated on the first return (trips="single"), or with trips="multi" by choosing the depot at the depot, or on a
+    return after which no customer is open.
+Reward: prize_weight * prize - length_weight * distance of each step; the return is the net profit.
+References: Feillet, Dejax, Gendreau 2005 (profitable tour); Kool et al. 2019 (prize laws).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from milkrun.core.config import option
+from milkrun.core.errors import ConfigError
+from milkrun.core.fields import constant, float32, float64, instance, int64, state
+from milkrun.core.kernels import kernel
+from milkrun.routing.collect import (
+    Collect,
+    CollectConfig,
+    any_customer,
+    clear_record,
+    count_must_go,
+    drive,
+    mark_allowed,
+    set_out,
+    take,
+    unload,
+    write_down,
+)
+from milkrun.routing.generators.vrpp import PRIZE_LAWS, generate
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfitConfig(CollectConfig):
+    """Options of the worlds with prizes."""
+
+    prize_weight: float = option(1.0, "worth of a unit of prize", low=0)
+    min_prize: float = option(1, "smallest prize drawn", low=0, high=1e9)
+    max_prize: float = option(100, "largest prize drawn", low=0, high=1e9)
+    prize_distribution: str = option(
+        "uniform", "whole numbers min_prize..max_prize; const: all max_prize; dist: grows with the way from the depot, "
+        "1..100; continuous: any number between", choices=PRIZE_LAWS,
+    )  # fmt: skip
+    time_windows: bool = option(False, "customers have windows and service times")
+
+    def validate(self) -> None:
+        super().validate()
+        if self.min_prize > self.max_prize:
+            raise ConfigError(f"min_prize = {self.min_prize} is above max_prize = {self.max_prize}")
+        whole = self.min_prize == math.floor(self.min_prize) and self.max_prize == math.floor(self.max_prize)
+        if self.prize_distribution == "uniform" and not whole:
+            raise ConfigError(f"min_prize = {self.min_prize}, max_prize = {self.max_prize}: the law 'uniform' draws "
+                              "whole numbers; 'continuous' draws any")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VRPPConfig(ProfitConfig):
+    """Options of the VRPP."""
+
+    presets: ClassVar[Any] = {**CollectConfig.presets, "seed": {"length_weight": 0.1}}
+
+    def auto_length_weight(self) -> float:
+        return 60.0 * math.sqrt(self.num_loc) / self.side
+
+
+class Profit(Collect):
+    """The worlds with prizes."""
+
+    Config = ProfitConfig
+    config: ProfitConfig
+    windows = True
+
+    prize_law = constant(int64)
+    min_prize = constant(float64)
+    max_prize = constant(float64)
+
+    prize = instance(float32, "N", low=0, doc="what serving a customer brings; 0 at the depot")
+
+    def constants(self) -> dict[str, Any]:
+        return {
+            **super().constants(),
+            "gain_weight": self.config.prize_weight,
+            "prize_law": PRIZE_LAWS.index(self.config.prize_distribution),
+        }
+
+    def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
+        if "demand" in values and "prize" not in values:
+            values["prize"] = values.pop("demand")
+        return super().arrange_instances(values)
+
+
+class VRPP(Profit):
+    """Vehicle routing with profits: visit the customers that are worth the way."""
+
+    id = "milkrun/VRPP-v0"
+    Config = VRPPConfig
+    config: VRPPConfig
+    task = "milkrun.routing.tasks:VRPP"
+    customer_fields = ("prize", "must_go")
+
+    load = state(float32, observed=False, tally=True, doc="stays 0: the truck has no limit")
+
+    def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
+        values.pop("capacity", None)  # generators tell the same keys for both worlds; here it is infinite
+        return super().arrange_instances(values)
+
+
+@kernel
+def reset(w, b):
+    q = w.instance_row[b]
+    set_out(w, b)
+    clear_record(w, b)
+    w.missed_must_go[b] = count_must_go(w, b, w.must_go, q)
+    mark(w, b, q)
+
+
+@kernel(inline=True)
+def step(w, b, action):
+    q = w.instance_row[b]
+    was_out = w.current_node[b] != 0
+    leg = drive(w, b, q, action)
+    write_down(w, b, action)
+    if action != 0:
+        take(w, b, action, w.prize[q, action], 0.0, w.must_go[q, action])
+        w.reward[b] = w.gain_weight * w.prize[q, action] - w.beta * leg
+        mark(w, b, q)
+        return
+    w.reward[b] = -w.beta * leg
+    w.trips[b] += was_out
+    ends = not (w.multi and was_out)
+    if not ends:
+        unload(w, b)
+        mark(w, b, q)
+        ends = not any_customer(w, b)
+    w.terminated[b] = ends
+
+
+@kernel(inline=True)
+def mark(w, b, q):
+    mark_allowed(w, b, w.prize, q, w.must_go, q, np.inf)
+
+
+__all__ = ["VRPP", "Profit", "ProfitConfig", "VRPPConfig", "generate", "reset", "step"]

@@ -1,0 +1,52 @@
+"""Small instance files, and the makers of more of them, for the tests of the reader and of the replay."""
+
+from __future__ import annotations
+
+SQUARE = "1 0 0\n2 3 0\n3 3 4\n4 0 4\n"
+TSP = f"NAME : square\nTYPE : TSP\nDIMENSION : 4\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n{SQUARE}EOF\n"
+CVRP = (
+    "NAME : A-n4-k2\nCOMMENT : (No of trucks: 2, Optimal value: 18)\nTYPE : CVRP\nDIMENSION : 4\n"
+    f"EDGE_WEIGHT_TYPE : EUC_2D\nCAPACITY : 10\nNODE_COORD_SECTION\n{SQUARE}"
+    "DEMAND_SECTION\n1 0\n2 5\n3 5\n4 5\nDEPOT_SECTION\n1\n-1\nEOF\n"
+)
+SOLOMON = """T4
+
+VEHICLE
+NUMBER     CAPACITY
+  3         10
+
+CUSTOMER
+CUST NO.  XCOORD.   YCOORD.    DEMAND   READY TIME  DUE DATE   SERVICE   TIME
+
+    0      0          0          0          0         100          0
+    1      3          0          5         20          30          9
+    2      3          4          5          0          40          9
+    3      1          1          5          0          50          9
+"""
+PCVRPTW = (
+    "NAME : T\nTYPE : PCVRPTW\nDIMENSION : 3\nVEHICLES : 2\nCAPACITY : 7\nSERVICE_TIME : 9\nEDGE_WEIGHT_TYPE : EUC_2D\n"
+    "NODE_COORD_SECTION\n1 0 0\n2 1 1\n3 5 0\nDEMAND_SECTION\n1 0\n2 3\n3 4\n"
+    "TIME_WINDOW_SECTION\n1 0 90\n2 5 10\n3 0 80\nPRIZE_SECTION\n1 0\n2 21\n3 18\nDEPOT_SECTION\n1\n-1\nEOF\n"
+)
+
+
+def legs(kind, places):
+    rows = "".join(f"{k} {x} {y}\n" for k, (x, y) in enumerate(places, start=1))
+    return (f"NAME : t\nTYPE : TSP\nDIMENSION : {len(places)}\nEDGE_WEIGHT_TYPE : {kind}\n"
+            f"NODE_COORD_SECTION\n{rows}EOF\n")  # fmt: skip
+
+
+def explicit(form, numbers, n=3, kind="ATSP"):
+    return (f"NAME : t\nTYPE : {kind}\nDIMENSION : {n}\nEDGE_WEIGHT_TYPE : EXPLICIT\nEDGE_WEIGHT_FORMAT : {form}\n"
+            f"EDGE_WEIGHT_SECTION\n{numbers}\nEOF\n")  # fmt: skip
+
+
+SERVED = explicit("UPPER_ROW", "3 5\n4\nDEMAND_SECTION\n1 0\n2 1\n3 1\nDEPOT_SECTION\n1\n-1", kind="CVRP").replace(
+    "DIMENSION", "CAPACITY : 2\nSERVICE_TIME : 1\nDISTANCE : 14\nDIMENSION"
+)
+
+
+def put(path, text):
+    """Writes a text or bytes, and returns where."""
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path

@@ -1,0 +1,205 @@
+"""Instance files by small texts: what each form means, what is played and written."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from milkrun.core.errors import ConfigError
+from milkrun.routing.instances import read, replay, write
+from tests.routing.instance_files import CVRP, PCVRPTW, SERVED, SOLOMON, SQUARE, TSP, explicit, legs, put
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A function that writes a text and returns where."""
+    return lambda text, name="x.vrp": put(tmp_path / name, text)
+
+
+@pytest.mark.parametrize(("kind", "places", "distance"), [
+    ("EUC_2D", [(0, 0), (1, 2)], 2),            # 2.236
+    ("EUC_2D", [(0, 0), (1.5, 2)], 3),          # 2.5 goes up, not to even
+    ("CEIL_2D", [(0, 0), (1, 2)], 3),           # 2.236
+    ("MAN_2D", [(0, 0), (1.2, 2.4)], 4),        # 3.6
+    ("MAN_2D", [(0, 0), (0.5, 2)], 3),          # 2.5 goes up, not to even
+    ("MAX_2D", [(0, 0), (1.2, 2.4)], 2),        # max(1, 2)
+    ("ATT", [(0, 0), (10, 20)], 8),             # sqrt(50) = 7.07, rounded to 7 and so up
+    ("ATT", [(0, 0), (0, 10)], 4),              # sqrt(10) = 3.16
+    ("GEO", [(0.0, 0.0), (0.0, 1.30)], 167),    # 1 degree 30 minutes: 1.5 / 180 * pi * 6378.388 = 166.98
+    ("GEO", [(0.0, 0.0), (-1.0, 0.0)], 112),    # one degree south: 111.32, the kilometre begun counts
+])  # fmt: skip
+def test_a_distance_of_tsplib(file, kind, places, distance):
+    """As the world drives it there and back."""
+    world = read(file(legs(kind, places))).world(illegal="raise")
+    world.step(np.array([1]))
+    assert world.tour_length[0] == distance
+    world.step(np.array([0]))
+    assert world.objective[0] == -2 * distance
+
+
+@pytest.mark.parametrize(("form", "numbers", "rows"), [
+    ("FULL_MATRIX", "9 1 2\n3 9 4\n5 6 9", [[0, 1, 2], [3, 0, 4], [5, 6, 0]]),
+    ("FULL_MATRIX", "9 1 2 3\n9 4 5 6 9", [[0, 1, 2], [3, 0, 4], [5, 6, 0]]),
+    ("UPPER_ROW", "1 2\n3", [[0, 1, 2], [1, 0, 3], [2, 3, 0]]),
+    ("LOWER_ROW", "1\n2 3", [[0, 1, 2], [1, 0, 3], [2, 3, 0]]),
+    ("UPPER_DIAG_ROW", "0 1 2 0 3 0", [[0, 1, 2], [1, 0, 3], [2, 3, 0]]),
+    ("LOWER_DIAG_ROW", "0 1\n0 2 3\n0", [[0, 1, 2], [1, 0, 3], [2, 3, 0]]),
+])  # fmt: skip
+def test_an_explicit_matrix(file, form, numbers, rows):
+    """One stream of numbers; line breaks mean nothing, nor does what stands on the diagonal."""
+    assert read(file(explicit(form, numbers))).dist.tolist() == rows
+
+
+def test_upper_and_lower_rows_run_differently(file):
+    """Of four nodes, the third number is d(1, 4) in an upper row and d(2, 3) in a lower one."""
+    assert read(file(explicit("UPPER_ROW", "1 2 3 4 5 6", 4))).dist[0].tolist() == [0, 1, 2, 3]
+    assert read(file(explicit("LOWER_ROW", "1 2 3 4 5 6", 4))).dist[0].tolist() == [0, 1, 2, 4]
+
+
+def test_nodes_may_come_in_any_order(file):
+    """The number at the head of a line says which node it is."""
+    shuffled = TSP.replace(SQUARE, "3 3 4\n1 0 0\n4 0 4\n2 3 0\n")
+    assert read(file(shuffled)) == read(file(TSP))
+
+
+@pytest.mark.parametrize("change", [
+    lambda t: t.replace("\n", "\r\n"),
+    lambda t: t.replace("\n", "\r"),
+    lambda t: "\ufeff" + t,
+    lambda t: t.replace(" : ", ":"),
+    lambda t: t.replace(" : ", " :\t") + "\n\n",
+    lambda t: t.replace("EOF\n", ""),
+    lambda t: t.removesuffix("\n"),
+    lambda t: t.replace("EOF\n", "EOF\nwhat follows is not read"),
+    lambda t: t.replace("3 3 4", " 3\t3.0   4e0 "),
+    lambda t: t.replace("NODE_COORD_SECTION", "NODE_COORD_SECTION :"),
+    lambda t: t.replace("TYPE : CVRP", "COMMENT : drawn by Gr\u00f6tschel\nTYPE : CVRP").encode("latin-1"),
+])  # fmt: skip
+def test_habits_of_writers_change_nothing(file, change):
+    """Line ends, byte order mark, blanks, no EOF, no last line end, other ways to write a number, old encodings."""
+    again = read(file(change(CVRP)))
+    assert again == read(file(CVRP))
+    assert again.best == 18
+
+
+@pytest.mark.parametrize(("name", "metric", "length"), [
+    ("A-n3-k1", "round", 4), ("X-n3-k1", "round", 4), ("Leuven1", "round", 4), ("Lima", "round", 4),
+    ("CMT1", "euclid", 2 * math.sqrt(5)), ("Golden_1", "euclid", 2 * math.sqrt(5)), ("tai75a", "euclid", 2 * 5**0.5),
+    ("Li_21", "euclid", 2 * math.sqrt(5)),
+])  # fmt: skip
+def test_the_set_decides_whether_a_cvrp_is_rounded(file, name, metric, length):
+    """One customer at (1, 2), 2.236 away."""
+    text = (f"NAME : {name}\nTYPE : CVRP\nDIMENSION : 2\nEDGE_WEIGHT_TYPE : EUC_2D\nCAPACITY : 1\n"
+            "NODE_COORD_SECTION\n1 0 0\n2 1 2\nDEMAND_SECTION\n1 0\n2 1\nDEPOT_SECTION\n1\n-1\nEOF\n")  # fmt: skip
+    instance = read(file(text))
+    assert instance.metric == metric
+    assert replay(instance, [[1]]) == (length, True, None)
+
+
+def test_service_takes_of_the_trip_limit_and_not_of_the_cost(file):
+    """The square in one trip is 14 long, with three stops of 2 it takes 20."""
+    text = CVRP.replace("A-n4-k2", "CMT0").replace("CAPACITY : 10", "CAPACITY : 15\nDISTANCE : 20\nSERVICE_TIME : 2")
+    assert replay(read(file(text)), [[1, 2, 3]]) == (14, True, None)
+    cost, valid, reason = replay(read(file(text.replace("DISTANCE : 20", "DISTANCE : 19.5"))), [[1, 2, 3]])
+    assert (cost, valid, reason) == (math.inf, False, "trip 1 takes 20, max_length 19.5")
+    unlimited = read(file(text.replace("DISTANCE : 20\n", "")))
+    assert (unlimited.dist, unlimited.service) == (None, 0)
+    assert replay(unlimited, [[1, 2, 3]]) == (14, True, None)
+
+
+def test_service_on_an_explicit_matrix(file):
+    """Two customers, 3 + 4 + 5 long, two stops of 1: 14 in all, 12 to pay."""
+    assert replay(read(file(SERVED)), [[1, 2]]) == (12, True, None)
+    assert replay(read(file(SERVED.replace("DISTANCE : 14", "DISTANCE : 13"))), [[1, 2]])[1] is False
+
+
+def test_places_that_single_precision_would_move_over_a_half_become_a_matrix(file):
+    """1.5 - 1e-9 rounds to 1; float32 would hold 1.5, which rounds to 2."""
+    instance = read(file(legs("EUC_2D", [(0, 0), (1.499999999, 0)])))
+    assert instance.metric == "round"
+    assert instance.dist.tolist() == [[0, 1], [1, 0]]
+    assert replay(instance, [[0, 1]]) == (2, True, None)
+    assert read(file(legs("EUC_2D", [(0, 0), (1.3, 0)]))).dist is None
+
+
+def test_the_best_value_is_the_files_own_or_the_one_beside_it(file):
+    """The comment goes before the solution beside it."""
+    assert read(file(CVRP, "a.vrp")).best == 18
+    silent = file(CVRP.replace("Optimal value: 18", ""), "b.vrp")
+    assert read(silent).best is None
+    file("Route #1: 1 2\nRoute #2: 3\nCost 20\n", "b.sol")
+    assert read(silent).best == 20
+
+
+def test_solomon_counts_in_tenths(file):
+    """Times are the file's times ten; demands and capacity are as they are."""
+    instance = read(file(SOLOMON, "t.txt"))
+    assert (instance.name, instance.kind, instance.n, instance.scale) == ("T4", "CVRPTW", 3, 10)
+    assert (instance.metric, instance.vehicles, instance.fields["capacity"]) == ("trunc1", 3, 10)
+    assert instance.fields["time_windows"].tolist() == [[0, 1000], [200, 300], [0, 400], [0, 500]]
+    assert instance.fields["service_time"].tolist() == [0, 90, 90, 90]
+    assert instance.fields["weight"].tolist() == [0, 5, 5, 5]
+    assert instance.fields["must_go"].tolist() == [False, True, True, True]
+    assert instance.published(-301) == 30.1
+
+
+def test_prize_collecting_files_count_in_tenths(file):
+    """Prizes too; no customer is mandatory; the published cost adds the prizes left and is not divided."""
+    instance = read(file(PCVRPTW))
+    assert (instance.kind, instance.n, instance.vehicles) == ("PCVRPTW", 2, 2)
+    assert instance.fields["prize"].tolist() == [0, 210, 180]
+    assert instance.fields["service_time"].tolist() == [0, 90, 90]
+    assert not instance.fields["must_go"].any()
+    assert instance.published(180 - 100) == 310
+
+
+@pytest.mark.parametrize("text", [
+    TSP, CVRP, SOLOMON, PCVRPTW, legs("GEO", [(10.3, 2), (-3.05, 1 / 3)]), legs("CEIL_2D", [(0, 0), (1e-9, 1.5)]),
+    legs("EUC_2D", [(0, 0), (1.499999999, 0)]), explicit("UPPER_ROW", "1 2.5\n3"), SERVED,
+    CVRP.replace("A-n4-k2", "CMT0").replace("CAPACITY : 10", "CAPACITY : 15\nDISTANCE : 20\nSERVICE_TIME : 2.25"),
+])  # fmt: skip
+def test_a_written_file_reads_back_equal(file, tmp_path, text):
+    """To the last bit of every number."""
+    instance = read(file(text))
+    write(instance, tmp_path / "again")
+    assert read(tmp_path / "again") == instance
+
+
+def test_instances_that_differ_are_not_equal(file):
+    """In one demand, one place, the name; the best value known does not count."""
+    one = read(file(CVRP))
+    assert one == read(file(CVRP.replace("value: 18", "value: 17")))
+    for old, new in [("4 5\nDEPOT", "4 4\nDEPOT"), ("3 3 4", "3 3 5"), ("A-n4", "B-n4"), (": 10", ": 9")]:
+        assert one != read(file(CVRP.replace(old, new)))
+
+
+def test_what_no_file_can_say_is_not_written(file, tmp_path):
+    """TSPLIB has no unrounded plane distance, so nothing is written rather than something else."""
+    unrounded = dataclasses.replace(read(file(TSP)), metric="euclid")
+    with pytest.raises(ConfigError, match="square: a TSP file of that name cannot say metric 'euclid'"):
+        write(unrounded, tmp_path / "no.tsp")
+    with pytest.raises(ConfigError, match="T4: a Solomon file needs `locs` and `vehicles`"):
+        write(dataclasses.replace(read(file(SOLOMON)), vehicles=None), tmp_path / "no.tsp")
+    assert not (tmp_path / "no.tsp").exists()
+
+
+def test_an_instance_is_read_only(file):
+    """Neither its arrays nor its fields can be set."""
+    instance = read(file(CVRP))
+    with pytest.raises(ValueError, match="read-only"):
+        instance.locs[0, 0] = 1
+    with pytest.raises(TypeError):
+        instance.fields["capacity"] = 1
+
+
+def test_a_world_plays_an_instance_in_many_rows(file):
+    """Three rows share the one copy of the square and each pays 18 for two trips."""
+    world = read(file(CVRP)).world(repeat=3, autoreset="disabled", illegal="raise")
+    for node in (1, 2, 0, 3, 0):
+        world.step(np.full(3, node))
+    assert world.objective.tolist() == [-20, -20, -20]
+    assert world.locs.shape == (1, 4, 2)
+    assert world.terminated.all()
