@@ -17,6 +17,10 @@ def register_all() -> None:
         "milkrun/CVRP-v0", "milkrun.routing.cvrp:CVRP", family="routing", title="Capacitated vehicle routing",
         presets=(*_ROUTING_PRESETS, "kool20", "kool50", "kool100"),
     )  # fmt: skip
+    register(
+        "milkrun/TSPKopt-v0", "milkrun.routing.tsp_kopt:TSPKopt", family="routing", title="TSP by improvement",
+        presets=_ROUTING_PRESETS,
+    )  # fmt: skip
     for name, title, presets in (
         ("VRPP", "Vehicle routing with profits", ("seed",)),
         ("CVRPP", "Capacitated routing with profits", ()),

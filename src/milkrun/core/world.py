@@ -55,6 +55,8 @@ class World(Memory):
 
     id: ClassVar[str] = ""
     task: ClassVar[str] = ""  # "module:Class" of the independent checker of its solutions
+    synonyms: ClassVar[Mapping[str, str]] = {}  # other names of fields, under which TensorDicts show them too
+    mask_lists_all: bool = True  # False: an action is more than the mask lists; see complete_actions
 
     max_steps = constant(int64, doc="steps until a row is truncated")
     reward_at_end = constant(int64, doc="1: the whole return is paid on the last step")
@@ -125,6 +127,10 @@ class World(Memory):
     def draw(self, row: int, canvas: Canvas) -> None:
         """The picture of a row."""
         canvas.caption(f"{type(self).__name__} row {row} step {int(self.i[row])}")
+
+    def complete_actions(self, drawn: np.ndarray, n_nodes: np.ndarray, seed: int, turn: int) -> np.ndarray:
+        """Whole legal actions from draws of the mask, one a row, where `mask_lists_all` is False."""
+        return drawn
 
     amends_instances: bool = False
 
@@ -229,7 +235,11 @@ class World(Memory):
         from milkrun.core.sampling import sample
 
         self._open()
-        return sample(self, seed, turn)
+        drawn = sample(self, seed, turn)
+        return drawn if self.mask_lists_all else self.complete_actions(drawn, self._true_nodes(), seed, turn)
+
+    def _true_nodes(self) -> np.ndarray:
+        return getattr(self, "n_nodes")[self.instance_row]
 
     def render(self, row: int = 0) -> np.ndarray:
         """The picture of a row, uint8 (512, 512, 3)."""

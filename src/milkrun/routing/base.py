@@ -23,8 +23,8 @@ LOCATION_LAWS = ("uniform", "normal", "clustered", "mixed", "map")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoutingConfig(Config):
-    """Options of every routing world."""
+class PlacesConfig(Config):
+    """Options of every world of nodes in space."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {f"n{n}": {"num_loc": n} for n in (20, 50, 100)}
 
@@ -39,11 +39,6 @@ class RoutingConfig(Config):
     stream: str | None = option(None, "of the map's bins, only those of this stream (paper, glass, ...)")
     num_clusters: int = option(3, "centres of the clustered and mixed laws", low=1, high=1000)
     metric: str = option("euclid", "distance between nodes", choices=METRICS)
-    reward: str = option("dense", "paid per step, or all on the last one", choices=("dense", "terminal"))
-    max_steps: int | str | None = option(
-        "auto", "steps until a row is truncated; auto = 4 (num_loc + 1); None = no limit", low=1, words=("auto",)
-    )
-    record: bool = option(True, "keep the actions taken, for `solution()`")
 
     def validate(self) -> None:
         if not -1e30 <= self.min_loc < self.max_loc <= 1e30:  # float32 holds the squares of the distances, nearly
@@ -77,11 +72,22 @@ class RoutingConfig(Config):
         return self.map.side("euclid" if self.metric != "haversine" and not by_road else self.metric)
 
 
-class Routing(World):
-    """A world of tours over nodes. Nodes 0..N-1; those from `n_nodes` on are padding."""
+@dataclass(frozen=True, kw_only=True)
+class RoutingConfig(PlacesConfig):
+    """Options of every world in which a vehicle drives."""
 
-    Config = RoutingConfig
-    config: RoutingConfig
+    reward: str = option("dense", "paid per step, or all on the last one", choices=("dense", "terminal"))
+    max_steps: int | str | None = option(
+        "auto", "steps until a row is truncated; auto = 4 (num_loc + 1); None = no limit", low=1, words=("auto",)
+    )
+    record: bool = option(True, "keep the actions taken, for `solution()`")
+
+
+class Places(World):
+    """Nodes in space, 0..N-1; those from `n_nodes` on are padding."""
+
+    Config = PlacesConfig
+    config: Any
 
     metric = constant(int64)
     min_loc = constant(float64)
@@ -98,18 +104,9 @@ class Routing(World):
     locs = instance(float32, "N", 2, doc="coordinates")
     dist = instance(float32, "M", "M", low=0, doc="d(i, j) = row i, column j; only with metric='matrix'")
     n_nodes = instance(int32, low=2, high="N", doc="true node count; higher indices are padding")
-    current_node = state(int64, index="N", column=True, doc="where the vehicle is")
-    visited = state(bool_, "N", doc="nodes done")
-    tour_length = state(float32, low=0, doc="distance driven so far")
-    tour = state(int16, "R", observed=False, tally=True, doc="the legal actions taken; only with record")
-    tour_len = state(int32, low=0, observed=False, tally=True, doc="how many legal actions were taken")
 
     depot_apart: ClassVar[bool] = True  # instances may come with `depot` apart and customer-only arrays
     customer_fields: ClassVar[tuple[str, ...]] = ()  # per-node fields that such arrays hold without the depot
-
-    @classmethod
-    def auto_max_steps(cls, config: Any) -> int:
-        return 4 * (config.num_loc + 1)
 
     @classmethod
     def space(cls, config: Any) -> dict[str, int]:
@@ -145,15 +142,6 @@ class Routing(World):
             if filled:
                 tables["map_mean"], tables["map_std"] = found.fill_mean, found.fill_std
         return tables
-
-    def solution(self) -> np.ndarray:
-        """(B, L) the legal actions taken by each row, padded with 0: the `pi` of the tasks."""
-        if not self.config.record:
-            raise ConfigError("solution() needs record=True")
-        length = int(self.tour_len.max(initial=0))
-        taken = self.tour[:, :length].astype(np.int32)
-        taken[np.arange(length) >= self.tour_len[:, None]] = 0
-        return taken
 
     # -- instances ------------------------------------------------------------------------------------------
 
@@ -262,6 +250,32 @@ class Routing(World):
             if self.sizes["M"]:
                 legs = self.locs[q, :, None].astype(np.float64) - self.locs[q, None]
                 self.dist[q] = np.sqrt((legs**2).sum(-1))
+
+
+class Routing(Places):
+    """A vehicle that drives from node to node."""
+
+    Config = RoutingConfig
+    config: RoutingConfig
+
+    current_node = state(int64, index="N", column=True, doc="where the vehicle is")
+    visited = state(bool_, "N", doc="nodes done")
+    tour_length = state(float32, low=0, doc="distance driven so far")
+    tour = state(int16, "R", observed=False, tally=True, doc="the legal actions taken; only with record")
+    tour_len = state(int32, low=0, observed=False, tally=True, doc="how many legal actions were taken")
+
+    @classmethod
+    def auto_max_steps(cls, config: Any) -> int:
+        return 4 * (config.num_loc + 1)
+
+    def solution(self) -> np.ndarray:
+        """(B, L) the legal actions taken by each row, padded with 0: the `pi` of the tasks."""
+        if not self.config.record:
+            raise ConfigError("solution() needs record=True")
+        length = int(self.tour_len.max(initial=0))
+        taken = self.tour[:, :length].astype(np.int32)
+        taken[np.arange(length) >= self.tour_len[:, None]] = 0
+        return taken
 
     # -- pictures -------------------------------------------------------------------------------------------
 

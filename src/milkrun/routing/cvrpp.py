@@ -80,6 +80,7 @@ class CVRPP(Profit):
     config: CVRPPConfig
     task = "milkrun.routing.tasks:CVRPP"
     customer_fields = ("prize", "weight", "must_go")
+    synonyms = {"demand": "prize", "collected_profit": "collected", "current_load": "load"}
 
     weight_law = constant(int64)
     truck = constant(float64)

@@ -67,6 +67,7 @@ class Recourse(Waste):
     Config = RecourseConfig
     config: RecourseConfig
     levels = "expected0"
+    synonyms = {**Waste.synonyms, "demand": "expected_waste", "current_waste": "expected_waste"}
 
     recourse = constant(int64)
     failure_weight = constant(float64)

@@ -107,6 +107,7 @@ class VRPP(Profit):
     config: VRPPConfig
     task = "milkrun.routing.tasks:VRPP"
     customer_fields = ("prize", "must_go")
+    synonyms = {"demand": "prize", "collected_profit": "collected"}
 
     load = state(float32, observed=False, tally=True, doc="stays 0: the truck has no limit")
 

@@ -119,6 +119,10 @@ class Waste(Collect):
     max_waste = instance(float32, low=0, column=True, doc="what a bin holds")
     capacity = instance(float32, low=0, column=True, doc="what a truck takes")
 
+    synonyms: ClassVar[Any] = {
+        "demand": "waste", "current_waste": "waste", "vehicle_cap": "capacity", "current_load": "load",
+        "collected_waste": "collected",
+    }  # fmt: skip
     levels: ClassVar[str] = "waste"  # the field with the levels of the bins that the agent knows
 
     def constants(self) -> dict[str, Any]:

@@ -1,0 +1,367 @@
+"""TSP by improvement: a whole tour, made shorter move by move.
+
+Observations: `locs`, `n_nodes`, `tour`, `pos`, `best_tour`, `cost_current`, `cost_best`, `i` (and `dist` with a matrix).
+Actions: moves="2opt": reverse the stretch between two positions, the index i * n + j or the pair (i, j), i < j: positions
+    i+1..j are reversed; action_mode="node": the pair of nodes (u, v) or u * n + v: the path from u forward to v is.
+    moves="3opt": (m, i, j, k), i < j < k, with A = i+1..j and B = j+1..k: m = 0 reverses A (k is ignored), 1 gives B A,
+    2 B A', 3 B' A, 4 A' B' (' = reversed).
+Mask: (n * n): 2opt the pairs that change the tour; 3opt the pairs (i, j) for which some k exists.
+Ends: truncated after `max_steps` moves; never terminated.
+Reward: reward_mode="best": what a move takes off the best cost so far; "current": off the current cost.
+References: Croes 1958 (2-opt); Lin 1965 (3-opt); Or 1976 (segment insertion).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.actions import discrete
+from milkrun.core.arguments import Rows
+from milkrun.core.canvas import CUSTOMER, PALETTE, Canvas
+from milkrun.core.config import option
+from milkrun.core.errors import ConfigError
+from milkrun.core.fields import constant, float32, int32, int64, mask, scratch, state
+from milkrun.core.kernels import kernel
+from milkrun.core.rng import row_stream, shuffle_from
+from milkrun.routing.base import Places, PlacesConfig
+from milkrun.routing.distance import MATRIX, travel
+from milkrun.routing.generators.laws import INIT
+from milkrun.routing.generators.tsp import generate
+
+MOVES = ("2opt", "3opt")
+THREE = 1
+ACTION_MODES = ("position", "node")
+NODE = 1
+STARTS = ("random", "greedy", "identity")
+RANDOM, GREEDY = 0, 1
+REWARD_MODES = ("best", "current")
+CURRENT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TSPKoptConfig(PlacesConfig):
+    """Options of the k-opt world."""
+
+    num_loc: int = option(20, "nodes", low=4, high=10_000)
+    moves: str = option("2opt", "the moves", choices=MOVES)
+    action_mode: str = option("position", "2opt moves named by positions or by nodes", choices=ACTION_MODES)
+    init: str = option("random", "the first tour: random, greedy (nearest neighbour from 0), identity", choices=STARTS)
+    reward_mode: str = option("best", "paid: the drop of the best cost, or of the current one", choices=REWARD_MODES)
+    max_steps: int | str | None = option(
+        "auto", "moves until a row is truncated; auto = 200; None = no limit", low=1, words=("auto",)
+    )
+
+    def validate(self) -> None:
+        super().validate()
+        if self.moves == "3opt" and self.action_mode == "node":
+            raise ConfigError("action_mode='node' goes with moves='2opt': 3opt moves are named by positions")
+
+
+class TSPKopt(Places):
+    """TSP by improvement: a whole tour, made shorter by 2-opt or 3-opt moves."""
+
+    id = "milkrun/TSPKopt-v0"
+    Config = TSPKoptConfig
+    config: TSPKoptConfig
+    task = "milkrun.routing.tasks:TSP"
+    action = discrete("A")
+    depot_apart = False
+    synonyms = {"solution": "tour", "best_solution": "best_tour"}
+
+    moves = constant(int64)
+    action_mode = constant(int64)
+    init = constant(int64)
+    reward_mode = constant(int64)
+    piece = scratch(int32, "N")
+
+    tour = state(int32, "N", low=0, high="N", doc="the nodes in order, node 0 first")
+    pos = state(int32, "N", low=0, high="N", doc="where each node stands in the tour")
+    best_tour = state(int32, "N", low=0, high="N", doc="the shortest tour so far")
+    cost_current = state(float32, low=0, doc="length of the tour")
+    cost_best = state(float32, low=0, doc="length of the shortest tour so far")
+    action_mask = mask("A")
+
+    @classmethod
+    def size_of(cls, config: TSPKoptConfig) -> dict[str, int]:
+        return {**cls.space(config), "A": config.num_loc**2}
+
+    @classmethod
+    def auto_max_steps(cls, config: TSPKoptConfig) -> int:
+        return 200
+
+    def constants(self) -> dict[str, Any]:
+        c = self.config
+        return {
+            **super().constants(), "moves": MOVES.index(c.moves), "action_mode": ACTION_MODES.index(c.action_mode),
+            "init": STARTS.index(c.init), "reward_mode": REWARD_MODES.index(c.reward_mode),
+        }  # fmt: skip
+
+    def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
+        super().check_instances(arrays)
+        if (small := arrays["n_nodes"] < 4).any():
+            from milkrun.core.instances import refuse
+
+            refuse("n_nodes", arrays["n_nodes"], small, "a tour of fewer than 4 nodes has no move")
+
+    def step(self, actions: Any, rows: Rows = None) -> None:
+        """Plays one move in each named row: (B,) indices, or (B, 2) pairs; with moves="3opt" (B, 4) = m, i, j, k."""
+        given = np.asarray(actions)
+        if given.ndim == 2 and given.dtype.kind in "iu":
+            actions = self.encode(given)
+        super().step(actions, rows)
+
+    def encode(self, moves: np.ndarray) -> np.ndarray:
+        """(B,) the actions of moves given as (B, 2), or (B, 4) with moves="3opt"; -1, never legal, where out of range."""
+        n = self.sizes["N"]
+        moves = np.asarray(moves).astype(np.int64)
+        if moves.ndim != 2 or moves.shape[1] != (4 if self.config.moves == "3opt" else 2):
+            return moves
+        low, high = np.zeros(moves.shape[1], np.int64), np.full(moves.shape[1], n)
+        if moves.shape[1] == 4:
+            high[0] = 5
+            moves = np.where((moves[:, :1] == 0) & (np.arange(4) == 3), 0, moves)
+        code = np.zeros(len(moves), np.int64)
+        for column in range(moves.shape[1]):
+            code = code * n + moves[:, column]
+        return np.where(((moves >= low) & (moves < high)).all(axis=1), code, -1)
+
+    def decode(self, actions: np.ndarray) -> np.ndarray:
+        """(B, 2) or (B, 4) the moves of actions."""
+        n, actions = self.sizes["N"], np.asarray(actions)
+        width = 4 if self.config.moves == "3opt" else 2
+        return np.stack([actions // n ** (width - 1 - k) % (n if k or width == 2 else 5) for k in range(width)], axis=-1)
+
+    @property
+    def mask_lists_all(self) -> bool:  # type: ignore[override]
+        return self.config.moves == "2opt"
+
+    def complete_actions(self, drawn: np.ndarray, n_nodes: np.ndarray, seed: int, turn: int) -> np.ndarray:
+        """3-opt moves from pairs (i, j): m and k among those that go with them, each uniformly."""
+        n, rng = self.sizes["N"], np.random.Generator(np.random.Philox(key=[seed % 2**64, turn], counter=[0, 0, 0, 60]))
+        i, j = drawn // n, drawn % n
+        lowest = np.where(j >= i + 2, 0, 1)
+        m = lowest + np.floor(rng.random(len(drawn)) * (5 - lowest)).astype(np.int64)
+        k = j + 1 + np.floor(rng.random(len(drawn)) * (n_nodes - 1 - j)).astype(np.int64)
+        return self.encode(np.stack([m, i, j, k], axis=1))
+
+    def solution(self) -> np.ndarray:
+        """(B, n) the shortest tour of each row: the `pi` of the TSP's task."""
+        return self.best_tour.astype(np.int32)
+
+    def why_illegal(self, row: int, action: int) -> str:
+        n = int(self.n_nodes[self.instance_row[row]])
+        limit = self.sizes["N"] ** 2 if self.config.moves == "2opt" else 5 * self.sizes["N"] ** 3
+        if not 0 <= action < limit:
+            return f"out of range 0..{limit - 1}"
+        move = self.decode(np.array([action]))[0].tolist()
+        return f"the move {tuple(move)} names no stretch of at least two of the {n} nodes, or one of all but one"
+
+    def draw(self, row: int, canvas: Canvas) -> None:
+        """The tour."""
+        q = self.instance_row[row]
+        n = self.n_nodes[q]
+        nodes = self.locs[q, :n]
+        canvas.fit(nodes.min(0), nodes.max(0))
+        canvas.caption(f"TSPKopt  cost {float(self.cost_current[row]):.3f}  best {float(self.cost_best[row]):.3f}  "
+                       f"step {int(self.i[row])}")
+        order = self.tour[row, :n].tolist()
+        for a, b in pairwise([*order, order[0]]):
+            canvas.polyline(nodes[[a, b]], PALETTE[0], 2.0)
+        canvas.discs(nodes, 4.0, [CUSTOMER] * int(n))
+
+
+@kernel
+def reset(w, b):
+    q = w.instance_row[b]
+    n = np.int64(w.n_nodes[q])
+    for k in range(w.N):
+        w.tour[b, k] = k
+    if w.init == RANDOM:
+        shuffle_from(row_stream(w, b, INIT), w.tour[b, :n], 1)
+    elif w.init == GREEDY:
+        chain_nearest(w, b, q, n)
+    cost = 0.0
+    for k in range(n):
+        cost += travel(w, q, w.tour[b, k], w.tour[b, (k + 1) % n])
+    for k in range(w.N):
+        w.pos[b, w.tour[b, k]] = k
+        w.best_tour[b, k] = w.tour[b, k]
+    w.cost_current[b] = cost
+    w.cost_best[b] = cost
+    mark_moves(w, b, n)
+
+
+@kernel
+def chain_nearest(w, b, q, n):
+    """The nearest neighbour tour from node 0, ties to the lower node, made in place."""
+    for k in range(1, n):
+        best = k
+        for c in range(k + 1, n):
+            here = w.tour[b, k - 1]
+            way, shortest = travel(w, q, here, w.tour[b, c]), travel(w, q, here, w.tour[b, best])
+            if way < shortest or (way == shortest and w.tour[b, c] < w.tour[b, best]):
+                best = c
+        w.tour[b, k], w.tour[b, best] = w.tour[b, best], w.tour[b, k]
+
+
+@kernel
+def mark_moves(w, b, n):
+    """Opens the moves that change the tour; only those by nodes depend on how it runs."""
+    for a in range(w.N * w.N):
+        w.action_mask[b, a] = False
+    for i in range(n):
+        for j in range(n):
+            w.action_mask[b, i * w.N + j] = opens(w, b, n, i, j)
+
+
+@kernel
+def opens(w, b, n, i, j):
+    """Is this pair a move, or for 3-opt the start of one?"""
+    if w.moves == THREE:
+        return i < j <= n - 2
+    if w.action_mode == NODE:
+        return 2 <= (np.int64(w.pos[b, j]) - w.pos[b, i] + n) % n + 1 <= n - 2
+    return i + 2 <= j and not (i == 0 and j == n - 1)
+
+
+@kernel
+def legal(w, b, action):
+    n = np.int64(w.n_nodes[w.instance_row[b]])
+    if action < 0:
+        return False
+    if w.moves != THREE:
+        return action < w.N * w.N and w.action_mask[b, action]
+    m, i, j, k = split(w, action)
+    if m > 4 or not i < j <= n - 2:
+        return False
+    return i + 2 <= j if m == 0 else j < k <= n - 1
+
+
+@kernel(inline=True)
+def split(w, action):
+    """(m, i, j, k) of a 3-opt action."""
+    return action // (w.N * w.N * w.N), action // (w.N * w.N) % w.N, action // w.N % w.N, action % w.N
+
+
+@kernel
+def step(w, b, action):
+    q = w.instance_row[b]
+    n = np.int64(w.n_nodes[q])
+    if w.moves == THREE:
+        m, i, j, k = split(w, action)
+        delta = reverse(w, b, q, n, i, j) if m == 0 else rejoin(w, b, q, n, m, i, j, k)
+    elif w.action_mode == NODE:
+        delta = reverse_path(w, b, q, n, np.int64(w.pos[b, action // w.N]), np.int64(w.pos[b, action % w.N]))
+        mark_moves(w, b, n)
+    else:
+        delta = reverse(w, b, q, n, action // w.N, action % w.N)
+    before, best = w.cost_current[b], w.cost_best[b]
+    w.cost_current[b] = before + delta
+    if w.cost_current[b] < best:
+        w.cost_best[b] = w.cost_current[b]
+        for p in range(w.N):
+            w.best_tour[b, p] = w.tour[b, p]
+    if w.reward_mode == CURRENT:
+        w.reward[b] = before - w.cost_current[b]
+    else:
+        w.reward[b] = best - w.cost_best[b]
+
+
+@kernel(inline=True)
+def stretch(w, b, q, first, last):
+    """The way along the tour from one position to another."""
+    way = 0.0
+    for p in range(first, last):
+        way += travel(w, q, w.tour[b, p], w.tour[b, p + 1])
+    return way
+
+
+@kernel(inline=True)
+def turn_round(w, b, first, last):
+    """Reverses the positions first..last."""
+    while first < last:
+        a, c = w.tour[b, first], w.tour[b, last]
+        w.tour[b, first], w.tour[b, last] = c, a
+        w.pos[b, c] = first
+        w.pos[b, a] = last
+        first += 1
+        last -= 1
+
+
+@kernel
+def reverse(w, b, q, n, i, j):
+    """Reverses the positions i+1..j; the change of the cost, in O(1) but for a matrix, which may be one-way."""
+    p, a = w.tour[b, i], w.tour[b, i + 1]
+    z, s = w.tour[b, j], w.tour[b, (j + 1) % n]
+    delta = travel(w, q, p, z) + travel(w, q, a, s) - travel(w, q, p, a) - travel(w, q, z, s)
+    if w.metric == MATRIX:
+        delta -= stretch(w, b, q, i + 1, j)
+        turn_round(w, b, i + 1, j)
+        return delta + stretch(w, b, q, i + 1, j)
+    turn_round(w, b, i + 1, j)
+    return delta
+
+
+@kernel
+def reverse_path(w, b, q, n, first, last):
+    """Reverses the path from one position forward to another, over the end of the array too; node 0 stays first."""
+    if first <= last and first > 0:
+        return reverse(w, b, q, n, first - 1, last)
+    before = whole_way(w, b, q, n) if w.metric == MATRIX else 0.0
+    count = (last - first + n) % n + 1
+    p, a = w.tour[b, (first - 1 + n) % n], w.tour[b, first]
+    z, s = w.tour[b, last], w.tour[b, (last + 1) % n]
+    delta = travel(w, q, p, z) + travel(w, q, a, s) - travel(w, q, p, a) - travel(w, q, z, s)
+    for c in range(count // 2):
+        x, y = (first + c) % n, (last - c + n) % n
+        w.tour[b, x], w.tour[b, y] = w.tour[b, y], w.tour[b, x]
+    turn_to_front(w, b, n)
+    return whole_way(w, b, q, n) - before if w.metric == MATRIX else delta
+
+
+@kernel
+def turn_to_front(w, b, n):
+    """Turns the tour so that node 0 is first."""
+    start = 0
+    for p in range(n):
+        w.piece[p] = w.tour[b, p]
+        if w.tour[b, p] == 0:
+            start = p
+    for p in range(n):
+        node = w.piece[(start + p) % n]
+        w.tour[b, p] = node
+        w.pos[b, node] = p
+
+
+@kernel
+def whole_way(w, b, q, n):
+    return stretch(w, b, q, 0, n - 1) + travel(w, q, w.tour[b, n - 1], w.tour[b, 0])
+
+
+@kernel
+def rejoin(w, b, q, n, m, i, j, k):
+    """Puts A = i+1..j and B = j+1..k together in another way; the change of the cost."""
+    before = stretch(w, b, q, i, k) + travel(w, q, w.tour[b, k], w.tour[b, (k + 1) % n])
+    if m == 4:
+        turn_round(w, b, i + 1, j)
+        turn_round(w, b, j + 1, k)
+    else:
+        for p in range(i + 1, k + 1):
+            w.piece[p] = w.tour[b, p]
+        at = i + 1
+        for c in range(k - j):
+            w.tour[b, at] = w.piece[k - c] if m == 3 else w.piece[j + 1 + c]
+            at += 1
+        for c in range(j - i):
+            w.tour[b, at] = w.piece[j - c] if m == 2 else w.piece[i + 1 + c]
+            at += 1
+        for p in range(i + 1, k + 1):
+            w.pos[b, w.tour[b, p]] = p
+    return stretch(w, b, q, i, k) + travel(w, q, w.tour[b, k], w.tour[b, (k + 1) % n]) - before
+
+
+__all__ = ["TSPKopt", "TSPKoptConfig", "generate", "legal", "reset", "step"]

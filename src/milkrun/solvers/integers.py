@@ -1,0 +1,156 @@
+"""An instance in whole numbers, for solvers that know no others, and their answer made complete again.
+
+Lengths and loads are rounded up and limits down, after half the family's tolerance is granted: what just fits here
+fits for the checker too, and whole numbers stay what they are. Mandatory customers are handed on as such only where
+one plan surely serves them all; elsewhere their prize outweighs everything, and the solver serves those it can.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milkrun.routing.tasks.base import TOL, fits
+from milkrun.solvers.problem import Floats, Problem
+
+Ints = NDArray[np.int64]
+
+FINENESS = 1e6  # the longest leg, and the heaviest load, is about so many units
+FAR = 1 << 44  # stands for no limit; larger prizes than this would leave length without effect
+
+
+class Whole(NamedTuple):
+    """One instance over those of its nodes that some trip can serve; arrays are over these, the depot first."""
+
+    nodes: list[int]  # their numbers in the instance
+    dist: Ints  # (n, n)
+    price: int  # of a unit of length
+    prize: Ints  # lost where a customer is left out
+    required: NDArray[np.bool_]
+    loads: list[Ints]  # one array for each limit in `capacity`
+    capacity: list[int]
+    max_length: int | None
+    opens: Ints | None
+    closes: Ints | None
+    service: Ints | None
+    vehicles: int
+
+
+def in_whole_numbers(problem: Problem, b: int) -> Whole:
+    """Instance b, times in units of length."""
+    n = int(problem.n_nodes[b])
+    d = problem.dist[b, :n, :n]
+    scale = _scale(d)
+    timed = problem.windows is not None
+    limited = bool(np.isfinite(problem.max_length[b]))
+    dist = (np.ceil if limited or timed else np.rint)(scale * d).astype(np.int64)
+    np.fill_diagonal(dist, 0)
+    max_length = _floor(scale, problem.max_length[b]) if limited else None
+    short = dist[0] + dist[:, 0] <= (FAR if max_length is None else max_length)
+
+    opens = closes = service = None
+    serves = short.copy()
+    if problem.windows is not None:
+        assert problem.service is not None and problem.speed is not None
+        clock = scale * float(problem.speed[b])
+        opens = np.ceil(np.minimum(clock * problem.windows[b, :n, 0], FAR)).astype(np.int64)
+        closes = np.array([_floor(clock, x) for x in problem.windows[b, :n, 1]])
+        service = np.ceil(clock * problem.service[b, :n]).astype(np.int64)
+        home = np.maximum(dist[0], opens) + service + dist[:, 0]
+        serves &= (dist[0] <= closes) & (home <= closes[0])
+
+    load, room = _loads(problem.weight[b, :n], float(problem.capacity[b]))
+    must = problem.required[b, :n].copy()
+    must[0] = False
+    loads, capacity = ([load], [room]) if load.sum() > room else ([], [])
+    owed = int(load[must & short].sum())
+    surely = problem.multi or problem.closed or (not limited and not timed and owed <= room)
+    if not problem.multi and loads and must.any():  # the reserve: no optional customer may crowd out a mandatory one
+        serves &= must | (owed <= room)
+        if owed <= room and not surely:
+            loads, capacity = [load, np.where(must, 0, load)], [room, room - owed]
+
+    serves[0] = True
+    nodes = np.flatnonzero(serves)
+    price, prize = _prizes(problem.gain[b, :n], problem.beta, scale)
+    if not surely:
+        prize = prize + must * (int(prize.sum()) + 2 * n * int(dist.max()) + 1)
+    pick = [None if x is None else x[nodes] for x in (opens, closes, service)]
+    return Whole(
+        nodes=nodes.tolist(),
+        dist=dist[np.ix_(nodes, nodes)],
+        price=price,
+        prize=prize[nodes],
+        required=must[nodes] & surely,
+        loads=[x[nodes] for x in loads],
+        capacity=capacity,
+        max_length=max_length,
+        opens=pick[0],
+        closes=pick[1],
+        service=pick[2],
+        vehicles=len(nodes) - 1 if problem.multi else 1,
+    )
+
+
+def _scale(d: Floats) -> float:
+    longest = float(d.max(initial=0.0))
+    scale = FINENESS / longest if longest > 0 else 1.0
+    return max(1.0, math.floor(scale)) if (d == np.floor(d)).all() else scale
+
+
+def _floor(scale: float, limit: float) -> int:
+    """A limit with half the tolerance of `fits`, rounded down."""
+    return math.floor(min(scale * (limit + 0.5 * min(0.5, TOL * max(1.0, abs(limit)))), FAR))
+
+
+def _loads(weight: Floats, capacity: float) -> tuple[Ints, int]:
+    """What customers weigh, and what a truck takes, never less than the heaviest of them."""
+    whole = bool((weight == np.floor(weight)).all())
+    scale = 1.0 if whole else FINENESS / float(weight.max())
+    load = np.ceil(scale * weight).astype(np.int64)
+    return load, max(_floor(scale, capacity), int(load.max()))
+
+
+def _prizes(gain: Floats, beta: float, scale: float) -> tuple[int, Ints]:
+    """The price of a unit of length and the prizes in that coin. Where length costs next to nothing it costs nothing."""
+    most = float(gain.max(initial=0.0))
+    if beta > 0 and most * scale < beta * FAR / 16:
+        return 1, np.rint(scale / beta * gain).astype(np.int64)
+    return 0, np.rint(FINENESS / max(most, 1e-300) * gain).astype(np.int64)
+
+
+def complete(problem: Problem, b: int, trips: list[list[int]]) -> list[int]:
+    """The trips as actions. Mandatory customers that were left out, though the rules let them be served, are added."""
+    trips = [trip for trip in trips if trip]
+    left = set(np.flatnonzero(problem.required[b, : problem.n_nodes[b]]).tolist()) - {0, *sum(trips, [])}
+    for j in sorted(left):
+        if problem.multi and keeps_limits(problem, b, [j]):
+            trips.append([j])
+    if not problem.multi:
+        trip = trips[0] if trips else []
+        while more := [j for j in sorted(left - set(trip)) if keeps_limits(problem, b, [*trip, j])]:
+            here = trip[-1] if trip else 0
+            trip = [*trip, min(more, key=lambda j: problem.dist[b, here, j])]
+        trips = [trip]
+    return [node for trip in trips for node in (0, *trip)][1:]
+
+
+def keeps_limits(problem: Problem, b: int, trip: list[int]) -> bool:
+    """One trip within capacity, length and windows, by the family's tolerance."""
+    way = [0, *trip, 0]
+    legs = [float(problem.dist[b, i, j]) for i, j in zip(way[:-1], way[1:])]
+    if not fits(problem.weight[b, trip].sum(), problem.capacity[b]) or not fits(sum(legs), problem.max_length[b]):
+        return False
+    if problem.windows is None:
+        return True
+    assert problem.service is not None and problem.speed is not None
+    clock = 0.0
+    for leg, j in zip(legs, way[1:]):
+        clock += leg / float(problem.speed[b])
+        if not fits(clock, problem.windows[b, j, 1]):
+            return False
+        clock = max(clock, float(problem.windows[b, j, 0])) + float(problem.service[b, j])
+    return True

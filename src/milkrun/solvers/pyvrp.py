@@ -1,0 +1,59 @@
+"""PyVRP as a back end of `solve`: hybrid search for every problem that has trips, prizes, loads, limits or windows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from milkrun.core.errors import missing_extra
+from milkrun.solvers.integers import Whole, complete, in_whole_numbers
+from milkrun.solvers.problem import Problem
+
+PATIENCE = 400  # iterations without improvement, for each customer, after which the rest of the time is not used
+
+
+def solve_one(problem: Problem, b: int, time_limit: float, seed: int) -> tuple[list[int], bool]:
+    """Actions for instance b and whether they are proven best, which they are where there is nothing to choose.
+
+    The search ends at `time_limit` seconds, or earlier when it has long found nothing better.
+    """
+    try:
+        from pyvrp.stop import MaxRuntime, MultipleCriteria, NoImprovement
+    except ImportError:
+        raise missing_extra("pyvrp", "solvers") from None
+    whole = in_whole_numbers(problem, b)
+    customers = len(whole.nodes) - 1
+    if customers == 0 or (customers == 1 and whole.required[1]):
+        return complete(problem, b, [whole.nodes[1:]]), True
+    stop = MultipleCriteria([MaxRuntime(time_limit), NoImprovement(PATIENCE * (customers + 10))])
+    found = model_of(whole).solve(stop, seed=seed, collect_stats=False, display=False).best
+    kept = [route for route in found.routes() if route.is_feasible()]
+    trips = [[whole.nodes[1 + stop.idx] for stop in route if stop.is_client()] for route in kept]
+    return complete(problem, b, trips), False
+
+
+def model_of(whole: Whole) -> Any:
+    """The instance as PyVRP's model: one vehicle a trip, which leaves the depot at time 0."""
+    from pyvrp import Model
+
+    timed = whole.opens is not None and whole.closes is not None and whole.service is not None
+    model = Model()
+    places = [model.add_location(0, 0) for _ in whole.nodes]
+    for i, here in enumerate(places):
+        for j, there in enumerate(places):
+            leg = int(whole.dist[i, j])
+            model.add_edge(here, there, leg, leg if timed else 0)
+    window = {"tw_late": int(whole.closes[0])} if timed else {}
+    depot = model.add_depot(places[0], **window)
+    for j in range(1, len(places)):
+        if timed:
+            window = {"tw_early": int(whole.opens[j]), "tw_late": int(whole.closes[j]),
+                      "service_duration": int(whole.service[j])}  # fmt: skip
+        pickup = [int(load[j]) for load in whole.loads]
+        required = bool(whole.required[j])
+        prize = 0 if required else int(whole.prize[j])
+        model.add_client(places[j], pickup=pickup, prize=prize, required=required, **window)
+    limit = {} if whole.max_length is None else {"max_distance": whole.max_length}
+    model.add_vehicle_type(
+        whole.vehicles, whole.capacity, start_depot=depot, end_depot=depot, unit_distance_cost=whole.price, **limit
+    )
+    return model

@@ -1,0 +1,210 @@
+"""The plan under construction: what the compiled heuristics read, the space they work in, and the sums they keep.
+
+Every routing problem is seen alike: nodes with a gain, a weight and a flag whether they are required; trips that start
+and end at node 0; a price for length. A tour through all nodes is the case where all are required and trips are one.
+A plan is one row of nodes, 0 between the trips. Where many trips are allowed the last one is kept empty, so that
+opening a trip is an insertion like any other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from milkrun.core.kernels import kernel
+from milkrun.routing.distance import MATRIX, TOL, leg
+
+LENGTH, TRIPS, SYMMETRIC = range(3)  # of `count`: entries of `seq`, trips, whether both ways are equally long
+OWED, TINY = range(2)  # of `amount`: weight of required customers still left out, what counts as no improvement
+
+
+class Work(NamedTuple):
+    """Instances (first axis: row b) and one thread's space. P = 2 N + 2 entries hold any plan."""
+
+    N: int
+    metric: int
+    multi: int  # trips may be many
+    reserves: int  # a single trip keeps room for required customers
+    circular: int  # node 0 is a node like any other: a tour may be built from any of them
+    price: float  # of a unit of length, > 0
+    locs: Any  # (B, N, 2) float32
+    dist: Any  # (B, N, N) float32, with metric MATRIX
+    n_nodes: Any  # (B) int32
+    gain: Any  # (B, N) float64
+    weight: Any  # (B, N) float64
+    required: Any  # (B, N) bool
+    capacity: Any  # (B) float64
+    max_length: Any  # (B) float64
+    plan: Any  # (B, P) int32, the answer: trips, each closed by 0
+    d: Any  # (N, N) float64
+    seq: Any  # (P) int32, 0 first and last
+    best: Any  # (P) int32
+    other: Any  # (P) int32
+    trip: Any  # (P) int32, of the edge from a position to the next
+    ahead: Any  # (P) float64, way from the start to a position
+    back: Any  # (P) float64, way from a position back to the start
+    load: Any  # (P) float64, by trip
+    length: Any  # (P) float64, by trip
+    served: Any  # (N) bool
+    near: Any  # (N) float64, from the plan to a node
+    wanted: Any  # (N) bool, customers to be looked at
+    keys: Any  # (S) float64, savings
+    pairs: Any  # (S) int64
+    links: Any  # (4, N) int32, trips under merger: next, trip, first, last
+    count: Any  # (3) int64
+    amount: Any  # (2) float64
+
+
+@kernel
+def within(x, limit):
+    """As `fits`, with a quarter of its tolerance: the rest is for the rounding of whoever adds up in float32."""
+    return x <= limit + 0.25 * min(0.5, TOL * max(1.0, abs(limit)))
+
+
+@kernel
+def set_distances(w, b):
+    """All distances of a row, whether they are symmetric, and what counts as nothing beside them."""
+    n = w.n_nodes[b]
+    longest, symmetric = 0.0, True
+    for i in range(n):
+        for j in range(n):
+            if w.metric == MATRIX:
+                w.d[i, j] = w.dist[b, i, j]
+            else:
+                x, y = np.float64(w.locs[b, i, 0]), np.float64(w.locs[b, i, 1])
+                w.d[i, j] = leg(w.metric, x, y, np.float64(w.locs[b, j, 0]), np.float64(w.locs[b, j, 1]))
+            longest = max(longest, w.d[i, j])
+    for i in range(n):
+        for j in range(i):
+            symmetric = symmetric and w.d[i, j] == w.d[j, i]
+    w.count[SYMMETRIC] = symmetric
+    w.amount[TINY] = 1e-9 * w.price * longest
+
+
+@kernel
+def clear(w, b):
+    """The empty plan."""
+    w.seq[0] = 0
+    w.seq[1] = 0
+    w.count[LENGTH] = 2
+    refresh(w, b)
+
+
+@kernel
+def refresh(w, b):
+    """After a change of `seq`: empty trips removed, all sums made anew."""
+    tidy(w)
+    m = w.count[LENGTH]
+    for j in range(w.N):
+        w.served[j] = False
+    w.ahead[0] = 0.0
+    w.back[0] = 0.0
+    w.trip[0] = 0
+    w.load[0] = 0.0
+    w.length[0] = 0.0
+    t = 0
+    for p in range(1, m):
+        i, j = w.seq[p - 1], w.seq[p]
+        w.ahead[p] = w.ahead[p - 1] + w.d[i, j]
+        w.back[p] = w.back[p - 1] + w.d[j, i]
+        w.length[t] += w.d[i, j]
+        if j == 0:
+            t += 1
+            w.load[t] = 0.0
+            w.length[t] = 0.0
+        else:
+            w.load[t] += w.weight[b, j]
+            w.served[j] = True
+        w.trip[p] = t
+    w.count[TRIPS] = t
+    w.amount[OWED] = owed(w, b)
+
+
+@kernel
+def tidy(w):
+    m = w.count[LENGTH]
+    kept = 1
+    for p in range(1, m):
+        if w.seq[p] != 0 or w.seq[kept - 1] != 0:
+            w.seq[kept] = w.seq[p]
+            kept += 1
+    if kept == 1 or w.multi:
+        w.seq[kept] = 0
+        kept += 1
+    w.count[LENGTH] = kept
+
+
+@kernel
+def owed(w, b):
+    """The room that optional customers must leave on a single trip for the required ones not yet in the plan."""
+    total = 0.0
+    if w.reserves and not w.multi:
+        for j in range(1, w.n_nodes[b]):
+            if w.required[b, j] and not w.served[j] and within(w.d[0, j] + w.d[j, 0], w.max_length[b]):
+                total += w.weight[b, j]
+    return total
+
+
+@kernel
+def room_for(w, b, j, load):
+    """Customer j may be added to this load."""
+    kept = 0.0 if w.required[b, j] else w.amount[OWED]
+    return within(load + w.weight[b, j] + kept, w.capacity[b])
+
+
+@kernel
+def best_place(w, b, j):
+    """Behind which position customer j lengthens the plan least, and by how much; -1 where it fits nowhere."""
+    place, least = -1, np.inf
+    for p in range(w.count[LENGTH] - 1):
+        extra = w.d[w.seq[p], j] + w.d[j, w.seq[p + 1]] - w.d[w.seq[p], w.seq[p + 1]]
+        if extra < least:
+            t = w.trip[p]
+            if room_for(w, b, j, w.load[t]) and within(w.length[t] + extra, w.max_length[b]):
+                place, least = p, extra
+    return place, least
+
+
+@kernel
+def insert_behind(w, b, p, j):
+    for k in range(w.count[LENGTH], p + 1, -1):
+        w.seq[k] = w.seq[k - 1]
+    w.seq[p + 1] = j
+    w.count[LENGTH] += 1
+    refresh(w, b)
+
+
+@kernel
+def remove_between(w, b, first, last):
+    """Takes the positions first..last out of the plan."""
+    gap = last - first + 1
+    for p in range(last + 1, w.count[LENGTH]):
+        w.seq[p - gap] = w.seq[p]
+    w.count[LENGTH] -= gap
+    refresh(w, b)
+
+
+@kernel
+def value(w, b):
+    """What the plan is worth: gains less the price of its length."""
+    total = 0.0
+    for p in range(1, w.count[LENGTH]):
+        total += w.gain[b, w.seq[p]] - w.price * w.d[w.seq[p - 1], w.seq[p]]
+    return total
+
+
+@kernel
+def required_served(w, b):
+    total = 0
+    for j in range(1, w.n_nodes[b]):
+        total += w.required[b, j] and w.served[j]
+    return total
+
+
+@kernel
+def write_plan(w, b):
+    """The answer: the plan without its first 0, padded with 0."""
+    m = w.count[LENGTH]
+    for p in range(w.plan.shape[1]):
+        w.plan[b, p] = w.seq[p + 1] if p + 1 < m else 0
