@@ -123,7 +123,9 @@ def test_rewards_of_an_episode(case):
     """The last action ends it, and no other; the terminal payment is the sum."""
     name, fields, options, actions, rewards = EPISODES[case]
     for reward in ("dense", "terminal"):
-        world = milkrun.make(f"milkrun/{name}-v0", num_envs=1, num_loc=3, reward=reward, autoreset="disabled", **options)
+        world = milkrun.make(
+            f"milkrun/{name}-v0", num_envs=1, num_loc=3, reward=reward, autoreset="disabled", **options
+        )
         world.reset(instance=one_row(fields))
         paid = []
         for step, action in enumerate(actions):

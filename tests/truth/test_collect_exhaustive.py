@@ -124,8 +124,8 @@ def world_agrees(name, one, nodes, trips, **options):
 @pytest.mark.parametrize("trips", ["single", "multi"])
 @pytest.mark.parametrize("name", TASKS)
 def test_masked_sequences_are_the_valid_plans(name, trips, metric):
-    """100 instances of 1 to 5 customers for each metric, half of them with a limit, half with mandatory customers."""
-    count, nodes = 100, 6
+    """200 instances of 1 to 5 customers for each metric, half of them with a limit, half with mandatory customers."""
+    count, nodes = 200, 6
     rng = np.random.default_rng([ord(name[0]), len(name), trips == "multi", metric == "matrix"])
     flags = np.arange(count) % 4
     one = instances(name, rng, count, nodes, metric, limited=flags % 2 == 1, mandatory=flags >= 2)

@@ -7,7 +7,9 @@ import typer
 from milkrun.cli.bench import bench
 from milkrun.cli.check import check
 from milkrun.cli.demo import demo
+from milkrun.cli.evaluate import eval_
 from milkrun.cli.run import run
+from milkrun.cli.solve import solve
 from milkrun.cli.worlds import info, list_
 
 app = typer.Typer(
@@ -31,6 +33,8 @@ def milkrun(
       milkrun list
       milkrun info milkrun/CVRP-v0
       milkrun run CVRP-v0 --num-envs 512 --policy nearest --set num_loc=50
+      milkrun eval CVRP-v0 --policies random,nearest
+      milkrun solve A-n32-k5.vrp --method pyvrp
       milkrun demo --out out
     """
     if version:
@@ -44,6 +48,8 @@ def milkrun(
 app.command("list")(list_)
 app.command()(info)
 app.command()(run)
+app.command("eval")(eval_)
+app.command()(solve)
 app.command()(bench)
 app.command()(check)
 app.command()(demo)

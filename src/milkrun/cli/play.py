@@ -65,6 +65,9 @@ def play(
         pictures.append((replay(make, factory, seed, row, episode), 0, heading))
     picture = out / f"{file_stem(spec, name)}.png"
     save(side_by_side(pictures, title=f"{spec.id}, policy {name}, mean return {result.mean:.3f}"), picture)
+    by_day = {}
+    if "daily_fill" in world.fields and world.config.record:
+        by_day = simulate(make, factory, seed, min(num_envs, episodes), pictures[1][0], out / f"{file_stem(spec, name)}")
     return {
         "world": spec.id,
         "policy": name,
@@ -77,8 +80,27 @@ def play(
         "seconds": seconds,
         "steps_per_second": float(result.lengths.sum() / seconds),
         "picture": picture.name,
+        **by_day,
         "milkrun": milkrun.__version__,
     }
+
+
+def simulate(
+    make: Callable[..., World], factory: Factory, seed: int, rows: int, shown: World, stem: Path
+) -> dict[str, Any]:
+    """The days of a waste simulation: means over the rows, each with the spread of its mean, and a figure of one row."""
+    from milkrun.replay.days import days_of, figure_of_days
+
+    world = make(rows)
+    world.reset()
+    rollout(world, factory(seed))
+    days = days_of(world)
+    figure = stem.with_name(f"{stem.name}_days.png")
+    save(figure_of_days(shown, 0, "The median episode, day by day"), figure)
+    names = ("overflows", "failures", "waste", "length", "profit")
+    means = {name: getattr(days, name).mean(0).tolist() for name in names}
+    units = {"waste": days.waste_unit, "length": days.length_unit, "profit": days.profit_unit}
+    return {"days": means, "units": units, "days_picture": figure.name, "days_rows": rows}
 
 
 def compile_all(world: World, factory: Factory) -> None:

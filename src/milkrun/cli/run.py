@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -21,13 +22,15 @@ def run(
 ) -> None:
     """Play episodes of a world with a built-in policy.
 
-    Prints a summary, writes it as JSON and draws the best and the median episode.
+    Prints a summary, writes it as JSON and draws the best and the median episode. Worlds of many days also print a
+    table of the days and draw them.
 
     \b
     Examples:
       milkrun run milkrun/TSP-v0
       milkrun run CVRP-v0 --policy random --num-envs 1024 --episodes 4096 --seed 7
       milkrun run CVRP-v0 --preset n50 --set metric=manhattan --set capacity=40 --out out/cvrp50
+      milkrun run SDWCVRP-v0 --policy greedy --set map_name=synthetic-town --set stream=glass --set num_loc=50
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -63,5 +66,27 @@ def run(
         shown.add_row("truncated", f"{summary['truncated']:,} episodes")
     shown.add_row("speed", f"{summary['steps_per_second']:,.0f} steps/s, policy included")
     console().print(shown)
+    if "days" in summary:
+        console().print("", days_table(summary))
+        typer.echo(f"{folder / summary['days_picture']}  routes and levels of the median episode, day by day")
     typer.echo(f"{folder / summary['picture']}  the best and the median episode")
     typer.echo(f"{folder / stem}.json  all figures")
+
+
+def days_table(summary: dict[str, Any]) -> Any:
+    """What each day brought, on average over the rows; the last line is the whole horizon."""
+    days, units = summary["days"], summary["units"]
+    waste, length, profit = units["waste"], units["length"], units["profit"]
+    columns = ("overflows", "failures", waste, length, f"{waste}/{length}", profit)
+    shown = table(f"Day by day, mean of {summary['days_rows']:,} rows", "day", *columns, right=columns)
+
+    def line(label: str, pick: Any) -> None:
+        got, way = pick(days["waste"]), pick(days["length"])
+        ratio = f"{got / way:.2f}" if way > 0 else "-"
+        shown.add_row(label, f"{pick(days['overflows']):.2f}", f"{pick(days['failures']):.2f}", f"{got:,.2f}",
+                      f"{way:,.2f}", ratio, f"{pick(days['profit']):,.2f}")  # fmt: skip
+
+    for t in range(len(days["waste"])):
+        line(str(t + 1), lambda values, t=t: values[t])
+    line("all", sum)
+    return shown

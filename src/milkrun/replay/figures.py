@@ -14,8 +14,12 @@ import numpy as np
 
 from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, PALETTE, PAPER, Colour
 from milkrun.core.errors import missing_extra
+from milkrun.core.fields import Role
 from milkrun.core.world import World
+from milkrun.replay.retrace import retrace
 from milkrun.routing.base import Routing
+from milkrun.routing.collect import Collect
+from milkrun.routing.scwcvrp import Recourse
 
 try:
     from matplotlib.figure import Figure
@@ -38,16 +42,16 @@ def figure_of(world: World, row: int = 0, heading: str = "") -> Figure:
 
 def side_by_side(pictures: Sequence[tuple[World, int, str]], title: str = "") -> Figure:
     """Several episodes, each (world, row, heading), in one figure."""
-    figure = Figure(figsize=(SIDE * len(pictures), SIDE * 1.3), dpi=DPI, facecolor=_rgb(PAPER), layout="constrained")
+    figure = Figure(figsize=(SIDE * len(pictures), SIDE * 1.3), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
     if title:
-        figure.suptitle(title, fontsize=12, fontweight="bold", color=_rgb(INK))
+        figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
     for axes, (world, row, heading) in zip(figure.subplots(1, len(pictures), squeeze=False)[0], pictures, strict=True):
         axes.set_aspect("equal", anchor="N")
         axes.set(xticks=[], yticks=[])
         for spine in axes.spines.values():
-            spine.set_color(_rgb(GRID))
+            spine.set_color(rgb(GRID))
         facts = paint_tour(axes, world, row) if isinstance(world, Routing) else paint_pixels(axes, world, row)
-        axes.set_title("\n".join(filter(None, (heading, facts))), fontsize=9.5, color=_rgb(INK))
+        axes.set_title("\n".join(filter(None, (heading, facts))), fontsize=9.5, color=rgb(INK))
     return figure
 
 
@@ -63,11 +67,12 @@ def paint_pixels(axes: Axes, world: World, row: int) -> str:
 
 
 def paint_tour(axes: Axes, world: Any, row: int) -> str:
-    """Nodes as large as their demand, a colour a trip, the depot a square; hollow nodes are still to be visited."""
+    """Nodes as large as their demand, prize or waste, a colour a trip, the depot a square; hollow nodes were not visited,
+    a ring marks mandatory ones."""
     q = world.instance_row[row]
     nodes = world.locs[q, : world.n_nodes[q]].astype(float)
     trips = _trips(world, row)
-    colours = [_rgb(PALETTE[k % len(PALETTE)]) for k in range(len(trips))]
+    colours = [rgb(PALETTE[k % len(PALETTE)]) for k in range(len(trips))]
     for trip, colour in zip(trips, colours, strict=True):
         for a, b in pairwise(trip):
             home = world.depot_apart and 0 in (a, b)  # many legs meet at the depot: fainter, or they hide the rest
@@ -75,27 +80,36 @@ def paint_tour(axes: Axes, world: Any, row: int) -> str:
             axes.plot(*nodes[[a, b]].T, color=colour, linewidth=width, alpha=alpha, zorder=1)
 
     customers = np.arange(int(world.depot_apart), len(nodes))
-    inside = np.array([_rgb(CUSTOMER if v else PAPER) for v in world.visited[row, : len(nodes)]])
+    served = world.visited[row, : len(nodes)].copy()
+    for trip in trips:
+        served[trip] = True  # a night clears `visited`
+    inside = np.array([rgb(CUSTOMER if v else PAPER) for v in served])
     for trip, colour in zip(trips, colours, strict=True):
         inside[trip] = colour
-    edges = [_rgb(PAPER if v else CUSTOMER) for v in world.visited[row, customers]]
+    edges = [rgb(PAPER if v else CUSTOMER) for v in served[customers]]
     x, y = nodes.T
-    axes.scatter(x[customers], y[customers], s=_sizes(world, q)[customers], c=inside[customers], edgecolors=edges,
+    axes.scatter(x[customers], y[customers], s=_sizes(world, row)[customers], c=inside[customers], edgecolors=edges,
                  linewidths=0.8, zorder=2)
+    if "must_go" in world.fields:
+        must = np.flatnonzero(world.must_go_of(row)[: len(nodes)])
+        axes.scatter(x[must], y[must], s=_sizes(world, row)[must] + 60, facecolors="none", edgecolors=rgb(INK),
+                     linewidths=0.9, zorder=2)
     if world.depot_apart or world.config.start == "depot":
-        axes.scatter(x[:1], y[:1], s=70, marker="s", color=_rgb(DEPOT), edgecolors=_rgb(PAPER), lw=0.8, zorder=3)
-    _square_window(axes, nodes)
+        axes.scatter(x[:1], y[:1], s=70, marker="s", color=rgb(DEPOT), edgecolors=rgb(PAPER), lw=0.8, zorder=3)
+    square_window(axes, nodes)
 
     length = f"length {world.tour_length[row]:.3f}"
     if not world.depot_apart:
         return f"{length}, {len(nodes)} nodes"
+    if isinstance(world, Collect):
+        return f"return {world.objective[row]:.3f}, {length}, {int((served[1:]).sum())} of {len(nodes) - 1} served"
     if "demand_units" in world.fields and 0 < len(trips) <= LEGEND_UP_TO:
         loads = [int(world.demand_units[q, trip].sum()) for trip in trips]
         _legend_of_loads(axes, loads, int(world.capacity[q]), colours)
     return f"{length}, {len(nodes) - 1} customers" + (f", {len(trips)} trips" if world.config.record else "")
 
 
-def _square_window(axes: Axes, nodes: np.ndarray) -> None:
+def square_window(axes: Axes, nodes: np.ndarray) -> None:
     """All nodes with a margin, in a square, so that pictures side by side have one size."""
     low, high = nodes.min(0), nodes.max(0)
     half = 0.56 * max((high - low).max(), 1e-9)
@@ -115,27 +129,43 @@ def _legend_of_loads(axes: Axes, loads: list[int], capacity: int, colours: list[
 
 def _trips(world: Any, row: int) -> list[list[int]]:
     """The nodes of each trip, the depot at both ends; a TSP tour is one trip, closed when it has ended."""
-    taken = world.tour[row, : world.tour_len[row]].tolist()
     if not world.depot_apart:
+        taken = world.tour[row, : world.tour_len[row]].tolist()
         if world.config.start == "free":
             return [taken + taken[:1] if world.terminated[row] else taken]
         return [[0, *taken]]
+    return trips_of(driven(world, row))
+
+
+def driven(world: Any, row: int) -> list[int]:
+    """The nodes of a row's path after the depot, forced returns included; of many days the last one played."""
+    if isinstance(world, Recourse) and world.config.record:
+        return retrace(world, row).days[-1]
+    return world.path(row)[1:]
+
+
+def trips_of(path: Sequence[int]) -> list[list[int]]:
+    """Cuts a path at the depot; a trip that never came home stays open."""
     trips: list[list[int]] = []
-    for j in taken:
+    for j in path:
         if not trips or trips[-1][-1] == 0:
+            if j == 0:
+                continue
             trips.append([0])
         trips[-1].append(j)
     return trips
 
 
-def _sizes(world: Any, q: int) -> np.ndarray:
-    """Marker areas: in proportion to the demand where there is one."""
+def _sizes(world: Any, row: int) -> np.ndarray:
+    """Marker areas: in proportion to the demand, prize or waste where there is one."""
+    q = world.instance_row[row]
     count = world.n_nodes[q]
-    if "demand_units" not in world.fields:
-        return np.full(count, 26.0)
-    demand = world.demand_units[q, :count]
-    return 12.0 + 90.0 * demand / max(demand.max(), 1)
+    for name in ("demand_units", "prize", "waste", "real_waste"):
+        if name in world.fields:
+            amounts = getattr(world, name)[q if world.fields[name].role is Role.INSTANCE else row, :count]
+            return 12.0 + 90.0 * amounts / max(float(amounts.max()), 1e-9)
+    return np.full(count, 26.0)
 
 
-def _rgb(colour: Colour) -> tuple[float, float, float]:
+def rgb(colour: Colour) -> tuple[float, float, float]:
     return (colour[0] / 255, colour[1] / 255, colour[2] / 255)

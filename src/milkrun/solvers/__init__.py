@@ -1,16 +1,21 @@
-"""Reference answers: policies without training, exact solvers for tiny sizes, and how to judge a policy."""
+"""Reference answers: solvers, policies without training, and how to judge a policy."""
 
 from milkrun.solvers.evaluate import Result, evaluate, rollout
-from milkrun.solvers.policies import Factory, Policy, add_policy, nearest, policies_for, random_policy
+from milkrun.solvers.policies import Factory, Policy, add_policy, greedy, nearest, policies_for, random_policy
+from milkrun.solvers.solve import WORLDS, Solution, solve
 
 __all__ = [
+    "WORLDS",
     "Factory",
     "Policy",
     "Result",
+    "Solution",
     "add_policy",
     "evaluate",
+    "greedy",
     "nearest",
     "policies_for",
     "random_policy",
     "rollout",
+    "solve",
 ]

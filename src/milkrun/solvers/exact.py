@@ -145,3 +145,60 @@ def _read_demand(demand: Any, d: Floats) -> Floats:
     if w.shape != (len(d),):
         raise ShapeError(f"demand has shape {w.shape}, expected ({len(d)},), the depot first")
     return w
+
+
+# -- any world ----------------------------------------------------------------------------------------------------
+
+MAX_CUSTOMERS = 9
+AT_ONCE = 100_000  # plans priced together
+
+
+def solve_exactly(problem: Any, judge: Any, progress: Any = None) -> NDArray[np.int32]:
+    """(B, P) optimal plans of small instances: tours by `held_karp`, trips that serve everybody by `exact_cvrp`, and
+    all else by enumeration through the checker, `judge(plans, b) -> cost`."""
+    plans = np.zeros((len(problem), 2 * problem.nodes + 4), np.int32)
+    for b in range(len(problem)):
+        n = int(problem.n_nodes[b])
+        if problem.circular:
+            _, tour = held_karp(problem.distances(b))
+            best: Any = [*tour[1:], 0]
+        elif problem.multi and problem.required[b, 1:n].all() and problem.windows is None and not problem.gain.any():
+            limits = problem.capacity[b], problem.max_length[b]
+            _, best = exact_cvrp(problem.distances(b), problem.weight[b, :n], *limits)
+        else:
+            best = enumerate_plans(n - 1, problem.multi, lambda some, b=b: judge(some, b))
+        plans[b, : len(best)] = best
+        if progress is not None:
+            progress(1)
+    return plans
+
+
+def enumerate_plans(customers: int, multi: bool, cost: Any) -> NDArray[np.int32]:
+    """The cheapest of all plans over some of the customers, one trip or many (in every order but that of the trips)."""
+    if customers > MAX_CUSTOMERS:
+        raise ShapeError(f"{customers} customers are too many to enumerate: at most {MAX_CUSTOMERS}")
+    plans, lengths = np.zeros((1, 2 * customers + 1), np.int8), np.zeros(1, np.int64)
+    for j in range(1, customers + 1):
+        plans, lengths = _with_or_without(plans, lengths, j, multi)
+    costs = np.concatenate([cost(plans[k : k + AT_ONCE].astype(np.int64)) for k in range(0, len(plans), AT_ONCE)])
+    best = int(costs.argmin())
+    if not np.isfinite(costs[best]):
+        raise BadInstance("no plan keeps every rule")
+    return plans[best, : lengths[best]].astype(np.int32)
+
+
+def _with_or_without(plans: Any, lengths: Any, j: int, multi: bool) -> tuple[Any, Any]:
+    """Every plan without customer j, with it before each entry (the closing 0 of a trip too), or on a trip of its own."""
+    made, sizes = [plans], [lengths]
+    width = plans.shape[1]
+    for p in range(int(lengths.max()) if len(lengths) else 0):
+        some = p < lengths
+        wider = np.insert(plans[some], p, j, axis=1)[:, :width]
+        made.append(wider)
+        sizes.append(lengths[some] + 1)
+    alone = np.ones(len(plans), bool) if multi else lengths == 0
+    own, at = plans[alone].copy(), lengths[alone]
+    own[np.arange(len(own)), at] = j
+    made.append(own)
+    sizes.append(at + 2)
+    return np.concatenate(made), np.concatenate(sizes)

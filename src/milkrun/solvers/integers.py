@@ -8,6 +8,7 @@ one plan surely serves them all; elsewhere their prize outweighs everything, and
 from __future__ import annotations
 
 import math
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ class Whole(NamedTuple):
 def in_whole_numbers(problem: Problem, b: int) -> Whole:
     """Instance b, times in units of length."""
     n = int(problem.n_nodes[b])
-    d = problem.dist[b, :n, :n]
+    d = problem.distances(b)
     scale = _scale(d)
     timed = problem.windows is not None
     limited = bool(np.isfinite(problem.max_length[b]))
@@ -67,8 +68,8 @@ def in_whole_numbers(problem: Problem, b: int) -> Whole:
     must[0] = False
     loads, capacity = ([load], [room]) if load.sum() > room else ([], [])
     owed = int(load[must & short].sum())
-    surely = problem.multi or problem.closed or (not limited and not timed and owed <= room)
-    if not problem.multi and loads and must.any():  # the reserve: no optional customer may crowd out a mandatory one
+    surely = problem.multi or problem.circular or (not limited and not timed and owed <= room)
+    if problem.reserves and not problem.multi and loads and must.any():
         serves &= must | (owed <= room)
         if owed <= room and not surely:
             loads, capacity = [load, np.where(must, 0, load)], [room, room - owed]
@@ -95,10 +96,11 @@ def in_whole_numbers(problem: Problem, b: int) -> Whole:
     )
 
 
-def _scale(d: Floats) -> float:
-    longest = float(d.max(initial=0.0))
-    scale = FINENESS / longest if longest > 0 else 1.0
-    return max(1.0, math.floor(scale)) if (d == np.floor(d)).all() else scale
+def _scale(amounts: Floats) -> float:
+    """Units in one; a whole number of them where the amounts are whole, which then stay exact."""
+    largest = float(amounts.max(initial=0.0))
+    scale = FINENESS / largest if largest > 0 else 1.0
+    return max(1.0, math.floor(scale)) if (amounts == np.floor(amounts)).all() else scale
 
 
 def _floor(scale: float, limit: float) -> int:
@@ -108,14 +110,13 @@ def _floor(scale: float, limit: float) -> int:
 
 def _loads(weight: Floats, capacity: float) -> tuple[Ints, int]:
     """What customers weigh, and what a truck takes, never less than the heaviest of them."""
-    whole = bool((weight == np.floor(weight)).all())
-    scale = 1.0 if whole else FINENESS / float(weight.max())
+    scale = _scale(weight)
     load = np.ceil(scale * weight).astype(np.int64)
     return load, max(_floor(scale, capacity), int(load.max()))
 
 
 def _prizes(gain: Floats, beta: float, scale: float) -> tuple[int, Ints]:
-    """The price of a unit of length and the prizes in that coin. Where length costs next to nothing it costs nothing."""
+    """The price of a unit of length, and prizes in that coin. Where length costs next to nothing it costs nothing."""
     most = float(gain.max(initial=0.0))
     if beta > 0 and most * scale < beta * FAR / 16:
         return 1, np.rint(scale / beta * gain).astype(np.int64)
@@ -124,24 +125,24 @@ def _prizes(gain: Floats, beta: float, scale: float) -> tuple[int, Ints]:
 
 def complete(problem: Problem, b: int, trips: list[list[int]]) -> list[int]:
     """The trips as actions. Mandatory customers that were left out, though the rules let them be served, are added."""
-    trips = [trip for trip in trips if trip]
-    left = set(np.flatnonzero(problem.required[b, : problem.n_nodes[b]]).tolist()) - {0, *sum(trips, [])}
+    trips, d = [trip for trip in trips if trip], problem.distances(b)
+    left = set(np.flatnonzero(problem.required[b, : problem.n_nodes[b]]).tolist()) - {0, *chain(*trips)}
     for j in sorted(left):
-        if problem.multi and keeps_limits(problem, b, [j]):
+        if problem.multi and keeps_limits(problem, b, d, [j]):
             trips.append([j])
     if not problem.multi:
         trip = trips[0] if trips else []
-        while more := [j for j in sorted(left - set(trip)) if keeps_limits(problem, b, [*trip, j])]:
+        while more := [j for j in sorted(left - set(trip)) if keeps_limits(problem, b, d, [*trip, j])]:
             here = trip[-1] if trip else 0
-            trip = [*trip, min(more, key=lambda j: problem.dist[b, here, j])]
+            trip = [*trip, min(more, key=lambda j: d[here, j])]
         trips = [trip]
     return [node for trip in trips for node in (0, *trip)][1:]
 
 
-def keeps_limits(problem: Problem, b: int, trip: list[int]) -> bool:
+def keeps_limits(problem: Problem, b: int, d: Floats, trip: list[int]) -> bool:
     """One trip within capacity, length and windows, by the family's tolerance."""
     way = [0, *trip, 0]
-    legs = [float(problem.dist[b, i, j]) for i, j in zip(way[:-1], way[1:])]
+    legs = [float(d[i, j]) for i, j in pairwise(way)]
     if not fits(problem.weight[b, trip].sum(), problem.capacity[b]) or not fits(sum(legs), problem.max_length[b]):
         return False
     if problem.windows is None:

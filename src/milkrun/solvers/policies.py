@@ -18,6 +18,7 @@ from milkrun.core.kernels import kernel
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
 from milkrun.routing.distance import travel
+from milkrun.routing.wcvrp import FULL
 
 Policy: TypeAlias = Callable[[World], np.ndarray]
 Factory: TypeAlias = Callable[[int], Policy]
@@ -60,7 +61,76 @@ def nearest_allowed(w, b, first, _):
     return best
 
 
-_policies: dict[str, dict[str, Factory]] = {"routing": {"nearest": lambda seed: nearest}}
+def greedy(world: Any) -> np.ndarray:
+    """In the worlds of profit and waste: the allowed customer whose gain exceeds its detour most, mandatory ones first;
+    home when none pays its way and no mandatory one is open."""
+    return world.map_rows(_GREEDY[type(world).__name__], np.int64, 0)
+
+
+@kernel
+def greediest(w, b, gain, r, must, s, full, bonus):
+    """The allowed customer of the largest gain less detour, 0 where that is not positive; `full` gains earn a bonus.
+
+    A detour is against going home from here. From the depot no customer pays there and back by itself, so there only
+    the way out counts."""
+    q = w.instance_row[b]
+    here = w.current_node[b]
+    home = travel(w, q, here, 0)
+    best, most, mandatory = 0, 0.0, False
+    for j in range(1, w.N):
+        if w.action_mask[b, j] and (must[s, j] or not mandatory):
+            way = travel(w, q, here, j) + (travel(w, q, j, 0) if here != 0 else 0.0) - home
+            worth = w.gain_weight * gain[r, j] - w.beta * way
+            if gain[r, j] >= full:
+                worth += bonus
+            if worth > most or (must[s, j] and not mandatory):
+                best, most, mandatory = j, worth, must[s, j]
+    return best
+
+
+@kernel
+def greedy_prize(w, b, _, __):
+    q = w.instance_row[b]
+    return greediest(w, b, w.prize, q, w.must_go, q, math.inf, 0.0)
+
+
+@kernel
+def greedy_waste(w, b, _, __):
+    q = w.instance_row[b]
+    return greediest(w, b, w.waste, q, w.must_go, q, w.max_waste[q] * FULL, w.overflow_price)
+
+
+@kernel
+def greedy_expected(w, b, _, __):
+    q = w.instance_row[b]
+    return greediest(w, b, w.expected_waste, b, w.must_go, q, w.max_waste[q] * FULL, w.overflow_price)
+
+
+@kernel
+def greedy_daily(w, b, _, __):
+    """A bin that an average day would fill counts as full: the night decides."""
+    q = w.instance_row[b]
+    here = w.current_node[b]
+    home = travel(w, q, here, 0)
+    best, most, mandatory = 0, 0.0, False
+    for j in range(1, w.N):
+        if w.action_mask[b, j] and (w.must_go[b, j] or not mandatory):
+            way = travel(w, q, here, j) + (travel(w, q, j, 0) if here != 0 else 0.0) - home
+            worth = w.gain_weight * w.expected_waste[b, j] - w.beta * way
+            if w.expected_waste[b, j] + w.fill_mean[q, j] >= w.max_waste[q] * FULL:
+                worth += w.overflow_price
+            if worth > most or (w.must_go[b, j] and not mandatory):
+                best, most, mandatory = j, worth, w.must_go[b, j]
+    return best
+
+
+_GREEDY: dict[str, Any] = {"VRPP": greedy_prize, "CVRPP": greedy_prize, "WCVRP": greedy_waste, "CWCVRP": greedy_waste,
+                           "SCWCVRP": greedy_expected, "SDWCVRP": greedy_daily}  # fmt: skip
+
+_policies: dict[str, dict[str, Factory]] = {
+    "routing": {"nearest": lambda seed: nearest},
+    **{f"milkrun/{name}-v0": {"greedy": lambda seed: greedy, "nearest": lambda seed: nearest} for name in _GREEDY},
+}
 """By family, or by the id of a world that shall not have those of its family."""
 
 

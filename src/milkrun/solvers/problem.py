@@ -1,33 +1,123 @@
 """What every solver is given: a batch of instances in one plain form, whatever world they come from.
 
-A solver sees distances, what a customer brings and weighs, and the limits; not fields, metrics or weights. `read` makes
-this of a world's instances, and `milkrun.solvers.solve` hands the answer back in the world's own terms.
+A solver sees places, what a customer is worth and weighs, and the limits; not fields, weights of an objective or rules
+of a world. `milkrun.solvers.solve` makes this of a world's instances and hands the answer back in the world's terms.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from milkrun.routing.tasks.distances import distance_matrix
+from milkrun.routing.wcvrp import FULL
+
 Floats = NDArray[np.float64]
+MUST_VISIT_ALL = ("TSP", "TSPKopt", "CVRP")
 
 
-class Problem(NamedTuple):
-    """B instances of up to N nodes, node 0 the depot (TSP: where the tour starts). Serve customers, maximise
-    sum of `gain` - `beta` * length."""
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """B instances of up to N nodes. Trips start and end at node 0; worth = sum of `gain` - `beta` * length."""
 
-    dist: Floats  # (B, N, N), row from, column to
-    n_nodes: NDArray[np.int64]  # (B,), nodes beyond are padding
-    gain: Floats  # (B, N), weighted: prize, or waste plus the overflow it spares; 0 where everyone is served
-    weight: Floats  # (B, N), 0 where nothing is limited
+    metric: str
+    locs: NDArray[np.float32] | None  # (B, N, 2)
+    dist: NDArray[np.float32] | None  # (B, N, N), with metric "matrix"
+    n_nodes: NDArray[np.int32]  # (B,), nodes beyond are padding
+    gain: Floats  # (B, N)
+    weight: Floats  # (B, N)
     capacity: Floats  # (B,), inf = none
     max_length: Floats  # (B,), of one trip, inf = none
-    required: NDArray[np.bool_]  # (B, N), must be served: all in TSP and CVRP, the must-go customers elsewhere
-    beta: float  # price of a unit of length; 1 in TSP and CVRP
+    required: NDArray[np.bool_]  # (B, N), customers that must be served if they can
+    beta: float  # price of a unit of length
+    side: float  # of the box, in units of length
     multi: bool  # a return empties the truck; False = one trip
-    closed: bool  # no depot: one tour over all nodes (TSP)
-    windows: Floats | None  # (B, N, 2) earliest and latest arrival
-    service: Floats | None  # (B, N) time of a stop, with windows
-    speed: Floats | None  # (B,) with windows
+    reserves: bool  # a single trip keeps room for required customers
+    circular: bool  # node 0 is a node like any other (TSP)
+    unit: float  # of weights: the fullest bin, the heaviest customer
+    windows: Floats | None = None  # (B, N, 2) earliest and latest start of service
+    service: Floats | None = None  # (B, N)
+    speed: Floats | None = None  # (B,)
+
+    def __len__(self) -> int:
+        return len(self.n_nodes)
+
+    @property
+    def nodes(self) -> int:
+        """N, the width of the arrays."""
+        return int(self.gain.shape[1])
+
+    def rows(self, chosen: Any) -> Problem:
+        """Some of the instances."""
+        per_row = ("locs", "dist", "n_nodes", "gain", "weight", "capacity", "max_length", "required", "windows",
+                   "service", "speed")  # fmt: skip
+        kept = {name: getattr(self, name) for name in per_row}
+        return replace(self, **{name: None if value is None else value[chosen] for name, value in kept.items()})
+
+    def distances(self, b: int) -> Floats:
+        """(n, n) of one instance, without padding."""
+        n = int(self.n_nodes[b])
+        if self.dist is not None:
+            return self.dist[b, :n, :n].astype(np.float64)
+        assert self.locs is not None
+        return distance_matrix(self.locs[b, :n], self.metric)
+
+
+def of_world(world: Any, arrays: dict[str, NDArray[Any]]) -> Problem:
+    """The problem behind checked instance fields of a routing world."""
+    config, name = world.config, type(world).__name__
+    n_nodes = arrays["n_nodes"]
+    rows, nodes = len(n_nodes), world.sizes["N"]
+    nothing = np.zeros((rows, nodes))
+    no_limit = np.full(rows, np.inf)
+    everyone = (np.arange(nodes) < n_nodes[:, None]) & (np.arange(nodes) > 0)
+    told: dict[str, Any] = {
+        "metric": config.metric,
+        "locs": arrays.get("locs") if config.metric != "matrix" else None,
+        "dist": arrays.get("dist"),
+        "n_nodes": n_nodes,
+        "gain": nothing,
+        "weight": nothing,
+        "capacity": no_limit,
+        "max_length": arrays["max_length"].astype(np.float64) if "max_length" in arrays else no_limit,
+        "required": everyone,
+        "beta": 1.0,
+        "side": float(config.side),
+        "multi": name == "CVRP",
+        "reserves": False,
+        "circular": not world.depot_apart,
+        "unit": 1.0,
+    }
+    if name in MUST_VISIT_ALL:
+        if name == "CVRP":
+            told["weight"] = arrays["demand_units"].astype(np.float64)
+            told["capacity"] = arrays["capacity"].astype(np.float64)
+        return Problem(**told)
+    told |= {
+        "required": arrays["must_go"] & everyone,
+        "beta": float(config.beta),
+        "multi": config.trips == "multi",
+        "reserves": bool(config.must_go_reserve),
+    }
+    if "waste" in arrays:
+        waste, most = arrays["waste"].astype(np.float64), arrays["max_waste"].astype(np.float64)
+        full = (waste >= FULL * most[:, None]) & everyone
+        told["gain"] = config.waste_weight * waste + config.overflow_price * full
+        told["weight"], told["unit"] = waste, float(most.max(initial=0.0))
+    else:
+        told["gain"] = config.prize_weight * arrays["prize"].astype(np.float64)
+        if "weight" in arrays:
+            told["weight"] = arrays["weight"].astype(np.float64)
+            told["unit"] = max(float(told["weight"].max(initial=0.0)), 1e-12)
+    if "capacity" in arrays:
+        told["capacity"] = arrays["capacity"].astype(np.float64)
+    if "time_windows" in arrays:
+        told["windows"] = arrays["time_windows"].astype(np.float64)
+        told["service"] = arrays["service_time"].astype(np.float64)
+        told["speed"] = arrays["speed"].reshape(rows).astype(np.float64)
+    for key in ("gain", "weight"):
+        told[key] = np.where(everyone, told[key], 0.0)
+    return Problem(**told)

@@ -8,7 +8,7 @@ from milkrun.core.errors import missing_extra
 from milkrun.solvers.integers import Whole, complete, in_whole_numbers
 from milkrun.solvers.problem import Problem
 
-PATIENCE = 400  # iterations without improvement, for each customer, after which the rest of the time is not used
+PATIENCE = 100  # iterations without improvement, for each customer, after which the rest of the time is not used
 
 
 def solve_one(problem: Problem, b: int, time_limit: float, seed: int) -> tuple[list[int], bool]:
@@ -24,7 +24,7 @@ def solve_one(problem: Problem, b: int, time_limit: float, seed: int) -> tuple[l
     customers = len(whole.nodes) - 1
     if customers == 0 or (customers == 1 and whole.required[1]):
         return complete(problem, b, [whole.nodes[1:]]), True
-    stop = MultipleCriteria([MaxRuntime(time_limit), NoImprovement(PATIENCE * (customers + 10))])
+    stop = MultipleCriteria([MaxRuntime(time_limit), NoImprovement(PATIENCE * customers)])
     found = model_of(whole).solve(stop, seed=seed, collect_stats=False, display=False).best
     kept = [route for route in found.routes() if route.is_feasible()]
     trips = [[whole.nodes[1 + stop.idx] for stop in route if stop.is_client()] for route in kept]
@@ -35,25 +35,28 @@ def model_of(whole: Whole) -> Any:
     """The instance as PyVRP's model: one vehicle a trip, which leaves the depot at time 0."""
     from pyvrp import Model
 
-    timed = whole.opens is not None and whole.closes is not None and whole.service is not None
+    timed = whole.closes is not None
     model = Model()
     places = [model.add_location(0, 0) for _ in whole.nodes]
     for i, here in enumerate(places):
         for j, there in enumerate(places):
             leg = int(whole.dist[i, j])
             model.add_edge(here, there, leg, leg if timed else 0)
-    window = {"tw_late": int(whole.closes[0])} if timed else {}
-    depot = model.add_depot(places[0], **window)
+    depot = model.add_depot(places[0], **window_of(whole, 0))
     for j in range(1, len(places)):
-        if timed:
-            window = {"tw_early": int(whole.opens[j]), "tw_late": int(whole.closes[j]),
-                      "service_duration": int(whole.service[j])}  # fmt: skip
         pickup = [int(load[j]) for load in whole.loads]
         required = bool(whole.required[j])
         prize = 0 if required else int(whole.prize[j])
-        model.add_client(places[j], pickup=pickup, prize=prize, required=required, **window)
-    limit = {} if whole.max_length is None else {"max_distance": whole.max_length}
+        model.add_client(places[j], pickup=pickup, prize=prize, required=required, **window_of(whole, j))
+    limit: dict[str, Any] = {} if whole.max_length is None else {"max_distance": whole.max_length}
     model.add_vehicle_type(
         whole.vehicles, whole.capacity, start_depot=depot, end_depot=depot, unit_distance_cost=whole.price, **limit
     )
     return model
+
+
+def window_of(whole: Whole, j: int) -> dict[str, Any]:
+    """When a node is open and how long its service takes; nothing where time does not matter."""
+    if whole.opens is None or whole.closes is None or whole.service is None:
+        return {}
+    return {"tw_early": int(whole.opens[j]), "tw_late": int(whole.closes[j]), "service_duration": int(whole.service[j])}

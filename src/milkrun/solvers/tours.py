@@ -20,7 +20,7 @@ OWED, TINY = range(2)  # of `amount`: weight of required customers still left ou
 
 
 class Work(NamedTuple):
-    """Instances (first axis: row b) and one thread's space. P = 2 N + 2 entries hold any plan."""
+    """Instances (first axis: row b) and one thread's space. P = 2 N + 4 entries hold any plan."""
 
     N: int
     metric: int

@@ -12,7 +12,24 @@ except ImportError as e:
     raise missing_extra(str(e.name), "torch") from e
 
 from milkrun.api.torchrl.base import RL4COEnvBase
-from milkrun.api.torchrl.env import CVRPEnv, TorchRLEnv, TSPEnv, env_class, make
+from milkrun.api.torchrl.env import (
+    CVRPEnv,
+    CVRPPEnv,
+    CWCVRPEnv,
+    SCWCVRPEnv,
+    SDWCVRPEnv,
+    TorchRLEnv,
+    TSPEnv,
+    VRPPEnv,
+    WCVRPEnv,
+    env_class,
+    make,
+)
+from milkrun.api.torchrl.improvement import ImprovementEnvBase
+from milkrun.api.torchrl.kopt import TSPkoptEnv
 from milkrun.api.torchrl.mixins import BatchMixin, OpsMixin
 
-__all__ = ["BatchMixin", "CVRPEnv", "OpsMixin", "RL4COEnvBase", "TSPEnv", "TorchRLEnv", "env_class", "make"]
+__all__ = [
+    "BatchMixin", "CVRPEnv", "CVRPPEnv", "CWCVRPEnv", "ImprovementEnvBase", "OpsMixin", "RL4COEnvBase", "SCWCVRPEnv",
+    "SDWCVRPEnv", "TSPEnv", "TSPkoptEnv", "TorchRLEnv", "VRPPEnv", "WCVRPEnv", "env_class", "make",
+]  # fmt: skip

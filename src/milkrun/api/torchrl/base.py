@@ -32,6 +32,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
     name: str = ""  # of its generator in GENERATOR_REGISTRY, where the constructor is given none
     mask_true_means: str = "allowed"  # or "forbidden", for code that masks the other way round
     dense_reward: bool = False  # True: `_get_reward` is asked at each step, with the action
+    records_tour: bool = True  # keep the actions of an episode under `tour`
     group_map: Mapping[str, list[str]] = {}  # the agents of each group, in worlds that have several
     max_steps: int | None = None  # until a row is truncated; None = twice the nodes + 2
 
@@ -165,13 +166,17 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
 
     def get_reward(self, td: TensorDictBase, actions: torch.Tensor, check_solution: bool | None = None) -> torch.Tensor:
         """The objective, (*batch), of whole solutions (*batch, T)."""
-        batch = td.batch_size
-        if actions.ndim != len(batch) + 1 or actions.shape[:-1] != batch:
+        batch, axes = td.batch_size, self._plan_axes(td, actions)
+        if actions.ndim != len(batch) + axes or actions.shape[: len(batch)] != batch:
             raise ShapeError(f"actions must have the shape {(*batch, 'T')}, not {tuple(actions.shape)}")
-        rows, plans = contract.flat(td), actions.reshape(-1, actions.shape[-1])
+        rows, plans = contract.flat(td), actions.reshape(-1, *actions.shape[len(batch) :])
         if self.check_solution if check_solution is None else check_solution:
             self._check_solution(rows, plans)
         return self._get_reward(rows, plans).reshape(batch)
+
+    def _plan_axes(self, td: TensorDictBase, actions: torch.Tensor) -> int:
+        """How many axes the solution of a row has."""
+        return 1
 
     def _set_seed(self, seed: int | None) -> None:
         """Rows are keyed (seed, row, full resets since the seeding); None takes entropy of the operating system."""
@@ -226,7 +231,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
     def _restart(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
         whole = contract.flat(self._current(td)).clone()
         whole[rows] = self._begin(self._following(td, rows), torch.Size([len(rows)]), None)
-        return whole.reshape(td.batch_size)
+        return self._link(whole.reshape(td.batch_size))
 
     def _following(self, td: TensorDictBase, rows: torch.Tensor) -> torch.Tensor:
         """The keys of the next episodes of these rows."""

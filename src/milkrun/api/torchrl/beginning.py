@@ -44,7 +44,7 @@ class BeginMixin(Host):
         if instance is not None:
             for slot in self._stepper.instance:
                 shown.set(slot.key, as_given(self.reader.find(instance, slot.name), shown.get(slot.key)))
-        return shown
+        return self._link(shown)
 
     def _renew(self, root: dict[str, Any], batch: torch.Size, rows: torch.Tensor) -> None:
         if self.stepping != "functional" or not self._draws or self.device.type != "cpu":
@@ -54,6 +54,8 @@ class BeginMixin(Host):
         begun, hidden = self._stepper.restart(fields, entries(root["hidden"]), batch, rows)
         if self._groups is not None:
             begun = self._groups.split(begun, hidden, batch, self.device)
+        for alias, name in self._synonyms:
+            begun[alias] = begun[name]
         begun["hidden"] = make_td(hidden, batch, self.device)
         n, other = batch.numel(), [key for key in root if key not in begun]
         if other and rows.numel() < n:

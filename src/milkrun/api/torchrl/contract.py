@@ -50,8 +50,14 @@ def begin(env: RL4COEnvBase, instance: TensorDict) -> TensorDict:
     td.set("i", torch.zeros((rows, 1), dtype=torch.int64, device=device))
     mask = td.set("action_mask", allowed(env, td))["action_mask"]
     _refuse_closed(mask, ~no[:, 0])
-    width = env.max_steps or 2 * mask.shape[1] + 2
-    return td.set("tour", torch.full((rows, width), -1, dtype=torch.int64, device=device))
+    if env.records_tour:
+        td.set("tour", torch.full((rows, limit(env, mask)), -1, dtype=torch.int64, device=device))
+    return td
+
+
+def limit(env: RL4COEnvBase, mask: torch.Tensor) -> int:
+    """Steps until a row is truncated."""
+    return env.max_steps or 2 * mask.shape[1] + 2
 
 
 def advance(env: RL4COEnvBase, td: TensorDict, action: torch.Tensor | None, dynamic: list[str]) -> TensorDict:
@@ -67,9 +73,10 @@ def advance(env: RL4COEnvBase, td: TensorDict, action: torch.Tensor | None, dyna
     for key in dynamic:
         after.set(key, torch.where(_like(moves, before[key]), after[key], before[key]))
     after.set("i", before["i"] + live[:, None])
-    after.set("tour", _recorded(before["tour"], action, moves))
+    if env.records_tour:
+        after.set("tour", _recorded(before["tour"], action, moves))
     ended = env._check_done(after).reshape(-1) & live
-    late = (after["i"][:, 0] >= after["tour"].shape[1]) & live & ~ended
+    late = (after["i"][:, 0] >= limit(env, td["action_mask"])) & live & ~ended
     after.set("terminated", before["terminated"] | ended[:, None])
     after.set("truncated", before["truncated"] | late[:, None])
     done = after["terminated"] | after["truncated"]

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from milkrun.api._td import entries, make_td
+from milkrun.api._td import entries, make_td, put
 from milkrun.api.torchrl.agents import Groups
 from milkrun.api.torchrl.base import RL4COEnvBase
 from milkrun.api.torchrl.beginning import CPU, BeginMixin
 from milkrun.api.torchrl.contract import told
 from milkrun.api.torchrl.functional import Rows, Stepper, Tensors
-from milkrun.api.torchrl.generators import GENERATOR_REGISTRY, draws_as_its_world
+from milkrun.api.torchrl.generators import draws_as, get_generator, problem_of
 from milkrun.api.torchrl.inplace import Owner
 from milkrun.api.torchrl.objective import ObjectiveMixin
 from milkrun.api.torchrl.reader import InstanceReader
@@ -106,7 +106,8 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
         self.group_map = self.template.groups
         seen = [slot.name for slot in (*stepper.instance, *stepper.carried) if slot.root]
         self._own_keys = ["hidden", *self.group_map, *seen]
-        self._asks = not (self._given_generator is None or draws_as_its_world(self._given_generator))
+        self._synonyms = stepper.synonyms
+        self._asks = not (self._given_generator is None or draws_as(self._given_generator, cls))
         self._draws = not (self._asks or self.template.amends_instances)
 
     def _specs(self, td: TensorDictBase | None) -> Specs:
@@ -118,9 +119,10 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
         """The generator given, or one with the laws of this world."""
         if self._given_generator is not None:
             return self._given_generator
-        if self.name not in GENERATOR_REGISTRY:
+        problem = problem_of(type(self.template))
+        if problem is None:
             raise ConfigError(f"{self.world_id} has no generator apart from its world")
-        return GENERATOR_REGISTRY[self.name](seed=self.seed, device=self.device, **self.config.as_dict())
+        return get_generator(problem, seed=self.seed, device=self.device, **self.config.as_dict())
 
     # -- stepping ---------------------------------------------------------------------------------------------
 
@@ -143,6 +145,8 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
             kept[name] = hidden[name]
         if self._groups is not None:
             fresh = self._groups.split(fresh, kept, batch, device)
+        for alias, name in self._synonyms:
+            fresh[alias] = fresh[name]
         fresh["hidden"] = make_td(kept, batch, device)
         return make_td(fresh, batch, device)
 
@@ -173,7 +177,12 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
     def _show(self, rows: Rows, batch: torch.Size) -> TensorDict:
         root, hidden = rows if self.device.type == "cpu" else (_up(part, self.device) for part in rows)
         root = root if self._groups is None else self._groups.split(root, hidden, batch, self.device)
-        return make_td({**root, "hidden": make_td(hidden, batch, self.device)}, batch, self.device)
+        return self._link(make_td({**root, "hidden": make_td(hidden, batch, self.device)}, batch, self.device))
+
+    def _link(self, td: TensorDict) -> TensorDict:
+        for alias, name in self._synonyms:
+            put(td, alias, td.get(name))
+        return td
 
     # -- masks and actions ------------------------------------------------------------------------------------
 
@@ -193,7 +202,17 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
             shape = (*td.batch_size, *self.template.action.shape(self.template.sizes))
             return torch.from_numpy(self._sampler.uniform(-1, 1, shape).astype(np.float32)).to(self.device)
         self._turn += 1
-        return self._stepper.sample(self.get_action_mask(td).to(CPU), self.seed, self._turn).to(self.device)
+        drawn = self._stepper.sample(self.get_action_mask(td).to(CPU), self.seed, self._turn)
+        return (drawn if self.template.mask_lists_all else self._completed(drawn, td)).to(self.device)
+
+    def _completed(self, drawn: torch.Tensor, td: TensorDictBase) -> torch.Tensor:
+        """Whole actions from what was drawn of masks that list only how actions begin."""
+        nodes = self.reader.find(td, "n_nodes")
+        if nodes is None:
+            raise ShapeError("the TensorDict lacks 'n_nodes'")
+        begun, nodes = drawn.reshape(-1).numpy(), nodes.reshape(-1).numpy(force=True)
+        whole = self.template.complete_actions(begun, nodes, self.seed, self._turn)
+        return torch.from_numpy(whole).reshape(drawn.shape)
 
     def _set_seed(self, seed: int | None) -> None:
         super()._set_seed(seed)
@@ -257,6 +276,11 @@ def env_class(world_id: str) -> type[WorldEnv]:
     return _classes[spec.id]
 
 
+def adopt(cls: type[WorldEnv]) -> None:
+    """Makes a class the one of its world."""
+    _classes[cls.fixed_id] = cls
+
+
 def _revive(of: str | type[TorchRLEnv]) -> TorchRLEnv:
     cls = env_class(of) if isinstance(of, str) else of
     return cls.__new__(cls)
@@ -275,6 +299,12 @@ def make(world_id: str, num_envs: int | None = None, *, autoreset: Any = "next_s
 
 TSPEnv = env_class("milkrun/TSP-v0")
 CVRPEnv = env_class("milkrun/CVRP-v0")
+VRPPEnv = env_class("milkrun/VRPP-v0")
+CVRPPEnv = env_class("milkrun/CVRPP-v0")
+WCVRPEnv = env_class("milkrun/WCVRP-v0")
+CWCVRPEnv = env_class("milkrun/CWCVRP-v0")
+SCWCVRPEnv = env_class("milkrun/SCWCVRP-v0")
+SDWCVRPEnv = env_class("milkrun/SDWCVRP-v0")
 
 
 def _low(tensor: torch.Tensor | None) -> torch.Tensor | None:

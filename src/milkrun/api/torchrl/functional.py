@@ -64,6 +64,8 @@ class Stepper:
         self.looks = [s for s in slots(Role.VIEW) if s.field.observed]  # what a reset shows too
         self._paint = world._launcher.observe if any(s.field.on_demand for s in self.looks) else None
         known = (*self.instance, *self.carried, *self.told, *self.looks, self.stream)
+        seen = {s.name for s in known if s.root}
+        self.synonyms = [(alias, name) for alias, name in world.synonyms.items() if name in seen]  # shown, never read
         kept = {"instance_row", *(s.name for s in known)}
         self._binned = [f for f in fields if f.name not in kept]
         self._bins: list[np.ndarray] = []

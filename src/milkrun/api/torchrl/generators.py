@@ -63,14 +63,42 @@ class CVRPGenerator(TensorGenerator, core.CVRPGenerator):
         return {**places, "demand": arrays["demand_units"].astype(np.float32) / capacity, "capacity": capacity}
 
 
-GENERATOR_REGISTRY: dict[str, type[TensorGenerator]] = {"tsp": TSPGenerator, "cvrp": CVRPGenerator}
+class VRPPGenerator(TensorGenerator, core.VRPPGenerator):
+    """`locs` (B, n, 2), `depot` (B, 2), `prize` = `demand` (B, n), `capacity` (B,), infinite in the VRPP, `must_go`;
+    in the CVRPP also `weight`; with time_windows also `time_windows` (B, n + 1, 2), `service_time` and `speed`."""
+
+
+class WCVRPGenerator(TensorGenerator, core.WCVRPGenerator):
+    """`locs` (B, n, 2), `depot` (B, 2), `waste` = `demand` (B, n), `max_waste` (B,), `capacity` (B,), `must_go`."""
+
+
+class SCWCVRPGenerator(TensorGenerator, core.SCWCVRPGenerator):
+    """`locs` (B, n, 2), `depot` (B, 2), `expected_waste`, `real_waste` (B, n), `max_waste`, `capacity`, `must_go`."""
+
+
+class SDWCVRPGenerator(TensorGenerator, core.SDWCVRPGenerator):
+    """`locs` (B, n, 2), `depot` (B, 2), `initial_waste` = `demand` (B, n), `daily_fill` (B, T, n), `fill_mean`,
+    `fill_std` (B, n), `max_waste`, `capacity`; with a noisy sensor also `sensor_noise` (B, T, n)."""
+
+
+GENERATOR_REGISTRY: dict[str, type[TensorGenerator]] = {
+    "tsp": TSPGenerator, "tsp_kopt": TSPGenerator, "cvrp": CVRPGenerator, "vrpp": VRPPGenerator,
+    "cvrpp": VRPPGenerator, "wcvrp": WCVRPGenerator, "cwcvrp": WCVRPGenerator, "scwcvrp": SCWCVRPGenerator,
+    "sdwcvrp": SDWCVRPGenerator,
+}  # fmt: skip
 
 
 def get_generator(name: str, **options: Any) -> TensorGenerator:
     """The generator of a problem by its short name, with the world's options, `seed` and `device` as keywords."""
     if name not in GENERATOR_REGISTRY:
         raise ConfigError(f"no generator {name!r}{did_you_mean(name, GENERATOR_REGISTRY)}")
-    return GENERATOR_REGISTRY[name](**options)
+    return GENERATOR_REGISTRY[name](problem=name, **options)
+
+
+def problem_of(world: type) -> str | None:
+    """The short name of a world's generator; None if it has none apart from itself."""
+    where = f"{world.__module__}:{world.__qualname__}"
+    return next((name for name, made_by in GENERATOR_REGISTRY.items() if made_by.worlds.get(name) == where), None)
 
 
 def is_addressable(generator: Any) -> bool:
@@ -78,12 +106,12 @@ def is_addressable(generator: Any) -> bool:
     return isinstance(generator, core.Generator)
 
 
-def draws_as_its_world(generator: Any) -> bool:
-    """Ours, and neither hook is overridden: the world's own kernel draws the same instances."""
-    hooks = ("_generate_locations", "_generate_depot", "_draw")
-    return is_addressable(generator) and all(
-        getattr(type(generator), hook) is getattr(core.Generator, hook) for hook in hooks
-    )
+def draws_as(generator: Any, world: type) -> bool:
+    """Ours, for this world, and no hook is overridden: the world's own kernel draws the same instances."""
+    if not is_addressable(generator) or generator._world is not world:
+        return False
+    ours, hooks = {core.Generator, *core.GENERATOR_REGISTRY.values()}, ("_generate_locations", "_generate_depot", "_draw")
+    return all(next(c for c in type(generator).__mro__ if hook in vars(c)) in ours for hook in hooks)
 
 
 def draw(generator: Any, streams: torch.Tensor, device: torch.device) -> TensorDict:

@@ -137,7 +137,11 @@ class OpsMixin(Host):
         begun = self._begin(self._next_streams(rows), torch.Size([len(rows)]), None)
         source = torch.zeros(batch.numel(), dtype=torch.int64)
         source[rows] = torch.arange(len(rows))
-        return begun[source].reshape(batch)
+        return self._link(begun[source].reshape(batch))
+
+    def _link(self, td: TensorDict) -> TensorDict:
+        """`td` with the same tensor under every name of a field, where its world has several names for one."""
+        return td
 
     def _continue(self, td: TensorDictBase | None, batch: torch.Size) -> TensorDict:
         if td is None:
@@ -165,7 +169,7 @@ class OpsMixin(Host):
             whole.set(key, torch.zeros((len(whole), *tail), device=self.device))
         if len(rows):
             whole[rows] = self._step(contract.flat(out)[rows])
-        following = whole.reshape(out.batch_size)
+        following = self._link(whole.reshape(out.batch_size))
         if "next" in entries(out):
             following.update(out.get("next").exclude(*following.keys(True, True)))
         return out.set("next", following)

@@ -3,32 +3,74 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from milkrun.api.torchrl.reader import InstanceReader
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError
-from milkrun.core.world import World
+
+if TYPE_CHECKING:
+    from milkrun.api.torchrl.base import RL4COEnvBase as Host
+else:
+    Host = object
+
+WEIGHTS = {"prize": "gain_weight", "waste": "gain_weight", "length": "beta", "overflow": "overflow_price",
+           "failure": "failure_weight", "lost": "lost_weight"}  # fmt: skip
+"""A weight of the tasks: the constant of the world in which its value in force stands."""
 
 
-class ObjectiveMixin:
+class ObjectiveMixin(Host):
     """For environments with a template world: prices and checks by its `task`, start nodes by its depot."""
-
-    template: World
-    reader: InstanceReader
 
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
         """Minus the task's cost; a solution that breaks a rule of its problem is worth -inf."""
-        cost, _, _ = self._task().get_costs(self.reader.tensors(td), actions, on_violation="inf", **self._metric())
+        task, dataset, plans = self._task(), self.reader.tensors(td), self._plans(td, actions)
+        cost, _, _ = task.get_costs(dataset, plans, self._weights(task), on_violation="inf", **self._rules(task))
         return -cost.to(actions.device, torch.float32)
 
     def _check_solution(self, td: TensorDict, actions: torch.Tensor) -> None:
-        valid, reasons = self._task().check(self.reader.tensors(td), actions, **self._metric())
+        task = self._task()
+        valid, reasons = task.check(self.reader.tensors(td), self._plans(td, actions), **self._rules(task))
         if not valid.all():
             row = int((~valid).nonzero()[0])
             raise BadSolution(f"row {row}: {reasons[row]}")
+
+    def _plan_axes(self, td: TensorDictBase, actions: torch.Tensor) -> int:
+        """How many axes the solution of a row has: 1, or 2 where it is told by days."""
+        by_day = actions.ndim == td.batch_dims + 2 and bool(self.template.task) and self._task().plan_axes == 3
+        return 2 if by_day else 1
+
+    def _plans(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
+        """Solutions as the task wants them. One of many days may come as the actions of an episode one after another:
+        then it is played from `td`, which must be as the reset gave it, to see on which day each action falls."""
+        if actions.ndim == self._task().plan_axes:
+            return actions
+        if "i" not in td.keys() or td["i"].any():
+            raise ShapeError("actions (*batch, T) of many days need the TensorDict of their reset; others come by day, "
+                             "(*batch, days, L)")
+        rows, width = actions.shape
+        plans = torch.zeros((rows, self.template.sizes["T"], max(width, 1)), dtype=torch.int64)
+        taken = torch.zeros(plans.shape[:2], dtype=torch.int64)
+        row = torch.arange(rows)
+        for k, before in enumerate(self._replayed(td, actions)):
+            if k == width:
+                break
+            live = ~before["done"].reshape(-1)
+            day, some = before["day"].reshape(-1).to(torch.int64)[live], row[live]
+            plans[some, day, taken[some, day]] = actions[:, k].cpu().to(torch.int64)[live]
+            taken[some, day] += 1
+        return plans.to(actions.device)
+
+    def _replayed(self, td: TensorDict, actions: torch.Tensor) -> Iterator[dict[str, torch.Tensor]]:
+        """The fields at the root before each of these actions (B, T), and at last after all of them."""
+        root, hidden = (dict(part) for part in self._fields(self._current(td).cpu()))
+        for column in actions.cpu().unbind(1):
+            yield root
+            fresh = self._stepper.step(root, hidden, td.batch_size, column)
+            root, hidden = {**root, **fresh[0]}, {**hidden, **fresh[1]}
+        yield root
 
     def get_num_starts(self, td: TensorDictBase) -> int:
         """How many nodes a solution may start with; the depot is none."""
@@ -45,7 +87,7 @@ class ObjectiveMixin:
         return (first + starts % (nodes - first)).reshape(-1)
 
     def _first_start(self) -> int:
-        if not hasattr(self.template, "depot_apart"):
+        if not hasattr(self.template, "depot_apart") or "current_node" not in self.template.fields:
             raise ConfigError(f"{type(self.template).__name__} has no start nodes")
         return 0 if getattr(self.template.config, "start", "depot") == "free" else 1
 
@@ -55,5 +97,13 @@ class ObjectiveMixin:
         module, _, name = self.template.task.partition(":")
         return getattr(importlib.import_module(module), name)
 
-    def _metric(self) -> dict[str, str]:
-        return {"metric": self.template.config.metric} if hasattr(self.template.config, "metric") else {}
+    def _weights(self, task: Any) -> dict[str, float]:
+        """What this world weighs the amounts of its task with."""
+        asked = {weight for weight, _ in task.terms.values()}
+        known = {weight: name for weight, name in WEIGHTS.items() if weight in asked and name in self.template.fields}
+        return {weight: float(getattr(self.template, name)) for weight, name in known.items()}
+
+    def _rules(self, task: Any) -> dict[str, Any]:
+        """The metric, and the rules between which the task lets its caller choose, as the configuration has them."""
+        config = self.template.config
+        return {key: getattr(config, key) for key in ("metric", *task.modes) if hasattr(config, key)}

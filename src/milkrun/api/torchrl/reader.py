@@ -1,7 +1,7 @@
 """Instances in a TensorDict: where they stand, in which layout they came, and as the arrays that a World takes.
 
 A world's fields may stand at the root or, where no agent may see them, under "hidden"; other layouts (the depot apart,
-RL4CO's shares of a vehicle) are known by their keys and turned into fields by the world itself.
+RL4CO's shares of a vehicle, other names of a field) are known by their keys and turned into fields by the world itself.
 """
 
 from __future__ import annotations
@@ -15,8 +15,16 @@ from tensordict import TensorDictBase
 from milkrun.api._td import entries
 from milkrun.core.world import World
 
-LAYOUT_KEYS = ("depot", "demand", "dist_matrix")
-"""Keys beside the fields of a world in which an instance may come."""
+LEVELS = ("waste", "expected0", "initial_waste")
+
+LAYOUT_KEYS = {
+    "depot": (), "dist_matrix": ("dist",), "demand": ("demand_units", "prize", *LEVELS), "current_waste": LEVELS,
+    "expected_waste": ("expected0",), "vehicle_cap": ("capacity",), "capacity": ("prize",),
+    "start_time": ("time_windows",), "end_time": ("time_windows",),
+}  # fmt: skip
+"""Keys beside the fields of a world in which an instance may come, and the fields that speak for them: a world without
+these does not know the key, and where one of them is there the key says nothing. (An infinite `capacity` comes with the
+prizes of a truck without limit.)"""
 
 
 class InstanceReader:
@@ -24,7 +32,10 @@ class InstanceReader:
 
     def __init__(self, world: World, names: list[str]) -> None:
         self.names = names
-        self._scalars = {name for name in names if not world.fields[name].dims}
+        self._scalars = {name for name in names if not world.fields[name].dims} | {"capacity", "vehicle_cap"}
+        always = ("depot", "dist_matrix")
+        self._keys = [key for key, fields in LAYOUT_KEYS.items()
+                      if key not in names and (key in always or not {*fields}.isdisjoint(names))]  # fmt: skip
 
     def find(self, td: TensorDictBase, key: str) -> torch.Tensor | None:
         """The entry of a key, at the root or under "hidden"."""
@@ -36,17 +47,20 @@ class InstanceReader:
 
     def is_in(self, td: TensorDictBase) -> bool:
         """Whether `td` holds an instance, or a part of one."""
-        return any(self.find(td, key) is not None for key in (*self.names, *LAYOUT_KEYS))
+        return any(self.find(td, key) is not None for key in (*self.names, *self._keys))
 
     def layout(self, td: TensorDictBase) -> list[str]:
         """The keys of another layout in which the instance comes; none where all fields are there."""
         if all(self.find(td, name) is not None for name in self.names):
             return []
-        return [key for key in LAYOUT_KEYS if key in entries(td)]
+        return [key for key in self._keys if key in entries(td)]
 
     def tensors(self, td: TensorDictBase) -> dict[str, torch.Tensor]:
         """The instance as it stands in `td`."""
-        found = {key: self.find(td, key) for key in (*self.names, *self.layout(td))}
+        found = {name: self.find(td, name) for name in self.names}
+        for key in self.layout(td):
+            if all(found.get(name) is None for name in LAYOUT_KEYS[key]):
+                found[key] = self.find(td, key)
         return {key: value for key, value in found.items() if value is not None}
 
     def arrays(self, td: TensorDictBase) -> dict[str, np.ndarray]:

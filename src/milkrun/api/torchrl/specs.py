@@ -42,6 +42,8 @@ def specs_of_world(stepper: Stepper, groups: Groups | None, batch: torch.Size, d
     state = seen.clone()
     for slot in stepper.looks:
         del state[slot.key]
+    for alias, name in stepper.synonyms:
+        seen[alias] = seen[name].clone()
     if groups is not None:
         action, reward = groups.specs(seen, batch, device)
         return _complete(seen, state, action, batch, device)._replace(reward=reward)
@@ -63,7 +65,12 @@ def action_spec(world: World, batch: torch.Size, device: torch.device) -> Tensor
     if world.action.kind == "box":
         shape = torch.Size((*batch, *world.action.shape(world.sizes)))
         return Bounded(-1.0, 1.0, shape=shape, dtype=torch.float32, device=device)
-    return Categorical(world.action.nvec(world.sizes)[0], shape=batch, dtype=torch.int64, device=device)
+    return Categorical(_choices(world), shape=batch, dtype=torch.int64, device=device)
+
+
+def _choices(world: World) -> int:
+    """How many actions there are; of the 3-opt moves (m, i, j, k) the mask lists the pairs (i, j) alone."""
+    return world.action.nvec(world.sizes)[0] if world.mask_lists_all else 5 * world.sizes["N"] ** 3
 
 
 def field_spec(slot: Slot, world: World, batch: torch.Size, device: torch.device) -> TensorSpec:

@@ -1,0 +1,98 @@
+"""TSPkoptEnv: the world of whole tours that moves improve, with the calls of improvement environments."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from milkrun.api._td import entries
+from milkrun.api.torchrl import contract
+from milkrun.api.torchrl.env import WorldEnv, adopt
+from milkrun.core.errors import BadSolution, ShapeError
+
+
+class TSPkoptEnv(WorldEnv):
+    """TSP by improvement: a whole tour, made shorter by 2-opt or 3-opt moves.
+
+    `solution`, `best_solution` (*batch, n) are the world's `tour` and `best_tour`.
+    """
+
+    fixed_id = "milkrun/TSPKopt-v0"
+
+    def get_current_solution(self, td: TensorDictBase) -> torch.Tensor:
+        """The tours as they are now, (*batch, n)."""
+        return self._tours(td, "tour")
+
+    def get_best_solution(self, td: TensorDictBase) -> torch.Tensor:
+        """The shortest tours so far, (*batch, n)."""
+        return self._tours(td, "best_tour")
+
+    def step_to_solution(self, td: TensorDictBase, solution: torch.Tensor) -> TensorDict:
+        """What a step would show that leads to these tours, (*batch, n), whatever the move; counts as none.
+
+        A tour is turned so that node 0 is first; padding nodes stay behind the others. Rows that have ended stay.
+        """
+        whole = self._current(td)
+        if solution.shape != whole["tour"].shape or solution.is_floating_point() or solution.dtype is torch.bool:
+            raise ShapeError(f"a solution must be integers of shape {tuple(whole['tour'].shape)}, not "
+                             f"{solution.dtype} {tuple(solution.shape)}")
+        rows, given = contract.flat(whole), solution.reshape(-1, solution.shape[-1]).to(self.device, torch.int64)
+        tour = self._turned(given, rows["n_nodes"])
+        live = ~rows["done"].reshape(-1)
+        tour = torch.where(live[:, None], tour, rows["tour"].to(torch.int64))
+        cost = torch.where(live, self._lengths(rows, tour), rows["cost_current"])
+        better = cost < rows["cost_best"]
+        before = rows["cost_best" if self.config.reward_mode == "best" else "cost_current"]
+        best = torch.where(better, cost, rows["cost_best"])
+        after = rows.copy()
+        after.update({
+            "tour": tour.to(torch.int32), "pos": tour.argsort(1).to(torch.int32), "cost_current": cost,
+            "best_tour": torch.where(better[:, None], tour.to(torch.int32), rows["best_tour"]), "cost_best": best,
+            "reward": (before - (best if self.config.reward_mode == "best" else cost))[:, None],
+        })  # fmt: skip
+        if self.config.action_mode == "node":
+            after.set("action_mask", torch.where(live[:, None], self._paths(after), rows["action_mask"]))
+        return self._link(after.reshape(td.batch_size))
+
+    def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
+        """What these moves, played from the tours in `td`, take off the cost, by the task; (B,)."""
+        *_, after = self._replayed(td, actions)
+        field = "best_tour" if self.config.reward_mode == "best" else "tour"
+        return self._lengths(td, td[field]) - self._lengths(td, after[field].to(self.device))
+
+    def _check_solution(self, td: TensorDict, actions: torch.Tensor) -> None:
+        *_, after = self._replayed(td, actions)
+        super()._check_solution(td, after["tour"].to(self.device))
+
+    def _lengths(self, td: TensorDict, tour: torch.Tensor) -> torch.Tensor:
+        task = self._task()
+        real = torch.arange(tour.shape[1], device=tour.device) < td["n_nodes"].reshape(-1, 1)
+        cost, _, _ = task.get_costs(self.reader.tensors(td), torch.where(real, tour, 0), **self._rules(task))
+        return cost.to(self.device, torch.float32)
+
+    def _turned(self, tour: torch.Tensor, n_nodes: torch.Tensor) -> torch.Tensor:
+        """Tours with node 0 first and their padding in order behind."""
+        width = torch.arange(tour.shape[1], device=tour.device)
+        n = n_nodes.reshape(-1, 1).to(torch.int64)
+        wrong = (torch.where(width < n, tour, width).sort(1).values != width).any(1)
+        if bool(wrong.any()):
+            b = int(wrong.nonzero()[0])
+            raise BadSolution(f"row {b}: the first {int(n[b])} entries are no tour through the nodes 0..{int(n[b]) - 1}")
+        start = (torch.where(width < n, tour, -1) == 0).to(torch.int8).argmax(1, keepdim=True)
+        return torch.where(width < n, tour.gather(1, (start + width) % n), width)
+
+    def _paths(self, td: TensorDict) -> torch.Tensor:
+        """The mask over pairs of nodes: paths of 2..n-2 nodes, from one forward to the other."""
+        pos, n = td["pos"].to(torch.int64), td["n_nodes"].reshape(-1, 1, 1).to(torch.int64)
+        nodes = (pos[:, None, :] - pos[:, :, None]) % n + 1
+        real = torch.arange(pos.shape[1], device=pos.device) < n[:, 0]
+        return ((nodes >= 2) & (nodes <= n - 2) & real[:, None, :] & real[:, :, None]).flatten(1)
+
+    def _tours(self, td: TensorDictBase, field: str) -> torch.Tensor:
+        tour = entries(td).get(field)
+        if tour is None:
+            raise ShapeError(f"the TensorDict lacks {field!r}")
+        return tour
+
+
+adopt(TSPkoptEnv)

@@ -1,0 +1,91 @@
+"""`milkrun eval`: several policies on the same instances, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from milkrun.cli.output import ID, PRESET, SEED, SETTINGS, console, out_folder, read_settings, table, write_json
+
+
+def eval_(
+    id: str = ID,
+    policies: str | None = typer.Option(
+        None, "--policies", metavar="A,B,...", help="Policies of the world (default: all of them).", show_default=False
+    ),
+    instances: int = typer.Option(1000, "--instances", min=2, help="Episodes of each policy, on the same instances."),
+    num_envs: int = typer.Option(512, "--num-envs", min=1, help="Rows: worlds played at once."),
+    seed: int = SEED,
+    preset: str | None = PRESET,
+    settings: list[str] = SETTINGS,
+    out: Path | None = typer.Option(None, "--out", help="Folder for the figures as JSON.", show_default=False),
+) -> None:
+    """Compare policies on the same instances.
+
+    Prints the mean return of each with its 95 % interval, and the mean gap to the best answer that any of them found for
+    the instance: paired, so that the luck of the instances does not count.
+
+    \b
+    Examples:
+      milkrun eval CVRP-v0 --policies random,nearest --instances 2000
+      milkrun eval WCVRP-v0 --preset n50
+    """
+    from milkrun.cli.play import choose_policy
+    from milkrun.core.registry import world_spec
+    from milkrun.solvers import policies_for
+
+    spec = world_spec(id)
+    options = read_settings(settings)
+    names = list(policies_for(spec.id)) if policies is None else [name.strip() for name in policies.split(",")]
+    factories = {name: choose_policy(spec.id, name)[1] for name in names}
+    folder = None if out is None else out_folder(out)
+    rows = compare(spec.id, factories, instances, min(num_envs, instances), seed, preset, options)
+    right = ("mean return", "95 % interval", "gap to best", "best on", "mean steps", "seconds")
+    shown = table(f"{spec.id}, {instances:,} instances, seed {seed}", "policy", *right, right=right)
+    for row in rows:
+        shown.add_row(
+            row["policy"], f"{row['mean']:.4f}", f"{row['interval_low']:.4f} to {row['interval_high']:.4f}",
+            f"{row['gap']:.4f} +- {row['gap_error']:.4f}", f"{100 * row['best_share']:.1f} %",
+            f"{row['mean_length']:.1f}", f"{row['seconds']:.2f}",
+        )  # fmt: skip
+    console().print(shown)
+    typer.echo("gap to best: mean of (best return among these policies on the instance - this one's), +- 95 %.")
+    if folder is not None:
+        path = folder / f"{spec.id.removeprefix('milkrun/').replace('/', '_')}_eval.json"
+        write_json(path, {"world": spec.id, "instances": instances, "seed": seed, "preset": preset, "policies": rows})
+        typer.echo(f"{path}  all figures")
+
+
+def compare(
+    id: str, factories: dict[str, Any], instances: int, num_envs: int, seed: int, preset: str | None, settings: Any
+) -> list[dict[str, Any]]:
+    """The figures of each policy, best mean first."""
+    import time
+
+    import numpy as np
+
+    import milkrun
+    from milkrun.cli.play import compile_all
+    from milkrun.solvers.evaluate import Z95, evaluate
+
+    results, seconds = {}, {}
+    with console(stderr=True).status("") as status:
+        for name, factory in factories.items():
+            status.update(name)
+            world = milkrun.make(id, num_envs, preset=preset, config=settings, seed=seed, autoreset="disabled")
+            compile_all(world, factory)
+            start = time.perf_counter()
+            results[name] = evaluate(world, factory(seed), instances, seed)
+            seconds[name] = time.perf_counter() - start
+    best = np.max([result.returns for result in results.values()], axis=0)
+    rows = []
+    for name, result in results.items():
+        gaps = best - result.returns
+        rows.append({
+            "policy": name, **result.summary(), "gap": float(gaps.mean()),
+            "gap_error": float(Z95 * gaps.std(ddof=1) / np.sqrt(instances)),
+            "best_share": float((gaps <= 1e-9 * np.maximum(1, np.abs(best))).mean()), "seconds": seconds[name],
+        })  # fmt: skip
+    return sorted(rows, key=lambda row: -row["mean"])

@@ -1,0 +1,91 @@
+"""`milkrun solve`: an instance file and a method; a solution, its cost, the gap to the best known, a picture."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import typer
+
+from milkrun.cli.output import SEED, console, out_folder, table, text, write_json
+
+
+def solve(
+    file: Path = typer.Argument(..., metavar="FILE", help="TSPLIB, CVRPLIB or Solomon file.", show_default=False),
+    method: str = typer.Option("ls", "--method", help="nearest, insertion, savings, 2opt, oropt, ls, pyvrp, ortools "
+                               "or exact."),  # fmt: skip
+    time_limit: float = typer.Option(10.0, "--time-limit", min=0.01, help="Seconds for pyvrp and ortools."),
+    seed: int = SEED,
+    out: Path = typer.Option(Path("out"), "--out", help="Folder of the solution, the picture and the figures."),
+) -> None:
+    """Solve an instance of the literature.
+
+    Prints the cost in the file's own measure, judged by the independent checker and replayed through the world, and the
+    gap to the best known where the file or the solution beside it tells one. Writes the solution in the format of its
+    collection, a picture and the figures.
+
+    \b
+    Examples:
+      milkrun solve A-n32-k5.vrp --method pyvrp --time-limit 5
+      milkrun solve berlin52.tsp --method 2opt
+      milkrun solve R101.txt --method pyvrp
+    """
+    from milkrun.replay.figures import figure_of, save
+    from milkrun.routing.instances import read, replay, write_solution
+    from milkrun.solvers import solve as solve_instances
+
+    instance = read(file)
+    folder = out_folder(out)
+    start = time.perf_counter()
+    found = solve_instances(instance.world_id, instance, method=method, time_limit=time_limit, seed=seed)
+    seconds = time.perf_counter() - start
+    routes = split(found.actions[0].tolist(), closed=instance.kind in ("TSP", "ATSP"))
+    cost, valid, reason = replay(instance, routes)
+    gap = None if not instance.best else 100 * (cost - instance.best) / instance.best
+    stem = f"{instance.name}_{method}"
+    is_tour = instance.kind in ("TSP", "ATSP")
+    written = folder / (f"{stem}.tour" if is_tour else f"{stem}.sol")
+    write_solution(written, routes, cost)
+    world = instance.world(autoreset="disabled")
+    for node in found.actions[0].tolist():
+        if not world.terminated[0]:
+            world.step([node])
+    while not (world.terminated[0] or world.truncated[0]):
+        world.step([0])
+    picture = folder / f"{stem}.png"
+    if instance.locs is not None:
+        world.locs[0, : len(instance.locs)] = instance.locs  # a file that is played by its matrix has places too
+        save(figure_of(world, 0, f"{instance.name}, {method}: {cost:g}"), picture)
+    figures = {"file": file.name, "kind": instance.kind, "n": instance.n, "method": method, "cost": cost,
+               "valid": valid, "best_known": instance.best, "gap_percent": gap, "optimal": bool(found.optimal[0]),
+               "routes": len(routes), "seconds": seconds, "seed": seed}  # fmt: skip
+    write_json(folder / f"{stem}.json", figures)
+
+    who = "nodes" if is_tour else "customers"
+    shown = table(f"{instance.name}, {instance.kind}, {instance.n} {who}", "", "value", right=("value",))
+    shown.add_row("method", f"{method}, {seconds:.2f} s")
+    shown.add_row("cost", f"{cost:g}" + (" (optimal)" if found.optimal[0] else ""))
+    if gap is not None:
+        shown.add_row("best known", f"{instance.best:g}")
+        shown.add_row("gap", f"{gap:.2f} %")
+    if not is_tour:
+        shown.add_row("routes", f"{len(routes)}")
+    shown.add_row("valid", "yes, by checker and world" if valid else text(f"no: {reason}"))
+    console().print(shown)
+    typer.echo(f"{written}  the solution")
+    if instance.locs is not None:
+        typer.echo(f"{picture}  the picture")
+    raise typer.Exit(0 if valid else 1)
+
+
+def split(actions: list[int], closed: bool) -> list[list[int]]:
+    """The routes of a plan: the customers between zeros; a tour without a depot is one route from node 0."""
+    if closed:
+        return [[0, *(node for node in actions if node != 0)]]
+    routes: list[list[int]] = [[]]
+    for node in actions:
+        if node == 0:
+            routes.append([])
+        else:
+            routes[-1].append(node)
+    return [route for route in routes if route]

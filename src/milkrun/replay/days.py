@@ -1,0 +1,102 @@
+"""Many days of waste collection in one figure: the routes of each day, the levels of all bins, and what each day brought.
+
+The figures come from the independent checker's replay of the recorded days, not from the world's own counts.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, PAPER
+from milkrun.core.fields import Role
+from milkrun.replay.figures import DPI, rgb, square_window, trips_of
+from milkrun.replay.retrace import retrace
+from milkrun.routing.maps import EUR_PER_KG, EUR_PER_KM, KG_PER_M3
+from milkrun.routing.maps.units import BIN_M3
+
+COLUMNS = 7  # days side by side
+
+
+@dataclass(frozen=True)
+class Days:
+    """Amounts by row and day, (B, T). Waste in bins and length in the world's unit, or kilograms and kilometres where
+    the world stands on a map of one stream; then `profit` is in EUR, otherwise in the objective's unit."""
+
+    overflows: NDArray[np.float64]
+    failures: NDArray[np.float64]
+    waste: NDArray[np.float64]
+    length: NDArray[np.float64]
+    lost: NDArray[np.float64]
+    profit: NDArray[np.float64]
+    waste_unit: str
+    length_unit: str
+    profit_unit: str
+
+
+def days_of(world: Any) -> Days:
+    """The days of finished rows of an SDWCVRP world that recorded them."""
+    module, _, name = world.task.partition(":")
+    task = getattr(importlib.import_module(module), name)
+    fields = [f.name for f in world.fields.values() if f.role is Role.INSTANCE]
+    data = {name: getattr(world, name) for name in fields if 0 not in getattr(world, name).shape}
+    data["instance_row"] = world.instance_row
+    c = world.config
+    weights = {"waste": c.waste_weight, "length": c.beta, "overflow": c.overflow_price, "failure": c.failure_weight,
+               "lost": c.lost_weight}  # fmt: skip
+    _, parts, _ = task.get_costs(data, world.solution().astype(np.int64), weights, metric=c.metric, trips=c.trips,
+                                 recourse=c.recourse)  # fmt: skip
+    parts = {key: np.asarray(value, np.float64) for key, value in parts.items()}
+    bins = parts["waste"] / world.max_waste[world.instance_row].astype(np.float64)[:, None]
+    if c.map_name is None or c.stream not in KG_PER_M3:
+        profit = (c.waste_weight * parts["waste"] - c.beta * parts["length"] - c.overflow_price * parts["overflows"]
+                  - c.failure_weight * parts["failures"] - c.lost_weight * parts["lost"])  # fmt: skip
+        units = ("bins", "km" if c.metric == "haversine" else "length", "profit")
+        return Days(parts["overflows"], parts["failures"], bins, parts["length"], parts["lost"], profit, *units)
+    volume = c.map.volume_m3
+    kg = bins * (BIN_M3 if volume is None else float(volume[1:].mean())) * KG_PER_M3[c.stream]
+    by_road = c.metric == "haversine" or (c.metric == "matrix" and c.map.dist is not None)
+    km = parts["length"] * (1.0 if by_road else c.map.km_per_unit)
+    return Days(parts["overflows"], parts["failures"], kg, km, parts["lost"],
+                EUR_PER_KG[c.stream] * kg - EUR_PER_KM * km, "kg", "km", "EUR")  # fmt: skip
+
+
+def figure_of_days(world: Any, row: int, title: str = "") -> Figure:
+    """Routes of each day over the levels of that morning, and below the levels of all bins from morning to morning."""
+    trace, q = retrace(world, row), world.instance_row[row]
+    paths, days = trace.days, len(trace.days)
+    mornings = np.array(trace.levels)[:, 1 : world.n_nodes[q]] / world.max_waste[q]
+    nodes = world.locs[q, : world.n_nodes[q]].astype(float)
+    columns = min(COLUMNS, days)
+    rows = -(-days // columns)
+    figure = Figure(figsize=(2.3 * columns, 2.6 * rows + 3.4), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
+    if title:
+        figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
+    grid = figure.add_gridspec(rows + 1, columns, height_ratios=[*([2.3] * rows), 3.0])
+    for day, path in enumerate(paths):
+        axes = figure.add_subplot(grid[day // columns, day % columns])
+        axes.set_aspect("equal")
+        axes.set(xticks=[], yticks=[])
+        for k, trip in enumerate(trips_of(path)):
+            axes.plot(*nodes[trip].T, color=rgb(PALETTE[k % len(PALETTE)]), linewidth=1.2, zorder=1)
+        axes.scatter(*nodes[1:].T, s=14, c=mornings[day], cmap="YlOrRd", vmin=0, vmax=1, edgecolors=rgb(CUSTOMER),
+                     linewidths=0.4, zorder=2)  # fmt: skip
+        axes.scatter(*nodes[:1].T, s=34, marker="s", color=rgb(DEPOT), zorder=3)
+        square_window(axes, nodes)
+        axes.set_title(f"day {day + 1}", fontsize=9, color=rgb(INK))
+    _paint_levels(figure, grid, mornings, columns)
+    return figure
+
+
+def _paint_levels(figure: Figure, grid: Any, mornings: NDArray[np.float64], columns: int) -> None:
+    axes = figure.add_subplot(grid[-1, :])
+    order = np.argsort(-mornings.mean(0), kind="stable")
+    image = axes.imshow(mornings[:, order].T, aspect="auto", cmap="YlOrRd", vmin=0, vmax=1, interpolation="nearest")
+    axes.set_xticks(range(len(mornings)), [*(f"{d + 1}" for d in range(len(mornings) - 1)), "end"], fontsize=8)
+    axes.set(xlabel="morning of day", ylabel="bins, the fullest on top", yticks=[])
+    figure.colorbar(image, ax=axes, label="level, share of a bin", pad=0.01)

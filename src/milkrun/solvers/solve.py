@@ -1,0 +1,203 @@
+"""One door to every solver: `solve` reads instances of a world, has them solved, and lets the checker judge the answer.
+
+What the caller gets is a plan in the world's own actions and its cost by `milkrun.routing.tasks`, which share no code
+with any solver; a plan that breaks a rule is an error, never an answer.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milkrun.core.arguments import check_count, check_seed
+from milkrun.core.errors import ConfigError, ShapeError, did_you_mean, missing_extra
+from milkrun.core.instances import as_array, read_instances
+from milkrun.core.registry import list_worlds, make, world_spec
+from milkrun.routing.instances import Instance
+from milkrun.solvers import exact, heuristics
+from milkrun.solvers import workers as pool
+from milkrun.solvers.problem import MUST_VISIT_ALL, Problem, of_world
+
+COMMON = ("nearest", "insertion", "2opt", "oropt", "ls")
+WORLDS: Mapping[str, tuple[str, ...]] = {
+    "TSP": (*COMMON, "exact", "pyvrp", "ortools"),
+    "TSPKopt": (*COMMON, "exact", "pyvrp", "ortools"),
+    "CVRP": (*COMMON, "savings", "exact", "pyvrp", "ortools"),
+    "VRPP": (*COMMON, "exact", "pyvrp"),
+    "CVRPP": (*COMMON, "exact", "pyvrp"),
+    "WCVRP": (*COMMON, "exact", "pyvrp"),
+    "CWCVRP": (*COMMON, "savings", "exact", "pyvrp"),
+}
+"""The methods of each world."""
+
+
+class Solution(NamedTuple):
+    """Answers for B instances."""
+
+    actions: NDArray[np.int32]
+    """(B, L) what to do in the world, padded with 0: the `pi` of the tasks"""
+    cost: NDArray[np.float64]
+    """(B,) minus the objective, by the checker"""
+    optimal: NDArray[np.bool_]
+    """(B,) whether the method proves that nothing is better"""
+
+
+def solve(
+    world_name: str, instances: Any, method: str = "ls", time_limit: float = 1.0, seed: int = 0, workers: int = 1, *,
+    progress: bool | None = None, rule: str | None = None, iterations: int | None = None, **config: Any,
+) -> Solution:  # fmt: skip
+    """Solves a batch of instances of a routing world.
+
+    `instances` is a dict of arrays with the instance first, as a generator gives them or under the names of the world's
+    fields, or an Instance read from a file. `config` are options of the world: the weights of the objective, the metric,
+    single or many trips. `time_limit` (seconds an instance), `seed` and `iterations` are for `pyvrp` and `ortools`;
+    with `iterations` the answer does not depend on the speed of the machine. `rule` is for `insertion`. `workers` cores
+    are used, by threads or by processes. `progress=True` shows a bar.
+    """
+    spec = world_spec(world_name if "-v" in world_name else f"milkrun/{_exact_name(world_name)}-v0")
+    methods = WORLDS.get(spec.name)
+    if methods is None:
+        raise ConfigError(f"{spec.id} has no solvers; worlds that have: {', '.join(WORLDS)}")
+    if method not in methods:
+        known = {name for those in WORLDS.values() for name in those}
+        what = f"is not for {spec.name}" if method in known else f"is unknown{did_you_mean(str(method), methods)}"
+        raise ConfigError(f"method={method!r} {what}; {spec.name} has {', '.join(methods)}")
+    if rule is not None and method not in ("insertion", "ls"):
+        raise ConfigError(f"rule={rule!r} belongs to the methods 'insertion' and 'ls', not to {method!r}")
+    if not time_limit > 0:
+        raise ConfigError(f"time_limit={time_limit!r}: must be above 0 seconds")
+    workers, seed = check_count("workers", workers, 1), check_seed(seed)
+    if iterations is not None:
+        iterations = check_count("iterations", iterations, 1)
+    world, arrays = _read(spec, instances, config)
+    problem = of_world(world, arrays)
+    if method == "savings" and not problem.multi:
+        raise ConfigError("method='savings' joins trips; with trips='single' there is only one")
+    judge = _judge(world, arrays)
+    with _bar(progress, f"{spec.name} by {method}", len(problem)) as tell:
+        if method in heuristics.METHODS:
+            plans = heuristics.run_heuristic(problem, method, rule=rule, workers=workers, progress=tell)
+        elif method == "exact":
+            plans = exact.solve_exactly(problem, judge, tell)
+        else:
+            plans = solve_by_package(problem, method, time_limit, seed, workers, iterations, tell)
+    actions = _in_actions(world, problem, plans)
+    cost = judge(actions, None)
+    return Solution(actions, cost, np.full(len(cost), method == "exact"))
+
+
+def solve_by_package(
+    problem: Problem, method: str, time_limit: float, seed: int, workers: int, iterations: int | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> NDArray[np.int32]:  # fmt: skip
+    """Plans by PyVRP or OR-Tools, each instance on its own; where it finds none that serves every required customer
+    (there may be none), the plan of our own local search stands."""
+    try:
+        importlib.import_module({"pyvrp": "pyvrp", "ortools": "ortools.constraint_solver.pywrapcp"}[method])
+    except ImportError:
+        raise missing_extra(method, "solvers") from None
+    plans = np.zeros((len(problem), 2 * problem.nodes + 4), np.int32)
+    failed = []
+    found = pool.solve_each(problem, method, time_limit, seed, iterations, workers, progress)
+    for b, plan in enumerate(found):
+        if plan is None:
+            failed.append(b)
+        else:
+            plans[b, : len(plan)] = plan
+    if failed:
+        if problem.windows is not None:
+            raise ConfigError(f"{method} found no plan for instance {failed[0]} within {time_limit:g} s: give it more")
+        plans[failed] = heuristics.run_heuristic(problem.rows(failed), "ls", workers=workers)
+    return plans
+
+
+def _exact_name(name: str) -> str:
+    """The name of a registered world, whatever its letter case and namespace."""
+    short = str(name).rpartition("/")[2]
+    known = {id.rpartition("/")[2].rpartition("-v")[0] for id in list_worlds("routing")}
+    return next((k for k in known if k.lower() == short.lower()), short)
+
+
+def _read(spec: Any, instances: Any, config: dict[str, Any]) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """A world of the right size and the instances as its checked fields."""
+    cls = spec.load()
+    if isinstance(instances, Instance):
+        config = {**instances.config, **config}
+        instances = {name: np.asarray(value)[None] for name, value in instances.arrays().items()}
+    if not hasattr(instances, "keys"):
+        raise ShapeError(f"instances are a mapping of names to arrays or an Instance, not a {type(instances).__name__}")
+    given = {str(k): as_array(str(k), instances[k]) for k in list(instances.keys())}
+    if {"prize", "waste", "demand_units"} & set(given):
+        given.pop("demand", None)  # generators hand the same array out under both names
+    matrix = given.get("dist", given.get("dist_matrix"))
+    places = given.get("locs") if matrix is None else matrix
+    if places is None or places.ndim != 3:
+        raise ShapeError("the instances need `locs` (B, n, 2) or `dist` (B, n, n), the instance first")
+    if matrix is not None:
+        config.setdefault("metric", "matrix")
+    apart = cls.depot_apart and ("depot" not in given or matrix is not None)
+    config.setdefault("num_loc", places.shape[1] - apart)
+    windowed = {"time_windows", "start_time"} & set(given)
+    if windowed and "time_windows" in cls.Config.__dataclass_fields__:
+        config.setdefault("time_windows", True)
+    world = make(spec.id, num_envs=1, **config)
+    owner = given.pop("instance_row", None)
+    arrays = read_instances(world, given, len(places)).arrays
+    if owner is not None:
+        arrays = {name: array[owner] for name, array in arrays.items()}
+    return world, arrays
+
+
+def _judge(world: Any, arrays: dict[str, NDArray[Any]]) -> Callable[..., NDArray[np.float64]]:
+    """cost(actions, b): by the task with the weights of the config; with b, of many plans for that instance, where
+    those that break a rule cost inf."""
+    config, name = world.config, type(world).__name__
+    module, _, task_name = world.task.partition(":")
+    task = getattr(importlib.import_module(module), task_name)
+    weights, modes = None, {}
+    if name not in MUST_VISIT_ALL:
+        weights = {"length": config.beta}
+        if "waste" in arrays:
+            weights |= {"waste": config.waste_weight, "overflow": config.overflow_price}
+        else:
+            weights["prize"] = config.prize_weight
+        modes = {"trips": config.trips, "must_go_reserve": config.must_go_reserve}
+
+    def cost(actions: NDArray[Any], b: int | None) -> NDArray[np.float64]:
+        dataset = arrays if b is None else {key: value[b : b + 1] for key, value in arrays.items()}
+        violation = "raise" if b is None else "inf"
+        told = task.get_costs(dataset, actions, weights, metric=config.metric, on_violation=violation, **modes)
+        return np.asarray(told[0], np.float64)
+
+    return cost
+
+
+def _in_actions(world: Any, problem: Problem, plans: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Plans (trips, each closed by 0) as actions of the world; a tour from a free start begins with node 0."""
+    if problem.circular and getattr(world.config, "start", "free") == "free":
+        plans = np.concatenate([np.zeros_like(plans[:, :1]), plans[:, :-1]], axis=1)
+    if problem.circular:
+        return np.ascontiguousarray(plans[:, : problem.nodes])
+    used = np.flatnonzero((plans != 0).any(axis=0))
+    length = int(used[-1]) + 2 if len(used) else 1  # the zero that closes the last trip
+    return np.ascontiguousarray(plans[:, :length])
+
+
+@contextmanager
+def _bar(progress: bool | None, title: str, total: int) -> Iterator[Callable[[int], object] | None]:
+    if not progress:
+        yield None
+        return
+    try:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:
+        raise missing_extra("rich", "cli") from None
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda count: bar.advance(task, count)

@@ -1,0 +1,120 @@
+"""method="exact": the optima worked out by hand in the routing spec, and agreement of two ways that share nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from milkrun.core.errors import MilkrunError
+from milkrun.routing.instances import read
+from milkrun.solvers import solve
+from milkrun.solvers.exact import brute_force_tsp, exact_cvrp, held_karp
+from tests.solvers.plays import bounded, drawn, matrix_of, play
+
+DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "routing"
+
+SQUARE = np.array([[[0, 0], [3, 0], [3, 4], [0, 4]]], np.float32)
+"""Depot and three customers on the corners of a rectangle; its diagonal is 5."""
+PRIZES = np.array([[0, 10, 10, 1]], np.float32)
+WASTE = np.array([[0, 0.5, 1, 0.3]], np.float32)
+WEIGHTS = {"waste_weight": 10.0, "length_weight": 1.0, "overflow_weight": 10.0}
+
+
+def best(name, config=None, **fields):
+    """The optimal objective of the rectangle."""
+    found = solve(name, {"locs": SQUARE, **fields}, "exact", **(config or {}))
+    assert found.optimal.all()
+    return -found.cost[0]
+
+
+def test_all_corners_are_visited_along_the_sides():
+    """3 + 4 + 3 + 4."""
+    assert best("TSP") == pytest.approx(-14)
+
+
+def test_two_customers_a_truck():
+    """Spec 12.2: one pair shares a trip; 12 with (1, 2) or (2, 3), and 6 or 8 for the one left."""
+    units = np.array([[0, 5, 5, 5]])
+    assert best("CVRP", demand_units=units, capacity=np.array([10])) == pytest.approx(-18)
+
+
+@pytest.mark.parametrize("limit", [np.inf, 12.0])
+def test_prizes_worth_the_way(limit):
+    """Spec 12.2: 1 and 2 bring 20 over 12; the third corner costs 2 and brings 1. A trip of 12 fits a limit of 12."""
+    told = best("VRPP", {"length_weight": 1.0}, prize=PRIZES, max_length=np.array([limit], np.float32))
+    assert told == pytest.approx(8)
+
+
+def test_prizes_that_fit_the_truck():
+    """Spec 12.2: with room for 15 only one ten is taken, the near one: 10 - 6."""
+    told = best("CVRPP", {"length_weight": 1.0}, prize=PRIZES, weight=PRIZES, capacity=np.array([15], np.float32))
+    assert told == pytest.approx(4)
+
+
+@pytest.mark.parametrize(("must", "reserve", "value"), [((), True, 3), ((3,), True, 1), ((3,), False, 3)])
+def test_waste_with_and_without_room_kept(must, reserve, value):
+    """Spec 12.2: 15 - 12 with bins 1 and 2; a mandatory bin 3 costs 2, unless it may be crowded out."""
+    must_go = np.isin(np.arange(4), must)[None]
+    capacity = np.array([1.6], np.float32)
+    told = best("WCVRP", {**WEIGHTS, "must_go_reserve": reserve}, waste=WASTE, must_go=must_go, capacity=capacity)
+    assert told == pytest.approx(value, abs=1e-5)
+
+
+def test_waste_on_several_trips():
+    """Spec 12.2: a truck for one bin; the full one is fetched for 10 - 10, and nothing else pays."""
+    assert best("CWCVRP", WEIGHTS, waste=WASTE, capacity=np.array([1.0], np.float32)) == pytest.approx(0, abs=1e-5)
+
+
+def test_held_karp_equals_all_tours():
+    """Eight nodes, 20 instances, every one of 5040 tours priced by the checker."""
+    instances = drawn("TSP", 8, 20)
+    found = solve("TSP", instances, "exact")
+    truth = [brute_force_tsp(d)[0] for d in matrix_of(instances)]
+    np.testing.assert_allclose(found.cost, truth, rtol=1e-9)
+
+
+def test_cvrp_equals_dynamic_programming_over_subsets():
+    """Six customers, 20 instances with bounded trips: enumeration against the partition of subsets."""
+    instances = bounded("CVRP", 6, 20)
+    found = solve("CVRP", instances, "exact")
+    told = zip(matrix_of(instances), instances["demand_units"], instances["capacity"], instances["max_length"])
+    truth = [exact_cvrp(d, [0, *units], float(room), float(limit))[0] for d, units, room, limit in told]
+    np.testing.assert_allclose(found.cost, truth, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["VRPP", "CVRPP", "WCVRP", "CWCVRP"])
+def test_optimal_plans_are_played(name):
+    """With mandatory customers and bounded trips, at the cost that is told."""
+    instances = bounded(name, 5, 30, seed=3)
+    found = solve(name, instances, "exact")
+    np.testing.assert_allclose(play(name, instances, found.actions), -found.cost, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "told"),
+    [("TSP", 18, "17 nodes"), ("CVRP", 13, "13 nodes"), ("VRPP", 10, "at most 9"), ("CWCVRP", 10, "at most 9")],
+)
+def test_larger_sizes_are_refused(name, n, told):
+    """With the largest size that is not; in the CVRP the depot counts as a node."""
+    with pytest.raises(MilkrunError, match=told):
+        solve(name, drawn(name, n, 1), "exact")
+
+
+@pytest.mark.truth
+@pytest.mark.skipif(not DATA.is_dir(), reason="no instance files: set MILKRUN_DATA to the folder that has routing/")
+def test_br17():
+    """TSPLIB: 17 towns, one-way distances, optimum 39."""
+    found = solve("TSP", read(DATA / "atsp" / "br17.atsp"), "exact")
+    assert found.cost.tolist() == [39.0]
+    assert found.optimal.tolist() == [True]
+
+
+def test_held_karp_on_one_way_streets():
+    """0 -> 1 -> 2 -> 0 costs 3, the other way round 30."""
+    d = np.array([[[0, 1, 10], [10, 0, 1], [1, 10, 0]]], np.float32)
+    found = solve("TSP", {"dist": d}, "exact")
+    assert found.actions.tolist() == [[1, 2, 0]]
+    assert found.cost[0] == held_karp(d[0])[0] == 3
