@@ -17,6 +17,7 @@ import milkrun
 
 from .contestants import Gymnasium, InPlace, RL4CODropIn, TorchRL, rollout_rate
 from .episodes import record_random_episodes
+from .family import family_table
 from .peers import c_kernel
 from .timing import Table, clock, median_time, set_clock
 
@@ -149,7 +150,9 @@ def main() -> int:
     set_clock(options.clock)
     began = clock()
     promised: dict[str, float] = {}
-    for stem, make in (("steps", steps_table), ("rollouts", rollouts_table), ("own", own_table)):
+    for stem, make in (
+        ("steps", steps_table), ("rollouts", rollouts_table), ("family", family_table), ("own", own_table),
+    ):
         table, found = make(options)
         table.print()
         table.save(Path(options.out) / stem)

@@ -12,7 +12,7 @@ from torchrl.envs.utils import step_mdp
 import milkrun
 from milkrun.api.torchrl import CVRPEnv, TSPEnv, env_class
 from milkrun.core.errors import ConfigError, IllegalAction, ShapeError
-from tests.api.torchrl_tools import WORLDS, assert_same, bits, checksums, leaves, random_policy, started
+from tests.api.torchrl_tools import SHORT, WORLDS, assert_same, bits, checksums, leaves, random_policy, started
 
 STEPPINGS = ("functional", "inplace")
 
@@ -21,8 +21,8 @@ STEPPINGS = ("functional", "inplace")
 @pytest.mark.parametrize("stepping", STEPPINGS)
 def test_rows_are_those_of_the_world(id, stepping):
     """Three episodes of seven rows: rewards, ends, masks and states are those of a World with the same keys."""
-    env = env_class(id)(batch_size=7, stepping=stepping, seed=11, num_loc=6)
-    world = milkrun.make(id, 7, seed=11, autoreset="disabled", num_loc=6, record=False)
+    env = env_class(id)(batch_size=7, stepping=stepping, seed=11, num_loc=6, **SHORT.get(id, {}))
+    world = milkrun.make(id, 7, seed=11, autoreset="disabled", config=env.config)
     world.reset()
     td, episodes = env.reset(), np.zeros(7, int)
     names = [s.name for s in (*env._stepper.instance, *env._stepper.carried)]
@@ -44,7 +44,7 @@ def test_rows_are_those_of_the_world(id, stepping):
 @pytest.mark.parametrize("id", WORLDS)
 def test_a_rollout_is_manual_steps(id):
     """rollout(T) equals T calls of step with step_mdp and resets between, the hidden state included."""
-    env = env_class(id)(batch_size=[4], num_loc=5, seed=2)
+    env = env_class(id)(batch_size=[4], num_loc=5, seed=2, **SHORT.get(id, {}))
     rolled = env.rollout(25, policy=random_policy(env), break_when_any_done=False)
     env.set_seed(2)
     td, steps = env.reset(), []
@@ -127,9 +127,9 @@ def test_expanded_rows_share_their_instance(id):
     for s in range(4):
         assert_same(spread[:, s], expected)
         assert_same(env.step(tall)["next"][s], expected)
-    for name in [s.name for s in env._stepper.instance]:
-        assert spread[name].data_ptr() == td[name].data_ptr()
-        assert spread[name] is wide[name]
+    for key in [s.key for s in env._stepper.instance]:
+        assert spread[key].data_ptr() == td[key].data_ptr()
+        assert spread[key] is wide[key]
     assert ((3, 4), (False, True)) in env._stepper._shared  # the rows were told their instance; nothing was copied
     for s, action in enumerate(env.sample_actions(spread).unbind(1)):
         again = env.step(expected.copy().set("action", action))["next"]

@@ -15,7 +15,7 @@ import torch
 import milkrun
 from milkrun.api.torchrl import CVRPEnv, RL4COEnvBase, TorchRLEnv, TSPEnv, env_class
 from milkrun.core.errors import BadSolution, ConfigError, ResetNeeded, ShapeError
-from tests.api.torchrl_tools import WORLDS, assert_same, checksums, global_states, leaves, random_policy, started
+from tests.api.torchrl_tools import SHORT, WORLDS, assert_same, checksums, global_states, leaves, random_policy, started
 
 STEPPINGS = ("functional", "inplace")
 
@@ -38,20 +38,32 @@ def test_samples_are_allowed_and_uniform():
 @pytest.mark.parametrize("id", WORLDS)
 def test_the_reward_of_a_solution_is_its_return(id):
     """get_reward of the actions of an episode is the sum of its rewards; a broken solution is -inf or BadSolution."""
-    env = env_class(id)(batch_size=[2, 3], num_loc=6, seed=8)
-    rolled = env.rollout(40, policy=random_policy(env), break_when_all_done=True)
+    env = env_class(id)(batch_size=[2, 3], num_loc=6, seed=8, **SHORT.get(id, {}))
+    rolled = env.rollout(60, policy=random_policy(env), break_when_all_done=True)
     done = rolled["next", "done"][..., 0]
     live = torch.cat([torch.ones_like(done[..., :1]), ~done[..., :-1]], -1)
     returns = (rolled["next", "reward"][..., 0] * live).sum(-1)
     actions, td = rolled["action"] * live, rolled[..., 0]
-    assert torch.allclose(env.get_reward(td, actions), returns, rtol=1e-5)
-    broken = actions.clone()
-    broken[1, 2, 1] = broken[1, 2, 0]
-    assert torch.isinf(env.get_reward(td, broken)).flatten().tolist() == [False] * 5 + [True]
-    with pytest.raises(BadSolution, match=r"row 5: .* visited 2 times"):
-        env.get_reward(td, broken, check_solution=True)
+    assert rolled["next", "done"][..., -1, 0].all()
+    assert torch.allclose(env.get_reward(td, actions), returns, rtol=1e-5, atol=1e-5)
     with pytest.raises(ShapeError, match=r"\(2, 3, 'T'\)"):
         env.get_reward(td, actions[0])
+
+
+@pytest.mark.parametrize("id", ["milkrun/TSP-v0", "milkrun/CVRP-v0", "milkrun/CWCVRP-v0"])
+def test_a_broken_solution_is_worth_nothing(id):
+    """A customer twice costs its row -inf, or with check_solution a BadSolution that names the row."""
+    env = env_class(id)(batch_size=[2, 3], num_loc=6, seed=8)
+    td = env.reset()
+    tour = torch.arange(1, 7) if id != "milkrun/TSP-v0" else torch.tensor([1, 2, 3, 4, 5, 0])
+    actions = torch.stack([tour, torch.zeros_like(tour)], -1).reshape(-1) if id != "milkrun/TSP-v0" else tour
+    actions = actions.expand(2, 3, -1)
+    assert torch.isfinite(env.get_reward(td, actions)).all()
+    broken = actions.clone()
+    broken[1, 2, 2] = broken[1, 2, 0]
+    assert torch.isinf(env.get_reward(td, broken)).flatten().tolist() == [False] * 5 + [True]
+    with pytest.raises(BadSolution, match=r"row 5: .* visited (2 times|twice)"):
+        env.get_reward(td, broken, check_solution=True)
 
 
 def test_starts_leave_the_depot_out():

@@ -39,8 +39,11 @@ def test_generators_walk_on_without_a_seed():
 
 
 def test_the_registry_names_them():
-    """get_generator knows tsp and cvrp; a name or an option it does not know is refused with the nearest."""
-    assert GENERATOR_REGISTRY == {"tsp": TSPGenerator, "cvrp": CVRPGenerator}
+    """It has every name of the numpy registry; a name or an option it does not know is refused with the nearest."""
+    assert GENERATOR_REGISTRY.keys() == core.GENERATOR_REGISTRY.keys()
+    for name, made_by in GENERATOR_REGISTRY.items():
+        assert issubclass(made_by, core.GENERATOR_REGISTRY[name]) and get_generator(name).problem == name
+    assert GENERATOR_REGISTRY["tsp"] is TSPGenerator and GENERATOR_REGISTRY["cvrp"] is CVRPGenerator
     with pytest.raises(ConfigError, match="no generator 'cvpr'; did you mean 'cvrp'"):
         get_generator("cvpr")
     with pytest.raises(ConfigError, match="no option 'num_lox'; did you mean 'num_loc'"):

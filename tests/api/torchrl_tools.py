@@ -13,6 +13,9 @@ import milkrun
 
 WORLDS = [id for id in milkrun.list_worlds() if id.startswith("milkrun/")]
 
+SHORT = {"milkrun/TSPKopt-v0": {"max_steps": 8}, "milkrun/SDWCVRP-v0": {"horizon": 1}}
+"""Options that make the long episodes short."""
+
 
 def leaves(td: TensorDictBase) -> dict[Any, torch.Tensor]:
     return dict(td.items(include_nested=True, leaves_only=True))

@@ -19,13 +19,13 @@ from milkrun.core.config import option
 from milkrun.core.errors import ShapeError
 from milkrun.core.fields import Field, Role, bool_, constant, float32, float64, instance, int32, int64, mask, state, view
 from milkrun.core.instances import refuse
-from milkrun.core.kernels import kernel
+from milkrun.core.kernels import eight_flags, kernel, lowest_bit
 from milkrun.routing.base import Routing, RoutingConfig
 from milkrun.routing.distance import TOL, fits, travel
 from milkrun.routing.generators.laws import DEPOT_TYPES
 
 TRIPS = ("single", "multi")
-MULTI = 1
+NO_FLAG, ONE_FLAG = np.uint64(0), np.uint64(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,8 +291,15 @@ def mark_allowed(w, b, weight, r, must, s, room):
     q = w.instance_row[b]
     n = w.n_nodes[q]
     most = below32(room)
-    for j in range(n):
-        w.action_mask[b, j] = (not w.visited[b, j]) & (weight[r, j] <= most)
+    kept = reserve(w, b, q, weight, r, must, s) if w.reserves and not w.multi and room < math.inf else 0.0
+    if kept > 0.0:
+        spare = below32(room - kept)
+        for j in range(n):
+            fits_in = (weight[r, j] <= spare) | (must[s, j] & (weight[r, j] <= most))
+            w.action_mask[b, j] = (not w.visited[b, j]) & fits_in
+    else:
+        for j in range(n):
+            w.action_mask[b, j] = (not w.visited[b, j]) & (weight[r, j] <= most)
     for j in range(n, w.N):
         w.action_mask[b, j] = False
     if w.max_length[q] < math.inf:
@@ -301,8 +308,6 @@ def mark_allowed(w, b, weight, r, must, s, room):
     if w.U > 0:
         for j in range(1, n):
             w.action_mask[b, j] &= on_time(w, b, q, j)
-    if w.reserves and not w.multi and room < math.inf:
-        keep_reserve(w, b, q, weight, r, must, s, room)
     w.action_mask[b, 0] = may_go_home(w, b, n, must, s)
 
 
@@ -329,17 +334,26 @@ def ready(w, b, q, here, j):
 
 
 @kernel(inline=True)
-def keep_reserve(w, b, q, weight, r, must, s, room):
-    """Optional customers must leave room for all mandatory ones still to be served (of those a trip can reach)."""
-    n = w.n_nodes[q]
+def reserve(w, b, q, weight, r, must, s):
+    """What the mandatory customers still to be served weigh, of those that a trip can reach: optional ones must leave
+    room for it."""
+    n = np.int64(w.n_nodes[q])
     kept = 0.0
-    for j in range(1, n):
-        if must[s, j] and not w.visited[b, j] and reachable(w, q, j):
-            kept += weight[r, j]
-    if kept > 0.0:
-        most = below32(room - kept)
-        for j in range(1, n):
-            w.action_mask[b, j] &= must[s, j] | (weight[r, j] <= most)
+    j = 1
+    while j < n:
+        if j + 8 <= n:  # eight customers at a time: most are optional
+            open_ones = eight_flags(must, s, j) & ~eight_flags(w.visited, b, j)
+            while open_ones != NO_FLAG:
+                k = j + (lowest_bit(open_ones) >> 3)
+                if reachable(w, q, k):
+                    kept += weight[r, k]
+                open_ones &= open_ones - ONE_FLAG
+            j += 8
+        else:
+            if must[s, j] and not w.visited[b, j] and reachable(w, q, j):
+                kept += weight[r, j]
+            j += 1
+    return kept
 
 
 @kernel
@@ -354,18 +368,30 @@ def may_go_home(w, b, n, must, s):
     """Emptying the truck is always allowed; ending the tour only when no mandatory customer is open."""
     if w.multi and w.current_node[b] != 0:
         return True
-    waits = False
-    for j in range(1, n):
-        waits |= must[s, j] & w.action_mask[b, j]
-    return not waits
+    j = 1
+    while j + 8 <= n:
+        if eight_flags(must, s, j) & eight_flags(w.action_mask, b, j) != NO_FLAG:
+            return False
+        j += 8
+    while j < n:
+        if must[s, j] and w.action_mask[b, j]:
+            return False
+        j += 1
+    return True
 
 
 @kernel(inline=True)
 def any_customer(w, b):
-    found = False
-    for j in range(1, w.N):
-        found |= w.action_mask[b, j]
-    return found
+    j = 1
+    while j + 8 <= w.N:
+        if eight_flags(w.action_mask, b, j) != NO_FLAG:
+            return True
+        j += 8
+    while j < w.N:
+        if w.action_mask[b, j]:
+            return True
+        j += 1
+    return False
 
 
 @kernel

@@ -94,8 +94,9 @@ class Profit(Collect):
         }
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
-        if "demand" in values and "prize" not in values:
-            values["prize"] = values.pop("demand")
+        if "demand" in values:
+            values.setdefault("prize", values["demand"])
+            del values["demand"]
         return super().arrange_instances(values)
 
 

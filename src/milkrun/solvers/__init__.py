@@ -2,6 +2,7 @@
 
 from milkrun.solvers.evaluate import Result, evaluate, rollout
 from milkrun.solvers.policies import Factory, Policy, add_policy, greedy, nearest, policies_for, random_policy
+from milkrun.solvers.rolling import RollingHorizon
 from milkrun.solvers.solve import WORLDS, Solution, solve
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "Factory",
     "Policy",
     "Result",
+    "RollingHorizon",
     "Solution",
     "add_policy",
     "evaluate",

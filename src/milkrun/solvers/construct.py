@@ -118,9 +118,7 @@ def next_wanted(w, b, rule):
                 found = j
                 if rule == RANDOM:
                     break
-            elif rule == NEAREST and w.near[j] < w.near[found]:
-                found = j
-            elif rule == FARTHEST and w.near[j] > w.near[found]:
+            elif (rule == NEAREST and w.near[j] < w.near[found]) or (rule == FARTHEST and w.near[j] > w.near[found]):
                 found = j
     return found
 

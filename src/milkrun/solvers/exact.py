@@ -188,7 +188,7 @@ def enumerate_plans(customers: int, multi: bool, cost: Any) -> NDArray[np.int32]
 
 
 def _with_or_without(plans: Any, lengths: Any, j: int, multi: bool) -> tuple[Any, Any]:
-    """Every plan without customer j, with it before each entry (the closing 0 of a trip too), or on a trip of its own."""
+    """Every plan without customer j, with it before each entry (a trip's closing 0 too), or on a trip of its own."""
     made, sizes = [plans], [lengths]
     width = plans.shape[1]
     for p in range(int(lengths.max()) if len(lengths) else 0):

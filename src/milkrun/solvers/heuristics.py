@@ -93,7 +93,7 @@ def is_start(start, method, optional, multi):
     local search tries in addition savings where trips are many, nearest neighbour where there is only one."""
     if method == BY_SAVINGS:
         return start == FROM_SAVINGS
-    if method == BY_INSERTION or method == BY_ALL:
+    if method in (BY_INSERTION, BY_ALL):
         if start == FROM_ALL or (start == FROM_GREEDY and optional):
             return True
         return method == BY_ALL and start == (FROM_SAVINGS if multi else FROM_NEAREST)
@@ -115,7 +115,8 @@ def _arrays(problem: Problem, method: int, rule: str | None) -> dict[str, Any]:
     everyone = np.arange(nodes) < problem.n_nodes[:, None]
     every_one_required = bool((problem.required[:, 1:] | ~everyone[:, 1:]).all())
     chosen = RULES.index(rule) if rule is not None else FARTHEST if every_one_required else CHEAPEST
-    numbers = np.array([METRICS.index(problem.metric), problem.multi, problem.reserves, problem.circular, method, chosen])
+    metric = METRICS.index(problem.metric)
+    numbers = np.array([metric, problem.multi, problem.reserves, problem.circular, method, chosen])
     price = problem.beta
     if price == 0:  # length is free: of plans worth the same the shorter one, which leaves room under max_length
         price = 1e-6 * max(float(problem.gain.max(initial=0.0)), 1e-6) / max(problem.side, 1e-30)
@@ -195,6 +196,7 @@ def solve_rows_parallel(table, N, B, S, offset, n, chunks):
 def _entry() -> Entry:
     names = {
         "Work": Work, "solve_row": solve_row, "array_at": array_at, "njit": njit, "prange": prange,
-        "OPTIONS": KERNEL_OPTIONS, **{n: getattr(types, n) for n in ("int32", "int64", "float32", "float64", "boolean")},
+        "OPTIONS": KERNEL_OPTIONS,
+        **{n: getattr(types, n) for n in ("int32", "int64", "float32", "float64", "boolean")},
     }  # fmt: skip
     return Entry(compile_module("solvers", _TEXT, names), "solve_rows")

@@ -198,7 +198,7 @@ def join(w, b, j):
         a, c = w.seq[p - 1], w.seq[p + 1]
         change = w.d[a, j] + w.d[j, c] - w.d[a, x] - w.d[x, c]
         better = w.gain[b, j] - w.gain[b, x] - w.price * change
-        if better > best and better > gained or (must and place < 0 and instead < 0):
+        if (better > best and better > gained) or (must and place < 0 and instead < 0):
             kept = 0.0 if must else w.amount[OWED]
             if within(w.load[t] - w.weight[b, x] + w.weight[b, j] + kept, w.capacity[b]):
                 if within(w.length[t] + change, w.max_length[b]):

@@ -9,10 +9,12 @@ from milkrun.solvers.integers import FAR, Whole, complete, in_whole_numbers
 from milkrun.solvers.problem import Problem
 
 
-def solve_one(problem: Problem, b: int, time_limit: float, seed: int) -> tuple[list[int], bool]:
+def solve_one(
+    problem: Problem, b: int, time_limit: float, seed: int, iterations: int | None = None
+) -> tuple[list[int], bool]:
     """Actions for instance b and whether they are proven best, which they are where there is nothing to choose.
 
-    Guided local search draws no random numbers, so `seed` has no effect.
+    Guided local search draws no random numbers, so `seed` has no effect; `iterations` are solutions looked at.
     """
     try:
         from ortools.constraint_solver import pywrapcp
@@ -30,6 +32,8 @@ def solve_one(problem: Problem, b: int, time_limit: float, seed: int) -> tuple[l
     search.first_solution_strategy = enums.FirstSolutionStrategy.PARALLEL_CHEAPEST_INSERTION
     search.local_search_metaheuristic = enums.LocalSearchMetaheuristic.GUIDED_LOCAL_SEARCH
     search.time_limit.FromMilliseconds(max(1, round(1000 * time_limit)))
+    if iterations is not None:
+        search.solution_limit = iterations
     found = routing.SolveWithParameters(search)
     trips = [] if found is None else [trip_of(routing, manager, found, whole, k) for k in range(whole.vehicles)]
     return complete(problem, b, trips), False

@@ -18,6 +18,7 @@ from milkrun.core.kernels import kernel
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
 from milkrun.routing.distance import travel
+from milkrun.solvers.descent import steepest
 from milkrun.routing.wcvrp import FULL
 
 Policy: TypeAlias = Callable[[World], np.ndarray]
@@ -129,6 +130,7 @@ _GREEDY: dict[str, Any] = {"VRPP": greedy_prize, "CVRPP": greedy_prize, "WCVRP":
 
 _policies: dict[str, dict[str, Factory]] = {
     "routing": {"nearest": lambda seed: nearest},
+    "milkrun/TSPKopt-v0": {"steepest": lambda seed: steepest},
     **{f"milkrun/{name}-v0": {"greedy": lambda seed: greedy, "nearest": lambda seed: nearest} for name in _GREEDY},
 }
 """By family, or by the id of a world that shall not have those of its family."""

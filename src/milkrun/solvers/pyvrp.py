@@ -11,23 +11,28 @@ from milkrun.solvers.problem import Problem
 PATIENCE = 100  # iterations without improvement, for each customer, after which the rest of the time is not used
 
 
-def solve_one(problem: Problem, b: int, time_limit: float, seed: int) -> tuple[list[int], bool]:
+def solve_one(
+    problem: Problem, b: int, time_limit: float, seed: int, iterations: int | None = None
+) -> tuple[list[int], bool]:
     """Actions for instance b and whether they are proven best, which they are where there is nothing to choose.
 
-    The search ends at `time_limit` seconds, or earlier when it has long found nothing better.
+    The search ends at `time_limit` seconds, after `iterations`, or earlier when it has long found nothing better.
     """
     try:
-        from pyvrp.stop import MaxRuntime, MultipleCriteria, NoImprovement
+        from pyvrp.stop import MaxIterations, MaxRuntime, MultipleCriteria, NoImprovement
     except ImportError:
         raise missing_extra("pyvrp", "solvers") from None
     whole = in_whole_numbers(problem, b)
     customers = len(whole.nodes) - 1
     if customers == 0 or (customers == 1 and whole.required[1]):
         return complete(problem, b, [whole.nodes[1:]]), True
-    stop = MultipleCriteria([MaxRuntime(time_limit), NoImprovement(PATIENCE * customers)])
-    found = model_of(whole).solve(stop, seed=seed, collect_stats=False, display=False).best
+    ends: list[Any] = [MaxRuntime(time_limit), NoImprovement(PATIENCE * customers)]
+    if iterations is not None:
+        ends.append(MaxIterations(iterations))
+    stop = MultipleCriteria(ends)
+    found = model_of(whole).solve(stop, seed=seed % 2**32, collect_stats=False, display=False).best
     kept = [route for route in found.routes() if route.is_feasible()]
-    trips = [[whole.nodes[1 + stop.idx] for stop in route if stop.is_client()] for route in kept]
+    trips = [[whole.nodes[1 + visit.idx] for visit in route if visit.is_client()] for route in kept]
     return complete(problem, b, trips), False
 
 

@@ -1,8 +1,8 @@
-"""Planning day by day in the worlds whose bins are not known for sure: each morning a route on what is expected.
+"""Plan the day in the morning, drive the plan, plan again when it fails: a policy for the uncertain waste worlds.
 
-A bin is worth its waste and the overflow that emptying it spares; what that makes is a problem of prizes and weights,
-which any router of `solve` can plan. The plan is then driven stop by stop; where a bin turns out heavier than expected,
-the truck goes on with what is left of it.
+Each morning a router of this package sees one day of the CWCVRP: a bin is worth its expected waste, and what its
+overflow would cost times the chance that the coming night fills it. Which bins must be emptied today is the world's own
+rule, and in addition one of the policy's.
 """
 
 from __future__ import annotations
@@ -15,138 +15,131 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milkrun.core.errors import ConfigError
+from milkrun.core.world import World
 from milkrun.routing.wcvrp import FULL
+from milkrun.solvers.heuristics import METHODS, run_heuristic
+from milkrun.solvers.policies import add_policy
+from milkrun.solvers.problem import Floats, Problem
+from milkrun.solvers.solve import solve_by_package
 
-Floats = NDArray[np.float64]
-
-UNPLANNED = np.iinfo(np.int32).max
-PLANS_AS = "CVRPP"  # the world of prizes and weights
-ROUTERS = ("ls", "2opt", "oropt", "insertion", "nearest", "greedy", "pyvrp")
-
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+ROUTERS = (*METHODS, "pyvrp")
+MUST_GO_RULES = (None, "level", "lookahead", "service_level")
 
 
-@dataclass(eq=False)
+@dataclass
 class RollingHorizon:
-    """A policy of the SCWCVRP and the SDWCVRP: `actions = policy(world)`.
-
-    `router` is the policy `greedy` or a method of `solve`, of which `pyvrp` takes `time_limit` seconds for each row and
-    morning. `nights` is how many nights' overflows today's plan looks ahead to (SDWCVRP).
-    """
+    """`actions = policy(world)`, one policy object for each world played."""
 
     router: str = "ls"
+    """a method of `solve`: nearest, insertion, 2opt, oropt, ls, savings, pyvrp"""
+    rule: str | None = None
+    """bins that must go beside those the world names: level (waste >= level * max_waste), lookahead (with the mean of
+    a day they are full), service_level (with k deviations more)"""
+    level: float = 0.9
+    k: float = 1.0
     time_limit: float = 0.2
-    nights: int = 1
+    """seconds a day and row, for pyvrp"""
     seed: int = 0
-    _rank: NDArray[np.int32] = field(init=False, repr=False, default_factory=lambda: np.zeros((0, 0), np.int32))
-    _trip: NDArray[np.int32] = field(init=False, repr=False, default_factory=lambda: np.zeros((0, 0), np.int32))
-    _seen: list[bytes] = field(init=False, repr=False, default_factory=list)
+    workers: int = 1
+    _plans: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), np.int32), init=False, repr=False)
+    _cursor: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), init=False, repr=False)
+    _key: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), np.int64), init=False, repr=False)
+    _step: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.router not in ROUTERS:
             raise ConfigError(f"router={self.router!r}: allowed are {', '.join(ROUTERS)}")
-        if self.nights < 1:
-            raise ConfigError(f"nights={self.nights!r}: must be at least 1")
+        if self.rule not in MUST_GO_RULES:
+            raise ConfigError(f"rule={self.rule!r}: allowed are {', '.join(str(r) for r in MUST_GO_RULES)}")
 
-    def __call__(self, world: Any) -> NDArray[np.int64]:
-        if "expected_waste" not in world.fields:
-            raise ConfigError(f"{type(world).__name__} has no expected waste to plan on: SCWCVRP and SDWCVRP have")
-        mask, here = world.action_mask, np.asarray(world.current_node).reshape(-1)
-        if self._rank.shape != mask.shape:
-            self._rank, self._trip = np.full(mask.shape, UNPLANNED, np.int32), np.full(mask.shape, -1, np.int32)
-            self._seen = [b""] * len(mask)
-        self._plan_mornings(world, here)
+    def __call__(self, world: World) -> np.ndarray:
+        w: Any = world
+        rows = np.arange(w.num_envs)
+        day = w.day if "day" in w.fields else np.zeros(len(rows), np.int64)
+        key = np.stack([w.stream[:, 2], day.reshape(len(rows)), w.failures], axis=1).astype(np.int64)
+        if self._key.shape != key.shape or self._plans.shape[1] != 2 * w.sizes["N"] + 4:
+            self._key, self._step = np.full_like(key, -1), np.full(len(rows), -1, np.int64)
+            self._plans = np.zeros((len(rows), 2 * w.sizes["N"] + 4), np.int32)
+            self._cursor = np.zeros(len(rows), np.int64)
+        fresh = (key != self._key).any(axis=1) | (w.i <= self._step)
+        ended = w.terminated | w.truncated if w.autoreset != "same_step" else np.zeros(len(rows), bool)
+        due = np.flatnonzero(fresh & (w.current_node == 0) & ~ended)
+        if len(due):
+            self._plans[due] = self._plan(day_problem(w, due, self._required(w, due)))
+            self._cursor[due] = 0
+        self._key, self._step = key, w.i.copy()
+        return self._next(w, rows)
 
-        row = np.arange(len(mask))
-        later = self._rank > self._rank[row, here][:, None]
-        on_this_trip = (self._trip == self._trip[row, here][:, None]) & later
-        goes = mask & (self._rank < UNPLANNED) & ((here == 0)[:, None] | on_this_trip)
-        next_stop = np.where(goes, self._rank, UNPLANNED).argmin(axis=1)
-        actions = np.where(goes.any(axis=1), next_stop, 0)
-        closed = ~mask[row, actions]  # the depot, by a mandatory bin that the plan put elsewhere or could not serve
-        return np.where(closed, np.where(mask, self._rank.astype(np.int64), UNPLANNED + 1).argmin(axis=1), actions)
+    def _next(self, w: Any, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The next entry of each plan that is allowed; where the plan goes home against the rules, a bin that is."""
+        last = self._plans.shape[1] - 1
+        while True:
+            action = self._plans[rows, self._cursor]
+            closed = (action > 0) & ~w.action_mask[rows, action] & (self._cursor < last)
+            if not closed.any():
+                break
+            self._cursor += closed
+        self._cursor = np.minimum(self._cursor + 1, last)
+        stuck = ~w.action_mask[rows, action]
+        return np.where(stuck, w.action_mask.argmax(axis=1), action).astype(np.int64)
 
-    def _plan_mornings(self, world: Any, here: NDArray[np.int64]) -> None:
-        """New plans for the rows whose day begins. A row that waits at the same morning keeps the plan it has."""
-        waits = ~((world.visited | world.revealed).any(axis=1) | (here != 0))
-        if world.autoreset != "same_step":  # there the flags tell of the episode before
-            waits &= ~(world.terminated | world.truncated)
-        mornings = np.flatnonzero(waits)
-        told = [_morning(world, int(b)) for b in mornings]
-        fresh = [k for k, b in enumerate(mornings) if told[k] != self._seen[b]]
-        if not fresh:
-            return
-        for k in fresh:
-            self._seen[mornings[k]] = told[k]
-        rows = mornings[fresh]
-        plans = self._route(world, instances_of(world, rows, self.nights))
-        self._rank[rows], self._trip[rows] = UNPLANNED, -1
-        position = np.broadcast_to(np.arange(plans.shape[1]), plans.shape)
-        self._rank[rows[:, None], plans] = position
-        self._trip[rows[:, None], plans] = np.cumsum(plans == 0, axis=1)
-        self._rank[rows, 0], self._trip[rows, 0] = UNPLANNED, -1
+    def _plan(self, problem: Problem) -> NDArray[np.int32]:
+        if self.router == "pyvrp":
+            return solve_by_package(problem, "pyvrp", self.time_limit, self.seed, self.workers)
+        return run_heuristic(problem, self.router, workers=self.workers)
 
-    def _route(self, world: Any, instances: dict[str, Any]) -> NDArray[Any]:
-        config = world.config
-        told = {"metric": config.metric, "trips": config.trips, "length_weight": float(world.beta),
-                "must_go_reserve": config.must_go_reserve}  # fmt: skip
-        if self.router != "greedy":
-            from milkrun.solvers.solve import solve
-
-            return solve(PLANS_AS, instances, self.router, self.time_limit, self.seed, **told).actions
-        from milkrun.core.registry import make
-        from milkrun.solvers.evaluate import rollout
-        from milkrun.solvers.policies import greedy
-
-        rows, nodes = instances["prize"].shape
-        plans = make(f"milkrun/{PLANS_AS}-v0", num_envs=rows, num_loc=nodes - 1, autoreset="disabled", **told)
-        plans.reset(instance=instances)
-        rollout(plans, greedy)
-        return plans.solution()
+    def _required(self, w: Any, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Bins that must be emptied today."""
+        q = w.instance_row[rows]
+        named: NDArray[np.bool_] = w.must_go[rows if "day" in w.fields else q] & ~w.visited[rows]
+        if self.rule is None:
+            return named
+        waste, most = w.expected_waste[rows].astype(np.float64), w.max_waste[q].astype(np.float64)[:, None]
+        if self.rule == "level":
+            return named | ((waste >= self.level * most) & ~w.visited[rows])
+        if "fill_mean" not in w.fields:
+            raise ConfigError(f"rule={self.rule!r} looks at the days to come, which {type(w).__name__} does not have")
+        more = w.fill_mean[q] + (self.k * w.fill_std[q] if self.rule == "service_level" else 0.0)
+        return named | ((waste + more >= most * FULL) & ~w.visited[rows])
 
 
-def instances_of(world: Any, rows: NDArray[np.int64], nights: int = 1) -> dict[str, Any]:
-    """Today's problem of these rows: prizes and weights, as `solve` reads them for the CVRPP."""
-    q = world.instance_row[rows]
-    places = "dist" if world.config.metric == "matrix" else "locs"
-    must = world.must_go
-    daily = "day" in world.fields
-    return {
-        places: getattr(world, places)[q],
-        "n_nodes": world.n_nodes[q],
-        "prize": worth(world, rows, nights).astype(np.float32),
-        "weight": world.expected_waste[rows],
-        "capacity": world.capacity[q],
-        "max_length": world.max_length[q],
-        "must_go": must[rows] if daily else must[q],
-    }
+def day_problem(w: Any, rows: NDArray[np.int64], required: NDArray[np.bool_]) -> Problem:
+    """What is left of today, for these rows."""
+    q = w.instance_row[rows]
+    waste = np.where(w.visited[rows], 0.0, w.expected_waste[rows].astype(np.float64))
+    most = w.max_waste[q].astype(np.float64)
+    customers = (np.arange(w.sizes["N"]) < w.n_nodes[q, None]) & (np.arange(w.sizes["N"]) > 0)
+    if "fill_mean" in w.fields:
+        chance = chance_full(most[:, None] * FULL - waste, w.fill_mean[q], w.fill_std[q])
+    else:
+        chance = (waste >= most[:, None] * FULL).astype(np.float64)
+    open_bins = customers & ~w.visited[rows]
+    gain = np.where(open_bins, w.config.waste_weight * waste + w.config.overflow_price * chance, 0.0)
+    matrix = w.config.metric == "matrix"
+    return Problem(
+        metric=w.config.metric, locs=None if matrix else w.locs[q], dist=w.dist[q] if matrix else None,
+        n_nodes=w.n_nodes[q], gain=gain, weight=waste, capacity=w.capacity[q].astype(np.float64),
+        max_length=w.max_length[q].astype(np.float64), required=required & customers, beta=float(w.config.beta),
+        side=float(w.config.side), multi=w.config.trips == "multi", reserves=bool(w.config.must_go_reserve),
+        circular=False, unit=float(most.max()),
+    )  # fmt: skip
 
 
-def worth(world: Any, rows: NDArray[np.int64], nights: int = 1) -> Floats:
-    """What emptying each bin today brings (rows, N): its waste, and the price of an overflow times its chance."""
-    q = world.instance_row[rows]
-    level = world.expected_waste[rows].astype(np.float64)
-    size = np.asarray(world.max_waste, np.float64).reshape(-1)[q][:, None]
-    chance = (level >= size * FULL).astype(np.float64)
-    if "day" in world.fields:
-        mean, std = (getattr(world, name)[q].astype(np.float64) for name in ("fill_mean", "fill_std"))
-        chance = np.maximum(chance, chance_full(level, size, nights * mean, math.sqrt(nights) * std))
-    bins = np.arange(level.shape[1])
-    real = (bins > 0) & (bins < world.n_nodes[q][:, None])
-    gain: Floats = np.where(real, world.gain_weight * level + world.overflow_price * chance, 0.0)
-    return gain
-
-
-def chance_full(level: Floats, size: Floats, mean: Floats, std: Floats) -> Floats:
-    """That a normal fill of these moments makes a bin full."""
-    missing = size * FULL - level - mean
-    with np.errstate(divide="ignore", invalid="ignore"):
-        chance: Floats = np.where(std > 0, 0.5 * _erfc(missing / (math.sqrt(2.0) * std)), missing <= 0)
+def chance_full(room: Floats, mean: Any, std: Any) -> Floats:
+    """P(a day adds at least `room`) for a gamma of this mean and deviation (Wilson and Hilferty 1931)."""
+    mean, std = np.broadcast_arrays(np.asarray(mean, np.float64), np.asarray(std, np.float64))
+    certain = (mean <= 0) | (std <= 0)
+    safe_mean, safe_std = np.where(certain, 1.0, mean), np.where(certain, 1.0, std)
+    shape = (safe_mean / safe_std) ** 2
+    z = (np.cbrt(np.maximum(room, 0.0) / safe_mean) - (1 - 1 / (9 * shape))) * np.sqrt(9 * shape)
+    tail = 0.5 * np.frompyfunc(math.erfc, 1, 1)(z / math.sqrt(2)).astype(np.float64)
+    chance: Floats = np.where(room <= 0, 1.0, np.where(certain, (mean >= room).astype(np.float64), tail))
     return chance
 
 
-def _morning(world: Any, b: int) -> bytes:
-    """What tells one morning of a row from every other: the episode, the step, and all that the plan is made of."""
-    q = world.instance_row[b]
-    where = world.dist[q] if world.config.metric == "matrix" else world.locs[q]
-    return b"".join(x.tobytes() for x in (world.stream[b], world.i[b], world.expected_waste[b], where))
+def _rolling(seed: int) -> RollingHorizon:
+    return RollingHorizon(seed=seed)
+
+
+for _world in ("milkrun/SCWCVRP-v0", "milkrun/SDWCVRP-v0"):
+    add_policy(_world, "rolling", _rolling)

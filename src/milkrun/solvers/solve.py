@@ -54,7 +54,7 @@ def solve(
     """Solves a batch of instances of a routing world.
 
     `instances` is a dict of arrays with the instance first, as a generator gives them or under the names of the world's
-    fields, or an Instance read from a file. `config` are options of the world: the weights of the objective, the metric,
+    fields, or an Instance read from a file. `config` are options of the world: weights of the objective, metric,
     single or many trips. `time_limit` (seconds an instance), `seed` and `iterations` are for `pyvrp` and `ortools`;
     with `iterations` the answer does not depend on the speed of the machine. `rule` is for `insertion`. `workers` cores
     are used, by threads or by processes. `progress=True` shows a bar.

@@ -44,7 +44,7 @@ def solve_each(
 
     def serve() -> None:
         with subprocess.Popen(
-            [sys.executable, "-m", "milkrun.solvers.workers"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, "-c", "from milkrun.solvers.workers import main; main()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         ) as process:  # fmt: skip
             assert process.stdin is not None and process.stdout is not None
@@ -78,7 +78,7 @@ def solve_one(task: Any) -> Plan:
     return solve(problem, time_limit, seed, iterations)
 
 
-def _main() -> None:
+def main() -> None:
     """The life of a worker; what it would print must not mix with its answers."""
     answers, sys.stdout = os.fdopen(os.dup(1), "wb"), sys.stderr
     while True:
@@ -92,7 +92,3 @@ def _main() -> None:
             answer = e
         pickle.dump(answer, answers)
         answers.flush()
-
-
-if __name__ == "__main__":
-    _main()

@@ -116,4 +116,5 @@ class BeginMixin(Host):
         return td
 
     def _layout_in(self, td: TensorDictBase) -> list[str]:
-        return self.reader.layout(td)
+        unseen = [slot.name for slot in self._stepper.instance if not slot.root and slot.name in entries(td)]
+        return [*self.reader.layout(td), *unseen]

@@ -318,7 +318,8 @@ class Stepper:
             if len(self._plans) > PLANS:
                 self._plans.clear()
             action = self.world.action.shape(self.world.sizes)
-            plan = Plan(batch, self.instance, self.carried, self.told, self.looks, self.stream, action, self._rows, self._own)
+            plan = Plan(batch, self.instance, self.carried, self.told, self.looks, self.stream, action, self._rows,
+                        self._own)  # fmt: skip
             self._plans[batch] = plan
         return plan
 

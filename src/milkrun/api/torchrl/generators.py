@@ -110,7 +110,8 @@ def draws_as(generator: Any, world: type) -> bool:
     """Ours, for this world, and no hook is overridden: the world's own kernel draws the same instances."""
     if not is_addressable(generator) or generator._world is not world:
         return False
-    ours, hooks = {core.Generator, *core.GENERATOR_REGISTRY.values()}, ("_generate_locations", "_generate_depot", "_draw")
+    ours = {core.Generator, *core.GENERATOR_REGISTRY.values()}
+    hooks = ("_generate_locations", "_generate_depot", "_draw")
     return all(next(c for c in type(generator).__mro__ if hook in vars(c)) in ours for hook in hooks)
 
 

@@ -1,7 +1,7 @@
 """ImprovementEnvBase: worlds in torch alone whose state is a whole solution, changed move by move.
 
 The author says where the search starts, what a move does and what a solution costs; the best solution so far, rewards,
-masks, specs and the step limit are here. Rows run to `max_steps` and are then truncated: a search has no end of its own.
+masks, specs and the step limit are here. Rows run to `max_steps` and are then truncated: a search ends nowhere else.
 """
 
 from __future__ import annotations

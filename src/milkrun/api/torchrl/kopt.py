@@ -77,7 +77,7 @@ class TSPkoptEnv(WorldEnv):
         wrong = (torch.where(width < n, tour, width).sort(1).values != width).any(1)
         if bool(wrong.any()):
             b = int(wrong.nonzero()[0])
-            raise BadSolution(f"row {b}: the first {int(n[b])} entries are no tour through the nodes 0..{int(n[b]) - 1}")
+            raise BadSolution(f"row {b}: the first {int(n[b])} entries are no tour through nodes 0..{int(n[b]) - 1}")
         start = (torch.where(width < n, tour, -1) == 0).to(torch.int8).argmax(1, keepdim=True)
         return torch.where(width < n, tour.gather(1, (start + width) % n), width)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from milkrun.api._td import entries
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class ObjectiveMixin(Host):
         then it is played from `td`, which must be as the reset gave it, to see on which day each action falls."""
         if actions.ndim == self._task().plan_axes:
             return actions
-        if "i" not in td.keys() or td["i"].any():
+        if (steps := entries(td).get("i")) is None or steps.any():
             raise ShapeError("actions (*batch, T) of many days need the TensorDict of their reset; others come by day, "
                              "(*batch, days, L)")
         rows, width = actions.shape

@@ -89,7 +89,7 @@ def draw_windows(w, b, q):
 
 class VRPPGenerator(Generator):
     """`locs` (B, n, 2), `depot` (B, 2), `prize` = `demand` (B, n), `capacity` (B,), infinite in the VRPP, `must_go`;
-    in the CVRPP also `weight`; with time_windows also `time_windows` (B, n, 2) and `service_time`."""
+    in the CVRPP also `weight`; with time_windows also, over all nodes, `time_windows` (B, n + 1, 2) and `service_time`."""
 
     worlds = {"vrpp": "milkrun.routing.vrpp:VRPP", "cvrpp": "milkrun.routing.cvrpp:CVRPP"}
     keys = ("locs", "prize", "weight", "capacity", "must_go", "max_length", "time_windows", "service_time", "speed")

@@ -1,0 +1,37 @@
+"""The rolling horizon plans every morning, and pays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import milkrun
+from milkrun.core.errors import ConfigError
+from milkrun.solvers import RollingHorizon, evaluate, nearest, policies_for
+from milkrun.solvers.rolling import chance_full
+
+
+@pytest.mark.parametrize("name", ["SCWCVRP", "SDWCVRP"])
+def test_it_beats_nearest_and_is_never_illegal(name):
+    """30 episodes of 15 bins; the name 'rolling' finds it."""
+    world = milkrun.make(f"milkrun/{name}-v0", num_envs=30, num_loc=15, illegal="raise")
+    policy = policies_for(f"milkrun/{name}-v0")["rolling"](0)
+    assert evaluate(world, policy, 30, seed=3).mean > evaluate(world, nearest, 30, seed=3).mean
+
+
+def test_the_chance_of_a_full_bin_is_that_of_the_gamma():
+    """Against scipy, shapes 1 to 10; certain where there is no room left, or nothing varies."""
+    stats = pytest.importorskip("scipy.stats")
+    room = np.linspace(0.01, 0.6, 40)
+    for shape, scale in ((1.0, 0.08), (3.0, 0.06), (10.0, 0.02)):
+        chance = chance_full(room, shape * scale, np.sqrt(shape) * scale)
+        assert np.abs(chance - stats.gamma.sf(room, shape, scale=scale)).max() < 0.01
+    assert chance_full(np.array([0.0, 0.1, 0.3]), 0.2, 0.0).tolist() == [1.0, 1.0, 0.0]
+
+
+def test_unknown_routers_and_rules_are_refused():
+    """With those there are."""
+    with pytest.raises(ConfigError, match="savings"):
+        RollingHorizon(router="magic")
+    with pytest.raises(ConfigError, match="lookahead"):
+        RollingHorizon(rule="magic")

@@ -1,0 +1,146 @@
+"""The compiled heuristics: plans are allowed, cost what the world pays, end where no move improves, beat no optimum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from milkrun.routing.tasks import TSP
+from milkrun.solvers import solve
+from tests.solvers.plays import METHODS, asymmetric, bounded, drawn, padded, play
+
+CASES = [(name, method) for name, methods in METHODS.items() for method in methods]
+EPS = 1e-7
+
+
+def agree(cost, objective):
+    """Within the world's single precision."""
+    np.testing.assert_array_less(np.abs(cost + objective), 1e-4 * np.maximum(1.0, np.abs(cost)))
+
+
+@pytest.mark.parametrize(("name", "method"), CASES)
+@pytest.mark.parametrize("law", [padded, bounded, asymmetric], ids=lambda law: law.__name__)
+def test_plans_are_allowed_and_cost_what_the_world_pays(name, method, law):
+    """On 100 instances each: mixed sizes; mandatory customers and bounded trips; one-way streets."""
+    if name == "TSP" and law is bounded:
+        pytest.skip("the TSP has neither mandatory customers nor trips")
+    instances = law(name, 14, 100)
+    found = solve(name, instances, method)
+    agree(found.cost, play(name, instances, found.actions))
+    assert not found.optimal.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "trips"), [("VRPP", "multi"), ("CVRPP", "multi"), ("WCVRP", "multi"), ("CWCVRP", "single")]
+)
+@pytest.mark.parametrize("method", ["nearest", "insertion", "ls"])
+def test_the_other_number_of_trips(name, trips, method):
+    """Profit and waste worlds play both; the plans follow the option."""
+    instances = bounded(name, 14, 100)
+    found = solve(name, instances, method, trips=trips)
+    agree(found.cost, play(name, instances, found.actions, trips=trips))
+
+
+@pytest.mark.parametrize("name", ["VRPP", "CVRPP", "WCVRP", "CWCVRP"])
+def test_every_mandatory_customer_is_served_where_length_is_free(name):
+    """Their loads fit the truck here, so none may be left out."""
+    instances = drawn(name, 20, 100)
+    instances["must_go"] = np.random.default_rng(1).random((100, 20)) < 0.15
+    plans = solve(name, instances, "ls").actions
+    for must, plan in zip(instances["must_go"], plans):
+        assert set(np.flatnonzero(must) + 1) <= set(plan.tolist())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_heuristic_beats_the_optimum(name):
+    """30 instances with five customers (nodes), limits and mandatory customers included."""
+    law = padded if name == "TSP" else bounded
+    instances = law(name, 5, 30, seed=8)
+    best = solve(name, instances, "exact").cost
+    for method in METHODS[name]:
+        cost = solve(name, instances, method).cost
+        assert (cost >= best - 1e-9 * np.maximum(1.0, np.abs(best))).all(), method
+
+
+def tours(found):
+    """(B, n) closed tours from node 0."""
+    return np.concatenate([np.zeros((len(found.actions), 1), np.int64), found.actions[:, :-1].astype(np.int64)], axis=1)
+
+
+def reversals(tour):
+    """Every tour that one reversed path makes of this one; node 0 stays first."""
+    n = len(tour)
+    return np.array([[*tour[: i + 1], *tour[i + 1 : j + 1][::-1], *tour[j + 1 :]]
+                     for i in range(n - 2) for j in range(i + 2, n)])  # fmt: skip
+
+
+def segment_moves(tour):
+    """Every tour that moving up to three neighbours elsewhere makes, either way round; node 0 stays first."""
+    made = []
+    for size in (1, 2, 3):
+        for p in range(1, len(tour) - size + 1):
+            segment, rest = tour[p : p + size], [*tour[:p], *tour[p + size :]]
+            for q in range(1, len(rest) + 1):
+                made += [[*rest[:q], *segment, *rest[q:]], [*rest[:q], *segment[::-1], *rest[q:]]]
+    return np.array(made)
+
+
+@pytest.mark.parametrize(("method", "neighbours"), [("2opt", reversals), ("oropt", segment_moves)])
+@pytest.mark.parametrize("law", [drawn, asymmetric], ids=lambda law: law.__name__)
+def test_local_search_ends_where_no_move_improves(method, neighbours, law):
+    """Routing spec 12.11: every neighbour of the tour, n = 30, priced whole by the checker."""
+    instances = law("TSP", 30, 10)
+    found = solve("TSP", instances, method)
+    for b, tour in enumerate(tours(found).tolist()):
+        one = {key: value[b : b + 1] for key, value in instances.items()}
+        cost, _, _ = TSP.get_costs(one, neighbours(tour))
+        assert cost.min() >= found.cost[b] - EPS
+
+
+def test_local_search_improves_what_it_starts_from():
+    """2-opt and or-opt start from the nearest neighbour; all moves together do better than either on average."""
+    instances = drawn("TSP", 50, 100)
+    cost = {method: solve("TSP", instances, method).cost for method in ("nearest", "2opt", "oropt", "ls")}
+    assert (cost["2opt"] <= cost["nearest"] + EPS).all()
+    assert (cost["oropt"] <= cost["nearest"] + EPS).all()
+    assert cost["ls"].mean() < min(cost["2opt"].mean(), cost["oropt"].mean())
+
+
+def test_nearest_neighbour_by_hand():
+    """On a line from node 0 at 0: 1 at -1, 2 at 1.5, 3 at 4. It goes to 1 first, then back over 0: 2, 3, home."""
+    line = {"locs": np.array([[[0, 0], [-1, 0], [1.5, 0], [4, 0]]], np.float32)}
+    found = solve("TSP", line, "nearest")
+    assert found.actions.tolist() == [[1, 2, 3, 0]]
+    assert found.cost[0] == pytest.approx(1 + 2.5 + 2.5 + 4)
+
+
+def test_savings_by_hand():
+    """Two pairs of neighbours on either side of the depot, a truck for two: each pair is one trip, 2 * 11 * 2 long."""
+    places = {"locs": np.array([[[0, 0], [10, 0], [11, 0], [-10, 0], [-11, 0]]], np.float32),
+              "demand_units": np.array([[0, 1, 1, 1, 1]]), "capacity": np.array([2])}  # fmt: skip
+    found = solve("CVRP", places, "savings")
+    trips = {frozenset(trip.split()) for trip in " ".join(map(str, found.actions[0])).split("0") if trip.strip()}
+    assert trips == {frozenset("12"), frozenset("34")}
+    assert found.cost[0] == pytest.approx(44)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("method", ["nearest", "insertion", "ls"])
+def test_scaling_the_box_keeps_the_plans(name, method):
+    """By 1024, which float32 multiplies exactly; the automatic price of length follows the side of the box."""
+    instances = drawn(name, 20, 50)
+    larger = {k: v * np.float32(1024) if k in ("locs", "depot") else v for k, v in instances.items()}
+    small, large = solve(name, instances, method), solve(name, larger, method, max_loc=1024.0)
+    np.testing.assert_array_equal(small.actions, large.actions)
+    scale = 1024 if name in ("TSP", "CVRP") else 1
+    np.testing.assert_allclose(large.cost, scale * small.cost, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["TSP", "CVRP", "CWCVRP"])
+def test_threads_change_nothing(name):
+    """Rows are solved on their own."""
+    instances = drawn(name, 20, 41)
+    one, two = solve(name, instances, "ls"), solve(name, instances, "ls", workers=2)
+    np.testing.assert_array_equal(one.actions, two.actions)
+    alone = solve(name, {k: v[17:18] for k, v in instances.items()}, "ls")
+    assert alone.cost[0] == one.cost[17]
