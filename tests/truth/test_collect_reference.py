@@ -17,15 +17,17 @@ from tests.reference.tsp import distance_table
 NODES, ROWS, TURNS = 8, 16, 48
 WILD = (-(2**63), -1, NODES, 2**31, 2**63 - 1)
 
-COMMON = ("current_node", "visited", "tour_length", "trip_length", "trips", "collected", "i", "action_mask", "terminated",
-          "truncated", "illegal", "missed_must_go", "skipped")  # fmt: skip
+COMMON = ("current_node", "visited", "tour_length", "trip_length", "trips", "collected", "i", "action_mask",
+          "terminated", "truncated", "illegal", "missed_must_go", "skipped")  # fmt: skip
 FIELDS = {
     "VRPP": COMMON,
     "CVRPP": (*COMMON, "load"),
     "WCVRP": (*COMMON, "load"),
     "CWCVRP": (*COMMON, "load"),
     "SCWCVRP": (*COMMON, "load", "expected_waste", "revealed", "failures"),
-    "SDWCVRP": (*COMMON[:-2], "load", "expected_waste", "real_waste", "failures", "day", "overflows", "lost", "must_go"),
+    "SDWCVRP": (
+        *COMMON[:-2], "load", "expected_waste", "real_waste", "failures", "day", "overflows", "lost", "must_go",
+    ),
 }
 METRICS = ("euclid", "manhattan", "round", "trunc1", "matrix")
 
@@ -210,8 +212,8 @@ def test_scwcvrp_equals_the_scalar_model(recourse, trips, metric):
     for seed, (wild, reward, max_steps, padded, limited, reserve) in enumerate(RUNS):
         rng = np.random.default_rng([seed, trips == "multi"])
         one = instance("SCWCVRP", rng, metric=metric, padded=padded, limited=limited, timed=False)
-        seen = walk_along("SCWCVRP", one, seed, wild=wild, reward=reward, max_steps=max_steps, metric=metric, trips=trips,
-                          recourse=recourse, failure_weight=2.0, overflow_weight=3.0,
+        seen = walk_along("SCWCVRP", one, seed, wild=wild, reward=reward, max_steps=max_steps, metric=metric,
+                          trips=trips, recourse=recourse, failure_weight=2.0, overflow_weight=3.0,
                           must_go_reserve=reserve)  # fmt: skip
         failures += seen["terminated"]
     assert failures > 80

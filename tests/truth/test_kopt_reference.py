@@ -58,7 +58,7 @@ def test_moves_equal_the_scalar_model(moves, mode, reward_mode, metric):
         world.reset(instance=one)
         rows = [model(world, one, b) for b in range(ROWS)]
         if init == "greedy":
-            for b, row in enumerate(rows):
+            for row in rows:
                 assert row.tour[: row.n_nodes] == nearest_neighbour_tour(row.d, row.n_nodes)
         for turn in range(TURNS):
             move = world.decode(world.sample_actions(seed, turn))

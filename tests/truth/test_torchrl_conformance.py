@@ -42,6 +42,23 @@ def test_check_env_specs_over_ends(stepping):
 
 
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])
+@pytest.mark.parametrize(
+    ("id", "options"),
+    [
+        ("milkrun/TSPKopt-v0", {"moves": "3opt", "num_loc": 6, "max_steps": 2}),
+        ("milkrun/VRPP-v0", {"time_windows": True, "num_loc": 2, "trips": "multi"}),
+        ("milkrun/SDWCVRP-v0", {"sensor_sigma": 0.3, "horizon": 1, "num_loc": 2}),
+    ],
+    ids=lambda given: "-".join(given) if isinstance(given, dict) else given,
+)
+def test_check_env_specs_of_options(id, options, stepping):
+    """Options that add fields or actions change the specs with the data."""
+    env = env_class(id)(batch_size=[4], stepping=stepping, seed=3, **options)
+    check_env_specs(env, break_when_any_done=False)
+    check_env_specs(env, seed=1)
+
+
+@pytest.mark.parametrize("stepping", ["functional", "inplace"])
 def test_masked_rollouts_obey_the_mask(stepping):
     """Behind ActionMask TorchRL's random actions are allowed ones until a row ends: the mask is of the same moment."""
     env = TransformedEnv(CVRPEnv(batch_size=[8], num_loc=6, seed=3, stepping=stepping), ActionMask())

@@ -24,8 +24,8 @@ def eval_(
 ) -> None:
     """Compare policies on the same instances.
 
-    Prints the mean return of each with its 95 % interval, and the mean gap to the best answer that any of them found for
-    the instance: paired, so that the luck of the instances does not count.
+    Prints the mean return of each with its 95 % interval, and the mean gap to the best answer that any of them found
+    for the instance: paired, so that the luck of the instances does not count.
 
     \b
     Examples:

@@ -67,7 +67,8 @@ def play(
     save(side_by_side(pictures, title=f"{spec.id}, policy {name}, mean return {result.mean:.3f}"), picture)
     by_day = {}
     if "daily_fill" in world.fields and world.config.record:
-        by_day = simulate(make, factory, seed, min(num_envs, episodes), pictures[1][0], out / f"{file_stem(spec, name)}")
+        stem = out / file_stem(spec, name)
+        by_day = simulate(make, factory, seed, min(num_envs, episodes), pictures[1][0], stem)
     return {
         "world": spec.id,
         "policy": name,
@@ -88,7 +89,7 @@ def play(
 def simulate(
     make: Callable[..., World], factory: Factory, seed: int, rows: int, shown: World, stem: Path
 ) -> dict[str, Any]:
-    """The days of a waste simulation: means over the rows, each with the spread of its mean, and a figure of one row."""
+    """The days of a waste simulation: means over the rows, and a figure of one row."""
     from milkrun.replay.days import days_of, figure_of_days
 
     world = make(rows)

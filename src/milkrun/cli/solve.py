@@ -12,8 +12,9 @@ from milkrun.cli.output import SEED, console, out_folder, table, text, write_jso
 
 def solve(
     file: Path = typer.Argument(..., metavar="FILE", help="TSPLIB, CVRPLIB or Solomon file.", show_default=False),
-    method: str = typer.Option("ls", "--method", help="nearest, insertion, savings, 2opt, oropt, ls, pyvrp, ortools "
-                               "or exact."),  # fmt: skip
+    method: str = typer.Option(
+        "ls", "--method", help="nearest, insertion, savings, 2opt, oropt, ls, pyvrp, ortools or exact."
+    ),
     time_limit: float = typer.Option(10.0, "--time-limit", min=0.01, help="Seconds for pyvrp and ortools."),
     seed: int = SEED,
     out: Path = typer.Option(Path("out"), "--out", help="Folder of the solution, the picture and the figures."),

@@ -101,8 +101,13 @@ def _as_field(f: Field, array: np.ndarray, count: int, sizes: dict[str, int]) ->
         wrong = (array < span.min) | (array > span.max)
         if wrong.any():
             refuse(f.name, array, wrong, f"must fit {f.dtype.name}")
-    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which the next check names
-        return np.ascontiguousarray(array, dtype=f.dtype)
+    with np.errstate(over="ignore"):
+        cast = np.ascontiguousarray(array, dtype=f.dtype)
+    if f.dtype.kind == "f" and array.dtype.kind == "f":
+        wrong = np.isinf(cast) & np.isfinite(array)
+        if wrong.any():
+            refuse(f.name, array, wrong, f"must fit {f.dtype.name}")
+    return cast
 
 
 def _check_values(f: Field, array: np.ndarray, sizes: dict[str, int]) -> None:

@@ -17,7 +17,7 @@ from numba import njit, prange, types
 
 from milkrun.core.actions import Action, Agents
 from milkrun.core.errors import ConfigError
-from milkrun.core.fields import Field, Role
+from milkrun.core.fields import Role
 from milkrun.core.kernels import KERNEL_OPTIONS, Entry, array_at, compile_module, copy_rows, kernel
 from milkrun.core.record import Layout, lower_attribute, record_at
 

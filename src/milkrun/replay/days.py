@@ -1,4 +1,4 @@
-"""Many days of waste collection in one figure: the routes of each day, the levels of all bins, and what each day brought.
+"""Many days of waste collection in one figure: the routes of each day, the levels of all bins, what each brought.
 
 The figures come from the independent checker's replay of the recorded days, not from the world's own counts.
 """
@@ -84,9 +84,10 @@ def figure_of_days(world: Any, row: int, title: str = "") -> Figure:
         axes.set(xticks=[], yticks=[])
         for k, trip in enumerate(trips_of(path)):
             axes.plot(*nodes[trip].T, color=rgb(PALETTE[k % len(PALETTE)]), linewidth=1.2, zorder=1)
-        axes.scatter(*nodes[1:].T, s=14, c=mornings[day], cmap="YlOrRd", vmin=0, vmax=1, edgecolors=rgb(CUSTOMER),
+        x, y = nodes.T
+        axes.scatter(x[1:], y[1:], s=14, c=mornings[day], cmap="YlOrRd", vmin=0, vmax=1, edgecolors=rgb(CUSTOMER),
                      linewidths=0.4, zorder=2)  # fmt: skip
-        axes.scatter(*nodes[:1].T, s=34, marker="s", color=rgb(DEPOT), zorder=3)
+        axes.scatter(x[:1], y[:1], s=34, marker="s", color=rgb(DEPOT), zorder=3)
         square_window(axes, nodes)
         axes.set_title(f"day {day + 1}", fontsize=9, color=rgb(INK))
     _paint_levels(figure, grid, mornings, columns)

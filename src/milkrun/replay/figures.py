@@ -67,8 +67,8 @@ def paint_pixels(axes: Axes, world: World, row: int) -> str:
 
 
 def paint_tour(axes: Axes, world: Any, row: int) -> str:
-    """Nodes as large as their demand, prize or waste, a colour a trip, the depot a square; hollow nodes were not visited,
-    a ring marks mandatory ones."""
+    """Nodes as large as their demand, prize or waste, a colour a trip, the depot a square; hollow nodes were not
+    visited, a ring marks mandatory ones."""
     q = world.instance_row[row]
     nodes = world.locs[q, : world.n_nodes[q]].astype(float)
     trips = _trips(world, row)

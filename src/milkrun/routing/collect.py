@@ -17,7 +17,20 @@ import numpy as np
 from milkrun.core.actions import discrete
 from milkrun.core.config import option
 from milkrun.core.errors import ShapeError
-from milkrun.core.fields import Field, Role, bool_, constant, float32, float64, instance, int32, int64, mask, state, view
+from milkrun.core.fields import (
+    Field,
+    Role,
+    bool_,
+    constant,
+    float32,
+    float64,
+    instance,
+    int32,
+    int64,
+    mask,
+    state,
+    view,
+)
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import eight_flags, kernel, lowest_bit
 from milkrun.routing.base import Routing, RoutingConfig
@@ -143,9 +156,14 @@ class Collect(Routing):
         if (wrong := capacity <= 0).any():
             refuse("capacity", capacity, wrong, "must be above 0")
         over = weight > capacity[:, None] + np.minimum(0.5, TOL * np.maximum(1.0, capacity))[:, None]
+        over &= self.true_nodes(arrays)
         if over.any():
             row = int(np.argwhere(over)[0][0])
             refuse(name, weight, over, f"over the capacity {capacity[row]:g}: no truck can take it")
+
+    def true_nodes(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
+        """(Q, N) which nodes are no padding."""
+        return np.arange(self.sizes["N"]) < arrays["n_nodes"][:, None]
 
     # -- why an action is closed ------------------------------------------------------------------------------
 

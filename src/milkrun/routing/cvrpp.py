@@ -2,7 +2,7 @@
 
 Observations: as in the VRPP, and `weight`, `capacity`, `load`.
 Actions: the node to go to, Discrete(num_loc + 1); 0 is the depot.
-Mask: as in the VRPP, and the customer's weight fits the room left; in a single trip room is kept for mandatory customers.
+Mask: as in the VRPP, and the customer's weight fits the room left; in a single trip room is kept for mandatory ones.
 Ends: as in the VRPP; with trips="multi" a return empties the truck.
 Reward: prize_weight * prize - length_weight * distance of each step; the return is the net profit.
 References: Archetti, Speranza, Vigo 2014 (vehicle routing with profits); Bulhoes et al. 2018 (prize-collecting files).

@@ -26,5 +26,5 @@ class CWCVRP(WCVRP):
 
     id = "milkrun/CWCVRP-v0"
     Config = CWCVRPConfig
-    config: CWCVRPConfig  # type: ignore[assignment]  # sisters: the same options with other defaults
+    config: CWCVRPConfig
     task = "milkrun.routing.tasks:CWCVRP"

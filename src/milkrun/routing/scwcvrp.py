@@ -1,12 +1,12 @@
 """Stochastic waste collection: the truck knows what bins should hold, and finds out at the bin what they do hold.
 
 Observations: `locs`, `n_nodes`, `max_waste`, `capacity`, `must_go`, `current_node`, `visited`, `expected_waste`,
-    `revealed`, `load`, `collected`, `failures`, `tour_length`, `trip_length`, `i` (and `dist` with a matrix, `max_length`
-    where there is one). Not seen: `real_waste`.
+    `revealed`, `load`, `collected`, `failures`, `tour_length`, `trip_length`, `i` (and `dist` with a matrix,
+    `max_length` where there is one). Not seen: `real_waste`.
 Actions: the node to go to, Discrete(num_loc + 1); 0 is the depot.
 Mask: as in the CWCVRP, by the expected waste.
-Failure: a bin holds more than the room left. recourse="return": the truck goes home with what it has, empties itself, and
-    the bin stays, now known; "round_trip": it fills up, empties itself at the depot and comes back for the rest.
+Failure: a bin holds more than the room left. recourse="return": the truck goes home with what it has, empties itself,
+    and the bin stays, now known; "round_trip": it fills up, empties itself at the depot and comes back for the rest.
 Ends: as in the CWCVRP.
 Reward: as in the CWCVRP on the real waste; each failure also costs failure_weight.
 References: Gendreau, Laporte, Seguin 1996 (stochastic demands, recourse).

@@ -22,7 +22,7 @@ import numpy as np
 
 from milkrun.core.config import option
 from milkrun.core.errors import ConfigError
-from milkrun.core.fields import bool_, constant, float32, float64, instance, int16, int32, int64, state
+from milkrun.core.fields import bool_, constant, float32, float64, instance, int16, int32, state
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import row_stream, uniform
 from milkrun.routing.collect import any_customer, count_must_go, drive, mark_allowed, room_left, set_out, unload

@@ -1,8 +1,8 @@
 """TSP by improvement: a whole tour, made shorter move by move.
 
-Observations: `locs`, `n_nodes`, `tour`, `pos`, `best_tour`, `cost_current`, `cost_best`, `i` (and `dist` with a matrix).
-Actions: moves="2opt": reverse the stretch between two positions, the index i * n + j or the pair (i, j), i < j: positions
-    i+1..j are reversed; action_mode="node": the pair of nodes (u, v) or u * n + v: the path from u forward to v is.
+Observations: `locs`, `n_nodes`, `tour`, `pos`, `best_tour`, `cost_current`, `cost_best`, `i` (`dist` with a matrix).
+Actions: moves="2opt": reverse the stretch between two positions, the index i * n + j or the pair (i, j), i < j:
+    positions i+1..j are reversed; action_mode="node": the pair of nodes (u, v) or u * n + v: the path from u forward to v is.
     moves="3opt": (m, i, j, k), i < j < k, with A = i+1..j and B = j+1..k: m = 0 reverses A (k is ignored), 1 gives B A,
     2 B A', 3 B' A, 4 A' B' (' = reversed).
 Mask: (n * n): 2opt the pairs that change the tour; 3opt the pairs (i, j) for which some k exists.
@@ -115,7 +115,7 @@ class TSPKopt(Places):
         super().step(actions, rows)
 
     def encode(self, moves: np.ndarray) -> np.ndarray:
-        """(B,) the actions of moves given as (B, 2), or (B, 4) with moves="3opt"; -1, never legal, where out of range."""
+        """(B,) the actions of moves given as (B, 2), or (B, 4) with moves="3opt"; -1, never legal, if out of range."""
         n = self.sizes["N"]
         moves = np.asarray(moves).astype(np.int64)
         if moves.ndim != 2 or moves.shape[1] != (4 if self.config.moves == "3opt" else 2):
@@ -133,7 +133,8 @@ class TSPKopt(Places):
         """(B, 2) or (B, 4) the moves of actions."""
         n, actions = self.sizes["N"], np.asarray(actions)
         width = 4 if self.config.moves == "3opt" else 2
-        return np.stack([actions // n ** (width - 1 - k) % (n if k or width == 2 else 5) for k in range(width)], axis=-1)
+        sizes = [n] * width if width == 2 else [5, n, n, n]
+        return np.stack([actions // n ** (width - 1 - k) % size for k, size in enumerate(sizes)], axis=-1)
 
     @property
     def mask_lists_all(self) -> bool:  # type: ignore[override]

@@ -3,8 +3,8 @@
 Observations: `locs`, `n_nodes`, `waste`, `max_waste`, `capacity`, `must_go`, `current_node`, `visited`, `load`,
     `collected`, `tour_length`, `trip_length`, `i` (and `dist` with a matrix, `max_length` where there is one).
 Actions: the node to go to, Discrete(num_loc + 1); 0 is the depot.
-Mask: bins not yet emptied whose waste fits the room left and whose trip fits `max_length`; in a single trip room is kept
-    for mandatory bins; the depot unless it would end the tour while a mandatory bin is open.
+Mask: bins not yet emptied whose waste fits the room left and whose trip fits `max_length`; in a single trip room is
+    kept for mandatory bins; the depot unless it would end the tour while a mandatory bin is open.
 Ends: terminated on the first return (trips="single", the default here), or with trips="multi" by choosing the depot at
     the depot, or on a return after which no bin is open.
 Reward: waste_weight * waste - length_weight * distance of each step; the last one also pays overflow_weight for every
@@ -154,11 +154,8 @@ class Waste(Collect):
         if (wrong := arrays["capacity"] < full).any():
             refuse("capacity", arrays["capacity"], wrong, "is below max_waste: a full bin would fit no truck")
         for name in ("waste", "expected0", "real_waste", "initial_waste"):
-            if name in arrays and (over := arrays[name] > full[:, None]).any():
+            if name in arrays and (over := (arrays[name] > full[:, None]) & self.true_nodes(arrays)).any():
                 refuse(name, arrays[name], over, "is over max_waste")
-
-    def weight_of(self, row: int, node: int) -> float:
-        return float(self.waste[self.instance_row[row], node])
 
     def room_of(self, row: int) -> float:
         return float(room_left.py_func(float(self.capacity[self.instance_row[row]]), float(self.load[row])))
@@ -168,13 +165,16 @@ class WCVRP(Waste):
     """Waste collection: empty the bins that are worth the way or about to run over, within one truckload."""
 
     id = "milkrun/WCVRP-v0"
-    Config = WCVRPConfig
-    config: WCVRPConfig
+    Config: ClassVar[type[WasteConfig]] = WCVRPConfig
+    config: WasteConfig
     task = "milkrun.routing.tasks:WCVRP"
     customer_fields = ("waste", "must_go")
 
     waste = instance(float32, "N", low=0, doc="in each bin; 0 at the depot")
     overflows = state(int32, low=0, observed=False, tally=True, doc="full bins left, counted at the end")
+
+    def weight_of(self, row: int, node: int) -> float:
+        return float(self.waste[self.instance_row[row], node])
 
 
 @kernel

@@ -18,8 +18,8 @@ from milkrun.core.kernels import kernel
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
 from milkrun.routing.distance import travel
-from milkrun.solvers.descent import steepest
 from milkrun.routing.wcvrp import FULL
+from milkrun.solvers.descent import steepest
 
 Policy: TypeAlias = Callable[[World], np.ndarray]
 Factory: TypeAlias = Callable[[int], Policy]

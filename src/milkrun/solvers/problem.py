@@ -55,7 +55,8 @@ class Problem:
         per_row = ("locs", "dist", "n_nodes", "gain", "weight", "capacity", "max_length", "required", "windows",
                    "service", "speed")  # fmt: skip
         kept = {name: getattr(self, name) for name in per_row}
-        return replace(self, **{name: None if value is None else value[chosen] for name, value in kept.items()})
+        some: dict[str, Any] = {name: None if value is None else value[chosen] for name, value in kept.items()}
+        return replace(self, **some)
 
     def distances(self, b: int) -> Floats:
         """(n, n) of one instance, without padding."""

@@ -132,7 +132,7 @@ def chance_full(room: Floats, mean: Any, std: Any) -> Floats:
     safe_mean, safe_std = np.where(certain, 1.0, mean), np.where(certain, 1.0, std)
     shape = (safe_mean / safe_std) ** 2
     z = (np.cbrt(np.maximum(room, 0.0) / safe_mean) - (1 - 1 / (9 * shape))) * np.sqrt(9 * shape)
-    tail = 0.5 * np.frompyfunc(math.erfc, 1, 1)(z / math.sqrt(2)).astype(np.float64)
+    tail = 0.5 * np.asarray(np.frompyfunc(math.erfc, 1, 1)(z / math.sqrt(2)), np.float64)
     chance: Floats = np.where(room <= 0, 1.0, np.where(certain, (mean >= room).astype(np.float64), tail))
     return chance
 

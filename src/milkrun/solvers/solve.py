@@ -62,7 +62,8 @@ def solve(
     spec = world_spec(world_name if "-v" in world_name else f"milkrun/{_exact_name(world_name)}-v0")
     methods = WORLDS.get(spec.name)
     if methods is None:
-        raise ConfigError(f"{spec.id} has no solvers; worlds that have: {', '.join(WORLDS)}")
+        hint = "; the policy 'rolling' plans it day by day" if spec.name in ("SCWCVRP", "SDWCVRP") else ""
+        raise ConfigError(f"{spec.id} has no solvers{hint}; worlds that have: {', '.join(WORLDS)}")
     if method not in methods:
         known = {name for those in WORLDS.values() for name in those}
         what = f"is not for {spec.name}" if method in known else f"is unknown{did_you_mean(str(method), methods)}"
@@ -95,24 +96,15 @@ def solve_by_package(
     problem: Problem, method: str, time_limit: float, seed: int, workers: int, iterations: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> NDArray[np.int32]:  # fmt: skip
-    """Plans by PyVRP or OR-Tools, each instance on its own; where it finds none that serves every required customer
-    (there may be none), the plan of our own local search stands."""
+    """Plans by PyVRP or OR-Tools, each instance on its own."""
     try:
         importlib.import_module({"pyvrp": "pyvrp", "ortools": "ortools.constraint_solver.pywrapcp"}[method])
     except ImportError:
         raise missing_extra(method, "solvers") from None
     plans = np.zeros((len(problem), 2 * problem.nodes + 4), np.int32)
-    failed = []
     found = pool.solve_each(problem, method, time_limit, seed, iterations, workers, progress)
     for b, plan in enumerate(found):
-        if plan is None:
-            failed.append(b)
-        else:
-            plans[b, : len(plan)] = plan
-    if failed:
-        if problem.windows is not None:
-            raise ConfigError(f"{method} found no plan for instance {failed[0]} within {time_limit:g} s: give it more")
-        plans[failed] = heuristics.run_heuristic(problem.rows(failed), "ls", workers=workers)
+        plans[b, : len(plan)] = plan
     return plans
 
 

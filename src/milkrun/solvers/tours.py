@@ -8,52 +8,58 @@ opening a trip is an insertion like any other.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
+from milkrun.core.fields import Field, bool_, constant, float32, float64, instance, int32, int64, scratch
 from milkrun.core.kernels import kernel
+from milkrun.core.record import Layout
 from milkrun.routing.distance import MATRIX, TOL, leg
 
 LENGTH, TRIPS, SYMMETRIC = range(3)  # of `count`: entries of `seq`, trips, whether both ways are equally long
 OWED, TINY = range(2)  # of `amount`: weight of required customers still left out, what counts as no improvement
 
 
-class Work(NamedTuple):
-    """Instances (first axis: row b) and one thread's space. P = 2 N + 4 entries hold any plan."""
+WORK: dict[str, Field] = {
+    name: replace(declared, name=name)
+    for name, declared in {
+        "metric": constant(int64),
+        "multi": constant(int64, doc="trips may be many"),
+        "reserves": constant(int64, doc="a single trip keeps room for required customers"),
+        "circular": constant(int64, doc="node 0 is a node like any other: a tour may be built from any of them"),
+        "price": constant(float64, doc="of a unit of length, > 0"),
+        "locs": instance(float32, "L", 2),
+        "dist": instance(float32, "M", "M", doc="with metric MATRIX"),
+        "n_nodes": instance(int32),
+        "gain": instance(float64, "N"),
+        "weight": instance(float64, "N"),
+        "required": instance(bool_, "N"),
+        "capacity": instance(float64),
+        "max_length": instance(float64),
+        "plan": instance(int32, "P", doc="the answer: trips, each closed by 0"),
+        "d": scratch(float64, "N", "N"),
+        "seq": scratch(int32, "P", doc="0 first and last"),
+        "best": scratch(int32, "P"),
+        "other": scratch(int32, "P"),
+        "trip": scratch(int32, "P", doc="of the edge from a position to the next"),
+        "ahead": scratch(float64, "P", doc="way from the start to a position"),
+        "back": scratch(float64, "P", doc="way from a position back to the start"),
+        "load": scratch(float64, "P", doc="by trip"),
+        "length": scratch(float64, "P", doc="by trip"),
+        "served": scratch(bool_, "N"),
+        "near": scratch(float64, "N", doc="from the plan to a node"),
+        "wanted": scratch(bool_, "N", doc="customers to be looked at"),
+        "keys": scratch(float64, "S", doc="savings"),
+        "pairs": scratch(int64, "S"),
+        "links": scratch(int32, 4, "N", doc="trips under merger: next, trip, first, last"),
+        "count": scratch(int64, 3),
+        "amount": scratch(float64, 2),
+    }.items()
+}
+"""What the kernels work on, `w`: instances (first axis: row b) and one thread's space. P = 2 N + 4 holds any plan."""
 
-    N: int
-    metric: int
-    multi: int  # trips may be many
-    reserves: int  # a single trip keeps room for required customers
-    circular: int  # node 0 is a node like any other: a tour may be built from any of them
-    price: float  # of a unit of length, > 0
-    locs: Any  # (B, N, 2) float32
-    dist: Any  # (B, N, N) float32, with metric MATRIX
-    n_nodes: Any  # (B) int32
-    gain: Any  # (B, N) float64
-    weight: Any  # (B, N) float64
-    required: Any  # (B, N) bool
-    capacity: Any  # (B) float64
-    max_length: Any  # (B) float64
-    plan: Any  # (B, P) int32, the answer: trips, each closed by 0
-    d: Any  # (N, N) float64
-    seq: Any  # (P) int32, 0 first and last
-    best: Any  # (P) int32
-    other: Any  # (P) int32
-    trip: Any  # (P) int32, of the edge from a position to the next
-    ahead: Any  # (P) float64, way from the start to a position
-    back: Any  # (P) float64, way from a position back to the start
-    load: Any  # (P) float64, by trip
-    length: Any  # (P) float64, by trip
-    served: Any  # (N) bool
-    near: Any  # (N) float64, from the plan to a node
-    wanted: Any  # (N) bool, customers to be looked at
-    keys: Any  # (S) float64, savings
-    pairs: Any  # (S) int64
-    links: Any  # (4, N) int32, trips under merger: next, trip, first, last
-    count: Any  # (3) int64
-    amount: Any  # (2) float64
+LAYOUT = Layout(WORK, ["N", "L", "M", "P", "S"])
 
 
 @kernel

@@ -7,6 +7,7 @@ shares nothing with this process: a fork would inherit locks of threads that are
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import subprocess
@@ -18,16 +19,16 @@ from typing import Any
 from milkrun.core.errors import WorkerError
 from milkrun.solvers.problem import Problem
 
-Plan = list[int] | None
+Plan = list[int]
 
 
 def solve_each(
     problem: Problem, method: str, time_limit: float, seed: int, iterations: int | None, workers: int,
     progress: Callable[[int], object] | None,
 ) -> list[Plan]:  # fmt: skip
-    """A plan for each instance (trips, each closed by 0), None where none was found."""
+    """A plan for each instance: trips, each closed by 0."""
     batch = len(problem)
-    plans: list[Plan] = [None] * batch
+    plans: list[Plan] = [[]] * batch
     tasks = [(method, time_limit, seed, iterations)] * batch
 
     def here(b: int) -> None:
@@ -44,7 +45,8 @@ def solve_each(
 
     def serve() -> None:
         with subprocess.Popen(
-            [sys.executable, "-c", "from milkrun.solvers.workers import main; main()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, "-c", "from milkrun.solvers.workers import main; main()"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         ) as process:  # fmt: skip
             assert process.stdin is not None and process.stdout is not None
@@ -71,11 +73,9 @@ def solve_each(
 def solve_one(task: Any) -> Plan:
     """One instance by the package that the method names."""
     problem, method, time_limit, seed, iterations = task
-    if method == "pyvrp":
-        from milkrun.solvers.with_pyvrp import solve
-    else:
-        from milkrun.solvers.with_ortools import solve
-    return solve(problem, time_limit, seed, iterations)
+    solver = importlib.import_module(f"milkrun.solvers.{method}")
+    actions, _ = solver.solve_one(problem, 0, time_limit, seed, iterations)
+    return [*actions, 0]
 
 
 def main() -> None:

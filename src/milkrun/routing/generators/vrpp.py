@@ -8,7 +8,16 @@ from milkrun.core.kernels import kernel
 from milkrun.core.rng import fill_integers, row_stream, uniform
 from milkrun.routing.distance import travel
 from milkrun.routing.generators.base import Generator
-from milkrun.routing.generators.laws import PRIZE, TW, WEIGHT, draw_customers, draw_depot, farthest, fill_matrix, share_of
+from milkrun.routing.generators.laws import (
+    PRIZE,
+    TW,
+    WEIGHT,
+    draw_customers,
+    draw_depot,
+    farthest,
+    fill_matrix,
+    share_of,
+)
 
 PRIZE_LAWS = ("uniform", "const", "dist", "continuous")
 WHOLE, CONST, DIST, CONTINUOUS = range(4)
@@ -89,7 +98,7 @@ def draw_windows(w, b, q):
 
 class VRPPGenerator(Generator):
     """`locs` (B, n, 2), `depot` (B, 2), `prize` = `demand` (B, n), `capacity` (B,), infinite in the VRPP, `must_go`;
-    in the CVRPP also `weight`; with time_windows also, over all nodes, `time_windows` (B, n + 1, 2) and `service_time`."""
+    in the CVRPP also `weight`; with time_windows also `time_windows` (B, n + 1, 2), `service_time`, `speed`."""
 
     worlds = {"vrpp": "milkrun.routing.vrpp:VRPP", "cvrpp": "milkrun.routing.cvrpp:CVRPP"}
     keys = ("locs", "prize", "weight", "capacity", "must_go", "max_length", "time_windows", "service_time", "speed")
