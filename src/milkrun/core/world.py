@@ -239,7 +239,8 @@ class World(Memory):
         return drawn if self.mask_lists_all else self.complete_actions(drawn, self._true_nodes(), seed, turn)
 
     def _true_nodes(self) -> np.ndarray:
-        return self.n_nodes[self.instance_row]
+        world: Any = self
+        return world.n_nodes[world.instance_row]
 
     def render(self, row: int = 0) -> np.ndarray:
         """The picture of a row, uint8 (512, 512, 3)."""

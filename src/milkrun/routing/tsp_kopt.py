@@ -2,7 +2,7 @@
 
 Observations: `locs`, `n_nodes`, `tour`, `pos`, `best_tour`, `cost_current`, `cost_best`, `i` (`dist` with a matrix).
 Actions: moves="2opt": reverse the stretch between two positions, the index i * n + j or the pair (i, j), i < j:
-    positions i+1..j are reversed; action_mode="node": the pair of nodes (u, v) or u * n + v: the path from u forward to v is.
+    positions i+1..j are reversed; action_mode="node": the nodes (u, v) or u * n + v: the path from u forward to v is.
     moves="3opt": (m, i, j, k), i < j < k, with A = i+1..j and B = j+1..k: m = 0 reverses A (k is ignored), 1 gives B A,
     2 B A', 3 B' A, 4 A' B' (' = reversed).
 Mask: (n * n): 2opt the pairs that change the tour; 3opt the pairs (i, j) for which some k exists.

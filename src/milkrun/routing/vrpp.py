@@ -1,8 +1,8 @@
 """Vehicle routing with profits: visit the customers that are worth the way, come home, end.
 
 Observations: `locs`, `n_nodes`, `prize`, `must_go`, `current_node`, `visited`, `tour_length`, `trip_length`,
-    `collected`, `i` (and `dist` with a matrix, `max_length` where there is one; `time_windows`, `service_time`, `speed`,
-    `current_time` with windows).
+    `collected`, `i` (and `dist` with a matrix, `max_length` where there is one; `time_windows`, `service_time`,
+    `speed`, `current_time` with windows).
 Actions: the node to go to, Discrete(num_loc + 1); 0 is the depot.
 Mask: customers not yet visited from which the trip can come home in time and within `max_length`; the depot unless it
     would end the tour while a mandatory customer is open.
