@@ -148,8 +148,9 @@ def step(w, b, action):
         mark(w, b, q)
         ends = emptied and not any_customer(w, b)
     if ends:
-        w.overflows[b] = count_full(w, b, w.real_waste, q)
-        paid -= w.overflow_price * w.overflows[b]
+        full = count_full(w, b, w.real_waste, q)
+        w.overflows[b] = full
+        paid -= w.overflow_price * full
     w.reward[b] = paid
     w.terminated[b] = ends
 

@@ -205,9 +205,9 @@ def step(w, b, action):
         unload(w, b)
         mark(w, b, q)
         ends = not any_customer(w, b)
-    if ends:
-        w.overflows[b] = count_full(w, b, w.waste, q)
-    w.reward[b] = -w.beta * leg - w.overflow_price * w.overflows[b]
+    full = count_full(w, b, w.waste, q) if ends else 0
+    w.overflows[b] = full
+    w.reward[b] = -w.beta * leg - w.overflow_price * full
     w.terminated[b] = ends
 
 

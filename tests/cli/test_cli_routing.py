@@ -1,0 +1,131 @@
+"""The commands of the routing family: solve a file, compare policies, play a week of waste collection."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import milkrun
+from milkrun.cli import main
+from milkrun.cli.solve import split
+from milkrun.routing.instances import read_solution
+from milkrun.solvers import evaluate, policies_for
+
+PNG = b"\x89PNG\r\n\x1a\n"
+SQUARE = """NAME : square
+TYPE : CVRP
+DIMENSION : 4
+EDGE_WEIGHT_TYPE : EUC_2D
+CAPACITY : 10
+NODE_COORD_SECTION
+1 0 0
+2 3 0
+3 3 4
+4 0 4
+DEMAND_SECTION
+1 0
+2 5
+3 5
+4 5
+DEPOT_SECTION
+1
+-1
+EOF
+"""
+
+
+@pytest.fixture
+def call(capsys, monkeypatch):
+    """Runs a command line: (exit code, stdout, stderr)."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as exit:
+            main([str(a) for a in arguments])
+        said = capsys.readouterr()
+        return exit.value.code, said.out, said.err
+
+    return run
+
+
+def row(output, start):
+    """The words of the table row that begins so."""
+    return next(line for line in output.splitlines() if line.strip().startswith(start)).split()
+
+
+def test_solve_prints_the_cost_of_the_file_and_writes_its_solution(call, tmp_path):
+    """Three customers of 5 on a truck of 10: two trips, of 18 in all; the best known of 18 stands beside the file."""
+    (tmp_path / "square.vrp").write_text(SQUARE)
+    (tmp_path / "square.sol").write_text("Route #1: 1 2\nRoute #2: 3\nCost 18\n")
+    code, out, _ = call("solve", tmp_path / "square.vrp", "--method", "exact", "--out", tmp_path / "out")
+    assert code == 0
+    assert "yes, by checker and world" in out
+    written = read_solution(tmp_path / "out" / "square_exact.sol")
+    assert written.cost == 18 and sorted(sorted(route) for route in written.routes) in ([[1, 2], [3]], [[1], [2, 3]])
+    assert row(out, "gap")[1] == "0.00" and row(out, "routes")[1] == "2"
+    assert (tmp_path / "out" / "square_exact.png").read_bytes().startswith(PNG)
+    figures = json.loads((tmp_path / "out" / "square_exact.json").read_text())
+    assert figures["cost"] == 18 and figures["gap_percent"] == 0 and figures["optimal"] is True
+
+
+def test_solve_says_what_is_wrong_in_one_line(call, tmp_path):
+    """A method that is none, a file that does not parse."""
+    (tmp_path / "square.vrp").write_text(SQUARE)
+    code, _, err = call("solve", tmp_path / "square.vrp", "--method", "saving", "--out", tmp_path)
+    assert code == 2 and "'savings'" in err and err.count("\n") == 1
+    (tmp_path / "cut.vrp").write_text(SQUARE[:120])
+    code, _, err = call("solve", tmp_path / "cut.vrp", "--out", tmp_path)
+    assert code == 1 and "cut.vrp" in err and err.count("\n") == 1
+
+
+def test_routes_are_cut_at_the_depot():
+    """A plan of trips joined by 0, padded; a tour begins at node 0."""
+    assert split([1, 2, 0, 3, 0, 0], closed=False) == [[1, 2], [3]]
+    assert split([2, 1, 3, 0], closed=True) == [[0, 2, 1, 3]]
+
+
+def test_eval_compares_policies_on_the_same_instances(call, tmp_path):
+    """Means are those of `evaluate`; the better policy stands first, and nearly always has the best answer."""
+    code, out, _ = call("eval", "TSP-v0", "--policies", "random,nearest", "--instances", 60, "--seed", 3,
+                        "--set", "num_loc=12", "--out", tmp_path)  # fmt: skip
+    assert code == 0
+    told = {p["policy"]: p for p in json.loads((tmp_path / "TSP-v0_eval.json").read_text())["policies"]}
+    for name in ("random", "nearest"):
+        world = milkrun.make("milkrun/TSP-v0", 60, num_loc=12)
+        result = evaluate(world, policies_for("milkrun/TSP-v0")[name](3), 60, seed=3)
+        assert told[name]["mean"] == pytest.approx(result.mean, abs=1e-12)
+        assert row(out, name)[1] == f"{result.mean:.4f}"
+    assert list(told) == ["nearest", "random"]
+    assert told["nearest"]["gap"] < 0.05 < told["random"]["gap"] and told["nearest"]["best_share"] > 0.9
+
+
+def test_eval_refuses_an_unknown_policy(call):
+    """Usage error that offers the right one."""
+    code, _, err = call("eval", "TSP-v0", "--policies", "nearset")
+    assert code == 2 and "'nearest'" in err
+
+
+def test_run_of_many_days_prints_them(call, tmp_path):
+    """A line a day and one for all: overflows, bins, length, and a profit that sums to the mean return."""
+    code, out, _ = call("run", "SDWCVRP-v0", "--num-envs", 8, "--policy", "greedy", "--set", "horizon=3",
+                        "--set", "num_loc=8", "--out", tmp_path)  # fmt: skip
+    assert code == 0
+    summary = json.loads((tmp_path / "SDWCVRP-v0_greedy.json").read_text())
+    days = summary["days"]
+    assert [len(days[name]) for name in ("overflows", "waste", "length", "profit")] == [3, 3, 3, 3]
+    assert sum(days["profit"]) == pytest.approx(summary["mean"], abs=1e-4)
+    assert float(row(out, "2 ")[3]) == pytest.approx(days["waste"][1], abs=0.006)
+    assert (tmp_path / "SDWCVRP-v0_greedy_days.png").read_bytes().startswith(PNG)
+
+
+def test_run_on_a_map_counts_kilograms_and_euros(call, tmp_path):
+    """Glass of the synthetic town: kg and km, EUR = 0.0756 a kg - 1 a km."""
+    code, out, _ = call("run", "SDWCVRP-v0", "--num-envs", 8, "--policy", "greedy", "--set", "map_name=synthetic-town",
+                        "--set", "stream=glass", "--set", "num_loc=50", "--set", "horizon=6", "--set",
+                        "must_go=lookahead", "--out", tmp_path)  # fmt: skip
+    assert code == 0 and "kg/km" in out and "EUR" in out
+    days = json.loads((tmp_path / "SDWCVRP-v0_greedy.json").read_text())["days"]
+    for kg, km, eur in zip(days["waste"], days["length"], days["profit"], strict=True):
+        assert eur == pytest.approx(0.0756 * kg - km, abs=1e-6)
+    assert sum(days["waste"]) > 0
