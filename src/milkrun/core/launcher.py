@@ -23,6 +23,10 @@ from milkrun.core.record import Layout, lower_attribute, record_at
 
 NO_LIMIT = 2**62
 
+DUE, DUE_ONE = -1, 1 << 32
+"""A step under NEXT_STEP marks the rows whose next episode is due, and counts them apart from those that ended: drawing
+instances is no part of the compiled step, which would take twice as long to compile."""
+
 MODES = {"disabled": 0, "next_step": 1, "same_step": 2}
 """What `step` does to a row that had ended: leaves it; begins its next episode; has begun it already (the flags
 still tell of the end) and plays on."""
@@ -55,10 +59,10 @@ def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[s
     )  # fmt: skip
     if "observe" in kernels:
         text += _entry("observe_rows", "", "", "observe(w, b)")
-    return Launcher(compile_module(name, text, {**_names(layout), **kernels}))
+    return Launcher(compile_module(_room(kernels["step"]), text, {**_names(layout), **kernels}))
 
 
-def build_player(name: str, layout: Layout, action: Action, kernels: Mapping[str, Any], choose: Any) -> Entry:
+def build_player(layout: Layout, action: Action, kernels: Mapping[str, Any], choose: Any) -> Entry:
     """An entry that plays each live row to its end by the policy choose(w, b, x, i), the row staying in the cache."""
     text = _head(layout) + _turns(action, kernels)
     text += _entry("play_rows", "x", "", """while not (w.terminated[b] or w.truncated[b]):
@@ -67,17 +71,18 @@ def build_player(name: str, layout: Layout, action: Action, kernels: Mapping[str
             if w.illegal[b]:
                 break""")
     module = compile_module(
-        f"{name}_plays_{choose.py_func.__name__}", text, {**_names(layout), **kernels, "choose": choose}
+        f"{_room(kernels['step'])}_plays_{choose.py_func.__name__}", text,
+        {**_names(layout), **kernels, "choose": choose},
     )
     return Entry(module, "play_rows")
 
 
-def build_row_map(name: str, layout: Layout, function: Any, dtype: np.dtype) -> Entry:
+def build_row_map(layout: Layout, function: Any, dtype: np.dtype) -> Entry:
     """An entry that stores function(w, b, x, y) of each row in an array: policies and reports are made of it."""
     text = _head(layout)
     text += _entry("map_rows", "out, x, y", f"result = array_at(out, (hi,), None, {_numba_name(dtype)})",
                    "result[r] = function(w, b, x, y)")
-    module = compile_module(f"{name}_{function.py_func.__name__}", text, {**_names(layout), "function": function})
+    module = compile_module(function.py_func.__name__, text, {**_names(layout), "function": function})
     return Entry(module, "map_rows")
 
 
@@ -111,9 +116,14 @@ def _names(layout: Layout) -> dict[str, Any]:
     numbers = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64", "boolean")
     return {
         "record": record_at(layout), "LOWERING": lower_attribute, "array_at": array_at, "copy_rows": copy_rows,
-        "njit": njit, "prange": prange, "kernel": kernel, "OPTIONS": KERNEL_OPTIONS,
+        "njit": njit, "prange": prange, "kernel": kernel, "OPTIONS": KERNEL_OPTIONS, "DUE": DUE, "DUE_ONE": DUE_ONE,
         **{n: getattr(types, n) for n in numbers},
     }  # fmt: skip
+
+
+def _room(function: Any) -> str:
+    """The last word of the module a kernel stands in: worlds that share all kernels and fields share compiled code."""
+    return str(function.py_func.__module__).rpartition(".")[2]
 
 
 def _numba_name(dtype: np.dtype) -> str:
@@ -187,14 +197,6 @@ def restart(w, b):
     reset(w, b)
 
 
-@kernel
-def begin(w, b):
-    w.stream[b, 2] += 1
-    if not w.given[b]:
-        generate(w, b)
-    restart(w, b)
-
-
 @njit(forceinline=True, **OPTIONS)
 def turn(w, b, action, mode):
     w.reward[b] = 0
@@ -206,7 +208,8 @@ def turn(w, b, action, mode):
             w.illegal[b] = False
             w.done[b] = True
             if mode == 1:
-                begin(w, b)
+                w.i[b] = DUE
+                return DUE_ONE
             return 0
     if legal(w, b, action):
         w.illegal[b] = False

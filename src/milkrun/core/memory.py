@@ -90,7 +90,7 @@ class Memory:
         key = function, np.dtype(dtype)
         entry = self._row_maps.get(key)
         if entry is None:
-            entry = build_row_map(type(self).__name__, self._launcher_layout, function, np.dtype(dtype))
+            entry = build_row_map(self._launcher_layout, function, np.dtype(dtype))
             self._row_maps[key] = entry
         out = np.empty(self.num_envs, dtype)
         self._run(entry, self._all, address_of(out), int(x), int(y))
@@ -100,7 +100,7 @@ class Memory:
         entry = self._row_maps.get(choose)
         if entry is None:
             kernels = kernels_of(type(self), self.kernels)
-            entry = build_player(type(self).__name__, self._launcher_layout, self.action, kernels, choose)
+            entry = build_player(self._launcher_layout, self.action, kernels, choose)
             self._row_maps[choose] = entry
         return entry
 

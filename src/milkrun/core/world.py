@@ -44,7 +44,7 @@ from milkrun.core.fields import (
     view,
 )
 from milkrun.core.instances import read_instances, read_saved
-from milkrun.core.launcher import MODES
+from milkrun.core.launcher import DUE, DUE_ONE, MODES
 from milkrun.core.memory import Memory, address_of
 
 _copyto = np.copyto
@@ -187,9 +187,6 @@ class World(Memory):
         if self._raises:
             self._refuse_illegal(chosen)
         self._stale_views = True
-        if self.amends_instances and self._mode == 1:
-            self._step_amended(chosen)
-            return
         chunks = 1 if n < self.parallel_from and self.threads is None else self._chunks(n)
         args = (self._table_address, order, self._actions_address, self._mode)
         ended = self._launcher.step.serial(*args, n) if chunks == 1 else self._launcher.step.run(args, n, chunks)
@@ -197,6 +194,8 @@ class World(Memory):
             self._restart_ended(chosen, ended)
         elif ended:
             self._some_ended = True
+            if ended >= DUE_ONE:
+                self._begin_due(chosen)
 
     def play_out(self, choose: Any, x: int = 0) -> int:
         """Plays every live row to its end by a compiled policy, in one native call; returns the steps of all rows.
@@ -293,17 +292,11 @@ class World(Memory):
         self._run(self._launcher.restart, rows)
         self._stale_views = True
 
-    def _step_amended(self, chosen: np.ndarray) -> None:
-        """NEXT_STEP where Python has a say on instances: reset turns by hand, the others as ever."""
-        due = (self.terminated | self.truncated)[chosen]
-        fresh = chosen[due]
-        live = np.ascontiguousarray(chosen[~due])
-        if len(live):
-            self._actions[: len(live)] = self._actions[: len(chosen)][~due]
-            self._run(self._launcher.step, live, self._actions_address, self._mode)
-        if len(fresh):
-            self.stream[fresh, 2] += 1
-            self._begin(fresh)
+    def _begin_due(self, chosen: np.ndarray) -> None:
+        """NEXT_STEP: the turn of rows that had ended is the reset of their next episode."""
+        due = chosen[self.i[chosen] == DUE]
+        self.stream[due, 2] += 1
+        self._begin(due)
 
     def _restart_ended(self, chosen: np.ndarray, ended: int) -> None:
         """SAME_STEP: keeps what the ended rows showed last, then begins their next episode."""

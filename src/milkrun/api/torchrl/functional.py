@@ -174,7 +174,7 @@ class Stepper:
         args = (table.buffer_info()[0], plan.order.data_ptr(), out.data_ptr(), seed, turn)
         if self._drawer is None:
             layout = self.world._launcher_layout
-            self._drawer = build_row_map(type(self.world).__name__, layout, any_allowed, np.dtype(np.int64))
+            self._drawer = build_row_map(layout, any_allowed, np.dtype(np.int64))
         self._drawer.run(args, plan.rows, self._chunks(plan.rows))
         return out
 
