@@ -4,8 +4,9 @@
 
 # What creates the environments; afterwards each uses its own Python.
 PYTHON ?= python3
-# Test processes: 0 runs all tests in one. Kernels use threads themselves, and some tests measure time.
-WORKERS ?= 0
+# Test processes; the tests of a file stay together. Most of a first run is compiling, which two cores halve. 0: all in
+# one process.
+WORKERS ?= 2
 # Passed on to pytest, the demo or the benchmark: make test ARGS="-k cvrp"
 ARGS ?=
 OUT ?= out
@@ -42,7 +43,7 @@ demo: $(light_stamp) ## roll out every world, print the table, write pictures to
 	.venv-light/bin/milkrun demo --out $(OUT) $(ARGS)
 
 test: env ## run the tests
-	.venv/bin/python -m pytest -n $(WORKERS) $(ARGS) tests
+	.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) tests
 
 env: $(full_stamp) ## bring the full environment in .venv up to date
 

@@ -225,7 +225,7 @@ for threads in (1, 2) if everything else (1,):
     assert not everything or world.sample_actions().max() < 3
 reward = float(world.reward.sum()) / 8
 compiled = sorted({e.data["dispatcher"].py_func.__name__ for _, e in heard.buffer})
-file = next(m.__file__ for name, m in sys.modules.items() if name.startswith("milkrun_launcher_Parcel"))
+file = next(m.__file__ for name, m in sys.modules.items() if name.startswith("milkrun_launcher_world_"))
 print(json.dumps({"reward": reward, "compiled": compiled, "file": file}))
 """
 

@@ -103,7 +103,7 @@ def test_versions():
 
 @pytest.mark.parametrize(
     ("id", "close"),
-    [("milkrun/CVRPP-v0", "milkrun/CVRP-v0"), ("CVPR", "CVRP"), ("milkrun/TSP-v1", "milkrun/TSP-v0"), ("TPS", "TSP")],
+    [("milkrun/CVPR-v0", "milkrun/CVRP-v0"), ("CVPR", "CVRP"), ("milkrun/TSP-v1", "milkrun/TSP-v0"), ("TPS", "TSP")],
 )
 def test_an_unknown_id_is_refused_with_close_ones(id, close):
     """A KeyError too, for those who never heard of us; the text is a plain sentence."""

@@ -105,6 +105,9 @@ def test_every_world_has_random_and_routing_has_nearest():
         assert next(iter(policies_for(world_id))) == "random"
     for world_id in milkrun.list_worlds("routing"):
         names = list(policies_for(world_id))
+        if world_id == "milkrun/TSPKopt-v0":
+            assert names == ["random", "steepest"]
+            continue
         assert names[1] == ("nearest" if world_id.split("/")[1].startswith(("TSP", "CVRP-")) else "greedy")
         assert "nearest" in names
 

@@ -106,7 +106,7 @@ def _as_field(f: Field, array: np.ndarray, count: int, sizes: dict[str, int]) ->
     if f.dtype.kind == "f" and array.dtype.kind == "f":
         wrong = np.isinf(cast) & np.isfinite(array)
         if wrong.any():
-            refuse(f.name, array, wrong, f"must fit {f.dtype.name}")
+            refuse(f.name, array, wrong, f"must be finite in {f.dtype.name}")
     return cast
 
 

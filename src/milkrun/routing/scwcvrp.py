@@ -48,7 +48,7 @@ class RecourseConfig(WasteConfig):
     """Options of the worlds in which a service may fail."""
 
     trips: str = option("multi", "single: the first return ends the tour; multi: it empties the truck", choices=TRIPS)
-    failure_weight: float = option(1.0, "price of a failed service", low=0)
+    failure_weight: float = option(1.0, "price of a failed service", low=0, high=1e30)
     recourse: str = option("return", "what a truck does that cannot take a whole bin", choices=RECOURSES)
 
 

@@ -47,7 +47,7 @@ class SDWCVRPConfig(RecourseConfig):
     )
     daily_scale: float = option(0.2, "what a day adds under a level law (uniform, beta, constant, dist)", low=0, high=1)
     sensor_sigma: float = option(0.0, "spread of the morning's measurements; 0 = they are right", low=0, high=10)
-    lost_weight: float = option(0.0, "price of a unit of waste that ran over", low=0)
+    lost_weight: float = option(0.0, "price of a unit of waste that ran over", low=0, high=1e30)
     must_go: str = option(
         "none", "bins named each morning: level: over must_go_level; lookahead: the mean of a day fills them; "
         "service_level: a day of mean + must_go_k deviations does", choices=MUST_GO_LAWS,

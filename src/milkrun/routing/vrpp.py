@@ -44,7 +44,7 @@ from milkrun.routing.generators.vrpp import PRIZE_LAWS, generate
 class ProfitConfig(CollectConfig):
     """Options of the worlds with prizes."""
 
-    prize_weight: float = option(1.0, "worth of a unit of prize", low=0)
+    prize_weight: float = option(1.0, "worth of a unit of prize", low=0, high=1e30)
     min_prize: float = option(1, "smallest prize drawn", low=0, high=1e9)
     max_prize: float = option(100, "largest prize drawn", low=0, high=1e9)
     prize_distribution: str = option(

@@ -53,9 +53,9 @@ class WasteConfig(CollectConfig):
     room: ClassVar[float] = 0.12  # truck size, in bins a customer
     thrift: ClassVar[float] = 0.55  # of the automatic length weight
 
-    waste_weight: float = option(1.0, "worth of a unit of waste", low=0)
+    waste_weight: float = option(1.0, "worth of a unit of waste", low=0, high=1e30)
     overflow_weight: float | str = option(
-        "auto", "price of a bin that runs over; auto = 10 max_waste", low=0, words=("auto",)
+        "auto", "price of a bin that runs over; auto = 10 max_waste", low=0, high=1e30, words=("auto",)
     )
     capacity: float | str = option("auto", "what a truck takes; auto by the size", low=0, words=("auto",))
     fill_distribution: str = option(
