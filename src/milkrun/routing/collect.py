@@ -51,8 +51,9 @@ class CollectConfig(RoutingConfig):
     trips: str = option("single", "single: the first return ends the tour; multi: it empties the truck", choices=TRIPS)
     max_length: float | None = option(None, "limit of one trip's length, the leg home included; None = none", low=0)
     length_weight: float | str = option(
-        "auto", "price of a unit of length; auto makes skipping worth while at any size", low=0, high=1e30, words=("auto",)
-    )
+        "auto", "price of a unit of length; auto makes skipping worth while at any size", low=0, high=1e30,
+        words=("auto",),
+    )  # fmt: skip
     must_go_reserve: bool = option(True, "single trips keep room for the mandatory customers still to come")
 
     @property
