@@ -14,10 +14,15 @@ OUT ?= out
 FULL := cli,torch,rl4co,solvers,docs,dev
 LIGHT := cli
 PEER := jax jumanji
+# Ray holds the full environment at an older Gymnasium: what speaks numpy alone is tested with the newest one too.
+NEWEST := gymnasium==1.4.0
+NUMPY_SIDE := tests/truth/test_gymnasium_conformance.py tests/api/test_gymnasium.py tests/api/test_gymnasium_errors.py \
+	tests/api/test_gymnasium_seeds.py tests/api/test_spaces.py
 
 checksum = $(shell { cat pyproject.toml constraints.txt src/milkrun/_version.py; echo $(1); } | cksum | cut -d' ' -f1)
 full_stamp := .venv/.stamp-$(call checksum,$(FULL))
 light_stamp := .venv-light/.stamp-$(call checksum,$(LIGHT))
+newest_stamp := .venv-newest/.stamp-$(call checksum,$(NEWEST))
 jumanji_stamp := .venv-jumanji/.stamp-$(call checksum,$(PEER))
 
 # $(call install,what pip shall install): into the environment that holds the stamp $@.
@@ -29,7 +34,8 @@ define install
 	{ echo "The pinned versions need Python 3.11 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }; \
 	$(PYTHON) -m venv --clear $(@D); }
 @rm -f $(@D)/.stamp-*
-@$(@D)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt $(1)
+@grep -v '$(or $(except),^$$)' constraints.txt > $(@D)/constraints.txt
+@$(@D)/bin/python -m pip install -qq --disable-pip-version-check -c $(@D)/constraints.txt $(1)
 @touch $@
 endef
 
@@ -42,8 +48,9 @@ help: ## say what can be made
 demo: $(light_stamp) ## roll out every world, print the table, write pictures to out/ (light environment, no torch)
 	.venv-light/bin/milkrun demo --out $(OUT) $(ARGS)
 
-test: env ## run the tests
+test: env $(newest_stamp) ## run the tests, and without ARGS those of the Gymnasium side again with its newest version
 	.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) tests
+	$(if $(ARGS),,.venv-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(NUMPY_SIDE))
 
 env: $(full_stamp) ## bring the full environment in .venv up to date
 
@@ -66,6 +73,10 @@ $(full_stamp):
 
 $(light_stamp):
 	$(call install,-e ".[$(LIGHT)]")
+
+$(newest_stamp): except := ^gymnasium
+$(newest_stamp):
+	$(call install,-e . $(NEWEST) pytest pytest-xdist pytest-timeout)
 
 $(jumanji_stamp):
 	$(call install,$(PEER))

@@ -226,14 +226,12 @@ def test_demo_plays_every_world_and_says_where_to_look(call, tmp_path):
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert list(summary) == milkrun.list_worlds()
     for world_id, world in summary.items():
-        assert list(world["policies"]) == list(policies_for(world_id))
+        assert list(world["policies"]) == list(policies_for(world_id))[:2]
         assert world["steps_per_second"] > 0
         for name, played in world["policies"].items():
             result = evaluate(milkrun.make(world_id, 20), policies_for(world_id)[name](2), 20, seed=2)
             assert played["mean"] == result.mean
-            best = max(p["mean"] for other, p in world["policies"].items() if other != "random")
-            if name == "random" or result.mean == best:
-                assert f"{result.mean:.3f}" in cells(out, world_id)
+            assert f"{result.mean:.3f}" in cells(out, world_id)
             assert (tmp_path / played["picture"]).read_bytes().startswith(PNG)
     assert cells(out, "milkrun/CVRP-v0")[1] == "20" and cells(out, "milkrun/CVRP-v0")[-1] == "nearest"
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.core.dispatcher import Dispatcher
@@ -100,6 +101,25 @@ def eight_flags(typingctx, flags, row, first):
         return word
 
     return types.uint64(flags, types.int64, types.int64), codegen
+
+
+@intrinsic
+def fetch(typingctx, array, row, column):
+    """Asks for the cache line of array[row, column] and waits for nothing; any index will do."""
+
+    def codegen(context, builder, signature, args):
+        found = make_array(signature.args[0])(context, builder, args[0])
+        width, step = cgutils.unpack_tuple(builder, found.strides)[:2]
+        address = builder.ptrtoint(found.data, width.type)
+        for index, stride in ((args[1], width), (args[2], step)):
+            address = builder.add(address, builder.mul(index, stride))
+        number = context.get_value_type(types.int32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(ask, [builder.inttoptr(address, cgutils.voidptr_t), number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64), codegen
 
 
 @intrinsic

@@ -27,6 +27,9 @@ DUE, DUE_ONE = -1, 1 << 32
 """A step under NEXT_STEP marks the rows whose next episode is due, and counts them apart from those that ended: drawing
 instances is no part of the compiled step, which would take twice as long to compile."""
 
+AHEAD = 8
+"""How many rows before its turn a row's memory is asked for."""
+
 MODES = {"disabled": 0, "next_step": 1, "same_step": 2}
 """What `step` does to a row that had ended: leaves it; begins its next episode; has begun it already (the flags
 still tell of the end) and plays on."""
@@ -48,10 +51,13 @@ def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[s
     copies = "\n        ".join(f"copy_rows(w.{f.name}, v.{f.name}, first, last - first)" for f in copied)
     text += _entry("generate_rows", "", "", "generate(w, b)")
     text += _entry("restart_rows", "", "", "restart(w, b)")
-    text += _entry("step_rows", "action, mode", f"actions = {actions}", "total += turn(w, b, actions[r], mode)")
+    text += _entry(
+        "step_rows", "action, mode", f"actions = {actions}",
+        _foreseen("order[r + AHEAD]", 8) + "total += turn(w, b, actions[r], mode)",
+    )  # fmt: skip
     text += _entry(
         "step_from", "action, source", f"actions = {actions}\n    v = record(source, slot)",
-        "total += turn(w, r, actions[r], 0)", _IN_BLOCKS.format(copies=copies),
+        _foreseen("r + AHEAD", 12) + "total += turn(w, r, actions[r], 0)", _IN_BLOCKS.format(copies=copies),
     )  # fmt: skip
     text += _entry(
         "count_illegal", "action, mode", f"actions = {actions}",
@@ -103,7 +109,7 @@ def kernels_of(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         module = sys.modules.get(base.__module__)
-        for name in ("generate", "reset", "step", "observe", "legal", "idle"):
+        for name in ("generate", "reset", "step", "observe", "legal", "idle", "foresee"):
             candidate = getattr(module, name, None)
             if hasattr(candidate, "py_func"):
                 found[name] = candidate
@@ -117,6 +123,7 @@ def _names(layout: Layout) -> dict[str, Any]:
     return {
         "record": record_at(layout), "LOWERING": lower_attribute, "array_at": array_at, "copy_rows": copy_rows,
         "njit": njit, "prange": prange, "kernel": kernel, "OPTIONS": KERNEL_OPTIONS, "DUE": DUE, "DUE_ONE": DUE_ONE,
+        "AHEAD": AHEAD,
         **{n: getattr(types, n) for n in numbers},
     }  # fmt: skip
 
@@ -146,10 +153,10 @@ def _head(layout: Layout) -> str:
 
 
 def _turns(action: Action, kernels: Mapping[str, Any]) -> str:
-    return _legality(action, "legal" in kernels, "idle" in kernels) + _TURN
+    return _legality(action, kernels) + _TURN
 
 
-def _legality(action: Action, own_legal: bool, own_idle: bool) -> str:
+def _legality(action: Action, kernels: Mapping[str, Any]) -> str:
     """`legal` by the mask unless the world has its own; `close_mask` for finished rows; `idle` for illegal actions."""
     if isinstance(action, Agents):
         legal = "first = 0\n    fine = True\n    agent = 0\n"
@@ -177,10 +184,11 @@ def _legality(action: Action, own_legal: bool, own_idle: bool) -> str:
         legal += "    return True"
         close = "pass"
     text = f"\n@kernel\ndef close_mask(w, b):\n    {close}\n"
-    if not own_legal:
+    if "legal" not in kernels:
         text += f"\n@kernel\ndef legal(w, b, action):\n    {legal}\n"
-    if not own_idle:
-        text += "\n@kernel\ndef idle(w, b, action):\n    pass\n"
+    for name in ("idle", "foresee"):
+        if name not in kernels:
+            text += f"\n@kernel\ndef {name}(w, b, action):\n    pass\n"
     return text
 
 
@@ -230,6 +238,13 @@ def turn(w, b, action, mode):
         return 1
     return 0
 """
+
+
+def _foreseen(row: str, indent: int) -> str:
+    """Lines that ask for the memory of a row to come, so that it is there when its turn is: with thousands of rows
+    that is half of the time."""
+    pad = "\n" + " " * indent
+    return f"if r + AHEAD < hi:{pad}    foresee(w, {row}, actions[r + AHEAD]){pad}"
 
 
 _IN_ORDER = """for r in range(lo, hi):

@@ -3,7 +3,8 @@
 All data of a world are fields, arrays whose first axis is the row. A world class declares them and its actions,
 names a configuration, and has its kernels beside it: functions of its module called `generate(w, b)` (draws an
 instance), `reset(w, b)` (puts the state at its start), `step(w, b, action)` (moves it), and where it needs them
-`observe(w, b)`, `legal(w, b, action)`, `idle(w, b, action)`; the class attribute `kernels` names others instead.
+`observe(w, b)`, `legal(w, b, action)`, `idle(w, b, action)`, `foresee(w, b, action)` (fetches what a step will look up,
+for speed alone); the class attribute `kernels` names others instead.
 Everything else is here (seeding, autoreset, illegal actions, given instances, saving), in `memory` (allocation) and
 in `launcher` (what a turn of a row is).
 """
@@ -11,7 +12,7 @@ in `launcher` (what a turn of a row is).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -48,6 +49,8 @@ from milkrun.core.launcher import DUE, DUE_ONE, MODES
 from milkrun.core.memory import Memory, address_of
 
 _copyto = np.copyto
+
+FieldOf = Callable[[str], np.ndarray]
 
 
 class World(Memory):
@@ -128,8 +131,14 @@ class World(Memory):
         """The picture of a row."""
         canvas.caption(f"{type(self).__name__} row {row} step {int(self.i[row])}")
 
-    def complete_actions(self, drawn: np.ndarray, n_nodes: np.ndarray, seed: int, turn: int) -> np.ndarray:
-        """Whole legal actions from draws of the mask, one a row, where `mask_lists_all` is False."""
+    @property
+    def num_actions(self) -> int:
+        """How many actions a single agent has; more than the mask lists where `mask_lists_all` is False."""
+        return self.action.nvec(self.sizes)[0]
+
+    def complete_actions(self, drawn: np.ndarray, field: FieldOf, seed: int, turn: int) -> np.ndarray:
+        """Whole legal actions from draws of the mask, one a row, where `mask_lists_all` is False; `field(name)` is an
+        instance or state field of these rows."""
         return drawn
 
     amends_instances: bool = False
@@ -235,11 +244,11 @@ class World(Memory):
 
         self._open()
         drawn = sample(self, seed, turn)
-        return drawn if self.mask_lists_all else self.complete_actions(drawn, self._true_nodes(), seed, turn)
+        return drawn if self.mask_lists_all else self.complete_actions(drawn, self._field_of_rows, seed, turn)
 
-    def _true_nodes(self) -> np.ndarray:
-        world: Any = self
-        return world.n_nodes[world.instance_row]
+    def _field_of_rows(self, name: str) -> np.ndarray:
+        array: np.ndarray = getattr(self, name)
+        return array[self.instance_row] if self.fields[name].role is Role.INSTANCE else array
 
     def render(self, row: int = 0) -> np.ndarray:
         """The picture of a row, uint8 (512, 512, 3)."""

@@ -17,9 +17,9 @@ from milkrun.core.errors import missing_extra
 from milkrun.core.fields import Role
 from milkrun.core.world import World
 from milkrun.replay.retrace import retrace
-from milkrun.routing.base import Routing
 from milkrun.routing.collect import Collect
 from milkrun.routing.scwcvrp import Recourse
+from milkrun.routing.vehicle import Routing
 
 try:
     from matplotlib.figure import Figure

@@ -1,19 +1,17 @@
-"""What all routing worlds share: the options of space and recording, the layouts of an instance, the solution."""
+"""What all routing worlds share: nodes in space, and the layouts in which their instances may come."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
 from milkrun.core.config import Config, option
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
-from milkrun.core.fields import bool_, constant, float32, float64, instance, int16, int32, int64, scratch, state
+from milkrun.core.fields import constant, float32, float64, instance, int32, int64, scratch
 from milkrun.core.instances import as_array, refuse
 from milkrun.core.world import World
 from milkrun.routing.distance import METRICS
@@ -70,17 +68,6 @@ class PlacesConfig(Config):
             return self.max_loc - self.min_loc
         by_road = self.metric == "matrix" and self.map.dist is not None
         return self.map.side("euclid" if self.metric != "haversine" and not by_road else self.metric)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoutingConfig(PlacesConfig):
-    """Options of every world in which a vehicle drives."""
-
-    reward: str = option("dense", "paid per step, or all on the last one", choices=("dense", "terminal"))
-    max_steps: int | str | None = option(
-        "auto", "steps until a row is truncated; auto = 4 (num_loc + 1); None = no limit", low=1, words=("auto",)
-    )
-    record: bool = option(True, "keep the actions taken, for `solution()`")
 
 
 class Places(World):
@@ -252,54 +239,6 @@ class Places(World):
                 self.dist[q] = np.sqrt((legs**2).sum(-1))
 
 
-class Routing(Places):
-    """A vehicle that drives from node to node."""
-
-    Config = RoutingConfig
-    config: RoutingConfig
-
-    current_node = state(int64, index="N", column=True, doc="where the vehicle is")
-    visited = state(bool_, "N", doc="nodes done")
-    tour_length = state(float32, low=0, doc="distance driven so far")
-    tour = state(int16, "R", observed=False, tally=True, doc="the legal actions taken; only with record")
-    tour_len = state(int32, low=0, observed=False, tally=True, doc="how many legal actions were taken")
-
-    @classmethod
-    def auto_max_steps(cls, config: Any) -> int:
-        return 4 * (config.num_loc + 1)
-
-    def solution(self) -> np.ndarray:
-        """(B, L) the legal actions taken by each row, padded with 0: the `pi` of the tasks."""
-        if not self.config.record:
-            raise ConfigError("solution() needs record=True")
-        length = int(self.tour_len.max(initial=0))
-        taken = self.tour[:, :length].astype(np.int32)
-        taken[np.arange(length) >= self.tour_len[:, None]] = 0
-        return taken
-
-    # -- pictures -------------------------------------------------------------------------------------------
-
-    def draw(self, row: int, canvas: Canvas) -> None:
-        """Nodes, the tour so far with a colour a trip, the depot as a square."""
-        q = self.instance_row[row]
-        nodes = self.locs[q, : self.n_nodes[q]]
-        canvas.fit(nodes.min(0), nodes.max(0))
-        canvas.caption(f"{type(self).__name__}  length {float(self.tour_length[row]):.3f}  step {int(self.i[row])}")
-        path = self.path(row)
-        home = [k for k, node in enumerate(path) if node == 0] if self.depot_apart else [0]
-        for trip, (a, b) in enumerate(pairwise([*home, len(path)])):
-            canvas.polyline(nodes[path[a : b + 1]], PALETTE[trip % len(PALETTE)], 2.0)
-        colours = [SERVED if self.visited[row, j] else CUSTOMER for j in range(len(nodes))]
-        canvas.discs(nodes, 4.0, colours)
-        if self.depot_apart:
-            canvas.square(nodes[0], 6.0, DEPOT)
-        canvas.disc(nodes[self.current_node[row]], 2.0, INK)
-
-    def path(self, row: int) -> list[int]:
-        """The nodes a row has stood on, in order; needs record=True."""
-        return [0, *self.tour[row, : self.tour_len[row]].tolist()]
-
-
 def _pad(array: Any, world: World, name: str) -> np.ndarray:
     array = np.asarray(array)
     shape = world.fields[name].shape(world.sizes)
@@ -310,4 +249,3 @@ def _pad(array: Any, world: World, name: str) -> np.ndarray:
     padded = np.zeros(shape, array.dtype)
     padded[tuple(slice(size) for size in array.shape)] = array
     return padded
-

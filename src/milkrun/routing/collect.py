@@ -33,12 +33,13 @@ from milkrun.core.fields import (
 )
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import eight_flags, kernel, lowest_bit
-from milkrun.routing.base import Routing, RoutingConfig
 from milkrun.routing.distance import TOL, fits, travel
 from milkrun.routing.generators.laws import DEPOT_TYPES
+from milkrun.routing.vehicle import Routing, RoutingConfig
 
 TRIPS = ("single", "multi")
 NO_FLAG, ONE_FLAG = np.uint64(0), np.uint64(1)
+GATHER, TOP_BYTE = np.uint64(0x0102040810204080), np.uint64(56)  # times a word of flags: its top byte has a bit a flag
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,10 +234,13 @@ def set_out(w, b):
 
 
 @kernel
-def clear_record(w, b):
+def begin_tour(w, b):
+    """A tour of one day: the truck at the depot, nothing written down, its mandatory customers counted."""
+    set_out(w, b)
     w.tour_len[b] = 0
     for k in range(w.R):
         w.tour[b, k] = 0
+    w.missed_must_go[b] = count_must_go(w, b, w.must_go, w.instance_row[b])
 
 
 @kernel
@@ -269,6 +273,16 @@ def drive(w, b, q, node):
     if w.U > 0:
         w.current_time[b, 0] = 0.0 if node == 0 else ready(w, b, q, here, node)
     return leg
+
+
+@kernel(inline=True)
+def ends_tour(w, b, was_out):
+    """At the depot: a truck that was out empties itself for a further trip, any other's tour is over."""
+    w.trips[b] += was_out
+    if w.multi and was_out:
+        unload(w, b)
+        return False
+    return True
 
 
 @kernel(inline=True)
@@ -311,14 +325,10 @@ def mark_allowed(w, b, weight, r, must, s, room):
     n = w.n_nodes[q]
     most = below32(room)
     kept = reserve(w, b, q, weight, r, must, s) if w.reserves and not w.multi and room < math.inf else 0.0
-    if kept > 0.0:
-        spare = below32(room - kept)
-        for j in range(n):
-            fits_in = (weight[r, j] <= spare) | (must[s, j] & (weight[r, j] <= most))
-            w.action_mask[b, j] = (not w.visited[b, j]) & fits_in
-    else:
-        for j in range(n):
-            w.action_mask[b, j] = (not w.visited[b, j]) & (weight[r, j] <= most)
+    spare = below32(room - kept)
+    for j in range(n):
+        fits_in = (weight[r, j] <= spare) | (must[s, j] & (weight[r, j] <= most))
+        w.action_mask[b, j] = (not w.visited[b, j]) & fits_in
     for j in range(n, w.N):
         w.action_mask[b, j] = False
     if w.max_length[q] < math.inf:
@@ -357,22 +367,31 @@ def reserve(w, b, q, weight, r, must, s):
     """What the mandatory customers still to be served weigh, of those that a trip can reach: optional ones must leave
     room for it."""
     n = np.int64(w.n_nodes[q])
+    limited = w.max_length[q] < math.inf
     kept = 0.0
-    j = 1
-    while j < n:
-        if j + 8 <= n:  # eight customers at a time: most are optional
-            open_ones = eight_flags(must, s, j) & ~eight_flags(w.visited, b, j)
-            while open_ones != NO_FLAG:
-                k = j + (lowest_bit(open_ones) >> 3)
-                if reachable(w, q, k):
-                    kept += weight[r, k]
-                open_ones &= open_ones - ONE_FLAG
-            j += 8
-        else:
-            if must[s, j] and not w.visited[b, j] and reachable(w, q, j):
+    for first in range(0, n, 64):
+        waiting = still_to_come(w, b, must, s, first, min(n, first + 64))
+        while waiting != NO_FLAG:
+            j = first + lowest_bit(waiting)
+            if not limited or reachable(w, q, j):
                 kept += weight[r, j]
-            j += 1
+            waiting &= waiting - ONE_FLAG
     return kept
+
+
+@kernel(inline=True)
+def still_to_come(w, b, must, s, first, last):
+    """The mandatory customers not yet served among up to 64 nodes, a bit each."""
+    waiting = NO_FLAG
+    j = first
+    while j + 8 <= last:
+        flags = eight_flags(must, s, j) & ~eight_flags(w.visited, b, j)
+        waiting |= ((flags * GATHER) >> TOP_BYTE) << np.uint64(j - first)
+        j += 8
+    while j < last:
+        waiting |= np.uint64(must[s, j] & (not w.visited[b, j])) << np.uint64(j - first)
+        j += 1
+    return waiting
 
 
 @kernel
@@ -387,16 +406,15 @@ def may_go_home(w, b, n, must, s):
     """Emptying the truck is always allowed; ending the tour only when no mandatory customer is open."""
     if w.multi and w.current_node[b] != 0:
         return True
+    open_ones = NO_FLAG  # all are looked at: a way out of the loop would be guessed wrong half of the time
     j = 1
     while j + 8 <= n:
-        if eight_flags(must, s, j) & eight_flags(w.action_mask, b, j) != NO_FLAG:
-            return False
+        open_ones |= eight_flags(must, s, j) & eight_flags(w.action_mask, b, j)
         j += 8
     while j < n:
-        if must[s, j] and w.action_mask[b, j]:
-            return False
+        open_ones |= np.uint64(must[s, j] & w.action_mask[b, j])
         j += 1
-    return True
+    return open_ones == NO_FLAG
 
 
 @kernel(inline=True)

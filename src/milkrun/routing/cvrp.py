@@ -25,10 +25,10 @@ from milkrun.core.errors import BadInstance, ConfigError, ShapeError
 from milkrun.core.fields import constant, float32, float64, instance, int32, int64, mask, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
-from milkrun.routing.base import Routing, RoutingConfig
 from milkrun.routing.distance import METRICS, fits, leg, travel
 from milkrun.routing.generators.cvrp import generate
 from milkrun.routing.generators.laws import DEPOT_TYPES
+from milkrun.routing.vehicle import Routing, RoutingConfig
 
 CAPACITY = {10: 20, 15: 25, 20: 30, 30: 33, 40: 37, 50: 40, 60: 43, 75: 45, 100: 50, 125: 55, 150: 60, 200: 70,
             500: 100, 1000: 150}  # fmt: skip

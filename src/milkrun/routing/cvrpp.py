@@ -22,14 +22,12 @@ from milkrun.core.fields import constant, float32, float64, instance, int64
 from milkrun.core.kernels import kernel
 from milkrun.routing.collect import (
     any_customer,
-    clear_record,
-    count_must_go,
+    begin_tour,
     drive,
+    ends_tour,
     mark_allowed,
     room_left,
-    set_out,
     take,
-    unload,
     write_down,
 )
 from milkrun.routing.generators.vrpp import MAX_UNITS, WEIGHT_LAWS
@@ -113,11 +111,8 @@ class CVRPP(Profit):
 
 @kernel
 def reset(w, b):
-    q = w.instance_row[b]
-    set_out(w, b)
-    clear_record(w, b)
-    w.missed_must_go[b] = count_must_go(w, b, w.must_go, q)
-    mark(w, b, q)
+    begin_tour(w, b)
+    mark(w, b, w.instance_row[b])
 
 
 @kernel(inline=True)
@@ -132,10 +127,8 @@ def step(w, b, action):
         mark(w, b, q)
         return
     w.reward[b] = -w.beta * leg
-    w.trips[b] += was_out
-    ends = not (w.multi and was_out)
+    ends = ends_tour(w, b, was_out)
     if not ends:
-        unload(w, b)
         mark(w, b, q)
         ends = not any_customer(w, b)
     w.terminated[b] = ends

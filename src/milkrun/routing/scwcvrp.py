@@ -25,12 +25,11 @@ from milkrun.core.kernels import kernel
 from milkrun.routing.collect import (
     TRIPS,
     any_customer,
-    clear_record,
-    count_must_go,
+    begin_tour,
     drive,
+    ends_tour,
     mark_allowed,
     room_left,
-    set_out,
     take,
     unload,
     write_down,
@@ -117,36 +116,26 @@ class SCWCVRP(Recourse):
 @kernel
 def reset(w, b):
     q = w.instance_row[b]
-    set_out(w, b)
-    clear_record(w, b)
+    begin_tour(w, b)
     for j in range(w.N):
         w.expected_waste[b, j] = w.expected0[q, j]
         w.revealed[b, j] = False
     w.failures[b] = 0
     w.overflows[b] = 0
-    w.missed_must_go[b] = count_must_go(w, b, w.must_go, q)
     mark(w, b, q)
 
 
 @kernel(inline=True)
 def step(w, b, action):
     q = w.instance_row[b]
+    was_out = w.current_node[b] != 0 or action != 0
     write_down(w, b, action)
-    if action != 0:
-        paid = serve(w, b, q, action, w.real_waste, q, w.must_go, q)
-        emptied = w.current_node[b] == 0
-    else:
-        emptied = w.current_node[b] != 0
-        paid = -w.beta * drive(w, b, q, 0)
-        w.trips[b] += emptied
-    ends = action == 0 and not emptied
-    if emptied:
-        ends = not w.multi
-        if w.multi:
-            unload(w, b)
+    paid = serve(w, b, q, action, w.real_waste, q, w.must_go, q) if action != 0 else -w.beta * drive(w, b, q, 0)
+    home = w.current_node[b] == 0
+    ends = home and ends_tour(w, b, was_out)
     if not ends:
         mark(w, b, q)
-        ends = emptied and not any_customer(w, b)
+        ends = home and not any_customer(w, b)
     if ends:
         full = count_full(w, b, w.real_waste, q)
         w.overflows[b] = full
@@ -175,13 +164,13 @@ def serve(w, b, q, node, real, r, must, s):
         take(w, b, node, waste, waste, must[s, node])
     else:
         w.failures[b] += 1
-        w.trips[b] += 1
         way += travel(w, q, node, 0)
         if w.recourse == RETURN:
             gain = 0.0
             w.current_node[b] = 0
             unload(w, b)
         else:
+            w.trips[b] += 1
             again = travel(w, q, 0, node)
             way += again
             take(w, b, node, waste, waste - room, must[s, node])

@@ -25,7 +25,16 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, constant, float32, float64, instance, int16, int32, state
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import row_stream, uniform
-from milkrun.routing.collect import any_customer, count_must_go, drive, mark_allowed, room_left, set_out, unload
+from milkrun.routing.collect import (
+    any_customer,
+    count_must_go,
+    drive,
+    ends_tour,
+    mark_allowed,
+    room_left,
+    set_out,
+    unload,
+)
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, LEVEL, MUST_GO_LAWS, NONE, RANDOM, SERVICE_LEVEL
 from milkrun.routing.generators.laws import MUST
 from milkrun.routing.generators.sdwcvrp import generate
@@ -138,24 +147,19 @@ def step(w, b, action):
     if w.R > 0:
         w.tour[b, today, w.tour_len[b, today]] = action
     w.tour_len[b, today] += 1
+    was_out = w.current_node[b] != 0 or action != 0
     if action != 0:
         paid = serve(w, b, q, action, w.real_waste, b, w.must_go, b)
-        emptied = w.current_node[b] == 0
         if w.visited[b, action]:
             w.real_waste[b, action] = 0
             w.expected_waste[b, action] = 0
     else:
-        emptied = w.current_node[b] != 0
         paid = -w.beta * drive(w, b, q, 0)
-        w.trips[b] += emptied
-    ends = action == 0 and not emptied
-    if emptied:
-        ends = not w.multi
-        if w.multi:
-            unload(w, b)
+    home = w.current_node[b] == 0
+    ends = home and ends_tour(w, b, was_out)
     if not ends:
         mark(w, b, q)
-        ends = emptied and not any_customer(w, b)
+        ends = home and not any_customer(w, b)
     if ends:
         paid += pass_night(w, b, q)
     w.reward[b] = paid

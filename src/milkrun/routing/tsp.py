@@ -18,9 +18,9 @@ from milkrun.core.actions import discrete
 from milkrun.core.config import option
 from milkrun.core.fields import constant, int32, int64, mask, state
 from milkrun.core.kernels import kernel
-from milkrun.routing.base import Routing, RoutingConfig
 from milkrun.routing.distance import travel
 from milkrun.routing.generators.tsp import generate
+from milkrun.routing.vehicle import Routing, RoutingConfig
 
 STARTS = ("depot", "free")
 FREE = 1

@@ -27,6 +27,7 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import constant, float32, int32, int64, mask, scratch, state
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import row_stream, shuffle_from
+from milkrun.core.world import FieldOf
 from milkrun.routing.base import Places, PlacesConfig
 from milkrun.routing.distance import MATRIX, travel
 from milkrun.routing.generators.laws import INIT
@@ -140,13 +141,18 @@ class TSPKopt(Places):
     def mask_lists_all(self) -> bool:  # type: ignore[override]
         return self.config.moves == "2opt"
 
-    def complete_actions(self, drawn: np.ndarray, n_nodes: np.ndarray, seed: int, turn: int) -> np.ndarray:
+    @property
+    def num_actions(self) -> int:
+        nodes = self.sizes["N"]
+        return nodes**2 if self.mask_lists_all else 5 * nodes**3
+
+    def complete_actions(self, drawn: np.ndarray, field: FieldOf, seed: int, turn: int) -> np.ndarray:
         """3-opt moves from pairs (i, j): m and k among those that go with them, each uniformly."""
         n, rng = self.sizes["N"], np.random.Generator(np.random.Philox(key=[seed % 2**64, turn], counter=[0, 0, 0, 60]))
         i, j = drawn // n, drawn % n
         lowest = np.where(j >= i + 2, 0, 1)
         m = lowest + np.floor(rng.random(len(drawn)) * (5 - lowest)).astype(np.int64)
-        k = j + 1 + np.floor(rng.random(len(drawn)) * (n_nodes - 1 - j)).astype(np.int64)
+        k = j + 1 + np.floor(rng.random(len(drawn)) * (field("n_nodes") - 1 - j)).astype(np.int64)
         return self.encode(np.stack([m, i, j, k], axis=1))
 
     def solution(self) -> np.ndarray:
@@ -155,9 +161,8 @@ class TSPKopt(Places):
 
     def why_illegal(self, row: int, action: int) -> str:
         n = int(self.n_nodes[self.instance_row[row]])
-        limit = self.sizes["N"] ** 2 if self.config.moves == "2opt" else 5 * self.sizes["N"] ** 3
-        if not 0 <= action < limit:
-            return f"out of range 0..{limit - 1}"
+        if not 0 <= action < self.num_actions:
+            return f"out of range 0..{self.num_actions - 1}"
         move = self.decode(np.array([action]))[0].tolist()
         return f"the move {tuple(move)} names no stretch of at least two of the {n} nodes, or one of all but one"
 

@@ -29,14 +29,12 @@ from milkrun.routing.collect import (
     Collect,
     CollectConfig,
     any_customer,
-    clear_record,
-    count_must_go,
+    begin_tour,
     drive,
+    ends_tour,
     mark_allowed,
     room_left,
-    set_out,
     take,
-    unload,
     write_down,
 )
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, MUST_GO_LAWS
@@ -179,12 +177,9 @@ class WCVRP(Waste):
 
 @kernel
 def reset(w, b):
-    q = w.instance_row[b]
-    set_out(w, b)
-    clear_record(w, b)
+    begin_tour(w, b)
     w.overflows[b] = 0
-    w.missed_must_go[b] = count_must_go(w, b, w.must_go, q)
-    mark(w, b, q)
+    mark(w, b, w.instance_row[b])
 
 
 @kernel(inline=True)
@@ -199,10 +194,8 @@ def step(w, b, action):
         w.reward[b] = w.gain_weight * waste - w.beta * leg
         mark(w, b, q)
         return
-    w.trips[b] += was_out
-    ends = not (w.multi and was_out)
+    ends = ends_tour(w, b, was_out)
     if not ends:
-        unload(w, b)
         mark(w, b, q)
         ends = not any_customer(w, b)
     full = count_full(w, b, w.waste, q) if ends else 0

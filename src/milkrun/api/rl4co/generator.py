@@ -11,7 +11,7 @@ from tensordict import TensorDict
 
 from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.routing import generators
-from milkrun.routing.base import RoutingConfig
+from milkrun.routing.vehicle import RoutingConfig
 
 _PLACES = ("num_loc", "min_loc", "max_loc", "loc_distribution")
 

@@ -207,11 +207,14 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
 
     def _completed(self, drawn: torch.Tensor, td: TensorDictBase) -> torch.Tensor:
         """Whole actions from what was drawn of masks that list only how actions begin."""
-        nodes = self.reader.find(td, "n_nodes")
-        if nodes is None:
-            raise ShapeError("the TensorDict lacks 'n_nodes'")
-        begun, nodes = drawn.reshape(-1).numpy(), nodes.reshape(-1).numpy(force=True)
-        whole = self.template.complete_actions(begun, nodes, self.seed, self._turn)
+
+        def field(name: str) -> np.ndarray:
+            found = self.reader.find(td, name)
+            if found is None:
+                raise ShapeError(f"the TensorDict lacks {name!r}")
+            return found.reshape(-1, *self.template.fields[name].shape(self.template.sizes)).numpy(force=True)
+
+        whole = self.template.complete_actions(drawn.reshape(-1).numpy(), field, self.seed, self._turn)
         return torch.from_numpy(whole).reshape(drawn.shape)
 
     def _set_seed(self, seed: int | None) -> None:

@@ -65,12 +65,7 @@ def action_spec(world: World, batch: torch.Size, device: torch.device) -> Tensor
     if world.action.kind == "box":
         shape = torch.Size((*batch, *world.action.shape(world.sizes)))
         return Bounded(-1.0, 1.0, shape=shape, dtype=torch.float32, device=device)
-    return Categorical(_choices(world), shape=batch, dtype=torch.int64, device=device)
-
-
-def _choices(world: World) -> int:
-    """How many actions there are; of the 3-opt moves (m, i, j, k) the mask lists the pairs (i, j) alone."""
-    return world.action.nvec(world.sizes)[0] if world.mask_lists_all else 5 * world.sizes["N"] ** 3
+    return Categorical(world.num_actions, shape=batch, dtype=torch.int64, device=device)
 
 
 def field_spec(slot: Slot, world: World, batch: torch.Size, device: torch.device) -> TensorSpec:

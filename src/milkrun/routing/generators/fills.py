@@ -34,11 +34,6 @@ NONE, RANDOM, LEVEL, LOOKAHEAD, SERVICE_LEVEL = range(5)
 
 
 @kernel
-def is_level_law(law):
-    return law >= UNIFORM
-
-
-@kernel
 def gamma_law(w, j):
     """(shape, scale) of a day's waste of customer j, given that there is any."""
     if w.F > 0:
@@ -78,7 +73,7 @@ def level_drawn(w, b, q, purpose, j, index, far):
 
 @kernel
 def draws_levels(w):
-    return w.F == 0 and is_level_law(w.fill_law)
+    return w.F == 0 and w.fill_law >= UNIFORM
 
 
 @kernel

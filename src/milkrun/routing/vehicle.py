@@ -1,0 +1,85 @@
+"""What the worlds share in which a vehicle drives from node to node: its options, its record, its picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
+from milkrun.core.config import option
+from milkrun.core.errors import ConfigError
+from milkrun.core.fields import bool_, float32, int16, int32, int64, state
+from milkrun.core.kernels import fetch, kernel
+from milkrun.routing.base import Places, PlacesConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutingConfig(PlacesConfig):
+    """Options of every world in which a vehicle drives."""
+
+    reward: str = option("dense", "paid per step, or all on the last one", choices=("dense", "terminal"))
+    max_steps: int | str | None = option(
+        "auto", "steps until a row is truncated; auto = 4 (num_loc + 1); None = no limit", low=1, words=("auto",)
+    )
+    record: bool = option(True, "keep the actions taken, for `solution()`")
+
+
+class Routing(Places):
+    """A vehicle that drives from node to node."""
+
+    Config = RoutingConfig
+    config: RoutingConfig
+
+    current_node = state(int64, index="N", column=True, doc="where the vehicle is")
+    visited = state(bool_, "N", doc="nodes done")
+    tour_length = state(float32, low=0, doc="distance driven so far")
+    tour = state(int16, "R", observed=False, tally=True, doc="the legal actions taken; only with record")
+    tour_len = state(int32, low=0, observed=False, tally=True, doc="how many legal actions were taken")
+
+    @classmethod
+    def auto_max_steps(cls, config: Any) -> int:
+        return 4 * (config.num_loc + 1)
+
+    def solution(self) -> np.ndarray:
+        """(B, L) the legal actions taken by each row, padded with 0: the `pi` of the tasks."""
+        if not self.config.record:
+            raise ConfigError("solution() needs record=True")
+        length = int(self.tour_len.max(initial=0))
+        taken = self.tour[:, :length].astype(np.int32)
+        taken[np.arange(length) >= self.tour_len[:, None]] = 0
+        return taken
+
+    # -- pictures -------------------------------------------------------------------------------------------
+
+    def draw(self, row: int, canvas: Canvas) -> None:
+        """Nodes, the tour so far with a colour a trip, the depot as a square."""
+        q = self.instance_row[row]
+        nodes = self.locs[q, : self.n_nodes[q]]
+        canvas.fit(nodes.min(0), nodes.max(0))
+        canvas.caption(f"{type(self).__name__}  length {float(self.tour_length[row]):.3f}  step {int(self.i[row])}")
+        path = self.path(row)
+        home = [k for k, node in enumerate(path) if node == 0] if self.depot_apart else [0]
+        for trip, (a, b) in enumerate(pairwise([*home, len(path)])):
+            canvas.polyline(nodes[path[a : b + 1]], PALETTE[trip % len(PALETTE)], 2.0)
+        colours = [SERVED if self.visited[row, j] else CUSTOMER for j in range(len(nodes))]
+        canvas.discs(nodes, 4.0, colours)
+        if self.depot_apart:
+            canvas.square(nodes[0], 6.0, DEPOT)
+        canvas.disc(nodes[self.current_node[row]], 2.0, INK)
+
+    def path(self, row: int) -> list[int]:
+        """The nodes a row has stood on, in order; needs record=True."""
+        return [0, *self.tour[row, : self.tour_len[row]].tolist()]
+
+
+@kernel(inline=True)
+def foresee(w, b, action):
+    """The places in memory that a step from node to node looks up."""
+    q = w.instance_row[b]
+    fetch(w.locs, q, w.current_node[b])
+    fetch(w.locs, q, action)
+    fetch(w.visited, b, action)
+    fetch(w.action_mask, b, action)
