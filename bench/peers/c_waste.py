@@ -38,13 +38,13 @@ class WasteC:
     def __init__(self, world: Any, actions: np.ndarray) -> None:
         self.library = _library("cwcvrp")
         rows, nodes = world.num_envs, world.sizes["N"]
-        shape = {"N": ((rows, nodes), np.uint8), "L": ((rows, world.sizes["R"]), np.int16)}
+        shape = {"N": ((rows, nodes), np.uint8), "L": ((rows, world.sizes["A"]), np.int16)}
         self.fields = {n: np.zeros(*(shape[kind] if isinstance(kind, str) else (rows, kind)))
                        for n, kind in STATE.items()}  # fmt: skip
         self.given = {n: np.ascontiguousarray(getattr(world, n)) for n in GIVEN}
         arrays = {**self.given, **self.fields}
         prices = {"waste_weight": world.gain_weight, "beta": world.beta, "overflow_price": world.overflow_price}
-        sizes = {"rows": rows, "nodes": nodes, "tour_size": world.sizes["R"], "max_steps": world.max_steps}
+        sizes = {"rows": rows, "nodes": nodes, "tour_size": world.sizes["A"], "max_steps": world.max_steps}
         self.world = _World(**sizes, **prices, **{n: a.ctypes.data for n, a in arrays.items()})
         self.address = ctypes.addressof(self.world)
         self.actions = np.ascontiguousarray(actions)

@@ -33,3 +33,7 @@ def register_all() -> None:
             f"milkrun/{name}-v0", f"milkrun.routing.{name.lower()}:{name}", family="routing", title=title,
             presets=(*_ROUTING_PRESETS, *presets),
         )  # fmt: skip
+    register(
+        "milkrun/DARP-v0", "milkrun.routing.darp:DARP", family="routing", title="Dial-a-ride",
+        presets=("default", "classic", "classic-b", "seed"),
+    )  # fmt: skip

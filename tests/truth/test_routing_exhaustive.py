@@ -38,7 +38,7 @@ def enumerate_all(world_id, instance, **options):
         assert world.action_mask[live].any(axis=1).all()
         owner.append(world.instance_row[~live])
         taken = world.solution()[~live]
-        actions.append(np.pad(taken, ((0, 0), (0, world.sizes["R"] - taken.shape[1]))))
+        actions.append(np.pad(taken, ((0, 0), (0, world.sizes["A"] - taken.shape[1]))))
         returns.append(world.objective[~live])
         parent, action = np.nonzero(world.action_mask & live[:, None])
         if not len(parent):

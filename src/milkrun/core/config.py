@@ -25,7 +25,7 @@ C = TypeVar("C", bound="Config")
 RESERVED = frozenset(
     "id num_envs api preset config seed first_row autoreset autoreset_mode illegal threads layout copy render_mode "
     "seed_rule max_episode_steps world world_id infos monitor device batch_size generator generator_params "
-    "stepping pad_actions".split()
+    "stepping pad_actions features".split()
 )
 """Keywords of `make` and of the bindings: no configuration may use them as its own."""
 
@@ -103,6 +103,16 @@ class Config:
             )
         values.update(cls._known(overrides))
         return cls(**values)
+
+    @classmethod
+    def preset(cls: type[C], name: str) -> C:
+        """The configuration of a preset."""
+        return cls.build(name)
+
+    @classmethod
+    def from_json(cls: type[C], path: str | Path) -> C:
+        """The configuration in a file that `to_json` wrote, or in one that names some options only."""
+        return cls.build(config=Path(path))
 
     @classmethod
     def _known(cls, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Field:
     column: bool = False  # TorchRL shows it as (*batch, 1)
     tally: bool = False  # kept for reports; the dynamics never decide by it, so functional stepping drops it
     on_demand: bool = False  # a view computed by the `observe` kernel, only when somebody looks
+    feature: bool = False  # an observed view made of the raw fields; TorchRL shows those, and this only when asked
     primary: bool = False  # the view that is the whole observation under layout "view"
     strided: bool = False  # may lie in foreign memory: kernels must not assume it is contiguous
     limit: bool = False  # +inf is a legal value and means "no limit"; then it is not an observation
@@ -100,8 +101,10 @@ def mask(*dims: str | int, **options: Any) -> Any:
 
 def view(dtype: Any, *dims: str | int, **options: Any) -> Any:
     """A field computed for the agent or for `info`, never read back."""
-    if options.get("primary"):
+    if options.get("primary") or options.get("feature"):
         options.setdefault("observed", True)
+    if options.get("feature"):
+        options.setdefault("on_demand", True)
     options.setdefault("observed", False)
     return Field(Role.VIEW, np.dtype(dtype), dims, **options)
 
@@ -140,11 +143,13 @@ def observed_fields(fields: dict[str, Field], sizes: dict[str, int]) -> list[Fie
     that is neither hidden nor declared unobserved nor switched off. The mask comes on top, in the bindings."""
     present = [f for f in fields.values() if f.per_row and 0 not in f.shape(sizes)]
     views = [f for f in present if f.role is Role.VIEW and f.observed]
-    if views:
-        return views
-    return [
-        f for f in present if f.role in (Role.INSTANCE, Role.STATE) and not f.hidden and f.observed is not False
-    ]
+    return views or raw_fields(fields, sizes)
+
+
+def raw_fields(fields: dict[str, Field], sizes: dict[str, int]) -> list[Field]:
+    """The instance and state fields that an agent may see."""
+    present = [f for f in fields.values() if f.per_row and 0 not in f.shape(sizes)]
+    return [f for f in present if f.role in (Role.INSTANCE, Role.STATE) and not f.hidden and f.observed is not False]
 
 
 def table_markdown(fields: dict[str, Field]) -> str:

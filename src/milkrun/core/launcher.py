@@ -40,7 +40,7 @@ def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[s
     for required in ("generate", "reset", "step"):
         if required not in kernels:
             raise ConfigError(f"{name} has no kernel {required!r}: define it beside the world class, marked @kernel")
-    text = _head(layout) + _turns(action, kernels)
+    text = _head(layout) + _turns(layout, action, kernels)
     actions = {
         "discrete": "array_at(action, (hi,), None, int64)",
         "multi": f"array_at(action, (hi, {_agent_count(action, layout)}), None, int64)",
@@ -70,7 +70,7 @@ def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[s
 
 def build_player(layout: Layout, action: Action, kernels: Mapping[str, Any], choose: Any) -> Entry:
     """An entry that plays each live row to its end by the policy choose(w, b, x, i), the row staying in the cache."""
-    text = _head(layout) + _turns(action, kernels)
+    text = _head(layout) + _turns(layout, action, kernels)
     text += _entry("play_rows", "x", "", """while not (w.terminated[b] or w.truncated[b]):
             turn(w, b, choose(w, b, x, w.i[b]), 0)
             total += 1
@@ -152,8 +152,13 @@ def _head(layout: Layout) -> str:
 """
 
 
-def _turns(action: Action, kernels: Mapping[str, Any]) -> str:
-    return _legality(action, kernels) + _TURN
+def _turns(layout: Layout, action: Action, kernels: Mapping[str, Any]) -> str:
+    """A turn of a row. A world that keeps `reward_exact` writes its rewards there; `reward` is that in float32."""
+    exact = "reward_exact" in layout.fields
+    paid = "reward_exact" if exact else "reward"
+    rounded = "w.reward[b] = w.reward_exact[b]" if exact else "pass"
+    cleared = "\n    w.reward_exact[b] = 0" if exact else ""
+    return _legality(action, kernels) + _TURN.format(paid=paid, rounded=rounded, cleared=cleared)
 
 
 def _legality(action: Action, kernels: Mapping[str, Any]) -> str:
@@ -196,7 +201,7 @@ _TURN = """
 @kernel
 def restart(w, b):
     w.i[b] = 0
-    w.reward[b] = 0
+    w.reward[b] = 0{cleared}
     w.objective[b] = 0
     w.terminated[b] = False
     w.truncated[b] = False
@@ -207,7 +212,7 @@ def restart(w, b):
 
 @njit(forceinline=True, **OPTIONS)
 def turn(w, b, action, mode):
-    w.reward[b] = 0
+    w.reward[b] = 0{cleared}
     if w.terminated[b] or w.truncated[b]:
         if mode == 2:
             w.terminated[b] = False
@@ -228,11 +233,12 @@ def turn(w, b, action, mode):
     w.i[b] += 1
     if w.i[b] >= w.max_steps and not w.terminated[b]:
         w.truncated[b] = True
-    w.objective[b] += w.reward[b]
+    w.objective[b] += w.{paid}[b]
     ended = w.terminated[b] or w.truncated[b]
     w.done[b] = ended
     if w.reward_at_end:
-        w.reward[b] = w.objective[b] if ended else 0
+        w.{paid}[b] = w.objective[b] if ended else 0
+    {rounded}
     if ended:
         close_mask(w, b)
         return 1

@@ -62,6 +62,11 @@ class Memory:
         """The value of each named dimension under a configuration; 0 switches fields off."""
         return {}
 
+    @classmethod
+    def variant(cls, config: Any) -> Any:
+        """The class that plays a configuration, where one id stands for several with fields or kernels of their own."""
+        return cls
+
     def constants(self) -> dict[str, Any]:
         """The configuration numbers and tables that kernels read; those not named here are options of the same name."""
         return {}

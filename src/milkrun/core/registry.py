@@ -219,9 +219,9 @@ def make(
             illegal=illegal, threads=threads, **overrides,
         )  # fmt: skip
     cls = spec.load()
-    world = cls(
-        1 if num_envs is None else num_envs,
-        cls.Config.build(preset, config, **{**spec.kwargs, **overrides}),
+    built = cls.Config.build(preset, config, **{**spec.kwargs, **overrides})
+    world = cls.variant(built)(
+        1 if num_envs is None else num_envs, built,
         seed=seed, first_row=first_row, autoreset=autoreset, illegal=illegal, threads=threads,
     )  # fmt: skip
     world.spec = spec

@@ -100,7 +100,7 @@ class Collect(Routing):
     @classmethod
     def size_of(cls, config: Any) -> dict[str, int]:
         timed = cls.windows and config.time_windows
-        return {**cls.space(config), "R": cls.record_size(config), "V": config.num_loc + 1 if timed else 0,
+        return {**cls.space(config), "A": cls.record_size(config), "V": config.num_loc + 1 if timed else 0,
                 "U": int(timed)}  # fmt: skip
 
     @classmethod
@@ -238,7 +238,7 @@ def begin_tour(w, b):
     """A tour of one day: the truck at the depot, nothing written down, its mandatory customers counted."""
     set_out(w, b)
     w.tour_len[b] = 0
-    for k in range(w.R):
+    for k in range(w.A):
         w.tour[b, k] = 0
     w.missed_must_go[b] = count_must_go(w, b, w.must_go, w.instance_row[b])
 
@@ -297,7 +297,7 @@ def take(w, b, node, gain, weight, must):
 
 @kernel(inline=True)
 def write_down(w, b, action):
-    if w.R > 0:
+    if w.A > 0:
         w.tour[b, w.tour_len[b]] = action
     w.tour_len[b] += 1
 

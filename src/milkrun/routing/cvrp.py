@@ -98,7 +98,7 @@ class CVRP(Routing):
 
     @classmethod
     def size_of(cls, config: CVRPConfig) -> dict[str, int]:
-        return {**cls.space(config), "R": 2 * (config.num_loc + 1) if config.record else 0}
+        return {**cls.space(config), "A": 2 * (config.num_loc + 1) if config.record else 0}
 
     def constants(self) -> dict[str, Any]:
         limit = self.config.max_length
@@ -194,7 +194,7 @@ def reset(w, b):
     w.trip_length[b] = 0
     w.trips[b] = 0
     w.tour_len[b] = 0
-    for k in range(w.R):
+    for k in range(w.A):
         w.tour[b, k] = 0
     mark_allowed(w, b)
 
@@ -215,7 +215,7 @@ def step(w, b, action):
         w.load[b] += w.demand_units[q, action]
         w.trip_length[b] = w.trip_length[b] + leg
         w.visited[b, action] = True
-    if w.R > 0:
+    if w.A > 0:
         w.tour[b, w.tour_len[b]] = action
     w.tour_len[b] += 1
     mark_allowed(w, b)

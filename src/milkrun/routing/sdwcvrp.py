@@ -89,7 +89,7 @@ class SDWCVRP(Recourse):
     day = state(int32, low=0, column=True, doc="days done")
     overflows = state(int32, low=0, doc="bins that nights have filled up")
     lost = state(float32, low=0, doc="waste that ran over")
-    tour = state(int16, "T", "R", observed=False, tally=True, doc="the legal actions of each day; only with record")
+    tour = state(int16, "T", "A", observed=False, tally=True, doc="the legal actions of each day; only with record")
     tour_len = state(int32, "T", low=0, observed=False, tally=True, doc="how many legal actions each day took")
 
     @classmethod
@@ -125,7 +125,7 @@ def reset(w, b):
     set_out(w, b)
     for t in range(w.T):
         w.tour_len[b, t] = 0
-        for k in range(w.R):
+        for k in range(w.A):
             w.tour[b, t, k] = 0
     for j in range(w.N):
         w.real_waste[b, j] = w.initial_waste[q, j]
@@ -144,7 +144,7 @@ def reset(w, b):
 def step(w, b, action):
     q = w.instance_row[b]
     today = w.day[b]
-    if w.R > 0:
+    if w.A > 0:
         w.tour[b, today, w.tour_len[b, today]] = action
     w.tour_len[b, today] += 1
     was_out = w.current_node[b] != 0 or action != 0

@@ -53,7 +53,7 @@ class TSP(Routing):
 
     @classmethod
     def size_of(cls, config: TSPConfig) -> dict[str, int]:
-        return {**cls.space(config), "R": config.num_loc if config.record else 0}
+        return {**cls.space(config), "A": config.num_loc if config.record else 0}
 
     def constants(self) -> dict[str, Any]:
         return {**super().constants(), "start": STARTS.index(self.config.start)}
@@ -82,7 +82,7 @@ def reset(w, b):
     w.first_node[b] = 0
     w.tour_length[b] = 0
     w.tour_len[b] = 0
-    for k in range(w.R):
+    for k in range(w.A):
         w.tour[b, k] = 0
 
 
@@ -94,7 +94,7 @@ def step(w, b, action):
     w.tour_length[b] = w.tour_length[b] + leg
     w.current_node[b] = action
     w.visited[b, action] = True
-    if w.R > 0:
+    if w.A > 0:
         w.tour[b, w.tour_len[b]] = action
     w.tour_len[b] += 1
     w.terminated[b] = w.tour_len[b] == n

@@ -13,6 +13,7 @@ from milkrun.core.config import option
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, float32, int16, int32, int64, state
 from milkrun.core.kernels import fetch, kernel
+from milkrun.core.world import World
 from milkrun.routing.base import Places, PlacesConfig
 
 
@@ -27,7 +28,27 @@ class RoutingConfig(PlacesConfig):
     record: bool = option(True, "keep the actions taken, for `solution()`")
 
 
-class Routing(Places):
+class Recorded(World):
+    """A world of one vehicle at a time whose legal actions are kept."""
+
+    tour = state(int16, "A", observed=False, tally=True, doc="the legal actions taken; only with record")
+    tour_len = state(int32, low=0, observed=False, tally=True, doc="how many legal actions were taken")
+
+    def solution(self) -> np.ndarray:
+        """(B, L) the legal actions taken by each row, padded with 0: the `pi` of the tasks."""
+        if not self.config.record:
+            raise ConfigError("solution() needs record=True")
+        length = int(self.tour_len.max(initial=0))
+        taken: np.ndarray = self.tour[:, :length].astype(np.int32)
+        taken[np.arange(length) >= self.tour_len[:, None]] = 0
+        return taken
+
+    def path(self, row: int) -> list[int]:
+        """The nodes a row has stood on, in order; needs record=True."""
+        return [0, *self.tour[row, : self.tour_len[row]].tolist()]
+
+
+class Routing(Recorded, Places):
     """A vehicle that drives from node to node."""
 
     Config = RoutingConfig
@@ -36,21 +57,10 @@ class Routing(Places):
     current_node = state(int64, index="N", column=True, doc="where the vehicle is")
     visited = state(bool_, "N", doc="nodes done")
     tour_length = state(float32, low=0, doc="distance driven so far")
-    tour = state(int16, "R", observed=False, tally=True, doc="the legal actions taken; only with record")
-    tour_len = state(int32, low=0, observed=False, tally=True, doc="how many legal actions were taken")
 
     @classmethod
     def auto_max_steps(cls, config: Any) -> int:
         return 4 * (config.num_loc + 1)
-
-    def solution(self) -> np.ndarray:
-        """(B, L) the legal actions taken by each row, padded with 0: the `pi` of the tasks."""
-        if not self.config.record:
-            raise ConfigError("solution() needs record=True")
-        length = int(self.tour_len.max(initial=0))
-        taken = self.tour[:, :length].astype(np.int32)
-        taken[np.arange(length) >= self.tour_len[:, None]] = 0
-        return taken
 
     # -- pictures -------------------------------------------------------------------------------------------
 
@@ -69,10 +79,6 @@ class Routing(Places):
         if self.depot_apart:
             canvas.square(nodes[0], 6.0, DEPOT)
         canvas.disc(nodes[self.current_node[row]], 2.0, INK)
-
-    def path(self, row: int) -> list[int]:
-        """The nodes a row has stood on, in order; needs record=True."""
-        return [0, *self.tour[row, : self.tour_len[row]].tolist()]
 
 
 @kernel(inline=True)

@@ -18,6 +18,7 @@ from milkrun.core.kernels import kernel
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
 from milkrun.routing.distance import travel
+from milkrun.routing.generators.darp import distance32, travel_time
 from milkrun.routing.wcvrp import FULL
 from milkrun.solvers.descent import steepest
 
@@ -125,12 +126,45 @@ def greedy_daily(w, b, _, __):
     return best
 
 
+def soonest(world: Any) -> np.ndarray:
+    """In dial-a-ride: the allowed stop at which service could start first, a little for the way; the depot only where
+    no stop is allowed. Under the rule `seed`, which knows no waiting: the nearest one."""
+    return world.map_rows(nearest_stop if world.config.rule == "seed" else soonest_stop, np.int64)
+
+
+@kernel
+def soonest_stop(w, b, _, __):
+    q = w.instance_row[b]
+    here = w.current_node[b]
+    best, least = 0, math.inf
+    for j in range(1, w.N):
+        if w.action_mask[b, j]:
+            way = travel_time(w, q, here, j)
+            start = max(w.tight_open[q, j], w.current_time[b] + (w.service_time[q, here] + way))
+            if start + 0.3 * way < least:
+                best, least = j, start + 0.3 * way
+    return best
+
+
+@kernel
+def nearest_stop(w, b, _, __):
+    q = w.instance_row[b]
+    best, shortest = 0, math.inf
+    for j in range(1, w.N):
+        if w.action_mask[b, j]:
+            way = np.float64(distance32(w, q, w.current_node[b], j))
+            if way < shortest:
+                best, shortest = j, way
+    return best
+
+
 _GREEDY: dict[str, Any] = {"VRPP": greedy_prize, "CVRPP": greedy_prize, "WCVRP": greedy_waste, "CWCVRP": greedy_waste,
                            "SCWCVRP": greedy_expected, "SDWCVRP": greedy_daily}  # fmt: skip
 
 _policies: dict[str, dict[str, Factory]] = {
     "routing": {"nearest": lambda seed: nearest},
     "milkrun/TSPKopt-v0": {"steepest": lambda seed: steepest},
+    "milkrun/DARP-v0": {"soonest": lambda seed: soonest},
     **{f"milkrun/{name}-v0": {"greedy": lambda seed: greedy, "nearest": lambda seed: nearest} for name in _GREEDY},
 }
 """By family, or by the id of a world that shall not have those of its family."""

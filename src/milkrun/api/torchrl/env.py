@@ -33,7 +33,8 @@ from milkrun.core.registry import world_spec
 from milkrun.core.world import World
 
 KEYWORDS = ("generator", "generator_params", "device", "batch_size", "seed", "check_solution", "run_type_checks",
-            "allow_done_after_reset", "stepping", "illegal", "preset", "config", "first_row", "threads")  # fmt: skip
+            "allow_done_after_reset", "stepping", "illegal", "preset", "config", "first_row", "threads",
+            "features")  # fmt: skip
 
 
 class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
@@ -57,6 +58,7 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
         config: Any = None,
         first_row: int = 0,
         threads: int | None = None,
+        features: bool = False,
         **overrides: Any,
     ) -> None:
         if stepping not in ("functional", "inplace"):
@@ -64,6 +66,7 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
         spec = world_spec(world_id)
         self.world_id, self.name, self.stepping, self.illegal = spec.id, spec.name.lower(), stepping, illegal
         self.first_row, self.threads = check_count("first_row", first_row, 0), threads
+        self.features = features
         self._base = preset, config
         super().__init__(
             generator, generator_params, device, batch_size, seed=seed, check_solution=check_solution,
@@ -97,8 +100,10 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
     def _compile(self) -> None:
         """What hangs on compiled code, and is made anew in a copy or another process."""
         cls = world_spec(self.world_id).load()
-        self.template: World = cls(1, self.config, autoreset="disabled", illegal=self.illegal, threads=self.threads)
-        self._stepper = stepper = Stepper(self.template)
+        self.template: World = cls.variant(self.config)(
+            1, self.config, autoreset="disabled", illegal=self.illegal, threads=self.threads
+        )
+        self._stepper = stepper = Stepper(self.template, self.features)
         self.reader = InstanceReader(self.template, [slot.name for slot in stepper.instance])
         self._seen_instance = [slot.name for slot in stepper.instance if slot.root]
         self._unseen = [*(slot.name for slot in stepper.instance if not slot.root), "stream"]
@@ -119,7 +124,7 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
         """The generator given, or one with the laws of this world."""
         if self._given_generator is not None:
             return self._given_generator
-        problem = problem_of(type(self.template))
+        problem = problem_of(world_spec(self.world_id).load())
         if problem is None:
             raise ConfigError(f"{self.world_id} has no generator apart from its world")
         return get_generator(problem, seed=self.seed, device=self.device, **self.config.as_dict())

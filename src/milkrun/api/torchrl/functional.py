@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from milkrun.api.torchrl.slots import DTYPES, TOLD, Plan, Slot
+from milkrun.api.torchrl.slots import DTYPES, TOLD, Plan, Slot, shown_fields
 from milkrun.core.errors import IllegalAction, ShapeError
 from milkrun.core.fields import Role
 from milkrun.core.kernels import Entry, kernel
@@ -47,21 +47,22 @@ def any_allowed(w, b, seed, turn):  # type: ignore[no-untyped-def]
 class Stepper:
     """Steps rows of one world given as tensors. `world` is a template: one row, never stepped."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, features: bool = False) -> None:
         self.world = world
+        shown = shown_fields(world, features)
         layout = world._launcher_layout
         fields = [f for f in world.fields.values() if f.per_row]
         present = [f for f in fields if 0 not in f.shape(world.sizes)]
         carried = [f for f in present if not f.tally or (f.name == "objective" and world.reward_at_end)]
 
         def slots(*roles: Role) -> list[Slot]:
-            return [Slot(f, world) for f in carried if f.role in roles]
+            return [Slot(f, world, shown) for f in carried if f.role in roles]
 
         self.instance = slots(Role.INSTANCE)
         self.carried = slots(Role.STATE, Role.MASK)
-        self.stream = Slot(world.fields["stream"], world)
+        self.stream = Slot(world.fields["stream"], world, shown)
         self.told = [s for s in slots(Role.VIEW) if s.name in TOLD]
-        self.looks = [s for s in slots(Role.VIEW) if s.field.observed]  # what a reset shows too
+        self.looks = [s for s in slots(Role.VIEW) if s.field in shown]  # what a reset shows too
         self._paint = world._launcher.observe if any(s.field.on_demand for s in self.looks) else None
         known = (*self.instance, *self.carried, *self.told, *self.looks, self.stream)
         seen = {s.name for s in known if s.root}

@@ -81,10 +81,15 @@ class SDWCVRPGenerator(TensorGenerator, core.SDWCVRPGenerator):
     `fill_std` (B, n), `max_waste`, `capacity`; with a noisy sensor also `sensor_noise` (B, T, n)."""
 
 
+class DARPGenerator(TensorGenerator, core.DARPGenerator):
+    """`locs` (B, N, 2), `demand` (B, N), `capacity` (B, V), `time_windows` (B, N), the depot at index 0; under the law
+    `classic` also `window_open`, `service_time`, `max_ride_time` (B, R), `max_route_duration` (B,)."""
+
+
 GENERATOR_REGISTRY: dict[str, type[TensorGenerator]] = {
     "tsp": TSPGenerator, "tsp_kopt": TSPGenerator, "cvrp": CVRPGenerator, "vrpp": VRPPGenerator,
     "cvrpp": VRPPGenerator, "wcvrp": WCVRPGenerator, "cwcvrp": WCVRPGenerator, "scwcvrp": SCWCVRPGenerator,
-    "sdwcvrp": SDWCVRPGenerator,
+    "sdwcvrp": SDWCVRPGenerator, "darp": DARPGenerator,
 }  # fmt: skip
 
 

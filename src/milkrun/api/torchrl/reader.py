@@ -32,7 +32,8 @@ class InstanceReader:
 
     def __init__(self, world: World, names: list[str]) -> None:
         self.names = names
-        self._scalars = {name for name in names if not world.fields[name].dims} | {"capacity", "vehicle_cap"}
+        self._scalars = {name for name in names if not world.fields[name].dims}
+        self._scalars |= {name for name in ("capacity", "vehicle_cap") if name not in names}
         always = ("depot", "dist_matrix")
         self._keys = [key for key, fields in LAYOUT_KEYS.items()
                       if key not in names and (key in always or not {*fields}.isdisjoint(names))]  # fmt: skip

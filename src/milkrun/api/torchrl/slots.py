@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from milkrun.core.errors import ShapeError
-from milkrun.core.fields import Field, Role
+from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.core.fields import Field, Role, raw_fields
 from milkrun.core.world import World
 
 DTYPES = {
@@ -23,17 +23,26 @@ TOLD = ("reward", "done")  # what a step tells beside the state
 COLUMNS = (*FLAGS, *TOLD)  # (*batch, 1), as TorchRL has them
 
 
+def shown_fields(world: World, features: bool) -> list[Field]:
+    """What stands at the root of a TensorDict: what agents see; where that is features, the raw fields they are made
+    of, and themselves only when asked for."""
+    made = [f for f in world.observed if f.feature]
+    if features and not made:
+        raise ConfigError(f"features=True: {type(world).__name__} has none beside its fields")
+    return [*raw_fields(world.fields, world.sizes), *(made if features else ())] if made else world.observed
+
+
 class Slot:
     """One field. What no agent may see, or need not, stands under "hidden", and so does the joint mask of a team."""
 
     __slots__ = ("column", "dtype", "field", "name", "root", "shape", "where")
 
-    def __init__(self, f: Field, world: World) -> None:
+    def __init__(self, f: Field, world: World, shown: list[Field]) -> None:
         self.field, self.name, self.dtype = f, f.name, DTYPES[f.dtype]
         self.where = world._launcher_layout.slots[f.name]
         self.shape = f.shape(world.sizes)
         self.column = f.column or f.name in COLUMNS
-        self.root = f in world.observed or f.name in COLUMNS or (f.role is Role.MASK and not world.groups)
+        self.root = f in shown or f.name in COLUMNS or (f.role is Role.MASK and not world.groups)
 
     @property
     def key(self) -> str | tuple[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.routing.generators.base import Generator
 from milkrun.routing.generators.cvrp import CVRPGenerator
+from milkrun.routing.generators.darp import DARPGenerator
 from milkrun.routing.generators.scwcvrp import SCWCVRPGenerator
 from milkrun.routing.generators.sdwcvrp import SDWCVRPGenerator
 from milkrun.routing.generators.tsp import TSPGenerator
@@ -16,7 +17,7 @@ from milkrun.routing.generators.wcvrp import WCVRPGenerator
 GENERATOR_REGISTRY: dict[str, type[Generator]] = {
     "tsp": TSPGenerator, "tsp_kopt": TSPGenerator, "cvrp": CVRPGenerator, "vrpp": VRPPGenerator,
     "cvrpp": VRPPGenerator, "wcvrp": WCVRPGenerator, "cwcvrp": WCVRPGenerator, "scwcvrp": SCWCVRPGenerator,
-    "sdwcvrp": SDWCVRPGenerator,
+    "sdwcvrp": SDWCVRPGenerator, "darp": DARPGenerator,
 }  # fmt: skip
 
 
@@ -28,6 +29,6 @@ def get_generator(name: str, **options: Any) -> Generator:
 
 
 __all__ = [
-    "GENERATOR_REGISTRY", "CVRPGenerator", "Generator", "SCWCVRPGenerator", "SDWCVRPGenerator", "TSPGenerator",
-    "VRPPGenerator", "WCVRPGenerator", "get_generator",
+    "GENERATOR_REGISTRY", "CVRPGenerator", "DARPGenerator", "Generator", "SCWCVRPGenerator", "SDWCVRPGenerator",
+    "TSPGenerator", "VRPPGenerator", "WCVRPGenerator", "get_generator",
 ]  # fmt: skip

@@ -67,7 +67,7 @@ class Generator:
     __call__ = generate
 
     def _draw(self, count: int, seed: int, first: int, episode: int) -> dict[str, np.ndarray]:
-        world = self._world(max(count, 1), self.config, seed=seed, first_row=first)
+        world = self._world.variant(self.config)(max(count, 1), self.config, seed=seed, first_row=first)
         world.draw_instances(episode)
         present = [name for name in self.keys if name in world.fields and 0 not in getattr(world, name).shape[1:]]
         nodes = {name: getattr(world, name)[:count] for name in present}

@@ -1,4 +1,4 @@
-"""Instances of the literature: files of TSPLIB, CVRPLIB and Solomon, read, played, checked and written.
+"""Instances of the literature: files of TSPLIB, CVRPLIB, Solomon and Cordeau, read, played, checked and written.
 
     instance = read("A-n32-k5.vrp")
     world = instance.world(repeat=64)
@@ -10,8 +10,10 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
-from milkrun.routing.instances import solomon, tsplib
+from milkrun.routing.instances import cordeau, solomon, tsplib
+from milkrun.routing.instances.darp import DARPInstance
 from milkrun.routing.instances.instance import Instance
 from milkrun.routing.instances.replay import replay
 from milkrun.routing.instances.solutions import Solution, read_solution, write_solution
@@ -21,9 +23,14 @@ from milkrun.routing.instances.write import write
 BESIDE = (".sol", ".opt.tour")
 
 
-def read(path: str | os.PathLike[str]) -> Instance:
-    """The instance in a file. Where it names no best value, the solution beside it (`X.sol`, `X.opt.tour`) may."""
+def read(path: str | os.PathLike[str]) -> Any:
+    """The `Instance` in a file, of Cordeau's dial-a-ride files the `DARPInstance`.
+
+    Where an instance names no best value, the solution beside it (`X.sol`, `X.opt.tour`) may.
+    """
     text = Text.load(path)
+    if cordeau.looks_like(text):
+        return cordeau.parse(text)
     instance = solomon.parse(text) if solomon.looks_like(text) else tsplib.parse(text)
     if instance.best is not None:
         return instance
@@ -32,4 +39,6 @@ def read(path: str | os.PathLike[str]) -> Instance:
     return dataclasses.replace(instance, best=best)
 
 
-__all__ = ["Instance", "Solution", "read", "read_solution", "replay", "write", "write_solution"]
+__all__ = [
+    "DARPInstance", "Instance", "Solution", "cordeau", "read", "read_solution", "replay", "write", "write_solution",
+]  # fmt: skip

@@ -4,6 +4,7 @@ from milkrun.routing.tasks.base import BaseProblem
 from milkrun.routing.tasks.cvrp import CVRP
 from milkrun.routing.tasks.cvrpp import CVRPP
 from milkrun.routing.tasks.cwcvrp import CWCVRP
+from milkrun.routing.tasks.darp import DARPProblem, DARPReport
 from milkrun.routing.tasks.scwcvrp import SCWCVRP
 from milkrun.routing.tasks.sdwcvrp import SDWCVRP
 from milkrun.routing.tasks.tsp import TSP
@@ -11,4 +12,7 @@ from milkrun.routing.tasks.vrpp import VRPP
 from milkrun.routing.tasks.wcvrp import WCVRP
 from milkrun.routing.tasks.weights import default_weights
 
-__all__ = ["CVRP", "CVRPP", "CWCVRP", "SCWCVRP", "SDWCVRP", "TSP", "VRPP", "WCVRP", "BaseProblem", "default_weights"]
+__all__ = [
+    "CVRP", "CVRPP", "CWCVRP", "SCWCVRP", "SDWCVRP", "TSP", "VRPP", "WCVRP", "BaseProblem", "DARPProblem", "DARPReport",
+    "default_weights",
+]  # fmt: skip

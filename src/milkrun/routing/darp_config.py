@@ -1,0 +1,147 @@
+"""The options of the dial-a-ride problem: one configuration for both rules, with the defaults of each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from milkrun.core.config import Config, option
+from milkrun.core.errors import ConfigError
+
+RULES = ("classic", "seed")
+STYLES = {"a": {"seats": 3, "ride": 30.0}, "b": {"seats": 6, "ride": 45.0}}
+
+BY_RULE: dict[str, dict[str, Any]] = {
+    "classic": {
+        "num_requests": 16, "num_agents": 2, "law": "classic", "style": "a", "speed": 1.0, "reward": "dense",
+        "max_onboard": 8, "side": 10.0, "window_width": 15, "open_end": 1440.0,
+    },
+    "seed": {
+        "num_requests": 10, "num_agents": 5, "law": "seed", "speed": 25.0, "reward": "terminal", "vehicle_capacity": 5,
+        "min_loc": 0.0, "max_loc": 100.0, "min_demand": 1, "max_demand": 3, "min_pickup_tw": 10, "max_pickup_tw": 30,
+        "depot_deadline": 48,
+    },
+}  # fmt: skip
+"""The defaults of each rule. An option that stands under the other rule only is refused."""
+
+BY_LAW = {"max_duration": "classic", "max_ride": "classic", "service": "classic"}
+"""Options without a default of their own, and the rule that knows them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DARPConfig(Config):
+    """Options of the dial-a-ride problem. Those that are None here have a default by the rule, or by the style."""
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {}, "classic": {}, "classic-b": {"style": "b"}, "seed": {"rule": "seed"}
+    }  # fmt: skip
+    synonyms: ClassVar[Mapping[str, str]] = {"vehicle_speed": "speed"}
+
+    rule: str = option("classic", "classic: windows, ride times, durations; seed: deadlines alone", choices=RULES)
+    num_requests: int | None = option(
+        None, "requests: 16, or 10 under seed; num_loc = twice as many is accepted too", low=1, high=5000
+    )
+    num_agents: int | None = option(None, "vehicles: 2, or 5 under seed", low=1, high=5000)
+    law: str | None = option(None, "how requests are drawn, the same as the rule", choices=RULES)
+    style: str | None = option(
+        None, "classic law: a: single riders, cars of 3; b: groups of up to 6, buses of 6", choices=("a", "b")
+    )
+    metric: str = option("euclid", "distance between nodes; matrix: given, classic only", choices=("euclid", "matrix"))
+    speed: float | None = option(None, "distance driven in a unit of time: 1, or 25 under seed", low=1e-6, high=1e9)
+    penalty_unvisited: float = option(100.0, "price of a node that nobody visits", low=0, high=1e9)
+    reward: str | None = option(
+        None, "dense: paid per step; terminal: all on the last (seed: terminal only)", choices=("dense", "terminal")
+    )
+    max_onboard: int | None = option(None, "requests aboard at once, 8 unless told", low=1, high=8)
+    max_steps: int | str | None = option(
+        "auto", "steps until a row is truncated; auto = 4 (2 requests + vehicles)", low=1, words=("auto",)
+    )
+    side: float | None = option(None, "classic law: places lie in [-side, side]^2", low=1e-3, high=1e6)
+    window_width: int | None = option(None, "classic law: width of a request's window", low=0, high=10**6)
+    open_end: float | None = option(None, "classic law: end of the windows that are none", low=0, high=1e9)
+    max_duration: float | None = option(None, "classic law: longest route; None = 60 requests / vehicles", high=1e9)
+    vehicle_capacity: int | None = option(None, "seats; None = by the style, 5 under seed", low=1, high=10**6)
+    max_ride: float | None = option(None, "classic law: longest ride; None = 30 or 45 by the style", low=1e-6, high=1e9)
+    service: float | None = option(
+        None, "classic law: time of a stop; None = 3, or in style b a unit for each rider", low=0, high=1e6
+    )
+    min_loc: float | None = option(None, "seed law: lower end of both coordinates", low=-1e6, high=1e6)
+    max_loc: float | None = option(None, "seed law: upper end of both coordinates", low=-1e6, high=1e6)
+    min_demand: int | None = option(None, "seed law: smallest group", low=1, high=10**6)
+    max_demand: int | None = option(None, "seed law: largest group", low=1, high=10**6)
+    min_pickup_tw: int | None = option(None, "seed law: earliest deadline of a pickup", low=0, high=10**6)
+    max_pickup_tw: int | None = option(None, "seed law: latest deadline of a pickup", low=0, high=10**6)
+    depot_deadline: int | None = option(None, "seed law: end of the day", low=1, high=10**6)
+    record: bool = option(True, "keep the actions taken, for `solution()`")
+
+    def __post_init__(self) -> None:
+        given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
+        object.__setattr__(self, "_given", given)
+        for name, value in BY_RULE.get(self.rule, {}).items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        super().__post_init__()
+
+    def validate(self) -> None:
+        known = {**{name: self.rule for name in BY_RULE[self.rule]}, "vehicle_capacity": self.rule, **BY_LAW}
+        other = {name for defaults in BY_RULE.values() for name in defaults} | {*BY_LAW}
+        for name in sorted(other):
+            if known.get(name) != self.rule and getattr(self, name) is not None:
+                raise ConfigError(f"DARPConfig.{name} = {getattr(self, name)!r}: no option of the rule {self.rule!r}")
+        if self.law != self.rule:
+            raise ConfigError(f"DARPConfig.law = {self.law!r}: the rule {self.rule!r} draws by its own law only")
+        if self.rule == "seed":
+            self._validate_seed()
+        elif not self.duration >= 60:
+            raise ConfigError(f"DARPConfig.max_duration = {self.duration:g}: the classic law needs at least 60 "
+                              "(60 requests / vehicles unless given)")
+
+    def _validate_seed(self) -> None:
+        for name, only in (("metric", "euclid"), ("reward", "terminal")):
+            if getattr(self, name) != only:
+                raise ConfigError(f"DARPConfig.{name} = {getattr(self, name)!r}: under the rule 'seed' it is {only!r}")
+        for low, high in (("min_loc", "max_loc"), ("min_demand", "max_demand"), ("min_pickup_tw", "max_pickup_tw")):
+            if getattr(self, low) > getattr(self, high):
+                raise ConfigError(f"DARPConfig.{low} = {getattr(self, low)} is above {high} = {getattr(self, high)}")
+        assert self.max_demand is not None and self.vehicle_capacity is not None
+        if self.max_demand > self.vehicle_capacity:
+            raise ConfigError(f"DARPConfig.max_demand = {self.max_demand} is over vehicle_capacity = "
+                              f"{self.vehicle_capacity}: such a group fits no vehicle")
+
+    @property
+    def num_loc(self) -> int:
+        """Places beside the depot: two a request."""
+        assert self.num_requests is not None
+        return 2 * self.num_requests
+
+    @property
+    def duration(self) -> float:
+        """The longest route in force."""
+        assert self.num_requests is not None and self.num_agents is not None
+        return 60.0 * self.num_requests / self.num_agents if self.max_duration is None else self.max_duration
+
+    @property
+    def seats(self) -> int:
+        """The capacity in force."""
+        return int(STYLES[self.style or "a"]["seats"]) if self.vehicle_capacity is None else self.vehicle_capacity
+
+    def replace(self, **changes: Any) -> DARPConfig:
+        """With another rule, options that were not given take their defaults under it."""
+        kept = {name: getattr(self, name) for name in self._given}  # type: ignore[attr-defined]
+        return type(self)(**{**kept, **self._known(changes)})
+
+    @classmethod
+    def _known(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        values = dict(given)
+        places = values.pop("num_loc", None)
+        if places is not None:
+            if not isinstance(places, (int, np.integer)) or isinstance(places, bool) or places % 2 or places < 2:
+                raise ConfigError(f"num_loc = {places!r}: must be even, a pickup and a dropoff for each request")
+            if "num_requests" in values:
+                raise ConfigError("DARPConfig: 'num_loc' and 'num_requests' were both given")
+            values["num_requests"] = int(places) // 2
+        return super()._known(values)

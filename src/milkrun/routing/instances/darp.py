@@ -1,0 +1,169 @@
+"""A dial-a-ride problem as data: who rides from where to where, when, how long, and with which fleet.
+
+Node 0 is the depot, request r is picked up at node 2r+1 and set down at node 2r+2. What stands here keeps the rules
+that hold for every such problem; whether a request can be served at all depends on the speed, so that is asked apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milkrun.core.errors import BadInstance, ShapeError
+
+TIME_EPS = 1e-4
+KINDS = {np.float32: "fiu", np.float64: "fiu", np.int64: "iu"}
+
+
+@dataclass(frozen=True, eq=False)
+class DARPInstance:
+    """R requests, V vehicles, N = 2R + 1 nodes. Arrays are copies that cannot be written to."""
+
+    name: str
+    locs: NDArray[np.float32]
+    """coordinates (N, 2); distances are float64 between these float32 points"""
+    demand: NDArray[np.int64]
+    """riders (N,): at least 1 at a pickup, the negative at its dropoff, 0 at the depot"""
+    capacity: NDArray[np.int64]
+    """seats of each vehicle (V,)"""
+    time_windows: NDArray[np.float64]
+    """latest start of service (N,); of the depot: the end of the day"""
+    window_open: NDArray[np.float64]
+    """earliest start of service (N,); of the depot: the start of the day"""
+    service_time: NDArray[np.float64]
+    """how long a stop takes (N,)"""
+    max_ride_time: NDArray[np.float64]
+    """from the end of service at the pickup to the start of service at the dropoff (R,); inf: no limit"""
+    max_route_duration: float
+    """from leaving the depot to being back"""
+    dist: NDArray[np.float64] | None = None
+    """distance row -> column (N, N) where the coordinates do not say it"""
+
+    def __post_init__(self) -> None:
+        locs = self._keep("locs", np.float32, (len(np.atleast_1d(self.locs)), 2))
+        n = len(locs)
+        if n < 3 or n % 2 == 0:
+            raise ShapeError(f"{self.name}: locs has {n} nodes, expected a depot and two nodes a request")
+        self._keep("demand", np.int64, (n,))
+        self._keep("capacity", np.int64, (max(1, np.size(self.capacity)),))
+        for name in ("time_windows", "window_open", "service_time"):
+            self._keep(name, np.float64, (n,))
+        self._keep("max_ride_time", np.float64, (n // 2,))
+        if np.shape(self.max_route_duration) != () or np.asarray(self.max_route_duration).dtype.kind not in "fiu":
+            raise ShapeError(f"{self.name}: max_route_duration is {self.max_route_duration!r}, expected one number")
+        object.__setattr__(self, "max_route_duration", float(self.max_route_duration))
+        if self.dist is not None:
+            self._keep("dist", np.float64, (n, n))
+        self._check_places()
+        self._check_riders()
+        self._check_times()
+
+    def __eq__(self, other: object) -> bool:
+        """The same problem, whatever its name."""
+        if not isinstance(other, DARPInstance):
+            return NotImplemented
+        names = [f.name for f in dataclasses.fields(self) if f.name != "name"]
+        return all(np.array_equal(getattr(self, a), getattr(other, a)) for a in names)
+
+    def __hash__(self) -> int:
+        return hash((self.num_requests, self.num_agents, self.max_route_duration, self.locs.tobytes()))
+
+    @property
+    def num_requests(self) -> int:
+        return len(self.locs) // 2
+
+    @property
+    def num_agents(self) -> int:
+        return len(self.capacity)
+
+    def fields(self) -> dict[str, NDArray[Any]]:
+        """The instance fields as one row, as the `reset(instance=...)` of a world takes them."""
+        names = [f.name for f in dataclasses.fields(self) if f.name != "name" and getattr(self, f.name) is not None]
+        return {name: np.asarray(getattr(self, name))[None] for name in names}
+
+    def distances(self) -> NDArray[np.float64]:
+        """From each node to each (N, N): `dist`, or between the coordinates."""
+        if self.dist is not None:
+            return self.dist
+        xy = self.locs.astype(np.float64)
+        dx, dy = (xy[:, None, axis] - xy[None, :, axis] for axis in (0, 1))
+        between: NDArray[np.float64] = np.sqrt(dx * dx + dy * dy)
+        return between
+
+    def unservable(self, speed: float = 1.0) -> dict[int, str]:
+        """The requests that no vehicle could serve even alone, and what forbids it: window, ride, duration, capacity.
+
+        Windows count as tightened: by the way from the depot and back, and by what the partner's window and the ride
+        limit leave over.
+        """
+        p = np.arange(1, len(self.locs), 2)
+        d = p + 1
+        way = self.distances() / speed
+        first, direct, last = way[0, p], way[p, d], way[d, 0]
+        opens, closes, s, limit = self.window_open, self.time_windows, self.service_time, self.max_ride_time
+        open_p = np.maximum(np.maximum(opens[p], opens[0] + first), opens[d] - s[p] - limit)
+        close_d = np.minimum(np.minimum(closes[d], closes[0] - s[d] - last), closes[p] + s[p] + limit)
+        close_p = np.minimum(closes[p], close_d - s[p] - direct)
+        open_d = np.maximum(opens[d], open_p + s[p] + direct)
+        alone = first + s[p] + direct + s[d] + last
+        wrong = {
+            "window": (open_p > close_p + TIME_EPS) | (open_d > close_d + TIME_EPS),
+            "ride": direct > limit + TIME_EPS,
+            "duration": alone > self.max_route_duration + TIME_EPS,
+            "capacity": self.demand[p] > self.capacity.max(),
+        }
+        order = ("capacity", "ride", "duration", "window")  # a window is the last to blame: the others tighten it
+        return {
+            r: next(kind for kind in order if wrong[kind][r])
+            for r in range(self.num_requests)
+            if any(w[r] for w in wrong.values())
+        }
+
+    def _keep(self, name: str, dtype: type[np.generic], shape: tuple[int, ...]) -> NDArray[Any]:
+        given = np.asarray(getattr(self, name))
+        if given.shape != shape or given.dtype.kind not in KINDS[dtype]:
+            raise ShapeError(f"{self.name}: {name} has shape {given.shape} and dtype {given.dtype}, "
+                             f"expected {shape} of {dtype.__name__}")  # fmt: skip
+        with np.errstate(over="ignore"):
+            kept = np.array(given, dtype)
+        kept.flags.writeable = False
+        object.__setattr__(self, name, kept)
+        return kept
+
+    def _refuse(self, name: str, wrong: NDArray[np.bool_], rule: str) -> None:
+        if wrong.any():
+            at = tuple(int(k) for k in np.argwhere(wrong)[0])
+            value = getattr(self, name)[at].tolist()
+            what = {"capacity": "vehicle", "max_ride_time": "request"}.get(name, "node")
+            raise BadInstance(f"{self.name}: {what} {', '.join(map(str, at))}: {name} is {value}, {rule}")
+
+    def _check_places(self) -> None:
+        self._refuse("locs", np.asarray(~np.isfinite(self.locs).all(axis=1)), "must be finite")
+        if self.dist is not None:
+            self._refuse("dist", ~(np.isfinite(self.dist) & (self.dist >= 0)), "must be finite and >= 0")
+            self._refuse("dist", (self.dist != 0) & np.eye(len(self.dist), dtype=np.bool_), "must be 0 on the diagonal")
+
+    def _check_riders(self) -> None:
+        node = np.arange(len(self.demand))
+        picked = np.concatenate([[0, 0], self.demand[1:-1]])  # what the node before has; asked of dropoffs only
+        self._refuse("demand", (node == 0) & (self.demand != 0), "must be 0 at the depot")
+        self._refuse("demand", (node % 2 == 1) & (self.demand < 1), "must be at least 1 at a pickup")
+        unpaired = (node > 0) & (node % 2 == 0) & (self.demand != -picked)
+        self._refuse("demand", unpaired, "must be the negative of its pickup's")
+        self._refuse("capacity", self.capacity < 1, "must be at least 1")
+
+    def _check_times(self) -> None:
+        node = np.arange(len(self.locs))
+        opens, closes, service = self.window_open, self.time_windows, self.service_time
+        self._refuse("window_open", ~np.isfinite(opens), "must be finite")
+        self._refuse("time_windows", (node == 0) & ~np.isfinite(closes), "must be finite at the depot")
+        self._refuse("time_windows", ~(opens <= closes), "must not be before window_open")
+        self._refuse("service_time", ~(np.isfinite(service) & (service >= 0)), "must be finite and >= 0")
+        self._refuse("service_time", (node == 0) & (service != 0), "must be 0 at the depot")
+        self._refuse("max_ride_time", ~(self.max_ride_time > 0), "must be > 0")
+        if not self.max_route_duration > 0:
+            raise BadInstance(f"{self.name}: max_route_duration is {self.max_route_duration}, must be > 0")

@@ -1,0 +1,222 @@
+"""The checker of the dial-a-ride problem: prices finished routes and names every rule that they break.
+
+Node 0 is the depot, request r is picked up at node 2r+1 and set down at node 2r+2. The cost is the distance of all
+routes plus a penalty for every node that nobody visited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milkrun.core.errors import BadSolution, ConfigError, ShapeError, did_you_mean
+from milkrun.routing.instances.darp import TIME_EPS, DARPInstance
+from milkrun.routing.tasks.base import WEIGHTS, BaseProblem
+from milkrun.routing.tasks.darp_cases import Case, of_dataset, of_instance
+from milkrun.routing.tasks.darp_replay import Log, Routes, Violation, drive_seed, judge_classic
+from milkrun.routing.tasks.darp_schedule import earliest
+from milkrun.routing.tasks.dataset import like, to_numpy
+
+TOL = 2 * TIME_EPS
+
+
+@dataclass(frozen=True)
+class DARPReport:
+    """What came of checking routes. Lists have an entry for each route, in the order given."""
+
+    feasible: bool
+    violations: list[Violation]
+    cost: float
+    """distance plus penalty, whether feasible or not"""
+    distance: float
+    unvisited: int
+    """nodes that nobody visited"""
+    unserved: int
+    """requests that nobody both picked up and set down: counted and priced, not a violation"""
+    vehicles: int
+    """routes that are not empty"""
+    schedule: list[tuple[float, ...] | None]
+    """start times, departure and return included; None: there are none; () for a vehicle that stays"""
+    ride_times: list[dict[int, float]]
+    """from the end of service at the pickup to the start of service at the dropoff, by request"""
+    waiting: list[float]
+    """time of a route that is neither travel nor service; nan without a schedule"""
+    duration: list[float]
+    """from leaving the depot to being back; nan without a schedule"""
+
+
+class DARPProblem:
+    """Rule `classic`: windows, service, ride and duration limits; `seed`: deadlines on a clock of whole numbers."""
+
+    @staticmethod
+    def schedule(
+        instance: DARPInstance, route: Sequence[int], tol: float = TOL, *, speed: float | None = None
+    ) -> tuple[float, ...] | None:
+        """The earliest start times of one route under `classic`, departure and return included; None: there are none.
+
+        Waiting is where it has to be: a pickup is delayed as far as a ride limit needs it. Only where the limits as
+        they are leave no schedule may each be exceeded by `tol`.
+        """
+        case = of_instance(instance, "classic", speed)
+        nodes = _as_route(route)
+        if any(not 0 < node < case.num_nodes for node in nodes):
+            raise BadSolution(f"{instance.name}: route {nodes} has a node that is not within 1..{case.num_nodes - 1}")
+        return earliest(case, [0, *nodes, 0], tol)
+
+    @staticmethod
+    def check(
+        instance: DARPInstance,
+        routes: Routes,
+        rule: str = "classic",
+        tol: float = TOL,
+        *,
+        speed: float | None = None,
+        penalty_unvisited: float = 100.0,
+    ) -> DARPReport:
+        """All that is wrong with routes of nodes, the depot left out; route k is vehicle k's and may be empty.
+
+        `tol` is what a time limit of `classic` may be exceeded by; `seed` counts in whole numbers. The speed is by
+        default 1 under `classic` and 25 under `seed`.
+        """
+        case = of_instance(instance, rule, speed)
+        return _report(case, [_as_route(route) for route in routes], tol, penalty_unvisited)
+
+    @staticmethod
+    def get_costs(
+        dataset: Any,
+        pi: Any,
+        cw_dict: Mapping[str, float] | None = None,
+        *,
+        rule: str = "classic",
+        penalty_unvisited: float = 100.0,
+        speed: float | None = None,
+        metric: str | None = None,
+        tol: float = TOL,
+        on_violation: str = "raise",
+    ) -> tuple[Any, dict[str, Any], None]:
+        """Cost (B,) of plans `pi` (B, L): routes joined by 0, padded with 0; the amounts behind it; and None.
+
+        Under `classic` nothing in a plan says which vehicle drives a route, as one that can take nobody is passed over
+        in silence. Each route, in order, goes to the first vehicle behind the one before whose seats suffice: if any
+        order-preserving choice of vehicles fits, this one does. A 0 at the depot leaves a vehicle unused. Under `seed`
+        route k is vehicle k's. A row that breaks a rule raises `BadSolution`, or costs inf with `on_violation="inf"`.
+        """
+        if on_violation not in ("raise", "inf"):
+            raise ConfigError(f"on_violation is {on_violation!r}, allowed are 'raise' and 'inf'")
+        for key in cw_dict or {}:
+            if key not in WEIGHTS:
+                raise ConfigError(f"cost weight {key!r} is unknown{did_you_mean(key, WEIGHTS)}")
+        plan = to_numpy(pi)
+        if plan.ndim != 2 or plan.dtype.kind not in "iu":
+            raise ShapeError(f"pi has shape {plan.shape} and dtype {plan.dtype}, expected (B, L) integers")
+        rows, case_of = of_dataset(dataset, len(plan), rule, speed, metric)
+        weight = (cw_dict or {}).get("length", 1.0)
+        cost = np.zeros(len(plan))
+        parts = {name: np.zeros(len(plan), np.int64) for name in ("unvisited", "unserved", "vehicles")}
+        amounts: dict[str, NDArray[Any]] = {"distance": np.zeros(len(plan)), **parts}
+        case, known = None, -1
+        for b, q in enumerate(rows.tolist()):
+            if case is None or q != known:
+                case, known = case_of(q), q
+            routes = DARPProblem.actions_to_routes(plan[b])
+            report = _report(case, routes if rule == "seed" else _assigned(case, routes), tol, penalty_unvisited)
+            if report.violations and on_violation == "raise":
+                raise BadSolution(f"row {b}: {report.violations[0]}")
+            for name, amount in amounts.items():
+                amount[b] = getattr(report, name)
+            price = weight * report.distance + penalty_unvisited * report.unvisited
+            cost[b] = np.inf if report.violations else price
+        return like(pi, cost), {name: like(pi, amount) for name, amount in amounts.items()}, None
+
+    @staticmethod
+    def validate_tours(pi: Any) -> bool:
+        """True if `pi` (..., L) holds integers >= 0, no customer twice, each dropoff behind its pickup in one route.
+
+        0, the depot, separates routes and may recur.
+        """
+        if not BaseProblem.validate_tours(pi):
+            return False
+        plan = to_numpy(pi)
+        return all(
+            node % 2 == 1 or node - 1 in route[:position]
+            for row in (plan.reshape(-1, plan.shape[-1]) if plan.size else [])
+            for route in DARPProblem.actions_to_routes(row)
+            for position, node in enumerate(route)
+        )
+
+    @staticmethod
+    def actions_to_routes(actions: Any) -> list[list[int]]:
+        """The routes of one plan (L,), cut at the zeros; two in a row leave an empty route, those at the end none."""
+        routes: list[list[int]] = [[]]
+        for node in _as_route(to_numpy(actions)):
+            if node:
+                routes[-1].append(node)
+            else:
+                routes.append([])
+        while routes and not routes[-1]:
+            routes.pop()
+        return routes
+
+    @staticmethod
+    def routes_to_actions(
+        routes: Routes, n: int, numbering: str = "file", *, capacity: Sequence[int] | None = None
+    ) -> NDArray[np.int64]:
+        """The plan (L,) that drives these routes of an instance with `n` requests: joined by 0, and 0 at the end.
+
+        Numbering `file`: i is a pickup and n+i its dropoff, as in Cordeau's files; `node`: 2i-1 and 2i, as everywhere
+        here. An empty route takes no action, since with equal vehicles it does not matter which one stays; where they
+        differ, give their `capacity`: a vehicle then stays by a 0 if one of another capacity is yet to come.
+        """
+        if numbering not in ("file", "node"):
+            raise ConfigError(f"numbering is {numbering!r}, allowed are 'file' and 'node'")
+        plan: list[int] = []
+        used = max((k for k, route in enumerate(routes) if len(route)), default=-1)
+        for k, route in enumerate(routes[: used + 1]):
+            nodes = _as_route(route)
+            if strange := [node for node in nodes if not 0 < node <= 2 * n]:
+                raise BadSolution(f"route {k}: node {strange[0]} does not exist, nodes are 1..{2 * n}")
+            if numbering == "file":
+                nodes = [2 * i - 1 if i <= n else 2 * (i - n) for i in nodes]
+            stays = capacity is not None and any(c not in (0, capacity[k]) for c in capacity[k + 1 :])
+            if nodes or stays:
+                plan += [*nodes, 0]
+        return np.array(plan, np.int64)
+
+
+def _report(case: Case, routes: Routes, tol: float, penalty: float) -> DARPReport:
+    log: Log = drive_seed(case, routes) if case.rule == "seed" else judge_classic(case, routes, tol)
+    unvisited = case.num_nodes - 1 - len(log.visited)
+    return DARPReport(
+        feasible=not log.violations, violations=log.violations, cost=log.distance + penalty * unvisited,
+        distance=log.distance, unvisited=unvisited, unserved=case.num_nodes // 2 - len(log.served),
+        vehicles=sum(1 for route in routes if route), schedule=log.schedule, ride_times=log.ride_times,
+        waiting=log.waiting, duration=log.duration,
+    )  # fmt: skip
+
+
+def _assigned(case: Case, routes: Routes) -> list[list[int]]:
+    """The routes by vehicle; one that fits none of those left goes to the next, or beyond the fleet."""
+    fleet: list[list[int]] = [[] for _ in case.capacity]
+    free = 0
+    for route in routes:
+        known = [case.demand[node] for node in route if 0 < node < case.num_nodes]
+        peak = max(np.cumsum(known), default=0)
+        left = [k for k in range(free, len(case.capacity)) if case.capacity[k] > 0]
+        k = next((k for k in left if case.capacity[k] >= peak), left[0] if left else len(fleet))
+        if k == len(fleet):
+            fleet.append([])
+        fleet[k] = list(route)
+        free = k + 1
+    return fleet
+
+
+def _as_route(route: Any) -> list[int]:
+    nodes = np.asarray(route)
+    if nodes.ndim != 1 or (nodes.size and nodes.dtype.kind not in "iu"):
+        raise ShapeError(f"a route is a list of node numbers, not {nodes.dtype} of shape {nodes.shape}")
+    listed: list[int] = nodes.tolist()
+    return listed

@@ -1,0 +1,174 @@
+"""What the dial-a-ride checker knows of one instance, and how it reads it: from an instance, or from a batch of fields.
+
+The two rules measure differently. `classic` drives float64 distances and takes distance / speed; `seed` drives float32
+distances and takes whole units of time, the float32 quotient rounded half to even. Padding is cut off here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milkrun.core.errors import BadInstance, ConfigError, ShapeError, did_you_mean
+from milkrun.routing.instances.darp import DARPInstance
+from milkrun.routing.tasks.dataset import Bools, Dataset, Ints
+from milkrun.routing.tasks.distances import Floats
+
+SPEEDS = {"classic": 1.0, "seed": 25.0}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One instance without padded nodes; a vehicle of capacity 0 is padding and drives nothing."""
+
+    rule: str
+    speed: float
+    places: NDArray[Any] | None  # (N, 2), float64 under classic, float32 under seed
+    matrix: Floats | None
+    demand: list[int]
+    capacity: list[int]
+    opens: list[float]
+    closes: list[float]
+    service: list[float]
+    ride: list[float]
+    duration: float
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.demand)
+
+    def distance(self, start: Ints, stop: Ints) -> Floats:
+        """From nodes `start` to nodes `stop`, in the precision of the rule."""
+        if self.matrix is not None:
+            return self.matrix[start, stop]
+        assert self.places is not None
+        d = self.places[start] - self.places[stop]
+        way: Floats = np.sqrt(d[..., 0] * d[..., 0] + d[..., 1] * d[..., 1])
+        return way
+
+    def travel(self, distance: Floats) -> NDArray[Any]:
+        """How long these distances take."""
+        if self.rule == "seed":
+            return np.rint(distance / np.float32(self.speed)).astype(np.int64)
+        return distance / self.speed
+
+
+def speed_of(rule: str, speed: float | None) -> float:
+    """The speed of a call, by default that of the rule; refuses what is neither a rule nor a speed."""
+    if rule not in SPEEDS:
+        raise ConfigError(f"rule {rule!r} is unknown{did_you_mean(str(rule), SPEEDS)}")
+    value = SPEEDS[rule] if speed is None else float(speed)
+    if not 0 < value < np.inf:
+        raise ConfigError(f"speed is {speed}, must be finite and > 0")
+    return value
+
+
+def of_instance(instance: DARPInstance, rule: str, speed: float | None) -> Case:
+    """The case of an instance; rule `seed` looks at places, demand, capacity and deadlines only."""
+    if rule == "seed" and instance.dist is not None:
+        raise ConfigError(f"{instance.name}: rule 'seed' drives straight lines, the instance has a matrix")
+    classic = rule != "seed"
+    n = len(instance.locs)
+    return Case(
+        rule=rule, speed=speed_of(rule, speed), places=instance.locs.astype(np.float64 if classic else np.float32),
+        matrix=instance.dist, demand=instance.demand.tolist(), capacity=instance.capacity.tolist(),
+        opens=instance.window_open.tolist() if classic else [0.0] * n, closes=instance.time_windows.tolist(),
+        service=instance.service_time.tolist() if classic else [0.0] * n,
+        ride=instance.max_ride_time.tolist() if classic else [np.inf] * (n // 2),
+        duration=instance.max_route_duration if classic else np.inf,
+    )  # fmt: skip
+
+
+def of_dataset(
+    dataset: Any, batch: int, rule: str, speed: float | None, metric: str | None
+) -> tuple[Ints, Callable[[int], Case]]:
+    """For each of `batch` solution rows its instance (B,), and the case of an instance.
+
+    Both layouts are read; without the depot, as `depot` beside `locs`, rule `seed` alone knows its deadline: none.
+    """
+    pace = speed_of(rule, speed)
+    if metric not in (None, "euclid", "matrix") or (rule == "seed" and metric == "matrix"):
+        raise ConfigError(f"metric is {metric!r}, allowed is 'euclid'" + (" or 'matrix'" if rule == "classic" else ""))
+    data = Dataset(dataset, batch, metric="euclid" if rule == "seed" else metric)
+    count, width = data.num_instances, data.num_nodes
+    sizes = np.full(count, width)
+    sizes[data.rows] = data.n_nodes
+    if (sizes % 2 == 0).any():
+        q = int((sizes % 2 == 0).argmax())
+        raise ShapeError(f"instance {q}: {sizes[q]} nodes, expected a depot and two nodes a request")
+    real: Bools = np.arange(width) < sizes[:, None]
+    demand = _per_node(data, "demand", "iu", 0)
+    closes = _per_node(data, "time_windows", "iuf", None if rule == "classic" else np.inf)
+    capacity = _field(data, "capacity", "iu", (count, None))
+    _check_demand(demand, real)
+    _refuse(capacity < 0, "capacity", capacity, "must be >= 0")
+    if rule == "classic":
+        opens, service = (_per_node(data, name, "iuf", None) for name in ("window_open", "service_time"))
+        ride = _field(data, "max_ride_time", "iuf", (count, width // 2))
+        if data.find("max_route_duration") is None:
+            raise ShapeError("the dataset lacks `max_route_duration`")
+        duration = np.full(count, np.inf)
+        duration[data.rows] = data.scalar("max_route_duration", default=np.inf)
+        _refuse(~(duration > 0), "max_route_duration", duration, "must be > 0")
+        _refuse(real[:, 1::2] & ~(ride > 0), "max_ride_time", ride, "must be > 0")
+        _refuse(real & ~(np.isfinite(service) & (service >= 0)), "service_time", service, "must be finite and >= 0")
+    else:
+        opens, service, duration = np.zeros(real.shape), np.zeros(real.shape), np.full(count, np.inf)
+        ride = np.full((count, width // 2), np.inf)
+    _refuse(real & ~(opens <= closes), "time_windows", closes, "must be a number that is not before window_open")
+    rounded = None if data.locs is None else data.locs.astype(np.float32)  # what a world keeps, so what is driven
+
+    def case(q: int) -> Case:
+        n = int(sizes[q])
+        matrix = None
+        if data.metric == "matrix":
+            assert data.dist is not None
+            matrix = data.dist[q if len(data.dist) > 1 else 0]
+        places = None if rounded is None else rounded[q, :n].astype(np.float32 if rule == "seed" else np.float64)
+        return Case(
+            rule=rule, speed=pace, places=places, matrix=matrix, demand=demand[q, :n].tolist(),
+            capacity=capacity[q].tolist(), opens=opens[q, :n].tolist(), closes=closes[q, :n].tolist(),
+            service=service[q, :n].tolist(), ride=ride[q, : n // 2].tolist(), duration=float(duration[q]),
+        )  # fmt: skip
+
+    return data.rows, case
+
+
+def _field(data: Dataset, name: str, kinds: str, shape: tuple[int, int | None]) -> NDArray[Any]:
+    value = data.find(name)
+    if value is None:
+        raise ShapeError(f"the dataset lacks `{name}`")
+    if value.ndim != 2 or value.shape[0] != shape[0] or shape[1] not in (None, value.shape[1]):
+        raise ShapeError(f"{name} has shape {value.shape}, expected {tuple('V' if k is None else k for k in shape)}")
+    if value.dtype.kind not in kinds:
+        raise ShapeError(f"{name} has dtype {value.dtype}, expected {'integers' if kinds == 'iu' else 'numbers'}")
+    return value
+
+
+def _per_node(data: Dataset, name: str, kinds: str, depot: float | None) -> NDArray[Any]:
+    """A value for each node (Q, N); where the dataset may leave the depot out, `depot` is what it has."""
+    value = data.find(name)
+    short = depot is not None and value is not None and value.ndim == 2 and value.shape[1] == data.num_nodes - 1
+    value = _field(data, name, kinds, (data.num_instances, data.num_nodes - int(short)))
+    return np.concatenate([np.full((len(value), 1), depot), value], axis=1) if short else value
+
+
+def _check_demand(demand: NDArray[Any], real: Bools) -> None:
+    pickups, dropoffs = demand[:, 1::2], demand[:, 2::2]
+    _refuse(demand[:, :1] != 0, "demand", demand, "must be 0 at the depot")
+    wrong = np.zeros(demand.shape, np.bool_)
+    wrong[:, 1::2] = pickups < 1
+    _refuse(wrong & real, "demand", demand, "must be at least 1 at a pickup")
+    wrong[:] = False
+    wrong[:, 2::2] = dropoffs != -pickups
+    _refuse(wrong & real, "demand", demand, "must be the negative of its pickup's")
+
+
+def _refuse(wrong: Bools, field: str, value: NDArray[Any], rule: str) -> None:
+    if wrong.any():
+        q, *where = (int(k) for k in np.argwhere(wrong)[0])
+        raise BadInstance(f"instance {q}: {field}{where} is {value[(q, *where)].tolist()}, {rule}")
