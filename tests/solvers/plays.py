@@ -52,6 +52,19 @@ def asymmetric(name, n, count, seed=5):
     return {**whole, "dist": (d / 500.0).astype(np.float32)}
 
 
+def crooked(name, n, count, seed=5):
+    """Whole distances drawn one by one, so that detours may be short cuts, trips of bounded length, and (but for the
+    CVRP, where everybody can be reached) a third of the customers mandatory."""
+    made, rng = asymmetric(name, n, count, seed), np.random.default_rng([seed, n, 2])
+    d = rng.integers(1, 100, (count, n + 1, n + 1)) * (1 - np.eye(n + 1, dtype=np.int64))
+    alone = (d[:, 0] + d[:, :, 0])[:, 1:]
+    limit = alone.max(axis=1) if name == "CVRP" else np.median(alone, axis=1) + rng.integers(0, 60, count)
+    if name != "CVRP":
+        made["must_go"] = np.pad(rng.random((count, n)) < 0.3, ((0, 0), (1, 0)))
+    scale = np.float32(2**-6)
+    return {**made, "dist": scale * d.astype(np.float32), "max_length": scale * np.floor(limit).astype(np.float32)}
+
+
 def matrix_of(made):
     """(B, N, N) straight-line distances, the depot first where there is one."""
     locs = made["locs"].astype(np.float64)

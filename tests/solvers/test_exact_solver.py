@@ -12,7 +12,7 @@ from milkrun.core.errors import MilkrunError
 from milkrun.routing.instances import read
 from milkrun.solvers import solve
 from milkrun.solvers.exact import brute_force_tsp, exact_cvrp, held_karp
-from tests.solvers.plays import bounded, drawn, matrix_of, play
+from tests.solvers.plays import bounded, crooked, drawn, matrix_of, play
 
 DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "routing"
 
@@ -85,10 +85,11 @@ def test_cvrp_equals_dynamic_programming_over_subsets():
     np.testing.assert_allclose(found.cost, truth, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["VRPP", "CVRPP", "WCVRP", "CWCVRP"])
-def test_optimal_plans_are_played(name):
-    """With mandatory customers and bounded trips, at the cost that is told."""
-    instances = bounded(name, 5, 30, seed=3)
+@pytest.mark.parametrize("law", [bounded, crooked], ids=lambda law: law.__name__)
+@pytest.mark.parametrize("name", ["CVRP", "VRPP", "CVRPP", "WCVRP", "CWCVRP"])
+def test_optimal_plans_are_played(name, law):
+    """With mandatory customers and bounded trips, also where detours are short cuts, at the cost that is told."""
+    instances = law(name, 5, 30, seed=3)
     found = solve(name, instances, "exact")
     np.testing.assert_allclose(play(name, instances, found.actions), -found.cost, rtol=1e-4, atol=1e-4)
 

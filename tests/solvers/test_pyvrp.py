@@ -1,35 +1,234 @@
-"""PyVRP behind `solve`: exact on tiny instances, never worse than our heuristics, windows kept."""
+"""PyVRP as a back end: whole numbers that lose nothing, rules of the worlds that it does not know, answers by hand."""
 
 from __future__ import annotations
+
+import sys
+from itertools import product
 
 import numpy as np
 import pytest
 
-from milkrun.routing.generators import get_generator
-from milkrun.solvers import solve
+from milkrun.core.errors import MissingExtra
+from milkrun.solvers import pyvrp, solve
+from milkrun.solvers.integers import complete, in_whole_numbers
+from tests.solvers.backends import BY_HAND, RECTANGLE, Case
+from tests.solvers.plays import COMMON, crooked, drawn, play
 
 pytest.importorskip("pyvrp", reason="needs the extra 'solvers'")
 
+LINE = [[[0, 0], [1, 0], [2, 0]]]
 
-@pytest.mark.parametrize("name", ["CVRP", "VRPP", "CVRPP", "WCVRP", "CWCVRP"])
+
+@pytest.mark.parametrize("case", BY_HAND)
+def test_the_rectangle_by_hand(case):
+    """The eight optima of the routing spec, section 12.2."""
+    name, fields, config, best = BY_HAND[case]
+    _, cost, proven = Case(name, {"locs": RECTANGLE, **fields}, **config).solve(pyvrp)
+    assert cost == pytest.approx(best, abs=1e-5)
+    assert not proven
+
+
+@pytest.mark.parametrize("name", ["TSP", "CVRP"])
 def test_it_finds_the_optimum_of_tiny_instances(name):
-    """Five of 6 customers, by enumeration."""
-    instances = get_generator(name.lower(), num_loc=6).generate(5, seed=1)
+    """Five of 6 nodes or customers that all must be visited, by dynamic programming."""
+    instances = drawn(name, 6, 5, seed=1)
     exact = solve(name, instances, "exact").cost
-    np.testing.assert_allclose(solve(name, instances, "pyvrp", iterations=300).cost, exact, atol=1e-4)
+    np.testing.assert_allclose(solve(name, instances, "pyvrp", iterations=300).cost, exact, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["VRPP", "CVRPP", "WCVRP", "CWCVRP"])
 def test_it_equals_or_beats_our_heuristics(name):
     """Six instances of 20 customers, both cores."""
-    instances = get_generator(name.lower(), num_loc=20).generate(6, seed=1)
-    found = solve(name, instances, "pyvrp", iterations=1500, time_limit=10, workers=2).cost
-    for method in ("nearest", "insertion", "2opt", "oropt", "ls"):
-        assert (found <= solve(name, instances, method).cost + 1e-3).all()
+    instances = drawn(name, 20, 6, seed=1)
+    found = solve(name, instances, "pyvrp", iterations=1000, time_limit=20, workers=2).cost
+    for method in COMMON:
+        assert (found <= solve(name, instances, method).cost + 1e-4 * np.abs(found)).all()
 
 
-def test_it_keeps_windows():
-    """Three instances of 5 customers with windows, against enumeration."""
-    instances = get_generator("vrpp", num_loc=5, time_windows=True).generate(3, seed=2)
-    exact = solve("VRPP", instances, "exact").cost
-    np.testing.assert_allclose(solve("VRPP", instances, "pyvrp", iterations=200).cost, exact, atol=1e-3)
+@pytest.mark.parametrize(
+    ("name", "trips"),
+    [("CVRP", "multi"), *product(("VRPP", "CVRPP", "WCVRP", "CWCVRP"), ("single", "multi"))],
+)
+def test_trips_that_could_not_be_broken_off_are_driven_otherwise(name, trips):
+    """Where detours are short cuts, a trip may be closed half way by the world; what is handed back can be played."""
+    options = {} if name == "CVRP" else {"trips": trips}
+    instances = crooked(name, 8, 20)
+    found = solve(name, instances, "pyvrp", iterations=50, **options)
+    np.testing.assert_allclose(play(name, instances, found.actions, **options), -found.cost, rtol=1e-4, atol=1e-4)
+
+
+def test_whole_demands_stay_whole():
+    """Thirds of the heaviest demand: 3 + 3 + 3 fill a truck of 9 to the brim, rounded up one by one they would not."""
+    locs = [[[0, 0], [5, 0], [5, 1], [5, 2], [0, 1]]]
+    case = Case("CVRP", {"locs": locs, "demand_units": [[0, 3, 3, 3, 9]], "capacity": [9]})
+    whole = in_whole_numbers(case.problem, 0)
+    assert 3 * whole.loads[0][1] == whole.loads[0][4] <= whole.capacity[0]
+    actions, cost, _ = case.solve(pyvrp)
+    assert {1, 2, 3} in [set(trip) for trip in split(actions)]
+    assert cost == pytest.approx(5 + 2 + np.hypot(5, 2) + 2, rel=1e-6)
+
+
+def test_thirds_of_a_bin_fill_a_truck():
+    """Three bins of 1/3 and a truck of 1: within the family's tolerance, though each is rounded up."""
+    third = np.float32(1 / 3)
+    case = Case("CWCVRP", {"locs": [[[0, 0], [9, 0], [9, 1], [9, 2], [0, 1]]], "waste": [[0, third, third, third, 1]],
+                           "capacity": [1.0]}, length_weight=0.001)  # fmt: skip
+    assert {1, 2, 3} in [set(trip) for trip in split(case.solve(pyvrp)[0])]
+
+
+def test_loads_and_lengths_are_rounded_against_the_solver():
+    """1e6 units to the longest leg and the heaviest bin, both upwards; limits down, with half the tolerance granted."""
+    fields = {"locs": [[[0, 0], [3, 0], [0, 1]]], "waste": [[0, 0.7, 0.3]], "capacity": [1.0], "max_length": [7.0],
+              "max_waste": [0.9]}  # fmt: skip
+    whole = in_whole_numbers(Case("CWCVRP", fields, length_weight=2.0).problem, 0)
+    longest = np.sqrt(10)
+    assert whole.dist[0, 1] == np.ceil(1e6 * 3 / longest) == 948684
+    assert whole.dist[1, 2] == 1e6
+    assert whole.max_length == np.floor(1e6 / longest * (7 + 3.5e-5))
+    assert whole.loads == []  # both together fit a truck
+    tight = in_whole_numbers(Case("CWCVRP", {**fields, "capacity": [0.9]}).problem, 0)
+    assert tight.loads[0].tolist() == [0, 1000000, np.ceil(1e6 * np.float32(0.3) / np.float64(np.float32(0.7)))]
+    assert tight.capacity == [int(1e6 * (np.float64(np.float32(0.9)) + 5e-6) / np.float32(0.7))]
+
+
+def test_prizes_are_in_the_coin_of_length():
+    """A prize of 5 at a price of 2 is worth 2.5 of length, in units of 1e6 to the longest leg, which is 2."""
+    whole = in_whole_numbers(Case("VRPP", {"locs": LINE, "prize": [[0, 5, 1]]}, length_weight=2.0).problem, 0)
+    assert (whole.prize.tolist(), whole.price) == ([0, 1250000, 250000], 1)
+
+
+def test_free_length_leaves_prizes_only():
+    """With length for nothing but at most 4 of it, the customer at 2 with prize 5 beats the one behind with 3."""
+    fields = {"locs": [[[0, 0], [2, 0], [-2, 0]]], "prize": [[0, 5, 3]], "max_length": [4.0]}
+    assert Case("VRPP", fields, length_weight=0.0).solve(pyvrp)[:2] == ([1], -5.0)
+
+
+@pytest.mark.parametrize(("service", "best"), [(0.0, ([2, 1], -16.0)), (0.5, ([2], -6.0))])
+def test_windows_force_the_order(service, best):
+    """The near customer opens at 5, the far one closes at 3, the depot at 6: far, back, wait, home at 6 sharp. With
+    half an hour of service the near one would be left at 5.5 and home reached at 6.5, too late also when alone."""
+    fields = {"locs": LINE, "prize": [[0, 10, 10]], "time_windows": [[[0, 6], [5, 6], [0, 3]]],
+              "service_time": [[0, service, 0]]}  # fmt: skip
+    assert Case("VRPP", fields, length_weight=1.0, time_windows=True).solve(pyvrp)[:2] == best
+
+
+def test_speed_makes_time_of_length():
+    """At half the speed the far customer is reached at 4, after it closes."""
+    fields = {"locs": LINE, "prize": [[0, 10, 10]], "time_windows": [[[0, 99], [0, 99], [0, 3]]], "speed": [0.5]}
+    assert Case("VRPP", fields, length_weight=1.0, time_windows=True).solve(pyvrp)[:2] == ([1], -8.0)
+
+
+def test_mandatory_bins_that_no_truck_holds_together():
+    """0.7 and 0.6 must go and do not both fit 1.0; the rules then close every optional bin, also the one next door."""
+    fields = {"locs": [[[0, 0], [1, 0], [0, 1], [0.1, 0]]], "waste": [[0, 0.7, 0.6, 0.2]], "capacity": [1.0],
+              "must_go": [[False, True, True, False]]}  # fmt: skip
+    actions, _, _ = Case("WCVRP", fields, length_weight=0.1).solve(pyvrp)
+    assert actions == [1]
+
+
+def test_mandatory_customers_beyond_reach_are_left():
+    """10 away with trips of at most 5: it could not be served, so the plan is valid without it."""
+    fields = {"locs": [[[0, 0], [10, 0], [1, 0]]], "prize": [[0, 9, 9]], "must_go": [[False, True, False]],
+              "max_length": [5.0]}  # fmt: skip
+    for trips in ("single", "multi"):
+        assert Case("VRPP", fields, length_weight=1.0, trips=trips).solve(pyvrp)[:2] == ([2], -7.0)
+
+
+def test_bounded_trips_with_mandatory_customers_are_always_answered():
+    """24 instances in which some, all or none of the mandatory customers can be served: every plan keeps the rules."""
+    rng = np.random.default_rng(3)
+    for name in ("VRPP", "CVRPP", "WCVRP", "CWCVRP"):
+        made = drawn(name, 8, 6, seed=2)
+        made |= {"must_go": rng.random((6, 8)) < 0.4, "max_length": rng.uniform(0.6, 2, 6).astype(np.float32)}
+        case = Case(name, made)
+        for b in range(6):
+            case.solve(pyvrp, b, time_limit=0.2)
+
+
+def test_who_was_left_out_is_served_after_all():
+    """A solver that ran out of time served customer 1 only. With many trips the others get one each; a single truck of
+    10 goes on to the nearer of those that still fit, and no further."""
+    demand = {"demand_units": [[0, 5, 5, 5]], "capacity": [10]}
+    assert complete(Case("CVRP", {"locs": RECTANGLE, **demand}).problem, 0, [[1], []]) == [1, 0, 2, 0, 3]
+    fields = {"locs": RECTANGLE, "prize": [[0, 1, 1, 1]], "weight": [[0, 5, 5, 5]], "capacity": [10.0],
+              "must_go": [[False, True, True, True]]}  # fmt: skip
+    assert complete(Case("CVRPP", fields).problem, 0, [[1]]) == [1, 2]
+
+
+def test_who_must_be_served_is_not_crowded_out():
+    """A truck of 10 that takes the optional 5 has no room for the mandatory 6; where no room is kept, it may."""
+    fields = {"locs": LINE, "prize": [[0, 1, 1]], "weight": [[0, 6, 5]], "capacity": [10.0],
+              "must_go": [[False, True, False]]}  # fmt: skip
+    assert complete(Case("CVRPP", fields).problem, 0, [[2]]) == [1]
+    assert complete(Case("CVRPP", fields, must_go_reserve=False).problem, 0, [[2]]) == [2]
+
+
+@pytest.mark.parametrize(("closes", "depot_closes", "told"), [(3, 4, [2, 1]), (2.9, 4, [2]), (3, 3.9, [1])])
+def test_who_was_left_out_may_be_too_late(closes, depot_closes, told):
+    """After 2, at 2, customer 1 who must be served is reached at 3, unless closed by then, and home at 4. Where home
+    closes before that, there is no going to 2."""
+    fields = {"locs": LINE, "prize": [[0, 1, 1]], "must_go": [[False, True, False]],
+              "time_windows": [[[0, depot_closes], [0, closes], [0, 9]]], "service_time": [[0, 0, 0]]}  # fmt: skip
+    assert complete(Case("VRPP", fields, time_windows=True).problem, 0, [[2]]) == told
+
+
+@pytest.mark.parametrize("trips", ["single", "multi"])
+def test_windows_where_detours_are_short_cuts(trips):
+    """A truck must be able to come home in time from every stop; no plan is better than the best of all."""
+    instances, rng = crooked("VRPP", 5, 20), np.random.default_rng(2)
+    opens = rng.uniform(0, 2, (20, 6))
+    spans = np.stack([opens, opens + rng.uniform(0.5, 2, (20, 6))], axis=-1)
+    spans[:, 0] = 0, 3
+    instances |= {"time_windows": spans.astype(np.float32), "service_time": np.float32([[0, *[0.1] * 5]] * 20)}
+    options = {"trips": trips, "time_windows": True, "length_weight": 9.0}
+    found = {method: solve("VRPP", instances, method, iterations=50, **options) for method in ("pyvrp", "exact")}
+    for answer in found.values():
+        np.testing.assert_allclose(play("VRPP", instances, answer.actions, **options), -answer.cost, rtol=1e-4)
+    assert (found["pyvrp"].cost >= found["exact"].cost - 1e-5).all()
+
+
+def test_directions_count():
+    """1, 2, 3 costs 1 each way round and 9 against it."""
+    matrix = [[[0, 1, 9, 9], [9, 0, 1, 9], [9, 9, 0, 1], [1, 9, 9, 0]]]
+    assert Case("TSP", {"dist": matrix}).solve(pyvrp)[:2] == ([1, 2, 3], 4.0)
+
+
+def test_padding_is_not_visited_and_the_only_plan_is_the_best():
+    """Two of four nodes are true in one instance, all in the other, where a search proves nothing."""
+    instances = {"locs": np.repeat(RECTANGLE, 2, axis=0), "demand_units": np.array([[0, 5, 5, 5]] * 2),
+                 "capacity": np.array([10, 10]), "n_nodes": np.array([2, 4])}  # fmt: skip
+    found = solve("CVRP", instances, "pyvrp", iterations=20)
+    assert found.actions[0].tolist() == [1, 0, 0, 0, 0]
+    assert found.cost.tolist() == [6.0, 18.0]
+    assert found.optimal.tolist() == [True, False]
+
+
+def test_no_time_is_enough_for_a_valid_plan():
+    """The search has not begun when time is up; 40 customers are served all the same."""
+    actions, _, _ = Case("CVRP", drawn("CVRP", 40, 1)).solve(pyvrp, time_limit=1e-9)
+    assert sorted(a for a in actions if a) == list(range(1, 41))
+
+
+def test_iterations_and_seed_decide_the_answer():
+    """The same twice, whatever the machine is busy with."""
+    case = Case("CVRPP", drawn("CVRPP", 30, 1))
+    first, again = (case.solve(pyvrp, time_limit=60.0, seed=5, iterations=50) for _ in range(2))
+    assert first == again
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    """pip install "milkrun[solvers]"."""
+    monkeypatch.setitem(sys.modules, "pyvrp.stop", None)
+    with pytest.raises(MissingExtra, match=r"pyvrp.*milkrun\[solvers\]"):
+        Case("TSP", {"locs": RECTANGLE}).solve(pyvrp)
+
+
+def split(actions):
+    """The trips of a plan."""
+    trips = [[]]
+    for a in actions:
+        if a:
+            trips[-1].append(a)
+        else:
+            trips.append([])
+    return trips

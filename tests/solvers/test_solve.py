@@ -1,87 +1,199 @@
-"""`solve`: one door to every method, answers judged by the checker, errors in sentences."""
+"""`solve`, the door to every solver: what it takes, hands back and refuses, and that the checker has the last word."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import milkrun
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import BadSolution, ConfigError, ShapeError, WorkerError
 from milkrun.routing.generators import get_generator
-from milkrun.solvers import WORLDS, solve
+from milkrun.routing.instances import read
+from milkrun.solvers import Solution, heuristics, solve, workers
+from tests.solvers.plays import METHODS, drawn, play
 
-SQUARE = [[0, 0], [3, 0], [3, 4], [0, 4]]
-COMPILED = ("nearest", "insertion", "2opt", "oropt", "ls")
+DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "routing"
 
-
-def one(**fields):
-    return {"locs": np.array([SQUARE], np.float32), **{k: np.array([v]) for k, v in fields.items()}}
-
-
-@pytest.mark.parametrize("method", [*COMPILED, "exact"])
-def test_the_square_by_hand(method):
-    """The ring 3-4-5 without its diagonals is 14 long; 18 with demands of 5 and trucks of 10 (1 and 2, then 3: 12 + 8
-    is 20; 2 and 3, then 1: 12 + 6 is 18)."""
-    assert solve("TSP", one(), method).cost.tolist() == [14.0]
-    if method in ("ls", "exact"):
-        cvrp = one(demand_units=np.array([0, 5, 5, 5], np.int32), capacity=np.int32(10))
-        assert solve("CVRP", cvrp, method).cost.tolist() == [18.0]
+has_files = pytest.mark.skipif(
+    not DATA.is_dir(), reason="no instance files: set MILKRUN_DATA to the folder that has routing/"
+)
 
 
-@pytest.mark.parametrize("method", ["ls", "exact"])
-def test_profit_and_waste_by_hand(method):
-    """Prizes 10, 10, 1 at a price of 1: 21 - 14 = 7 all, 20 - 12 = 8 without 3. Waste .5, 1, .3, weights 10, 1,
-    10, truck 1.6: 15 - 12 = 3; with customer 3 mandatory 13 - 12 = 1."""
-    prize = one(prize=np.array([0, 10, 10, 1], np.float32))
-    assert solve("VRPP", prize, method, length_weight=1.0).cost.tolist() == [-8.0]
-    weights = {"waste_weight": 10.0, "length_weight": 1.0, "overflow_weight": 10.0}
-    bins = one(waste=np.array([0, 0.5, 1, 0.3], np.float32), capacity=np.float32(1.6), max_waste=np.float32(1))
-    assert solve("WCVRP", bins, method, **weights).cost[0] == pytest.approx(-3, abs=1e-5)
-    bins["must_go"] = np.array([[False, False, False, True]])
-    assert solve("WCVRP", bins, method, **weights).cost[0] == pytest.approx(-1, abs=1e-5)
+@pytest.mark.parametrize("name", METHODS)
+def test_what_a_generator_gives_is_solved(name):
+    """As it comes, with every name that the generator hands out."""
+    instances = get_generator(name.lower(), num_loc=10).generate(4, seed=1)
+    assert np.isfinite(solve(name, instances, "nearest").cost).all()
 
 
-@pytest.mark.parametrize("name", ["CVRP", "VRPP", "CVRPP", "WCVRP", "CWCVRP"])
-@pytest.mark.parametrize("method", COMPILED)
-def test_plans_play_in_the_world_at_their_cost(name, method):
-    """Every action is legal, zeros finish the row, and the return is minus the cost."""
-    instances = get_generator(name.lower(), num_loc=15).generate(20, seed=3)
-    found = solve(name, instances, method)
-    world = milkrun.make(f"milkrun/{name}-v0", num_envs=20, num_loc=15, illegal="raise", autoreset="disabled")
+def test_the_answer_of_a_world_reset_with_the_seed():
+    """Fields of a world are instances too, and its rows those of the generator."""
+    world = milkrun.make("milkrun/CVRP-v0", num_envs=6, num_loc=10, seed=4)
+    world.reset()
+    fields = {name: getattr(world, name) for name in ("locs", "demand_units", "capacity", "max_length", "n_nodes")}
+    from_world, from_generator = solve("CVRP", fields), solve("CVRP", drawn("CVRP", 10, 6, seed=4))
+    np.testing.assert_array_equal(from_world.actions, from_generator.actions)
+    assert isinstance(from_world, Solution)
+    assert (from_world.actions.dtype, from_world.cost.dtype, from_world.optimal.dtype) == ("int32", "float64", "bool")
+
+
+@pytest.mark.parametrize("name", ["tsp", "TSP", "TSPKopt", "milkrun/TSP-v0", "milkrun/TSPKopt-v0"])
+def test_names_of_a_world(name):
+    """The short name in any letter case, or the id; tours that are improved are tours, told from another node on."""
+    instances = drawn("TSP", 8, 3)
+    told, truth = solve(name, instances, "exact").cost, solve("TSP", instances, "exact").cost
+    np.testing.assert_allclose(told, truth, rtol=1e-14)
+
+
+def test_tours_are_the_actions_from_node_0():
+    """The other nodes in order, then 0, which closes the tour; the world takes them and ends with the last."""
+    instances = drawn("TSP", 9, 5)
+    found = solve("TSP", instances)
+    assert found.actions.shape == (5, 9)
+    assert (found.actions[:, -1] == 0).all()
+    np.testing.assert_array_equal(np.sort(found.actions, axis=1), np.tile(np.arange(9), (5, 1)))
+    np.testing.assert_allclose(play("TSP", instances, found.actions), -found.cost, rtol=1e-5)
+
+
+def test_one_instance_for_several_rows():
+    """`instance_row` says which instance a row asks for."""
+    instances = drawn("CVRP", 10, 2)
+    single = solve("CVRP", instances, "savings").cost
+    shared = solve("CVRP", {**instances, "instance_row": np.array([1, 0, 1])}, "savings").cost
+    np.testing.assert_array_equal(shared, single[[1, 0, 1]])
+
+
+def test_weights_of_the_config_are_those_of_the_cost():
+    """On the way out and back, 2 * 3: prize 10 for 2 each, length for 0.5 each, so 20 - 3."""
+    instances = {"locs": np.array([[[0, 0], [3, 0]]], np.float32), "prize": np.array([[0, 10]], np.float32)}
+    assert solve("VRPP", instances, prize_weight=2.0, length_weight=0.5).cost.tolist() == [-17.0]
+    dear = solve("VRPP", instances, length_weight=2.0)
+    assert dear.cost.tolist() == [0.0]
+    assert not dear.actions.any()
+
+
+def test_metric_of_the_config():
+    """Round the block: |3| + |4| each way instead of 5."""
+    instances = {"locs": np.array([[[0, 0], [3, 4]]], np.float32)}
+    assert solve("TSP", instances, "nearest").cost.tolist() == [10.0]
+    assert solve("TSP", instances, "nearest", metric="manhattan").cost.tolist() == [14.0]
+
+
+def test_no_plan_leaves_without_the_checkers_word(monkeypatch):
+    """A solver that forgets a customer is found out, with the row and the rule."""
+    honest = heuristics.run_heuristic
+
+    def forgetful(*args, **options):
+        plans = honest(*args, **options)
+        plans[1][plans[1] == 3] = 0
+        return plans
+
+    monkeypatch.setattr(heuristics, "run_heuristic", forgetful)
+    with pytest.raises(BadSolution, match="row 1: customer 3 is never visited"):
+        solve("CVRP", drawn("CVRP", 6, 3), "nearest")
+
+
+def test_unknown_methods_are_told_those_of_the_world():
+    """All of them, by name; one of another world is no exception."""
+    instances = drawn("VRPP", 5, 1)
+    for method in ("magic", "savings"):
+        with pytest.raises(ConfigError, match="nearest, insertion, 2opt, oropt, ls, exact, pyvrp") as told:
+            solve("VRPP", instances, method)
+        assert f"{method!r}" in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["SCWCVRP", "SDWCVRP"])
+def test_worlds_that_unfold_are_sent_to_the_rolling_policy(name):
+    """No plan made beforehand fits what is only known later."""
+    with pytest.raises(ConfigError, match="rolling"):
+        solve(name, get_generator(name.lower(), num_loc=5).generate(1, seed=1))
+
+
+def test_windows_are_left_to_pyvrp():
+    """The heuristics do not know them and say who does."""
+    instances = get_generator("cvrpp", num_loc=5, time_windows=True).generate(1, seed=1)
     instances.pop("demand", None)
-    world.reset(instance=instances)
-    padded = np.pad(found.actions, ((0, 0), (0, 3))).astype(np.int64)
-    for k in range(padded.shape[1]):
-        live = np.flatnonzero(~world.terminated)
-        if len(live):
-            world.step(padded[live, k], rows=live)
-    assert world.terminated.all()
-    np.testing.assert_allclose(-world.objective, found.cost, rtol=1e-4, atol=1e-4)
-
-
-def test_threads_and_blocks_do_not_change_the_answer():
-    """Two workers, and a progress bar, which cuts the batch into pieces."""
-    pytest.importorskip("rich", reason="needs the extra 'cli'")
-    instances = get_generator("cvrp", num_loc=12).generate(70, seed=5)
-    alone = solve("CVRP", instances, "ls")
-    both = solve("milkrun/CVRP-v0", instances, "ls", workers=2, progress=True)
-    assert (alone.actions == both.actions).all()
-    assert not alone.optimal.any()
-
-
-def test_unknown_and_unfit_methods_are_refused_by_name():
-    """The error lists those of the world."""
-    with pytest.raises(ConfigError, match="nearest, insertion"):
-        solve("TSP", one(), "simplex")
-    with pytest.raises(ConfigError, match="not for TSP"):
-        solve("TSP", one(), "savings")
-    with pytest.raises(ConfigError, match="SCWCVRP-v0 has no solvers"):
-        solve("SCWCVRP", one(), "ls")
-    assert "savings" in WORLDS["CVRP"] and "ortools" not in WORLDS["VRPP"]
-
-
-def test_compiled_methods_refuse_windows():
-    """And say who knows them."""
-    instances = get_generator("vrpp", num_loc=5, time_windows=True).generate(1, seed=1)
     with pytest.raises(ConfigError, match="pyvrp"):
-        solve("VRPP", instances, "ls")
+        solve("CVRPP", instances, "ls", time_windows=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({"rule": "steepest", "method": "insertion"}, "nearest, farthest, random, cheapest"),
+     ({"rule": "nearest", "method": "2opt"}, "insertion"), ({"time_limit": 0}, "time_limit"),
+     ({"workers": 0}, "workers"), ({"bogus": 1}, "bogus")],
+)  # fmt: skip
+def test_options_that_cannot_be(options, told):
+    """Each named in its error."""
+    with pytest.raises(ConfigError, match=told):
+        solve("TSP", drawn("TSP", 5, 1), **options)
+
+
+def test_savings_join_several_trips():
+    """A world told to drive one has none to join."""
+    with pytest.raises(ConfigError, match="single"):
+        solve("CWCVRP", drawn("CWCVRP", 5, 1), "savings", trips="single")
+
+
+def test_instances_must_be_instances():
+    """Neither a list nor a mapping without places."""
+    for given in ([1, 2], {"prize": np.ones((1, 4), np.float32)}):
+        with pytest.raises(ShapeError):
+            solve("VRPP", given)
+
+
+def test_progress_counts_instances_and_changes_nothing(capsys):
+    """A bar that ends at the number of instances, which are solved in pieces for its sake."""
+    pytest.importorskip("rich", reason="needs the extra 'cli'")
+    instances = drawn("TSP", 6, 70)
+    told = solve("TSP", instances, "ls", progress=True)
+    assert "70/70" in capsys.readouterr().out
+    np.testing.assert_array_equal(told.actions, solve("TSP", instances, "ls").actions)
+
+
+@pytest.mark.parametrize(("name", "options"), [("TSP", {}), ("CVRPP", {"length_weight": 9.0, "trips": "multi"})])
+def test_exact_answers_come_from_as_many_processes_as_asked_for(name, options, monkeypatch):
+    """The same as from this one, which solves nothing itself."""
+    instances = drawn(name, 5, 5)
+    alone = solve(name, instances, "exact", **options)
+
+    def refuse(*_):
+        raise AssertionError("solved here")
+
+    monkeypatch.setattr(workers, "solve_one", refuse)
+    shared = solve(name, instances, "exact", workers=2, **options)
+    np.testing.assert_array_equal(shared.actions, alone.actions)
+    np.testing.assert_array_equal(shared.cost, alone.cost)
+    assert shared.optimal.all() and alone.optimal.all()
+
+
+def test_faults_of_a_worker_are_told_here():
+    """What it raises, and that it died."""
+    with pytest.raises(ShapeError, match="at most 9"):
+        solve("VRPP", drawn("VRPP", 10, 2), "exact", workers=2)
+    with pytest.raises(WorkerError, match="instance 0 by exact"):
+        workers.solve_each("exact", lambda b: (Stranger(), 0), 2, 2, None)
+
+
+class Stranger:
+    """Nothing that a worker knows: reading it ends the worker."""
+
+    def __reduce__(self):
+        return os._exit, (3,)
+
+
+@pytest.mark.truth
+@has_files
+@pytest.mark.parametrize(
+    ("world", "file", "method", "optimum"),
+    [("TSP", "tsplib/berlin52.tsp", "ls", 7542), ("TSP", "atsp/ftv33.atsp", "ls", 1286),
+     ("CVRP", "cvrplib/A-n32-k5.vrp", "savings", 784), ("CVRP", "cvrplib/A-n32-k5.vrp", "ls", 784)],
+)  # fmt: skip
+def test_files_within_a_tenth_of_the_optimum(world, file, method, optimum):
+    """Published optima of TSPLIB and CVRPLIB, which no heuristic passes; whole numbers stay whole."""
+    found = solve(world, read(DATA / file), method)
+    assert optimum <= found.cost[0] <= 1.1 * optimum
+    assert found.cost[0] == round(found.cost[0])

@@ -103,17 +103,17 @@ def best_of(owner, returns, count):
     return best
 
 
-def world_agrees(name, one, nodes, trips, **options):
-    """Enumerates both ways; returns how many plans there are, and of these the share that is valid."""
+def world_agrees(name, one, nodes, trips):
+    """Enumerates both ways; returns the optima, and of all plans the share that is valid."""
     count = len(one["n_nodes"])
-    metric = "matrix" if "dist" in one else "euclid"
-    owner, plans, returns = enumerate_all(f"milkrun/{name}-v0", one, num_loc=nodes - 1, metric=metric, trips=trips,
-                                          **WEIGHTS[name], **options)  # fmt: skip
+    told = {"metric": "matrix" if "dist" in one else "euclid", **WEIGHTS[name]}
+    told |= {"time_windows": True} if "time_windows" in one else {}
+    owner, plans, returns = enumerate_all(f"milkrun/{name}-v0", one, num_loc=nodes - 1, trips=trips, **told)
     whose, tried = candidates(one, plans.shape[1], trips == "multi")
-    cost = costs(name, one, whose, tried, trips=trips, **options)
+    cost = costs(name, one, whose, tried, trips=trips)
     valid = np.isfinite(cost)
     np.testing.assert_array_equal(sequences_of(owner, plans), sequences_of(whose[valid], tried[valid]))
-    np.testing.assert_allclose(returns, -costs(name, one, owner, plans, trips=trips, **options), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(returns, -costs(name, one, owner, plans, trips=trips), rtol=0, atol=1e-4)
     optimum = best_of(whose, -cost, count)
     np.testing.assert_allclose(best_of(owner, returns, count), optimum, rtol=0, atol=1e-4)
     return optimum, valid.mean()
@@ -132,6 +132,31 @@ def test_masked_sequences_are_the_valid_plans(name, trips, metric):
     optimum, share = world_agrees(name, one, nodes, trips)
     assert 0.02 < share < 0.95
     assert (optimum > 0).sum() > count / 4
+
+
+def windows(rng, count, nodes):
+    """Open for a while on a day of 2; some close before anybody comes, others open too late; speeds about 1."""
+    opens = rng.uniform(0, 1.5, (count, nodes))
+    spans = np.stack([opens, opens + rng.uniform(0.1, 0.8, (count, nodes))], axis=-1)
+    spans[:, 0] = 0, 2
+    service = by_node(rng, count, nodes, lambda shape: rng.uniform(0, 0.4, shape))
+    speed = rng.uniform(0.6, 1.6, (count, 1)).astype(np.float32)
+    return {"time_windows": spans.astype(np.float32), "service_time": service, "speed": speed}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trips", ["single", "multi"])
+@pytest.mark.parametrize("name", ["VRPP", "CVRPP"])
+def test_masked_sequences_with_windows_are_the_valid_plans(name, trips):
+    """200 instances of 1 to 5 customers, half of them with a limit, half with mandatory customers."""
+    count, nodes = 200, 6
+    rng = np.random.default_rng([6, len(name), trips == "multi"])
+    flags = np.arange(count) % 4
+    one = instances(name, rng, count, nodes, limited=flags % 2 == 1, mandatory=flags >= 2)
+    optimum, share = world_agrees(name, one | windows(rng, count, nodes), nodes, trips)
+    without, larger_share = world_agrees(name, one, nodes, trips)
+    assert 0.02 < share < larger_share / 2
+    assert (optimum < without - 1e-3).mean() > 0.1
 
 
 @pytest.mark.slow
@@ -204,8 +229,8 @@ def counted_in(owner, returns, count):
 @pytest.mark.parametrize("trips", ["single", "multi"])
 @pytest.mark.parametrize("recourse", ["return", "round_trip"])
 def test_scwcvrp_sequences_are_those_of_the_scalar_model(recourse, trips):
-    """50 instances of 1 to 4 customers, with limits and mandatory ones; the checker prices every sequence alike."""
-    count, nodes = 50, 5
+    """200 instances of 1 to 4 customers, with limits and mandatory ones; the checker prices every sequence alike."""
+    count, nodes = 200, 5
     rng = np.random.default_rng([4, recourse == "return", trips == "multi"])
     flags = np.arange(count) % 4
     one = {**instances("SCWCVRP", rng, count, nodes, limited=flags % 2 == 1, mandatory=flags >= 2),
@@ -231,8 +256,8 @@ def test_scwcvrp_sequences_are_those_of_the_scalar_model(recourse, trips):
      ("round_trip", "service_level", True)],
 )  # fmt: skip
 def test_sdwcvrp_sequences_are_those_of_the_scalar_model(recourse, rule, noisy):
-    """50 instances of 1 to 3 customers over two days, for each rule of must-go; the checker prices every sequence."""
-    count, nodes, days = 50, 4, 2
+    """200 instances of 1 to 3 customers over two days, for each rule of must-go; the checker prices every sequence."""
+    count, nodes, days = 200, 4, 2
     rng = np.random.default_rng([5, len(rule)])
     one = space(rng, count, nodes, "euclid", limited=np.arange(count) % 3 == 0)
     one |= {

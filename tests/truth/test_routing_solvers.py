@@ -135,12 +135,3 @@ def test_ortools_tour_replays_to_its_cost(n, symmetric):
         if n <= 12:
             optimum, best = held_karp(instance["dist"][0])
             assert replay("milkrun/TSP-v0", instance, [*best[1:], 0]) == optimum <= cost
-
-
-@pytest.mark.slow
-def test_solvers_reach_the_published_means_on_our_instances():
-    """200 instances each: CVRP-20 by PyVRP 6.13 within 2.5 %, TSP-20 by OR-Tools 3.83 within 2 % (spec 12.5)."""
-    costs = [solve_with_pyvrp(cvrp_instance(20, index), iterations=100)[0] for index in range(200)]
-    assert np.mean(costs) / SCALE == pytest.approx(6.13, rel=0.025)
-    costs = [solve_with_ortools(tsp_instance(20, index)["dist"][0])[0] for index in range(200)]
-    assert np.mean(costs) / SCALE == pytest.approx(3.83, rel=0.02)

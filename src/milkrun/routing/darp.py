@@ -199,9 +199,6 @@ def reason_of_row(w, b, action, row):
     return reason(w, b, action) if b == row else ALLOWED
 
 
-DARP.reason_kernel = reason_of_row
-
-
 @kernel
 def remark(w, b, _, __):
     """The mask anew from the state, whatever made it."""
@@ -209,6 +206,9 @@ def remark(w, b, _, __):
         recall(w, b, 0)
         mark_allowed(w, b, w.instance_row[b], 0)
     return 0
+
+
+DARP.reason_kernel, DARP.mark_kernel = reason_of_row, remark
 
 
 @kernel

@@ -39,7 +39,7 @@ class DARPConfig(Config):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {}, "classic": {}, "classic-b": {"style": "b"}, "seed": {"rule": "seed"}
     }  # fmt: skip
-    synonyms: ClassVar[Mapping[str, str]] = {"vehicle_speed": "speed"}
+    synonyms: ClassVar[Mapping[str, str]] = {"vehicle_speed": "speed", "num_loc": "num_requests"}
 
     rule: str = option("classic", "classic: windows, ride times, durations; seed: deadlines alone", choices=RULES)
     num_requests: int | None = option(

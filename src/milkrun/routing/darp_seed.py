@@ -181,15 +181,15 @@ def reason_of_row(w, b, action, row):
     return reason(w, b, action) if b == row else ALLOWED
 
 
-DARPSeed.reason_kernel = reason_of_row
-
-
 @kernel
 def remark(w, b, _, __):
     """The mask anew from the state, whatever made it."""
     if not (w.terminated[b] or w.truncated[b]):
         mark_allowed(w, b, w.instance_row[b])
     return 0
+
+
+DARPSeed.reason_kernel, DARPSeed.mark_kernel = reason_of_row, remark
 
 
 @kernel

@@ -144,7 +144,8 @@ class Dial(Recorded):
             return f"over the capacity: {int(self.current_load[row])} + {riders} riders in {seats} seats"
         return REASONS[reason]
 
-    reason_kernel: ClassVar[Any]
+    reason_kernel: ClassVar[Any]  # (w, b, action, row): why row b, if it is this one, may not take the action
+    mark_kernel: ClassVar[Any]  # (w, b, 0, 0): writes the mask anew
     total_distance: Any  # each rule has its own dtype
 
     def why_illegal(self, row: int, action: int) -> str:

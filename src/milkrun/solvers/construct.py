@@ -16,6 +16,7 @@ from milkrun.solvers.tours import (
     best_place,
     clear,
     insert_behind,
+    owed,
     refresh,
     room_for,
     within,
@@ -32,13 +33,11 @@ def nearest_neighbour(w, b):
     clear(w, b)
     here, load, length, m = 0, 0.0, 0.0, 1
     while True:
-        j = nearest_that_fits(w, b, here, load, length)
+        j = nearest_that_fits(w, b, here, load, length, False)
         if j > 0:
             length += w.d[here, j]
             load += w.weight[b, j]
-            w.served[j] = True
-            if w.required[b, j] and w.amount[OWED] > 0.0:
-                w.amount[OWED] -= w.weight[b, j]
+            serve(w, b, j)
         elif here == 0:
             break
         else:
@@ -54,13 +53,27 @@ def nearest_neighbour(w, b):
 
 
 @kernel
-def nearest_that_fits(w, b, here, load, length):
+def serve(w, b, j):
+    """Customer j is in the plan, and is owed no room any more."""
+    w.served[j] = True
+    if w.required[b, j] and w.amount[OWED] > 0.0:
+        w.amount[OWED] = owed(w, b)
+
+
+@kernel
+def nearest_that_fits(w, b, here, load, length, only_required):
     found, shortest = 0, np.inf
     for j in range(1, w.n_nodes[b]):
-        if not w.served[j] and w.d[here, j] < shortest and room_for(w, b, j, load):
-            if within(length + w.d[here, j] + w.d[j, 0], w.max_length[b]):
+        if not w.served[j] and w.d[here, j] < shortest and (w.required[b, j] or not only_required):
+            if is_open(w, b, here, load, length, j):
                 found, shortest = j, w.d[here, j]
     return found
+
+
+@kernel
+def is_open(w, b, here, load, length, j):
+    """A truck may go on to customer j: it has room, and the trip over j and home is within its limit."""
+    return room_for(w, b, j, load) and within(length + w.d[here, j] + w.d[j, 0], w.max_length[b])
 
 
 @kernel

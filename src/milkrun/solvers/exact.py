@@ -1,11 +1,13 @@
 """Exact answers for tiny sizes, to judge everything else by.
 
 Two ways that share nothing: dynamic programming over subsets of customers, and plain enumeration of every plan priced
-by the checkers of `milkrun.routing.tasks`. Both take a distance matrix (row from, column to, asymmetric allowed).
+by the checkers of `milkrun.routing.tasks`. Both take a distance matrix (row from, column to, asymmetric allowed), and
+both look only at trips that a world lets be driven: those that could go home from each of their customers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import permutations, product
 from typing import Any
 
@@ -15,6 +17,8 @@ from numpy.typing import NDArray
 from milkrun.core.errors import BadInstance, ShapeError
 from milkrun.routing.tasks import CVRP, TSP
 from milkrun.routing.tasks.base import fits
+from milkrun.solvers.limits import Limits, can_be_driven, limits_of
+from milkrun.solvers.problem import Problem
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,12 +58,11 @@ def exact_cvrp(dist: Any, demand: Any, capacity: float, max_length: float = np.i
     `demand` is over nodes, 0 at the depot.
     """
     d = _read_dist(dist, MAX_SUBSET_CVRP)
-    path = _shortest_paths(d)
+    path = _shortest_paths(d, max_length)
     subsets = np.arange(len(path))
     member = (subsets[:, None] >> np.arange(len(d) - 1)) & 1
     trip = (path + d[1:, 0]).min(axis=1)
-    feasible = fits(member @ _read_demand(demand, d)[1:], capacity) & fits(trip, max_length)
-    feasible[0] = False
+    feasible = fits(member @ _read_demand(demand, d)[1:], capacity) & np.isfinite(trip)
 
     # the trip that serves the lowest customer of a set is one of those without any lower customer
     candidates = [subsets[feasible & ((subsets & -subsets) == 1 << j)] for j in range(len(d) - 1)]
@@ -97,6 +100,7 @@ def brute_force_cvrp(dist: Any, demand: Any, capacity: float, max_length: float 
     pi = plans.reshape(-1, 2 * customers)
     dataset = {"dist": d[None], "demand_units": _read_demand(demand, d)[None]}
     cost, _, _ = CVRP.get_costs(dataset, pi, on_violation="inf", capacity=capacity, max_length=max_length)
+    cost[~can_be_driven(Limits(d, np.zeros(len(d)), max_length=max_length), pi)] = np.inf
     best = int(cost.argmin())
     if not np.isfinite(cost[best]):
         raise BadInstance(f"no plan serves every customer with capacity {capacity:g} and max_length {max_length:g}")
@@ -104,18 +108,20 @@ def brute_force_cvrp(dist: Any, demand: Any, capacity: float, max_length: float 
     return float(cost[best]), pi[best, : customers + returns]
 
 
-def _shortest_paths(d: Floats) -> Floats:
-    """path[S, j]: the shortest way from node 0 through the nodes of bit set S, ending at node j + 1 in S (else inf)."""
+def _shortest_paths(d: Floats, max_length: float = np.inf) -> Floats:
+    """path[S, j]: the shortest way from node 0 through the nodes of bit set S, ending at node j + 1 in S (else inf),
+    from each of which the way home is within `max_length`."""
     customers = len(d) - 1
     subsets = np.arange(1 << customers)
     size = np.bitwise_count(subsets)
     path = np.full((len(subsets), customers), np.inf)
     path[1 << np.arange(customers), np.arange(customers)] = d[0, 1:]
-    for members in range(2, customers + 1):
+    for members in range(1, customers + 1):
         layer = subsets[size == members]
-        for j in range(customers):
+        for j in range(customers) if members > 1 else ():
             with_j = layer[(layer >> j) & 1 == 1]
             path[with_j, j] = (path[with_j ^ (1 << j)] + d[1:, j + 1]).min(axis=1)
+        path[layer] = np.where(fits(path[layer] + d[1:, 0], max_length), path[layer], np.inf)
     return path
 
 
@@ -153,27 +159,28 @@ MAX_CUSTOMERS = 9
 AT_ONCE = 100_000  # plans priced together
 
 
-def solve_exactly(problem: Any, judge: Any, progress: Any = None) -> NDArray[np.int32]:
-    """(B, P) optimal plans of small instances: tours by `held_karp`, trips that serve everybody by `exact_cvrp`, and
-    all else by enumeration through the checker, `judge(plans, b) -> cost`."""
-    plans = np.zeros((len(problem), 2 * problem.nodes + 4), np.int32)
-    for b in range(len(problem)):
-        n = int(problem.n_nodes[b])
-        if problem.circular:
-            _, tour = held_karp(problem.distances(b))
-            best: Any = [*tour[1:], 0]
-        elif problem.multi and problem.required[b, 1:n].all() and problem.windows is None and not problem.gain.any():
-            limits = problem.capacity[b], problem.max_length[b]
-            _, best = exact_cvrp(problem.distances(b), problem.weight[b, :n], *limits)
-        else:
-            best = enumerate_plans(n - 1, problem.multi, lambda some, b=b: judge(some, b))
-        plans[b, : len(best)] = best
-        if progress is not None:
-            progress(1)
-    return plans
+def solve_one(problem: Problem, b: int, judge: Any) -> tuple[list[int], bool]:
+    """The best actions for a small instance b: a tour by `held_karp`, trips that serve everybody by `exact_cvrp`, all
+    else by enumeration through the checker, `judge(plans, b) -> cost`."""
+    limits = limits_of(problem, b)
+    if problem.circular:
+        _, tour = held_karp(limits.dist)
+        return tour[1:].tolist(), True
+    n = len(limits.dist)
+    alone = fits(limits.dist[0] + limits.dist[:, 0], limits.max_length)
+    everybody = problem.multi and bool((problem.required[b, 1:n] & alone[1:]).all()) and problem.windows is None
+    if everybody and not problem.gain[b].any():
+        _, best = exact_cvrp(limits.dist, limits.weight, limits.capacity, limits.max_length)
+        return best[:-1].tolist(), True
+
+    def cost(plans: Ints) -> Floats:
+        paid: Floats = judge(plans, b)
+        return np.where(can_be_driven(limits, plans), paid, np.inf) if limits.bind_on_the_way else paid
+
+    return enumerate_plans(n - 1, problem.multi, cost).tolist(), True
 
 
-def enumerate_plans(customers: int, multi: bool, cost: Any) -> NDArray[np.int32]:
+def enumerate_plans(customers: int, multi: bool, cost: Callable[[Ints], Floats]) -> NDArray[np.int32]:
     """The cheapest of all plans over some of the customers, one trip or many (in every order but that of the trips)."""
     if customers > MAX_CUSTOMERS:
         raise ShapeError(f"{customers} customers are too many to enumerate: at most {MAX_CUSTOMERS}")

@@ -20,6 +20,7 @@ from milkrun.core.kernels import KERNEL_OPTIONS, Entry, chunks_for, compile_modu
 from milkrun.core.record import lower_attribute, record_at
 from milkrun.routing.distance import METRICS
 from milkrun.solvers.construct import CHEAPEST, FARTHEST, RULES, insertion, nearest_neighbour, savings
+from milkrun.solvers.drive import can_be_driven, drive
 from milkrun.solvers.improve import JOIN, LEAVE, OR_OPT, RELOCATE, SWAP, TWO_OPT, descend
 from milkrun.solvers.problem import Problem
 from milkrun.solvers.tours import LAYOUT, LENGTH, WORK, required_served, set_distances, value, write_plan
@@ -85,6 +86,8 @@ def solve_row(w, b, method, rule):
         else:
             insertion(w, b, rule, start == FROM_GREEDY)
         descend(w, b, moves_of(method))
+        if not can_be_driven(w, b):
+            drive(w, b)
         again, now = required_served(w, b), value(w, b)
         if again > served or (again == served and now > worth):
             kept, served, worth = w.count[LENGTH], again, now

@@ -8,13 +8,13 @@ one plan surely serves them all; elsewhere their prize outweighs everything, and
 from __future__ import annotations
 
 import math
-from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from milkrun.routing.tasks.base import TOL, fits
+from milkrun.routing.tasks.base import TOL
+from milkrun.solvers.limits import driven
 from milkrun.solvers.problem import Floats, Problem
 
 Ints = NDArray[np.int64]
@@ -124,34 +124,5 @@ def _prizes(gain: Floats, beta: float, scale: float) -> tuple[int, Ints]:
 
 
 def complete(problem: Problem, b: int, trips: list[list[int]]) -> list[int]:
-    """The trips as actions. Mandatory customers that were left out, though the rules let them be served, are added."""
-    trips, d = [trip for trip in trips if trip], problem.distances(b)
-    left = set(np.flatnonzero(problem.required[b, : problem.n_nodes[b]]).tolist()) - {0, *chain(*trips)}
-    for j in sorted(left):
-        if problem.multi and keeps_limits(problem, b, d, [j]):
-            trips.append([j])
-    if not problem.multi:
-        trip = trips[0] if trips else []
-        while more := [j for j in sorted(left - set(trip)) if keeps_limits(problem, b, d, [*trip, j])]:
-            here = trip[-1] if trip else 0
-            trip = [*trip, min(more, key=lambda j: d[here, j])]
-        trips = [trip]
-    return [node for trip in trips for node in (0, *trip)][1:]
-
-
-def keeps_limits(problem: Problem, b: int, d: Floats, trip: list[int]) -> bool:
-    """One trip within capacity, length and windows, by the family's tolerance."""
-    way = [0, *trip, 0]
-    legs = [float(d[i, j]) for i, j in pairwise(way)]
-    if not fits(problem.weight[b, trip].sum(), problem.capacity[b]) or not fits(sum(legs), problem.max_length[b]):
-        return False
-    if problem.windows is None:
-        return True
-    assert problem.service is not None and problem.speed is not None
-    clock = 0.0
-    for leg, j in zip(legs, way[1:]):
-        clock += leg / float(problem.speed[b])
-        if not fits(clock, problem.windows[b, j, 1]):
-            return False
-        clock = max(clock, float(problem.windows[b, j, 0])) + float(problem.service[b, j])
-    return True
+    """The trips as actions that a world lets be taken, mandatory customers served that were left out for no reason."""
+    return [node for trip in driven(problem, b, [trip for trip in trips if trip]) for node in (0, *trip)][1:]

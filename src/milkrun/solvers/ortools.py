@@ -12,7 +12,7 @@ from milkrun.solvers.problem import Problem
 def solve_one(
     problem: Problem, b: int, time_limit: float, seed: int, iterations: int | None = None
 ) -> tuple[list[int], bool]:
-    """Actions for instance b and whether they are proven best, which they are where there is nothing to choose.
+    """Actions for instance b and whether nothing is better, which is known only where there is nothing to choose.
 
     Guided local search draws no random numbers, so `seed` has no effect; `iterations` are solutions looked at.
     """
@@ -24,7 +24,7 @@ def solve_one(
     whole = in_whole_numbers(problem, b)
     customers = len(whole.nodes) - 1
     if customers == 0 or (customers == 1 and whole.required[1]):
-        return complete(problem, b, [whole.nodes[1:]]), True
+        return complete(problem, b, [whole.nodes[1:]]), bool(customers == problem.n_nodes[b] - 1)
     manager = pywrapcp.RoutingIndexManager(customers + 1, whole.vehicles, 0)
     routing = pywrapcp.RoutingModel(manager)
     state_rules(routing, manager, whole)

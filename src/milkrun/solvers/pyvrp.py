@@ -14,7 +14,7 @@ PATIENCE = 100  # iterations without improvement, for each customer, after which
 def solve_one(
     problem: Problem, b: int, time_limit: float, seed: int, iterations: int | None = None
 ) -> tuple[list[int], bool]:
-    """Actions for instance b and whether they are proven best, which they are where there is nothing to choose.
+    """Actions for instance b and whether nothing is better, which is known only where there is nothing to choose.
 
     The search ends at `time_limit` seconds, after `iterations`, or earlier when it has long found nothing better.
     """
@@ -25,7 +25,7 @@ def solve_one(
     whole = in_whole_numbers(problem, b)
     customers = len(whole.nodes) - 1
     if customers == 0 or (customers == 1 and whole.required[1]):
-        return complete(problem, b, [whole.nodes[1:]]), True
+        return complete(problem, b, [whole.nodes[1:]]), bool(customers == problem.n_nodes[b] - 1)
     ends: list[Any] = [MaxRuntime(time_limit), NoImprovement(PATIENCE * customers)]
     if iterations is not None:
         ends.append(MaxIterations(iterations))

@@ -85,7 +85,7 @@ class RollingHorizon:
 
     def _plan(self, problem: Problem) -> NDArray[np.int32]:
         if self.router == "pyvrp":
-            return solve_by_package(problem, "pyvrp", self.time_limit, self.seed, self.workers)
+            return solve_by_package(problem, "pyvrp", self.time_limit, self.seed, self.workers)[0]
         return run_heuristic(problem, self.router, workers=self.workers)
 
     def _required(self, w: Any, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from milkrun.core.errors import ConfigError, ShapeError, did_you_mean, missing_e
 from milkrun.core.instances import as_array, read_instances
 from milkrun.core.registry import list_worlds, make, world_spec
 from milkrun.routing.instances import Instance
-from milkrun.solvers import exact, heuristics
+from milkrun.solvers import heuristics
 from milkrun.solvers import workers as pool
 from milkrun.solvers.problem import MUST_VISIT_ALL, Problem, of_world
 
@@ -44,7 +45,8 @@ class Solution(NamedTuple):
     cost: NDArray[np.float64]
     """(B,) minus the objective, by the checker"""
     optimal: NDArray[np.bool_]
-    """(B,) whether the method proves that nothing is better"""
+    """(B,) whether nothing can be better: always with `exact`; with `pyvrp` and `ortools`, which search and prove
+    nothing, only where there was nothing to choose; never with a heuristic"""
 
 
 def solve(
@@ -57,7 +59,8 @@ def solve(
     fields, or an Instance read from a file. `config` are options of the world: weights of the objective, metric,
     single or many trips. `time_limit` (seconds an instance), `seed` and `iterations` are for `pyvrp` and `ortools`;
     with `iterations` the answer does not depend on the speed of the machine. `rule` is for `insertion`. `workers` cores
-    are used, by threads or by processes. `progress=True` shows a bar.
+    are used, by threads (heuristics) or by processes. `progress=True` shows a bar. Whatever the method, the actions are
+    those that the world's mask allows, one after the other.
     """
     spec = world_spec(world_name if "-v" in world_name else f"milkrun/{_exact_name(world_name)}-v0")
     methods = WORLDS.get(spec.name)
@@ -79,33 +82,41 @@ def solve(
     problem = of_world(world, arrays)
     if method == "savings" and not problem.multi:
         raise ConfigError("method='savings' joins trips; with trips='single' there is only one")
-    judge = _judge(world, arrays)
+    judge = judge_of(world, arrays)
+    optimal = np.zeros(len(problem), np.bool_)
     with _bar(progress, f"{spec.name} by {method}", len(problem)) as tell:
         if method in heuristics.METHODS:
             plans = heuristics.run_heuristic(problem, method, rule=rule, workers=workers, progress=tell)
         elif method == "exact":
-            plans = exact.solve_exactly(problem, judge, tell)
+            plans, optimal = _solve_apart(problem, method, lambda b: (judge.rows([b]),), workers, tell)
         else:
-            plans = solve_by_package(problem, method, time_limit, seed, workers, iterations, tell)
+            plans, optimal = solve_by_package(problem, method, time_limit, seed, workers, iterations, tell)
     actions = _in_actions(world, problem, plans)
-    cost = judge(actions, None)
-    return Solution(actions, cost, np.full(len(cost), method == "exact"))
+    return Solution(actions, judge(actions), optimal)
 
 
 def solve_by_package(
     problem: Problem, method: str, time_limit: float, seed: int, workers: int, iterations: int | None = None,
     progress: Callable[[int], object] | None = None,
-) -> NDArray[np.int32]:  # fmt: skip
-    """Plans by PyVRP or OR-Tools, each instance on its own."""
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:  # fmt: skip
+    """Plans by PyVRP or OR-Tools, each instance on its own, and whether nothing is better."""
     try:
         importlib.import_module({"pyvrp": "pyvrp", "ortools": "ortools.constraint_solver.pywrapcp"}[method])
     except ImportError:
         raise missing_extra(method, "solvers") from None
+    return _solve_apart(problem, method, lambda b: (time_limit, seed, iterations), workers, progress)
+
+
+def _solve_apart(
+    problem: Problem, method: str, more: Callable[[int], tuple[Any, ...]], workers: int,
+    progress: Callable[[int], object] | None,
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:  # fmt: skip
+    """(B, P) plans, padded with 0, and whether nothing is better; `more` are the method's own arguments."""
+    found = pool.solve_each(method, lambda b: (problem.rows([b]), 0, *more(b)), len(problem), workers, progress)
     plans = np.zeros((len(problem), 2 * problem.nodes + 4), np.int32)
-    found = pool.solve_each(problem, method, time_limit, seed, iterations, workers, progress)
-    for b, plan in enumerate(found):
+    for b, (plan, _) in enumerate(found):
         plans[b, : len(plan)] = plan
-    return plans
+    return plans, np.array([proven for _, proven in found], np.bool_)
 
 
 def _exact_name(name: str) -> str:
@@ -145,28 +156,42 @@ def _read(spec: Any, instances: Any, config: dict[str, Any]) -> tuple[Any, dict[
     return world, arrays
 
 
-def _judge(world: Any, arrays: dict[str, NDArray[Any]]) -> Callable[..., NDArray[np.float64]]:
-    """cost(actions, b): by the task with the weights of the config; with b, of many plans for that instance, where
-    those that break a rule cost inf."""
-    config, name = world.config, type(world).__name__
-    module, _, task_name = world.task.partition(":")
-    task = getattr(importlib.import_module(module), task_name)
-    weights, modes = None, {}
-    if name not in MUST_VISIT_ALL:
-        weights = {"length": config.beta}
-        if "waste" in arrays:
-            weights |= {"waste": config.waste_weight, "overflow": config.overflow_price}
-        else:
-            weights["prize"] = config.prize_weight
-        modes = {"trips": config.trips, "must_go_reserve": config.must_go_reserve}
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """A checker with the instances and the weights of a config; worker processes get theirs by pickle."""
 
-    def cost(actions: NDArray[Any], b: int | None) -> NDArray[np.float64]:
-        dataset = arrays if b is None else {key: value[b : b + 1] for key, value in arrays.items()}
-        violation = "raise" if b is None else "inf"
-        told = task.get_costs(dataset, actions, weights, metric=config.metric, on_violation=violation, **modes)
+    task: str
+    arrays: dict[str, NDArray[Any]]
+    metric: str
+    weights: dict[str, float] | None
+    modes: dict[str, Any]
+
+    def rows(self, chosen: Any) -> Judge:
+        """The judge of some of the instances."""
+        return replace(self, arrays={name: array[chosen] for name, array in self.arrays.items()})
+
+    def __call__(self, actions: NDArray[Any], b: int | None = None) -> NDArray[np.float64]:
+        """The cost of a plan for each instance; with b, of many plans for that one, inf where they break a rule."""
+        module, _, name = self.task.partition(":")
+        told = getattr(importlib.import_module(module), name).get_costs(
+            self.arrays if b is None else self.rows(slice(b, b + 1)).arrays, actions, self.weights,
+            metric=self.metric, on_violation="raise" if b is None else "inf", **self.modes,
+        )  # fmt: skip
         return np.asarray(told[0], np.float64)
 
-    return cost
+
+def judge_of(world: Any, arrays: dict[str, NDArray[Any]]) -> Judge:
+    """The judge of these instances of a world."""
+    config = world.config
+    if type(world).__name__ in MUST_VISIT_ALL:
+        return Judge(world.task, arrays, config.metric, None, {})
+    weights = {"length": config.beta}
+    if "waste" in arrays:
+        weights |= {"waste": config.waste_weight, "overflow": config.overflow_price}
+    else:
+        weights["prize"] = config.prize_weight
+    modes = {"trips": config.trips, "must_go_reserve": config.must_go_reserve}
+    return Judge(world.task, arrays, config.metric, weights, modes)
 
 
 def _in_actions(world: Any, problem: Problem, plans: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -1,4 +1,4 @@
-"""Solvers of other people, one instance at a time, in this process or in several.
+"""Solvers that take one instance at a time, run in this process or in several.
 
 A worker is a fresh interpreter that reads problems from its standard input and writes plans to its standard output. It
 shares nothing with this process: a fork would inherit locks of threads that are not there, and a spawned child of
@@ -17,29 +17,24 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from milkrun.core.errors import WorkerError
-from milkrun.solvers.problem import Problem
 
-Plan = list[int]
+Answer = tuple[list[int], bool]
+"""actions, and whether nothing is better"""
 
 
 def solve_each(
-    problem: Problem, method: str, time_limit: float, seed: int, iterations: int | None, workers: int,
+    method: str, task: Callable[[int], tuple[Any, ...]], batch: int, workers: int,
     progress: Callable[[int], object] | None,
-) -> list[Plan]:  # fmt: skip
-    """A plan for each instance: trips, each closed by 0."""
-    batch = len(problem)
-    plans: list[Plan] = [[]] * batch
-    tasks = [(method, time_limit, seed, iterations)] * batch
-
-    def here(b: int) -> None:
-        plans[b] = solve_one((problem.rows([b]), *tasks[b]))
+) -> list[Answer]:  # fmt: skip
+    """An answer for each instance b, by the `solve_one` of the method's module with the arguments `task(b)`."""
+    answers: list[Answer] = [([], False)] * batch
 
     if min(workers, batch) <= 1:
         for b in range(batch):
-            here(b)
+            answers[b] = solve_one(method, task(b))
             if progress is not None:
                 progress(1)
-        return plans
+        return answers
 
     waiting = iter(range(batch))
 
@@ -52,14 +47,14 @@ def solve_each(
             assert process.stdin is not None and process.stdout is not None
             for b in waiting:
                 try:
-                    pickle.dump((problem.rows([b]), *tasks[b]), process.stdin)
+                    pickle.dump((method, task(b)), process.stdin)
                     process.stdin.flush()
                     answer = pickle.load(process.stdout)
                 except (EOFError, OSError) as e:
                     raise WorkerError(f"the process that solved instance {b} by {method} died") from e
                 if isinstance(answer, Exception):
                     raise answer
-                plans[b] = answer
+                answers[b] = answer
                 if progress is not None:
                     progress(1)
             process.stdin.close()
@@ -67,15 +62,13 @@ def solve_each(
     with ThreadPoolExecutor(min(workers, batch)) as threads:
         for future in [threads.submit(serve) for _ in range(min(workers, batch))]:
             future.result()
-    return plans
+    return answers
 
 
-def solve_one(task: Any) -> Plan:
-    """One instance by the package that the method names."""
-    problem, method, time_limit, seed, iterations = task
-    solver = importlib.import_module(f"milkrun.solvers.{method}")
-    actions, _ = solver.solve_one(problem, 0, time_limit, seed, iterations)
-    return [*actions, 0]
+def solve_one(method: str, task: tuple[Any, ...]) -> Answer:
+    """One instance by the module that the method names."""
+    answer: Answer = importlib.import_module(f"milkrun.solvers.{method}").solve_one(*task)
+    return answer
 
 
 def main() -> None:
@@ -87,7 +80,7 @@ def main() -> None:
         except EOFError:
             return
         try:
-            answer: Any = solve_one(task)
+            answer: Any = solve_one(*task)
         except Exception as e:
             answer = e
         pickle.dump(answer, answers)

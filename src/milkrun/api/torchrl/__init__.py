@@ -12,6 +12,7 @@ except ImportError as e:
     raise missing_extra(str(e.name), "torch") from e
 
 from milkrun.api.torchrl.base import RL4COEnvBase
+from milkrun.api.torchrl.darp import DARPEnv
 from milkrun.api.torchrl.env import (
     CVRPEnv,
     CVRPPEnv,
@@ -30,6 +31,6 @@ from milkrun.api.torchrl.kopt import TSPkoptEnv
 from milkrun.api.torchrl.mixins import BatchMixin, OpsMixin
 
 __all__ = [
-    "BatchMixin", "CVRPEnv", "CVRPPEnv", "CWCVRPEnv", "ImprovementEnvBase", "OpsMixin", "RL4COEnvBase", "SCWCVRPEnv",
-    "SDWCVRPEnv", "TSPEnv", "TSPkoptEnv", "TorchRLEnv", "VRPPEnv", "WCVRPEnv", "env_class", "make",
+    "BatchMixin", "CVRPEnv", "CVRPPEnv", "CWCVRPEnv", "DARPEnv", "ImprovementEnvBase", "OpsMixin", "RL4COEnvBase",
+    "SCWCVRPEnv", "SDWCVRPEnv", "TSPEnv", "TSPkoptEnv", "TorchRLEnv", "VRPPEnv", "WCVRPEnv", "env_class", "make",
 ]  # fmt: skip

@@ -80,6 +80,7 @@ class Stepper:
         self._rows = torch.zeros(0, dtype=torch.int64)
         self._own = torch.zeros(0, dtype=torch.int32)
         self._drawer: Entry | None = None
+        self._marker: Entry | None = None
         self._last: tuple[Plan, list[torch.Tensor], list[torch.Tensor], array[int]] | None = None
 
     # -- stepping ---------------------------------------------------------------------------------------------
@@ -178,6 +179,21 @@ class Stepper:
             self._drawer = build_row_map(layout, any_allowed, np.dtype(np.int64))
         self._drawer.run(args, plan.rows, self._chunks(plan.rows))
         return out
+
+    def remark(self, root: Tensors, hidden: Tensors, batch: torch.Size, mark: Any) -> torch.Tensor:
+        """The masks (*batch, n) that the kernel mark(w, b, 0, 0) writes for these rows; nothing given is written to."""
+        plan = self._plans.get(batch) or self._plan(batch)
+        width = self.world.action.nvec(self.world.sizes)[0]
+        given = root.get("action_mask")
+        mask = torch.zeros((*batch, width), dtype=torch.bool) if given is None else _copied(given)
+        keep: list[torch.Tensor] = []
+        table, _ = self._enter({**root, "action_mask": mask}, hidden, plan, keep)
+        out = torch.empty(plan.rows, dtype=torch.int64)
+        if self._marker is None:
+            self._marker = build_row_map(self.world._launcher_layout, mark, np.dtype(np.int64))
+        args = (table.buffer_info()[0], plan.order.data_ptr(), out.data_ptr(), 0, 0)
+        self._marker.run(args, plan.rows, self._chunks(plan.rows))
+        return mask
 
     # -- beginning --------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,8 @@ class DARPReport:
 
 class DARPProblem:
     """Rule `classic`: windows, service, ride and duration limits; `seed`: deadlines on a clock of whole numbers."""
+
+    plan_axes: ClassVar[int] = 2
 
     @staticmethod
     def schedule(

@@ -1,0 +1,95 @@
+"""DARPEnv: dial-a-ride under both rules, with the names and calls of the first requirement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from milkrun.api._td import entries, put
+from milkrun.api.torchrl.env import CPU, WorldEnv, adopt
+from milkrun.core.errors import ShapeError
+
+
+class DARPEnv(WorldEnv):
+    """Dial-a-ride. `preset="seed"` plays by deadlines alone; actions may be (*batch,) or (*batch, 1)."""
+
+    fixed_id = "milkrun/DARP-v0"
+
+    def __init__(
+        self,
+        generator: Any = None,
+        generator_params: Mapping[str, Any] | None = None,
+        penalty_unvisited: float | None = None,
+        preset: str | None = None,
+        config: Any = None,
+        features: bool = False,
+        device: Any = "cpu",
+        batch_size: int | Iterable[int] | None = None,
+        **keywords: Any,
+    ) -> None:
+        if penalty_unvisited is not None:
+            keywords["penalty_unvisited"] = penalty_unvisited
+        super().__init__(
+            generator, generator_params, device, batch_size, preset=preset, config=config, features=features, **keywords
+        )
+
+    @property
+    def penalty_unvisited(self) -> float:
+        """What a node costs that nobody visits."""
+        return float(self.config.penalty_unvisited)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        action = entries(tensordict).get("action")
+        if action is not None and action.shape == (*tensordict.batch_size, 1):
+            tensordict = tensordict.copy()
+            put(tensordict, "action", action.squeeze(-1))
+        return super()._step(tensordict)
+
+    def _get_action_mask(self, td: TensorDictBase) -> torch.Tensor:
+        """The actions allowed in the state that stands in `td`, worked out anew, whatever made it."""
+        root, hidden = ({name: value.to(CPU) for name, value in part.items() if isinstance(value, torch.Tensor)}
+                        for part in self._fields(td))  # fmt: skip
+        world: Any = self.template
+        return self._stepper.remark(root, hidden, td.batch_size, world.mark_kernel).to(self.device)
+
+    def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
+        """Minus distance and penalties: of the state in `td` where its rows have ended, else of the actions, by the
+        task, which is slow."""
+        root = entries(td)
+        if "done" not in root or not root["done"].all():
+            return super()._get_reward(td, actions)
+        nodes = root["visited"].shape[-1]
+        true = torch.arange(1, nodes, device=td.device) < root.get("n_nodes", torch.tensor(nodes)).unsqueeze(-1)
+        unvisited = (~root["visited"][..., 1:] & true).sum(-1)
+        return -(root["total_distance"] + self.penalty_unvisited * unvisited).to(torch.float32)
+
+    def _check_solution(self, td: TensorDict, actions: torch.Tensor) -> None:
+        task = self._task()
+        task.get_costs(self.reader.tensors(td), self._plans(td, actions), **self._rules(task))
+
+    def check_solution_validity(self, td: TensorDictBase, actions: torch.Tensor) -> None:
+        """Raises BadSolution with row, position and the rule that a plan breaks."""
+        if actions.shape[:-1] != td.batch_size:
+            raise ShapeError(f"actions must be (*batch, T) with the batch {tuple(td.batch_size)}, not "
+                             f"{tuple(actions.shape)}")
+        self._check_solution(td.reshape(-1), actions.reshape(-1, actions.shape[-1]))
+
+    def _weights(self, task: Any) -> dict[str, float]:
+        return {}
+
+    def _rules(self, task: Any) -> dict[str, Any]:
+        return {key: getattr(self.config, key) for key in ("rule", "penalty_unvisited", "speed", "metric")}
+
+    @staticmethod
+    def _get_next_available_vehicle(
+        vehicle_finished: torch.Tensor, num_agents: int, current_agent: Any = None
+    ) -> torch.Tensor:
+        """(*batch,) the first vehicle that is not finished, -1 where all are."""
+        waiting = ~vehicle_finished[..., :num_agents]
+        return torch.where(waiting.any(-1), waiting.to(torch.uint8).argmax(-1), -1)
+
+
+adopt(DARPEnv)
