@@ -40,7 +40,7 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test env check bench docs clean
+.PHONY: help demo test truth env check bench docs clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,9 @@ demo: $(light_stamp) ## roll out every world, print the table, write pictures to
 test: env $(newest_stamp) ## run the tests, and without ARGS those of the Gymnasium side again with its newest version
 	.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) tests
 	$(if $(ARGS),,.venv-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(NUMPY_SIDE))
+
+truth: env ## run the truths that take minutes
+	.venv/bin/python -m pytest -n $(WORKERS) -m long $(ARGS) tests
 
 env: $(full_stamp) ## bring the full environment in .venv up to date
 

@@ -26,7 +26,7 @@ def stays_at_home(name, instances):
     return OVERFLOW * full.sum(axis=1)
 
 
-@pytest.mark.parametrize("n", [20, 50, 100])
+@pytest.mark.parametrize("n", [20, *(pytest.param(n, marks=pytest.mark.long) for n in (50, 100))])
 @pytest.mark.parametrize("name", ["VRPP", "CVRPP", "WCVRP", "CWCVRP"])
 def test_a_quarter_to_two_thirds_are_skipped(name, n):
     """On average over 10 instances. Each plan beats the one that visits all whom the trucks hold, and, where nobody
