@@ -44,7 +44,7 @@ def test_rows_are_those_of_the_world(id, stepping):
 @pytest.mark.parametrize("id", WORLDS)
 def test_a_rollout_is_manual_steps(id):
     """rollout(T) equals T calls of step with step_mdp and resets between, the hidden state included."""
-    env = env_class(id)(batch_size=[4], num_loc=5, seed=2, **SHORT.get(id, {}))
+    env = env_class(id)(batch_size=[4], num_loc=6, seed=2, **SHORT.get(id, {}))
     rolled = env.rollout(25, policy=random_policy(env), break_when_any_done=False)
     env.set_seed(2)
     td, steps = env.reset(), []

@@ -18,7 +18,8 @@ from milkrun.api.torchrl.generators import GENERATOR_REGISTRY, get_generator
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError
 from tests.api.torchrl_tools import assert_same, bits, checksums, leaves, random_policy, started
 
-NAMES = ("TSPEnv", "TSPkoptEnv", "CVRPEnv", "VRPPEnv", "CVRPPEnv", "WCVRPEnv", "CWCVRPEnv", "SCWCVRPEnv", "SDWCVRPEnv")
+NAMES = ("TSPEnv", "TSPkoptEnv", "CVRPEnv", "VRPPEnv", "CVRPPEnv", "WCVRPEnv", "CWCVRPEnv", "SCWCVRPEnv", "SDWCVRPEnv",
+         "DARPEnv")  # fmt: skip
 VARIANTS = [
     ("TSPkopt", {"max_steps": 9}),
     ("TSPkopt", {"max_steps": 9, "action_mode": "node", "reward_mode": "current", "init": "greedy"}),
@@ -32,6 +33,8 @@ VARIANTS = [
     ("SCWCVRP", {"sigma": 0.9, "trips": "single", "overflow_weight": 2.0}),
     ("SDWCVRP", {"horizon": 2, "sensor_sigma": 0.4, "lost_weight": 0.7, "must_go": "lookahead"}),
     ("SDWCVRP", {"horizon": 2, "recourse": "round_trip", "must_go": "random", "reward": "terminal"}),
+    ("DARP", {"style": "b", "num_agents": 1}),
+    ("DARP", {"rule": "seed", "num_agents": 2}),
 ]
 HIDDEN = {"real_waste", "daily_fill", "sensor_noise", "initial_waste", "expected0"}
 
@@ -49,7 +52,7 @@ def test_every_class_has_its_name_and_passes_the_checker(name):
     """The seed's class names; specs hold, and 300 random steps with automatic resets stay in them."""
     cls = getattr(api, name)
     assert cls.__name__ == name and env_class(cls.fixed_id) is cls and name in api.__all__
-    env = cls(batch_size=[2], num_loc=5, seed=1, **({"max_steps": 20} if name == "TSPkoptEnv" else {}))
+    env = cls(batch_size=[2], num_loc=6, seed=1, **({"max_steps": 20} if name == "TSPkoptEnv" else {}))
     check_env_specs(env, break_when_any_done="both")
     rolled = env.rollout(300, policy=random_policy(env), break_when_any_done=False)
     assert rolled.batch_size == (2, 300) and rolled["next", "done"].sum() >= 4

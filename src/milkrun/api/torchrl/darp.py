@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -14,27 +13,10 @@ from milkrun.core.errors import ShapeError
 
 
 class DARPEnv(WorldEnv):
-    """Dial-a-ride. `preset="seed"` plays by deadlines alone; actions may be (*batch,) or (*batch, 1)."""
+    """Dial-a-ride. `preset="seed"` plays by deadlines alone, `features=True` shows what policies are fed with; actions
+    may be (*batch,) or (*batch, 1)."""
 
     fixed_id = "milkrun/DARP-v0"
-
-    def __init__(
-        self,
-        generator: Any = None,
-        generator_params: Mapping[str, Any] | None = None,
-        penalty_unvisited: float | None = None,
-        preset: str | None = None,
-        config: Any = None,
-        features: bool = False,
-        device: Any = "cpu",
-        batch_size: int | Iterable[int] | None = None,
-        **keywords: Any,
-    ) -> None:
-        if penalty_unvisited is not None:
-            keywords["penalty_unvisited"] = penalty_unvisited
-        super().__init__(
-            generator, generator_params, device, batch_size, preset=preset, config=config, features=features, **keywords
-        )
 
     @property
     def penalty_unvisited(self) -> float:
