@@ -31,7 +31,7 @@ class InstanceReader:
     """Finds the instance fields of one world in TensorDicts."""
 
     def __init__(self, world: World, names: list[str]) -> None:
-        self.names = names
+        self.names, self._nodes = names, world.sizes.get("N")
         self._scalars = {name for name in names if not world.fields[name].dims}
         self._scalars |= {name for name in ("capacity", "vehicle_cap") if name not in names}
         always = ("depot", "dist_matrix")
@@ -52,9 +52,14 @@ class InstanceReader:
 
     def layout(self, td: TensorDictBase) -> list[str]:
         """The keys of another layout in which the instance comes; none where all fields are there."""
-        if all(self.find(td, name) is not None for name in self.names):
+        if all(self.find(td, name) is not None for name in self.names) and not self._lacks_depot(td):
             return []
         return [key for key in self._keys if key in entries(td)]
+
+    def _lacks_depot(self, td: TensorDictBase) -> bool:
+        """The places are those of the other nodes, the depot stands apart."""
+        root = entries(td)
+        return "depot" in root and "locs" in root and root["locs"].shape[-2] + 1 == self._nodes
 
     def tensors(self, td: TensorDictBase) -> dict[str, torch.Tensor]:
         """The instance as it stands in `td`."""
