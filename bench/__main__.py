@@ -16,6 +16,7 @@ from typing import Any
 import milkrun
 
 from .contestants import Gymnasium, InPlace, RL4CODropIn, TorchRL, rollout_rate
+from .darp import darp_table
 from .episodes import record_random_episodes
 from .family import family_table
 from .peers import c_kernel
@@ -141,19 +142,23 @@ def _geometric_mean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
+TABLES = {
+    "steps": steps_table, "rollouts": rollouts_table, "family": family_table, "darp": darp_table, "own": own_table,
+}  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer repeats: a look, not a result")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu on a machine that others use too")
+    parser.add_argument("--only", action="append", choices=[*TABLES], help="this table; may be given several times")
     parser.add_argument("--out", default="out/bench", help="folder of the saved tables")
     options = parser.parse_args()
     set_clock(options.clock)
     began = clock()
     promised: dict[str, float] = {}
-    for stem, make in (
-        ("steps", steps_table), ("rollouts", rollouts_table), ("family", family_table), ("own", own_table),
-    ):
-        table, found = make(options)
+    for stem in options.only or TABLES:
+        table, found = TABLES[stem](options)
         table.print()
         table.save(Path(options.out) / stem)
         promised |= found

@@ -23,12 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PICTURE = ROOT / "docs" / "first-rollout.png"
 
-_PART = re.compile(r"(<!-- (worlds|fields|options|presets)(?: (\S+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+_PART = re.compile(r"(<!-- (worlds|fields|options|presets)(?: (\S+))?(?: (\S+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def fill(page: str) -> str:
     """A page with every generated part as the code says it now."""
-    return _PART.sub(lambda m: f"{m[1]}\n{_MAKERS[m[2]](*filter(None, [m[3]]))}\n{m[4]}", page)
+    return _PART.sub(lambda m: f"{m[1]}\n{_MAKERS[m[2]](*filter(None, [m[3], m[4]]))}\n{m[5]}", page)
 
 
 def worlds() -> str:
@@ -41,9 +41,10 @@ def worlds() -> str:
     return "\n".join(lines) + "\n"
 
 
-def fields(world_id: str) -> str:
-    """The field table of a world, as `milkrun.core.fields` writes it."""
-    return table_markdown(milkrun.world_spec(world_id).load().fields)
+def fields(world_id: str, preset: str | None = None) -> str:
+    """The field table of a world under a preset, as `milkrun.core.fields` writes it."""
+    cls = milkrun.world_spec(world_id).load()
+    return table_markdown(cls.variant(cls.Config.build(preset)).fields)
 
 
 def options(world_id: str) -> str:

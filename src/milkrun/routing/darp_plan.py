@@ -53,10 +53,24 @@ def keep(w, b, level):
         w.onboard_elapsed[b, k] = w.plan_elapsed[level, k] if aboard else 0.0
 
 
+@kernel(inline=True)
+def time_to(w, q, level, node):
+    """From the start of service here to the arrival at a node."""
+    return w.service_time[q, w.plan_node[level]] + travel_time(w, q, w.plan_node[level], node)
+
+
+@kernel(inline=True)
+def in_reach(w, q, level, node):
+    """The node's own window can be met; asked first, as it settles most cases."""
+    return max(w.tight_open[q, node], w.plan_start[level] + time_to(w, q, level, node)) <= (
+        w.tight_close[q, node] + TIME_EPS
+    )
+
+
 @kernel
 def append(w, q, level, node):
     """The summary of the route with one more node, a level higher; False if no schedule is left."""
-    tau = w.service_time[q, w.plan_node[level]] + travel_time(w, q, w.plan_node[level], node)
+    tau = time_to(w, q, level, node)
     start = max(w.tight_open[q, node], w.plan_start[level] + tau)
     latest = w.tight_close[q, node]
     if start > latest + TIME_EPS:
@@ -119,7 +133,7 @@ def completable(w, q, top):
     return False
 
 
-@kernel
+@kernel(inline=True)
 def survives(w, q, level, node):
     """The vehicle may go there: everybody aboard then can still be set down in time."""
-    return append(w, q, level, node) and completable(w, q, level + 1)
+    return in_reach(w, q, level, node) and append(w, q, level, node) and completable(w, q, level + 1)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
 
 from milkrun.routing.instances import cordeau, solomon, tsplib
 from milkrun.routing.instances.darp import DARPInstance
@@ -23,7 +22,7 @@ from milkrun.routing.instances.write import write
 BESIDE = (".sol", ".opt.tour")
 
 
-def read(path: str | os.PathLike[str]) -> Any:
+def read(path: str | os.PathLike[str]) -> Instance | DARPInstance:
     """The `Instance` in a file, of Cordeau's dial-a-ride files the `DARPInstance`.
 
     Where an instance names no best value, the solution beside it (`X.sol`, `X.opt.tour`) may.
