@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import milkrun
 from milkrun.core.errors import BadSolution, ConfigError, MissingExtra
+from milkrun.routing.instances import DARPInstance
 from milkrun.routing.instances.darp import TIME_EPS
 from milkrun.routing.tasks import DARPProblem
 from milkrun.solvers.darp import best_insertion, improve, insertion, insertion_batch, judged, solve_ortools
@@ -148,6 +150,27 @@ def test_a_batch_keeps_the_limit_of_requests_aboard():
     assert insertion_batch(batch_of([twins], [0], max_onboard=1)) == [[[3, 4, 1, 2]]]
 
 
+def test_a_world_drives_the_routes_of_its_batch():
+    """32 rows of the world's own law, the last 12 replaying others: every action legal, what is paid is the cost."""
+    world = milkrun.make("milkrun/DARP-v0", num_envs=32, seed=7, autoreset="disabled", illegal="raise")
+    world.reset()
+    names = ("locs", "demand", "capacity", "time_windows", "window_open", "service_time", "max_ride_time",
+             "max_route_duration")  # fmt: skip
+    fields = {name: np.array(getattr(world, name))[:20] for name in names}
+    rows = np.append(np.arange(20), np.arange(12) * 19 % 20).astype(np.int32)
+    world.reset(instance={**fields, "instance_row": rows})
+    found = insertion_batch(world, "deadline")
+    plans = [DARPProblem.routes_to_actions(routes, 16, "node") for routes in found]
+    for turn in range(max(map(len, plans))):
+        live = np.array([b for b, plan in enumerate(plans) if turn < len(plan)])
+        world.step(np.array([plans[b][turn] for b in live]), rows=live)
+    for b, routes in enumerate(found):
+        one = DARPInstance(name=f"row {b}", **{name: array[rows[b]] for name, array in fields.items()})
+        assert routes == insertion(one, "deadline")
+        assert -world.objective[b] == pytest.approx(judged(one, routes).cost, rel=1e-6)
+    assert world.terminated.all()
+
+
 def test_rows_of_an_instance_share_no_list():
     """Who changes the routes of one row leaves the others as they are."""
     one, two = insertion_batch(batch_of([three_requests(1)], [0, 0]))
@@ -157,10 +180,11 @@ def test_rows_of_an_instance_share_no_list():
 
 def test_the_search_repeats_itself_and_depends_on_the_seed():
     """Same seed and iterations, same routes, whatever the seconds; three other seeds do not all lead there."""
-    instance = drawn(5, 14, 3)
-    first = improve(instance, iterations=60, seed=3)
-    assert improve(instance, iterations=60, seed=3, seconds=1e-9) == first
-    assert any(improve(instance, iterations=60, seed=seed).routes != first.routes for seed in (4, 5, 6))
+    instance = drawn(6, 24, 5)
+    first = improve(instance, iterations=250, seed=3)
+    assert improve(instance, iterations=250, seed=3, seconds=1e-9) == first
+    few = [improve(instance, iterations=10, seed=seed).routes for seed in (3, 4, 5, 6)]
+    assert any(routes != few[0] for routes in few)
 
 
 def test_the_search_never_returns_worse_than_its_start():
@@ -185,6 +209,15 @@ def test_the_search_serves_whom_insertion_left_out():
     assert all(b.cost <= a.cost for a, b in zip(before, after, strict=True))
 
 
+def test_the_search_copes_with_short_cuts_by_way_of_others():
+    """Where distances are drawn, a route may need a stop to be in time; whoever takes it out must see that."""
+    for seed in range(12):
+        instance = drawn(seed, 9, 2, crooked=True)
+        plan = improve(instance, iterations=400, seed=seed)
+        assert plan == judged(instance, plan.routes)
+        assert plan.cost <= best_insertion(instance).cost
+
+
 def test_the_search_weighs_the_penalty():
     """Where a node left out costs nothing, nobody is driven; from a plan that serves all, too."""
     plan = improve(three_requests(1), [[3, 1, 4, 2, 5, 6]], iterations=200, penalty_unvisited=0.0)
@@ -193,12 +226,12 @@ def test_the_search_weighs_the_penalty():
 
 @with_files
 @pytest.mark.truth
-@pytest.mark.parametrize(("name", "gap"), [("a2-16", 0.05), ("b4-16", 0.05), ("a4-32", 0.05)])
-def test_the_search_comes_close_to_the_published_best(name, gap):
+@pytest.mark.parametrize("name", ["a2-16", "b4-16", "a4-32"])
+def test_the_search_comes_close_to_the_published_best(name):
     """All served and within 5 % after two seconds, and not below."""
     plan = improve(file(name), seconds=2)
     assert plan.unserved == 0
-    assert BEST[name] - 0.01 <= plan.cost <= (1 + gap) * BEST[name]
+    assert BEST[name] - 0.01 <= plan.cost <= 1.05 * BEST[name]
 
 
 @with_files

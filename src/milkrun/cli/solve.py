@@ -11,38 +11,51 @@ from milkrun.cli.output import SEED, console, out_folder, table, text, write_jso
 
 
 def solve(
-    file: Path = typer.Argument(..., metavar="FILE", help="TSPLIB, CVRPLIB or Solomon file.", show_default=False),
-    method: str = typer.Option(
-        "ls", "--method", help="nearest, insertion, savings, 2opt, oropt, ls, pyvrp, ortools or exact."
+    file: Path = typer.Argument(..., metavar="FILE", help="TSPLIB, CVRPLIB, Solomon or Cordeau file.",
+                                show_default=False),
+    method: str | None = typer.Option(
+        None, "--method", show_default=False,
+        help="nearest, insertion, savings, 2opt, oropt, ls (default), pyvrp, ortools or exact; of dial-a-ride files "
+        "insertion, improve (default), ortools or exact.",
     ),
-    time_limit: float = typer.Option(10.0, "--time-limit", min=0.01, help="Seconds for pyvrp and ortools."),
+    time_limit: float = typer.Option(10.0, "--time-limit", min=0.01, help="Seconds for pyvrp, ortools and improve."),
+    best: float | None = typer.Option(None, "--best", min=1e-9, help="The best known cost, for the gap.",
+                                      show_default=False),
     seed: int = SEED,
     out: Path = typer.Option(Path("out"), "--out", help="Folder of the solution, the picture and the figures."),
-) -> None:
+) -> None:  # fmt: skip
     """Solve an instance of the literature.
 
     Prints the cost in the file's own measure, judged by the independent checker and replayed through the world, and the
-    gap to the best known where the file or the solution beside it tells one. Writes the solution in the format of its
-    collection, a picture and the figures.
+    gap to the best known where `--best`, the file or the solution beside it tells one. Writes the solution in the
+    format of its collection, a picture and the figures; of a dial-a-ride file the routes are printed and stand in the
+    figures, in the numbers of the file.
 
     \b
     Examples:
       milkrun solve A-n32-k5.vrp --method pyvrp --time-limit 5
       milkrun solve berlin52.tsp --method 2opt
       milkrun solve R101.txt --method pyvrp
+      milkrun solve a2-16.txt --best 294.25
     """
     from milkrun.replay.figures import figure_of, save
-    from milkrun.routing.instances import read, replay, write_solution
+    from milkrun.routing.instances import DARPInstance, read, replay, write_solution
     from milkrun.solvers import solve as solve_instances
 
     instance = read(file)
+    if isinstance(instance, DARPInstance):
+        from milkrun.cli.rides import solve_rides
+
+        solve_rides(instance, file.name, method or "improve", time_limit, best, seed, out)
+        return
+    method, best = method or "ls", best or instance.best
     folder = out_folder(out)
     start = time.perf_counter()
     found = solve_instances(instance.world_id, instance, method=method, time_limit=time_limit, seed=seed)
     seconds = time.perf_counter() - start
     routes = split(found.actions[0].tolist(), closed=instance.kind in ("TSP", "ATSP"))
     cost, valid, reason = replay(instance, routes)
-    gap = None if not instance.best else 100 * (cost - instance.best) / instance.best
+    gap = None if not best else 100 * (cost - best) / best
     stem = f"{instance.name}_{method}"
     is_tour = instance.kind in ("TSP", "ATSP")
     written = folder / (f"{stem}.tour" if is_tour else f"{stem}.sol")
@@ -58,7 +71,7 @@ def solve(
         world.locs[0, : len(instance.locs)] = instance.locs  # a file that is played by its matrix has places too
         save(figure_of(world, 0, f"{instance.name}, {method}: {cost:g}"), picture)
     figures = {"file": file.name, "kind": instance.kind, "n": instance.n, "method": method, "cost": cost,
-               "valid": valid, "best_known": instance.best, "gap_percent": gap, "optimal": bool(found.optimal[0]),
+               "valid": valid, "best_known": best, "gap_percent": gap, "optimal": bool(found.optimal[0]),
                "routes": len(routes), "seconds": seconds, "seed": seed}  # fmt: skip
     write_json(folder / f"{stem}.json", figures)
 
@@ -67,7 +80,7 @@ def solve(
     shown.add_row("method", f"{method}, {seconds:.2f} s")
     shown.add_row("cost", f"{cost:g}" + (" (optimal)" if found.optimal[0] else ""))
     if gap is not None:
-        shown.add_row("best known", f"{instance.best:g}")
+        shown.add_row("best known", f"{best:g}")
         shown.add_row("gap", f"{gap:.2f} %")
     if not is_tour:
         shown.add_row("routes", f"{len(routes)}")

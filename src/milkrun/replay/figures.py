@@ -1,6 +1,7 @@
 """Figures of episodes, drawn with matplotlib and without pyplot, so no display and no global state is touched.
 
-A family with a figure of its own has a painter here; every other world shows what its `render(row)` gives.
+A family with a figure of its own has a painter here, or a file beside this one; every other world shows what its
+`render(row)` gives.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from milkrun.core.fields import Role
 from milkrun.core.world import World
 from milkrun.replay.retrace import retrace
 from milkrun.routing.collect import Collect
+from milkrun.routing.dial import Dial
 from milkrun.routing.scwcvrp import Recourse
 from milkrun.routing.vehicle import Routing
 
@@ -41,7 +43,11 @@ def figure_of(world: World, row: int = 0, heading: str = "") -> Figure:
 
 
 def side_by_side(pictures: Sequence[tuple[World, int, str]], title: str = "") -> Figure:
-    """Several episodes, each (world, row, heading), in one figure."""
+    """Several episodes, each (world, row, heading), in one figure; of dial-a-ride one below the other."""
+    if all(isinstance(world, Dial) and world.config.record and world.terminated[row] for world, row, _ in pictures):
+        from milkrun.replay.rides import figure_of_plans, plan_of_row
+
+        return figure_of_plans([plan_of_row(*picture) for picture in pictures], title)
     figure = Figure(figsize=(SIDE * len(pictures), SIDE * 1.3), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))

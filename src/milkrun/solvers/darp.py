@@ -19,7 +19,9 @@ from milkrun.routing.tasks.darp import DARPProblem
 from milkrun.solvers import darp_improve, darp_insertion, darp_ortools
 from milkrun.solvers.darp_insertion import ORDERS, Routes
 
-__all__ = ["DARPPlan", "improve", "insertion", "insertion_batch", "judged", "solve_exact", "solve_ortools"]
+__all__ = [
+    "DARPPlan", "best_insertion", "improve", "insertion", "insertion_batch", "judged", "solve_exact", "solve_ortools",
+]  # fmt: skip
 
 MOST_REQUESTS = 3  # of solve_exact; 90 orders of three requests, 2520 of four
 

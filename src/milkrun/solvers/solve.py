@@ -20,7 +20,7 @@ from milkrun.core.errors import ConfigError, ShapeError, did_you_mean, missing_e
 from milkrun.core.instances import as_array, read_instances
 from milkrun.core.registry import list_worlds, make, world_spec
 from milkrun.routing.instances import Instance
-from milkrun.solvers import heuristics
+from milkrun.solvers import darp_rows, heuristics
 from milkrun.solvers import workers as pool
 from milkrun.solvers.problem import MUST_VISIT_ALL, Problem, of_world
 
@@ -33,6 +33,7 @@ WORLDS: Mapping[str, tuple[str, ...]] = {
     "CVRPP": (*COMMON, "exact", "pyvrp"),
     "WCVRP": (*COMMON, "exact", "pyvrp"),
     "CWCVRP": (*COMMON, "savings", "exact", "pyvrp"),
+    "DARP": darp_rows.METHODS,
 }
 """The methods of each world."""
 
@@ -56,11 +57,12 @@ def solve(
     """Solves a batch of instances of a routing world.
 
     `instances` is a dict of arrays with the instance first, as a generator gives them or under the names of the world's
-    fields, or an Instance read from a file. `config` are options of the world: weights of the objective, metric,
-    single or many trips. `time_limit` (seconds an instance), `seed` and `iterations` are for `pyvrp` and `ortools`;
-    with `iterations` the answer does not depend on the speed of the machine. `rule` is for `insertion`. `workers` cores
-    are used, by threads (heuristics) or by processes. `progress=True` shows a bar. Whatever the method, the actions are
-    those that the world's mask allows, one after the other.
+    fields, or an Instance read from a file; for DARP a DARPInstance, or a list of them. `config` are options of the
+    world: weights of the objective, metric, single or many trips. `time_limit` (seconds an instance), `seed` and
+    `iterations` are for `pyvrp`, `ortools` and `improve`; with `iterations` the answer does not depend on the speed of
+    the machine. `rule` is for `insertion`. `workers` cores are used, by threads (heuristics) or by processes.
+    `progress=True` shows a bar. Whatever the method, the actions are those that the world's mask allows, one after the
+    other.
     """
     spec = world_spec(world_name if "-v" in world_name else f"milkrun/{_exact_name(world_name)}-v0")
     methods = WORLDS.get(spec.name)
@@ -78,6 +80,11 @@ def solve(
     workers, seed = check_count("workers", workers, 1), check_seed(seed)
     if iterations is not None:
         iterations = check_count("iterations", iterations, 1)
+    if spec.name == "DARP":
+        rows = darp_rows.rows_of(instances)
+        with _bar(progress, f"DARP by {method}", len(rows)) as tell:
+            found = darp_rows.solve_rows(rows, method, time_limit, seed, workers, iterations, rule, config, tell)
+        return Solution(*found)
     world, arrays = _read(spec, instances, config)
     problem = of_world(world, arrays)
     if method == "savings" and not problem.multi:

@@ -164,27 +164,22 @@ class DARPProblem:
         return routes
 
     @staticmethod
-    def routes_to_actions(
-        routes: Routes, n: int, numbering: str = "file", *, capacity: Sequence[int] | None = None
-    ) -> NDArray[np.int64]:
+    def routes_to_actions(routes: Routes, n: int, numbering: str = "file") -> NDArray[np.int64]:
         """The plan (L,) that drives these routes of an instance with `n` requests: joined by 0, and 0 at the end.
 
         Numbering `file`: i is a pickup and n+i its dropoff, as in Cordeau's files; `node`: 2i-1 and 2i, as everywhere
-        here. An empty route takes no action, since with equal vehicles it does not matter which one stays; where they
-        differ, give their `capacity`: a vehicle then stays by a 0 if one of another capacity is yet to come.
+        here. An empty route takes no action: with equal vehicles it does not matter which one stays.
         """
         if numbering not in ("file", "node"):
             raise ConfigError(f"numbering is {numbering!r}, allowed are 'file' and 'node'")
         plan: list[int] = []
-        used = max((k for k, route in enumerate(routes) if len(route)), default=-1)
-        for k, route in enumerate(routes[: used + 1]):
+        for k, route in enumerate(routes):
             nodes = _as_route(route)
             if strange := [node for node in nodes if not 0 < node <= 2 * n]:
                 raise BadSolution(f"route {k}: node {strange[0]} does not exist, nodes are 1..{2 * n}")
             if numbering == "file":
                 nodes = [2 * i - 1 if i <= n else 2 * (i - n) for i in nodes]
-            stays = capacity is not None and any(c not in (0, capacity[k]) for c in capacity[k + 1 :])
-            if nodes or stays:
+            if nodes:
                 plan += [*nodes, 0]
         return np.array(plan, np.int64)
 

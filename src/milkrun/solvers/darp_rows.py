@@ -1,0 +1,118 @@
+"""Many dial-a-ride instances by one method of `darp`, in this process or in several: what `solve` leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
+from milkrun.routing.instances.darp import DARPInstance
+from milkrun.routing.tasks.darp import DARPProblem
+from milkrun.solvers import darp, workers
+from milkrun.solvers.darp import DARPPlan
+
+METHODS = ("insertion", "improve", "ortools", "exact")
+OPTIONS = ("speed", "penalty_unvisited")
+NODES = ("locs", "demand", "time_windows", "window_open", "service_time")
+
+
+def solve_rows(
+    rows: Sequence[DARPInstance], method: str, time_limit: float, seed: int, cores: int, iterations: int | None,
+    order: str | None, options: Mapping[str, Any], progress: Callable[[int], object] | None,
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.bool_]]:  # fmt: skip
+    """Actions (B, L), costs (B,) by the checker, and whether nothing is better (B,)."""
+    for name in options:
+        if name not in OPTIONS:
+            hint = did_you_mean(name, OPTIONS)
+            raise ConfigError(f"{name}={options[name]!r} is no option of the solvers of DARP{hint}")
+    if iterations is not None and method != "improve":
+        raise ConfigError(f"iterations={iterations}: of the methods of DARP only 'improve' counts them, not {method!r}")
+    task = (method, time_limit, seed, iterations, order, dict(options))
+    found = workers.solve_each("darp_rows", lambda b: (rows[b], *task), len(rows), cores, progress)
+    actions = np.zeros((len(rows), max(1, *(len(plan) for plan, _ in found))), np.int32)
+    for b, (plan, _) in enumerate(found):
+        actions[b, : len(plan)] = plan
+    costs = [judged(one, plan, options) for one, (plan, _) in zip(rows, found, strict=True)]
+    return actions, np.array(costs), np.array([proven for _, proven in found])
+
+
+def solve_one(
+    instance: DARPInstance, method: str, time_limit: float, seed: int, iterations: int | None, order: str | None,
+    options: dict[str, Any],
+) -> tuple[list[int], bool]:  # fmt: skip
+    """One instance, as actions; whether nothing is better."""
+    plan = plan_by(instance, method, time_limit, seed, iterations, order, options)
+    return actions_of(instance, plan.routes, options.get("speed", 1.0)), method == "exact"
+
+
+def plan_by(
+    instance: DARPInstance, method: str, seconds: float = 10.0, seed: int = 0, iterations: int | None = None,
+    order: str | None = None, options: Mapping[str, Any] | None = None,
+) -> DARPPlan:  # fmt: skip
+    """The plan of a method for one instance; `insertion` without an order is the cheaper of both."""
+    rules = dict(options or {})
+    if method == "improve":
+        return darp.improve(instance, None, seconds, seed, iterations, **rules)
+    if method == "ortools":
+        return darp.solve_ortools(instance, seconds, **rules)
+    if method == "exact":
+        return darp.solve_exact(instance, **rules)
+    if order is None:
+        return darp.best_insertion(instance, **rules)
+    return darp.judged(instance, darp.insertion(instance, order, rules.get("speed", 1.0)), **rules)
+
+
+def actions_of(instance: DARPInstance, routes: Sequence[Sequence[int]], speed: float = 1.0) -> list[int]:
+    """Routes as actions of the world.
+
+    A vehicle without a route takes no action where it does not matter which one stays, or where it could take nobody
+    and the world passes it over; else, if one of another capacity is yet to come, it stays by a 0.
+    """
+    seats, alone = instance.capacity.tolist(), instance.unservable(speed)
+    left = {r: int(instance.demand[2 * r + 1]) for r in range(instance.num_requests) if r not in alone}
+    used = max((k for k, route in enumerate(routes) if route), default=-1)
+    actions: list[int] = []
+    for k, route in enumerate(routes[: used + 1]):
+        if route or (any(c != seats[k] for c in seats[k + 1 :]) and any(load <= seats[k] for load in left.values())):
+            actions += [*route, 0]
+        for node in route:
+            left.pop((node - 1) // 2, None)
+    return actions
+
+
+def judged(instance: DARPInstance, actions: Sequence[int], options: Mapping[str, Any]) -> float:
+    """The checker's cost of actions."""
+    cost, _, _ = DARPProblem.get_costs(instance.fields(), np.array([actions or [0]]), **options)
+    return float(cost[0])
+
+
+def rows_of(instances: Any) -> list[DARPInstance]:
+    """One instance, several, or the fields of a batch under the names of the world, the instance first."""
+    if isinstance(instances, DARPInstance):
+        return [instances]
+    if hasattr(instances, "keys"):
+        return _of_fields({str(name): np.asarray(instances[name]) for name in list(instances.keys())})
+    rows = list(instances) if isinstance(instances, Sequence) else []
+    if not rows or not all(isinstance(one, DARPInstance) for one in rows):
+        raise ShapeError("instances of DARP are a DARPInstance, a list of them, or a mapping of fields to arrays")
+    return rows
+
+
+def _of_fields(fields: dict[str, NDArray[Any]]) -> list[DARPInstance]:
+    needed = (*NODES, "capacity", "max_ride_time", "max_route_duration")
+    if missing := [name for name in needed if name not in fields]:
+        raise ShapeError(f"the instances lack {', '.join(missing)}")
+    rows = []
+    for b in range(len(fields["locs"])):
+        row = {name: fields[name][b] for name in (*needed, "dist", "n_nodes") if name in fields and fields[name].size}
+        n = int(row.pop("n_nodes", len(row["locs"])))
+        row.update({name: row[name][:n] for name in NODES})
+        row.update(capacity=row["capacity"][row["capacity"] > 0], max_ride_time=row["max_ride_time"][: n // 2],
+                   max_route_duration=np.reshape(row["max_route_duration"], ())[()])  # fmt: skip
+        if "dist" in row:
+            row["dist"] = row["dist"][:n, :n]
+        rows.append(DARPInstance(name=f"instance {b}", **row))
+    return rows

@@ -1,0 +1,249 @@
+"""The figure of a dial-a-ride plan shows the times that the plan has, worked out by hand on a line."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.patches import Rectangle
+
+import milkrun
+from milkrun.core.canvas import CUSTOMER
+from milkrun.core.errors import BadSolution
+from milkrun.replay.figures import figure_of, side_by_side
+from milkrun.replay.labels import label_places
+from milkrun.replay.rides import HATCH, colour_of, draw_rides, figure_of_plans, plan_of, plan_of_row
+from milkrun.replay.timetable import Aboard, lanes, timetable
+from milkrun.routing.darp import DARP
+from milkrun.routing.instances import cordeau
+from tests.routing.darp_by_hand import ONE, TWO, darp
+
+DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "darp"
+PNG = b"\x89PNG\r\n\x1a\n"
+INF = math.inf
+GREY = tuple(c / 255 for c in CUSTOMER)
+
+
+def bars(axes, hatched=False):
+    """The bars of a chart as (start, end), in the order of drawing."""
+    found = [p for p in axes.patches if type(p) is Rectangle and p.get_height() < 1 and bool(p.get_hatch()) == hatched]
+    return [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in found]
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+@pytest.fixture
+def seed_trace():
+    """Vehicle 1 takes requests 2 and 1, sets 1 down and must go home with 2 aboard; vehicle 2 can take nobody."""
+    world = milkrun.make("milkrun/DARP-v0", preset="seed", num_requests=2, num_agents=2, autoreset="disabled")
+    world.reset(instance={
+        "locs": [[[0, 0], [30, 40], [60, 80], [0, 50], [100, 0]]], "demand": [[0, 2, -2, 1, -1]],
+        "capacity": [[5, 5]], "time_windows": [[48, 10, 13, 12, 5]],
+    })  # fmt: skip
+    for node in (3, 1, 2, 0, 0):
+        world.step([node])
+    return world
+
+
+def test_one_request_by_hand():
+    """Out at 0, there at 3, waits till 30 so that the ride is 20 at most, there at 37, waits till 50, home at 60."""
+    report, (shift, idle) = timetable(darp(**ONE), [[1, 2], []])
+    assert (shift.departure, shift.back, report.distance) == (0, 60, 20)
+    assert shift.drives == [(0, 3), (30, 37), (50, 60)]
+    assert shift.waits == [(3, 30), (37, 50)]
+    assert shift.services == [(30, 30), (50, 50)]
+    (rider,) = shift.riders
+    assert rider == Aboard(0, (30, 30), (50, 50), 50, 50, ((-INF, 100), (50, 60)))
+    assert rider.extent == (30, 100)
+    assert (idle.departure, idle.riders) == (None, [])
+
+
+def test_service_is_neither_ride_nor_drive():
+    """2 at each stop: there at 3, on at 5, the ride ends at 12, the stop at 14, home at 24; 20 after 5 is the limit."""
+    _, (shift,) = timetable(darp([3, 10], closes=1000.0, service=2.0, ride=20.0), [[1, 2]])
+    assert shift.drives == [(0, 3), (5, 12), (14, 24)]
+    assert (shift.services, shift.waits, shift.back) == ([(3, 5), (12, 14)], [], 24)
+    (rider,) = shift.riders
+    assert rider == Aboard(0, (3, 5), (12, 14), 14, 25, ((-INF, INF), (-INF, INF)))
+
+
+def test_vehicle_and_rider_account_for_all_time():
+    """Drives, services and waits follow each other from departure to return: nothing is left out or counted twice."""
+    instance = darp([1, 10, -5, 2], opens=[0, 40, 0, 0], service=[1.0, 2.0, 3.0, 4.0], ride=35.0)
+    _, (shift,) = timetable(instance, [[1, 3, 4, 2]])
+    spans = sorted([*shift.drives, *shift.services, *shift.waits])
+    assert spans[0][0] == shift.departure and spans[-1][1] == shift.back
+    assert all(a[1] == pytest.approx(b[0]) for a, b in pairwise(spans))
+    assert len(shift.waits) > 0
+
+
+def test_the_chart_has_those_bars():
+    """Two waits hatched; the ride from 30 to 50; a bracket from 50 to 60 under it and a deadline at 100 over it."""
+    figure = figure_of_plans([plan_of(darp(**ONE), [[1, 2], []], "by hand")])
+    on_map, chart = figure.axes
+    assert on_map.get_title() == "by hand\ndistance 20.00, 1 of 1 served, longest ride 20.0"
+    assert on_map.lines[0].get_xdata().tolist() == [0, 3, 10, 0]
+    assert bars(chart, hatched=True) == [(3, 30), (37, 50)]
+    assert (30, 50) in bars(chart)
+    segments = [c.get_segments() for c in chart.collections]
+    brackets = [s[0][:, 0].tolist() for s in segments if len(s) == 1 and s[0][0, 1] == s[0][1, 1]]
+    assert [50, 60] in brackets and [100, 30] in brackets
+    assert [label.get_text() for label in chart.get_yticklabels()] == ["vehicle 1", "vehicle 2"]
+    assert [text.get_text() for text in chart.texts] == ["1", "stays at the depot"]
+    assert "vehicle waits" in legend(figure) and "ride limit" in legend(figure) and "not served" not in legend(figure)
+    assert HATCH in {p.get_hatch() for p in chart.patches}
+
+
+def test_who_is_not_served_is_grey():
+    """Request 1 has the colour of its vehicle, request 2 none; the legend says so."""
+    figure = figure_of_plans([plan_of(darp(**TWO), [[], [1, 2]])])
+    on_map, chart = figure.axes
+    pickups, dropoffs = on_map.collections[:2]
+    assert pickups.get_facecolors()[:, :3].tolist() == pytest.approx(np.array([colour_of(1), GREY]))
+    assert dropoffs.get_edgecolors()[:, :3].tolist() == pytest.approx(np.array([colour_of(1), GREY]))
+    assert [(t.get_text(), to_rgb(t.get_color())) for t in on_map.texts] == [
+        ("1", colour_of(1)), ("1", colour_of(1)), ("2", GREY), ("2", GREY)
+    ]  # fmt: skip
+    assert "1 of 2 served" in on_map.get_title() and "not served" in legend(figure)
+    assert [text.get_text() for text in chart.texts] == ["stays at the depot", "1"]
+
+
+def test_a_route_without_a_schedule_says_so():
+    """A ride of 7 under a limit of 6: no times, no bars, but the way is on the map."""
+    figure = figure_of_plans([plan_of(darp([3, 10], ride=6.0), [[1, 2]])])
+    on_map, chart = figure.axes
+    assert [text.get_text() for text in chart.texts] == ["no schedule keeps its times"]
+    assert bars(chart) == [] and on_map.lines[0].get_xdata().tolist() == [0, 3, 10, 0]
+
+
+def test_a_node_that_does_not_exist_is_refused():
+    """The depot is no stop of a route."""
+    with pytest.raises(BadSolution, match=r"hand: route 1 has node 0, nodes are 1\.\.2"):
+        timetable(darp(**ONE), [[1, 2], [0]])
+
+
+def test_the_rule_seed_on_its_clock_of_whole_numbers(seed_trace):
+    """At 2, 3 and 5 at the stops, home at 9; request 2 is aboard from 2 to the end, and nobody set it down."""
+    plan = plan_of_row(seed_trace, 0)
+    shift, idle = plan.shifts
+    assert (shift.departure, shift.back, idle.departure) == (0, 9, None)
+    assert shift.riders == [
+        Aboard(1, (2, 2), None, 9, INF, ((-INF, 12), (-INF, 5))),
+        Aboard(0, (3, 3), (5, 5), 5, INF, ((-INF, 10), (-INF, 13))),
+    ]
+    assert plan.facts == "distance 231.62, 1 of 2 served, longest ride 2.0"
+
+
+def test_an_episode_of_the_world_is_drawn_as_a_plan(seed_trace):
+    """A map and a chart for each picture, with the heading; the legend has deadlines, and no windows or waiting."""
+    figure = side_by_side([(seed_trace, 0, "best"), (seed_trace, 0, "median")], "title")
+    assert [axes.get_title().partition("\n")[0] for axes in figure.axes] == ["best", "", "median", ""]
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 0, 30, 60, 0]
+    told = legend(figure)
+    assert {"never set down", "not served", "deadline: pickup above, dropoff below"} < set(told)
+    assert not {"vehicle waits", "service", "ride limit"} & set(told)
+
+
+def test_after_the_last_stop_of_all_nobody_drives_home():
+    """Under the rule seed the way back is neither driven nor drawn, and a deadline beyond the depot's still counts."""
+    world = milkrun.make("milkrun/DARP-v0", preset="seed", num_requests=1, num_agents=1, autoreset="disabled")
+    world.reset(instance={"locs": [[[0, 0], [50, 0], [100, 0]]], "demand": [[0, 1, -1]], "capacity": [[5]],
+                          "time_windows": [[48, 10, 60]]})  # fmt: skip
+    world.step([1])
+    world.step([2])
+    figure = figure_of(world)
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 50, 100]
+    (shift,) = plan_of_row(world, 0).shifts
+    assert shift.back == 4 and shift.riders[0].windows == ((-INF, 10), (-INF, 60))
+
+
+def test_an_unfinished_episode_shows_the_worlds_own_picture(seed_trace):
+    """Where a vehicle will go is not known yet."""
+    seed_trace.reset()
+    (axes,) = figure_of(seed_trace).axes
+    assert (axes.images[0].get_array() == seed_trace.render(0)).all()
+
+
+def test_padding_is_not_drawn():
+    """One request beside an instance of two, and one vehicle beside two: the plan is that of the instance alone."""
+    alone = darp(**ONE, capacity=(1,))
+    world = DARP.from_instances([alone, darp(**TWO)], autoreset="disabled")
+    for actions in ([1, 1], [2, 2], [0, 3]):
+        world.step(actions)
+    for node in (4, 0):
+        world.step([node], rows=[1])
+    plan, other = plan_of_row(world, 0), plan_of_row(world, 1)
+    assert plan.instance == alone and plan.routes == [[1, 2]]
+    assert plan.shifts == timetable(alone, [[1, 2]])[1]
+    assert other.instance == darp(**TWO) and other.routes == [[1, 2, 3, 4], []]
+
+
+def test_a_vehicle_that_was_passed_over_stays():
+    """Three riders before cars of 2 and 3: the second car has the route."""
+    world = DARP.from_instances([darp(**ONE, load=3, capacity=(2, 3))], autoreset="disabled")
+    for node in (1, 2, 0):
+        world.step([node])
+    assert plan_of_row(world, 0).routes == [[], [1, 2]]
+
+
+def test_requests_share_a_row_where_they_keep_apart():
+    """0-10, 5-15 and 12-20 need two rows; with 3 between them, three."""
+    free = ((-INF, INF), (-INF, INF))
+    riders = [Aboard(0, (a, a), (b, b), b, INF, free) for a, b in ((0, 10), (5, 15), (12, 20))]
+    assert lanes(riders, 2.0) == [0, 1, 0]
+    assert lanes(riders, 3.0) == [0, 1, 2]
+    assert lanes(riders[::-1], 2.0) == [0, 1, 0]
+
+
+def test_names_keep_clear_of_markers_and_of_each_other():
+    """Twelve nodes in a row, 9 points apart, signs of 7: no box of a name meets another box."""
+    nodes = np.stack([9.0 * np.arange(13), np.zeros(13)], axis=1)
+    places = label_places(nodes, ["10"] * 12, 7.0, 1.0)
+    boxes = np.concatenate([np.c_[nodes, np.full((13, 2), 4.0)], np.c_[places, np.full(12, 4.76), np.full(12, 3.5)]])
+    meet = [
+        (i, j)
+        for i in range(13, 25)
+        for j in range(i)
+        if (abs(boxes[i, :2] - boxes[j, :2]) < boxes[i, 2:] + boxes[j, 2:] - 1e-9).all()
+    ]
+    assert meet == []
+
+
+def test_a_name_leaves_the_line_free():
+    """A leg that leaves to the right: the name, which else stands there, does not."""
+    nodes = np.array([[100.0, 0.0], [0.0, 0.0]])
+    free, beside = (label_places(nodes, ["1"], 7.0, 1.0, legs)[0] for legs in ([], [nodes[::-1]]))
+    assert free[0] > 0 and free[1] == pytest.approx(0)
+    assert abs(beside[1]) > 3.5
+
+
+def test_the_same_plan_gives_the_same_picture(tmp_path):
+    """Byte for byte, named after the instance unless titled."""
+    for name in ("a", "b"):
+        draw_rides(darp(**ONE), [[1, 2]], tmp_path / f"{name}.png")
+    first = (tmp_path / "a.png").read_bytes()
+    assert first.startswith(PNG) and first == (tmp_path / "b.png").read_bytes()
+    draw_rides(darp(**ONE), [[1, 2]], tmp_path / "c.png", "other")
+    assert (tmp_path / "c.png").read_bytes() != first
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="no files of dial-a-ride: set MILKRUN_DATA")
+def test_the_published_optimum_of_a2_16():
+    """294.25 and all served; the first vehicle picks up request 10 at 32 and 5 at 49, as its windows open."""
+    instance = cordeau.load(DATA / "a2-16.txt")
+    routes = json.loads((DATA / "solutions.json").read_text())["a2-16"]["routes"]
+    plan = plan_of(instance, [[2 * i - 1 if i <= 16 else 2 * (i - 16) for i in route] for route in routes])
+    assert plan.facts == "distance 294.25, 16 of 16 served, longest ride 30.0"
+    ten, five = plan.shifts[0].riders[:2]
+    assert (ten.request, ten.pickup, ten.windows[0]) == (9, (32, 35), (32, 47))
+    assert (five.request, five.pickup) == (4, (pytest.approx(49, abs=1e-3), pytest.approx(52, abs=1e-3)))
+    _, chart = figure_of_plans([plan]).axes
+    assert sorted(int(text.get_text()) for text in chart.texts) == list(range(1, 17))

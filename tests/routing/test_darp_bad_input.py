@@ -1,0 +1,222 @@
+"""What the dial-a-ride world refuses: with the class of error, the place and the value, and left as it was.
+
+Instances have four rows of three requests and two cars of 3 seats; all is right in them but one number.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import milkrun
+from milkrun.core.errors import BadInstance, ShapeError
+from tests.core.toys import rows_of
+
+ID = "milkrun/DARP-v0"
+B, N, R, V = 4, 7, 3, 2
+CLASSIC = {"num_requests": R, "num_agents": V, "max_duration": 240.0}
+SEED = {"preset": "seed", "num_requests": R, "num_agents": V}
+LINE = np.array([[0, 0], [3, 0], [10, 0], [-4, 0], [5, 0], [1, 0], [2, 0]], np.float32)
+WORLDS: dict = {}
+
+
+def world_of(**options):
+    """One for all tests on the same options, in the midst of an episode: none of them may change it."""
+    key = tuple(sorted(options.items()))
+    if key not in WORLDS:
+        WORLDS[key] = milkrun.make(ID, B, seed=5, illegal="raise", **options)
+        WORLDS[key].reset()
+        WORLDS[key].step(WORLDS[key].sample_actions())
+    return WORLDS[key]
+
+
+def fine(rule="classic"):
+    """A right instance for all rows."""
+    good = {
+        "locs": np.tile(LINE, (B, 1, 1)), "demand": np.tile([0, 1, -1, 1, -1, 2, -2], (B, 1)),
+        "capacity": np.full((B, V), 3),
+    }  # fmt: skip
+    if rule == "seed":
+        return good | {"time_windows": np.tile([48, 10, 13, 12, 15, 20, 22], (B, 1))}
+    return good | {
+        "window_open": np.tile([0.0, 0, 20, 0, 0, 0, 0], (B, 1)), "time_windows": np.full((B, N), 200.0),
+        "service_time": np.tile([0.0, 1, 1, 1, 1, 1, 1], (B, 1)), "max_ride_time": np.full((B, R), 30.0),
+        "max_route_duration": np.full(B, 150.0),
+    }  # fmt: skip
+
+
+def put(field, at, value, rule="classic"):
+    """A right instance with one wrong element."""
+    array = fine(rule)[field].astype(float if isinstance(value, float) and field != "locs" else fine(rule)[field].dtype)
+    array[at] = value
+    return {**fine(rule), field: array}
+
+
+@contextmanager
+def refused(world, error, *words):
+    """The block raises `error`, whose text holds all the words, and the world is what it was, to the bit."""
+
+    def all_of_it():
+        return rows_of(world), world.seed, world.num_instances, world.final_rows.tolist()
+
+    before = all_of_it()
+    with pytest.raises(error) as caught:
+        yield
+    missing = [word for word in words if word not in str(caught.value)]
+    assert not missing, f"{missing} not in: {caught.value}"
+    assert all_of_it() == before
+
+
+@pytest.mark.parametrize("rule", ["classic", "seed"])
+def test_right_instances_are_played(rule):
+    """So that every refusal below is the fault of its change; an infinite limit is right too."""
+    world = milkrun.make(ID, B, **(SEED if rule == "seed" else CLASSIC))
+    world.reset(instance=fine(rule))
+    assert world.action_mask.tolist() == [[False, True, False, True, False, True, False]] * B
+    if rule == "classic":
+        for field, at in (("max_ride_time", (2, 1)), ("max_route_duration", 1), ("time_windows", (3, 5))):
+            world.reset(instance=put(field, at, math.inf))
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+NUMBERS = [
+    ("locs", (1, 2, 1), math.nan, "row 1: locs[2, 1] = nan: must be finite"),
+    ("locs", (2, 0, 0), math.inf, "row 2: locs[0, 0] = inf: must be finite"),
+    ("window_open", (2, 3), 200.5, "row 2: time_windows[3] = 200.0: the window closes before it opens"),
+    ("window_open", (2, 0), 201.0, "row 2: time_windows[0] = 200.0: the window closes before it opens"),
+    ("window_open", (1, 4), math.nan, "row 1: window_open[4] = nan: must be finite"),
+    ("window_open", (1, 4), -math.inf, "row 1: window_open[4] = -inf: must be finite"),
+    ("time_windows", (1, 2), 19.0, "row 1: time_windows[2] = 19.0: the window closes before it opens"),
+    ("time_windows", (0, 4), math.nan, "row 0: time_windows[4] = nan: must be a number"),
+    ("time_windows", (3, 0), math.inf, "row 3: time_windows[0] = inf: the depot's must be finite"),
+    ("service_time", (3, 6), -0.5, "row 3: service_time[6] = -0.5: must be >= 0"),
+    ("service_time", (3, 6), math.inf, "row 3: service_time[6] = inf: must be finite"),
+    ("service_time", (2, 0), 1.0, "row 2: service_time[0] = 1.0: the depot has none"),
+    ("max_ride_time", (1, 2), 0.0, "row 1: max_ride_time[2] = 0.0: must be above 0"),
+    ("max_ride_time", (1, 2), -3.0, "row 1: max_ride_time[2] = -3.0"),
+    ("max_ride_time", (0, 1), math.nan, "row 0: max_ride_time[1] = nan: must be a number"),
+    ("max_route_duration", (2,), 0.0, "row 2: max_route_duration = 0.0: must be above 0"),
+    ("max_route_duration", (2,), -1.0, "row 2: max_route_duration = -1.0"),
+    ("max_route_duration", (2,), math.nan, "row 2: max_route_duration = nan: must be a number"),
+]
+RIDERS = [
+    ("demand", (1, 0), 1, "row 1: demand[0] = 1: the depot has no riders"),
+    ("demand", (2, 3), 0, "row 2: demand[3] = 0: a pickup takes at least one rider"),
+    ("demand", (2, 3), -1, "row 2: demand[3] = -1: a pickup takes at least one rider"),
+    ("demand", (3, 4), -2, "row 3: demand[4] = -2: a dropoff is the negative of its pickup"),
+    ("demand", (3, 4), 1, "row 3: demand[4] = 1: a dropoff is the negative of its pickup"),
+    ("capacity", (1, 1), -1, "row 1: capacity[1] = -1: must be >= 0"),
+    ("capacity", (1, 1), 0, "row 1: capacity[1] = 0: must be at least 1"),
+]
+
+
+@pytest.mark.parametrize(("field", "at", "value", "sentence"), NUMBERS + RIDERS)
+def test_numbers_that_cannot_be(field, at, value, sentence):
+    """Row, field, node and value are named."""
+    with refused(world_of(**CLASSIC), BadInstance, sentence):
+        world_of(**CLASSIC).reset(seed=9, instance=put(field, at, value))
+
+
+@pytest.mark.parametrize(("field", "at", "value", "sentence"), [NUMBERS[0], NUMBERS[1], *RIDERS])
+def test_numbers_that_cannot_be_under_the_rule_seed(field, at, value, sentence):
+    """The same of the fields that it has."""
+    with refused(world_of(**SEED), BadInstance, sentence):
+        world_of(**SEED).reset(seed=9, instance=put(field, at, value, "seed"))
+
+
+def test_no_car_at_all():
+    """Every car of a row without seats."""
+    with refused(world_of(**CLASSIC), BadInstance, "row 1: capacity", "= 0: must be at least 1"):
+        world_of(**CLASSIC).reset(instance=put("capacity", 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "words"),
+    [
+        ((1, 3, 3), 5.0, ("row 1: dist[3", "= 5.0", "diagonal")), ((2, 0, 4), -5.0, ("row 2: dist[0, 4] = -5.0",)),
+        ((3, 1, 2), math.nan, ("row 3: dist[1, 2] = nan",)), ((0, 1, 2), math.inf, ("row 0: dist[1, 2] = inf",)),
+    ],
+)  # fmt: skip
+def test_matrices_that_cannot_be(at, value, words):
+    """Non-zero diagonal, negative, NaN, infinite."""
+    world = world_of(metric="matrix", **CLASSIC)
+    dist = np.ones((B, N, N)) - np.eye(N)
+    dist[at] = value
+    with refused(world, BadInstance, *words):
+        world.reset(instance={**fine(), "dist": dist})
+
+
+@pytest.mark.parametrize(
+    ("field", "at", "wrong", "right", "number", "kind"),
+    [
+        ("demand", (2, slice(3, 5)), [4, -4], [3, -3], 1, "capacity"), ("max_ride_time", (2, 1), 8.9, 9.0, 1, "ride"),
+        ("max_route_duration", (2,), 21.9, 22.0, 0, "duration"), ("time_windows", (2, 3), 3.9, 4.0, 1, "window"),
+        ("time_windows", (2, 4), 13.9, 14.0, 1, "window"), ("window_open", (2, 4), 194.1, 194.0, 1, "window"),
+    ],
+)  # fmt: skip
+def test_nobody_is_listed_whom_no_car_could_serve(field, at, wrong, right, number, kind):
+    """Alone, request 1 takes 4 + 9 + 5 and stops of 1, request 0 takes 3 + 7 + 10 and stops; the day ends at 200."""
+    alone = f"request {number} (nodes {2 * number + 1} and {2 * number + 2}) cannot be served even alone: {kind}"
+    with refused(world_of(**CLASSIC), BadInstance, "row 2: ", alone):
+        world_of(**CLASSIC).reset(instance=put(field, at, wrong))
+    milkrun.make(ID, B, **CLASSIC).reset(instance=put(field, at, right))
+
+
+# -- shapes -----------------------------------------------------------------------------------------------------------
+
+FIELDS = [(CLASSIC, "classic", name) for name in fine()] + [(SEED, "seed", name) for name in fine("seed")]
+
+
+@pytest.mark.parametrize(("options", "rule", "field"), FIELDS)
+def test_a_missing_field_is_named(options, rule, field):
+    """Nothing is made up."""
+    with refused(world_of(**options), ShapeError, repr(field)):
+        world_of(**options).reset(instance={k: v for k, v in fine(rule).items() if k != field})
+
+
+@pytest.mark.parametrize(("options", "rule", "field"), FIELDS)
+@pytest.mark.parametrize("change", ["fewer rows", "one axis more", "strings", "complex", "ragged"])
+def test_shapes_and_dtypes(options, rule, field, change):
+    """Batch dims that disagree, wrong axes, what is no number: the field is named, in an error of ours."""
+    good = fine(rule)[field]
+    wrong = {"fewer rows": good[:3], "one axis more": good[..., None], "strings": np.full(good.shape, "far"),
+             "complex": good.astype(complex), "ragged": [[1], [2, 3]]}[change]  # fmt: skip
+    with refused(world_of(**options), ShapeError, field):
+        world_of(**options).reset(instance={**fine(rule), field: wrong})
+
+
+@pytest.mark.parametrize(("options", "rule"), [(CLASSIC, "classic"), (SEED, "seed")])
+def test_numbers_of_nodes(options, rule):
+    """Six nodes in a world of seven, floats for riders, a field of another rule or name."""
+    world = world_of(**options)
+    even = {name: array[:, : N - 1] if array.shape[1:2] == (N,) else array for name, array in fine(rule).items()}
+    with refused(world, ShapeError, "(4, 7", "(4, 6"):
+        world.reset(instance=even)
+    with refused(world, ShapeError, "demand", "float64"):
+        world.reset(instance={**fine(rule), "demand": fine(rule)["demand"].astype(float)})
+    for name in ("dist", "demnd"):
+        with refused(world, ShapeError, repr(name)):
+            world.reset(instance={**fine(rule), name: np.zeros((B, N, N))})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        ({"n_nodes": [7, 7, 6, 7]}, BadInstance, ("row 2",)),
+        ({"n_nodes": [7, 7, 9, 7]}, BadInstance, ("row 2: n_nodes = 9: must be <= 7",)),
+        ({"n_nodes": [7, 7, 1, 7]}, BadInstance, ("row 2: n_nodes = 1: must be >= 3",)),
+        ({"n_nodes": [7, 7, 5, 7]}, BadInstance, ("row 2: demand[5] = 2: padding has no riders",)),
+        ({"n_nodes": [7, 7, 7]}, ShapeError, ("n_nodes",)),
+        ({"n_nodes": ["7"] * 4}, ShapeError, ("n_nodes",)),
+        ({"instance_row": [0, 1, 2, 4]}, BadInstance, ("row 3: instance_row = 4",)),
+        ({"depot": np.zeros((3, 2))}, ShapeError, ("depot",)),
+    ],
+)
+def test_sizes_and_owners(wrong, error, words):
+    """Of instances with padding, of shared ones, of the split layout."""
+    with refused(world_of(**CLASSIC), error, *words):
+        world_of(**CLASSIC).reset(instance={**fine(), **wrong})
