@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +43,12 @@ def demo(
     numbers = ("rows", "steps/s", "random return", "heuristic return")
     shown = table("", "world", *numbers, "heuristic", right=numbers)
     with console(stderr=True).status("") as status:
-        status.update("compiling")
-        compile_apart(ids)
+        status.update("playing")
+        played = play_apart(ids, folder, num_envs, seed)
         for id in ids:
             status.update(text(id))
             try:
-                summary[id] = show_world(id, folder, num_envs, seed)
+                summary[id] = played[id] if id in played else show_world(id, folder, num_envs, seed)
                 shown.add_row(*_cells(id, num_envs, summary[id]))
             except MissingExtra as e:
                 summary[id] = {"skipped": str(e)}
@@ -67,27 +69,61 @@ def demo(
     raise typer.Exit(1 if failed else 0)
 
 
-def compile_apart(ids: list[str]) -> None:
-    """Fills the cache of compiled code by a process a core, each with its share of the worlds. What fails there fails
-    again in the demo itself, which says so."""
-    cores = min(os.cpu_count() or 1, len(ids))
+def play_apart(ids: list[str], folder: Path, num_envs: int, seed: int) -> dict[str, Any]:
+    """What `show_world` says of worlds that are played in processes of their own, one a core, each taking the next:
+    most of a first run is compiling. A world that fails there is not among them."""
+    waiting, found = _own_kernels_first(ids), {}
+
+    def work() -> None:
+        command = [sys.executable, "-c", CHILD, str(folder), str(num_envs), str(seed)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              text=True) as child:  # fmt: skip
+            assert child.stdin is not None and child.stdout is not None
+            try:
+                while waiting:
+                    id = waiting.pop(0)
+                    child.stdin.write(f"{id}\n")
+                    child.stdin.flush()
+                    if (answer := json.loads(child.stdout.readline() or "null")) is not None:
+                        found[id] = answer
+            except (IndexError, BrokenPipeError):  # another took the last one; the process died
+                return
+
+    cores = min(os.cpu_count() or 1, len(waiting))
     if cores > 1:
-        shares = [subprocess.Popen([sys.executable, "-c", COMPILE, *ids[k::cores]], stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL) for k in range(cores)]  # fmt: skip
-        for share in shares:
-            share.wait()
+        with ThreadPoolExecutor(cores) as pool:
+            for _ in range(cores):
+                pool.submit(work)
+    return found
 
 
-COMPILE = """
-import sys, tempfile
+def _own_kernels_first(ids: list[str]) -> list[str]:
+    """The worlds that share all compiled code with one before them come last, when it is there."""
+    from milkrun.core.launcher import kernels_of
+    from milkrun.core.registry import world_spec
+
+    kept: dict[Any, str] = {}
+    for id in ids:
+        try:
+            cls = world_spec(id).load()
+        except Exception:  # it is told when the world is to be played
+            continue
+        kept.setdefault(kernels_of(cls, cls.kernels).get("step"), id)
+    return sorted(ids, key=lambda id: id not in kept.values())
+
+
+CHILD = """
+import json, os, sys
 from pathlib import Path
 from milkrun.cli.demo import show_world
-with tempfile.TemporaryDirectory() as folder:
-    for id in sys.argv[1:]:
-        try:
-            show_world(id, Path(folder), 2, 0)
-        except Exception:
-            pass
+folder, num_envs, seed = sys.argv[1:]
+answers, sys.stdout = sys.stdout, open(os.devnull, "w")
+for line in sys.stdin:
+    try:
+        answer = show_world(line.strip(), Path(folder), int(num_envs), int(seed))
+    except Exception:
+        answer = None
+    print(json.dumps(answer), file=answers, flush=True)
 """
 
 
