@@ -194,8 +194,12 @@ def steps_counted(m: Moment) -> Iterator[Fault]:
 
 
 def rewards_sum(m: Moment) -> Iterator[Fault]:
-    """`objective` is the sum of the rewards, paid as they fall due or all on the last step."""
-    paid, total = m.after["reward"], m.after["objective"]
+    """`objective` is the sum of the rewards, paid as they fall due or all on the last step; `reward` is `reward_exact`
+    in float32 where a world keeps that."""
+    paid, total = m.after.get("reward_exact", m.after["reward"]), m.after["objective"]
+    if "reward_exact" in m.after:
+        wrong = m.named & (m.after["reward"] != paid.astype(np.float32))
+        yield from _where("reward", m.after["reward"], wrong, "must be reward_exact in float32")
     if m.world.reward_at_end:
         due = np.where(m.ended, total, 0).astype(paid.dtype)
         yield from _where("reward", paid, m.named & (paid != due), "must be the objective on the last step, 0 before")
@@ -221,7 +225,7 @@ def task_of(cls: type[World], config: Any) -> Task | None:
         return None
     module, _, name = cls.task.partition(":")
     problem = getattr(importlib.import_module(module), name)
-    options = {"metric": config.metric} if hasattr(config, "metric") else {}
+    options = cls.task_options(config)
 
     def costs(world: Any) -> Any:
         fields = (f.name for f in world.fields.values() if f.role is Role.INSTANCE)

@@ -123,6 +123,11 @@ class World(Memory):
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         """Rules between instance fields; raises BadInstance. Shapes, dtypes and bounds have been checked."""
 
+    @classmethod
+    def task_options(cls, config: Any) -> dict[str, Any]:
+        """The keywords with which the `get_costs` of the task judges by this configuration."""
+        return {"metric": config.metric} if hasattr(config, "metric") else {}
+
     def why_illegal(self, row: int, action: Any) -> str:
         """The reason in the words of the trade, for IllegalAction."""
         return "not in the action mask"

@@ -297,7 +297,7 @@ def take(w, b, node, gain, weight, must):
 
 @kernel(inline=True)
 def write_down(w, b, action):
-    if w.A > 0:
+    if w.tour_len[b] < w.A:
         w.tour[b, w.tour_len[b]] = action
     w.tour_len[b] += 1
 

@@ -215,7 +215,7 @@ def step(w, b, action):
         w.load[b] += w.demand_units[q, action]
         w.trip_length[b] = w.trip_length[b] + leg
         w.visited[b, action] = True
-    if w.A > 0:
+    if w.tour_len[b] < w.A:
         w.tour[b, w.tour_len[b]] = action
     w.tour_len[b] += 1
     mark_allowed(w, b)

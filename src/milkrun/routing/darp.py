@@ -48,7 +48,7 @@ class DARP(DARPDoor):
 
     current_time = state(float64, column=True, doc="earliest possible start of service at the current node")
     total_distance = state(float64, low=0, doc="of all vehicles, return legs included")
-    onboard = state(int64, "P", low=-1, doc="requests aboard in order of pickup, then -1")
+    onboard = state(int64, "P", low=-1, high="last request", doc="requests aboard in order of pickup, then -1")
     onboard_latest = state(float64, "P", doc="latest start of service at the pickup of each request aboard")
     onboard_elapsed = state(float64, "P", low=0, doc="least time since the start of service at that pickup")
     departure_latest = state(float64, column=True, doc="latest departure of the active vehicle")
@@ -136,8 +136,11 @@ def reset(w, b):
         w.visited[b, j] = True
     for k in range(w.V):
         w.vehicle_finished[b, k] = w.capacity[q, k] == 0
-    advance(w, b, q)
-    mark_allowed(w, b, q, 0)
+    if advance(w, b, q):
+        mark_allowed(w, b, q, 0)
+    else:  # requests that no rule of the door forbids and that yet nobody can serve, by less than the tolerance
+        for j in range(w.N):
+            w.action_mask[b, j] = j == 0
 
 
 @kernel
@@ -224,7 +227,7 @@ def observe(w, b):
         look_at_node(w, b, q, j, far, day, w.service_time[q, j], w.tight_open[q, j], w.tight_close[q, j], way, start,
                      began)  # fmt: skip
     aboard = 0
-    while aboard < w.P and w.onboard[b, aboard] >= 0:
+    while aboard < w.P and 0 <= w.onboard[b, aboard] < w.R:
         aboard += 1
     look_at_vehicle(w, b, q, w.n_nodes[q], (w.current_time[b] - began) / day, aboard / w.P,
                     w.route_elapsed[b] / w.max_route_duration[q])  # fmt: skip

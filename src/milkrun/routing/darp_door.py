@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +13,7 @@ from milkrun.core.fields import constant, float64, instance, int32, int64
 from milkrun.core.instances import as_array, refuse
 from milkrun.routing.darp_config import STYLES, DARPConfig
 from milkrun.routing.dial import Dial
+from milkrun.routing.generators.darp import GAVE_UP
 from milkrun.routing.instances.darp import TIME_EPS, DARPInstance
 
 
@@ -33,15 +34,16 @@ class DARPDoor(Dial):
     max_ride_time = instance(float64, "R", low=0, limit=True, doc="from the end of the pickup to the dropoff's start")
     max_route_duration = instance(float64, low=0, limit=True, column=True, doc="from leaving the depot to being back")
     dist = instance(float64, "M", "M", low=0, doc="distance row -> column; only with metric='matrix'")
-    tight_open = instance(float64, "N", doc="`window_open` narrowed to what a schedule can use")
-    tight_close = instance(float64, "N", doc="`time_windows` narrowed to what a schedule can use")
+    tight_open = instance(float64, "N", limit=True, doc="`window_open` narrowed to what a schedule can use")
+    tight_close = instance(float64, "N", limit=True, doc="`time_windows` narrowed to what a schedule can use")
     n_nodes = instance(int32, low=3, high="N", doc="true node count; higher indices are padding")
 
     @classmethod
     def size_of(cls, config: DARPConfig) -> dict[str, int]:
         sizes = cls.fleet(config)
         most = config.max_onboard or 8
-        return {**sizes, "R": sizes["N"] // 2, "P": most, "L": most + 4,
+        requests = sizes["N"] // 2
+        return {**sizes, "R": requests, "last request": requests - 1, "P": most, "L": most + 4,
                 "M": sizes["N"] if config.metric == "matrix" else 0}  # fmt: skip
 
     def constants(self) -> dict[str, Any]:
@@ -64,57 +66,58 @@ class DARPDoor(Dial):
         """A world that plays these instances of any sizes and fleets, each in `repeat` rows without a copy; ready."""
         from milkrun.core.registry import make as make_world
 
+        if make.get("rule", "classic") != "classic" or make.get("preset") == "seed":
+            raise ConfigError("from_instances plays instances under the rule 'classic'")
         if not instances:
             raise ShapeError("from_instances needs at least one instance")
-        rows = [_row_of(one) for one in instances]
-        for one in rows:
-            for name in sorted(set(one) ^ set(rows[0])):
-                raise ShapeError(f"{name!r} is given in some instances and not in others")
-        nodes = np.array([len(one["demand"]) for one in rows])
-        if (nodes % 2 == 0).any():
-            raise ShapeError(f"instance {int(np.argmax(nodes % 2 == 0))} has an even number of nodes: two a request "
-                             "and the depot make an odd one")
-        make.setdefault("num_requests", int(nodes.max()) // 2)
-        make.setdefault("num_agents", max(len(one["capacity"]) for one in rows))
+        given = [_instance(k, one) for k, one in enumerate(instances)]
+        if len({one.dist is None for one in given}) > 1:
+            raise ShapeError("'dist' is given in some instances and not in others")
+        if "num_loc" not in make:
+            make.setdefault("num_requests", max(one.num_requests for one in given))
+        make.setdefault("num_agents", max(one.num_agents for one in given))
         make.setdefault("max_duration", 60.0)  # of the law, which draws nothing here
-        if "dist" in rows[0]:
+        if given[0].dist is not None:
             make.setdefault("metric", "matrix")
-        world = make_world(cls.id, num_envs=len(rows) * repeat, **make)
-        if not isinstance(world, cls):
-            raise ConfigError("from_instances plays instances under the rule 'classic'")
-        batch = {name: np.stack([_padded(one, name, world) for one in rows]) for name in rows[0]}
-        batch["n_nodes"] = nodes.astype(np.int32)
-        world.reset(instance={**batch, "instance_row": np.arange(len(rows) * repeat) // repeat})
+        world = make_world(cls.id, num_envs=len(given) * repeat, **make)
+        rows = [{name: array[0] for name, array in one.fields().items()} for one in given]
+        batch = {name: np.stack([_padded(one[name], name, world) for one in rows]) for name in rows[0]}
+        batch["n_nodes"] = np.array([len(one.demand) for one in given], np.int32)
+        world._padding = True
+        world.reset(instance={**batch, "instance_row": np.arange(len(given) * repeat) // repeat})
+        world._padding = False
         return world
+
+    _padding = False  # vehicles without seats are let in
 
     def at_depot(self) -> dict[str, float]:
         return {"demand": 0, "time_windows": self.duration, "window_open": 0.0, "service_time": 0.0}
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Also derives the tightened windows; where a field is missing or misshapen, the door says so afterwards."""
         values = super().arrange_instances(values)
-        if "demand" in values:
-            values.setdefault("n_nodes", np.full(len(values["demand"]), values["demand"].shape[-1], np.int32))
-        for name in ("tight_open", "tight_close"):
-            values.pop(name, None)
-        given = ("locs", "dist") if self.sizes["M"] else ("locs",)
-        needed = (*given, "window_open", "time_windows", "service_time", "max_ride_time", "n_nodes")
-        shapes = {name: self.fields[name].shape(self.sizes) for name in needed}
-        if all(name in values and values[name].shape[1:] == shapes[name] for name in needed):
+        rows = len(next(iter(values.values()), ()))
+        nodes = self.sizes["N"]
+        values.setdefault("n_nodes", np.full(rows, nodes, np.int32))
+        needed = ("window_open", "time_windows", "service_time", "max_ride_time", "n_nodes",
+                  "dist" if self.sizes["M"] else "locs")  # fmt: skip
+        if all(name in values and self._fits(name, values[name], rows) for name in needed):
             with np.errstate(invalid="ignore", over="ignore"):
                 values["tight_open"], values["tight_close"] = self._tightened(values)
-        elif missing := [name for name in needed if name not in values]:
-            raise ShapeError(f"the instance lacks {', '.join(repr(name) for name in missing)}")
         else:
-            wrong = next(name for name in needed if values[name].shape[1:] != shapes[name])
-            raise ShapeError(f"{wrong} must have the shape {(len(values[wrong]), *shapes[wrong])}, "
-                             f"not {values[wrong].shape}")
+            values["tight_open"] = values["tight_close"] = np.zeros((rows, nodes))
         return values
+
+    def _fits(self, name: str, array: np.ndarray, rows: int) -> bool:
+        return array.dtype.kind in "fiu" and array.shape == (rows, *self.fields[name].shape(self.sizes))
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_instances(arrays)
         true, node = self.true_nodes(arrays), np.arange(self.sizes["N"])
         if (even := arrays["n_nodes"] % 2 == 0).any():
             refuse("n_nodes", arrays["n_nodes"], even, "must be odd: two a request and the depot")
+        if not self._padding and (wrong := arrays["capacity"] < 1).any():
+            refuse("capacity", arrays["capacity"], wrong, "must be at least 1")
         opens, closes = arrays["window_open"], arrays["time_windows"]
         if (wrong := (node == 0) & ~np.isfinite(closes)).any():
             refuse("time_windows", closes, wrong, "the depot's must be finite")
@@ -188,32 +191,45 @@ class DARPDoor(Dial):
 
     def _begin(self, rows: np.ndarray) -> None:
         super()._begin(rows)
-        if not self.max_route_duration[self.instance_row[rows]].all():
+        self._refuse_hopeless(rows)
+
+    def draw_instances(self, episode: int = 0) -> None:
+        super().draw_instances(episode)
+        self._refuse_hopeless(self._all)
+
+    def _refuse_hopeless(self, rows: np.ndarray) -> None:
+        if (self.max_route_duration[self.instance_row[rows]] == GAVE_UP).any():
             raise ConfigError("the law found no request that can be served alone in 1,000 draws: its duration, ride or "
                               "capacity leaves no room")
 
 
-def _row_of(one: DARPInstance | Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _instance(k: int, one: Any) -> DARPInstance:
+    """An instance from a mapping of its fields, checked as one."""
     if isinstance(one, DARPInstance):
-        return {name: array[0] for name, array in one.fields().items()}
-    if not isinstance(one, Mapping) or "demand" not in one or "capacity" not in one:
-        raise ShapeError("an instance is a DARPInstance or a mapping of field names to arrays, `demand` and `capacity` "
-                         "among them")
+        return one
+    known = [f.name for f in dataclasses.fields(DARPInstance) if f.name != "name"]
+    if not isinstance(one, Mapping):
+        raise ShapeError(f"instance {k} is a {type(one).__name__}, not a DARPInstance or a mapping of its fields")
     for name in one:
-        if name not in DARPDoor.fields:
-            raise ShapeError(f"DARP has no instance field {name!r}{did_you_mean(str(name), DARPDoor.fields)}")
-    return {name: as_array(name, value) for name, value in one.items() if name not in ("n_nodes", "name")}
+        if name not in known:
+            raise ShapeError(f"instance {k}: DARP has no field {name!r}{did_you_mean(str(name), known)}")
+    if missing := [name for name in known if name not in one and name != "dist"]:
+        raise ShapeError(f"instance {k} lacks {', '.join(map(repr, missing))}")
+    values = {name: as_array(name, value) for name, value in one.items()}
+    if values["max_route_duration"].shape == (1,):
+        values["max_route_duration"] = values["max_route_duration"][0]
+    return DARPInstance(name=f"instance {k}", **values)  # type: ignore[arg-type]
 
 
-def _padded(one: Mapping[str, np.ndarray], name: str, world: Any) -> np.ndarray:
+def _padded(array: np.ndarray, name: str, world: Any) -> np.ndarray:
     """A field at the size of the world: further nodes stand at the depot, further vehicles have no seats."""
-    array, shape = one[name], world.fields[name].shape(world.sizes)
-    if array.ndim != len(shape) or any(have > want for have, want in zip(array.shape, shape, strict=True)):
+    shape = world.fields[name].shape(world.sizes)
+    if any(have > want for have, want in zip(array.shape, shape, strict=True)):
         raise ShapeError(f"{name} of an instance has the shape {array.shape}; at most {shape} fits")
     padded = np.zeros(shape, array.dtype)
     if name == "locs":
         padded[:] = array[0]
     elif name == "max_ride_time":
-        padded[:] = math.inf if array.dtype.kind == "f" else np.iinfo(array.dtype).max
+        padded[:] = np.inf
     padded[tuple(slice(size) for size in array.shape)] = array
     return padded

@@ -31,7 +31,7 @@ def recall(w, b, level):
     w.plan_leave[level] = w.departure_latest[b]
     w.plan_spent[level] = w.route_elapsed[b]
     m = 0
-    while m < w.P and w.onboard[b, m] >= 0:
+    while m < w.P and 0 <= w.onboard[b, m] < w.R:
         w.plan_request[level, m] = w.onboard[b, m]
         w.plan_latest[level, m] = w.onboard_latest[b, m]
         w.plan_elapsed[level, m] = w.onboard_elapsed[b, m]

@@ -90,6 +90,10 @@ class Dial(Recorded):
     def info_fields(self) -> list[Field]:
         return [*super().info_fields, self.fields["vehicles_used"]]
 
+    @classmethod
+    def task_options(cls, config: DARPConfig) -> dict[str, Any]:
+        return {key: getattr(config, key) for key in ("rule", "penalty_unvisited", "speed", "metric")}
+
     # -- instances --------------------------------------------------------------------------------------------
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +139,10 @@ class Dial(Recorded):
 
     def explain(self, row: int, action: int) -> str:
         """The sentence behind `illegal_reason`, or that the action is allowed."""
-        reason = int(self.map_rows(self.reason_kernel, np.int64, int(action), int(row))[row])
+        chosen = self._rows([row])
+        self._refuse_unready(chosen)
+        row = int(chosen[0])
+        reason = int(self.map_rows(self.reason_kernel, np.int64, int(action), row)[row])
         if reason == OUT_OF_RANGE:
             return f"out of range 0..{self.sizes['N'] - 1}"
         if reason == OVER_CAPACITY:
@@ -206,7 +213,7 @@ def serve(w, b, q, node):
 
 @kernel(inline=True)
 def write_down(w, b, action):
-    if w.A > 0:
+    if w.tour_len[b] < w.A:
         w.tour[b, w.tour_len[b]] = action
     w.tour_len[b] += 1
 

@@ -144,7 +144,7 @@ def reset(w, b):
 def step(w, b, action):
     q = w.instance_row[b]
     today = w.day[b]
-    if w.A > 0:
+    if w.tour_len[b, today] < w.A:
         w.tour[b, today, w.tour_len[b, today]] = action
     w.tour_len[b, today] += 1
     was_out = w.current_node[b] != 0 or action != 0

@@ -94,7 +94,7 @@ def step(w, b, action):
     w.tour_length[b] = w.tour_length[b] + leg
     w.current_node[b] = action
     w.visited[b, action] = True
-    if w.A > 0:
+    if w.tour_len[b] < w.A:
         w.tour[b, w.tour_len[b]] = action
     w.tour_len[b] += 1
     w.terminated[b] = w.tour_len[b] == n

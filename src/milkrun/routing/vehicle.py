@@ -38,7 +38,7 @@ class Recorded(World):
         """(B, L) the legal actions taken by each row, padded with 0: the `pi` of the tasks."""
         if not self.config.record:
             raise ConfigError("solution() needs record=True")
-        length = int(self.tour_len.max(initial=0))
+        length = min(int(self.tour_len.max(initial=0)), self.sizes["A"])
         taken: np.ndarray = self.tour[:, :length].astype(np.int32)
         taken[np.arange(length) >= self.tour_len[:, None]] = 0
         return taken

@@ -63,7 +63,12 @@ class DARPEnv(WorldEnv):
         return {}
 
     def _rules(self, task: Any) -> dict[str, Any]:
-        return {key: getattr(self.config, key) for key in ("rule", "penalty_unvisited", "speed", "metric")}
+        return self.template.task_options(self.config)
+
+    def _set_up(self, generator: Any, options: dict[str, Any]) -> None:
+        super()._set_up(generator, options)
+        if self._draws:
+            self.template.draw_instances()  # a law that finds nobody to serve says so here
 
     @staticmethod
     def _get_next_available_vehicle(
