@@ -96,6 +96,14 @@ def test_check_env(id, layout):
     check_env(gymnasium.make(id, layout=layout, disable_env_checker=True).unwrapped)
 
 
+@pytest.mark.filterwarnings("error")
+def test_check_env_where_an_id_has_two_worlds():
+    """Dial-a-ride by deadlines alone has fields and kernels of its own."""
+    env = gymnasium.make("milkrun/DARP-v0", preset="seed", disable_env_checker=True).unwrapped
+    assert env.observation_space["nodes"].shape == (21, 14)
+    check_env(env)
+
+
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("id", "layout"), EVERY_LAYOUT)
