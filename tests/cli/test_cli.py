@@ -9,7 +9,6 @@ import sys
 import pytest
 
 import milkrun
-from milkrun.cli import main
 from milkrun.cli.output import read_value
 from milkrun.cli.play import replay
 from milkrun.core import registry
@@ -17,21 +16,6 @@ from milkrun.core.errors import BadInstance
 from milkrun.solvers import evaluate, nearest, policies_for, random_policy
 
 PNG = b"\x89PNG\r\n\x1a\n"
-
-
-@pytest.fixture
-def call(capsys, monkeypatch):
-    """Runs a command line: (exit code, stdout, stderr)."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(registry, "_warned", set())
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as exit:
-            main([str(a) for a in arguments])
-        said = capsys.readouterr()
-        return exit.value.code, said.out, said.err
-
-    return run
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import milkrun
-from milkrun.cli import main
 from milkrun.cli.rides import in_file, play
 from milkrun.core.errors import MilkrunError
 from milkrun.routing.instances import cordeau
@@ -33,20 +32,6 @@ THREE = """2 3 100 2 25
 6 -3 -5 1 -1 0 1440
 7 0 0 0 0 0 120
 """
-
-
-@pytest.fixture
-def call(capsys, monkeypatch):
-    """Runs a command line: (exit code, stdout, stderr)."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as exit:
-            main([str(a) for a in arguments])
-        said = capsys.readouterr()
-        return exit.value.code, said.out, said.err
-
-    return run
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import json
 import pytest
 
 import milkrun
-from milkrun.cli import main
 from milkrun.cli.solve import split
 from milkrun.routing.instances import read_solution
 from milkrun.solvers import evaluate, policies_for
@@ -33,20 +32,6 @@ DEPOT_SECTION
 -1
 EOF
 """
-
-
-@pytest.fixture
-def call(capsys, monkeypatch):
-    """Runs a command line: (exit code, stdout, stderr)."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as exit:
-            main([str(a) for a in arguments])
-        said = capsys.readouterr()
-        return exit.value.code, said.out, said.err
-
-    return run
 
 
 def row(output, start):

@@ -6,14 +6,13 @@ Instances have four rows of three requests and two cars of 3 seats; all is right
 from __future__ import annotations
 
 import math
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 import milkrun
 from milkrun.core.errors import BadInstance, ShapeError
-from tests.core.toys import rows_of
+from tests.routing.test_collect_bad_input import refused
 
 ID = "milkrun/DARP-v0"
 B, N, R, V = 4, 7, 3, 2
@@ -53,21 +52,6 @@ def put(field, at, value, rule="classic"):
     array = fine(rule)[field].astype(float if isinstance(value, float) and field != "locs" else fine(rule)[field].dtype)
     array[at] = value
     return {**fine(rule), field: array}
-
-
-@contextmanager
-def refused(world, error, *words):
-    """The block raises `error`, whose text holds all the words, and the world is what it was, to the bit."""
-
-    def all_of_it():
-        return rows_of(world), world.seed, world.num_instances, world.final_rows.tolist()
-
-    before = all_of_it()
-    with pytest.raises(error) as caught:
-        yield
-    missing = [word for word in words if word not in str(caught.value)]
-    assert not missing, f"{missing} not in: {caught.value}"
-    assert all_of_it() == before
 
 
 @pytest.mark.parametrize("rule", ["classic", "seed"])

@@ -21,17 +21,17 @@ from milkrun.routing.dial import (
     ALLOWED,
     AT_DEPOT,
     NOT_ABOARD,
-    OUT_OF_RANGE,
     OVER_CAPACITY,
     RIDERS_ABOARD,
     STRANDS,
     TOO_LATE,
     TOO_MANY,
-    VISITED,
+    UNKNOWN,
     close_day,
     farthest,
     look_at_node,
     look_at_vehicle,
+    plain_reason,
     serve,
     start_over,
     take_over,
@@ -178,12 +178,9 @@ def idle(w, b, action):
 def reason(w, b, action):
     """Why a live row may not take an action: the first that applies."""
     q = w.instance_row[b]
-    if action < 0 or action >= w.N:
-        return OUT_OF_RANGE
-    if w.action_mask[b, action]:
-        return ALLOWED
-    if w.visited[b, action]:
-        return VISITED
+    known = plain_reason(w, b, action)
+    if known != UNKNOWN:
+        return known
     recall(w, b, 0)
     pickup = action & 1 == 1
     if action > 0 and not pickup and not w.picked_up_by_current[b, action - 1]:

@@ -24,16 +24,16 @@ from milkrun.routing.dial import (
     ALLOWED,
     AT_DEPOT,
     NOT_ABOARD,
-    OUT_OF_RANGE,
     OVER_CAPACITY,
     RIDERS_ABOARD,
     TOO_LATE,
-    VISITED,
+    UNKNOWN,
     Dial,
     close_day,
     farthest,
     look_at_node,
     look_at_vehicle,
+    plain_reason,
     serve,
     start_over,
     take_over,
@@ -161,12 +161,9 @@ def idle(w, b, action):
 def reason(w, b, action):
     """Why a live row may not take an action: the first that applies."""
     q = w.instance_row[b]
-    if action < 0 or action >= w.N:
-        return OUT_OF_RANGE
-    if w.action_mask[b, action]:
-        return ALLOWED
-    if w.visited[b, action]:
-        return VISITED
+    known = plain_reason(w, b, action)
+    if known != UNKNOWN:
+        return known
     if action == 0:
         return RIDERS_ABOARD if w.current_load[b] > 0 else AT_DEPOT
     if action & 1 == 0 and not w.picked_up_by_current[b, action - 1]:

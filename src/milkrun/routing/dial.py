@@ -27,6 +27,7 @@ REASONS = (
 )  # fmt: skip
 (ALLOWED, OUT_OF_RANGE, VISITED, NOT_ABOARD, RIDERS_ABOARD, AT_DEPOT, OVER_CAPACITY, TOO_MANY, TOO_LATE,
  STRANDS) = range(10)  # fmt: skip
+UNKNOWN = -1
 
 
 class Dial(Recorded):
@@ -240,6 +241,16 @@ def close_day(w, b, n):
     w.unserved[b] = unserved
     w.reward_exact[b] -= w.penalty_unvisited * unvisited
     w.terminated[b] = True
+
+
+@kernel
+def plain_reason(w, b, action):
+    """The reasons that are the same under both rules and come first."""
+    if action < 0 or action >= w.N:
+        return OUT_OF_RANGE
+    if w.action_mask[b, action]:
+        return ALLOWED
+    return VISITED if w.visited[b, action] else UNKNOWN
 
 
 @kernel
