@@ -79,7 +79,7 @@ def test_scwcvrp_return_is_the_checkers_cost(recourse, max_length, n):
 def test_sdwcvrp_return_is_the_checkers_cost(recourse, sigma, n):
     """10,000 weeks each, a fifth of that at n = 50; `lost`, overflows and failures are the checker's."""
     fields = ("sensor_noise",) if sigma else ()
-    world, parts = judge("SDWCVRP", EPISODES // (5 if n == 50 else 1), n, fields, {"recourse": recourse}, num_loc=n,
+    world, parts = judge("SDWCVRP", 2_000 if n == 50 else 12_000, n, fields, {"recourse": recourse}, num_loc=n,
                          recourse=recourse, sensor_sigma=sigma, must_go="level" if sigma else "none")  # fmt: skip
     for part in ("overflows", "failures"):
         np.testing.assert_array_equal(getattr(world, part), parts[part].sum(axis=1))
