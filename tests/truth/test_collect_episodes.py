@@ -77,7 +77,7 @@ def test_scwcvrp_return_is_the_checkers_cost(recourse, max_length, n):
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize(("recourse", "sigma"), [("return", 0.0), ("round_trip", 0.3)])
 def test_sdwcvrp_return_is_the_checkers_cost(recourse, sigma, n):
-    """10,000 weeks each, a fifth of that at n = 50; `lost`, overflows and failures are the checker's."""
+    """12,000 weeks each, 2,000 at n = 50, 100,000 in all; `lost`, overflows and failures are the checker's."""
     fields = ("sensor_noise",) if sigma else ()
     world, parts = judge("SDWCVRP", 2_000 if n == 50 else 12_000, n, fields, {"recourse": recourse}, num_loc=n,
                          recourse=recourse, sensor_sigma=sigma, must_go="level" if sigma else "none")  # fmt: skip
