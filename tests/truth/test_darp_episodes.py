@@ -1,6 +1,6 @@
 """Whatever is played along the masks of the classic dial-a-ride world is feasible, and all that is feasible is open.
 
-The judge is DARPProblem, which schedules whole routes by Bellman and Ford on the raw windows. Marked slow: 100,000
+The judge is DARPProblem, which schedules whole routes by Bellman and Ford on the raw windows. Marked long: 100,000
 random episodes, each judged; 50,000 random routes; 2,000 states. A tenth or so of each runs without the mark. Cordeau's
 files are read from the folder MILKRUN_DATA, or `shared/data` beside the repository, and skipped without it.
 """
@@ -64,7 +64,7 @@ SOURCES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("share", [0.05, pytest.param(1.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [0.05, pytest.param(1.0, marks=pytest.mark.long)])
 @pytest.mark.parametrize("source", SOURCES)
 def test_masked_play_strands_nobody(source, share):
     """No mask is empty before the end, nobody is aboard then, every route keeps every limit, the return is the cost."""
@@ -130,7 +130,7 @@ def random_route(rng, most):
     return nodes.ravel()[np.argsort(key.ravel())].tolist()
 
 
-@pytest.mark.parametrize("rows", [5_000, pytest.param(50_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows", [5_000, pytest.param(50_000, marks=pytest.mark.long)])
 def test_append_decides_as_bellman_and_ford(rows):
     """Routes of 1 to 5 requests that append takes have a schedule within 2 eps; those it refuses have none. Tightened
     windows decide as raw ones do."""
@@ -193,7 +193,7 @@ def mask_by_orders(world, row, instance):
     return allowed, len(aboard)
 
 
-@pytest.mark.parametrize("states", [200, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("states", [200, pytest.param(1000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("style", ["a", "b"])
 def test_the_mask_is_what_some_order_of_dropoffs_allows(style, states):
     """In states of play that prefers pickups, some with 5 aboard; those within 1e-3 of a limit are left out."""

@@ -139,6 +139,7 @@ def reset(w, b):
     if advance(w, b, q):
         mark_allowed(w, b, q, 0)
     else:  # requests that no rule of the door forbids and that yet nobody can serve, by less than the tolerance
+        keep(w, b, 0)
         for j in range(w.N):
             w.action_mask[b, j] = j == 0
 
