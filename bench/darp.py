@@ -59,7 +59,8 @@ def darp_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     def put(measured: str, ours: float, peer: float | None, target: str) -> None:
         ratio = None if peer is None else peer / ours
         table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio)
-        promised[f"DARP, {measured} ({target})"] = ours if ratio is None else ratio
+        said = measured if ratio is None else f"{measured.partition(':')[0]}, ratio to the peer"
+        promised[f"DARP, {said} ({target})"] = ours if ratio is None else ratio
 
     for rows, target in TARGETS.items():
         played = Recorded("DARP", rows, 20, preset="seed")

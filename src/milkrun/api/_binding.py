@@ -46,8 +46,13 @@ def begin_with(world: World, seed: int) -> None:
 
 
 def told_names(world: World) -> dict[str, str]:
-    """Keys of a finishing step's info and their fields; `illegal` is told on every step."""
-    return {"episode_steps" if f.name == "i" else f.name: f.name for f in world.info_fields if f.name != "illegal"}
+    """Keys of a finishing step's info and their fields; those of EVERY_STEP are told on every step."""
+    told = [f.name for f in world.info_fields if f.name not in EVERY_STEP]
+    return {"episode_steps" if name == "i" else name: name for name in told}
+
+
+EVERY_STEP = ("illegal", "illegal_reason")
+"""What a binding tells in the `info` of every step, where the world has it."""
 
 
 def scatter(infos: dict[str, Any], key: str, values: np.ndarray, rows: np.ndarray, where: np.ndarray) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from milkrun.api._binding import begin_with, masks, offset_seeds, scatter, told_names, world_behind
+from milkrun.api._binding import EVERY_STEP, begin_with, masks, offset_seeds, scatter, told_names, world_behind
 from milkrun.api._spaces import Observer, action_space
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError, did_you_mean
 from milkrun.core.fields import Role
@@ -83,6 +83,7 @@ class MilkrunEnv(gymnasium.Env[Any, Any]):
         self.action_space = action_space(self.world)
         self._action_shape = self.world.action.shape(self.world.sizes)
         self._told = {key: getattr(self.world, name) for key, name in told_names(self.world).items()}
+        self._every_step = [name for name in EVERY_STEP if name in self.world.fields]
         self._bind()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -107,7 +108,8 @@ class MilkrunEnv(gymnasium.Env[Any, Any]):
             raise ShapeError(f"the action must have the shape {self._action_shape}, not {given.shape}")
         world.step(given[None])
         obs, info = self._look()
-        info["illegal"] = world.illegal.item(0)
+        for name in self._every_step:
+            info[name] = getattr(world, name).item(0)
         terminated, truncated = world.terminated.item(0), world.truncated.item(0)
         if terminated or truncated:
             for key, array in self._told.items():
@@ -195,6 +197,7 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._told_names = told_names(self.world)
         self._told = {key: getattr(self.world, name) for key, name in self._told_names.items()}
         self._every = np.ones(self.num_envs, bool)
+        self._reasons = "illegal_reason" in self.world.fields
         self._due: np.ndarray | None = None  # the rows whose next step is a reset turn
         self._bind()
 
@@ -231,6 +234,10 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             infos["illegal"], infos["_illegal"] = world.illegal, self._every
         if self._due is not None:
             infos["_illegal"], self._due = ~self._due, None
+        if self._reasons:
+            reasons: np.ndarray = getattr(world, "illegal_reason")  # noqa: B009 (not every world has it)
+            infos["illegal_reason"] = reasons.copy() if self.copy else reasons
+            infos["_illegal_reason"] = infos["_illegal"].copy()
         if self._same_step:
             if len(world.final_rows):
                 self._tell_final(infos)
@@ -309,12 +316,14 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         infos["final_obs"], infos["_final_obs"] = np.full(self.num_envs, None, object), ended
         for b, obs in zip(rows, self._observer.rows_of(final, len(rows))):
             infos["final_obs"][b] = obs
-        said = {**self._observer.aside_of(final), "illegal": final["illegal"]}
+        said = {**self._observer.aside_of(final), **{name: final[name] for name in EVERY_STEP if name in final}}
         said |= {key: final[name] for key, name in self._told_names.items()}
         infos["final_info"], infos["_final_info"] = {}, ended.copy()
         for key, values in said.items():
             scatter(infos["final_info"], key, values, rows, ended)
         infos["_illegal"] = ~ended
+        if self._reasons:
+            infos["_illegal_reason"] = ~ended
 
     def _masked(self, reset_mask: Any) -> np.ndarray:
         array = np.asarray(reset_mask)

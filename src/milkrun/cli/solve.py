@@ -38,6 +38,8 @@ def solve(
       milkrun solve R101.txt --method pyvrp
       milkrun solve a2-16.txt --best 294.25
     """
+    from milkrun.core.errors import ConfigError
+    from milkrun.core.registry import list_worlds
     from milkrun.replay.figures import figure_of, save
     from milkrun.routing.instances import DARPInstance, read, replay, write_solution
     from milkrun.solvers import solve as solve_instances
@@ -48,7 +50,9 @@ def solve(
 
         solve_rides(instance, file.name, method or "improve", time_limit, best, seed, out)
         return
-    method, best = method or "ls", best or instance.best
+    if instance.world_id not in list_worlds():
+        raise ConfigError(f"{file.name}: {instance.kind} files are read and written, but no world plays them yet")
+    method, best = method or ("pyvrp" if "time_windows" in instance.fields else "ls"), best or instance.best
     folder = out_folder(out)
     start = time.perf_counter()
     found = solve_instances(instance.world_id, instance, method=method, time_limit=time_limit, seed=seed)

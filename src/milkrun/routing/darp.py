@@ -4,7 +4,7 @@ Observations: `nodes` (N, 14) and `vehicle` (7), features of the fields in the t
 Actions: the node the active vehicle goes to, Discrete(2 requests + 1); 0 is the depot and ends its tour.
 Mask: pickups and dropoffs after which everybody aboard can still be set down within windows, ride and route limits,
     found by exact search; the depot with nobody aboard.
-Ends: terminated when no vehicle is left, or none that could take anybody; terminated too when all have been served.
+Ends: terminated on a return after which no vehicle is left that could take anybody, or nobody is left to take.
 Reward: minus the distance of each step; the last one also pays penalty_unvisited for each node that was not visited.
 References: Cordeau, Laporte 2003 and Cordeau 2006 (the problem); Firat, Woeginger 2011 (feasible schedules).
 """

@@ -13,7 +13,7 @@ import numpy as np
 
 from milkrun.core.actions import discrete
 from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
-from milkrun.core.errors import ShapeError
+from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.fields import Field, bool_, constant, float32, float64, instance, int32, int64, mask, state, view
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
@@ -55,8 +55,8 @@ class Dial(Recorded):
     vehicles_used = state(int32, low=0, observed=False, tally=True, doc="vehicles that have been out and are back")
 
     illegal_reason = view(int64, doc="why the last action was illegal, by number; 0 = it was not")
-    distance = view(float64, doc="driven by all vehicles, told at the end")
-    unserved = view(int32, doc="requests that nobody served, told at the end")
+    distance = view(float64, doc="driven by all vehicles, told when the day ends by its rules")
+    unserved = view(int32, doc="requests that nobody served, told when the day ends by its rules")
     reward_exact = view(float64, doc="the reward of the last step before it is rounded to float32")
     nodes = view(
         float32, "N", 14, low=-10, high=10, feature=True,
@@ -67,6 +67,12 @@ class Dial(Recorded):
         doc="clock, load, aboard, route, and shares of vehicles, requests and steps done",
     )  # fmt: skip
     action_mask = mask("N")
+
+    def __init__(self, num_envs: int = 1, config: DARPConfig | None = None, **options: Any) -> None:
+        if isinstance(config, DARPConfig) and self.variant(config) is not type(self):
+            raise ConfigError(f"{type(self).__name__} does not play the rule {config.rule!r}: "
+                              f"milkrun.make('{self.id}', config=...) finds the class that does")
+        super().__init__(num_envs, config, **options)
 
     @classmethod
     def variant(cls, config: DARPConfig) -> type[Dial]:

@@ -1,7 +1,7 @@
 """Reference answers: solvers, policies without training, and how to judge a policy."""
 
 from milkrun.solvers.evaluate import Result, evaluate, rollout
-from milkrun.solvers.policies import Factory, Policy, add_policy, greedy, nearest, policies_for, random_policy
+from milkrun.solvers.policies import Factory, Policy, add_policy, greedy, nearest, policies_for, random_policy, soonest
 from milkrun.solvers.rolling import RollingHorizon
 from milkrun.solvers.solve import WORLDS, Solution, solve
 
@@ -20,4 +20,5 @@ __all__ = [
     "random_policy",
     "rollout",
     "solve",
+    "soonest",
 ]

@@ -51,8 +51,9 @@ class Solution(NamedTuple):
 
 
 def solve(
-    world_name: str, instances: Any, method: str = "ls", time_limit: float = 1.0, seed: int = 0, workers: int = 1, *,
-    progress: bool | None = None, rule: str | None = None, iterations: int | None = None, **config: Any,
+    world_name: str, instances: Any, method: str | None = None, time_limit: float = 1.0, seed: int = 0,
+    workers: int = 1, *, progress: bool | None = None, rule: str | None = None, iterations: int | None = None,
+    **config: Any,
 ) -> Solution:  # fmt: skip
     """Solves a batch of instances of a routing world.
 
@@ -69,6 +70,7 @@ def solve(
     if methods is None:
         hint = "; the policy 'rolling' plans it day by day" if spec.name in ("SCWCVRP", "SDWCVRP") else ""
         raise ConfigError(f"{spec.id} has no solvers{hint}; worlds that have: {', '.join(WORLDS)}")
+    method = method or ("ls" if "ls" in methods else "improve")
     if method not in methods:
         known = {name for those in WORLDS.values() for name in those}
         what = f"is not for {spec.name}" if method in known else f"is unknown{did_you_mean(str(method), methods)}"

@@ -47,7 +47,10 @@ class Text:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Text:
-        return cls(os.fspath(path), Path(path).read_bytes())
+        try:
+            return cls(os.fspath(path), Path(path).read_bytes())
+        except OSError as e:
+            raise FormatError(f"{os.fspath(path) or '(no name)'}: cannot be read: {e.strerror}") from None
 
     def fault(self, line: int | None, section: str | None, sentence: str) -> FormatError:
         where = [self.file, *([] if line is None else [f"line {line}"]), *([section] if section else [])]
