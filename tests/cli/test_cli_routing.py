@@ -10,28 +10,10 @@ import milkrun
 from milkrun.cli.solve import split
 from milkrun.routing.instances import read_solution
 from milkrun.solvers import evaluate, policies_for
+from tests.routing.test_instance_faults import CVRP
 
 PNG = b"\x89PNG\r\n\x1a\n"
-SQUARE = """NAME : square
-TYPE : CVRP
-DIMENSION : 4
-EDGE_WEIGHT_TYPE : EUC_2D
-CAPACITY : 10
-NODE_COORD_SECTION
-1 0 0
-2 3 0
-3 3 4
-4 0 4
-DEMAND_SECTION
-1 0
-2 5
-3 5
-4 5
-DEPOT_SECTION
-1
--1
-EOF
-"""
+SQUARE = CVRP.replace("A-n4-k2", "square")
 
 
 def row(output, start):

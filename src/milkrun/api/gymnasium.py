@@ -197,7 +197,7 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._told_names = told_names(self.world)
         self._told = {key: getattr(self.world, name) for key, name in self._told_names.items()}
         self._every = np.ones(self.num_envs, bool)
-        self._reasons = "illegal_reason" in self.world.fields
+        self._every_step = [name for name in EVERY_STEP if name in self.world.fields]
         self._due: np.ndarray | None = None  # the rows whose next step is a reset turn
         self._bind()
 
@@ -229,15 +229,11 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         reward, terminated, truncated = world.reward, world.terminated, world.truncated
         if self.copy:
             reward, terminated, truncated = reward.copy(), terminated.copy(), truncated.copy()
-            infos["illegal"], infos["_illegal"] = world.illegal.copy(), self._every.copy()
-        else:
-            infos["illegal"], infos["_illegal"] = world.illegal, self._every
-        if self._due is not None:
-            infos["_illegal"], self._due = ~self._due, None
-        if self._reasons:
-            reasons: np.ndarray = getattr(world, "illegal_reason")  # noqa: B009 (not every world has it)
-            infos["illegal_reason"] = reasons.copy() if self.copy else reasons
-            infos["_illegal_reason"] = infos["_illegal"].copy()
+        told = self._every if self._due is None else ~self._due
+        self._due = None
+        for name in self._every_step:
+            array = getattr(world, name)
+            infos[name], infos[f"_{name}"] = (array.copy(), told.copy()) if self.copy else (array, told)
         if self._same_step:
             if len(world.final_rows):
                 self._tell_final(infos)
@@ -321,9 +317,8 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         infos["final_info"], infos["_final_info"] = {}, ended.copy()
         for key, values in said.items():
             scatter(infos["final_info"], key, values, rows, ended)
-        infos["_illegal"] = ~ended
-        if self._reasons:
-            infos["_illegal_reason"] = ~ended
+        for name in self._every_step:
+            infos[f"_{name}"] = ~ended
 
     def _masked(self, reset_mask: Any) -> np.ndarray:
         array = np.asarray(reset_mask)
