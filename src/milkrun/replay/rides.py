@@ -89,18 +89,8 @@ def plan_of_row(world: Any, row: int, heading: str = "") -> Plan:
     """What a row of a dial-a-ride world has driven so far; needs record=True."""
     q = world.instance_row[row]
     fields = [f.name for f in world.fields.values() if f.role is Role.INSTANCE]
-    n = int(world.n_nodes[q]) if "n_nodes" in fields else world.sizes["N"]
-    given = {name: np.asarray(getattr(world, name)[q]) for name in fields}
+    instance = DARPInstance.of_row(f"row {row}", {name: getattr(world, name)[q] for name in fields})
     classic = world.config.rule == "classic"
-    instance = DARPInstance(
-        name=f"row {row}", locs=given["locs"][:n], demand=given["demand"][:n],
-        capacity=given["capacity"][given["capacity"] > 0], time_windows=given["time_windows"][:n],
-        window_open=given["window_open"][:n] if classic else np.zeros(n),
-        service_time=given["service_time"][:n] if classic else np.zeros(n),
-        max_ride_time=given["max_ride_time"][: n // 2] if classic else np.full(n // 2, np.inf),
-        max_route_duration=float(given["max_route_duration"]) if classic else np.inf,
-        dist=given["dist"][:n, :n] if world.config.metric == "matrix" else None,
-    )  # fmt: skip
     routes = _by_vehicle(instance, DARPProblem.actions_to_routes(world.path(row)[1:]), classic)
     return plan_of(instance, routes, heading, world.config.rule, world.config.speed)
 

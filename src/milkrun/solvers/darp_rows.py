@@ -105,14 +105,6 @@ def _of_fields(fields: dict[str, NDArray[Any]]) -> list[DARPInstance]:
     needed = (*NODES, "capacity", "max_ride_time", "max_route_duration")
     if missing := [name for name in needed if name not in fields]:
         raise ShapeError(f"the instances lack {', '.join(missing)}")
-    rows = []
-    for b in range(len(fields["locs"])):
-        row = {name: fields[name][b] for name in (*needed, "dist", "n_nodes") if name in fields and fields[name].size}
-        n = int(row.pop("n_nodes", len(row["locs"])))
-        row.update({name: row[name][:n] for name in NODES})
-        row.update(capacity=row["capacity"][row["capacity"] > 0], max_ride_time=row["max_ride_time"][: n // 2],
-                   max_route_duration=np.reshape(row["max_route_duration"], ())[()])  # fmt: skip
-        if "dist" in row:
-            row["dist"] = row["dist"][:n, :n]
-        rows.append(DARPInstance(name=f"instance {b}", **row))
-    return rows
+    known = [name for name in (*needed, "dist", "n_nodes") if name in fields]
+    return [DARPInstance.of_row(f"instance {b}", {name: fields[name][b] for name in known})
+            for b in range(len(fields["locs"]))]  # fmt: skip

@@ -7,6 +7,7 @@ that hold for every such problem; whether a request can be served at all depends
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,21 @@ class DARPInstance:
 
     def __hash__(self) -> int:
         return hash((self.num_requests, self.num_agents, self.max_route_duration, self.locs.tobytes()))
+
+    @classmethod
+    def of_row(cls, name: str, row: Mapping[str, Any]) -> DARPInstance:
+        """The instance in the fields of one row of a world, padding cut off. Limits that it lacks, as under the rule
+        `seed`, are none."""
+        n = int(row.get("n_nodes", len(row["demand"])))
+        seats, dist = np.asarray(row["capacity"]), row.get("dist")
+        return cls(
+            name=name, locs=row["locs"][:n], demand=row["demand"][:n], capacity=seats[seats > 0],
+            time_windows=row["time_windows"][:n], window_open=row.get("window_open", np.zeros(n))[:n],
+            service_time=row.get("service_time", np.zeros(n))[:n],
+            max_ride_time=row.get("max_ride_time", np.full(n // 2, np.inf))[: n // 2],
+            max_route_duration=float(np.reshape(row.get("max_route_duration", np.inf), ())),
+            dist=None if dist is None or not np.size(dist) else dist[:n, :n],
+        )  # fmt: skip
 
     @property
     def num_requests(self) -> int:
