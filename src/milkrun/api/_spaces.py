@@ -131,17 +131,22 @@ class Observer:
         for target, source, choices in self._fills:
             _fill(target, source, choices)
 
-    def rows_of(self, arrays: Mapping[str, np.ndarray], count: int) -> list[Any]:
-        """Observations one by one of rows that stand apart by field name (`world.final`)."""
+    def of(self, arrays: Mapping[str, np.ndarray], count: int) -> Observed:
+        """The observation of rows that stand apart by field name (`world.final`)."""
         if self.layout == "flat":
             buffer, fills = _flat(self._seen, arrays, self.world, count)
             for target, source, choices in fills:
                 _fill(target, source, choices)
-            return list(buffer)
+            return buffer
         shown = {key: show(f, arrays[f.name]) for key, f in self._seen.items()}
-        if self.layout == "view":
-            return list(next(iter(shown.values())))
-        return [{key: array[r] for key, array in shown.items()} for r in range(count)]
+        return next(iter(shown.values())) if self.layout == "view" else shown
+
+    def rows_of(self, arrays: Mapping[str, np.ndarray], count: int) -> list[Any]:
+        """The same one by one."""
+        seen = self.of(arrays, count)
+        if isinstance(seen, dict):
+            return [{key: array[r] for key, array in seen.items()} for r in range(count)]
+        return list(seen)
 
     def aside_of(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
         """What `info` says of rows that stand apart by field name: the mask, and what the layout left out."""

@@ -21,6 +21,7 @@ import numpy as np
 from milkrun.core.errors import ConfigError, did_you_mean
 
 C = TypeVar("C", bound="Config")
+R = TypeVar("R", bound="RuledConfig")
 
 RESERVED = frozenset(
     "id num_envs api preset config seed first_row autoreset autoreset_mode illegal threads layout copy render_mode "
@@ -126,6 +127,36 @@ class Config:
                 raise ConfigError(f"{cls.__name__}: {key!r} and its synonym were both given")
             known[name] = value
         return known
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RuledConfig(Config):
+    """A configuration that knows several rule sets. An option left at None has its default by the rule in force, and
+    one that only another rule knows is refused."""
+
+    rule_option: ClassVar[str] = "rule"
+    by_rule: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def __post_init__(self) -> None:
+        given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
+        object.__setattr__(self, "_given", given)
+        for name, value in self.by_rule.get(getattr(self, self.rule_option), {}).items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        super().__post_init__()
+
+    def validate(self) -> None:
+        rule = getattr(self, self.rule_option)
+        foreign = {name for options in self.by_rule.values() for name in options} - set(self.by_rule[rule])
+        for name in sorted(foreign):
+            if getattr(self, name) is not None:
+                raise ConfigError(f"{type(self).__name__}.{name} = {getattr(self, name)!r}: "
+                                  f"no option of the {self.rule_option} {rule!r}")
+
+    def replace(self: R, **changes: Any) -> R:
+        """With another rule, options that were not given take their defaults under it."""
+        kept = {name: getattr(self, name) for name in self._given}  # type: ignore[attr-defined]
+        return type(self)(**{**kept, **self._known(changes)})
 
 
 def _read_json(path: Path) -> dict[str, Any]:

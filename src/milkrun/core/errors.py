@@ -62,11 +62,29 @@ class Closed(MilkrunError, RuntimeError):
 
 
 class WorkerError(MilkrunError, RuntimeError):
-    """An environment in another process died or raised."""
+    """An environment in another process died or raised: which worker, its process, how it ended, what it was asked."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        index: int | None = None,
+        pid: int | None = None,
+        exit_code: int | None = None,
+        command: str | None = None,
+        remote_traceback: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.index, self.pid, self.exit_code = index, pid, exit_code
+        self.command, self.remote_traceback = command, remote_traceback
 
 
 class WorkerTimeout(MilkrunError, TimeoutError):
-    """Environments in other processes did not answer in time."""
+    """Environments in other processes did not answer in time: which are still out, what they were asked."""
+
+    def __init__(self, message: str = "", *, indices: Iterable[int] = (), command: str | None = None) -> None:
+        super().__init__(message)
+        self.indices, self.command = tuple(indices), command
 
 
 class LinkError(MilkrunError, ConnectionError):

@@ -48,8 +48,8 @@ class Field:
     dtype: np.dtype
     dims: tuple[str | int, ...] = ()
     doc: str = ""
-    low: float | None = None
-    high: float | str | None = None  # a number or the name of a size
+    low: float | str | None = None  # a number, or the name of a size, also with a minus before it
+    high: float | str | None = None
     index: str | None = None  # the values are 0..size-1 of this name: Discrete on the numpy side
     hidden: bool = False  # needed for stepping, but no agent may see it
     observed: bool | None = None  # None: by the rule of the contract (`observed_fields`)
@@ -73,7 +73,7 @@ class Field:
         """(lowest, highest) value as numbers, None where nothing is declared."""
         if self.index is not None:
             return 0, sizes[self.index] - 1
-        return self.low, sizes[self.high] if isinstance(self.high, str) else self.high
+        return _bound(self.low, sizes), _bound(self.high, sizes)
 
     @property
     def per_row(self) -> bool:
@@ -81,6 +81,12 @@ class Field:
 
     def __set_name__(self, owner: type, name: str) -> None:
         object.__setattr__(self, "name", name)
+
+
+def _bound(bound: float | str | None, sizes: dict[str, int]) -> float | None:
+    if not isinstance(bound, str):
+        return bound
+    return -sizes[bound[1:]] if bound.startswith("-") else sizes[bound]
 
 
 def instance(dtype: Any, *dims: str | int, **options: Any) -> Any:

@@ -70,12 +70,12 @@ def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[s
 
 def build_player(layout: Layout, action: Action, kernels: Mapping[str, Any], choose: Any) -> Entry:
     """An entry that plays each live row to its end by the policy choose(w, b, x, i), the row staying in the cache."""
-    text = _head(layout) + _turns(layout, action, kernels)
+    text = _head(layout) + _turns(layout, action, kernels, looks=False)
     text += _entry("play_rows", "x", "", """while not (w.terminated[b] or w.truncated[b]):
             turn(w, b, choose(w, b, x, w.i[b]), 0)
             total += 1
             if w.illegal[b]:
-                break""")
+                break""" + ("\n        look(w, b)" if "look" in kernels else ""))
     module = compile_module(
         f"{_room(kernels['step'])}_plays_{choose.py_func.__name__}", text,
         {**_names(layout), **kernels, "choose": choose},
@@ -109,7 +109,7 @@ def kernels_of(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         module = sys.modules.get(base.__module__)
-        for name in ("generate", "reset", "step", "observe", "legal", "idle", "foresee"):
+        for name in ("generate", "reset", "step", "observe", "legal", "idle", "foresee", "look"):
             candidate = getattr(module, name, None)
             if hasattr(candidate, "py_func"):
                 found[name] = candidate
@@ -152,13 +152,15 @@ def _head(layout: Layout) -> str:
 """
 
 
-def _turns(layout: Layout, action: Action, kernels: Mapping[str, Any]) -> str:
-    """A turn of a row. A world that keeps `reward_exact` writes its rewards there; `reward` is that in float32."""
+def _turns(layout: Layout, action: Action, kernels: Mapping[str, Any], looks: bool = True) -> str:
+    """A turn of a row. A world that keeps `reward_exact` writes its rewards there; `reward` is that in float32.
+    Without `looks` the views that a world's kernel `look` makes are left as they were."""
     exact = "reward_exact" in layout.fields
     paid = "reward_exact" if exact else "reward"
     rounded = "w.reward[b] = w.reward_exact[b]" if exact else "pass"
     cleared = "\n    w.reward_exact[b] = 0" if exact else ""
-    return _legality(action, kernels) + _TURN.format(paid=paid, rounded=rounded, cleared=cleared)
+    looked = "\n    look(w, b)" if "look" in kernels and looks else ""
+    return _legality(action, kernels) + _TURN.format(paid=paid, rounded=rounded, cleared=cleared, looked=looked)
 
 
 def _legality(action: Action, kernels: Mapping[str, Any]) -> str:
@@ -207,7 +209,7 @@ def restart(w, b):
     w.truncated[b] = False
     w.done[b] = False
     w.illegal[b] = False
-    reset(w, b)
+    reset(w, b){looked}
 
 
 @njit(forceinline=True, **OPTIONS)
@@ -238,7 +240,7 @@ def turn(w, b, action, mode):
     w.done[b] = ended
     if w.reward_at_end:
         w.{paid}[b] = w.objective[b] if ended else 0
-    {rounded}
+    {rounded}{looked}
     if ended:
         close_mask(w, b)
         return 1

@@ -3,8 +3,9 @@
 All data of a world are fields, arrays whose first axis is the row. A world class declares them and its actions,
 names a configuration, and has its kernels beside it: functions of its module called `generate(w, b)` (draws an
 instance), `reset(w, b)` (puts the state at its start), `step(w, b, action)` (moves it), and where it needs them
-`observe(w, b)`, `legal(w, b, action)`, `idle(w, b, action)`, `foresee(w, b, action)` (fetches what a step will look up,
-for speed alone); the class attribute `kernels` names others instead.
+`look(w, b)` (makes the views that are due after every step and reset), `observe(w, b)` (those that wait until somebody
+asks), `legal(w, b, action)`, `idle(w, b, action)`, `foresee(w, b, action)` (fetches what a step will look up, for speed
+alone); the class attribute `kernels` names others instead.
 Everything else is here (seeding, autoreset, illegal actions, given instances, saving), in `memory` (allocation) and
 in `launcher` (what a turn of a row is).
 """
@@ -45,7 +46,7 @@ from milkrun.core.fields import (
     view,
 )
 from milkrun.core.instances import read_instances, read_saved
-from milkrun.core.launcher import DUE, DUE_ONE, MODES
+from milkrun.core.launcher import DUE, DUE_ONE, MODES, NO_LIMIT
 from milkrun.core.memory import Memory, address_of
 
 _copyto = np.copyto
@@ -214,13 +215,13 @@ class World(Memory):
     def play_out(self, choose: Any, x: int = 0) -> int:
         """Plays every live row to its end by a compiled policy, in one native call; returns the steps of all rows.
 
-        `choose(w, b, x, i)` is a @kernel that returns the action of row b at its i-th step. A row that is given an
-        illegal action stops there.
+        `choose(w, b, x, i)` is a @kernel that returns the action of row b at its i-th step; for several agents a row of
+        a field. A row that is given an illegal action stops there.
         """
         self._refuse_unready(self._all)
-        if self.autoreset == "same_step" or self.action.kind != "discrete":
+        if self.autoreset == "same_step" or self.action.kind == "box":
             raise ConfigError("play_out is for worlds of discrete actions whose ended rows wait (not 'same_step')")
-        if self.config.max_steps is None:
+        if self.max_steps == NO_LIMIT:
             raise ConfigError("play_out needs a max_steps: without one a row might never end")
         self._stale_views = self._some_ended = True
         return self._run(self._player(choose), self._all, int(x))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from milkrun.core.config import Config, option
+from milkrun.core.config import RuledConfig, option
 from milkrun.core.errors import ConfigError
 
 RULES = ("classic", "seed")
@@ -18,7 +17,8 @@ STYLES = {"a": {"seats": 3, "ride": 30.0}, "b": {"seats": 6, "ride": 45.0}}
 BY_RULE: dict[str, dict[str, Any]] = {
     "classic": {
         "num_requests": 16, "num_agents": 2, "law": "classic", "style": "a", "speed": 1.0, "reward": "dense",
-        "max_onboard": 8, "side": 10.0, "window_width": 15, "open_end": 1440.0,
+        "max_onboard": 8, "side": 10.0, "window_width": 15, "open_end": 1440.0, "vehicle_capacity": None,
+        "max_duration": None, "max_ride": None, "service": None,
     },
     "seed": {
         "num_requests": 10, "num_agents": 5, "law": "seed", "speed": 25.0, "reward": "terminal", "vehicle_capacity": 5,
@@ -26,19 +26,17 @@ BY_RULE: dict[str, dict[str, Any]] = {
         "depot_deadline": 48,
     },
 }  # fmt: skip
-"""The defaults of each rule. An option that stands under the other rule only is refused."""
-
-BY_LAW = {"max_duration": "classic", "max_ride": "classic", "service": "classic"}
-"""Options without a default of their own, and the rule that knows them."""
+"""The options of each rule and their defaults; None: worked out from others."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DARPConfig(Config):
+class DARPConfig(RuledConfig):
     """Options of the dial-a-ride problem. Those that are None here have a default by the rule, or by the style."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {}, "classic": {}, "classic-b": {"style": "b"}, "seed": {"rule": "seed"}
     }  # fmt: skip
+    by_rule: ClassVar[Mapping[str, Mapping[str, Any]]] = BY_RULE
     synonyms: ClassVar[Mapping[str, str]] = {"vehicle_speed": "speed", "num_loc": "num_requests"}
 
     rule: str = option("classic", "classic: windows, ride times, durations; seed: deadlines alone", choices=RULES)
@@ -78,20 +76,8 @@ class DARPConfig(Config):
     depot_deadline: int | None = option(None, "seed law: end of the day", low=1, high=10**6)
     record: bool = option(True, "keep the actions taken, for `solution()`")
 
-    def __post_init__(self) -> None:
-        given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
-        object.__setattr__(self, "_given", given)
-        for name, value in BY_RULE.get(self.rule, {}).items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
-        super().__post_init__()
-
     def validate(self) -> None:
-        known = {**{name: self.rule for name in BY_RULE[self.rule]}, "vehicle_capacity": self.rule, **BY_LAW}
-        other = {name for defaults in BY_RULE.values() for name in defaults} | {*BY_LAW}
-        for name in sorted(other):
-            if known.get(name) != self.rule and getattr(self, name) is not None:
-                raise ConfigError(f"DARPConfig.{name} = {getattr(self, name)!r}: no option of the rule {self.rule!r}")
+        super().validate()
         if self.law != self.rule:
             raise ConfigError(f"DARPConfig.law = {self.law!r}: the rule {self.rule!r} draws by its own law only")
         if self.rule == "seed":
@@ -128,11 +114,6 @@ class DARPConfig(Config):
     def seats(self) -> int:
         """The capacity in force."""
         return int(STYLES[self.style or "a"]["seats"]) if self.vehicle_capacity is None else self.vehicle_capacity
-
-    def replace(self, **changes: Any) -> DARPConfig:
-        """With another rule, options that were not given take their defaults under it."""
-        kept = {name: getattr(self, name) for name in self._given}  # type: ignore[attr-defined]
-        return type(self)(**{**kept, **self._known(changes)})
 
     @classmethod
     def _known(cls, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,112 @@
+"""Environments in processes: Milkrun's pool beside SB3's SubprocVecEnv and Gymnasium's AsyncVectorEnv, the same
+environments, workers and start method, taking turns in one run.
+
+The environments do nothing but hand out ready pictures, so what is timed is the way of actions and observations alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from milkrun.api.workers import Aligned, Workers
+
+from .timing import Table, clock, no_garbage_collection, set_clock
+
+COUNT = 4
+SHAPES = ((84, 84, 3), (84, 84), (4,))
+START_METHOD = "forkserver"
+
+
+class Pictures(gymnasium.Env[np.ndarray, int]):
+    """Shows one of eight random pictures a step; an episode has 200 steps."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, shape, np.float32)
+        self.action_space = gymnasium.spaces.Discrete(4)
+        self._shown = np.random.default_rng(0).random((8, *shape), np.float32)
+        self._t = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        self._t = 0
+        return self._shown[0], {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self._t += 1
+        return self._shown[self._t % 8], 1.0, self._t % 200 == 0, False, {}
+
+
+class _Maker:
+    """A function of no arguments that pickles."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def __call__(self) -> Pictures:
+        return Pictures(self.shape)
+
+
+def contestants(shape: tuple[int, ...]) -> dict[str, tuple[Callable[[np.ndarray], Any], Callable[[], None]]]:
+    """Name -> (step, close), each reset once. All copy what they return."""
+    from stable_baselines3.common.vec_env import SubprocVecEnv
+
+    makers = [_Maker(shape)] * COUNT
+    pool = Aligned(Workers(makers, START_METHOD))
+    by_pipe = Aligned(Workers(makers, START_METHOD, shared_memory=False))
+    theirs = SubprocVecEnv(makers, start_method=START_METHOD)
+    gymnasiums = gymnasium.vector.AsyncVectorEnv(makers, context=START_METHOD)
+    for env in (pool, by_pipe, theirs, gymnasiums):
+        env.reset()
+    return {
+        "milkrun": (pool.step, pool.close),
+        "milkrun, pipes": (by_pipe.step, by_pipe.close),
+        "SB3": (theirs.step, theirs.close),
+        "Gymnasium": (gymnasiums.step, gymnasiums.close),
+    }
+
+
+def workers_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
+    """Microseconds a turn of four workers, and how many times SB3's throughput that is."""
+    table = Table(
+        f"A turn of {COUNT} environments in processes, microseconds ({START_METHOD}, float32 observations)",
+        ["observation", "milkrun", "milkrun, pipes", "SB3", "Gymnasium", "/ SB3", "/ Gymnasium"],
+        notes={"turn": "Aligned over Workers; SubprocVecEnv; AsyncVectorEnv: step all, wait for all, observations copied"},
+    )  # fmt: skip
+    rounds, turns = (15, 100) if options.quick else (41, 200)
+    promised: dict[str, float] = {}
+    set_clock("wall")  # the work is done in other processes
+    for shape in SHAPES:
+        name = "x".join(map(str, shape))
+        us = _microseconds(contestants(shape), rounds, turns)
+        ratios = {f"/ {peer}": us[peer] / us["milkrun"] for peer in ("SB3", "Gymnasium")}
+        table.add(observation=name, **us, **ratios)
+        if shape == SHAPES[0]:
+            promised[f"{COUNT} workers, {name} float32 / SB3's SubprocVecEnv (promised 1.5)"] = ratios["/ SB3"]
+        print(f"workers {name}: " + ", ".join(f"{k} {v:.3g} us" for k, v in us.items()), flush=True)
+    set_clock(options.clock)
+    return table, promised
+
+
+def _microseconds(
+    rivals: dict[str, tuple[Callable[[np.ndarray], Any], Callable[[], None]]], rounds: int, turns: int
+) -> dict[str, float]:
+    """The median of the rounds of each; in a round all play, so a busy moment of the machine meets all of them."""
+    actions = np.zeros(COUNT, np.int64)
+    seconds: dict[str, list[float]] = {name: [] for name in rivals}
+    try:
+        with no_garbage_collection():
+            for _ in range(rounds + 1):
+                for name, (step, _close) in rivals.items():
+                    before = clock()
+                    for _turn in range(turns):
+                        step(actions)
+                    seconds[name].append(clock() - before)
+    finally:
+        for _step, close in rivals.values():
+            close()
+    return {name: 1e6 * statistics.median(taken[1:]) / turns for name, taken in seconds.items()}

@@ -1,0 +1,68 @@
+"""Infos: what a step says of its rows and agents, made when somebody looks.
+
+on-policy asks for a dict an agent and row. Most are never read, and making thousands of them takes longer than the
+step; so a step keeps a copy of the few arrays they are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+RowInfo = list[dict[str, Any]]
+
+
+class Infos(Sequence[RowInfo]):
+    """`infos[b][a]` is the info of agent a in row b, the same dict every time; as an array it is (B, A) of dicts.
+
+    said: arrays (B,), the same for all agents, or (B, agents). ended: the rows that ended, and `ends` says of each of
+    them (in this order) what is added to every agent's info.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        agents: int,
+        said: dict[str, np.ndarray],
+        ended: np.ndarray,
+        ends: Callable[[], list[RowInfo]] | None,
+    ) -> None:
+        self._rows, self._agents, self._said, self._ends = rows, agents, said, ends
+        self._ended = ended
+        self._made: dict[int, RowInfo] = {}
+        self._told: dict[int, RowInfo] | None = None
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @overload
+    def __getitem__(self, row: int) -> RowInfo: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[RowInfo]: ...
+    def __getitem__(self, row: int | slice) -> RowInfo | list[RowInfo]:
+        if isinstance(row, slice):
+            return [self[b] for b in range(*row.indices(self._rows))]
+        b = range(self._rows)[row]
+        if b not in self._made:
+            self._made[b] = self._make(b)
+        return self._made[b]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def _make(self, b: int) -> RowInfo:
+        infos: RowInfo = [{"bad_transition": False} for _ in range(self._agents)]
+        for name, array in self._said.items():
+            for a, info in enumerate(infos):
+                info[name] = array.item(b) if array.ndim == 1 else array.item(b, a)
+        if self._ends is not None:
+            if self._told is None:
+                self._told = dict(zip(self._ended.tolist(), self._ends()))
+            for info, end in zip(infos, self._told.get(b, ())):
+                info.update(end)
+        return infos

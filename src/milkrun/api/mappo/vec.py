@@ -1,0 +1,203 @@
+"""MAPPOVecEnv: a batch of rows in on-policy's masked protocol, one native call a step.
+
+Nothing of a world's rules is here. Agents stand in the world's order; what they see and may do is padded with trailing
+zeros to the largest. The world begins the next episode of a row in the step that ends one, so observations, shared
+observations and masks of a call are always of one moment; how the old episode ended is in `infos`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from milkrun.api._agents import BY_AGENT, Parts, Team
+from milkrun.api._binding import EVERY_STEP, told_names, world_behind
+from milkrun.api.mappo.infos import Infos, RowInfo
+from milkrun.core.arguments import check_seed, is_list
+from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.core.world import World, autoreset_name
+
+Looks = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def make(
+    world_id: str, num_envs: int | None = None, *, autoreset: Any = "same_step", **keywords: Any
+) -> MAPPOVecEnv:
+    """What `milkrun.make(api="mappo")` returns; rows begin their next episode in the step that ends one."""
+    if autoreset_name(autoreset) == "disabled":
+        raise ConfigError("autoreset='disabled': on-policy never resets single rows, so MAPPOVecEnv does")
+    return MAPPOVecEnv(world_id, num_envs, **keywords)
+
+
+class MAPPOVecEnv:
+    """A batch of rows of a world. Its `world` is stepped and reset through it only.
+
+    pad_actions: True gives every agent the largest of the action spaces, for policies that agents share; what an agent
+    does not have is never available to it.
+    """
+
+    def __init__(
+        self,
+        world_or_id: World | str,
+        num_envs: int | None = None,
+        *,
+        pad_actions: bool = False,
+        illegal: str = "noop",
+        threads: int | None = None,
+        preset: str | None = None,
+        config: Any = None,
+        seed: int | None = None,
+        first_row: int = 0,
+        **overrides: Any,
+    ) -> None:
+        given, id = (world_or_id, None) if isinstance(world_or_id, World) else (None, world_or_id)
+        rows = num_envs if num_envs is not None else given.num_envs if given is not None else 1
+        settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
+                    "threads": threads, **overrides}  # fmt: skip
+        self.world = world_behind(self, id, given, rows, "same_step", settings)
+        if self.world.action.kind == "box":
+            raise ConfigError(f"{type(self.world).__name__} has no action mask: its actions are numbers")
+        self.team = Team(self.world)
+        self.num_envs, self.n_agents = self.world.num_envs, len(self.team.names)
+        boxes, own, state = self.team.observation_boxes(), self.team.action_spaces(), self.team.state_box()
+        self._shapes = [(g.agents, math.prod(boxes[g.agents.start].shape), g.choices) for g in self.team.groups]
+        self._seen_width = max(width for _, width, _ in self._shapes)
+        self._choices = max(choices for _, _, choices in self._shapes)
+        self._state_width = math.prod(state.shape)
+        self.observation_space = [_padded(box, self._seen_width) for box in boxes]
+        self.share_observation_space = [_padded(state, self._state_width) for _ in boxes]
+        self.action_space = [spaces.Discrete(self._choices) for _ in own] if pad_actions else own
+        self._joint_actions = (self.num_envs, *self.world.action.shape(self.world.sizes))
+        self._joint_rewards = (self.num_envs, self.n_agents, 1)
+        self._told = told_names(self.world)
+        self._said = {name: name for name in EVERY_STEP if name in self.world.fields}
+        if by_agent := self._told.pop(BY_AGENT, None):
+            self._said["illegal"] = by_agent
+        self._says = [(key, getattr(self.world, name)) for key, name in self._said.items()]
+        self._actions: np.ndarray | None = None
+        self._seed: Any = None
+
+    def seed(self, seed: Any = None) -> None:
+        """From the next reset on: an int gives row i the stream (seed, i), a list each row its own seed."""
+        self._seed = [check_seed(s) for s in seed] if is_list(seed) else seed if seed is None else check_seed(seed)
+
+    def reset(self, *, instance: Any = None) -> Looks:
+        """Begins an episode in every row: obs (B, A, O), share_obs (B, A, S), available_actions (B, A, n), float32.
+
+        instance: instance fields to play instead of drawn ones, with an axis of rows.
+        """
+        seed, self._seed, self._actions = self._seed, None, None
+        self.world.reset(seed=seed, instance=instance)
+        self.team.bind()
+        return self._arrange(self.team.now, self.num_envs)
+
+    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos, np.ndarray]:
+        """Plays one action an agent, as numbers (B, A) or (B, A, 1), or one-hot (B, A, n).
+
+        Returns obs, share_obs, rewards (B, A, 1), dones (B, A), infos, available_actions; `infos[b][a]` is a dict.
+        """
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Any) -> None:
+        """Takes the actions of the step that `step_wait` plays."""
+        self._actions = self._read(actions)
+
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos, np.ndarray]:
+        """Plays the step."""
+        world, actions = self.world, self._actions
+        if actions is None:
+            raise ShapeError("step_wait() has no actions: give them to step_async()")
+        self._actions = None
+        world.step(actions)
+        self.team.refresh()
+        obs, share_obs, available = self._arrange(self.team.now, self.num_envs)
+        rewards = np.repeat(world.reward, self.n_agents).reshape(self._joint_rewards)
+        dones = np.repeat(world.done, self.n_agents).reshape(self._joint_rewards[:2])
+        said = {key: array.copy() for key, array in self._says}
+        rows, ends = world.final_rows, None
+        if len(rows):
+            ends = partial(self._ends, world.final, world.truncated[rows])
+        return obs, share_obs, rewards, dones, Infos(self.num_envs, self.n_agents, said, rows, ends), available
+
+    def render(self, mode: str = "rgb_array") -> np.ndarray:
+        """The pictures of all rows, uint8 (B, H, W, 3)."""
+        if mode != "rgb_array":
+            raise ConfigError(f"mode={mode!r}: must be 'rgb_array'")
+        return np.stack([self.world.render(b) for b in range(self.num_envs)])
+
+    def close(self) -> None:
+        self.world.close()
+
+    def _ends(self, final: dict[str, np.ndarray], truncated: np.ndarray) -> list[RowInfo]:
+        """What the infos of rows that ended say beside those of other rows."""
+        obs, share_obs, available = self._arrange(self.team.parts_of(final, len(truncated)), len(truncated))
+        ends: list[RowInfo] = []
+        for k, cut in enumerate(truncated.tolist()):
+            told = {key: _plain(final[name][k]) for key, name in self._told.items()}
+            told |= {key: _plain(final[name][k]) for key, name in self._said.items() if name != BY_AGENT}
+            ends.append([{
+                **told,
+                "bad_transition": cut,
+                "episode": {"r": told["objective"], "l": told["episode_steps"]},
+                "terminal_obs": obs[k, a],
+                "terminal_share_obs": share_obs[k, a],
+                "terminal_available_actions": available[k, a],
+            } for a in range(self.n_agents)])  # fmt: skip
+            if BY_AGENT in final:
+                for info, wrong in zip(ends[-1], final[BY_AGENT][k].tolist()):
+                    info["illegal"] = wrong
+        return ends
+
+    def _arrange(self, parts: Parts, rows: int) -> Looks:
+        """What a team sees, padded: three fresh arrays in one block, since a block as large as the last one of its kind
+        comes from memory that the process has already, while three make it return and fault in pages every step."""
+        seen_end = rows * self.n_agents * self._seen_width
+        mask_end = seen_end + rows * self.n_agents * self._choices
+        block = np.empty(mask_end + rows * self.n_agents * self._state_width, np.float32)
+        obs = block[:seen_end].reshape(rows, self.n_agents, self._seen_width)
+        available = block[seen_end:mask_end].reshape(rows, self.n_agents, self._choices)
+        share_obs = block[mask_end:].reshape(rows, self.n_agents, self._state_width)
+        for (agents, width, choices), seen, mask in zip(self._shapes, parts.seen, parts.masks):
+            obs[:, agents, :width].reshape(seen.shape)[...] = seen
+            available[:, agents, :choices] = mask
+            if width < self._seen_width:
+                obs[:, agents, width:] = 0
+            if choices < self._choices:
+                available[:, agents, choices:] = 0
+        share_obs[...] = parts.state.reshape(rows, 1, -1)
+        return obs, share_obs, available
+
+    def _read(self, actions: Any) -> np.ndarray:
+        """The actions in the world's own shape; what they mean is the world's to judge."""
+        try:
+            given = np.asarray(actions)
+        except Exception as e:
+            raise ShapeError(f"actions: not an array: {e}") from None
+        team = (self.num_envs, self.n_agents)
+        if given.shape in (team, (*team, 1)) and given.dtype.kind in "iu":
+            return given.reshape(self._joint_actions).astype(np.int64)
+        if given.shape == (*team, self._choices) and given.dtype.kind in "biuf":
+            chosen = given.argmax(-1)
+            if ((given != 0).sum(-1) == 1).all() and (given.max(-1) == 1).all():
+                return chosen.reshape(self._joint_actions)
+            raise ShapeError("one-hot actions must have a single 1 an agent and 0 elsewhere")
+        raise ShapeError(
+            f"actions must be integers of shape {team} or {(*team, 1)}, or one-hot {(*team, self._choices)}, "
+            f"not {given.dtype} {given.shape}"
+        )
+
+
+def _padded(box: spaces.Box, width: int) -> spaces.Box:
+    """The box as a vector of a width; padding lies in [0, 1]."""
+    low, high = np.zeros(width, np.float32), np.ones(width, np.float32)
+    low[: box.low.size], high[: box.high.size] = box.low.ravel(), box.high.ravel()
+    return spaces.Box(low, high)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if value.ndim == 0 else value

@@ -1,0 +1,143 @@
+"""PettingZoo's words for a world: `MilkrunParallelEnv` is one row of it, a dict entry for each agent.
+
+Nothing of a world's rules is here. Agents are named by group and index (`truck_0`, `drone_0`, ...), a world of one
+agent has `agent_0`. All agents earn the team's reward and end together.
+"""
+
+from __future__ import annotations
+
+import copy as copying
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from milkrun.api._agents import TeamRow
+from milkrun.api.gymnasium import METADATA, _may_render, _render_mode
+from milkrun.core.errors import ConfigError, missing_extra
+from milkrun.core.world import World, autoreset_name
+
+try:
+    from pettingzoo import AECEnv, ParallelEnv  # type: ignore[import-untyped]
+    from pettingzoo.utils.conversions import parallel_to_aec  # type: ignore[import-untyped]
+except ImportError as e:
+    raise missing_extra(str(e.name), "pettingzoo") from e
+
+Observation = dict[str, np.ndarray]
+Infos = dict[str, dict[str, Any]]
+
+
+def make(
+    world_id: str, num_envs: int | None = None, *, autoreset: Any = "next_step", threads: int | None = None,
+    **keywords: Any,
+) -> MilkrunParallelEnv:  # fmt: skip
+    """What `milkrun.make(api="pettingzoo")` returns: one row, which its caller resets."""
+    if num_envs not in (None, 1):
+        raise ConfigError(f"num_envs={num_envs}: a PettingZoo environment is one row")
+    if autoreset_name(autoreset) == "same_step":
+        raise ConfigError("autoreset='same_step' is for a batch: under PettingZoo the caller resets")
+    return MilkrunParallelEnv(world_id, **keywords)
+
+
+def parallel_env(world_id: str | None = None, **keywords: Any) -> MilkrunParallelEnv:
+    """The environment in which all agents act at once."""
+    return MilkrunParallelEnv(world_id, **keywords)
+
+
+def env(world_id: str | None = None, **keywords: Any) -> AECEnv[str, Observation, Any]:
+    """The same with agents acting in turn; the world moves when the last one has acted."""
+    return parallel_to_aec(MilkrunParallelEnv(world_id, **keywords))
+
+
+class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
+    """One row of a world, agent by agent."""
+
+    metadata = METADATA
+
+    def __init__(
+        self,
+        world_id: str | None = None,
+        *,
+        world: World | None = None,
+        render_mode: str | None = None,
+        illegal: str = "noop",
+        preset: str | None = None,
+        config: Any = None,
+        seed: int | None = None,
+        first_row: int = 0,
+        **overrides: Any,
+    ) -> None:
+        settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
+                    **overrides}  # fmt: skip
+        self._row = TeamRow(self, world_id, world, settings)
+        self.world, team = self._row.world, self._row.team
+        self.render_mode = _render_mode(render_mode)
+        self.metadata = {**copying.deepcopy(METADATA), "name": self.world.id or type(self.world).__name__}
+        self.possible_agents = list(self._row.names)
+        self.agents = list(self._row.names)
+        self.state_space = team.state_box()
+        self.action_spaces = dict(zip(self._row.names, team.action_spaces()))
+        self.observation_spaces = {}
+        for name, box in zip(self._row.names, team.observation_boxes()):
+            seen: dict[str, spaces.Space[Any]] = {"observation": box}
+            if "action_mask" in self.world.fields:
+                choices: Any = self.action_spaces[name]
+                seen["action_mask"] = spaces.Box(0, 1, (int(choices.n),), np.int8)
+            self.observation_spaces[name] = spaces.Dict(seen)
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        """What an agent sees (`observation`) and may do (`action_mask`)."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return self.action_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Observation], Infos]:
+        """Begins an episode: with a seed the one of key (seed, 0, 0), else the next one of this row.
+
+        options: `instance`, a mapping of instance fields (without a row axis) to play instead of a drawn one.
+        """
+        self._row.begin(seed, options)
+        self.agents = list(self._row.names)
+        return self._look()
+
+    def step(
+        self, actions: dict[str, Any]
+    ) -> tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], Infos]:
+        """Plays one action an agent; an agent without one does its idle action, number 0."""
+        row = self._row
+        row.play(actions)
+        obs, infos = self._look()
+        reward, terminated, truncated = row.outcome()
+        ended = terminated or truncated
+        for place, info in enumerate(infos.values()):
+            row.tell(info, place, ended)
+        if ended:
+            self.agents = []
+        each = row.names
+        return (
+            obs, dict.fromkeys(each, reward), dict.fromkeys(each, terminated), dict.fromkeys(each, truncated), infos
+        )  # fmt: skip
+
+    def state(self) -> np.ndarray:
+        """What a central critic sees, float32."""
+        return self._row.state()
+
+    def render(self) -> np.ndarray | None:
+        """The picture of the row, uint8 (H, W, 3), under render_mode="rgb_array"."""
+        return self.world.render(0) if _may_render(self.render_mode) else None
+
+    def close(self) -> None:
+        self.world.close()
+
+    def _look(self) -> tuple[dict[str, Observation], Infos]:
+        obs: dict[str, Observation] = {}
+        infos: Infos = {}
+        for name, seen, mask, info in self._row.look():
+            obs[name] = {"observation": seen}
+            if mask is not None:
+                obs[name]["action_mask"] = info["action_mask"] = mask
+            infos[name] = info
+        return obs, infos

@@ -1,0 +1,126 @@
+"""RLlib's words for a world: `MilkrunMultiAgentEnv` is one row of it, and `register_rllib` tells Ray its worlds' ids.
+
+Nothing of a world's rules is here. Observations have the names that RLlib's action-masking module looks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from milkrun.api._agents import TeamRow
+from milkrun.api.gymnasium import _may_render, _render_mode
+from milkrun.core.errors import ConfigError, missing_extra
+from milkrun.core.registry import list_worlds, world_spec
+from milkrun.core.world import World, autoreset_name
+
+try:
+    from ray.rllib.env.multi_agent_env import MultiAgentEnv
+    from ray.tune.registry import register_env
+except ImportError as e:
+    raise missing_extra(str(e.name), "rllib") from e
+
+ByAgent = dict[Any, Any]
+
+
+def make(
+    world_id: str, num_envs: int | None = None, *, autoreset: Any = "next_step", threads: int | None = None,
+    **keywords: Any,
+) -> MilkrunMultiAgentEnv:  # fmt: skip
+    """What `milkrun.make(api="rllib")` returns: one row, which its caller resets."""
+    if num_envs not in (None, 1):
+        raise ConfigError(f"num_envs={num_envs}: an RLlib environment is one row; RLlib makes as many as it wants")
+    if autoreset_name(autoreset) == "same_step":
+        raise ConfigError("autoreset='same_step' is for a batch: RLlib resets")
+    return MilkrunMultiAgentEnv({"world": world_id, **keywords})
+
+
+def register_rllib() -> list[str]:
+    """Registers every world of several agents with Ray Tune under its own id, and returns the ids."""
+    ids = [id for id in list_worlds() if world_spec(id).agents == "multi"]
+    for id in ids:
+        register_env(id, partial(_create, id))
+    return ids
+
+
+def _create(id: str, config: Mapping[str, Any]) -> MilkrunMultiAgentEnv:
+    return MilkrunMultiAgentEnv({**config, "world": id})
+
+
+class MilkrunMultiAgentEnv(MultiAgentEnv):
+    """One row of a world, agent by agent.
+
+    config: `world`, an id (or a World of one row with autoreset "disabled"), and the keywords of `milkrun.make`. RLlib
+    seeds its workers itself; a `seed` here is the same one in all of them.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        settings = dict(config or {})
+        named = settings.pop("world", None)
+        if named is None:
+            raise ConfigError('the environment config names no world: {"world": "milkrun/TruckDrone-v0", ...}')
+        self.render_mode = _render_mode(settings.pop("render_mode", None))
+        world, id = (named, None) if isinstance(named, World) else (None, named)
+        self._row = TeamRow(self, id, world, settings)
+        self.world, team = self._row.world, self._row.team
+        self.possible_agents = list(self._row.names)
+        self.agents = list(self._row.names)
+        actions = dict(zip(self._row.names, team.action_spaces()))
+        seen_by: dict[str, spaces.Space[Any]] = {}
+        for name, box in zip(self._row.names, team.observation_boxes()):
+            low, high = (bound.astype(np.float32) for bound in (box.low, box.high))
+            seen: dict[str, spaces.Space[Any]] = {"observations": spaces.Box(low, high)}
+            if "action_mask" in self.world.fields:
+                choices: Any = actions[name]
+                seen["action_mask"] = spaces.Box(0, 1, (int(choices.n),), np.float32)
+            seen_by[name] = spaces.Dict(seen)
+        self.observation_space, self.action_space = spaces.Dict(seen_by), spaces.Dict(actions)
+        self.observation_spaces = dict(self.observation_space.items())
+        self.action_spaces = dict(self.action_space.items())
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
+        """Begins an episode: with a seed the one of key (seed, 0, 0), else the next one of this row.
+
+        options: `instance`, a mapping of instance fields (without a row axis) to play instead of a drawn one.
+        """
+        self._row.begin(seed, options)
+        super().reset(seed=None if seed is None else int(seed))
+        return self._look()
+
+    def step(  # type: ignore[override]
+        self, action_dict: ByAgent
+    ) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
+        """Plays one action an agent; an agent without one does its idle action, number 0."""
+        row = self._row
+        row.play(action_dict)
+        obs, infos = self._look()
+        reward, terminated, truncated = row.outcome()
+        for place, info in enumerate(infos.values()):
+            row.tell(info, place, terminated or truncated)
+        all_of = [*row.names, "__all__"]
+        return (
+            obs, dict.fromkeys(row.names, reward), dict.fromkeys(all_of, terminated),
+            dict.fromkeys(all_of, truncated), infos,
+        )  # fmt: skip
+
+    def render(self) -> np.ndarray | None:  # type: ignore[override]
+        """The picture of the row, uint8 (H, W, 3), under render_mode="rgb_array"."""
+        return self.world.render(0) if _may_render(self.render_mode) else None
+
+    def close(self) -> None:
+        self.world.close()
+
+    def _look(self) -> tuple[ByAgent, ByAgent]:
+        obs: ByAgent = {}
+        infos: ByAgent = {}
+        for name, seen, mask, info in self._row.look():
+            obs[name] = {"observations": seen.astype(np.float32, copy=False)}
+            if mask is not None:
+                obs[name]["action_mask"] = info["action_mask"] = mask.astype(np.float32)
+            infos[name] = info
+        return obs, infos

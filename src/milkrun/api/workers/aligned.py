@@ -1,0 +1,68 @@
+"""Steps and resets on one beat (Gymnasium's NEXT_STEP): on the turn after an end an environment is reset, not stepped.
+
+So each call costs each worker exactly one command, however many episodes end in it, and no environment waits for
+another one's reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from milkrun.api.workers.pool import Ids, Workers
+from milkrun.core.errors import ConfigError
+
+
+class Aligned:
+    """A pool whose environments begin the next episode by themselves. `workers` is stepped and reset through it only.
+
+    On a reset turn the action is ignored, the reward 0.0, terminated and truncated are False, the observation is the
+    new episode's first, and the info, that of the reset, has `reset_turn` True.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        self.workers = workers
+        self._due = np.zeros(len(workers), bool)
+
+    def reset(self, ids: Ids = None, seeds: Any = None, options: Any = None) -> tuple[Any, list[dict[str, Any]]]:
+        """Begins an episode in these environments, whatever was due in them."""
+        started = self.workers.reset(ids, seeds, options)
+        self._due[self.workers.named(ids)] = False
+        return started
+
+    def step(
+        self, actions: Sequence[Any] | np.ndarray, ids: Ids = None
+    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        """One turn of these environments: a step, or the reset that is due."""
+        chosen = self.workers.named(ids)
+        due = self._due[chosen]
+        result = self.workers.step(actions, ids, reset=due)
+        if isinstance(result, list):
+            raise ConfigError("Aligned is for one agent an environment: this one's step returns lists")
+        obs, rewards, terminated, truncated, infos = result
+        for info, was_due in zip(infos, due):
+            if was_due:
+                info["reset_turn"] = True
+        self._due[chosen] = terminated | truncated
+        return obs, rewards, terminated, truncated, infos
+
+    @property
+    def masks(self) -> list[np.ndarray | None]:
+        """What each environment allows now, as `Workers.masks`."""
+        return self.workers.masks
+
+    def close(self) -> None:
+        """Closes the pool."""
+        self.workers.close()
+
+    def __len__(self) -> int:
+        return len(self.workers)
+
+    def __enter__(self) -> Aligned:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,208 @@
+"""What runs in a worker: one environment, and a loop that answers one command with one reply until told to close.
+
+A worker never outlives its parent: it leaves when the pipe is closed, and a watchdog ends it if it is held up inside
+its environment when the parent goes. What kind of environment it has (Gymnasium, classic with four results, a list of
+agents) is read off what `reset` and `step` return.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pickle
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from milkrun.api.workers.memory import Slots, map_memory, receive_descriptor
+
+POLL_SECONDS = 1.0
+LAST_SECONDS = 2.0  # for an idle worker to see its pipe closed, and to close its environment
+
+
+class Hello(NamedTuple):
+    """What a worker tells of its environment when it has made it."""
+
+    observation_space: Any
+    action_space: Any
+    takes_seed: bool
+    takes_options: bool
+
+
+class Failure(NamedTuple):
+    """The reply instead of an answer when the environment raised."""
+
+    summary: str
+    remote_traceback: str
+
+
+class Step(NamedTuple):
+    """The reply to a step of one agent; `obs` is None where it lies in the slots."""
+
+    obs: Any
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+    mask: np.ndarray | None
+
+
+class Start(NamedTuple):
+    """The reply to a reset."""
+
+    obs: Any
+    info: dict[str, Any]
+    mask: np.ndarray | None
+
+
+class AsItCame(NamedTuple):
+    """The reply to a step of an environment of several agents: what it returned."""
+
+    result: Any
+
+
+def work(connection: Connection, index: int, packed: bytes) -> None:
+    """The life of a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked child has its parent's handler
+    threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
+    seat = Seat(index, connection)
+    try:
+        _reply(connection, lambda: seat.make(packed)) and _serve(connection, seat)
+    finally:
+        seat.close()
+        connection.close()
+
+
+def _serve(connection: Connection, seat: Seat) -> None:
+    """Answers until the parent says None or is gone, or the environment has raised."""
+    while True:
+        try:
+            received = connection.recv_bytes()
+        except (EOFError, OSError):
+            return
+        if not received or not _reply(connection, lambda: seat.answer(pickle.loads(received))):  # noqa: B023
+            return
+
+
+def _reply(connection: Connection, act: Callable[[], Any]) -> bool:
+    """Sends what `act` returns, or how it failed; whether there is more to come."""
+    failed = False
+    try:
+        reply = pickle.dumps(act(), pickle.HIGHEST_PROTOCOL)
+    except Exception as e:
+        failed = True
+        reply = pickle.dumps(Failure("".join(traceback.format_exception_only(e)).strip(), traceback.format_exc()))
+    try:
+        connection.send_bytes(reply)
+    except OSError:
+        return False
+    return not failed
+
+
+class Seat:
+    """The environment of a worker and how it is spoken to."""
+
+    def __init__(self, index: int, connection: Connection) -> None:
+        self.index, self.connection = index, connection
+        self.env: Any = None
+        self.slots: Slots | None = None
+
+    def make(self, packed: bytes) -> Hello:
+        """Makes the environment and tells of it."""
+        self.env = env = pickle.loads(packed)()
+        parameters = inspect.signature(env.reset).parameters
+        anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        takes = [name for name in ("seed", "options") if anything or name in parameters]
+        self._reset_takes = takes
+        self._seed = None if "seed" in takes else self._find("seed")
+        observations, actions = (getattr(env, name, None) for name in ("observation_space", "action_space"))
+        self._masks = None if isinstance(actions, spaces.Box) else self._find("action_masks")
+        return Hello(observations, actions, "seed" in takes or callable(self._seed), "options" in takes)
+
+    def answer(self, command: tuple[str, tuple[Any, ...]]) -> Any:
+        name, arguments = command
+        return getattr(self, name)(*arguments)
+
+    def attach(self, space: spaces.Space[Any], count: int) -> None:
+        """From now on observations lie in the memory whose descriptor comes next."""
+        self.slots = Slots(space, count, map_memory(receive_descriptor(self.connection)))
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> Start:
+        given: dict[str, Any] = {"seed": seed, "options": options}
+        if seed is not None and self._seed is not None:
+            self._seed(seed)
+        result = self.env.reset(**{name: given[name] for name in self._reset_takes if given[name] is not None})
+        told = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
+        obs, info = result if told else (result, {})
+        return Start(self._put(obs), info, self._mask(info))
+
+    def step(self, action: Any) -> Step | AsItCame:
+        result = self.env.step(action)
+        if len(result) not in (4, 5) or isinstance(result[2], (list, tuple, dict)) or getattr(result[2], "ndim", 0):
+            return AsItCame(result)
+        obs, reward, terminated, *rest, info = result
+        if rest:
+            truncated = rest[0]
+        else:
+            truncated = terminated and info.get("TimeLimit.truncated", False)
+            terminated = terminated and not truncated
+        reward = reward if isinstance(reward, float) else float(np.asarray(reward).item())
+        return Step(self._put(obs), reward, bool(terminated), bool(truncated), info, self._mask(info))
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = self._get(name)
+        return found(*args, **kwargs) if callable(found) else found
+
+    def apply(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return function(self.env, *args, **kwargs)
+
+    def close(self) -> None:
+        close = getattr(self.env, "close", None)
+        if callable(close):
+            close()
+
+    def _put(self, obs: Any) -> Any:
+        if self.slots is None:
+            return obs
+        self.slots.write(self.index, obs)
+        return None
+
+    def _mask(self, info: dict[str, Any]) -> np.ndarray | None:
+        """What is allowed, never nothing at all: a row without a True gets its first."""
+        found = self._masks() if self._masks is not None else info.get("action_mask")
+        if found is None or isinstance(found, (tuple, dict)):
+            return None
+        mask = np.array(found, bool)
+        rows = mask.reshape(-1, mask.shape[-1])
+        rows[~rows.any(axis=1), 0] = True
+        return mask
+
+    def _get(self, name: str) -> Any:
+        """An attribute, also one behind Gymnasium's wrappers."""
+        get = getattr(self.env, "get_wrapper_attr", None)
+        return getattr(self.env, name) if get is None else get(name)
+
+    def _find(self, name: str) -> Any:
+        try:
+            return self._get(name)
+        except AttributeError:
+            return None
+
+
+def _watch_parent(parent: int) -> None:
+    """Ends this process when its parent is gone. The sentinel tells at once, but not if a forked sibling holds its
+    other end open; the parent's id tells within a second, but not behind a fork server."""
+    above = parent_process()
+    while os.getppid() == parent and not (above is not None and wait([above.sentinel], POLL_SECONDS)):
+        pass
+    time.sleep(LAST_SECONDS)
+    os._exit(1)

@@ -1,0 +1,1 @@
+"""The laws that delivery instances are drawn by."""

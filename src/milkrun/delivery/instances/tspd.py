@@ -1,0 +1,156 @@
+"""The travelling salesman problem with drone as data: what a leg costs truck and drone, and where the drone may go.
+
+One truck carries one drone; node 0 is the depot. A plan is a chain of operations: the drone leaves the truck, covers
+one node and rejoins, while the truck drives and covers others; both wait for each other (Agatz, Bouman and Schmidt,
+Optimization Approaches for the Traveling Salesman Problem with Drone, 2018).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from milkrun.core.errors import BadInstance, ShapeError
+
+EPS = 1e-9  # by which a flight may exceed max_fly
+NO_FLY = -1
+KINDS = {np.float64: "fiu", np.bool_: "b"}
+
+
+class Operation(NamedTuple):
+    """The truck drives start, internal..., end; the drone leaves it at start, covers `fly`, rejoins at end."""
+
+    start: int
+    end: int
+    fly: int = NO_FLY
+    """-1: the drone stays aboard"""
+    internal: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A plan of a file, and what the file says that it costs."""
+
+    operations: tuple[Operation, ...]
+    op_costs: tuple[float, ...] | None = None
+    total: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TSPDInstance:
+    """N nodes, the depot among them. Arrays are copies that cannot be written to."""
+
+    name: str
+    locs: NDArray[np.float64]
+    """coordinates (N, 2)"""
+    c_truck: NDArray[np.float64]
+    """cost of the truck from row to column (N, N)"""
+    c_drone: NDArray[np.float64]
+    """the same of the drone"""
+    max_fly: float
+    """cost of both legs of a flight at most, waiting not counted; inf: no limit"""
+    no_visit: NDArray[np.bool_]
+    """nodes that the drone may not cover (N,)"""
+    forbid: NDArray[np.bool_]
+    """nodes where it may neither be launched nor rejoin, nor cover them (N,)"""
+    truck_factor: float | None = None
+    """cost per distance, where `c_truck` is this times the distance between the coordinates"""
+    drone_factor: float | None = None
+
+    def __post_init__(self) -> None:
+        n = len(self._keep("locs", np.float64, (len(np.atleast_1d(self.locs)), 2)))
+        if n < 2:
+            raise ShapeError(f"{self.name}: locs has {n} nodes, expected a depot and at least one more")
+        for name in ("c_truck", "c_drone"):
+            self._keep(name, np.float64, (n, n))
+        for name in ("no_visit", "forbid"):
+            self._keep(name, np.bool_, (n,))
+        for name in ("max_fly", "truck_factor", "drone_factor"):
+            self._keep_number(name, optional=name != "max_fly")
+        self._refuse("locs", np.asarray(~np.isfinite(self.locs).all(axis=1)), "must be finite")
+        for name in ("c_truck", "c_drone"):
+            costs = getattr(self, name)
+            self._refuse(name, ~(np.isfinite(costs) & (costs >= 0)), "must be finite and >= 0")
+            self._refuse(name, (costs != 0) & np.eye(n, dtype=np.bool_), "must be 0 on the diagonal")
+
+    def __eq__(self, other: object) -> bool:
+        """The same problem, whatever its name."""
+        if not isinstance(other, TSPDInstance):
+            return NotImplemented
+        names = [f.name for f in dataclasses.fields(self) if f.name != "name"]
+        return all(np.array_equal(getattr(self, a), getattr(other, a)) for a in names)
+
+    def __hash__(self) -> int:
+        return hash((self.max_fly, self.c_truck.tobytes(), self.c_drone.tobytes()))
+
+    @classmethod
+    def of_places(
+        cls, name: str, locs: ArrayLike, truck_factor: float = 1.0, drone_factor: float = 0.5, *,
+        max_fly: float = np.inf, no_visit: ArrayLike = (), forbid: ArrayLike = (),
+    ) -> TSPDInstance:  # fmt: skip
+        """The instance where a leg costs a factor times its Euclidean length; `no_visit` and `forbid` list nodes."""
+        xy = np.asarray(locs, np.float64)
+        way = distances(xy)
+        node = np.arange(len(xy))
+        return cls(
+            name=name, locs=xy, c_truck=truck_factor * way, c_drone=drone_factor * way, max_fly=max_fly,
+            no_visit=np.isin(node, no_visit), forbid=np.isin(node, forbid), truck_factor=truck_factor,
+            drone_factor=drone_factor,
+        )  # fmt: skip
+
+    @classmethod
+    def of_row(cls, name: str, row: Mapping[str, Any]) -> TSPDInstance:
+        """The instance in the fields of one row of a world."""
+        limit = float(np.reshape(row["max_fly"], ()))
+        arrays = ("locs", "c_truck", "c_drone", "no_visit", "forbid")
+        return cls(name=name, max_fly=limit, **{field: row[field] for field in arrays})
+
+    @property
+    def num_nodes(self) -> int:
+        """The depot included."""
+        return len(self.locs)
+
+    def fields(self) -> dict[str, NDArray[Any]]:
+        """The instance fields as one row, as the `reset(instance=...)` of a world takes them."""
+        names = ("locs", "c_truck", "c_drone", "max_fly", "no_visit", "forbid")
+        return {name: np.asarray(getattr(self, name))[None] for name in names}
+
+    def _keep(self, name: str, dtype: type[np.generic], shape: tuple[int, ...]) -> NDArray[Any]:
+        given = np.asarray(getattr(self, name))
+        if given.shape != shape or given.dtype.kind not in KINDS[dtype]:
+            raise ShapeError(f"{self.name}: {name} has shape {given.shape} and dtype {given.dtype}, "
+                             f"expected {shape} of {dtype.__name__}")  # fmt: skip
+        kept = np.array(given, dtype)
+        kept.flags.writeable = False
+        object.__setattr__(self, name, kept)
+        return kept
+
+    def _keep_number(self, name: str, optional: bool) -> None:
+        value = getattr(self, name)
+        if value is None and optional:
+            return
+        if np.shape(value) != () or np.asarray(value).dtype.kind not in "fiu":
+            raise ShapeError(f"{self.name}: {name} is {value!r}, expected one number")
+        if not value >= 0:
+            raise BadInstance(f"{self.name}: {name} is {value}, must be >= 0")
+        object.__setattr__(self, name, float(value))
+
+    def _refuse(self, name: str, wrong: NDArray[np.bool_], rule: str) -> None:
+        if wrong.any():
+            at = tuple(int(k) for k in np.argwhere(wrong)[0])
+            value = getattr(self, name)[at].tolist()
+            raise BadInstance(f"{self.name}: node {', '.join(map(str, at))}: {name} is {value}, {rule}")
+
+
+def distances(locs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Euclidean, from each place to each (N, N)."""
+    if locs.ndim != 2 or locs.shape[1] != 2:
+        raise ShapeError(f"locs has shape {locs.shape}, expected (N, 2)")
+    dx, dy = (locs[:, None, axis] - locs[None, :, axis] for axis in (0, 1))
+    between: NDArray[np.float64] = np.sqrt(dx * dx + dy * dy)
+    return between

@@ -1,0 +1,5 @@
+"""The independent checkers of delivery: what finished plans cost and which rule they break. They call no kernel."""
+
+from milkrun.delivery.tasks.tspd import Prices, check_operations, price_operations, tspd_cost
+
+__all__ = ["Prices", "check_operations", "price_operations", "tspd_cost"]

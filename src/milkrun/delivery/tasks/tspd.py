@@ -1,0 +1,156 @@
+"""The checker of the TSP with drone: prices operations and names the first rule that they break.
+
+An operation costs what the slower of truck and drone needs, the other waits; a plan costs the sum. With the drone
+aboard the truck drives only to nodes not yet covered, and home when all are; with the drone in the air it may also
+drive to a covered node, to meet the drone there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milkrun.core.errors import BadSolution, ShapeError
+from milkrun.delivery.instances.tspd import EPS, NO_FLY, Operation, TSPDInstance
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What each operation costs, in the order given."""
+
+    truck: Floats
+    """the truck's drive"""
+    drone: Floats
+    """the drone's flight; 0 where it stays aboard"""
+    cost: Floats
+    """the longer of both"""
+    truck_wait: Floats
+    drone_wait: Floats
+    """0 where it stays aboard"""
+
+
+def tspd_cost(instance: TSPDInstance, operations: Iterable[Operation]) -> float:
+    """The makespan of a plan that keeps every rule; BadSolution for one that does not."""
+    plan = _as_plan(operations)
+    check_operations(instance, plan)
+    return float(price_operations(instance, plan).cost.sum())
+
+
+def price_operations(instance: TSPDInstance, operations: Iterable[Operation]) -> Prices:
+    """Costs and waits of single operations, whatever they make together."""
+    plan = _as_plan(operations)
+    _check_nodes(instance, plan)
+    truck, drone = np.zeros(len(plan)), np.zeros(len(plan))
+    for k, op in enumerate(plan):
+        path = (op.start, *op.internal, op.end)
+        truck[k] = sum(instance.c_truck[i, j] for i, j in pairwise(path))
+        if op.fly != NO_FLY:
+            drone[k] = _flight(instance, op)
+    flown = np.array([op.fly != NO_FLY for op in plan], np.bool_)
+    cost = np.maximum(truck, drone)
+    return Prices(truck, drone, cost, truck_wait=cost - truck, drone_wait=np.where(flown, cost - drone, 0.0))
+
+
+def check_operations(instance: TSPDInstance, operations: Iterable[Operation]) -> None:
+    """Raises BadSolution with the index of the first operation at fault and the rule that it breaks."""
+    plan = _as_plan(operations)
+    _check_nodes(instance, plan)
+    covered = np.zeros(instance.num_nodes, np.bool_)
+    covered[0] = True
+    by_drone: dict[int, int] = {}
+    place = 0
+    for k, op in enumerate(plan):
+        if op.start != place:
+            where = f"operation {k - 1} ended at {place}" if k else "a plan starts at the depot 0"
+            raise BadSolution(f"operation {k}: starts at {op.start}, but {where}")
+        if op.fly != NO_FLY:
+            _check_flight(instance, k, op, covered, by_drone)
+            by_drone[op.fly] = k
+            covered[op.fly] = True
+        _check_drive(k, op, covered)
+        covered[[*op.internal, op.end]] = True
+        place = op.end
+    if not plan:
+        raise BadSolution("a plan of no operations covers nothing")
+    if place != 0:
+        raise BadSolution(f"operation {len(plan) - 1}: ends at {place}, but a plan ends at the depot 0")
+    if not covered.all():
+        missing = ", ".join(map(str, np.flatnonzero(~covered)))
+        raise BadSolution(f"operation {len(plan) - 1}: the plan ends here and leaves uncovered: {missing}")
+
+
+def _check_flight(
+    instance: TSPDInstance, k: int, op: Operation, covered: NDArray[np.bool_], by_drone: dict[int, int]
+) -> None:
+    """Everything about the drone, given what was covered before."""
+    if op.fly in by_drone:
+        raise BadSolution(f"operation {k}: node {op.fly} is covered twice by the drone, before by {by_drone[op.fly]}")
+    if covered[op.fly]:
+        raise BadSolution(f"operation {k}: the drone flies to node {op.fly}, which the truck has covered")
+    if instance.no_visit[op.fly]:
+        raise BadSolution(f"operation {k}: the drone may not cover node {op.fly} (no_visit)")
+    for node, deed in ((op.start, "leave at"), (op.fly, "cover"), (op.end, "rejoin at")):
+        if instance.forbid[node]:
+            raise BadSolution(f"operation {k}: the drone may not {deed} node {node} (forbid)")
+    if op.end == op.fly:
+        raise BadSolution(f"operation {k}: the truck cannot end at node {op.fly}, which the drone covers meanwhile")
+    flight = _flight(instance, op)
+    if flight > instance.max_fly + EPS:
+        raise BadSolution(f"operation {k}: the drone flies {flight:.12g}, max_fly is {instance.max_fly:.12g}")
+
+
+def _check_drive(k: int, op: Operation, covered: NDArray[np.bool_]) -> None:
+    """Every stop of the truck is at a new node; but a drone may be met anywhere, and the way home comes last."""
+    seen = covered.copy()
+    place = op.start
+    for node in op.internal:
+        if seen[node] and not _goes_home(place, node, op, seen):
+            raise BadSolution(f"operation {k}: the truck drives through node {node}, which is covered")
+        seen[node] = True
+        place = node
+    meets = op.fly != NO_FLY or op.end == place
+    if not meets and seen[op.end] and not _goes_home(place, op.end, op, seen):
+        early = " and others are not" if op.end == 0 else ""
+        raise BadSolution(f"operation {k}: the truck drives to node {op.end}, which is covered{early}")
+
+
+def _goes_home(place: int, node: int, op: Operation, seen: NDArray[np.bool_]) -> bool:
+    return place != 0 and node == 0 and op.fly == NO_FLY and bool(seen.all())
+
+
+def _flight(instance: TSPDInstance, op: Operation) -> float:
+    return float(instance.c_drone[op.start, op.fly] + instance.c_drone[op.fly, op.end])
+
+
+def _check_nodes(instance: TSPDInstance, plan: list[Operation]) -> None:
+    n = instance.num_nodes
+    for k, op in enumerate(plan):
+        for node in (op.start, op.end, *op.internal, *([] if op.fly == NO_FLY else [op.fly])):
+            if not 0 <= node < n:
+                raise BadSolution(f"operation {k}: node {node} does not exist, nodes are 0..{n - 1}")
+
+
+def _as_plan(operations: Iterable[Operation]) -> list[Operation]:
+    return [_as_operation(k, given) for k, given in enumerate(operations)]
+
+
+def _as_operation(k: int, given: Any) -> Operation:
+    try:
+        start, end, fly, internal = given
+        nodes = [_as_node(node) for node in (start, end, fly, *internal)]
+    except (TypeError, ValueError):
+        raise ShapeError(f"operation {k} is {given!r}, expected (start, end, fly, internal) of node numbers") from None
+    return Operation(nodes[0], nodes[1], nodes[2], tuple(nodes[3:]))
+
+
+def _as_node(node: Any) -> int:
+    if isinstance(node, (bool, np.bool_)) or not isinstance(node, (int, np.integer)):
+        raise TypeError
+    return int(node)

@@ -1,0 +1,129 @@
+"""The options of the truck-and-drones world: one configuration for both rule sets, with the defaults of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from milkrun.core.config import RuledConfig, option
+from milkrun.core.errors import ConfigError
+
+RULES = ("sound", "seed")
+ENDS = ("served", "returned", "depot")
+LAWS = ("none", "seed", "band")
+
+BY_RULES: dict[str, dict[str, Any]] = {
+    "sound": {
+        "num_customers": 6, "num_route_nodes": 6, "depot_node": True, "tw_law": "band", "tw_start_max": 0.3,
+        "tw_width": (0.1, 0.25), "battery_rate": 0.4, "payload_factor": 0.5, "hover_rate": 0.2, "recovery_charge": 0.0,
+        "charge_rate": 0.3, "battery_rule": "safe", "battery_margin": 1.0, "pickup": "truck", "reserve": True,
+        "early": "wait", "end": "returned", "obey_mask": True, "obs": "v2", "completion_bonus": 20.0,
+        "incomplete_penalty": 10.0, "energy_cost": 0.5, "late_penalty": 0.1, "crash_penalty": 10.0,
+    },
+    "seed": {
+        "num_customers": 3, "num_route_nodes": 5, "depot_node": False, "tw_law": "seed", "battery_rate": 0.01,
+        "obey_mask": False, "obs": "v1", "completion_bonus": 100.0, "incomplete_penalty": 20.0, "energy_cost": 0.01,
+    },
+}  # fmt: skip
+"""The options of each rule set that differ, and their defaults."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruckDroneConfig(RuledConfig):
+    """Options of the truck-and-drones world. Those that are None here have a default by the rules."""
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "seed": {"rules": "seed"}}
+    rule_option: ClassVar[str] = "rules"
+    by_rule: ClassVar[Mapping[str, Mapping[str, Any]]] = BY_RULES
+
+    rules: str = option("sound", "sound: calibrated, drones never crash; seed: as first published", choices=RULES)
+    num_drones: int = option(2, "drones", low=1, high=64)
+    num_customers: int | None = option(None, "customers: 6, or 3 under seed", low=1, high=1000)
+    num_route_nodes: int | None = option(None, "nodes the truck drives between: 6, or 5 under seed", low=1, high=1000)
+    episode_length: int = option(200, "steps L of an episode; windows and clocks scale with it", low=3, high=10**6)
+    dt: float = option(0.1, "time units in a step", low=1e-6, high=1e3)
+    truck_speed: float = option(1.0, "units of distance a time unit", low=0, high=1e3)
+    drone_speed: float = option(2.0, "units of distance a time unit", low=1e-6, high=1e3)
+    delivery_threshold: float = option(0.05, "a parcel is handed over within this distance", low=0, high=10)
+    recovery_threshold: float = option(0.1, "a drone boards the truck within this distance", low=0, high=10)
+    drone_capacity: int = option(3, "places for drones on the truck; seed: not enforced", low=1, high=10**6)
+    depot_node: bool | None = option(None, "node 0 stands in the middle, where the truck starts; seed: False")
+    route_radius: float = option(0.6, "radius of the circle of nodes", low=1e-6, high=1)
+    customer_extent: float = option(0.8, "customers lie in [-extent, extent]^2", low=1e-6, high=1)
+    demand_low: float = option(0.5, "smallest parcel, share of the payload", low=1e-6, high=1)
+    demand_high: float = option(1.0, "largest parcel, share of the payload", low=1e-6, high=1)
+    tw_law: str | None = option(None, "windows: none, seed (wide) or band (narrow); seed: seed", choices=LAWS)
+    tw_start_max: float | None = option(None, "sound: band law: latest opening, share of L", low=0, high=1)
+    tw_width: tuple[float, float] | None = option(None, "sound: band law: least and greatest width, shares of L")
+    battery_rate: float | None = option(None, "battery a unit of distance: 0.4, or 0.01 under seed", low=0, high=1e3)
+    payload_factor: float | None = option(
+        None, "sound: energy is (1 + factor * parcel) times as much under load", low=0, high=1e3
+    )
+    hover_rate: float | None = option(None, "sound: battery a time unit of hovering", low=0, high=1e3)
+    recovery_charge: float | None = option(None, "sound: battery gained at a recovery", low=0, high=1)
+    charge_rate: float | None = option(None, "sound: battery gained a time unit on board", low=0, high=1e3)
+    battery_rule: str | None = option(
+        None, "sound: safe: what might strand a drone is masked; off: it is not", choices=("safe", "off")
+    )
+    battery_margin: float | None = option(None, "sound: reserve kept, a factor of the worst way home", low=1, high=1e3)
+    pickup: str | None = option(
+        None, "sound: where a parcel is loaded: beside the truck, or in the air", choices=("truck", "air")
+    )
+    reserve: bool | None = option(None, "sound: a parcel that one drone carries is closed to the others")
+    early: str | None = option(None, "sound: before the window opens: wait or ignore it", choices=("wait", "ignore"))
+    end: str | None = option(
+        None, "sound: what completes: all served; and drones returned; and the truck at the depot", choices=ENDS
+    )
+    obey_mask: bool | None = option(None, "False, the way of seed alone: masked actions are executed, flagged")
+    obs: str | None = option(None, "observations: v2, or v1 under seed", choices=("v1", "v2"))
+    time_penalty: float = option(0.1, "paid each step", low=0, high=1e6)
+    delivery_bonus: float = option(5.0, "earned by a delivery", low=0, high=1e6)
+    completion_bonus: float | None = option(None, "earned when complete: 20, or 100 under seed", low=0, high=1e6)
+    incomplete_penalty: float | None = option(
+        None, "paid at the end for each customer not served: 10, or 20 under seed", low=0, high=1e6
+    )
+    energy_cost: float | None = option(None, "price of a full battery: 0.5, or 0.01 under seed", low=0, high=1e6)
+    forced_return_penalty: float = option(0.5, "paid for an overridden drone; seed: each step", low=0, high=1e6)
+    late_penalty: float | None = option(None, "sound: paid for each step a delivery is late", low=0, high=1e6)
+    crash_penalty: float | None = option(None, "sound: paid for a crash", low=0, high=1e6)
+    max_steps: int | str | None = option(
+        None, "steps until a row is truncated, at most episode_length, which None and auto mean", low=1, words=("auto",)
+    )
+    time_limit_terminal: bool = option(False, "the step limit terminates instead of truncating")
+
+    def validate(self) -> None:
+        super().validate()
+        assert self.num_route_nodes is not None
+        if self.demand_low > self.demand_high:
+            self._refuse("demand_low", f"is above demand_high = {self.demand_high}")
+        if self.depot_node and self.num_route_nodes < 2:
+            self._refuse("num_route_nodes", "with a depot node at least 2")
+        if self.rules == "sound":
+            self._validate_sound()
+        elif self.tw_law == "band":
+            self._refuse("tw_law", "the rules 'seed' know no tw_start_max and tw_width")
+
+    def _validate_sound(self) -> None:
+        if not self.obey_mask:
+            self._refuse("obey_mask", "under the rules 'sound' masked actions are never executed")
+        if self.num_drones > self.drone_capacity:
+            self._refuse("num_drones", f"the truck has room for drone_capacity = {self.drone_capacity}")
+        if self.end == "depot" and not self.depot_node:
+            self._refuse("end", "needs depot_node=True")
+        if self.battery_rule == "safe" and self.drone_speed <= self.truck_speed:
+            self._refuse("drone_speed", f"battery_rule 'safe' needs more than truck_speed = {self.truck_speed}")
+        widths = self.tw_width or ()
+        if len(widths) != 2 or not all(isinstance(x, (int, float)) and 0 <= x <= 1 for x in widths):
+            self._refuse("tw_width", "must be two shares of L")
+        if widths[0] > widths[1]:
+            self._refuse("tw_width", "the smaller share comes first")
+
+    def _refuse(self, name: str, rule: str) -> None:
+        raise ConfigError(f"TruckDroneConfig.{name} = {getattr(self, name)!r}: {rule}")
+
+    @property
+    def limit(self) -> int:
+        """Steps until an episode is cut off."""
+        given = self.episode_length if self.max_steps in (None, "auto") else int(self.max_steps or 0)
+        return min(self.episode_length, given)

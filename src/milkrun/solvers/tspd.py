@@ -1,0 +1,194 @@
+"""Plans for the TSP with drone: the best for a few nodes, the best without drone, the best along a given tour.
+
+    tour = [op.start for op in truck_only(instance).operations]
+    operations, cost = partition(instance, tour)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from numba import njit
+
+from milkrun.core.errors import BadSolution, ConfigError
+from milkrun.core.fields import float64, int32, scratch
+from milkrun.core.kernels import KERNEL_OPTIONS, compile_module, kernel
+from milkrun.core.record import Layout, lower_attribute, record_at
+from milkrun.delivery.instances.tspd import EPS, NO_FLY, Operation, TSPDInstance
+from milkrun.solvers.exact import held_karp
+from milkrun.solvers.tspd_exact import GIVEN, best_chain, lay_out
+
+MAX_HELD_KARP = 13
+TABLES = {
+    "tour": scratch(int32, "P", doc="0 first and last"),
+    "visited": scratch(int32, "P"),
+    "best": scratch(float64, "P", doc="cheapest chain to a position"),
+    "came": scratch(int32, "P", doc="position where its last operation starts"),
+    "flown": scratch(int32, "P", doc="position that the drone covers in it, or -1"),
+}
+LAYOUT = Layout({**GIVEN, **{name: replace(f, name=name) for name, f in TABLES.items()}}, ["N", "P"])
+
+
+class Plan(NamedTuple):
+    """Operations and their makespan."""
+
+    operations: tuple[Operation, ...]
+    cost: float
+
+
+def exact(instance: TSPDInstance, max_nodes: int = 12) -> Plan:
+    """The best of all plans that the world lets be played.
+
+    Time and memory grow with every node; an instance with more than `max_nodes`, depot included, is a ConfigError.
+    """
+    if instance.num_nodes > max_nodes:
+        raise ConfigError(f"{instance.name}: {instance.num_nodes} nodes are too many to solve exactly: "
+                          f"max_nodes={max_nodes}")  # fmt: skip
+    operations, cost = best_chain(instance)
+    return Plan(tuple(operations), cost)
+
+
+def truck_only(instance: TSPDInstance) -> Plan:
+    """The truck's tour with the drone aboard: optimal up to 13 nodes, beyond nearest neighbour and 2-opt."""
+    if instance.num_nodes <= MAX_HELD_KARP:
+        cost, found = held_karp(instance.c_truck)
+        tour = found.tolist()
+    else:
+        table, kept = _laid_out(instance)
+        _entry().drive(table.ctypes.data)
+        tour = kept["tour"][:-1].tolist()
+        cost = sum(float(instance.c_truck[i, j]) for i, j in pairwise([*tour, 0]))
+    return Plan(tuple(Operation(i, j) for i, j in pairwise([*tour, 0])), cost)
+
+
+def partition(instance: TSPDInstance, tour: Sequence[int]) -> Plan:
+    """The best plan that covers the nodes in the order of a tour (each node once, the depot first).
+
+    The tour is cut into operations; in each, one node strictly between the ends may be the drone's. Agatz, Bouman and
+    Schmidt (2018) call it exact partitioning. Time grows with the cube of the nodes.
+    """
+    nodes = [int(i) for i in tour]
+    if nodes[:1] != [0] or sorted(nodes) != list(range(instance.num_nodes)):
+        raise BadSolution(f"{instance.name}: a tour has each of 0..{instance.num_nodes - 1} once and 0 first, "
+                          f"not {nodes}")  # fmt: skip
+    table, kept = _laid_out(instance)
+    kept["tour"][:-1] = nodes
+    _entry().split(table.ctypes.data)
+    ends = [*nodes, 0]
+    operations: list[Operation] = []
+    j = len(nodes)
+    while j:
+        i, k = int(kept["came"][j]), int(kept["flown"][j])
+        between = tuple(ends[p] for p in range(i + 1, j) if p != k)
+        operations.append(Operation(ends[i], ends[j], NO_FLY if k < 0 else ends[k], between))
+        j = i
+    return Plan(tuple(operations[::-1]), float(kept["best"][-1]))
+
+
+def _laid_out(instance: TSPDInstance) -> tuple[Any, dict[str, Any]]:
+    n = instance.num_nodes
+    return lay_out(LAYOUT, instance, {"N": n, "P": n + 1})
+
+
+@kernel
+def nearest_neighbour(w):
+    """Always on to the nearest node not yet visited."""
+    w.tour[0] = 0
+    w.visited[0] = 1
+    for p in range(1, w.N):
+        here, nearest = w.tour[p - 1], -1
+        for j in range(1, w.N):
+            if not w.visited[j] and (nearest < 0 or w.truck[here, j] < w.truck[here, nearest]):
+                nearest = j
+        w.tour[p] = nearest
+        w.visited[nearest] = 1
+    w.tour[w.N] = 0
+
+
+@kernel
+def two_opt(w):
+    """Pieces of the tour are driven backwards as long as that is shorter; what lies inside a piece counts too."""
+    improved = True
+    while improved:
+        improved = False
+        for i in range(1, w.N - 1):
+            forth, back = 0.0, 0.0
+            for j in range(i + 1, w.N):
+                forth += w.truck[w.tour[j - 1], w.tour[j]]
+                back += w.truck[w.tour[j], w.tour[j - 1]]
+                before, after = w.tour[i - 1], w.tour[j + 1]
+                now = w.truck[before, w.tour[i]] + forth + w.truck[w.tour[j], after]
+                turned = w.truck[before, w.tour[j]] + back + w.truck[w.tour[i], after]
+                if turned < now - EPS:
+                    turn_round(w, i, j)
+                    forth, back = back, forth
+                    improved = True
+
+
+@kernel
+def turn_round(w, i, j):
+    while i < j:
+        w.tour[i], w.tour[j] = w.tour[j], w.tour[i]
+        i += 1
+        j -= 1
+
+
+@kernel
+def split_tour(w):
+    """The cheapest chain to every position: from the one before by a leg, or from an earlier one by an operation."""
+    for j in range(1, w.P):
+        w.best[j] = w.best[j - 1] + w.truck[w.tour[j - 1], w.tour[j]]
+        w.came[j] = j - 1
+        w.flown[j] = -1
+        if not w.meets[w.tour[j]]:
+            continue
+        way = w.truck[w.tour[j - 1], w.tour[j]]
+        for i in range(j - 2, -1, -1):
+            way += w.truck[w.tour[i], w.tour[i + 1]]
+            if w.meets[w.tour[i]]:
+                choose_drone_position(w, i, j, way)
+
+
+@kernel
+def choose_drone_position(w, i, j, way):
+    """The best node between positions i and j to leave to the drone; `way` is the truck's with it."""
+    start, end = w.tour[i], w.tour[j]
+    for p in range(i + 1, j):
+        k, before, after = w.tour[p], w.tour[p - 1], w.tour[p + 1]
+        flight = w.drone[start, k] + w.drone[k, end]
+        drive = way - w.truck[before, k] - w.truck[k, after] + w.truck[before, after]
+        total = w.best[i] + max(flight, drive)
+        if w.lands[k] and flight <= w.limit and total < w.best[j]:
+            w.best[j] = total
+            w.came[j] = i
+            w.flown[j] = p
+
+
+_TEXT = """# Written by milkrun.solvers.tspd; the folder's name is a hash of this and of the kernels.
+
+@njit("int64(int64)", cache=True, **OPTIONS)
+def drive(table):
+    w = record(table, 0)
+    nearest_neighbour(w)
+    two_opt(w)
+    return 0
+
+
+@njit("int64(int64)", cache=True, **OPTIONS)
+def split(table):
+    split_tour(record(table, 0))
+    return 0
+"""
+
+
+@lru_cache(maxsize=1)
+def _entry() -> Any:
+    names = {
+        "record": record_at(LAYOUT), "LOWERING": lower_attribute, "nearest_neighbour": nearest_neighbour,
+        "two_opt": two_opt, "split_tour": split_tour, "njit": njit, "OPTIONS": KERNEL_OPTIONS,
+    }  # fmt: skip
+    return compile_module("tspd_tours", f"# {LAYOUT.text}\n{_TEXT}", names)

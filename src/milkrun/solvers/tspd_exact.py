@@ -1,0 +1,195 @@
+"""The optimum of a small TSP with drone, by dynamic programming over sets of customers.
+
+In three passes, after Bouman, Agatz and Schmidt, "Dynamic programming approaches for the traveling salesman problem
+with drone" (2018): the shortest way of the truck through every set, the cheapest operation that covers a set, the
+cheapest chain of operations. Customer j is bit j - 1 of a set; costs may differ by direction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from milkrun.core.fields import Field, bool_, constant, float64, int32, scratch
+from milkrun.core.kernels import KERNEL_OPTIONS, compile_module, kernel
+from milkrun.core.record import Layout, lower_attribute, record_at
+from milkrun.delivery.instances.tspd import EPS, NO_FLY, Operation, TSPDInstance
+
+GIVEN: dict[str, Field] = {
+    name: replace(declared, name=name)
+    for name, declared in {
+        "limit": constant(float64, doc="of both legs of a flight"),
+        "truck": scratch(float64, "N", "N"),
+        "drone": scratch(float64, "N", "N"),
+        "lands": scratch(bool_, "N", doc="the drone may cover the node"),
+        "meets": scratch(bool_, "N", doc="it may leave the truck and rejoin there"),
+    }.items()
+}
+"""An instance as the compiled solvers read it."""
+
+TABLES = {
+    "path": scratch(float64, "S", "N", "N", doc="[S, i, j]: the truck's shortest way from i through S to j"),
+    "cost": scratch(float64, "S", "N", "N", doc="[S, i, j]: the cheapest operation from i to j that covers S"),
+    "flown": scratch(int32, "S", "N", "N", doc="the drone's node in it, or -1"),
+    "best": scratch(float64, "S", "N", doc="[S, i]: the cheapest chain from the depot that covers S and ends at i"),
+    "came_set": scratch(int32, "S", "N", doc="what the last operation of the chain covers"),
+    "came_node": scratch(int32, "S", "N", doc="where it starts"),
+}
+LAYOUT = Layout({**GIVEN, **{name: replace(f, name=name) for name, f in TABLES.items()}}, ["N", "S"])
+
+
+def lay_out(layout: Layout, instance: TSPDInstance, sizes: dict[str, int]) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """A table with an instance in it, and its arrays by name, the others zero. The table lends their memory."""
+    table = layout.table(1, 1, sizes)
+    layout.put(table, "limit", instance.max_fly + EPS)
+    given = {"truck": instance.c_truck, "drone": instance.c_drone, "meets": ~instance.forbid,
+             "lands": ~(instance.no_visit | instance.forbid)}  # fmt: skip
+    kept = {}
+    for name, f in layout.fields.items():
+        if name != "limit":
+            kept[name] = np.zeros((1, *f.shape(sizes)), f.dtype)
+            kept[name][0] = given.get(name, 0)
+            layout.put(table, name, kept[name])
+    return table, {name: array[0] for name, array in kept.items()}
+
+
+def best_chain(instance: TSPDInstance) -> tuple[list[Operation], float]:
+    """The cheapest plan and its makespan. Another node doubles the memory, and more than trebles the time."""
+    n = instance.num_nodes
+    table, kept = lay_out(LAYOUT, instance, {"N": n, "S": 1 << (n - 1)})
+    _entry()(table.ctypes.data)
+    best, everyone = kept["best"], (1 << (n - 1)) - 1
+    ends = best[everyone] + instance.c_truck[:, 0]
+    node = int(ends.argmin())
+    plan = [Operation(node, 0)] if node else []
+    covered = everyone
+    while covered:
+        newly, start = int(kept["came_set"][covered, node]), int(kept["came_node"][covered, node])
+        fly = int(kept["flown"][newly, start, node])
+        plan.append(Operation(start, node, fly, _through(instance, kept["path"], newly, start, node, fly)))
+        covered, node = covered ^ newly, start
+    return plan[::-1], float(ends.min())
+
+
+def _through(
+    instance: TSPDInstance, path: NDArray[np.float64], newly: int, start: int, end: int, fly: int
+) -> tuple[int, ...]:
+    """The truck's stops between start and end of an operation that covers the set `newly`, in order."""
+    inside = [j for j in range(1, instance.num_nodes) if newly >> (j - 1) & 1 and j not in (end, fly)]
+    order: list[int] = []
+    following = end
+    while inside:
+        left = [sum(1 << (i - 1) for i in inside if i != j) for j in inside]
+        ways = [path[s, start, j] + instance.c_truck[j, following] for s, j in zip(left, inside, strict=True)]
+        following = inside.pop(int(np.argmin(ways)))
+        order.append(following)
+    return tuple(order[::-1])
+
+
+@kernel(inline=True)
+def bit(i):
+    """The set of customer i alone; of the depot, which no set holds, the empty one."""
+    return (1 << i) >> 1
+
+
+@kernel
+def solve_subsets(w):
+    find_paths(w)
+    find_operations(w)
+    find_chains(w)
+
+
+@kernel
+def find_paths(w):
+    """A way through a set comes from one of its nodes, and through the others there."""
+    for s in range(w.S):
+        for i in range(w.N):
+            for j in range(w.N):
+                way = np.inf
+                if s == 0:
+                    way = w.truck[i, j]
+                elif not s & (bit(i) | bit(j)):
+                    for k in range(1, w.N):
+                        if s & bit(k):
+                            way = min(way, w.path[s ^ bit(k), i, k] + w.truck[k, j])
+                w.path[s, i, j] = way
+
+
+@kernel
+def find_operations(w):
+    """One of the nodes newly covered is the drone's, or the truck drives a single leg with the drone aboard."""
+    for s in range(1, w.S):
+        for i in range(w.N):
+            for j in range(w.N):
+                w.cost[s, i, j] = np.inf
+                w.flown[s, i, j] = NO_FLY
+                if s & bit(i):
+                    continue
+                if s == bit(j):
+                    w.cost[s, i, j] = w.truck[i, j]
+                if w.meets[i] and w.meets[j]:
+                    choose_drone_node(w, s, i, j)
+
+
+@kernel
+def choose_drone_node(w, s, i, j):
+    for k in range(1, w.N):
+        if not s & bit(k) or k == j or not w.lands[k]:
+            continue
+        flight = w.drone[i, k] + w.drone[k, j]
+        both = max(flight, w.path[s & ~(bit(k) | bit(j)), i, j])
+        if flight <= w.limit and both < w.cost[s, i, j]:
+            w.cost[s, i, j] = both
+            w.flown[s, i, j] = k
+
+
+@kernel
+def find_chains(w):
+    """Operations appended in every way: each covers a set that was not, and ends at a node of it or one covered."""
+    for s in range(w.S):
+        for j in range(w.N):
+            w.best[s, j] = np.inf
+    w.best[0, 0] = 0.0
+    for s in range(w.S - 1):
+        rest = w.S - 1 - s
+        newly = rest
+        while newly:
+            append_operation(w, s, newly)
+            newly = (newly - 1) & rest
+
+
+@kernel
+def append_operation(w, s, newly):
+    after = s | newly
+    for i in range(w.N):
+        if w.best[s, i] == np.inf:
+            continue
+        for j in range(w.N):
+            total = w.best[s, i] + w.cost[newly, i, j]
+            if total < w.best[after, j] and (j == 0 or after & bit(j)):
+                w.best[after, j] = total
+                w.came_set[after, j] = newly
+                w.came_node[after, j] = i
+
+
+_TEXT = """# Written by milkrun.solvers.tspd_exact; the folder's name is a hash of this and of the kernels.
+
+@njit("int64(int64)", cache=True, **OPTIONS)
+def solve(table):
+    solve_subsets(record(table, 0))
+    return 0
+"""
+
+
+@lru_cache(maxsize=1)
+def _entry() -> Any:
+    names = {
+        "record": record_at(LAYOUT), "LOWERING": lower_attribute, "solve_subsets": solve_subsets, "njit": njit,
+        "OPTIONS": KERNEL_OPTIONS,
+    }  # fmt: skip
+    return compile_module("tspd_exact", f"# {LAYOUT.text}\n{_TEXT}", names).solve
