@@ -75,7 +75,7 @@ def workers_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]
     table = Table(
         f"A turn of {COUNT} environments in processes, microseconds ({START_METHOD}, float32 observations)",
         ["observation", "milkrun", "milkrun, pipes", "SB3", "Gymnasium", "/ SB3", "/ Gymnasium"],
-        notes={"turn": "Aligned over Workers; SubprocVecEnv; AsyncVectorEnv: step all, wait for all, observations copied"},
+        notes={"turn": "step all, wait for all, observations copied: Aligned, SubprocVecEnv, AsyncVectorEnv"},
     )  # fmt: skip
     rounds, turns = (15, 100) if options.quick else (41, 200)
     promised: dict[str, float] = {}

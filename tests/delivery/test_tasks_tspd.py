@@ -56,7 +56,7 @@ PLAYABLE = {
     "the truck stays while the drone is out": ((0, 3, -1, ()), (3, 3, 4, ()), (3, 1, 2, ()), (1, 0, -1, ())),
     "meeting at a node covered before": ((0, 1, 2, ()), (1, 0, 3, ()), (0, 0, 4, ())),
     "meeting at a stop of the same operation": ((0, 1, 4, (1, 2)), (1, 3, -1, ()), (3, 0, -1, ())),
-    "the end named as last stop": ((0, 2, 1, (2,)), (2, 3, -1, ()), (3, 0, 4, ())),
+    "the end named as last stop": ((0, 2, 1, (2,)), (2, 3, -1, ()), (3, 0, 4, (0,))),
 }
 
 
@@ -84,17 +84,19 @@ BROKEN = {
     "twice by drone": (((0, 2, 1, ()), (2, 3, 1, ())), 1, "node 1 is covered twice by the drone, before by 0"),
     "drone after truck": (((0, 2, -1, ()), (2, 1, 2, ())), 1, "the drone flies to node 2, which the truck has covered"),
     "drone to the depot": (((0, 1, 0, ()),), 0, "the drone flies to node 0, which the truck has covered"),
-    "truck after drone": ((SOUND[0], (2, 3, 4, (1,))), 1, "the truck drives through node 1, which is covered"),
-    "truck to its drone": (((0, 3, 1, (2, 1)),), 0, "the truck drives through node 1, which is covered"),
+    "truck after drone": ((SOUND[0], (2, 3, 4, (1,))), 1, "the truck drives to node 1, which is covered"),
+    "truck to its drone": (((0, 3, 1, (2, 1)),), 0, "the truck drives to node 1, which is covered"),
     "meeting where the drone is": (
         ((0, 1, 1, ()),), 0, "the truck cannot end at node 1, which the drone covers meanwhile",
     ),
-    "stop twice": (((0, 3, 4, (1, 2, 1)),), 0, "the truck drives through node 1, which is covered"),
+    "stop twice": (((0, 3, 4, (1, 2, 1)),), 0, "the truck drives to node 1, which is covered"),
     "covered end, drone aboard": ((SOUND[0], (2, 1, -1, ())), 1, "the truck drives to node 1, which is covered"),
     "home too early": (((0, 1, -1, ()), (1, 0, -1, ())), 1,
                        "the truck drives to node 0, which is covered and others are not"),
     "out again after the end": ((*SOUND, (0, 1, -1, ())), 3, "the truck drives to node 1, which is covered"),
-    "home again after the end": ((*SOUND, (0, 0, -1, (0,))), 3, "the truck drives through node 0, which is covered"),
+    "home again after the end": ((*SOUND, (0, 0, -1, (0,))), 3, "the truck drives to node 0, which is covered"),
+    "end named as two stops": (((0, 2, 1, (2, 2)),), 0, "the truck drives to node 2, which is covered"),
+    "home on the way": (((0, 1, 4, (2, 0)),), 0, "the truck drives to node 0, which is covered and others are not"),
     "unknown node": ((*SOUND, (0, 5, -1, ())), 3, "node 5 does not exist, nodes are 0..4"),
     "unknown drone node": (((0, 1, -2, ()),), 0, "node -2 does not exist, nodes are 0..4"),
     "unknown stop": (((0, 1, -1, (-1,)),), 0, "node -1 does not exist, nodes are 0..4"),

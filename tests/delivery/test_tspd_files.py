@@ -21,7 +21,7 @@ from milkrun.delivery.instances import (
     load_tspd_solution,
     write_tspd,
     write_tspd_solution,
-)  # fmt: skip
+)
 
 INSTANCE = """/*The speed of the Truck*/
 2.0

@@ -80,8 +80,8 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
                 seen["action_mask"] = spaces.Box(0, 1, (int(choices.n),), np.float32)
             seen_by[name] = spaces.Dict(seen)
         self.observation_space, self.action_space = spaces.Dict(seen_by), spaces.Dict(actions)
-        self.observation_spaces = dict(self.observation_space.items())
-        self.action_spaces = dict(self.action_space.items())
+        self.observation_spaces = {name: self.observation_space[name] for name in self._row.names}
+        self.action_spaces = {name: self.action_space[name] for name in self._row.names}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Begins an episode: with a seed the one of key (seed, 0, 0), else the next one of this row.

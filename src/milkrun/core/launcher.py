@@ -71,8 +71,10 @@ def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[s
 def build_player(layout: Layout, action: Action, kernels: Mapping[str, Any], choose: Any) -> Entry:
     """An entry that plays each live row to its end by the policy choose(w, b, x, i), the row staying in the cache."""
     text = _head(layout) + _turns(layout, action, kernels, looks=False)
-    text += _entry("play_rows", "x", "", """while not (w.terminated[b] or w.truncated[b]):
-            turn(w, b, choose(w, b, x, w.i[b]), 0)
+    chosen = "w.advice[b]" if action.kind == "multi" else "a"
+    text += _entry("play_rows", "x", "", f"""while not (w.terminated[b] or w.truncated[b]):
+            a = choose(w, b, x, w.i[b])
+            turn(w, b, {chosen}, 0)
             total += 1
             if w.illegal[b]:
                 break""" + ("\n        look(w, b)" if "look" in kernels else ""))

@@ -215,8 +215,8 @@ class World(Memory):
     def play_out(self, choose: Any, x: int = 0) -> int:
         """Plays every live row to its end by a compiled policy, in one native call; returns the steps of all rows.
 
-        `choose(w, b, x, i)` is a @kernel that returns the action of row b at its i-th step; for several agents a row of
-        a field. A row that is given an illegal action stops there.
+        `choose(w, b, x, i)` is a @kernel that returns the action of row b at its i-th step; with several agents it writes
+        theirs into the view `advice` (agents,). A row that is given an illegal action stops there.
         """
         self._refuse_unready(self._all)
         if self.autoreset == "same_step" or self.action.kind == "box":

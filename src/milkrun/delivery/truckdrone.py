@@ -64,7 +64,6 @@ class TruckDrone(World):
     """A truck and its drones deliver parcels in time windows; one team reward."""
 
     id = "milkrun/TruckDrone-v0"
-    task = "milkrun.delivery.tasks.truckdrone:TruckDroneTask"
     Config = TruckDroneConfig
     action = agents(truck=(1, "T"), drone=("D", "K"))
 
@@ -422,7 +421,6 @@ def deliver(w, b, q, t):
             w.has_target[b, d] = False
             behind = max(0, t - w.tw_end[q, c])
             late += behind
-            w.customers_served[b] += 1
             w.sum_counts[b, SERVED] += 1
             w.sum_counts[b, ON_TIME] += behind == 0
             w.sum_counts[b, LATENESS] += behind
@@ -440,6 +438,7 @@ def pay(w, b, t, onsets, crashes, late):
         served += w.served[b, c]
         just += w.just_served[b, c]
         settled = settled and (w.served[b, c] or w.lost[b, c])
+    w.customers_served[b] = served
     used = 0.0
     wrecks = 0
     airborne = 0

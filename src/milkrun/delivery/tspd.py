@@ -17,19 +17,15 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from milkrun.core.actions import discrete
 from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
 from milkrun.core.fields import bool_, float64, int16, int32, int64, mask, state, view
 from milkrun.core.kernels import fetch, kernel
 from milkrun.delivery import tspd_log as log
 from milkrun.delivery.generators.tspd import generate
+from milkrun.delivery.instances.tspd import EPS, Operation, TSPDInstance
 from milkrun.delivery.tspd_config import TSPDConfig
 from milkrun.delivery.tspd_door import TSPDDoor
-
-EPS = 1e-9
-"""A flight may cost this much more than `max_fly`."""
 
 
 class TSPD(TSPDDoor):
@@ -63,7 +59,7 @@ class TSPD(TSPDDoor):
     reward_exact = view(float64, doc="the reward of the last step before it is rounded to float32")
     action_mask = mask("choices")
 
-    def operations(self, row: int = 0) -> list[log.Operation]:
+    def operations(self, row: int = 0) -> list[Operation]:
         """The operations that a row has done: (start, end, fly, internal), fly -1 where the truck went alone."""
         return log.operations(self, row)
 
@@ -77,7 +73,7 @@ class TSPD(TSPDDoor):
 
     @classmethod
     def replay(
-        cls, instance: Mapping[str, Any], operations: Iterable[Any]
+        cls, instance: TSPDInstance | Mapping[str, Any], operations: Iterable[Any]
     ) -> tuple[dict[str, float], list[log.Event]]:
         """Plays a whole plan, operations (start, end, fly, internal), through mask and step: (kpis, events)."""
         return log.replay(cls, instance, operations)
@@ -280,4 +276,4 @@ def foresee(w, b, action):
     fetch(w.action_mask, b, 0)
 
 
-__all__ = ["EPS", "TSPD", "TSPDConfig", "generate", "reset", "step"]
+__all__ = ["TSPD", "TSPDConfig", "generate", "reset", "step"]

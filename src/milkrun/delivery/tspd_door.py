@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.errors import ShapeError, did_you_mean
-from milkrun.core.fields import bool_, constant, float64, instance, int32, int64
+from milkrun.core.fields import Role, bool_, constant, float64, instance, int32, int64
 from milkrun.core.instances import as_array, refuse
 from milkrun.core.world import World
 from milkrun.delivery.generators.tspd import LAWS
+from milkrun.delivery.instances.tspd import TSPDInstance
 from milkrun.delivery.tspd_config import TSPDConfig
 
 
@@ -88,8 +89,8 @@ class TSPDDoor(World):
                 refuse(name, diagonal, diagonal != 0, "the way from a node to itself costs 0")
 
     @classmethod
-    def from_instances(cls, instances: Sequence[Mapping[str, Any]], repeat: int = 1, **make: Any) -> Any:
-        """A world that plays these instances (one dict each, no row axis), each in `repeat` rows without a copy.
+    def from_instances(cls, instances: Sequence[TSPDInstance | Mapping[str, Any]], repeat: int = 1, **make: Any) -> Any:
+        """A world that plays these instances (dicts without a row axis), each in `repeat` rows without a copy.
 
         Sizes come from the largest; smaller ones are padded and their true size kept in `n_nodes`. Row r plays
         instance r // repeat. The world is reset and ready.
@@ -98,14 +99,10 @@ class TSPDDoor(World):
 
         if not instances:
             raise ShapeError("from_instances needs at least one instance")
-        rows = [_arrays(k, one) for k, one in enumerate(instances)]
-        for k, one in enumerate(rows):
+        rows = [cls._arrays(k, one) for k, one in enumerate(instances)]
+        for one in rows:
             for name in sorted(set(one) ^ set(rows[0])):
                 raise ShapeError(f"{name!r} is given in some instances and not in others")
-            for name in one:
-                if name not in cls.fields:
-                    raise ShapeError(f"instance {k}: {cls.__name__} has no instance field {name!r}"
-                                     f"{did_you_mean(name, cls.fields)}")  # fmt: skip
         nodes = [len(one["locs" if "locs" in one else "c_truck"]) for one in rows]
         make.setdefault("num_nodes", max(nodes))
         world = make_world(cls.id, num_envs=len(rows) * repeat, **make)
@@ -114,19 +111,30 @@ class TSPDDoor(World):
         world.reset(instance={**batch, "instance_row": np.arange(len(rows) * repeat) // repeat})
         return world
 
-
-def _arrays(k: int, one: Any) -> dict[str, np.ndarray]:
-    if not isinstance(one, Mapping) or not ("locs" in one or {"c_truck", "c_drone"} <= set(one)):
-        raise ShapeError(f"instance {k} must be a mapping of field names to arrays: `locs`, or `c_truck` and `c_drone`")
-    arrays = {name: as_array(name, value) for name, value in one.items()}
-    if arrays["locs" if "locs" in arrays else "c_truck"].ndim != 2:
-        raise ShapeError(f"instance {k}: `locs` must be (n, 2), `c_truck` and `c_drone` (n, n), without a row axis")
-    return arrays
+    @classmethod
+    def _arrays(cls, k: int, one: Any) -> dict[str, np.ndarray]:
+        """The fields of one instance, each of the shape that its number of nodes asks for."""
+        if isinstance(one, TSPDInstance):
+            return {name: array[0] for name, array in one.fields().items()}
+        if not isinstance(one, Mapping) or not ("locs" in one or {"c_truck", "c_drone"} <= set(one)):
+            raise ShapeError(f"instance {k} must be a TSPDInstance or a mapping with `locs`, or with `c_truck` and "
+                             "`c_drone`")  # fmt: skip
+        arrays = {name: as_array(name, value) for name, value in one.items()}
+        known = {name: f for name, f in cls.fields.items() if f.role is Role.INSTANCE}
+        places = arrays["locs" if "locs" in arrays else "c_truck"]
+        for name, array in arrays.items():
+            if name not in known:
+                raise ShapeError(f"instance {k}: {cls.__name__} has no instance field {name!r}"
+                                 f"{did_you_mean(name, known)}")  # fmt: skip
+            wanted = known[name].shape({"N": places.shape[0] if places.ndim else 0})
+            if array.shape != wanted:
+                raise ShapeError(f"instance {k}: {name} has the shape {array.shape}, not {wanted}")
+        return arrays
 
 
 def _padded(array: np.ndarray, world: World, name: str) -> np.ndarray:
     shape = world.fields[name].shape(world.sizes)
-    if array.ndim != len(shape) or any(have > want for have, want in zip(array.shape, shape, strict=True)):
+    if any(have > want for have, want in zip(array.shape, shape, strict=True)):
         raise ShapeError(f"{name} of an instance has the shape {array.shape}; at most {shape} fits")
     padded = np.zeros(shape, array.dtype)
     padded[tuple(slice(size) for size in array.shape)] = array

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from milkrun.core.errors import BadSolution
+from milkrun.delivery.instances.tspd import Operation, TSPDInstance
 from milkrun.delivery.truck_tour import tour_cost, truck_tour
 
 if TYPE_CHECKING:
     from milkrun.delivery.tspd import TSPD
-
-Operation = tuple[int, int, int, tuple[int, ...]]
-"""(start, end, fly, internal): the truck drives start, internal ..., end; the drone serves `fly`, -1 = stays aboard."""
 
 
 class Event(NamedTuple):
@@ -45,14 +43,14 @@ def operations(world: TSPD, row: int) -> list[Operation]:
     told = []
     for trip in _trips(world, row):
         end = trip.stops[-1] if trip.stops else trip.start
-        told.append((trip.start, end, trip.fly, tuple(trip.stops[:-1])))
+        told.append(Operation(trip.start, end, trip.fly, tuple(trip.stops[:-1])))
     return told
 
 
 def events(world: TSPD, row: int) -> list[Event]:
     q = world.instance_row[row]
     c_truck, c_drone = world.c_truck[q], world.c_drone[q]
-    truck, drone = [], []
+    truck, drone = list[Event](), list[Event]()
     for trip in _trips(world, row):
         here, now = trip.start, trip.t0
         for j in trip.stops:
@@ -146,7 +144,9 @@ def _trips(world: TSPD, row: int) -> Iterator[Trip]:
             fly, began = -1, now
 
 
-def replay(world_class: type[TSPD], instance: Mapping[str, Any], plan: Iterable[Any]) -> tuple[Any, list[Event]]:
+def replay(
+    world_class: type[TSPD], instance: TSPDInstance | Mapping[str, Any], plan: Iterable[Any]
+) -> tuple[dict[str, float], list[Event]]:
     """A whole plan through mask and step; BadSolution with the index of an operation that cannot be."""
     world = world_class.from_instances([instance], autoreset="disabled")
     nodes = int(world.n_nodes[0])
@@ -161,7 +161,7 @@ def replay(world_class: type[TSPD], instance: Mapping[str, Any], plan: Iterable[
             if world.done[0]:
                 raise BadSolution(f"{said}: every node is covered and the truck is home already")
             if not world.action_mask[0, action]:
-                raise BadSolution(f"{said}: {name_of(world, action)}: {why_illegal(world, 0, action)}")
+                raise BadSolution(f"{said}: {why_illegal(world, 0, action)}")
             world.step([action])
     if not world.terminated[0]:
         left = np.flatnonzero(~world.covered[0]).tolist()
@@ -182,7 +182,7 @@ def _operation(k: int, given: Any, nodes: int) -> Operation:
     for node in [start, end, *internal, *([fly] if fly != -1 else [])]:
         if not 0 <= node < nodes:
             raise BadSolution(f"operation {k} {given!r}: there is no node {node}, only 0..{nodes - 1}")
-    return int(start), int(end), int(fly), tuple(int(node) for node in internal)
+    return Operation(int(start), int(end), int(fly), tuple(int(node) for node in internal))
 
 
 def _actions(start: int, end: int, fly: int, internal: tuple[int, ...], nodes: int) -> Iterator[int]:
@@ -196,33 +196,28 @@ def _actions(start: int, end: int, fly: int, internal: tuple[int, ...], nodes: i
         yield 2 * nodes
 
 
-def name_of(world: TSPD, action: int) -> str:
-    """An action by name: DRIVE_j, LAUNCH_k, JOIN."""
-    nodes = world.sizes["N"]
-    return f"DRIVE_{action}" if action < nodes else f"LAUNCH_{action - nodes}" if action < 2 * nodes else "JOIN"
-
-
 def why_illegal(world: TSPD, row: int, action: int) -> str:
-    """The reason in the words of the trade."""
+    """The action by name, and the reason in the words of the trade."""
     nodes = world.sizes["N"]
     if not 0 <= action <= 2 * nodes:
         return f"out of range 0..{2 * nodes}"
-    if action == 2 * nodes:
-        return "the drone is aboard" if world.fly[row] < 0 else _no_join(world, row, int(world.truck[row]))
     node = action % nodes
+    if action == 2 * nodes:
+        return f"JOIN: {_no_join(world, row, int(world.truck[row])) if world.fly[row] >= 0 else 'the drone is aboard'}"
+    name, reason = ("DRIVE", _no_drive) if action < nodes else ("LAUNCH", _no_launch)
     if node >= world.n_nodes[world.instance_row[row]]:
-        return f"this instance has no node {node}"
-    if action >= nodes:
-        return _no_launch(world, row, node)
+        return f"{name}_{node}: the instance has no such node"
+    return f"{name}_{node}: {reason(world, row, node)}"
+
+
+def _no_drive(world: TSPD, row: int, j: int) -> str:
     if world.fly[row] < 0:
-        return "nodes are left to cover" if node == 0 else "covered"
+        return "nodes are left to cover" if j == 0 else "covered"
     if world.must_join[row]:
         return "the truck is back at a covered node: the drone must join"
-    if node == world.truck[row]:
+    if j == world.truck[row]:
         return "the truck is there"
-    if node == world.fly[row]:
-        return "the drone serves it"
-    return f"covered, and no place to join: {_no_join(world, row, node)}"
+    return "the drone serves it" if j == world.fly[row] else f"covered, and {_no_join(world, row, j)}"
 
 
 def _no_launch(world: TSPD, row: int, k: int) -> str:

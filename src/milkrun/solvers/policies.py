@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -161,10 +162,19 @@ def nearest_stop(w, b, _, __):
 _GREEDY: dict[str, Any] = {"VRPP": greedy_prize, "CVRPP": greedy_prize, "WCVRP": greedy_waste, "CWCVRP": greedy_waste,
                            "SCWCVRP": greedy_expected, "SDWCVRP": greedy_daily}  # fmt: skip
 
+
+def _of_delivery(name: str, seed: int) -> Policy:
+    from milkrun.solvers import delivery
+
+    policy: Policy = getattr(delivery, name)
+    return policy
+
+
 _policies: dict[str, dict[str, Factory]] = {
     "routing": {"nearest": lambda seed: nearest},
     "milkrun/TSPKopt-v0": {"steepest": lambda seed: steepest},
     "milkrun/DARP-v0": {"soonest": lambda seed: soonest},
+    "milkrun/TruckDrone-v0": {name: partial(_of_delivery, name) for name in ("greedy", "lookahead", "parked")},
     **{f"milkrun/{name}-v0": {"greedy": lambda seed: greedy, "nearest": lambda seed: nearest} for name in _GREEDY},
 }
 """By family, or by the id of a world that shall not have those of its family."""

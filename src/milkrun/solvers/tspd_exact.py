@@ -80,15 +80,16 @@ def _through(
     instance: TSPDInstance, path: NDArray[np.float64], newly: int, start: int, end: int, fly: int
 ) -> tuple[int, ...]:
     """The truck's stops between start and end of an operation that covers the set `newly`, in order."""
-    inside = [j for j in range(1, instance.num_nodes) if newly >> (j - 1) & 1 and j not in (end, fly)]
-    order: list[int] = []
-    following = end
-    while inside:
-        left = [sum(1 << (i - 1) for i in inside if i != j) for j in inside]
-        ways = [path[s, start, j] + instance.c_truck[j, following] for s, j in zip(left, inside, strict=True)]
-        following = inside.pop(int(np.argmin(ways)))
-        order.append(following)
-    return tuple(order[::-1])
+    one = [(1 << j) >> 1 for j in range(instance.num_nodes)]
+    left = newly if fly == NO_FLY else newly ^ one[fly]
+    order = [end]
+    while left:
+        last = [j for j in range(1, instance.num_nodes) if left & one[j]]
+        ways = [path[left ^ one[j], start, j] + instance.c_truck[j, order[-1]] for j in last]
+        order.append(last[int(np.argmin(ways))])
+        left ^= one[order[-1]]
+    stops = order[2:] if order[1:2] == [end] else order[1:]
+    return tuple(stops[::-1])
 
 
 @kernel(inline=True)
@@ -106,14 +107,17 @@ def solve_subsets(w):
 
 @kernel
 def find_paths(w):
-    """A way through a set comes from one of its nodes, and through the others there."""
+    """A way through a set comes from one of its nodes, and through the others there.
+
+    The set may hold the end: that is the last stop or, where a detour is shorter, passed and come back to.
+    """
     for s in range(w.S):
         for i in range(w.N):
             for j in range(w.N):
                 way = np.inf
                 if s == 0:
                     way = w.truck[i, j]
-                elif not s & (bit(i) | bit(j)):
+                elif not s & bit(i):
                     for k in range(1, w.N):
                         if s & bit(k):
                             way = min(way, w.path[s ^ bit(k), i, k] + w.truck[k, j])
@@ -142,7 +146,7 @@ def choose_drone_node(w, s, i, j):
         if not s & bit(k) or k == j or not w.lands[k]:
             continue
         flight = w.drone[i, k] + w.drone[k, j]
-        both = max(flight, w.path[s & ~(bit(k) | bit(j)), i, j])
+        both = max(flight, w.path[s ^ bit(k), i, j])
         if flight <= w.limit and both < w.cost[s, i, j]:
             w.cost[s, i, j] = both
             w.flown[s, i, j] = k

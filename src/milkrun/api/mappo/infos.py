@@ -17,8 +17,7 @@ RowInfo = list[dict[str, Any]]
 class Infos(Sequence[RowInfo]):
     """`infos[b][a]` is the info of agent a in row b, the same dict every time; as an array it is (B, A) of dicts.
 
-    said: arrays (B,), the same for all agents, or (B, agents). ended: the rows that ended, and `ends` says of each of
-    them (in this order) what is added to every agent's info.
+    said: arrays (B,), the same for all agents, or (B, agents). ended: the rows that ended, whose infos `ends` makes.
     """
 
     def __init__(
@@ -56,13 +55,13 @@ class Infos(Sequence[RowInfo]):
         return repr(list(self))
 
     def _make(self, b: int) -> RowInfo:
+        if self._ends is not None:
+            if self._told is None:
+                self._told = dict(zip(self._ended.tolist(), self._ends()))
+            if b in self._told:
+                return self._told[b]
         infos: RowInfo = [{"bad_transition": False} for _ in range(self._agents)]
         for name, array in self._said.items():
             for a, info in enumerate(infos):
                 info[name] = array.item(b) if array.ndim == 1 else array.item(b, a)
-        if self._ends is not None:
-            if self._told is None:
-                self._told = dict(zip(self._ended.tolist(), self._ends()))
-            for info, end in zip(infos, self._told.get(b, ())):
-                info.update(end)
         return infos

@@ -116,8 +116,8 @@ class MAPPOVecEnv:
         world.step(actions)
         self.team.refresh()
         obs, share_obs, available = self._arrange(self.team.now, self.num_envs)
-        rewards = np.repeat(world.reward, self.n_agents).reshape(self._joint_rewards)
-        dones = np.repeat(world.done, self.n_agents).reshape(self._joint_rewards[:2])
+        rewards = world.reward.repeat(self.n_agents).reshape(self._joint_rewards)
+        dones = world.done.repeat(self.n_agents).reshape(self._joint_rewards[:2])
         said = {key: array.copy() for key, array in self._says}
         rows, ends = world.final_rows, None
         if len(rows):
@@ -134,23 +134,23 @@ class MAPPOVecEnv:
         self.world.close()
 
     def _ends(self, final: dict[str, np.ndarray], truncated: np.ndarray) -> list[RowInfo]:
-        """What the infos of rows that ended say beside those of other rows."""
+        """The infos of the rows that ended."""
         obs, share_obs, available = self._arrange(self.team.parts_of(final, len(truncated)), len(truncated))
+        told = {key: final[name] for key, name in (self._said | self._told).items()}
+        wrong = told.pop("illegal")
+        columns = {key: array.tolist() if array.ndim == 1 else array for key, array in told.items()}
         ends: list[RowInfo] = []
         for k, cut in enumerate(truncated.tolist()):
-            told = {key: _plain(final[name][k]) for key, name in self._told.items()}
-            told |= {key: _plain(final[name][k]) for key, name in self._said.items() if name != BY_AGENT}
+            said = {key: column[k] for key, column in columns.items()}
+            said["bad_transition"] = cut
             ends.append([{
-                **told,
-                "bad_transition": cut,
-                "episode": {"r": told["objective"], "l": told["episode_steps"]},
+                **said,
+                "illegal": wrong.item(k) if wrong.ndim == 1 else wrong.item(k, a),
+                "episode": {"r": said["objective"], "l": said["episode_steps"]},
                 "terminal_obs": obs[k, a],
                 "terminal_share_obs": share_obs[k, a],
                 "terminal_available_actions": available[k, a],
             } for a in range(self.n_agents)])  # fmt: skip
-            if BY_AGENT in final:
-                for info, wrong in zip(ends[-1], final[BY_AGENT][k].tolist()):
-                    info["illegal"] = wrong
         return ends
 
     def _arrange(self, parts: Parts, rows: int) -> Looks:
@@ -197,7 +197,3 @@ def _padded(box: spaces.Box, width: int) -> spaces.Box:
     low, high = np.zeros(width, np.float32), np.ones(width, np.float32)
     low[: box.low.size], high[: box.high.size] = box.low.ravel(), box.high.ravel()
     return spaces.Box(low, high)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if value.ndim == 0 else value

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
-import pickle
 import selectors
 import signal
 import time
@@ -20,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 from milkrun.api.workers.memory import send_descriptor
-from milkrun.api.workers.worker import Failure, work
+from milkrun.api.workers.worker import Failure, unpack, work
 from milkrun.core.errors import ConfigError, WorkerError, WorkerTimeout
 
 CLOSE_SECONDS = 5.0  # for environments to finish their turn and close
@@ -55,7 +54,8 @@ class Crew:
         self.connections: list[Connection] = []
         self.pids: list[int] = []
         self.ended = ""
-        self._selector = selectors.DefaultSelector()
+        self._all = selectors.DefaultSelector()
+        self._deaths = selectors.DefaultSelector()
         _crews.add(self)
         try:
             for i, one in enumerate(packed):
@@ -97,7 +97,8 @@ class Crew:
             return
         self.ended = reason
         _crews.discard(self)
-        self._selector.close()
+        self._all.close()
+        self._deaths.close()
         for connection in self.connections:
             try:
                 os.set_blocking(connection.fileno(), False)
@@ -149,8 +150,9 @@ class Crew:
             theirs.close()
         self.processes.append(process)
         self.pids.append(process.pid)
-        self._selector.register(ours, selectors.EVENT_READ, (0, i))
-        self._selector.register(process.sentinel, selectors.EVENT_READ, (1, i))
+        self._all.register(ours, selectors.EVENT_READ, (0, i))
+        self._all.register(process.sentinel, selectors.EVENT_READ, (1, i))
+        self._deaths.register(process.sentinel, selectors.EVENT_READ)
 
     def _receive(self, asked: dict[int, str], timeout: float | None) -> list[Any]:
         answers: dict[int, Any] = dict.fromkeys(asked)
@@ -158,12 +160,13 @@ class Crew:
         deadline = None if timeout is None else time.monotonic() + timeout
         while out:
             left = GLANCE_SECONDS if deadline is None else deadline - time.monotonic()
-            events = self._selector.select(max(0.0, min(left, GLANCE_SECONDS)))
+            self._wait_for(next(reversed(out)), max(0.0, min(left, GLANCE_SECONDS)))
+            events = self._all.select(0)
             for is_death, i in sorted(key.data for key, _ in events):  # a last word is heard before a death
                 if is_death:
                     raise self.death(i, asked.get(i, "idle"))
                 try:
-                    answer = pickle.loads(self.connections[i].recv_bytes())
+                    answer = unpack(self.connections[i].recv_bytes())
                 except (EOFError, OSError):
                     raise self.death(i, asked.get(i, "idle")) from None
                 if isinstance(answer, Failure):
@@ -177,6 +180,15 @@ class Crew:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise _late(out, timeout)
         return list(answers.values())
+
+    def _wait_for(self, i: int, seconds: float) -> None:
+        """Until this worker has spoken or any has died. To be woken costs more than all else in a turn, so the parent
+        sleeps until the one that was asked last is ready, when the others mostly are too."""
+        self._deaths.register(self.connections[i], selectors.EVENT_READ)
+        try:
+            self._deaths.select(seconds)
+        finally:
+            self._deaths.unregister(self.connections[i])
 
 
 _crews: weakref.WeakSet[Crew] = weakref.WeakSet()
@@ -193,7 +205,8 @@ def _after_fork_in_child() -> None:
     process that holds the other end is gone."""
     for crew in list(_crews):
         crew.ended = "belongs to the process that made it"
-        crew._selector.close()
+        crew._all.close()
+        crew._deaths.close()
         for connection in crew.connections:
             connection.close()
     _crews.clear()

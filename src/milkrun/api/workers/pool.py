@@ -96,7 +96,7 @@ class Workers:
         chosen = self.named(ids)
         if len(actions) != len(chosen):
             raise ShapeError(f"{len(actions)} actions for {len(chosen)} workers")
-        commands = {i: _command("step", action) for i, action in zip(chosen, actions)}
+        commands = _steps(chosen, actions)
         if reset is not None:
             due = [i for i, is_due in zip(chosen, reset) if is_due]
             commands |= self._resets(due, [None] * len(due), [None] * len(due))
@@ -118,7 +118,7 @@ class Workers:
         """
         verb, told = ("call", f"call {name}") if isinstance(name, str) else ("apply", f"call {_name_of(name)}")
         command = Command(told, cloudpickle.dumps((verb, (name, args, kwargs))))
-        return self._ask({i: command for i in self.named(ids)})
+        return [answer.result for answer in self._ask(dict.fromkeys(self.named(ids), command))]
 
     def close(self) -> None:
         """Closes the environments and ends their processes; a second call does nothing."""
@@ -210,6 +210,16 @@ class Workers:
             if given and not self._hello[i].takes_options:
                 raise ConfigError(f"worker {i}: the reset of its environment takes no options")
         return [given or None for given in options]
+
+
+def _steps(chosen: list[int], actions: Sequence[Any] | np.ndarray) -> dict[int, Command]:
+    """A step for each. Rows of a numeric array go as bytes: a lone numpy number pickles seven times as slowly."""
+    if not isinstance(actions, np.ndarray) or actions.dtype.kind not in "biuf":
+        return {i: _command("step", action) for i, action in zip(chosen, actions)}
+    dtype, shape = actions.dtype.str, actions.shape[1:]
+    rows = (row.tobytes() for row in actions)
+    packed = (pickle.dumps(("step_array", (dtype, shape, row)), pickle.HIGHEST_PROTOCOL) for row in rows)
+    return {i: Command("step", one) for i, one in zip(chosen, packed)}
 
 
 def _command(name: str, *arguments: Any) -> Command:

@@ -37,15 +37,16 @@ class Hello(NamedTuple):
     takes_options: bool
 
 
-class Failure(NamedTuple):
-    """The reply instead of an answer when the environment raised."""
+class Start(NamedTuple):
+    """The answer to a reset; `obs` is None where it lies in the slots."""
 
-    summary: str
-    remote_traceback: str
+    obs: Any
+    info: dict[str, Any]
+    mask: np.ndarray | None
 
 
 class Step(NamedTuple):
-    """The reply to a step of one agent; `obs` is None where it lies in the slots."""
+    """The answer to a step of one agent; `obs` is None where it lies in the slots."""
 
     obs: Any
     reward: float
@@ -55,18 +56,32 @@ class Step(NamedTuple):
     mask: np.ndarray | None
 
 
-class Start(NamedTuple):
-    """The reply to a reset."""
-
-    obs: Any
-    info: dict[str, Any]
-    mask: np.ndarray | None
-
-
 class AsItCame(NamedTuple):
-    """The reply to a step of an environment of several agents: what it returned."""
+    """The answer to a step of an environment of several agents, or to a call: what it returned."""
 
     result: Any
+
+
+class Failure(NamedTuple):
+    """The answer when the environment raised."""
+
+    summary: str
+    remote_traceback: str
+
+
+Answer = Hello | Start | Step | AsItCame | Failure
+KINDS: tuple[type[Answer], ...] = (Hello, Start, Step, AsItCame, Failure)
+
+
+def pack(answer: Answer) -> bytes:
+    """An answer on its way: the number of its kind and its fields, which pickle seven times as fast as the class."""
+    return pickle.dumps((KINDS.index(type(answer)), tuple(answer)), pickle.HIGHEST_PROTOCOL)
+
+
+def unpack(packed: bytes) -> Answer:
+    """What was packed."""
+    kind, fields = pickle.loads(packed)
+    return KINDS[kind](*fields)
 
 
 def work(connection: Connection, index: int, packed: bytes) -> None:
@@ -76,31 +91,32 @@ def work(connection: Connection, index: int, packed: bytes) -> None:
     threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
     seat = Seat(index, connection)
     try:
-        _reply(connection, lambda: seat.make(packed)) and _serve(connection, seat)
+        if _reply(connection, seat.make, packed):
+            _serve(connection, seat)
     finally:
         seat.close()
         connection.close()
 
 
 def _serve(connection: Connection, seat: Seat) -> None:
-    """Answers until the parent says None or is gone, or the environment has raised."""
+    """Answers until the parent sends nothing or is gone, or the environment has raised."""
     while True:
         try:
             received = connection.recv_bytes()
         except (EOFError, OSError):
             return
-        if not received or not _reply(connection, lambda: seat.answer(pickle.loads(received))):  # noqa: B023
+        if not received or not _reply(connection, seat.answer, received):
             return
 
 
-def _reply(connection: Connection, act: Callable[[], Any]) -> bool:
+def _reply(connection: Connection, act: Callable[[bytes], Answer], packed: bytes) -> bool:
     """Sends what `act` returns, or how it failed; whether there is more to come."""
     failed = False
     try:
-        reply = pickle.dumps(act(), pickle.HIGHEST_PROTOCOL)
+        reply = pack(act(packed))
     except Exception as e:
         failed = True
-        reply = pickle.dumps(Failure("".join(traceback.format_exception_only(e)).strip(), traceback.format_exc()))
+        reply = pack(Failure("".join(traceback.format_exception_only(e)).strip(), traceback.format_exc()))
     try:
         connection.send_bytes(reply)
     except OSError:
@@ -128,13 +144,15 @@ class Seat:
         self._masks = None if isinstance(actions, spaces.Box) else self._find("action_masks")
         return Hello(observations, actions, "seed" in takes or callable(self._seed), "options" in takes)
 
-    def answer(self, command: tuple[str, tuple[Any, ...]]) -> Any:
-        name, arguments = command
+    def answer(self, packed: bytes) -> Answer:
+        """Does what the command says."""
+        name, arguments = pickle.loads(packed)
         return getattr(self, name)(*arguments)
 
-    def attach(self, space: spaces.Space[Any], count: int) -> None:
+    def attach(self, space: spaces.Space[Any], count: int) -> AsItCame:
         """From now on observations lie in the memory whose descriptor comes next."""
         self.slots = Slots(space, count, map_memory(receive_descriptor(self.connection)))
+        return AsItCame(None)
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> Start:
         given: dict[str, Any] = {"seed": seed, "options": options}
@@ -147,7 +165,7 @@ class Seat:
 
     def step(self, action: Any) -> Step | AsItCame:
         result = self.env.step(action)
-        if len(result) not in (4, 5) or isinstance(result[2], (list, tuple, dict)) or getattr(result[2], "ndim", 0):
+        if len(result) not in (4, 5) or isinstance(result[2], (list, tuple, dict)) or np.ndim(result[2]) > 0:
             return AsItCame(result)
         obs, reward, terminated, *rest, info = result
         if rest:
@@ -158,12 +176,16 @@ class Seat:
         reward = reward if isinstance(reward, float) else float(np.asarray(reward).item())
         return Step(self._put(obs), reward, bool(terminated), bool(truncated), info, self._mask(info))
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        found = self._get(name)
-        return found(*args, **kwargs) if callable(found) else found
+    def step_array(self, dtype: str, shape: tuple[int, ...], content: bytes) -> Step | AsItCame:
+        """A step whose action is a row of an array."""
+        return self.step(np.frombuffer(content, dtype).reshape(shape).copy()[()])
 
-    def apply(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return function(self.env, *args, **kwargs)
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsItCame:
+        found = self._get(name)
+        return AsItCame(found(*args, **kwargs) if callable(found) else found)
+
+    def apply(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsItCame:
+        return AsItCame(function(self.env, *args, **kwargs))
 
     def close(self) -> None:
         close = getattr(self.env, "close", None)

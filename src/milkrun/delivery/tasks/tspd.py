@@ -107,22 +107,18 @@ def _check_flight(
 
 
 def _check_drive(k: int, op: Operation, covered: NDArray[np.bool_]) -> None:
-    """Every stop of the truck is at a new node; but a drone may be met anywhere, and the way home comes last."""
-    seen = covered.copy()
-    place = op.start
-    for node in op.internal:
-        if seen[node] and not _goes_home(place, node, op, seen):
-            raise BadSolution(f"operation {k}: the truck drives through node {node}, which is covered")
+    """The truck drives to new nodes only; but a drone may be met anywhere, and the way home comes last."""
+    there = op.internal[-1:] == (op.end,) or (op.start == op.end and not op.internal)
+    stops = op.internal if there else (*op.internal, op.end)
+    seen, place = covered.copy(), op.start
+    for p, node in enumerate(stops):
+        last = p == len(stops) - 1 and node != place
+        home = node == 0 and bool(seen.all())
+        if seen[node] and not (last and (home or op.fly != NO_FLY)):
+            early = " and others are not" if node == 0 and not home else ""
+            raise BadSolution(f"operation {k}: the truck drives to node {node}, which is covered{early}")
         seen[node] = True
         place = node
-    meets = op.fly != NO_FLY or op.end == place
-    if not meets and seen[op.end] and not _goes_home(place, op.end, op, seen):
-        early = " and others are not" if op.end == 0 else ""
-        raise BadSolution(f"operation {k}: the truck drives to node {op.end}, which is covered{early}")
-
-
-def _goes_home(place: int, node: int, op: Operation, seen: NDArray[np.bool_]) -> bool:
-    return place != 0 and node == 0 and op.fly == NO_FLY and bool(seen.all())
 
 
 def _flight(instance: TSPDInstance, op: Operation) -> float:

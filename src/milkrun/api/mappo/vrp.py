@@ -1,0 +1,215 @@
+"""`VRPDummyVecEnv`, `VRPSubprocVecEnv`: several `VRPEnv`s as on-policy's wrappers run them, arrays over environments.
+
+An environment whose agents are all done begins its next episode in the same step: observations and what `infos` says
+of the moment are the new episode's, rewards and dones are the old one's, and its last infos are kept as `terminal_info`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.delivery.vrp.actions import read_actions
+from milkrun.delivery.vrp.environment import share_world
+from milkrun.delivery.vrp.lists import Info, Lists
+
+EnvFns = Sequence[Callable[[], Any]]
+Turn = tuple[np.ndarray, np.ndarray, np.ndarray, list[list[Info]]]
+SPACES = ("observation_space", "share_observation_space", "action_space")
+
+
+class _VecEnv:
+    """What both have: `reset() -> obs (n, A, O)`, with `reset_infos`; `step(actions) -> obs, rewards (n, A, 1), dones
+    (n, A), infos`. Actions are a list of what each environment takes, or an array (n, A) or (n, A, 1)."""
+
+    num_envs: int
+    reset_infos: list[list[Info]]
+    """`reset_infos[i][a]`: what goes with the observation of the last `reset()`."""
+    observation_space: list[Any]
+    share_observation_space: list[Any]
+    action_space: list[Any]
+    _actions: Any = None
+
+    def step(self, actions: Any) -> Turn:
+        """Plays one turn of every environment."""
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Any) -> None:
+        """Takes the actions of the turn that `step_wait` plays."""
+        try:
+            count = len(actions)
+        except TypeError:
+            raise ShapeError(f"actions must be a list with one entry for each environment, not {actions!r}") from None
+        if count != self.num_envs:
+            raise ShapeError(f"actions of {count} environments, not of {self.num_envs}")
+        self._actions = actions
+
+    def step_wait(self) -> Turn:
+        """Plays the turn."""
+        actions, self._actions = self._actions, None
+        if actions is None:
+            raise ShapeError("step_wait() has no actions: give them to step_async()")
+        return self._play(actions)
+
+    def _play(self, actions: Any) -> Turn:
+        raise NotImplementedError
+
+    def _show(self, spaces: list[dict[str, Any]]) -> None:
+        """Takes over the spaces, which must be those of every environment."""
+        for i, own in enumerate(spaces):
+            if own != spaces[0]:
+                raise ConfigError(f"env_fns[{i}] gave an environment of other spaces than env_fns[0]")
+        for name, space in spaces[0].items():
+            setattr(self, name, space)
+
+
+class VRPDummyVecEnv(_VecEnv):
+    """Environments in this process. Plain `VRPEnv`s of one configuration become the rows of one world, which is stepped
+    by a single native call; others are stepped one after another. What comes out is the same."""
+
+    def __init__(self, env_fns: EnvFns) -> None:
+        self.envs = [fn() for fn in _checked(env_fns)]
+        self.num_envs = len(self.envs)
+        for i, env in enumerate(self.envs):
+            if any(env is other for other in self.envs[:i]):
+                raise ConfigError(f"env_fns[{i}] gave an environment that another one gave before")
+        self._show([{name: getattr(env, name) for name in SPACES} for env in self.envs])
+        self._batch = share_world(self.envs)
+        self._restarting = [Restarting(env) for env in self.envs]
+        if self._batch is not None:
+            self._lists = Lists(self._batch, slice(None))
+            self._names = [name for group in self._batch.groups.values() for name in group]
+            self._joint = np.zeros((self.num_envs, len(self._names)), np.int64)
+
+    def reset(self) -> np.ndarray:
+        """Begins an episode in every environment: obs (n, A, O)."""
+        self._actions = None
+        started = [env.reset() for env in self._restarting]
+        self.reset_infos = [told["agents"] for _, told in started]
+        return np.stack([obs for obs, _ in started])
+
+    def render(self, mode: str = "human") -> np.ndarray | None:
+        """Lets every environment print its lines, or with "rgb_array" returns the pictures (n, H, W, 3)."""
+        return _pictures([env.render(mode) for env in self.envs], mode)
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+    def _play(self, actions: Any) -> Turn:
+        if self._batch is None:
+            return _stacked([env.step(own) for env, own in zip(self._restarting, actions)])
+        batch, agents = self._batch, len(self._names)
+        batch.step(self._read(actions))
+        rewards = batch.reward_exact.repeat(agents).reshape(-1, agents, 1)
+        dones = batch.done.repeat(agents).reshape(-1, agents)
+        infos = self._lists.infos()
+        for b in np.flatnonzero(batch.done):
+            self.envs[b].reset()
+            infos[b] = after_end(infos[b], self.envs[b].moments())
+        return self._lists.observations(), rewards, dones, infos
+
+    def _read(self, actions: Any) -> np.ndarray:
+        """The joint actions of all rows."""
+        if isinstance(actions, np.ndarray) and actions.dtype.kind in "iu" and actions.shape == self._joint.shape:
+            return actions
+        choices = self.envs[0].choices
+        for b, own in enumerate(actions):
+            read_actions(own, choices, self._names, self._joint[b])
+        return self._joint
+
+
+class VRPSubprocVecEnv(_VecEnv):
+    """Environments in processes of their own (`milkrun.api.workers`), for environments that are slow by themselves."""
+
+    def __init__(self, env_fns: EnvFns, *, start_method: str | None = None, timeout: float | None = None) -> None:
+        from milkrun.api.workers import Workers
+
+        made = [partial(_restarting, fn) for fn in _checked(env_fns)]
+        self.num_envs = len(made)
+        self._workers = Workers(made, start_method, False, timeout)
+        try:
+            columns = [self._workers.call(name) for name in SPACES]
+            self._show([dict(zip(SPACES, own)) for own in zip(*columns)])
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(self) -> np.ndarray:
+        """Begins an episode in every environment: obs (n, A, O)."""
+        self._actions = None
+        obs, told = self._workers.reset()
+        self.reset_infos = [info["agents"] for info in told]
+        return np.stack(obs)
+
+    def render(self, mode: str = "human") -> np.ndarray | None:
+        """Lets every environment print its lines, or with "rgb_array" returns the pictures (n, H, W, 3)."""
+        return _pictures(self._workers.call("render", mode), mode)
+
+    def close(self) -> None:
+        self._workers.close()
+
+    def _play(self, actions: Any) -> Turn:
+        return _stacked(self._workers.step(actions))
+
+
+class Restarting:
+    """An environment that begins its next episode in the step that ends one; what it returns is in arrays."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    def reset(self) -> tuple[np.ndarray, dict[str, list[Info]]]:
+        """What the agents see, and under "agents" what goes with it."""
+        return np.stack(self.env.reset()), {"agents": self.env.moments()}
+
+    def step(self, actions: Any) -> Turn:
+        """Observations, rewards (A, 1), dones (A,), infos."""
+        obs, rewards, dones, infos = self.env.step(actions)
+        if all(dones):
+            obs = self.env.reset()
+            infos = after_end(infos, self.env.moments())
+        return np.stack(obs), np.array(rewards), np.array(dones), infos
+
+    def render(self, mode: str) -> Any:
+        return self.env.render(mode)
+
+    def close(self) -> None:
+        self.env.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in SPACES:
+            return getattr(self.env, name)
+        raise AttributeError(f"Restarting has no attribute {name!r}")
+
+
+def after_end(last: list[Info], begun: list[Info]) -> list[Info]:
+    """The infos of a step that ended an episode: of the moment what the new one says, of the step what was played."""
+    return [{**old, **new, "terminal_info": old} for old, new in zip(last, begun)]
+
+
+def _restarting(env_fn: Callable[[], Any]) -> Restarting:
+    return Restarting(env_fn())
+
+
+def _checked(env_fns: EnvFns) -> list[Callable[[], Any]]:
+    fns = list(env_fns)
+    if not fns:
+        raise ConfigError("env_fns is empty: there must be at least one environment")
+    if wrong := [i for i, fn in enumerate(fns) if not callable(fn)]:
+        raise ConfigError(f"env_fns[{wrong[0]}] is {type(fns[wrong[0]]).__name__}: must be a function of no arguments")
+    return fns
+
+
+def _stacked(turns: Sequence[Any]) -> Turn:
+    obs, rewards, dones, infos = zip(*turns)
+    return np.stack(obs), np.stack(rewards), np.stack(dones), list(infos)
+
+
+def _pictures(made: list[Any], mode: str) -> np.ndarray | None:
+    return np.stack(made) if mode == "rgb_array" else None

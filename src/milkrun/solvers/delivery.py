@@ -1,0 +1,174 @@
+"""Baselines for the truck-and-drones world: `greedy`, the same with a parked truck, and `lookahead`, compiled.
+
+Each is a policy, `actions = policy(world)` of shape (B, 1 + drones). The world is deterministic, so the values that
+`lookahead` compares are exact: it is never worse than greedy on the same instance.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.errors import ConfigError
+from milkrun.core.kernels import kernel
+from milkrun.delivery.flight import CRASHED, DELIVER, HOVER, MOVE, ONBOARD, RETURN, STAY, distance
+from milkrun.solvers.policies import random_policy
+
+READY = 0.8
+"""Greedy launches a drone from this battery on."""
+BETTER = 1e-9
+"""An action replaces another if its value is higher by more than this."""
+
+
+def greedy(world: Any) -> np.ndarray:
+    """Drones deliver the nearest parcel they may; the truck launches them, and drives to the node nearest to the free
+    customer that is nearest to it."""
+    world.map_rows(advise, np.int64, 0)
+    return world.advice.copy()
+
+
+def parked(world: Any) -> np.ndarray:
+    """Greedy with a truck that never moves: what the truck's driving is worth."""
+    world.map_rows(advise, np.int64, 1)
+    return world.advice.copy()
+
+
+@kernel
+def advise(w, b, stays, _):
+    """Writes the greedy actions of a row into `advice`."""
+    q = w.instance_row[b]
+    for d in range(w.D):
+        w.advice[b, 1 + d] = advise_drone(w, b, q, d)
+    w.advice[b, 0] = advise_truck(w, b, q, stays)
+    return 0
+
+
+@kernel
+def advise_drone(w, b, q, d):
+    first = w.T + d * w.K
+    own = w.carrying[b, d]
+    if w.status[b, d] in (ONBOARD, CRASHED):
+        return HOVER
+    if own >= 0:
+        if w.action_mask[b, first + DELIVER + own]:
+            return DELIVER + own
+    else:
+        best, shortest = -1, math.inf
+        for c in range(w.C):
+            if w.action_mask[b, first + DELIVER + c] and not chosen(w, b, d, c):
+                way = distance(w.drone_pos[b, d, 0], w.drone_pos[b, d, 1],
+                               w.customer_pos[q, c, 0], w.customer_pos[q, c, 1])  # fmt: skip
+                if way < shortest:
+                    best, shortest = c, way
+        if best >= 0:
+            return DELIVER + best
+    return RETURN if w.action_mask[b, first + RETURN] else HOVER
+
+
+@kernel
+def chosen(w, b, before, c):
+    """One of the drones before this one was advised to deliver to c."""
+    for d in range(before):
+        if w.advice[b, 1 + d] == DELIVER + c:
+            return True
+    return False
+
+
+@kernel
+def advise_truck(w, b, q, stays):
+    nearest, shortest = -1, math.inf
+    for c in range(w.C):
+        free = not w.served[b, c] and not chosen(w, b, w.D, c)
+        for d in range(w.D):
+            free = free and (w.carrying[b, d] != c or w.status[b, d] == CRASHED)
+        if free:
+            way = distance(w.truck_pos[b, 0], w.truck_pos[b, 1], w.customer_pos[q, c, 0], w.customer_pos[q, c, 1])
+            if way < shortest:
+                nearest, shortest = c, way
+    if nearest < 0:
+        return STAY
+    for d in range(w.D):
+        if w.action_mask[b, MOVE + w.N + d] and w.battery[b, d] >= READY:
+            return MOVE + w.N + d
+    if stays:
+        return STAY
+    node, shortest = 0, math.inf
+    for n in range(w.N):
+        way = distance(w.route_nodes[q, n, 0], w.route_nodes[q, n, 1],
+                       w.customer_pos[q, nearest, 0], w.customer_pos[q, nearest, 1])  # fmt: skip
+        if way < shortest:
+            node, shortest = n, way
+    return STAY if w.truck_node[b] == node else MOVE + node
+
+
+class Lookahead:
+    """One step ahead of greedy: an action is worth the return of playing it now and greedy afterwards, to the end.
+
+    From the greedy joint action, first the truck's STAY, MOVE and RELEASE are tried in index order, then of each drone
+    in turn all that it may do, the others as chosen so far; what is better stays. `truck_stays` keeps the truck
+    parked, in the trials too.
+    """
+
+    def __init__(self, truck_stays: bool = False) -> None:
+        self.truck_stays = int(truck_stays)
+        self._stages: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    def __call__(self, world: Any) -> np.ndarray:
+        if not hasattr(world, "advice"):
+            raise ConfigError(f"lookahead is a policy of the truck-and-drones world, not of {type(world).__name__}")
+        world.map_rows(advise, np.int64, self.truck_stays)
+        actions = world.advice.copy()
+        ended = (world.terminated | world.truncated) & (world.autoreset != "same_step")
+        rows = np.flatnonzero(~ended)
+        if len(rows):
+            self._improve(world, rows, actions)
+        return actions
+
+    def _improve(self, world: Any, rows: np.ndarray, actions: np.ndarray) -> None:
+        saved = world.state_dict(rows)
+        saved["terminated"][:] = saved["truncated"][:] = False  # same_step: the flags tell of the episode before
+        nodes, drones = world.sizes["N"], world.sizes["D"]
+        moves = [] if self.truck_stays else range(MOVE, MOVE + nodes)
+        tried = [STAY, *moves, *range(MOVE + nodes, MOVE + nodes + drones)]
+        best = self._values(world, saved, actions[rows][:, None])[:, 0]
+        allowed = [world.truck_mask[rows, 0][:, tried], *world.drone_mask[rows].swapaxes(0, 1)]
+        for agent, may in enumerate(allowed):
+            choices = np.array(tried) if agent == 0 else np.arange(world.sizes["K"])
+            joint = np.repeat(actions[rows][:, None], len(choices), axis=1)
+            joint[:, :, agent] = np.where(may, choices, joint[:, :, agent])
+            values = np.where(may, self._values(world, saved, joint), -np.inf)
+            for k, action in enumerate(choices):
+                better = values[:, k] > best + BETTER
+                actions[rows[better], agent] = action
+                best[better] = values[better, k]
+
+    def _values(self, world: Any, saved: dict[str, np.ndarray], joint: np.ndarray) -> np.ndarray:
+        """(rows, choices): the return of each joint action (rows, choices, agents), then greedy to the end."""
+        rows, choices = joint.shape[:2]
+        stage = self._stage(world, choices)
+        used = np.arange(rows * choices)
+        stage.load_state_dict({name: np.repeat(value, choices, axis=0) if name != "instance_row" else used
+                               for name, value in saved.items()}, used)  # fmt: skip
+        stage.step(joint.reshape(rows * choices, -1), rows=used)
+        stage.play_out(advise, self.truck_stays)
+        return stage.objective[used].reshape(rows, choices).copy()
+
+    def _stage(self, world: Any, choices: int) -> Any:
+        """A world to try things in, as large as the largest trial."""
+        stages = self._stages.setdefault(world, {})
+        if choices not in stages:
+            size = world.num_envs * choices
+            stage = type(world)(size, world.config, seed=0, autoreset="disabled", threads=world.threads)
+            stage.reset()
+            stage.play_out(advise, self.truck_stays)
+            stages[choices] = stage
+        return stages[choices]
+
+
+lookahead = Lookahead()
+"""The look-ahead policy with a truck that drives."""
+
+__all__ = ["Lookahead", "greedy", "lookahead", "parked", "random_policy"]

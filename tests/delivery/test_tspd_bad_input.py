@@ -1,0 +1,153 @@
+"""What the TSP with a drone refuses at the door: sentences name row, field, index and value, and nothing changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import milkrun
+from milkrun.core.errors import BadInstance, ConfigError, ShapeError
+from milkrun.delivery.instances import TSPDInstance
+from milkrun.delivery.tspd import TSPD, TSPDConfig
+from tests.core.toys import rows_of
+from tests.delivery.tspd_by_hand import line
+
+ID = "milkrun/TSPD-v0"
+PLACES = np.array([[[0, 0], [3, 0], [3, 4]], [[0, 0], [6, 0], [6, 8]]], float)
+
+
+def changed(array, at, value):
+    array = np.array(array)
+    array[at] = value
+    return array
+
+
+COSTS = np.sqrt(((PLACES[:, :, None] - PLACES[:, None]) ** 2).sum(-1))
+WORLD = {"locs": PLACES, "c_truck": COSTS, "c_drone": COSTS}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"locs": changed(PLACES, (1, 2, 0), np.nan)}, "row 1: locs[2, 0] = nan: must be finite"),
+        ({"c_truck": changed(COSTS, (0, 1, 2), -1)}, "row 0: c_truck[1, 2] = -1.0: must be >= 0"),
+        ({"c_drone": changed(COSTS, (1, 2, 1), np.inf)}, "row 1: c_drone[2, 1] = inf: must be finite"),
+        ({"c_drone": changed(COSTS, (1, 2, 1), np.nan)}, "row 1: c_drone[2, 1] = nan: must be finite"),
+        ({"c_truck": changed(COSTS, (1, 2, 2), 4)},
+         "row 1: c_truck[2, 2] = 4.0: the way from a node to itself costs 0"),
+        ({"c_drone": changed(COSTS, (0, 1, 1), 2)},
+         "row 0: c_drone[1, 1] = 2.0: the way from a node to itself costs 0"),
+        ({"max_fly": np.array([3.0, -2.0])}, "row 1: max_fly = -2.0: must be >= 0"),
+        ({"max_fly": np.array([np.nan, 1.0])}, "row 0: max_fly = nan: must be a number"),
+        ({"n_nodes": np.array([3, 1])}, "row 1: n_nodes = 1: must be >= 2"),
+        ({"n_nodes": np.array([4, 3])}, "row 0: n_nodes = 4: must be <= 3"),
+    ],
+)  # fmt: skip
+def test_values_that_cannot_be(given, sentence):
+    """Of two instances of three nodes; the world stays as it was."""
+    world = milkrun.make(ID, 2, seed=7, num_nodes=3)
+    world.reset()
+    before = rows_of(world)
+    with pytest.raises(BadInstance) as caught:
+        world.reset(instance={**WORLD, **given})
+    assert str(caught.value) == sentence
+    assert rows_of(world) == before
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"locs": PLACES[:, :2]}, "locs must have the shape (2, 3, 2), not (2, 2, 2)"),
+        ({"c_truck": COSTS[:, :, :2]}, "c_truck must have the shape (2, 3, 3), not (2, 3, 2)"),
+        ({"c_drone": COSTS[0]}, "c_drone must have the shape (2, 3, 3), not (3, 3)"),
+        ({"forbid": np.zeros((2, 4), bool)}, "forbid must have the shape (2, 3), not (2, 4)"),
+        ({"forbid": np.zeros((2, 3), int)}, "forbid must be bool; int64 would lose information"),
+        ({"no_visit": np.zeros((2, 3))}, "no_visit must be bool; float64 would lose information"),
+        ({"n_nodes": np.array([3.0, 3.0])}, "n_nodes must be int32; float64 would lose information"),
+        ({"max_fly": 3.0}, "max_fly must have the row as its first axis"),
+        ({"range": np.zeros(2)}, "TSPD has no instance field 'range'"),
+    ],
+)
+def test_arrays_that_do_not_fit(given, sentence):
+    """Shapes, dtypes and names, whatever else was derived from them."""
+    world = milkrun.make(ID, 2, seed=7, num_nodes=3)
+    with pytest.raises(ShapeError) as caught:
+        world.reset(instance={**WORLD, **given})
+    assert str(caught.value).startswith(sentence)
+
+
+def test_an_instance_needs_places_or_both_costs():
+    """Places alone are priced; one kind of cost alone says nothing of the other."""
+    world = milkrun.make(ID, 2, num_nodes=3)
+    world.reset(instance={"locs": PLACES})
+    world.reset(instance={"c_truck": COSTS, "c_drone": COSTS})
+    with pytest.raises(ShapeError, match="lacks 'locs', 'c_drone'"):
+        world.reset(instance={"c_truck": COSTS})
+
+
+def test_what_is_derived_cannot_be_given():
+    """`fly_on` is worked out anew, so instances saved from one world and restricted in another stay true."""
+    world = milkrun.make(ID, 2, num_nodes=3)
+    shut = np.array([[False, True, False], [False, False, False]])
+    world.reset(instance={**WORLD, "forbid": shut, "fly_on": np.full((2, 3), 99.0)})
+    assert world.fly_on.tolist() == [[5, 3, 5], [6, 6, 8]]
+
+
+@pytest.mark.parametrize(
+    ("instances", "sentence"),
+    [
+        ([], "from_instances needs at least one instance"),
+        ([{"c_truck": COSTS[0]}], "instance 0 must be a TSPDInstance or a mapping with `locs`, or with `c_truck` and"),
+        ([line(), 3], "instance 1 must be a TSPDInstance or a mapping"),
+        ([{"locs": PLACES}], "instance 0: locs has the shape (2, 3, 2), not (2, 2)"),
+        ([{"locs": PLACES[0]}, line()], "'forbid' is given in some instances and not in others"),
+        ([{"locs": PLACES[0], "demand": np.zeros(3)}], "instance 0: TSPD has no instance field 'demand'"),
+        ([{"locs": PLACES[0], "no_visit": np.zeros(4, bool)}], "instance 0: no_visit has the shape (4,), not (3,)"),
+        ([{"locs": PLACES[0], "forbid": np.zeros(2, bool)}], "instance 0: forbid has the shape (2,), not (3,)"),
+    ],
+)
+def test_lists_of_instances_that_cannot_be(instances, sentence):
+    """Nothing, half of the costs, a row axis, different fields, unknown ones, too many nodes."""
+    with pytest.raises(ShapeError) as caught:
+        TSPD.from_instances(instances)
+    assert sentence in str(caught.value)
+
+
+def test_an_instance_larger_than_the_world():
+    """Four nodes in a world of three."""
+    with pytest.raises(ShapeError, match=r"locs of an instance has the shape \(4, 2\); at most \(3, 2\) fits"):
+        TSPD.from_instances([line()], num_nodes=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"num_nodes": 1}, "TSPDConfig.num_nodes = 1: must be in 2..1000"),
+        ({"num_nodes": 2.5}, "TSPDConfig.num_nodes = 2.5: must be int"),
+        ({"alpha": 0}, "TSPDConfig.alpha = 0: must be in 0.001..1000.0"),
+        ({"alpha": float("nan")}, "TSPDConfig.alpha = nan"),
+        ({"max_fly": -1.0}, "TSPDConfig.max_fly = -1.0: must be >= 0"),
+        ({"law": "unifrom"}, "did you mean 'uniform'?"),
+        ({"preset": "alpha4"}, "TSPDConfig has no preset 'alpha4'"),
+        ({"num_loc": 5}, "TSPDConfig has no option 'num_loc'"),
+    ],
+)
+def test_options_that_cannot_be(options, sentence):
+    """By name and value."""
+    with pytest.raises(ConfigError) as caught:
+        milkrun.make(ID, 1, **options)
+    assert sentence in str(caught.value)
+
+
+def test_a_file_of_options_keeps_no_limit(tmp_path):
+    """max_fly = inf survives the way to a JSON file and back."""
+    TSPDConfig(alpha=3.0).to_json(tmp_path / "tspd.json")
+    assert TSPDConfig.from_json(tmp_path / "tspd.json") == TSPDConfig(alpha=3.0)
+
+
+def test_a_file_instance_comes_in_as_it_is():
+    """Its own factors, not the world's alpha."""
+    one = TSPDInstance.of_places("three", PLACES[0], truck_factor=2.0, drone_factor=0.25, forbid=[2])
+    world = TSPD.from_instances([one], alpha=3.0)
+    assert (world.c_truck[0] == 2 * COSTS[0]).all() and (world.c_drone[0] == COSTS[0] / 4).all()
+    assert world.forbid[0].tolist() == [False, False, True]

@@ -1,0 +1,113 @@
+"""What the TSP with a drone tells of an episode: operations, the Gantt chart, the figures; and plans replayed.
+
+The plans by hand stand on a line; see `tspd_by_hand`.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from milkrun.core.errors import BadSolution
+from milkrun.delivery.truck_tour import tour_cost, truck_tour
+from milkrun.delivery.tspd import TSPD
+from tests.delivery.tspd_by_hand import begun, drawn, instance_of, line, play, walk
+
+
+def test_operations_chart_and_figures_of_a_plan():
+    """L3 D1 J D2 D0: an operation with the drone until 25, two legs without until 55; the truck alone would need 60."""
+    world = begun(line())
+    play(world, "L3 D1 J D2 D0")
+    assert world.operations() == [(0, 1, 3, ()), (1, 2, -1, ()), (2, 0, -1, ())]
+    assert world.ops[0, :4].tolist() == [[0, 1, 3], [1, 2, -1], [2, 0, -1], [-1, -1, -1]]
+    assert world.events() == [
+        ("truck", "drive", 0, 10, 0, 1), ("truck", "wait", 10, 25, 1, 1), ("truck", "drive", 25, 35, 1, 2),
+        ("truck", "drive", 35, 55, 2, 0),
+        ("drone", "fly", 0, 15, 0, 3), ("drone", "fly", 15, 25, 3, 1), ("drone", "aboard", 25, 55, 1, 0),
+    ]  # fmt: skip
+    assert world.kpis() == {
+        "makespan": 55, "truck_drive": 40, "truck_wait": 15, "drone_fly": 25, "drone_wait": 0, "operations": 3,
+        "by_drone": 1, "by_truck": 2, "truck_only": 60, "saving": 1 - 55 / 60,
+    }  # fmt: skip
+
+
+def test_a_waiting_drone_shows_in_the_chart():
+    """L1 D2 D3 J: out until 5, at 3 at 15, taken up at 30; the stop at 2 is internal."""
+    world = begun(line())
+    play(world, "L1 D2 D3 J")
+    assert world.operations() == [(0, 3, 1, (2,))]
+    assert [e[1:4] for e in world.events() if e.agent == "drone"] == [("fly", 0, 5), ("fly", 5, 15), ("wait", 15, 30)]
+
+
+def test_gantt_rows_tile_the_makespan():
+    """For each machine of 100 random episodes; the figures are those of the chart."""
+    world = walk(drawn(100, num_nodes=9))
+    assert world.terminated.all()
+    for row in range(100):
+        kpis, chart = world.kpis(row), world.events(row)
+        for agent in ("truck", "drone"):
+            bars = [e for e in chart if e.agent == agent]
+            assert [e.t0 for e in bars] == [0.0, *(e.t1 for e in bars[:-1])]
+            assert bars[-1].t1 == kpis["makespan"] and all(e.t0 <= e.t1 for e in bars)
+            assert [e.start for e in bars] == [0, *(e.end for e in bars[:-1])] and bars[-1].end == 0
+        for figure, told in (("truck_drive", ("truck", "drive")), ("truck_wait", ("truck", "wait")),
+                             ("drone_fly", ("drone", "fly")), ("drone_wait", ("drone", "wait"))):  # fmt: skip
+            assert kpis[figure] == pytest.approx(sum(e.t1 - e.t0 for e in chart if e[:2] == told), abs=1e-9)
+        assert kpis["makespan"] == -world.objective[row] == pytest.approx(kpis["truck_drive"] + kpis["truck_wait"])
+        assert kpis["by_drone"] + kpis["by_truck"] == 8
+        assert kpis["operations"] == len(world.operations(row))
+        assert kpis["saving"] == 1 - kpis["makespan"] / kpis["truck_only"]
+
+
+def test_a_replay_of_what_was_played_tells_the_same():
+    """Operations of random episodes, fed to `replay`: the same figures, the same chart, the same actions."""
+    world = walk(drawn(20, num_nodes=7, max_fly=40.0))
+    for row in range(20):
+        assert TSPD.replay(instance_of(world, row), world.operations(row)) == (world.kpis(row), world.events(row))
+
+
+def test_the_tour_of_the_truck_alone():
+    """By trying all orders of 6 customers with costs by direction; beyond 13 nodes no reversal is left that helps."""
+    rng = np.random.default_rng(5)
+    for _ in range(5):
+        cost = rng.uniform(1, 9, (7, 7)) * (1 - np.eye(7))
+        best = min(tour_cost(cost, [0, *order]) for order in permutations(range(1, 7)))
+        assert tour_cost(cost, truck_tour(cost)) == pytest.approx(best)
+    cost = rng.uniform(1, 9, (16, 16)) * (1 - np.eye(16))
+    tour = truck_tour(cost)
+    assert sorted(tour) == list(range(16)) and tour[0] == 0
+    turned = [tour[:i] + tour[i : j + 1][::-1] + tour[j + 1 :] for i in range(1, 16) for j in range(i, 16)]
+    assert min(tour_cost(cost, other) for other in turned) > tour_cost(cost, tour) - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        ([(0, 1, 3, ()), (2, 0, -1, ())], "operation 1 (2, 0, -1, ()): starts at 2, but the truck is at 1"),
+        ([(0, 1, 3, ())], "the plan leaves node 2 uncovered"),
+        ([(0, 1, 3, ()), (1, 2, -1, ())], "the plan ends at node 2, not at the depot"),
+        ([(0, 1, 3, (2,)), (1, 0, -1, ()), (0, 1, -1, ())], "home already"),
+        ([(0, 1, -1, ()), (1, 2, 1, ())], "operation 1 (1, 2, 1, ()): LAUNCH_1: covered"),
+        ([(0, 1, -1, (2,)), (1, 2, -1, ())], "operation 1 (1, 2, -1, ()): DRIVE_2: covered"),
+        ([(0, 4, -1, ())], "operation 0 (0, 4, -1, ()): there is no node 4, only 0..3"),
+        ([(0, 1, -2, ())], "there is no node -2"),
+        ([(0, 1, -1)], "operation 0 is (0, 1, -1), not (start, end, fly, internal)"),
+        ([(0, 1.0, -1, ())], "1.0 is not a node"),
+        ([7], "operation 0 is 7, not (start, end, fly, internal)"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(plan, sentence):
+    """With the index of its first operation at fault."""
+    with pytest.raises(BadSolution) as caught:
+        TSPD.replay(line(), plan)
+    assert sentence in str(caught.value)
+
+
+def test_a_plan_is_held_to_the_range():
+    """The flight 0-3-0 costs 30."""
+    plan = [(0, 0, 3, ()), (0, 0, -1, (1, 2))]
+    assert TSPD.replay(line(max_fly=30), plan)[0]["makespan"] == 30 + 40
+    with pytest.raises(BadSolution, match="JOIN: the flight to 0 would cost 30, over max_fly = 29"):
+        TSPD.replay(line(max_fly=29), plan)

@@ -1,0 +1,76 @@
+"""Recorded episodes of the truck-and-drones world: two worked out by hand, and random ones under many rules."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import milkrun
+from milkrun.delivery import Recorder, TruckDroneConfig
+
+INSTANCE = ("customer_pos", "demand", "tw_start", "tw_end", "route_nodes")
+
+WORKED_SEED = (
+    TruckDroneConfig(rules="seed", num_drones=1, num_customers=1),
+    {"customer_pos": [[0.5, 0.0]], "demand": [1.0], "tw_start": [0], "tw_end": [200]},
+    [[6, 0], [0, 2], [0, 2], [0, 2]],
+)
+"""RELEASE; then three times DELIVER_0: .2 a step, there after .4, the threshold reached in the third."""
+
+WORKED_SOUND = (
+    TruckDroneConfig(num_drones=1, num_customers=1),
+    {"customer_pos": [[0.5, 0.0]], "demand": [0.8], "tw_start": [8], "tw_end": [20]},
+    [[7, 0], *[[0, 2]] * 7, *[[0, 1]] * 2],
+)
+"""RELEASE; DELIVER_0 seven times, of which four wait for the window to open at 8; RETURN twice."""
+
+TWISTS = {
+    "seed": {"preset": "seed"},
+    "seed, thirsty": {"preset": "seed", "battery_rate": 1.0, "num_customers": 6},
+    "seed, short of breath": {"preset": "seed", "battery_rate": 0.4, "episode_length": 60, "num_drones": 3},
+    "default": {"preset": "default"},
+    "small": {"num_drones": 1, "num_customers": 1, "drone_speed": 3.0},
+    "off, thirsty": {"battery_rule": "off", "battery_rate": 0.9, "recovery_charge": 0.3, "end": "depot"},
+    "off, shared parcels": {"battery_rule": "off", "battery_rate": 0.7, "reserve": False, "pickup": "air"},
+    "to the depot": {"end": "depot", "num_customers": 2, "battery_rate": 0.1, "pickup": "air"},
+    "served is enough": {"end": "served", "reserve": False, "early": "ignore", "num_customers": 3},
+    "hard to hold": {"drone_speed": 1.3, "episode_length": 60, "recovery_charge": 0.2, "hover_rate": 1.0},
+}
+
+
+def play(twist, rows, masked, seed=5, **options):
+    """Every row through one episode; the recorder, with all rows watched, and the actions of each row."""
+    made = {"autoreset": "disabled", "seed": seed, **TWISTS[twist], **options}
+    recorder = Recorder(milkrun.make("milkrun/TruckDrone-v0", rows, **made), range(rows))
+    recorder.reset()
+    rng = np.random.default_rng(seed)
+    choices = recorder.action.nvec(recorder.sizes)
+    taken = [[] for _ in range(rows)]
+    for turn in range(recorder.config.limit):
+        live = np.flatnonzero(~recorder.done)
+        if not len(live):
+            break
+        actions = recorder.sample_actions(seed, turn)[live]
+        if not masked:
+            wild = rng.random(len(live)) < 0.5
+            drawn = np.stack([rng.integers(-1, n + 1, len(live)) for n in choices], axis=1)
+            actions = np.where(wild[:, None], drawn, actions)
+        recorder.step(actions, rows=live)
+        for row, action in zip(live, actions.tolist(), strict=True):
+            taken[row].append(action)
+    assert recorder.done.all()
+    return recorder, taken
+
+
+def instance_of(world, row):
+    q = world.instance_row[row]
+    return {name: getattr(world, name)[q].copy() for name in INSTANCE}
+
+
+def complete(world):
+    """(B,) by the rules, from the state that episodes ended in."""
+    home = np.ones(world.num_envs, bool)
+    if world.config.end in ("returned", "depot"):
+        home &= np.isin(world.status, (0, 3)).all(1)
+    if world.config.end == "depot":
+        home &= world.truck_node == 0
+    return home & world.served.all(1)

@@ -1,0 +1,264 @@
+"""Solvers of the TSP with drone: plans worked out by hand, and enumerations that share nothing with them."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise, permutations, product
+
+import numpy as np
+import pytest
+
+from milkrun.core.errors import BadSolution, ConfigError
+from milkrun.delivery.instances import EPS, Operation, TSPDInstance
+from milkrun.delivery.tasks import tspd_cost
+from milkrun.solvers.tspd import exact, partition, truck_only
+
+
+def places(n, seed, **limits):
+    return TSPDInstance.of_places(f"places {seed}", np.random.default_rng(seed).uniform(0, 100, (n, 2)), **limits)
+
+
+def crooked(n, seed, restricted=False):
+    """Costs drawn one by one: they differ by direction, and a detour may be shorter than the way."""
+    draw = np.random.default_rng(seed)
+    off = 1 - np.eye(n)
+    truck, drone = draw.integers(1, 30, (n, n)) * off, draw.integers(1, 20, (n, n)) * off
+    free = np.zeros(n, np.bool_)
+    limit = float(draw.integers(5, 30)) if restricted else np.inf
+    no_visit, forbid = (draw.random(n) < 0.25, draw.random(n) < 0.2) if restricted else (free, free)
+    return TSPDInstance(f"crooked {seed}", np.zeros((n, 2)), truck, drone, limit, no_visit, forbid)
+
+
+def best_by_play(instance):
+    """The least makespan over all sequences of DRIVE, LAUNCH and JOIN, played out one action at a time."""
+    n = instance.num_nodes
+    everyone, best = frozenset(range(n)), [np.inf]
+
+    def meets(launch, fly, w):
+        flight = instance.c_drone[launch, fly] + instance.c_drone[fly, w]
+        return not instance.forbid[w] and flight <= instance.max_fly + EPS
+
+    def aboard(truck, covered, clock):
+        if clock >= best[0]:
+            return
+        if covered == everyone:
+            best[0] = min(best[0], clock + instance.c_truck[truck, 0])
+        for j in everyone - covered:
+            aboard(j, covered | {j}, clock + instance.c_truck[truck, j])
+            if not (instance.no_visit[j] or instance.forbid[j] or instance.forbid[truck]):
+                airborne(truck, covered | {j}, clock, truck, j, 0.0)
+
+    def airborne(truck, covered, clock, launch, fly, leg):
+        if clock + leg >= best[0]:
+            return
+        if meets(launch, fly, truck):
+            join(truck, covered, clock, launch, fly, leg)
+        for j in everyone - {fly, truck}:
+            drive = leg + instance.c_truck[truck, j]
+            if j not in covered:
+                airborne(j, covered | {j}, clock, launch, fly, drive)
+            elif meets(launch, fly, j):
+                join(j, covered, clock, launch, fly, drive)
+
+    def join(truck, covered, clock, launch, fly, leg):
+        flight = instance.c_drone[launch, fly] + instance.c_drone[fly, truck]
+        aboard(truck, covered, clock + max(leg, flight))
+
+    aboard(0, frozenset({0}), 0.0)
+    return best[0]
+
+
+def best_split(instance, tour):
+    """The least makespan over all ways to cut a tour and to choose a drone node, or none, in each piece."""
+    stops, n = [*tour, 0], len(tour)
+    best = np.inf
+    for cuts in product((False, True), repeat=n - 1):
+        ends = [0, *(p for p, cut in enumerate(cuts, start=1) if cut), n]
+        choices = [[-1] if j == i + 1 else list(range(i + 1, j)) for i, j in pairwise(ends)]
+        for drone in product(*choices):
+            plan = []
+            for (i, j), k in zip(pairwise(ends), drone, strict=True):
+                by_truck = tuple(stops[p] for p in range(i + 1, j) if p != k)
+                plan.append(Operation(stops[i], stops[j], -1 if k < 0 else stops[k], by_truck))
+            try:
+                best = min(best, tspd_cost(instance, plan))
+            except BadSolution:
+                continue
+    return best
+
+
+# --- exact
+
+
+def test_each_goes_one_way():
+    """Nodes 2 to the right and 4 to the left: the truck drives 4, the drone flies 8 at half the price."""
+    line = TSPDInstance.of_places("line", [[0, 0], [2, 0], [-4, 0]])
+    assert exact(line) == ((Operation(0, 0, 2, (1,)),), 4.0)
+
+
+def test_without_range_the_truck_does_all():
+    """12 there and back; with a range of 2 the drone takes the near node and 8 remain, with 4 the far one."""
+    line = TSPDInstance.of_places("line", [[0, 0], [2, 0], [-4, 0]])
+    assert [exact(dataclasses.replace(line, max_fly=x)).cost for x in (1.9, 2.0, 3.9, 4.0)] == [12, 8, 8, 4]
+
+
+def test_the_truck_may_wait_where_it_is():
+    """The far node off the road, its flight dear on any other way: out, the drone there and back, home."""
+    away = 50.0
+    truck = np.array([[0, 1, away], [1, 0, away], [away, away, 0]])
+    drone = np.array([[0, 1, 9], [1, 0, 3], [9, 2, 0]])
+    no = np.zeros(3, np.bool_)
+    instance = TSPDInstance("stub", np.zeros((3, 2)), truck, drone, np.inf, no, no)
+    assert exact(instance) == ((Operation(0, 1), Operation(1, 1, 2), Operation(1, 0)), 7.0)
+
+
+def test_meeting_at_a_node_covered_before():
+    """The drone's only cheap way goes 1 -> 2 -> 0 and 0 -> 3 -> 0: the depot is met twice."""
+    truck = np.array([[0, 1, 9, 9], [1, 0, 9, 9], [9, 9, 0, 9], [9, 9, 9, 0.0]])
+    drone = np.full((4, 4), 9.0)
+    np.fill_diagonal(drone, 0)
+    drone[1, 2] = drone[2, 0] = drone[0, 3] = drone[3, 0] = 0.5
+    no = np.zeros(4, np.bool_)
+    instance = TSPDInstance("star", np.zeros((4, 2)), truck, drone, np.inf, no, no)
+    found = exact(instance)
+    assert found.cost == tspd_cost(instance, found.operations) == 3
+    assert sorted(found.operations) == [(0, 0, 3, ()), (0, 1, -1, ()), (1, 0, 2, ())]
+
+
+@pytest.mark.parametrize("restricted", [False, True])
+@pytest.mark.parametrize(("n", "seeds"), [(2, 10), (3, 50), (4, 200), (5, 60)])
+def test_exact_equals_playing_every_sequence(n, seeds, restricted):
+    """Costs are whole numbers here, so they are equal and not nearly so; the plan is one that the checker passes."""
+    for seed in range(seeds):
+        instance = crooked(n, seed, restricted)
+        operations, cost = exact(instance)
+        assert cost == best_by_play(instance), instance.name
+        assert tspd_cost(instance, operations) == cost
+
+
+def test_exact_equals_playing_every_sequence_in_the_plane():
+    """Euclidean costs, with and without a limit that binds."""
+    for seed, limit in product(range(4), (np.inf, 40.0)):
+        instance = places(5, seed, max_fly=limit)
+        assert exact(instance).cost == pytest.approx(best_by_play(instance), abs=1e-9)
+
+
+def test_a_detour_may_lead_back_to_where_the_drone_is_met():
+    """From the depot only node 1 is near, and node 2 only from 1; the drone can be met at 1 alone: 0, 1, 2, 1, 0."""
+    truck = np.array([[0, 1, 9, 9], [1, 0, 1, 9], [9, 1, 0, 9], [9, 9, 9, 0.0]])
+    drone = np.array([[0, 9, 9, 1], [9, 0, 9, 9], [9, 9, 0, 9], [9, 2, 9, 0.0]])
+    no = np.zeros(4, np.bool_)
+    instance = TSPDInstance("back", np.zeros((4, 2)), truck, drone, np.inf, no, no)
+    assert exact(instance) == ((Operation(0, 1, 3, (1, 2)), Operation(1, 0)), 4.0)
+
+
+def test_too_many_nodes_are_refused():
+    """12 are not too many, 13 are unless asked for."""
+    assert exact(places(12, 0)).cost < truck_only(places(12, 0)).cost
+    with pytest.raises(ConfigError, match="places 0: 13 nodes are too many to solve exactly: max_nodes=12"):
+        exact(places(13, 0))
+    with pytest.raises(ConfigError, match="max_nodes=4"):
+        exact(places(5, 0), max_nodes=4)
+
+
+# --- truck_only
+
+
+def test_a_small_tour_is_the_shortest_of_all():
+    """Over all 120 orders of five customers, costs by direction."""
+    for seed in range(10):
+        instance = crooked(6, seed)
+        tours = [(0, *order, 0) for order in permutations(range(1, 6))]
+        shortest = min(sum(instance.c_truck[i, j] for i, j in pairwise(tour)) for tour in tours)
+        operations, cost = truck_only(instance)
+        assert cost == shortest == tspd_cost(instance, operations)
+        assert all(op.fly == -1 and not op.internal for op in operations)
+
+
+def test_places_on_a_ring_are_visited_around_it():
+    """A tour that crosses itself nowhere is the only one that 2-opt leaves alone: 20 sides of 2 sin(pi / 20)."""
+    turn = np.random.default_rng(3).permutation(20) * 2 * np.pi / 20
+    ring = TSPDInstance.of_places("ring", np.stack([np.cos(turn), np.sin(turn)], axis=1))
+    assert truck_only(ring).cost == pytest.approx(40 * np.sin(np.pi / 20), abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_pieces_of_a_large_tour_are_turned_while_that_is_shorter(seed):
+    """Where costs differ by direction too: the tour is that of a descent that prices every turned tour as a whole."""
+    n = 20
+    instance = crooked(n, seed)
+
+    def length(order):
+        return sum(instance.c_truck[i, j] for i, j in pairwise([*order, 0]))
+
+    tour = [0]
+    while len(tour) < n:
+        tour.append(min(set(range(n)) - set(tour), key=lambda j: (instance.c_truck[tour[-1], j], j)))
+    before = None
+    while tour != before:
+        before = tour
+        for i in range(1, n - 1):
+            for j in range(i + 2, n + 1):
+                turned = tour[:i] + tour[i:j][::-1] + tour[j:]
+                tour = turned if length(turned) < length(tour) else tour
+    operations, cost = truck_only(instance)
+    assert [op.start for op in operations] == tour
+    assert cost == length(tour) == tspd_cost(instance, operations)
+
+
+def test_a_tour_starts_with_the_nearest_neighbours():
+    """One step around costs 1 and any other 5: nothing is left to improve."""
+    n = 14
+    around = np.where((np.arange(n)[None] - np.arange(n)[:, None]) % n == 1, 1.0, 5.0) * (1 - np.eye(n))
+    instance = dataclasses.replace(crooked(n, 0), c_truck=around)
+    assert truck_only(instance) == (tuple(Operation(i, (i + 1) % n) for i in range(n)), 14.0)
+
+
+# --- partition
+
+
+def test_a_tour_is_split_by_hand():
+    """A rectangle of 3 by 4, around: two diagonals of 5 with a corner each for the drone are 10, the best is
+    0 -> 2 by 1 and then 2, 3, 0 by nobody or all at once: 3 + 5 by truck with 3.5 in the air."""
+    rectangle = TSPDInstance.of_places("rectangle", [[0, 0], [3, 0], [3, 4], [0, 4]])
+    operations, cost = partition(rectangle, [0, 1, 2, 3])
+    assert cost == 10
+    assert operations == (Operation(0, 2, 1), Operation(2, 0, 3))
+    grounded = dataclasses.replace(rectangle, no_visit=np.arange(4) == 3)
+    assert partition(grounded, [0, 1, 2, 3]).cost == 12
+
+
+@pytest.mark.parametrize("restricted", [False, True])
+def test_a_split_is_the_best_of_all(restricted):
+    """Every cut and every choice of drone nodes, priced by the checker."""
+    for seed in range(12):
+        instance = crooked(6, seed, restricted)
+        tour = [0, *(1 + np.random.default_rng(seed).permutation(5)).tolist()]
+        operations, cost = partition(instance, tour)
+        assert cost == best_split(instance, tour), instance.name
+        assert tspd_cost(instance, operations) == cost
+
+
+def test_optimum_split_and_tour_are_in_order():
+    """The optimum is at most a split of the truck's tour, which is at most the tour."""
+    for seed in range(10):
+        instance = places(9, seed)
+        tour = truck_only(instance)
+        split = partition(instance, [op.start for op in tour.operations])
+        assert exact(instance).cost <= split.cost < tour.cost
+
+
+def test_a_large_tour_is_split():
+    """200 places; the checker prices the plan alike."""
+    instance = places(200, 1, max_fly=30.0, no_visit=[5, 7], forbid=[9])
+    tour = truck_only(instance)
+    operations, cost = partition(instance, [op.start for op in tour.operations])
+    assert tspd_cost(instance, operations) == pytest.approx(cost, abs=1e-9)
+    assert cost < tour.cost
+
+
+@pytest.mark.parametrize("tour", [[1, 0, 2], [0, 1], [0, 1, 1], [0, 1, 2, 0], []])
+def test_what_is_no_tour_is_refused(tour):
+    """Each node once, the depot first."""
+    with pytest.raises(BadSolution, match=r"each of 0\.\.2 once and 0 first"):
+        partition(places(3, 0), tour)

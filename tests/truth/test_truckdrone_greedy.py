@@ -1,0 +1,73 @@
+"""The greedy policy against recorded greedy episodes of the independent model, and against its definition in Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import milkrun
+from milkrun.solvers.delivery import greedy, parked
+from tests.truth.test_truckdrone_traces import FILES, episodes
+
+pytestmark = pytest.mark.truth
+
+
+@pytest.mark.skipif(not all(f.exists() for f in FILES.values()), reason="delivery traces absent (MILKRUN_DATA)")
+@pytest.mark.parametrize("episode", [e for e in episodes() if e["play"] == "greedy"], ids=lambda e: e["name"])
+def test_greedy_plays_the_recorded_episodes(episode: Any):
+    """Every joint action of both recorded episodes."""
+    world = milkrun.make("milkrun/TruckDrone-v0", 1, preset=episode["preset"], autoreset="disabled", **episode["config"])
+    world.reset(instance={name: np.asarray(value)[None] for name, value in episode["instance"].items()})
+    for said in episode["steps"]:
+        assert greedy(world)[0].tolist() == said["a"]
+        world.step(np.array([said["a"]]))
+    assert world.done[0]
+
+
+def by_definition(world: Any, b: int, moves: bool) -> list[int]:
+    """Greedy of one row, from its description."""
+    places, truck = world.customer_pos[b], world.truck_pos[b]
+    picked: list[int] = []
+    said = []
+    for d in range(world.sizes["D"]):
+        mask, own = world.drone_mask[b, d], int(world.carrying[b, d])
+        open_ones = [c for c in range(len(places)) if mask[2 + c] and c not in picked]
+        if world.status[b, d] in (0, 3):
+            action = 0
+        elif own >= 0 and mask[2 + own]:
+            action = 2 + own
+        elif own < 0 and open_ones:
+            action = 2 + min(open_ones, key=lambda c, d=d: (np.linalg.norm(places[c] - world.drone_pos[b, d]), c))
+        else:
+            action = int(mask[1])
+        said.append(action)
+        picked += [action - 2] if action >= 2 else []
+    held = [int(c) for c, status in zip(world.carrying[b], world.status[b], strict=True) if status != 3]
+    free = [c for c in range(len(places)) if not world.served[b, c] and c not in held and c not in picked]
+    if not free:
+        return [0, *said]
+    n = world.sizes["N"]
+    for d in range(world.sizes["D"]):
+        if world.truck_mask[b, 0, 1 + n + d] and world.battery[b, d] >= 0.8:
+            return [1 + n + d, *said]
+    goal = min(free, key=lambda c: (np.linalg.norm(places[c] - truck), c))
+    node = min(range(n), key=lambda j: (np.linalg.norm(world.route_nodes[b, j] - places[goal]), j))
+    return [1 + node if moves and world.truck_node[b] != node else 0, *said]
+
+
+@pytest.mark.parametrize("preset", ["default", "seed"])
+@pytest.mark.parametrize("policy", [greedy, parked])
+def test_greedy_is_its_definition(preset: str, policy: Any):
+    """32 episodes of three drones and seven customers, every action."""
+    world = milkrun.make("milkrun/TruckDrone-v0", 32, preset=preset, seed=4, autoreset="disabled", num_drones=3,
+                         num_customers=7)  # fmt: skip
+    world.reset()
+    live = np.arange(32)
+    while len(live):
+        actions = policy(world)
+        for b in live:
+            assert actions[b].tolist() == by_definition(world, int(b), policy is greedy)
+        world.step(actions[live], rows=live)
+        live = live[~world.done[live]]
