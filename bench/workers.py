@@ -19,8 +19,9 @@ from milkrun.api.workers import Aligned, Workers
 from .timing import Table, clock, no_garbage_collection, set_clock
 
 COUNT = 4
-SHAPES = ((84, 84, 3), (84, 84), (4,))
+SHAPES = ((84, 84, 3), (4,))
 START_METHOD = "forkserver"
+TURNS = 20
 
 
 class Pictures(gymnasium.Env[np.ndarray, int]):
@@ -75,15 +76,17 @@ def workers_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]
     table = Table(
         f"A turn of {COUNT} environments in processes, microseconds ({START_METHOD}, float32 observations)",
         ["observation", "milkrun", "milkrun, pipes", "SB3", "Gymnasium", "/ SB3", "/ Gymnasium"],
-        notes={"turn": "step all, wait for all, observations copied: Aligned, SubprocVecEnv, AsyncVectorEnv"},
+        notes={"turn": "step all, wait for all, observations copied: Aligned, SubprocVecEnv, AsyncVectorEnv",
+               "ratios": f"medians over rounds of {TURNS} turns each"},
     )  # fmt: skip
-    rounds, turns = (15, 100) if options.quick else (41, 200)
+    rounds = 60 if options.quick else 300
     promised: dict[str, float] = {}
     set_clock("wall")  # the work is done in other processes
     for shape in SHAPES:
         name = "x".join(map(str, shape))
-        us = _microseconds(contestants(shape), rounds, turns)
-        ratios = {f"/ {peer}": us[peer] / us["milkrun"] for peer in ("SB3", "Gymnasium")}
+        seconds = _play(contestants(shape), rounds)
+        us = {rival: 1e6 * statistics.median(taken) / TURNS for rival, taken in seconds.items()}
+        ratios = {f"/ {peer}": _ratio(seconds[peer], seconds["milkrun"]) for peer in ("SB3", "Gymnasium")}
         table.add(observation=name, **us, **ratios)
         if shape == SHAPES[0]:
             promised[f"{COUNT} workers, {name} float32 / SB3's SubprocVecEnv (promised 1.5)"] = ratios["/ SB3"]
@@ -92,10 +95,10 @@ def workers_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]
     return table, promised
 
 
-def _microseconds(
-    rivals: dict[str, tuple[Callable[[np.ndarray], Any], Callable[[], None]]], rounds: int, turns: int
-) -> dict[str, float]:
-    """The median of the rounds of each; in a round all play, so a busy moment of the machine meets all of them."""
+def _play(
+    rivals: dict[str, tuple[Callable[[np.ndarray], Any], Callable[[], None]]], rounds: int
+) -> dict[str, list[float]]:
+    """Seconds of each in every round; a round is short and all play in it, so a busy moment meets all of them."""
     actions = np.zeros(COUNT, np.int64)
     seconds: dict[str, list[float]] = {name: [] for name in rivals}
     try:
@@ -103,10 +106,15 @@ def _microseconds(
             for _ in range(rounds + 1):
                 for name, (step, _close) in rivals.items():
                     before = clock()
-                    for _turn in range(turns):
+                    for _turn in range(TURNS):
                         step(actions)
                     seconds[name].append(clock() - before)
     finally:
         for _step, close in rivals.values():
             close()
-    return {name: 1e6 * statistics.median(taken[1:]) / turns for name, taken in seconds.items()}
+    return {name: taken[1:] for name, taken in seconds.items()}
+
+
+def _ratio(theirs: list[float], ours: list[float]) -> float:
+    """The median over the rounds of how many times as long they took."""
+    return statistics.median(a / b for a, b in zip(theirs, ours, strict=True))

@@ -228,6 +228,29 @@ def test_an_image_world_shows_its_picture():
     assert (team.state() == 25).all() and team.state().shape == (64,)
 
 
+def observing(*names):
+    """A convoy that shows these fields alone."""
+    world = Convoy(1, autoreset="disabled")
+    world.observed = [world.fields[name] for name in names]
+    return world
+
+
+def test_a_world_without_state_shows_its_critic_all_views():
+    """The flat layout of the groups' views stands in for `state`; what no agent sees is in everybody's info."""
+    team = MilkrunParallelEnv(world=observing("truck_obs", "drone_obs"))
+    team.reset(options=HOME)
+    team.step({"truck_0": 3})
+    assert team.state().tolist() == [4, 0, 4] and team.state_space.shape == (3,)
+    team = MilkrunParallelEnv(world=observing("truck_obs", "drone_obs", "state", "at"))
+    _, infos = team.reset(options=HOME)
+    assert [infos[a]["at"].tolist() for a in TEAM] == [[1, 0, 4]] * 3
+
+
+def test_a_group_without_a_view_is_refused():
+    with pytest.raises(ConfigError, match="Convoy has no observed view truck_obs"):
+        MilkrunParallelEnv(world=observing("drone_obs", "state"))
+
+
 def test_illegal_is_said_of_the_agent_that_was():
     """A drone on board may not fly out: its own info says so, the truck's does not."""
     team = MilkrunParallelEnv(TRUCK_DRONE, seed=2)

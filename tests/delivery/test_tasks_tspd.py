@@ -91,6 +91,9 @@ BROKEN = {
     ),
     "stop twice": (((0, 3, 4, (1, 2, 1)),), 0, "the truck drives to node 1, which is covered"),
     "covered end, drone aboard": ((SOUND[0], (2, 1, -1, ())), 1, "the truck drives to node 1, which is covered"),
+    "back to its start, drone aboard": (
+        ((0, 1, -1, ()), (1, 1, -1, (2,))), 1, "the truck drives to node 1, which is covered",
+    ),
     "home too early": (((0, 1, -1, ()), (1, 0, -1, ())), 1,
                        "the truck drives to node 0, which is covered and others are not"),
     "out again after the end": ((*SOUND, (0, 1, -1, ())), 3, "the truck drives to node 1, which is covered"),

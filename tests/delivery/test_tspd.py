@@ -181,9 +181,15 @@ def test_a_node_out_of_reach_may_be_served_on_the_way():
 
 
 def test_range_has_a_tolerance_of_a_billionth():
-    """A flight of 15 is within 15 - 5e-10, not within 15 - 2e-9."""
+    """Flights of 15, out and on, and of 20, back to the depot, are within 5e-10 less, not within 2e-9 less."""
     assert "L2" in opened(begun(line(max_fly=15 - 5e-10)))
     assert "L2" not in opened(begun(line(max_fly=15 - 2e-9)))
+    for less, here, there in ((5e-10, "D1 D3 J", "D0 D3 J"), (2e-9, "D1 D3", "D3 J")):
+        world = begun(line(max_fly=20 - less))
+        play(world, "L2")
+        assert opened(world) == here
+        play(world, "D1")
+        assert opened(world) == there
 
 
 def test_waiting_costs_no_range():

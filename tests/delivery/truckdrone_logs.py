@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 import milkrun
@@ -9,16 +11,24 @@ from milkrun.delivery import Recorder, TruckDroneConfig
 
 INSTANCE = ("customer_pos", "demand", "tw_start", "tw_end", "route_nodes")
 
+
+def on_line(*doors, demand=0.8, window=(0, 200)):
+    """Customers on the x axis."""
+    count = len(doors)
+    return {"customer_pos": [[x, 0.0] for x in doors], "demand": [demand] * count, "tw_start": [window[0]] * count,
+            "tw_end": [window[1]] * count}  # fmt: skip
+
+
 WORKED_SEED = (
     TruckDroneConfig(rules="seed", num_drones=1, num_customers=1),
-    {"customer_pos": [[0.5, 0.0]], "demand": [1.0], "tw_start": [0], "tw_end": [200]},
+    on_line(0.5),
     [[6, 0], [0, 2], [0, 2], [0, 2]],
 )
-"""RELEASE; then three times DELIVER_0: .2 a step, there after .4, the threshold reached in the third."""
+"""RELEASE; then three times DELIVER_0: .2 a step, the customer is .5 away."""
 
 WORKED_SOUND = (
     TruckDroneConfig(num_drones=1, num_customers=1),
-    {"customer_pos": [[0.5, 0.0]], "demand": [0.8], "tw_start": [8], "tw_end": [20]},
+    on_line(0.5, window=(8, 20)),
     [[7, 0], *[[0, 2]] * 7, *[[0, 1]] * 2],
 )
 """RELEASE; DELIVER_0 seven times, of which four wait for the window to open at 8; RETURN twice."""
@@ -37,10 +47,12 @@ TWISTS = {
 }
 
 
-def play(twist, rows, masked, seed=5, **options):
-    """Every row through one episode; the recorder, with all rows watched, and the actions of each row."""
-    made = {"autoreset": "disabled", "seed": seed, **TWISTS[twist], **options}
-    recorder = Recorder(milkrun.make("milkrun/TruckDrone-v0", rows, **made), range(rows))
+@cache
+def played(twist, masked, rows=8, seed=5):
+    """Every row through one episode: a recorder that watched all rows, and the actions of each row; not to be changed.
+    Half of the joint actions are drawn without the mask unless `masked`."""
+    made = milkrun.make("milkrun/TruckDrone-v0", rows, autoreset="disabled", seed=seed, **TWISTS[twist])
+    recorder = Recorder(made, range(rows))
     recorder.reset()
     rng = np.random.default_rng(seed)
     choices = recorder.action.nvec(recorder.sizes)
@@ -64,6 +76,16 @@ def play(twist, rows, masked, seed=5, **options):
 def instance_of(world, row):
     q = world.instance_row[row]
     return {name: getattr(world, name)[q].copy() for name in INSTANCE}
+
+
+def log_of(recorder, row, episode=0):
+    events = recorder.events()
+    return events[(events["row"] == row) & (events["episode"] == episode)]
+
+
+def brief(events):
+    """(agent, kind, t0, t1, ref) of each."""
+    return events[["agent", "kind", "t0", "t1", "ref"]].tolist()
 
 
 def complete(world):

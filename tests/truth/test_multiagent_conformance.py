@@ -117,6 +117,7 @@ def test_two_environments_are_one(id, options):
 
 
 @by_team
+@pytest.mark.filterwarnings("error", "ignore:PettingZoo in TorchRL is tested using version")
 def test_groups_are_those_of_torchrl(id, options):
     """TorchRL groups PettingZoo's names as the world does, and finds the grouping sound."""
     team = made(id, options)

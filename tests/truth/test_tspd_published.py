@@ -53,9 +53,8 @@ def instance_of(name):
 
 
 def solution_of(name, ending="DP"):
-    return load_tspd_solution(
-        DATA / "uniform/solutions" / f"{name}-{ending}.txt", nodes=instance_of(name).num_nodes
-    )  # fmt: skip
+    path = DATA / "uniform/solutions" / f"{name}-{ending}.txt"
+    return load_tspd_solution(path, nodes=instance_of(name).num_nodes)
 
 
 @pytest.mark.parametrize("alpha", OPTIMA)

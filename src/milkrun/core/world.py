@@ -215,7 +215,7 @@ class World(Memory):
     def play_out(self, choose: Any, x: int = 0) -> int:
         """Plays every live row to its end by a compiled policy, in one native call; returns the steps of all rows.
 
-        `choose(w, b, x, i)` is a @kernel that returns the action of row b at its i-th step; with several agents it writes
+        `choose(w, b, x, i)` is a @kernel that returns the action of row b at its i-th step; of several agents it writes
         theirs into the view `advice` (agents,). A row that is given an illegal action stops there.
         """
         self._refuse_unready(self._all)

@@ -1,7 +1,7 @@
 """The event log of the truck-and-drones world: who did what, when, from where to where, at what energy.
 
-A step of a row is told from its fields before and after: `happenings`. `Recorder` steps a world and keeps what happened in
-the rows it watches.
+A step of a row is told from its fields before and after: `happenings`. `Recorder` steps a world and keeps what
+happened in the rows it watches.
 """
 
 from __future__ import annotations

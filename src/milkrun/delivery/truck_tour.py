@@ -28,19 +28,21 @@ def _shortest(cost: np.ndarray) -> list[int]:
     before = np.zeros(best.shape, np.int64)
     best[1 << np.arange(customers), np.arange(customers)] = cost[0, 1:]
     between = cost[1:, 1:]
-    for chosen in range(1, 1 << customers):
+    sets = np.arange(1 << customers)
+    size = sum((sets >> j) & 1 for j in range(customers))
+    for k in range(2, customers + 1):
+        of_size = sets[size == k]
         for j in range(customers):
-            rest = chosen & ~(1 << j)
-            if rest and rest != chosen:
-                ways = best[rest] + between[:, j]
-                before[chosen, j] = ways.argmin()
-                best[chosen, j] = ways[before[chosen, j]]
-    chosen = (1 << customers) - 1
-    last = int((best[chosen] + cost[1:, 0]).argmin())
+            chosen = of_size[(of_size >> j) & 1 == 1]
+            ways = best[chosen & ~(1 << j)] + between[:, j]
+            before[chosen, j] = ways.argmin(axis=1)
+            best[chosen, j] = ways.min(axis=1)
+    left = (1 << customers) - 1
+    last = int((best[left] + cost[1:, 0]).argmin())
     tour = []
-    while chosen:
+    while left:
         tour.append(last + 1)
-        chosen, last = chosen & ~(1 << last), int(before[chosen, last])
+        left, last = left & ~(1 << last), int(before[left, last])
     return [0, *tour[::-1]]
 
 

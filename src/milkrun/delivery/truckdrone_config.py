@@ -113,7 +113,7 @@ class TruckDroneConfig(RuledConfig):
             self._refuse("end", "needs depot_node=True")
         if self.battery_rule == "safe" and self.drone_speed <= self.truck_speed:
             self._refuse("drone_speed", f"battery_rule 'safe' needs more than truck_speed = {self.truck_speed}")
-        widths = self.tw_width or ()
+        widths: tuple[float, ...] = self.tw_width or ()
         if len(widths) != 2 or not all(isinstance(x, (int, float)) and 0 <= x <= 1 for x in widths):
             self._refuse("tw_width", "must be two shares of L")
         if widths[0] > widths[1]:

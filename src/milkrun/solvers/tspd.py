@@ -18,14 +18,12 @@ from milkrun.core.errors import BadSolution, ConfigError
 from milkrun.core.fields import float64, int32, scratch
 from milkrun.core.kernels import KERNEL_OPTIONS, compile_module, kernel
 from milkrun.core.record import Layout, lower_attribute, record_at
-from milkrun.delivery.instances.tspd import EPS, NO_FLY, Operation, TSPDInstance
-from milkrun.solvers.exact import held_karp
+from milkrun.delivery.instances.tspd import NO_FLY, Operation, TSPDInstance
+from milkrun.delivery.truck_tour import tour_cost, truck_tour
 from milkrun.solvers.tspd_exact import GIVEN, best_chain, lay_out
 
-MAX_HELD_KARP = 13
 TABLES = {
     "tour": scratch(int32, "P", doc="0 first and last"),
-    "visited": scratch(int32, "P"),
     "best": scratch(float64, "P", doc="cheapest chain to a position"),
     "came": scratch(int32, "P", doc="position where its last operation starts"),
     "flown": scratch(int32, "P", doc="position that the drone covers in it, or -1"),
@@ -54,15 +52,8 @@ def exact(instance: TSPDInstance, max_nodes: int = 12) -> Plan:
 
 def truck_only(instance: TSPDInstance) -> Plan:
     """The truck's tour with the drone aboard: optimal up to 13 nodes, beyond nearest neighbour and 2-opt."""
-    if instance.num_nodes <= MAX_HELD_KARP:
-        cost, found = held_karp(instance.c_truck)
-        tour = found.tolist()
-    else:
-        table, kept = _laid_out(instance)
-        _entry().drive(table.ctypes.data)
-        tour = kept["tour"][:-1].tolist()
-        cost = sum(float(instance.c_truck[i, j]) for i, j in pairwise([*tour, 0]))
-    return Plan(tuple(Operation(i, j) for i, j in pairwise([*tour, 0])), cost)
+    tour = truck_tour(instance.c_truck)
+    return Plan(tuple(Operation(i, j) for i, j in pairwise([*tour, 0])), tour_cost(instance.c_truck, tour))
 
 
 def partition(instance: TSPDInstance, tour: Sequence[int]) -> Plan:
@@ -92,49 +83,6 @@ def partition(instance: TSPDInstance, tour: Sequence[int]) -> Plan:
 def _laid_out(instance: TSPDInstance) -> tuple[Any, dict[str, Any]]:
     n = instance.num_nodes
     return lay_out(LAYOUT, instance, {"N": n, "P": n + 1})
-
-
-@kernel
-def nearest_neighbour(w):
-    """Always on to the nearest node not yet visited."""
-    w.tour[0] = 0
-    w.visited[0] = 1
-    for p in range(1, w.N):
-        here, nearest = w.tour[p - 1], -1
-        for j in range(1, w.N):
-            if not w.visited[j] and (nearest < 0 or w.truck[here, j] < w.truck[here, nearest]):
-                nearest = j
-        w.tour[p] = nearest
-        w.visited[nearest] = 1
-    w.tour[w.N] = 0
-
-
-@kernel
-def two_opt(w):
-    """Pieces of the tour are driven backwards as long as that is shorter; what lies inside a piece counts too."""
-    improved = True
-    while improved:
-        improved = False
-        for i in range(1, w.N - 1):
-            forth, back = 0.0, 0.0
-            for j in range(i + 1, w.N):
-                forth += w.truck[w.tour[j - 1], w.tour[j]]
-                back += w.truck[w.tour[j], w.tour[j - 1]]
-                before, after = w.tour[i - 1], w.tour[j + 1]
-                now = w.truck[before, w.tour[i]] + forth + w.truck[w.tour[j], after]
-                turned = w.truck[before, w.tour[j]] + back + w.truck[w.tour[i], after]
-                if turned < now - EPS:
-                    turn_round(w, i, j)
-                    forth, back = back, forth
-                    improved = True
-
-
-@kernel
-def turn_round(w, i, j):
-    while i < j:
-        w.tour[i], w.tour[j] = w.tour[j], w.tour[i]
-        i += 1
-        j -= 1
 
 
 @kernel
@@ -171,14 +119,6 @@ def choose_drone_position(w, i, j, way):
 _TEXT = """# Written by milkrun.solvers.tspd; the folder's name is a hash of this and of the kernels.
 
 @njit("int64(int64)", cache=True, **OPTIONS)
-def drive(table):
-    w = record(table, 0)
-    nearest_neighbour(w)
-    two_opt(w)
-    return 0
-
-
-@njit("int64(int64)", cache=True, **OPTIONS)
 def split(table):
     split_tour(record(table, 0))
     return 0
@@ -188,7 +128,7 @@ def split(table):
 @lru_cache(maxsize=1)
 def _entry() -> Any:
     names = {
-        "record": record_at(LAYOUT), "LOWERING": lower_attribute, "nearest_neighbour": nearest_neighbour,
-        "two_opt": two_opt, "split_tour": split_tour, "njit": njit, "OPTIONS": KERNEL_OPTIONS,
+        "record": record_at(LAYOUT), "LOWERING": lower_attribute, "split_tour": split_tour, "njit": njit,
+        "OPTIONS": KERNEL_OPTIONS,
     }  # fmt: skip
     return compile_module("tspd_tours", f"# {LAYOUT.text}\n{_TEXT}", names)

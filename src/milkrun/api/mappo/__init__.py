@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from milkrun.api.mappo.vec import MAPPOVecEnv, make
+from milkrun.api.mappo.vrp import VRPDummyVecEnv, VRPSubprocVecEnv
 
-__all__ = ["MAPPOVecEnv", "make"]
+__all__ = ["MAPPOVecEnv", "VRPDummyVecEnv", "VRPSubprocVecEnv", "make"]

@@ -1,11 +1,12 @@
 """`VRPDummyVecEnv`, `VRPSubprocVecEnv`: several `VRPEnv`s as on-policy's wrappers run them, arrays over environments.
 
 An environment whose agents are all done begins its next episode in the same step: observations and what `infos` says
-of the moment are the new episode's, rewards and dones are the old one's, and its last infos are kept as `terminal_info`.
+of the moment are the new episode's, rewards and dones are the old one's, whose last infos are kept as `terminal_info`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ Turn = tuple[np.ndarray, np.ndarray, np.ndarray, list[list[Info]]]
 SPACES = ("observation_space", "share_observation_space", "action_space")
 
 
-class _VecEnv:
+class _VecEnv(ABC):
     """What both have: `reset() -> obs (n, A, O)`, with `reset_infos`; `step(actions) -> obs, rewards (n, A, 1), dones
     (n, A), infos`. Actions are a list of what each environment takes, or an array (n, A) or (n, A, 1)."""
 
@@ -56,8 +57,8 @@ class _VecEnv:
             raise ShapeError("step_wait() has no actions: give them to step_async()")
         return self._play(actions)
 
-    def _play(self, actions: Any) -> Turn:
-        raise NotImplementedError
+    @abstractmethod
+    def _play(self, actions: Any) -> Turn: ...
 
     def _show(self, spaces: list[dict[str, Any]]) -> None:
         """Takes over the spaces, which must be those of every environment."""
@@ -116,8 +117,9 @@ class VRPDummyVecEnv(_VecEnv):
 
     def _read(self, actions: Any) -> np.ndarray:
         """The joint actions of all rows."""
-        if isinstance(actions, np.ndarray) and actions.dtype.kind in "iu" and actions.shape == self._joint.shape:
-            return actions
+        team = self._joint.shape
+        if isinstance(actions, np.ndarray) and actions.dtype.kind in "iu" and actions.shape in (team, (*team, 1)):
+            return actions.reshape(team)
         choices = self.envs[0].choices
         for b, own in enumerate(actions):
             read_actions(own, choices, self._names, self._joint[b])

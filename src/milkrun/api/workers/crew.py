@@ -119,7 +119,8 @@ class Crew:
     def death(self, i: int, command: str) -> WorkerError:
         """The error that tells how worker i ended."""
         process = self.processes[i]
-        process.join(TERMINATE_SECONDS)
+        if process.exitcode is None:
+            process.join(TERMINATE_SECONDS)
         code = process.exitcode
         if code is None:
             how = "closed its pipe"

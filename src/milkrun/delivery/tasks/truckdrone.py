@@ -28,14 +28,14 @@ def truckdrone_return(kpis: Mapping[str, Any], config: TruckDroneConfig, complet
     """The return of finished episodes from their figures, of any shape.
 
     The figures do not say how an episode ended. Unless `complete` tells, one is taken as complete if all customers are
-    served and, where `end` asks for more than that, steps were left: true of every episode but one completed by its very
-    last step, or one under `end="depot"` whose drones all crashed when the last customer had been served.
+    served and, where `end` asks for more than that, steps were left. That is so but in two cases: an episode completed
+    by its very last step, and one under `end="depot"` whose drones have all crashed, all customers served.
     """
     served, customers = np.asarray(kpis["served"]), config.num_customers
     if complete is None:
         complete = (served == customers) & ((config.end in (None, "served")) | (kpis["makespan"] < config.limit))
-    end = np.where(complete, config.completion_bonus, -_number(config.incomplete_penalty) * (customers - served))
-    return _on_the_way(kpis, config) + end
+    fine = _number(config.incomplete_penalty) * (customers - served)
+    return _on_the_way(kpis, config) + np.where(complete, _number(config.completion_bonus), -fine)
 
 
 def _on_the_way(kpis: Mapping[str, Any], config: TruckDroneConfig) -> Any:

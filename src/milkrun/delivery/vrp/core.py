@@ -6,11 +6,12 @@ world. Nothing can be assigned; what looks like a setting is an option of the co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from milkrun.delivery.flight import DELIVER, HOVER, MOVE, RETURN
+from milkrun.delivery.vrp.view import View, locked, unless_none
 
 if TYPE_CHECKING:
     from milkrun.delivery.truckdrone import TruckDrone
@@ -18,72 +19,24 @@ if TYPE_CHECKING:
 STATUS = ("onboard", "flying", "returning", "crashed")
 
 
-class View:
-    """One entity of a row, or a part of it; `index` counts entities of a kind."""
-
-    batch: TruckDrone
-    row: int
-    index: int
-    options: ClassVar[dict[str, str]] = {}
-    """Attributes that an option of the configuration sets."""
-    fields: ClassVar[dict[str, str]] = {}
-    """Attributes that a given instance sets."""
-
-    def __init__(self, batch: TruckDrone, row: int, index: int = 0, **parts: Any) -> None:
-        self.__dict__.update(batch=batch, row=row, index=index, **parts)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._refuse(name)
-
-    def __delattr__(self, name: str) -> None:
-        self._refuse(name)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.index} of row {self.row}>"
-
-    def _refuse(self, name: str) -> NoReturn:
-        kind = type(self).__name__
-        if name in self.options:
-            how = f"it is the option {self.options[name]!r} of TruckDroneConfig"
-        elif name in self.fields:
-            how = f"give {self.fields[name]!r} in the instance of a reset"
-        elif hasattr(self, name):
-            how = "only reset() and step() change it"
-        else:
-            raise AttributeError(f"{kind} has no attribute {name!r}, and takes none: it is a view of row {self.row}")
-        raise AttributeError(f"{kind}.{name} cannot be assigned, it is a view of row {self.row}: {how}")
-
-    def _array(self, field: str) -> np.ndarray:
-        """The entity's part of a state field, read-only."""
-        return _locked(getattr(self.batch, field)[self.row, self.index])
-
-    def _given(self, field: str) -> Any:
-        """The entity's part of an instance field; many rows may stand on one instance."""
-        return getattr(self.batch, field)[self.batch.instance_row[self.row], self.index]
-
-    def _executed(self, agent: int) -> int:
-        """What an agent did last; -1 before the first step."""
-        return int(self.batch.executed[self.row, agent]) if self.batch.i[self.row] > 0 else -1
-
-
 class TruckState(View):
     """Where the truck is and where it goes."""
 
     @property
     def p_pos(self) -> np.ndarray:
-        return _locked(self.batch.truck_pos[self.row])
+        return locked(self.batch.truck_pos[self.row])
 
     @property
     def p_vel(self) -> np.ndarray:
-        return _locked(self.batch.truck_vel[self.row])
+        return locked(self.batch.truck_vel[self.row])
 
     @property
     def current_node(self) -> int | None:
-        return _unless_none(self.batch.truck_node[self.row])
+        return unless_none(self.batch.truck_node[self.row])
 
     @property
     def target_node(self) -> int | None:
-        return _unless_none(self.batch.truck_target[self.row])
+        return unless_none(self.batch.truck_target[self.row])
 
 
 class TruckAction(View):
@@ -151,7 +104,7 @@ class DroneState(View):
 
     @property
     def carrying_package(self) -> int | None:
-        return _unless_none(self.batch.carrying[self.row, self.index])
+        return unless_none(self.batch.carrying[self.row, self.index])
 
     @property
     def status(self) -> str:
@@ -224,7 +177,7 @@ class CustomerState(View):
 
     @property
     def p_pos(self) -> np.ndarray:
-        return _locked(self._given("customer_pos"))
+        return locked(self._given("customer_pos"))
 
     @property
     def served(self) -> bool:
@@ -244,7 +197,7 @@ class CustomerState(View):
 
     @property
     def arrival_step(self) -> int | None:
-        return _unless_none(self.batch.arrival_step[self.row, self.index])
+        return unless_none(self.batch.arrival_step[self.row, self.index])
 
 
 class Customer(View):
@@ -286,7 +239,7 @@ class World(View):
 
     @property
     def route_nodes(self) -> list[np.ndarray]:
-        return [_locked(node) for node in self.batch.route_nodes[self.batch.instance_row[self.row]]]
+        return [locked(node) for node in self.batch.route_nodes[self.batch.instance_row[self.row]]]
 
     @property
     def policy_agents(self) -> list[Truck | Drone]:
@@ -320,7 +273,7 @@ class World(View):
 
     @property
     def bounds(self) -> np.ndarray:
-        return _locked(np.array([-1.0, 1.0]))
+        return locked(np.array([-1.0, 1.0]))
 
     @property
     def delivery_threshold(self) -> float:
@@ -329,14 +282,3 @@ class World(View):
     @property
     def recovery_threshold(self) -> float:
         return float(self.batch.config.recovery_threshold)
-
-
-def _locked(array: np.ndarray) -> np.ndarray:
-    """The same memory, not to be written through."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _unless_none(number: Any) -> int | None:
-    return int(number) if number >= 0 else None
