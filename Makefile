@@ -14,6 +14,7 @@ OUT ?= out
 FULL := cli,torch,rl4co,solvers,docs,dev
 LIGHT := cli
 PEER := jax jumanji
+VMAS := vmas
 # Ray holds the full environment at an older Gymnasium: what speaks numpy alone is tested with the newest one too.
 NEWEST := gymnasium==1.4.0
 NUMPY_SIDE := tests/truth/test_gymnasium_conformance.py tests/api/test_gymnasium.py tests/api/test_gymnasium_errors.py \
@@ -24,6 +25,7 @@ full_stamp := .venv/.stamp-$(call checksum,$(FULL))
 light_stamp := .venv-light/.stamp-$(call checksum,$(LIGHT))
 newest_stamp := .venv-newest/.stamp-$(call checksum,$(NEWEST))
 jumanji_stamp := .venv-jumanji/.stamp-$(call checksum,$(PEER))
+vmas_stamp := .venv-vmas/.stamp-$(call checksum,$(VMAS))
 
 # $(call install,what pip shall install): into the environment that holds the stamp $@.
 # -qq: pip prints errors only.
@@ -61,7 +63,7 @@ check: env ## ruff and mypy
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 
-bench: env $(jumanji_stamp) ## measure Milkrun beside its peers
+bench: env $(jumanji_stamp) $(vmas_stamp) ## measure Milkrun beside its peers
 	.venv/bin/python -m bench $(ARGS)
 
 docs: env ## build the documentation into site/
@@ -83,3 +85,6 @@ $(newest_stamp):
 
 $(jumanji_stamp):
 	$(call install,$(PEER))
+
+$(vmas_stamp):
+	$(call install,$(VMAS))

@@ -27,7 +27,8 @@ def test_masks_agree_and_are_never_empty(id, mode):
     for t in range(201):
         if t:
             free = env.action_space.sample()
-            obs, *_, infos = env.step(np.where(np.arange(500) % 2, env.world.sample_actions(5, t), free))
+            second = (np.arange(500) % 2 == 1).reshape(500, *(1 for _ in free.shape[1:]))
+            obs, *_, infos = env.step(np.where(second, env.world.sample_actions(5, t), free))
         mask = env.action_masks()
         assert mask.dtype == bool
         assert mask.any(1).all()

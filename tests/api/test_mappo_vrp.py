@@ -151,7 +151,7 @@ def test_the_callers_environments_are_the_rows():
 
 
 def test_environments_that_differ_or_have_begun_stay_alone():
-    """Other weights, a begun episode or a subclass: stepped one by one, with the same results."""
+    """A begun episode, a subclass or another configuration: each keeps its world, and the truck drives its .1."""
     class Mine(MultiAgentVRPEnv):
         pass
 

@@ -108,6 +108,16 @@ def test_a_wreck_lies():
     ]  # fmt: skip
 
 
+def test_bars_of_another_goal_stand_apart():
+    """Two steps towards node 1 at (.6, 0), one towards node 0, which is the depot; the drone rides along in one bar."""
+    recorder = worked(ALONE, on_line(0.5), [[2, 0], [2, 0], [1, 0]])
+    bars = recorder.gantt()
+    assert brief(bars) == [
+        ("truck_0", "drive", 0, 2, 1), ("truck_0", "drive", 2, 3, 0), ("drone_0", "onboard", 0, 3, -1)
+    ]  # fmt: skip
+    assert bars["x1"] == pytest.approx([0.2, 0.1, 0.1])
+
+
 def test_conflict_and_illegal():
     """Both drones want customer 0: the second hovers. A drone on board cannot deliver, and is told so at 0."""
     config = TruckDroneConfig(num_drones=2, num_customers=1)

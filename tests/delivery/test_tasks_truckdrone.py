@@ -54,6 +54,15 @@ def test_completed_by_the_last_step():
     assert check_episode(instance, config, events) == pytest.approx(told, abs=1e-12)
 
 
+def test_a_lost_parcel_ends_the_episode():
+    """The only one, in the second step, the other drone on board: 2 * .1 of time, 1.02 batteries, a crash, no delivery."""
+    config = WORKED_SOUND[0].replace(num_drones=2, battery_rule="off", battery_rate=4.0)
+    instance = on_line(0.5, demand=0.5)
+    told, events = replay(config, instance, [[7, 0, 0], [0, 2, 0]])
+    assert told["objective"] == pytest.approx(-0.2 - 0.5 * 1.02 - 10 - 10)
+    assert check_episode(instance, config, events) == pytest.approx(told, abs=1e-12)
+
+
 def test_worked_logs_are_true():
     """Their figures are those that the kernel kept, also of an episode that is not over."""
     for config, instance, actions in (WORKED_SEED, WORKED_SOUND):

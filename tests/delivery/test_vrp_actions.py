@@ -57,6 +57,7 @@ BAD_ACTIONS = {
     "one-hot of another agent": [0, np.eye(10)[1], 0],
     "two hot": [0, np.array([1, 0, 1, 0, 0]), 0],
     "none hot": [0, np.zeros(5), 0],
+    "half hot": [0, np.array([0, 0.5, 0, 0, 0]), 0],
     "nearly hot": [0, np.array([0.1, 0.6, 0.1, 0.1, 0.1]), 0],
     "not a number": [0, np.array([np.nan, 0, 1, 0, 0]), 0],
     "beyond 64 bits": [2**70, 0, 0],

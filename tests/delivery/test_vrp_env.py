@@ -194,6 +194,7 @@ def test_a_whole_argument_list_is_let_pass():
 
 def test_what_is_absent_is_the_presets():
     """An empty Namespace is the preset "seed"; of "default" sizes and weights stand."""
+    assert milkrun.delivery.VRPEnv is VRPEnv
     env, default = VRPEnv(Namespace()), VRPEnv(Namespace(preset="default"))
     assert env.world.batch.config == row().config
     assert env.world.batch.stream[0].tolist() == [0, 0, -1]

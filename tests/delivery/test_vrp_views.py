@@ -186,6 +186,14 @@ def test_rows_that_share_an_instance_show_it():
         World.of(batch, 3)
 
 
+def test_nodes_are_those_of_the_rows_instance():
+    """Two given instances, the second with nodes half as far out, played by rows 1 and 0."""
+    batch = milkrun.make(TRUCK_DRONE, 2, preset="seed", num_customers=2)
+    both = {name: values * 2 for name, values in WEST_EAST.items()}
+    batch.reset(instance={**both, "route_nodes": [batch.ring, batch.ring / 2], "instance_row": [1, 0]})
+    assert [World.of(batch, b).route_nodes[0].tolist() for b in range(2)] == [[0.3, 0.0], [0.6, 0.0]]
+
+
 def test_between_nodes_there_is_no_node():
     """Sound rules: the truck leaves the depot, node 0, and stands on no node until it arrives."""
     world = World.of(milkrun.make(TRUCK_DRONE, 1, preset="default", seed=1))

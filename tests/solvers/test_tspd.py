@@ -184,7 +184,7 @@ def test_places_on_a_ring_are_visited_around_it():
 
 @pytest.mark.parametrize("seed", range(10))
 def test_pieces_of_a_large_tour_are_turned_while_that_is_shorter(seed):
-    """Where costs differ by direction too: the tour is that of a steepest descent that prices every turned tour whole."""
+    """Costs differ by direction too: the tour is that of a steepest descent that prices every turned tour whole."""
     n = 20
     roads = np.rint(places(n, seed).c_truck) + np.random.default_rng(seed).integers(0, 15, (n, n)) * (1 - np.eye(n))
     instance = dataclasses.replace(places(n, seed), c_truck=roads)

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from milkrun.api._binding import EVERY_STEP, begin_with, offset_seeds, told_names, world_behind
+from milkrun.api._binding import begin_with, every_step, offset_seeds, told_names, value_of, world_behind
 from milkrun.api._spaces import Arrays, Observed, Observer, action_space, layouts
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
+from milkrun.core.instances import as_array
 from milkrun.core.world import World
 
 BY_AGENT = "illegal_agents"
@@ -50,7 +51,7 @@ class Team:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.groups = _groups(world)
+        self.groups = groups_of(world)
         self.names = [name for group in self.groups for name in group.members]
         if world.groups:
             self._observer = Observer(world, "dict")
@@ -138,8 +139,8 @@ class TeamRow:
         each = self._joint.reshape(-1)
         self._slots = [each] if self._numbers else [each[k : k + 1].reshape(()) for k in range(len(each))]
         self._told = {key: getattr(self.world, name) for key, name in told_names(self.world).items()}
-        self._by_agent: np.ndarray | None = self._told.pop(BY_AGENT, None)
-        self._reasons = [name for name in EVERY_STEP if name != "illegal" and name in self.world.fields]
+        self._by_agent: np.ndarray | None = getattr(self.world, BY_AGENT, None)
+        self._always = [(name, getattr(self.world, name)) for name in said_to_all(self.world)]
         self._bind()
 
     def begin(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
@@ -149,7 +150,7 @@ class TeamRow:
         instance: Any = (options or {}).get("instance")
         if hasattr(instance, "keys"):
             names = list(instance.keys())  # a TensorDict iterates over rows, not keys
-            instance = {name: _array(name, instance[name])[None] for name in names}
+            instance = {name: as_array(name, instance[name])[None] for name in names}
         self.world.reset(seed=seeds, instance=instance)
         self._bind()
 
@@ -186,11 +187,11 @@ class TeamRow:
     def tell(self, info: dict[str, Any], place: int, ended: bool) -> None:
         """Adds to an agent's info what is said of a step, and of an end."""
         info["illegal"] = self.world.illegal.item(0) if self._by_agent is None else self._by_agent.item(place)
-        for name in self._reasons:
-            info[name] = getattr(self.world, name).item(0)
+        for name, array in self._always:
+            info[name] = value_of(array, 0)
         if ended:
             for key, array in self._told.items():
-                info[key] = array.item(0) if array.ndim == 1 else array[0].copy()
+                info[key] = value_of(array, 0)
 
     def state(self) -> np.ndarray:
         """What a critic sees, float32."""
@@ -207,7 +208,7 @@ class TeamRow:
         self._aside = [(key, array[0].copy) for key, array in self.team.aside.items()]
 
     def _checked(self, name: str, action: Any) -> np.ndarray:
-        given, shape = _array(name, action), self._slots[0].shape
+        given, shape = as_array(name, action), self._slots[0].shape
         if given.shape != shape or given.dtype.kind not in ("f" if self._numbers else "iu"):
             kind = "numbers" if self._numbers else "an integer"
             raise ShapeError(f"{name}: the action must be {kind} of shape {shape}, not {given.dtype} {given.shape}")
@@ -215,7 +216,13 @@ class TeamRow:
             return given.astype(self._joint.dtype)
 
 
-def _groups(world: World) -> list[Group]:
+def said_to_all(world: World) -> list[str]:
+    """The fields that the info of every step has, whoever reads it; who acted illegally is said to each apart."""
+    return [name for name in every_step(world) if name not in ("illegal", BY_AGENT)]
+
+
+def groups_of(world: World) -> list[Group]:
+    """The groups of a world in its order; a world of one agent is a group of one."""
     choices, agent, place = world.action.nvec(world.sizes) or [0], 0, 0
     groups: list[Group] = []
     for name, members in (world.groups or {"agent": ["agent_0"]}).items():
@@ -223,10 +230,3 @@ def _groups(world: World) -> list[Group]:
         groups.append(Group(name, members, slice(agent, agent + count), n, slice(place, place + n * count)))
         agent, place = agent + count, place + n * count
     return groups
-
-
-def _array(name: str, value: Any) -> np.ndarray:
-    try:
-        return np.asarray(value)
-    except Exception as e:
-        raise ShapeError(f"{name}: not an array: {e}") from None

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from gymnasium import logger
 
 from milkrun.core.errors import ConfigError
 from milkrun.core.registry import make
@@ -46,13 +47,35 @@ def begin_with(world: World, seed: int) -> None:
 
 
 def told_names(world: World) -> dict[str, str]:
-    """Keys of a finishing step's info and their fields; those of EVERY_STEP are told on every step."""
-    told = [f.name for f in world.info_fields if f.name not in EVERY_STEP]
+    """Keys of a finishing step's info and their fields, beside those that are told on every step."""
+    always = every_step(world)
+    told = [f.name for f in world.info_fields if f.name not in always]
     return {"episode_steps" if name == "i" else name: name for name in told}
 
 
-EVERY_STEP = ("illegal", "illegal_reason")
-"""What a binding tells in the `info` of every step, where the world has it."""
+def every_step(world: World) -> list[str]:
+    """The fields that a binding tells in the `info` of every step."""
+    return ["illegal", *(f.name for f in world.fields.values() if f.told)]
+
+
+def value_of(array: np.ndarray, row: int) -> Any:
+    """What `info` says of a row: a plain number, or a copy of its numbers."""
+    return array.item(row) if array.ndim == 1 else array[row].copy()
+
+
+METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+
+def check_render_mode(mode: str | None) -> str | None:
+    if mode is not None and mode not in METADATA["render_modes"]:
+        raise ConfigError(f"render_mode={mode!r}: must be None or one of {METADATA['render_modes']}")
+    return mode
+
+
+def may_render(mode: str | None) -> bool:
+    if mode is None:
+        logger.warn('render() shows nothing: make the environment with render_mode="rgb_array"')
+    return mode is not None
 
 
 def scatter(infos: dict[str, Any], key: str, values: np.ndarray, rows: np.ndarray, where: np.ndarray) -> None:

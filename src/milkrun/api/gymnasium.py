@@ -16,13 +16,25 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from milkrun.api._binding import EVERY_STEP, begin_with, masks, offset_seeds, scatter, told_names, world_behind
+from milkrun.api._binding import (
+    METADATA,
+    begin_with,
+    check_render_mode,
+    every_step,
+    masks,
+    may_render,
+    offset_seeds,
+    scatter,
+    told_names,
+    value_of,
+    world_behind,
+)
 from milkrun.api._spaces import Observer, action_space
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError, did_you_mean
 from milkrun.core.fields import Role
+from milkrun.core.instances import as_array
 from milkrun.core.world import World, autoreset_name
 
-METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 SEED_RULES = ("offset", "row")
 
 
@@ -74,7 +86,7 @@ class MilkrunEnv(gymnasium.Env[Any, Any]):
         settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
                     **overrides}  # fmt: skip
         self.world = world_behind(self, world_id, world, 1, "disabled", settings)
-        self.render_mode = _render_mode(render_mode)
+        self.render_mode = check_render_mode(render_mode)
         self.metadata = copying.deepcopy(METADATA)
         if seed is not None:
             begin_with(self.world, seed)
@@ -83,7 +95,7 @@ class MilkrunEnv(gymnasium.Env[Any, Any]):
         self.action_space = action_space(self.world)
         self._action_shape = self.world.action.shape(self.world.sizes)
         self._told = {key: getattr(self.world, name) for key, name in told_names(self.world).items()}
-        self._every_step = [name for name in EVERY_STEP if name in self.world.fields]
+        self._every_step = every_step(self.world)
         self._bind()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -95,7 +107,7 @@ class MilkrunEnv(gymnasium.Env[Any, Any]):
         instance: Any = _options(options, ("instance",)).get("instance")
         if hasattr(instance, "keys"):
             names = list(instance.keys())  # not every mapping iterates over its keys: a TensorDict goes over rows
-            instance = {name: _array(name, instance[name])[None] for name in names}
+            instance = {name: as_array(name, instance[name])[None] for name in names}
         self.world.reset(seed=seeds, instance=instance)
         super().reset(seed=None if seed is None else int(seed))
         self._bind()
@@ -103,17 +115,17 @@ class MilkrunEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Plays one action; all that is returned is fresh."""
-        world, given = self.world, _array("action", action)
+        world, given = self.world, as_array("action", action)
         if given.shape != self._action_shape:
             raise ShapeError(f"the action must have the shape {self._action_shape}, not {given.shape}")
         world.step(given[None])
         obs, info = self._look()
         for name in self._every_step:
-            info[name] = getattr(world, name).item(0)
+            info[name] = value_of(getattr(world, name), 0)
         terminated, truncated = world.terminated.item(0), world.truncated.item(0)
         if terminated or truncated:
             for key, array in self._told.items():
-                info[key] = array.item(0) if array.ndim == 1 else array[0].copy()
+                info[key] = value_of(array, 0)
         return obs, world.reward.item(0), terminated, truncated, info
 
     def action_masks(self) -> np.ndarray:
@@ -122,7 +134,7 @@ class MilkrunEnv(gymnasium.Env[Any, Any]):
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
         """The picture of the row, uint8 (H, W, 3), under render_mode="rgb_array"."""
-        return self.world.render(0) if _may_render(self.render_mode) else None
+        return self.world.render(0) if may_render(self.render_mode) else None
 
     def close(self) -> None:
         self.world.close()
@@ -183,7 +195,7 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                     "threads": threads, **overrides}  # fmt: skip
         self.world = world_behind(self, world_id, world, num_envs, mode, settings)
         self.num_envs = self.world.num_envs
-        self.render_mode = _render_mode(render_mode)
+        self.render_mode = check_render_mode(render_mode)
         self.metadata = {**copying.deepcopy(METADATA), "autoreset_mode": AutoresetMode[mode.upper()]}
         self.seed_rule, self.copy = seed_rule, bool(copy)
         if seed is not None and seed_rule == "offset":
@@ -197,7 +209,7 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._told_names = told_names(self.world)
         self._told = {key: getattr(self.world, name) for key, name in self._told_names.items()}
         self._every = np.ones(self.num_envs, bool)
-        self._every_step = [name for name in EVERY_STEP if name in self.world.fields]
+        self._every_step = every_step(self.world)
         self._due: np.ndarray | None = None  # the rows whose next step is a reset turn
         self._bind()
 
@@ -266,7 +278,7 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def render(self) -> tuple[np.ndarray, ...] | None:  # type: ignore[override]
         """The pictures of all rows, under render_mode="rgb_array"."""
-        return tuple(self.world.render(b) for b in range(self.num_envs)) if _may_render(self.render_mode) else None
+        return tuple(self.world.render(b) for b in range(self.num_envs)) if may_render(self.render_mode) else None
 
     def close_extras(self, **kwargs: Any) -> None:
         self.world.close()
@@ -312,7 +324,7 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         infos["final_obs"], infos["_final_obs"] = np.full(self.num_envs, None, object), ended
         for b, obs in zip(rows, self._observer.rows_of(final, len(rows))):
             infos["final_obs"][b] = obs
-        said = {**self._observer.aside_of(final), **{name: final[name] for name in EVERY_STEP if name in final}}
+        said = {**self._observer.aside_of(final), **{name: final[name] for name in self._every_step}}
         said |= {key: final[name] for key, name in self._told_names.items()}
         infos["final_info"], infos["_final_info"] = {}, ended.copy()
         for key, values in said.items():
@@ -348,24 +360,5 @@ def _options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dict[str
     return dict(options or {})
 
 
-def _array(name: str, value: Any) -> np.ndarray:
-    try:
-        return np.asarray(value)
-    except Exception as e:
-        raise ShapeError(f"{name}: not an array: {e}") from None
-
-
 def _takers(arrays: dict[str, np.ndarray]) -> list[tuple[str, Callable[[], Any]]]:
     return [(key, array[0].copy if array.ndim > 1 else partial(array.__getitem__, 0)) for key, array in arrays.items()]
-
-
-def _render_mode(mode: str | None) -> str | None:
-    if mode is not None and mode not in METADATA["render_modes"]:
-        raise ConfigError(f"render_mode={mode!r}: must be None or one of {METADATA['render_modes']}")
-    return mode
-
-
-def _may_render(mode: str | None) -> bool:
-    if mode is None:
-        gymnasium.logger.warn('render() shows nothing: make the environment with render_mode="rgb_array"')
-    return mode is not None

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.api._agents import TeamRow
-from milkrun.api.gymnasium import METADATA, _may_render, _render_mode
+from milkrun.api._binding import METADATA, check_render_mode, may_render
 from milkrun.core.errors import ConfigError, missing_extra
 from milkrun.core.world import World, autoreset_name
 
@@ -71,7 +71,7 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
                     **overrides}  # fmt: skip
         self._row = TeamRow(self, world_id, world, settings)
         self.world, team = self._row.world, self._row.team
-        self.render_mode = _render_mode(render_mode)
+        self.render_mode = check_render_mode(render_mode)
         self.metadata = {**copying.deepcopy(METADATA), "name": self.world.id or type(self.world).__name__}
         self.possible_agents = list(self._row.names)
         self.agents = list(self._row.names)
@@ -127,7 +127,7 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
 
     def render(self) -> np.ndarray | None:
         """The picture of the row, uint8 (H, W, 3), under render_mode="rgb_array"."""
-        return self.world.render(0) if _may_render(self.render_mode) else None
+        return self.world.render(0) if may_render(self.render_mode) else None
 
     def close(self) -> None:
         self.world.close()

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.api._agents import TeamRow
-from milkrun.api.gymnasium import _may_render, _render_mode
+from milkrun.api._binding import check_render_mode, may_render
 from milkrun.core.errors import ConfigError, missing_extra
 from milkrun.core.registry import list_worlds, world_spec
 from milkrun.core.world import World, autoreset_name
@@ -64,7 +64,7 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
         named = settings.pop("world", None)
         if named is None:
             raise ConfigError('the environment config names no world: {"world": "milkrun/TruckDrone-v0", ...}')
-        self.render_mode = _render_mode(settings.pop("render_mode", None))
+        self.render_mode = check_render_mode(settings.pop("render_mode", None))
         world, id = (named, None) if isinstance(named, World) else (None, named)
         self._row = TeamRow(self, id, world, settings)
         self.world, team = self._row.world, self._row.team
@@ -110,7 +110,7 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
         """The picture of the row, uint8 (H, W, 3), under render_mode="rgb_array"."""
-        return self.world.render(0) if _may_render(self.render_mode) else None
+        return self.world.render(0) if may_render(self.render_mode) else None
 
     def close(self) -> None:
         self.world.close()

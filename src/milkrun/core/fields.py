@@ -55,6 +55,7 @@ class Field:
     observed: bool | None = None  # None: by the rule of the contract (`observed_fields`)
     column: bool = False  # TorchRL shows it as (*batch, 1)
     tally: bool = False  # kept for reports; the dynamics never decide by it, so functional stepping drops it
+    told: bool = False  # a view that the info of every step has, not only that of the last
     on_demand: bool = False  # a view computed by the `observe` kernel, only when somebody looks
     feature: bool = False  # an observed view made of the raw fields; TorchRL shows those, and this only when asked
     primary: bool = False  # the view that is the whole observation under layout "view"

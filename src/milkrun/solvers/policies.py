@@ -170,11 +170,18 @@ def _of_delivery(name: str, seed: int) -> Policy:
     return policy
 
 
+def _partition(seed: int) -> Policy:
+    from milkrun.solvers.tspd_policy import PartitionPolicy
+
+    return PartitionPolicy()
+
+
 _policies: dict[str, dict[str, Factory]] = {
     "routing": {"nearest": lambda seed: nearest},
     "milkrun/TSPKopt-v0": {"steepest": lambda seed: steepest},
     "milkrun/DARP-v0": {"soonest": lambda seed: soonest},
     "milkrun/TruckDrone-v0": {name: partial(_of_delivery, name) for name in ("greedy", "lookahead", "parked")},
+    "milkrun/TSPD-v0": {"partition": _partition},
     **{f"milkrun/{name}-v0": {"greedy": lambda seed: greedy, "nearest": lambda seed: nearest} for name in _GREEDY},
 }
 """By family, or by the id of a world that shall not have those of its family."""

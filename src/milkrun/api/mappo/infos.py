@@ -11,13 +11,16 @@ from typing import Any, overload
 
 import numpy as np
 
+from milkrun.api._binding import value_of
+
 RowInfo = list[dict[str, Any]]
 
 
 class Infos(Sequence[RowInfo]):
     """`infos[b][a]` is the info of agent a in row b, the same dict every time; as an array it is (B, A) of dicts.
 
-    said: arrays (B,), the same for all agents, or (B, agents). ended: the rows that ended, whose infos `ends` makes.
+    said: arrays with a row axis, the same for all agents but for `illegal`, which may be (B, agents). ended: the rows
+    that ended, whose infos `ends` makes.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Infos(Sequence[RowInfo]):
                 return self._told[b]
         infos: RowInfo = [{"bad_transition": False} for _ in range(self._agents)]
         for name, array in self._said.items():
+            apart = name == "illegal" and array.ndim == 2
             for a, info in enumerate(infos):
-                info[name] = array.item(b) if array.ndim == 1 else array.item(b, a)
+                info[name] = array.item(b, a) if apart else value_of(array, b)
         return infos

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from milkrun.api._agents import BY_AGENT, Parts, Team
-from milkrun.api._binding import EVERY_STEP, told_names, world_behind
+from milkrun.api._agents import BY_AGENT, Parts, Team, said_to_all
+from milkrun.api._binding import told_names, world_behind
 from milkrun.api.mappo.infos import Infos, RowInfo
 from milkrun.core.arguments import check_seed, is_list
 from milkrun.core.errors import ConfigError, ShapeError
@@ -74,9 +74,8 @@ class MAPPOVecEnv:
         self._joint_actions = (self.num_envs, *self.world.action.shape(self.world.sizes))
         self._joint_rewards = (self.num_envs, self.n_agents, 1)
         self._told = told_names(self.world)
-        self._said = {name: name for name in EVERY_STEP if name in self.world.fields}
-        if by_agent := self._told.pop(BY_AGENT, None):
-            self._said["illegal"] = by_agent
+        self._said = {name: name for name in said_to_all(self.world)}
+        self._said["illegal"] = BY_AGENT if BY_AGENT in self.world.fields else "illegal"
         self._says = [(key, getattr(self.world, name)) for key, name in self._said.items()]
         self._actions: np.ndarray | None = None
         self._seed: Any = None

@@ -12,44 +12,29 @@ import numpy as np
 import torch
 from torchrl.data import Binary, Categorical, Composite, TensorSpec, Unbounded, UnboundedContinuous
 
+from milkrun.api._agents import Group, groups_of
 from milkrun.api._td import entries, make_td
 from milkrun.api.torchrl.functional import Tensors
 from milkrun.core.errors import ShapeError
 from milkrun.core.world import World
 
 
-class Group:
-    """Agents with the same choices, and their places in the joint action and the joint mask."""
-
-    def __init__(self, name: str, agents: slice, choices: int, mask: slice) -> None:
-        self.name, self.agents, self.choices, self.mask = name, agents, choices, mask
-        self.view = f"{name}_obs"
-
-    def team(self, batch: torch.Size) -> torch.Size:
-        return torch.Size((*batch, self.agents.stop - self.agents.start))
-
-
 class Groups:
     """The groups of a world, in its order."""
 
     def __init__(self, world: World) -> None:
-        self.all: list[Group] = []
-        choices, agent, place = world.action.nvec(world.sizes), 0, 0
-        for name, members in world.groups.items():
-            n, count = choices[agent], len(members)
-            self.all.append(Group(name, slice(agent, agent + count), n, slice(place, place + n * count)))
-            agent, place = agent + count, place + n * count
+        self.all = groups_of(world)
         self.names = tuple(world.groups)
 
     def split(self, root: dict[str, Any], hidden: Tensors, batch: torch.Size, device: torch.device) -> dict[str, Any]:
         """The root with the groups in place of their views; the reward of all is the reward of each."""
-        views = {group.view for group in self.all}
+        views = {_view(group) for group in self.all}
         shown = {name: value for name, value in root.items() if name not in views and name != "reward"}
         for group in self.all:
-            team = group.team(batch)
+            team = _team(group, batch)
             own = {"action_mask": hidden["action_mask"][..., group.mask].reshape(*team, group.choices)}
-            if group.view in root:
-                own["observation"] = root[group.view]
+            if _view(group) in root:
+                own["observation"] = root[_view(group)]
             if "reward" in root:
                 own["reward"] = root["reward"].unsqueeze(-2).repeat(*(1 for _ in batch), team[-1], 1)
             shown[group.name] = make_td(own, team, device)
@@ -60,7 +45,7 @@ class Groups:
         found = {name: value for name, value in root.items() if name not in self.names}
         for group in self.all:
             if group.name in root and "observation" in (own := entries(root[group.name])):
-                found[group.view] = own["observation"]
+                found[_view(group)] = own["observation"]
         return found
 
     def joint_action(self, root: Tensors, batch: torch.Size) -> torch.Tensor:
@@ -70,8 +55,8 @@ class Groups:
             act = entries(root[group.name]).get("action") if group.name in root else None
             if act is None:
                 raise ShapeError(f"the TensorDict lacks {(group.name, 'action')!r}")
-            if act.shape != group.team(batch):
-                raise ShapeError(f"{(group.name, 'action')!r} must have the shape {tuple(group.team(batch))}, "
+            if act.shape != _team(group, batch):
+                raise ShapeError(f"{(group.name, 'action')!r} must have the shape {tuple(_team(group, batch))}, "
                                  f"not {tuple(act.shape)}")
             acts.append(act)
         return torch.cat(acts, -1)
@@ -81,10 +66,10 @@ class Groups:
         batch = mask.shape[:-1]
         acts = {}
         for group in self.all:
-            allowed = mask[..., group.mask].reshape(*group.team(batch), group.choices)
+            allowed = mask[..., group.mask].reshape(*_team(group, batch), group.choices)
             noise = torch.from_numpy(sampler.random(tuple(allowed.shape), np.float32))
             chosen = torch.where(allowed.cpu(), noise, -1.0).argmax(-1).to(device)
-            acts[group.name] = make_td({"action": chosen}, group.team(batch), device)
+            acts[group.name] = make_td({"action": chosen}, _team(group, batch), device)
         return acts
 
     def specs(
@@ -93,16 +78,24 @@ class Groups:
         """Puts the groups into the observation spec; the specs of actions and rewards."""
         actions, rewards = Composite(shape=batch, device=device), Composite(shape=batch, device=device)
         for group in self.all:
-            team = group.team(batch)
+            team = _team(group, batch)
             own = Composite(shape=team, device=device)
             own["action_mask"] = Binary(shape=(*team, group.choices), dtype=torch.bool, device=device)
-            if group.view in seen.keys():  # noqa: SIM118 (a Composite is no dict)
-                view = seen[group.view]
+            if _view(group) in seen.keys():  # noqa: SIM118 (a Composite is no dict)
+                view = seen[_view(group)]
                 own["observation"] = Unbounded(shape=view.shape, dtype=view.dtype, device=device)
-                del seen[group.view]
+                del seen[_view(group)]
             seen[group.name] = own
             act = Categorical(group.choices, shape=team, dtype=torch.int64, device=device)
             actions[group.name] = Composite({"action": act}, shape=team, device=device)
             pay = UnboundedContinuous(shape=(*team, 1), dtype=torch.float32, device=device)
             rewards[group.name] = Composite({"reward": pay}, shape=team, device=device)
         return actions, rewards
+
+
+def _team(group: Group, batch: torch.Size) -> torch.Size:
+    return torch.Size((*batch, len(group.members)))
+
+
+def _view(group: Group) -> str:
+    return f"{group.name}_obs"

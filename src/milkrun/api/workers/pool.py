@@ -123,6 +123,7 @@ class Workers:
     def close(self) -> None:
         """Closes the environments and ends their processes; a second call does nothing."""
         self._crew.end("is closed")
+        self._slots = None
 
     def named(self, ids: Ids) -> list[int]:
         """The workers that `ids` names."""
@@ -163,7 +164,11 @@ class Workers:
     def _ask(self, commands: dict[int, Command]) -> list[Any]:
         if self._crew.ended:
             raise Closed(f"this pool of {len(self)} workers {self._crew.ended}")
-        return self._crew.ask(commands, self.timeout)
+        try:
+            return self._crew.ask(commands, self.timeout)
+        except BaseException:
+            self.close()
+            raise
 
     def _resets(self, chosen: list[int], seeds: list[Any], options: list[Any]) -> dict[int, Command]:
         return {i: _command("reset", seed, option) for i, seed, option in zip(chosen, seeds, options)}

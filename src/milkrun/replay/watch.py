@@ -1,0 +1,26 @@
+"""A world that shows itself after every step, for those who film or count what others play."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from milkrun.core.arguments import Rows
+
+
+class Watched:
+    """Step it instead of the world; all else is the world's."""
+
+    def __init__(self, world: Any, look: Callable[[Rows], None]) -> None:
+        self.world = world
+        self._look = look
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "world":  # not there yet, as in a copy being made
+            raise AttributeError(name)
+        return getattr(self.world, name)
+
+    def step(self, actions: Any, rows: Rows = None) -> None:
+        """As the world's own; then `look` is called with the rows."""
+        self.world.step(actions, rows)
+        self._look(rows)

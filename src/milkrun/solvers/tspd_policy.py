@@ -1,0 +1,69 @@
+"""The policy `partition` of the TSP with drone: every row follows the best split of its truck's tour.
+
+A plan is made when a row begins an episode: the tour of the truck alone, cut into operations. Some milliseconds a row,
+so the plans of the instances met last are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.errors import ConfigError, ResetNeeded
+from milkrun.delivery.instances.tspd import NO_FLY, Operation, TSPDInstance
+from milkrun.solvers.tspd import Plan, partition, truck_only
+
+KEPT = 4096  # plans
+
+
+class PartitionPolicy:
+    """Follows a plan a row; of rows that have ended it says 0."""
+
+    def __init__(self) -> None:
+        self._actions = np.zeros((0, 0), np.int64)
+
+    def __call__(self, world: Any) -> np.ndarray:
+        if "c_drone" not in world.fields:
+            raise ConfigError(f"partition is a policy of the TSP with drone, not of {type(world).__name__}")
+        if self._actions.shape != world.plan.shape:
+            self._actions = np.full(world.plan.shape, -1, np.int64)
+        live = ~(world.terminated | world.truncated) | (world.autoreset == "same_step")
+        for b in np.flatnonzero(live & (world.steps == 0)):
+            actions = list(actions_of(plan_of(instance_of(world, b)).operations, world.sizes["N"]))
+            self._actions[b] = [*actions, *[-1] * (self._actions.shape[1] - len(actions))]
+        taken = np.arange(self._actions.shape[1]) < world.steps[:, None]
+        strayed = live & ((self._actions != world.plan) & taken).any(axis=1)
+        if strayed.any():
+            raise ResetNeeded(f"row {strayed.argmax()} is in an episode that does not follow its plan: reset it")
+        last = self._actions.shape[1] - 1
+        chosen = self._actions[np.arange(world.num_envs), np.minimum(world.steps, last)]
+        return np.where(live, chosen, 0)
+
+
+@lru_cache(maxsize=KEPT)
+def plan_of(instance: TSPDInstance) -> Plan:
+    """The truck's tour with the drone aboard, split as well as can be."""
+    return partition(instance, [op.start for op in truck_only(instance).operations])
+
+
+def instance_of(world: Any, row: int) -> TSPDInstance:
+    """What a row of a TSPD world plays, without its padding."""
+    q = world.instance_row[row]
+    n = int(world.n_nodes[q])
+    costs = {name: getattr(world, name)[q, :n, :n] for name in ("c_truck", "c_drone")}
+    nodes = {name: getattr(world, name)[q, :n] for name in ("locs", "no_visit", "forbid")}
+    return TSPDInstance.of_row(f"row {row}", {**costs, **nodes, "max_fly": world.max_fly[q]})
+
+
+def actions_of(operations: Iterable[Operation], nodes: int) -> Iterator[int]:
+    """A plan in the actions of a world of so many nodes: drive to j is j, launch to k nodes + k, join 2 nodes."""
+    for start, end, fly, internal in operations:
+        stays = fly != NO_FLY and start == end and not internal
+        if fly != NO_FLY:
+            yield nodes + fly
+        yield from () if stays else (*internal, end)
+        if fly != NO_FLY:
+            yield 2 * nodes
