@@ -1,4 +1,4 @@
-"""One command, one run: Milkrun beside RL4CO, Jumanji and plain C, equal threads, medians, a table of ratios.
+"""One command, one run: Milkrun beside RL4CO, Jumanji, VMAS and plain C, equal threads, medians, a table of ratios.
 
     python -m bench [--quick] [--clock cpu] [--out bench/results]
 """
@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,15 +15,16 @@ import milkrun
 
 from .contestants import Gymnasium, InPlace, RL4CODropIn, TorchRL, rollout_rate
 from .darp import darp_table
+from .delivery import delivery_table
 from .episodes import record_random_episodes
 from .family import family_table
 from .peers import c_kernel
+from .peers.apart import report_of
 from .timing import Table, clock, median_time, set_clock
 
 NUM_LOC = 50
 BATCHES = (1, 64, 1024, 8192)
 WORLDS = ("tsp", "cvrp")
-JUMANJI = Path(".venv-jumanji/bin/python")
 
 
 def steps_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
@@ -87,7 +86,8 @@ def rollouts_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]
         notes={"jumanji": "own = jax.random.categorical, as in its random agent; fastest = the best of three we wrote"},
     )  # fmt: skip
     promised: dict[str, float] = {}
-    theirs = _jumanji(options)
+    repeats = "7" if options.quick else "25"
+    theirs = report_of("jumanji", "jumanji_rollout.py", "--clock", options.clock, "--repeats", repeats)
     for name in WORLDS:
         rate, mean_return = rollout_rate(name, NUM_LOC, 1024, repeats=7 if options.quick else 25)
         cells: dict[str, Any] = {"world": name, "milkrun": rate / 1e6, "return": mean_return}
@@ -125,25 +125,13 @@ def own_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     return table, promised
 
 
-def _jumanji(options: argparse.Namespace) -> dict[str, Any] | None:
-    if not JUMANJI.exists():
-        print(f"Jumanji skipped: {JUMANJI} is not there (make bench builds it)")
-        return None
-    script = Path(__file__).parent / "peers" / "jumanji_rollout.py"
-    command = [str(JUMANJI), str(script), "--clock", options.clock, "--repeats", "7" if options.quick else "25"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        print(f"Jumanji skipped: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}")
-        return None
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def _geometric_mean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
 TABLES = {
-    "steps": steps_table, "rollouts": rollouts_table, "family": family_table, "darp": darp_table, "own": own_table,
+    "steps": steps_table, "rollouts": rollouts_table, "family": family_table, "darp": darp_table,
+    "delivery": delivery_table, "own": own_table,
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from torchrl.envs.utils import step_mdp
 import milkrun
 from milkrun.api.torchrl import CVRPEnv, TSPEnv, env_class
 from milkrun.core.errors import ConfigError, IllegalAction, ShapeError
-from tests.api.torchrl_tools import SHORT, WORLDS, assert_same, bits, checksums, leaves, random_policy, started
+from tests.api.torchrl_tools import SHORT, WORLDS, assert_same, bits, checksums, leaves, random_policy, small, started
 
 STEPPINGS = ("functional", "inplace")
 
@@ -21,7 +21,7 @@ STEPPINGS = ("functional", "inplace")
 @pytest.mark.parametrize("stepping", STEPPINGS)
 def test_rows_are_those_of_the_world(id, stepping):
     """Three episodes of seven rows: rewards, ends, masks and states are those of a World with the same keys."""
-    env = env_class(id)(batch_size=7, stepping=stepping, seed=11, num_loc=6, **SHORT.get(id, {}))
+    env = env_class(id)(batch_size=7, stepping=stepping, seed=11, **small(id), **SHORT.get(id, {}))
     world = milkrun.make(id, 7, seed=11, autoreset="disabled", config=env.config)
     world.reset()
     td, episodes = env.reset(), np.zeros(7, int)
@@ -44,7 +44,7 @@ def test_rows_are_those_of_the_world(id, stepping):
 @pytest.mark.parametrize("id", WORLDS)
 def test_a_rollout_is_manual_steps(id):
     """rollout(T) equals T calls of step with step_mdp and resets between, the hidden state included."""
-    env = env_class(id)(batch_size=[4], num_loc=6, seed=2, **SHORT.get(id, {}))
+    env = env_class(id)(batch_size=[4], seed=2, **small(id), **SHORT.get(id, {}))
     rolled = env.rollout(25, policy=random_policy(env), break_when_any_done=False)
     env.set_seed(2)
     td, steps = env.reset(), []
@@ -99,7 +99,7 @@ def test_a_partial_reset_treats_keys_of_others_as_torchrl_does():
 @pytest.mark.parametrize("id", WORLDS)
 def test_any_arrangement_of_rows_steps_alike(id):
     """A clone, a permutation, a [2, 3] batch and strided tensors give the same rows, and inputs keep their bits."""
-    env = env_class(id)(batch_size=[6], num_loc=6, seed=5)
+    env = env_class(id)(batch_size=[6], seed=5, **small(id))
     td = started(env, 2)
     before, order = checksums(td), torch.tensor([3, 0, 5, 1, 4, 2])
     expected = env.step(td.copy())["next"]
@@ -119,7 +119,7 @@ def test_any_arrangement_of_rows_steps_alike(id):
 @pytest.mark.parametrize("id", WORLDS)
 def test_expanded_rows_share_their_instance(id):
     """td.unsqueeze(1).expand(B, S) and td.expand(S, B) step like copies, and hand the very instance memory on."""
-    env = env_class(id)(batch_size=[3], num_loc=6, seed=5)
+    env = env_class(id)(batch_size=[3], seed=5, **small(id))
     td = started(env, 2)
     expected = env.step(td.copy())["next"]
     wide, tall = td.unsqueeze(1).expand(3, 4), td.expand(4, 3)
@@ -152,7 +152,7 @@ def test_half_expanded_instances_are_still_right():
 @pytest.mark.parametrize("id", WORLDS)
 def test_the_state_spec_is_what_a_step_reads(id):
     """A td of the keys of state_spec and the action can be stepped, and none of these keys can be left out."""
-    env = env_class(id)(batch_size=[3], num_loc=6, seed=5)
+    env = env_class(id)(batch_size=[3], seed=5, **small(id))
     td = started(env, 2)
     keys = list(env.state_spec.keys(True, True))
     assert_same(env.step(td.select(*keys, "action"))["next"], env.step(td.copy())["next"])

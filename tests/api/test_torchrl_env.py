@@ -15,7 +15,17 @@ import torch
 import milkrun
 from milkrun.api.torchrl import CVRPEnv, RL4COEnvBase, TorchRLEnv, TSPEnv, env_class
 from milkrun.core.errors import BadSolution, ConfigError, ResetNeeded, ShapeError
-from tests.api.torchrl_tools import SHORT, WORLDS, assert_same, checksums, global_states, leaves, random_policy, started
+from tests.api.torchrl_tools import (
+    SHORT,
+    WORLDS,
+    assert_same,
+    checksums,
+    global_states,
+    leaves,
+    random_policy,
+    small,
+    started,
+)
 
 STEPPINGS = ("functional", "inplace")
 
@@ -38,7 +48,7 @@ def test_samples_are_allowed_and_uniform():
 @pytest.mark.parametrize("id", WORLDS)
 def test_the_reward_of_a_solution_is_its_return(id):
     """get_reward of the actions of an episode is the sum of its rewards; a broken solution is -inf or BadSolution."""
-    env = env_class(id)(batch_size=[2, 3], num_loc=6, seed=8, **SHORT.get(id, {}))
+    env = env_class(id)(batch_size=[2, 3], seed=8, **small(id), **SHORT.get(id, {}))
     rolled = env.rollout(60, policy=random_policy(env), break_when_all_done=True)
     done = rolled["next", "done"][..., 0]
     live = torch.cat([torch.ones_like(done[..., :1]), ~done[..., :-1]], -1)
@@ -53,7 +63,7 @@ def test_the_reward_of_a_solution_is_its_return(id):
 @pytest.mark.parametrize("id", ["milkrun/TSP-v0", "milkrun/CVRP-v0", "milkrun/CWCVRP-v0"])
 def test_a_broken_solution_is_worth_nothing(id):
     """A customer twice costs its row -inf, or with check_solution a BadSolution that names the row."""
-    env = env_class(id)(batch_size=[2, 3], num_loc=6, seed=8)
+    env = env_class(id)(batch_size=[2, 3], seed=8, **small(id))
     td = env.reset()
     tour = torch.arange(1, 7) if id != "milkrun/TSP-v0" else torch.tensor([1, 2, 3, 4, 5, 0])
     actions = torch.stack([tour, torch.zeros_like(tour)], -1).reshape(-1) if id != "milkrun/TSP-v0" else tour

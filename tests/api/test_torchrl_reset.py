@@ -14,7 +14,7 @@ import milkrun
 from milkrun.api.torchrl import CVRPEnv, TSPEnv, env_class
 from milkrun.api.torchrl.generators import CVRPGenerator, get_generator
 from milkrun.core.errors import BadInstance, ConfigError, ResetNeeded, ShapeError
-from tests.api.torchrl_tools import WORLDS, assert_same, checksums, leaves, random_policy, started
+from tests.api.torchrl_tools import WORLDS, assert_same, checksums, leaves, random_policy, small, started
 
 STEPPINGS = ("functional", "inplace")
 
@@ -22,14 +22,14 @@ STEPPINGS = ("functional", "inplace")
 @pytest.mark.parametrize("id", WORLDS)
 def test_full_resets_are_keyed_by_seed_row_and_count(id):
     """reset() number e gives flat row r the key (seed, r, e) and the instance that a World has under that key."""
-    env = env_class(id)(batch_size=[2, 3], num_loc=6, seed=21)
+    env = env_class(id)(batch_size=[2, 3], seed=21, **small(id))
     for e, batch in enumerate([None, 4, [3, 2], None]):
         td = env.reset(batch_size=batch)
         shape = td.batch_size
         rows = torch.arange(shape.numel())
         expected = torch.stack([torch.full_like(rows, 21), rows, torch.full_like(rows, e)], 1)
         assert torch.equal(td["hidden", "stream"].reshape(-1, 3), expected)
-        world = milkrun.make(id, shape.numel(), seed=21, num_loc=6)
+        world = milkrun.make(id, shape.numel(), seed=21, **small(id))
         for _ in range(e + 1):
             world.reset()
         assert np.array_equal(td["locs"].reshape(world.locs.shape).numpy(), world.locs)
@@ -161,7 +161,7 @@ def test_an_ended_row_is_not_continued_unless_allowed():
 @pytest.mark.parametrize("stepping", STEPPINGS)
 def test_a_partial_reset_touches_no_other_row(id, stepping):
     """Rows named by `_reset` get episode + 1 and a new instance, in new tensors; all other bits stay."""
-    env = env_class(id)(batch_size=[2, 3], num_loc=6, seed=5, stepping=stepping)
+    env = env_class(id)(batch_size=[2, 3], seed=5, **small(id), stepping=stepping)
     td = started(env, 2)
     before, handed = td.clone(), checksums(td)
     kept = {key: value for key, value in leaves(td).items()}
@@ -170,7 +170,7 @@ def test_a_partial_reset_touches_no_other_row(id, stepping):
     assert {key: value for key, value in checksums(TensorDict(kept, [2, 3])).items()} == handed
     assert_same(new[~signal], before[~signal])
     assert new["hidden", "stream"][signal].tolist() == [[5, 0, 1], [5, 5, 1]]
-    world = milkrun.make(id, 6, seed=5, num_loc=6)
+    world = milkrun.make(id, 6, seed=5, **small(id))
     world.reset()
     world.reset()
     assert np.array_equal(new["locs"][signal].numpy(), world.locs[[0, 5]])

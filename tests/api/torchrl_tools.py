@@ -11,10 +11,16 @@ from tensordict import TensorDictBase
 
 import milkrun
 
-WORLDS = [id for id in milkrun.list_worlds() if id.startswith("milkrun/")]
+EVERY_WORLD = [id for id in milkrun.list_worlds() if id.startswith("milkrun/")]
+WORLDS = [id for id in EVERY_WORLD if milkrun.world_spec(id).agents == "single"]
 
 SHORT = {"milkrun/TSPKopt-v0": {"max_steps": 8}, "milkrun/SDWCVRP-v0": {"horizon": 1}}
 """Options that make the long episodes short."""
+
+
+def small(id: str) -> dict[str, int]:
+    """Options for six places beside a depot."""
+    return {"num_nodes": 7} if id == "milkrun/TSPD-v0" else {"num_loc": 6}
 
 
 def leaves(td: TensorDictBase) -> dict[Any, torch.Tensor]:

@@ -106,7 +106,7 @@ def reset(w, b):
         for j in range(w.N):
             w.trail[b, j] = False
     w.terminated[b] = w.defect == OVER_AT_START
-    look(w, b)
+    glance(w, b)
     if w.defect == SHUT_AT_START:
         for a in range(3):
             w.action_mask[b, a] = False
@@ -126,7 +126,7 @@ def step(w, b, action):
     w.terminated[b] = w.tread[b] >= w.height[b if w.defect == READS_OWN_PLACE else q]
     if w.terminated[b]:
         break_the_end(w, b)
-    look(w, b)
+    glance(w, b)
 
 
 @kernel
@@ -176,7 +176,7 @@ def break_the_end(w, b):
 
 
 @kernel
-def look(w, b):
+def glance(w, b):
     """The mask and the view of this moment."""
     left = w.height[w.instance_row[b]] - w.tread[b]
     if w.defect != DROPS_VIEW or w.tread[b] != 2:

@@ -55,7 +55,7 @@ def test_completed_by_the_last_step():
 
 
 def test_a_lost_parcel_ends_the_episode():
-    """The only one, in the second step, the other drone on board: 2 * .1 of time, 1.02 batteries, a crash, no delivery."""
+    """The only one, in step 2, the other drone on board: .2 for time, 1.02 batteries, a crash, nobody served."""
     config = WORKED_SOUND[0].replace(num_drones=2, battery_rule="off", battery_rate=4.0)
     instance = on_line(0.5, demand=0.5)
     told, events = replay(config, instance, [[7, 0, 0], [0, 2, 0]])

@@ -21,6 +21,10 @@ WORLDS = [id for id in milkrun.list_worlds() if id.startswith("milkrun/")]
 pytestmark = pytest.mark.truth
 
 
+def tuple_of(key):
+    return key if isinstance(key, tuple) else (key,)
+
+
 @pytest.mark.parametrize("id", WORLDS)
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])
 @pytest.mark.parametrize("batch", [None, [5], [2, 3]])
@@ -31,7 +35,9 @@ def test_check_env_specs(id, stepping, batch):
         env = env_class(id)(batch_size=batch, stepping=stepping, seed=3)
         check_env_specs(env, break_when_any_done="both")
         check_env_specs(env, seed=1)
-        check_env_specs(TransformedEnv(env, ActionMask()), break_when_any_done="both")
+        keys = [tuple_of(key) for key in env.action_keys]
+        masked = [ActionMask(action_key=key, mask_key=(*key[:-1], "action_mask")) for key in keys]
+        check_env_specs(TransformedEnv(env, Compose(*masked)), break_when_any_done="both")
 
 
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])

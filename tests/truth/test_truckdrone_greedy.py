@@ -18,7 +18,8 @@ pytestmark = pytest.mark.truth
 @pytest.mark.parametrize("episode", [e for e in episodes() if e["play"] == "greedy"], ids=lambda e: e["name"])
 def test_greedy_plays_the_recorded_episodes(episode: Any):
     """Every joint action of both recorded episodes."""
-    world = milkrun.make("milkrun/TruckDrone-v0", 1, preset=episode["preset"], autoreset="disabled", **episode["config"])
+    options = {"preset": episode["preset"], "autoreset": "disabled", **episode["config"]}
+    world = milkrun.make("milkrun/TruckDrone-v0", 1, **options)
     world.reset(instance={name: np.asarray(value)[None] for name, value in episode["instance"].items()})
     for said in episode["steps"]:
         assert greedy(world)[0].tolist() == said["a"]

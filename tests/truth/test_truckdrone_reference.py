@@ -1,7 +1,7 @@
 """The truck-and-drones kernel against the scalar model of `tests/reference`, which was written from the rules alone.
 
-Every output of every transition is compared: discrete values equal, reals to 1e-12, observations to the last float32 bit
-but one. Actions are drawn among allowed ones or among all, so that both rule sets meet what they forbid.
+Every output of every transition is compared: discrete values equal, reals to 1e-12, observations to the last bit of a
+float32 but one. Actions are drawn among allowed ones or among all, so that both rule sets meet what they forbid.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def show_world(id: str, folder: Path, num_envs: int, seed: int) -> dict[str, Any
 
     # One thread: parallel kernels would double the compile time of a first run.
     policies = {
-        name: play(id, name, folder, num_envs=num_envs, episodes=num_envs, seed=seed, threads=1)
+        name: play(id, name, folder, num_envs=num_envs, episodes=num_envs, seed=seed, threads=1, in_detail=False)
         for name in list(policies_for(id))[:2]  # random, and the heuristic to beat
     }
     world = milkrun.make(id, num_envs, seed=seed, autoreset="disabled", threads=1)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import milkrun
+from milkrun.cli.delivery import Tally, figures_of, recorded, write_episode
 from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.core.registry import WorldSpec, world_spec
 from milkrun.core.world import World
@@ -42,8 +43,12 @@ def play(
     settings: Mapping[str, Any] | None = None,
     threads: int | None = None,
     progress: Callable[[int], object] | None = None,
+    in_detail: bool = True,
 ) -> dict[str, Any]:
-    """Plays the episodes, writes the picture into `out`, returns the summary."""
+    """Plays the episodes, writes the picture into `out`, returns the summary.
+
+    `in_detail`: of a delivery world the median episode's chart, log and film are written too.
+    """
     spec = world_spec(world_id)
     name, factory = choose_policy(spec.id, policy)
     make = partial(
@@ -51,8 +56,12 @@ def play(
     )
     world = make(num_envs)
     compile_all(world, factory)
+    figures = figures_of(world)
+    tally = None if figures is None else Tally(world, figures)
+    played: Any = tally or world
+    chosen = factory(seed)
     start = time.perf_counter()
-    result = evaluate(world, factory(seed), episodes, seed, progress=progress)
+    result = evaluate(played, lambda _: chosen(world), episodes, seed, progress=progress)
     seconds = time.perf_counter() - start
 
     shown = {}
@@ -62,13 +71,18 @@ def play(
         value, steps = float(result.returns[number]), int(result.lengths[number])
         shown[label] = {"row": row, "episode": episode, "return": value, "steps": steps}
         heading = f"{label} of {episodes:,} episodes (row {row}, episode {episode})"
-        pictures.append((replay(make, factory, seed, row, episode), 0, heading))
+        film_of = steps if in_detail and label == "median" else None
+        pictures.append((replay(make, factory, seed, row, episode, partial(recorded, film_of=film_of)), 0, heading))
     picture = out / f"{file_stem(spec, name)}.png"
     save(side_by_side(pictures, title=f"{spec.id}, policy {name}, mean return {result.mean:.3f}"), picture)
-    by_day = {}
+    more: dict[str, Any] = {}
     if "daily_fill" in world.fields and world.config.record:
-        stem = out / file_stem(spec, name)
-        by_day = simulate(make, factory, seed, min(num_envs, episodes), pictures[1][0], stem)
+        more = simulate(make, factory, seed, min(num_envs, episodes), pictures[1][0], picture.with_suffix(""))
+    elif tally is not None:
+        more = {"kpis": tally.means()}
+        if in_detail:
+            title = f"{spec.id}, policy {name}: the median episode"
+            more["files"] = write_episode(pictures[1][0], picture.with_suffix(""), title)
     return {
         "world": spec.id,
         "policy": name,
@@ -81,7 +95,7 @@ def play(
         "seconds": seconds,
         "steps_per_second": float(result.lengths.sum() / seconds),
         "picture": picture.name,
-        **by_day,
+        **more,
         "milkrun": milkrun.__version__,
     }
 
@@ -113,11 +127,17 @@ def compile_all(world: World, factory: Factory) -> None:
     world.step(policy(world)[:1], rows=[0])
 
 
-def replay(make: Callable[..., World], factory: Factory, seed: int, row: int, episode: int) -> World:
-    """A world of one row that has just ended that episode: rows are the same bits in a batch of any size."""
+def replay(
+    make: Callable[..., World], factory: Factory, seed: int, row: int, episode: int, watch: Callable[[World], Any]
+) -> Any:
+    """A world of one row that has just ended that episode, as `watch` has seen it; rows are the same bits in a batch of
+    any size."""
     world = make(1, first_row=row)
     policy = factory(seed)
-    for _ in range(episode + 1):
+    for _ in range(episode):
         world.reset()
         rollout(world, policy)
-    return world
+    world.reset()
+    watched = watch(world)
+    rollout(watched, lambda _: policy(world))
+    return watched

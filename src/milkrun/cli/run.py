@@ -9,6 +9,8 @@ import typer
 
 from milkrun.cli.output import ID, PRESET, SEED, SETTINGS, console, out_folder, read_settings, table, write_json
 
+WRITTEN = {"gantt": "Gantt chart", "log": "the log", "film": "a film"}
+
 
 def run(
     id: str = ID,
@@ -23,13 +25,15 @@ def run(
     """Play episodes of a world with a built-in policy.
 
     Prints a summary, writes it as JSON and draws the best and the median episode. Worlds of many days also print a
-    table of the days and draw them.
+    table of the days and draw them; worlds of truck and drones their mean figures, and write a Gantt chart, a log and,
+    where time goes in steps, a film of the median episode.
 
     \b
     Examples:
       milkrun run milkrun/TSP-v0
       milkrun run CVRP-v0 --policy random --num-envs 1024 --episodes 4096 --seed 7
       milkrun run CVRP-v0 --preset n50 --set metric=manhattan --set capacity=40 --out out/cvrp50
+      milkrun run TruckDrone-v0 --policy lookahead --num-envs 64
       milkrun run SDWCVRP-v0 --policy greedy --set map_name=synthetic-town --set stream=glass --set num_loc=50
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -64,12 +68,16 @@ def run(
     shown.add_row("mean length", f"{summary['mean_length']:.2f} steps")
     if summary["truncated"]:
         shown.add_row("truncated", f"{summary['truncated']:,} episodes")
+    for name, mean in summary.get("kpis", {}).items():
+        shown.add_row(f"mean {name.replace('_', ' ')}", f"{mean:.3f}")
     shown.add_row("speed", f"{summary['steps_per_second']:,.0f} steps/s, policy included")
     console().print(shown)
     if "days" in summary:
         console().print("", days_table(summary))
         typer.echo(f"{folder / summary['days_picture']}  routes and levels of the median episode, day by day")
     typer.echo(f"{folder / summary['picture']}  the best and the median episode")
+    for kind, name in summary.get("files", {}).items():
+        typer.echo(f"{folder / name}  {WRITTEN[kind]} of the median episode")
     typer.echo(f"{folder / stem}.json  all figures")
 
 

@@ -11,12 +11,13 @@ from milkrun.cli.output import SEED, console, out_folder, table, text, write_jso
 
 
 def solve(
-    file: Path = typer.Argument(..., metavar="FILE", help="TSPLIB, CVRPLIB, Solomon or Cordeau file.",
+    file: Path = typer.Argument(..., metavar="FILE", help="TSPLIB, CVRPLIB, Solomon, Cordeau or TSP-D file.",
                                 show_default=False),
     method: str | None = typer.Option(
         None, "--method", show_default=False,
         help="nearest, insertion, savings, 2opt, oropt, ls (default), pyvrp, ortools or exact; of dial-a-ride files "
-        "insertion, improve (default), ortools or exact.",
+        "insertion, improve (default), ortools or exact; of TSP-D files exact (default up to 12 nodes), partition "
+        "(default beyond) or truck_only.",
     ),
     time_limit: float = typer.Option(10.0, "--time-limit", min=0.01, help="Seconds for pyvrp, ortools and improve."),
     best: float | None = typer.Option(None, "--best", min=1e-9, help="The best known cost, for the gap.",
@@ -29,7 +30,8 @@ def solve(
     Prints the cost in the file's own measure, judged by the independent checker and replayed through the world, and the
     gap to the best known where `--best`, the file or the solution beside it tells one. Writes the solution in the
     format of its collection, a picture and the figures; of a dial-a-ride file the routes are printed and stand in the
-    figures, in the numbers of the file.
+    figures, in the numbers of the file. Of a TSP-D file (truck and drone) the operations are printed, and a Gantt chart
+    is written too.
 
     \b
     Examples:
@@ -37,13 +39,18 @@ def solve(
       milkrun solve berlin52.tsp --method 2opt
       milkrun solve R101.txt --method pyvrp
       milkrun solve a2-16.txt --best 294.25
+      milkrun solve uniform-1-n5.txt
     """
+    from milkrun.cli.operations import looks_like, solve_operations
     from milkrun.core.errors import ConfigError
     from milkrun.core.registry import list_worlds
     from milkrun.replay.figures import figure_of, save
     from milkrun.routing.instances import DARPInstance, read, replay, write_solution
     from milkrun.solvers import solve as solve_instances
 
+    if looks_like(file):
+        solve_operations(file, method, best, out)
+        return
     instance = read(file)
     if isinstance(instance, DARPInstance):
         from milkrun.cli.rides import solve_rides

@@ -38,6 +38,7 @@ def draw(world: TruckDrone, row: int, canvas: Canvas) -> None:
     nodes, places, truck = world.route_nodes[q], world.customer_pos[q], world.truck_pos[row]
     canvas.fit((-1, -1), (1, 1), margin=0.1)
     canvas.polyline([(-1, -1), (1, -1), (1, 1), (-1, 1), (-1, -1)], GRID)
+    _draw_ways(world, row, canvas)
     taken = [_box(canvas, place, DOT) for place in places] + [_box(canvas, truck, BOX)]
     for n, node in enumerate(nodes):
         canvas.square(node, 6, GRID)
@@ -45,7 +46,6 @@ def draw(world: TruckDrone, row: int, canvas: Canvas) -> None:
         x, y = _beside(taken, canvas.to_px(node), 6, (5, 5)) if hidden else canvas.to_px(node)
         canvas.text((x, y), str(n), CUSTOMER, px=True)
         taken.append(_box(canvas, node, 6))
-    _draw_ways(world, row, canvas)
     for c, place in enumerate(places):
         colour = customer_colour(world.served[row, c], step, int(world.tw_start[q, c]), int(world.tw_end[q, c]))
         canvas.disc(place, DOT, colour, outline=INK)
@@ -85,7 +85,7 @@ def _draw_drones(world: TruckDrone, row: int, canvas: Canvas, taken: list[Box]) 
 
 
 def _draw_gauges(world: TruckDrone, row: int, canvas: Canvas) -> None:
-    """The battery of each drone in a line below the caption; of many only the names of those on board fit."""
+    """In a line below the caption what each drone does and carries, and its battery; of many, how many are on board."""
     drones = world.sizes["D"]
     if drones > GAUGES:
         aboard = int((world.status[row] == ONBOARD).sum())
@@ -96,7 +96,7 @@ def _draw_gauges(world: TruckDrone, row: int, canvas: Canvas) -> None:
         canvas.text((x, 34), f"d{d}", STATUS[status], anchor="w", px=True)
         _gauge(canvas, x + 26, 34, float(world.battery[row, d]), STATUS[status])
         parcel = int(world.carrying[row, d])
-        words = WORDS[status] if parcel < 0 else f"{WORDS[status]}, {parcel}"
+        words = WORDS[status] + ("" if parcel < 0 else f" ({parcel})")
         canvas.text((x + 42, 34), words, STATUS[status], anchor="w", px=True)
 
 
@@ -144,8 +144,9 @@ def _overlap(one: Box, other: Box) -> float:
 
 
 def _beside(taken: list[Box], at: np.ndarray, away: float, half: tuple[float, float]) -> tuple[float, float]:
-    """The centre of a label beside a point, on the side where it covers least; above it if nothing is near."""
-    tried = [(at[0] + sx * (away + half[0]), at[1] + sy * (away + half[1])) for sx, sy in SIDES]
+    """The centre of a label beside a point, where it covers least, the nearer the better; above if nothing is there."""
+    gaps = (away, away + DOT, away + 2 * DOT)
+    tried = [(at[0] + sx * (gap + half[0]), at[1] + sy * (gap + half[1])) for gap in gaps for sx, sy in SIDES]
     hidden = [sum(_overlap((x, y, *half), other) for other in taken) for x, y in tried]
     x, y = tried[int(np.argmin(hidden))]
     return float(x), float(y)

@@ -17,6 +17,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from milkrun.core.actions import discrete
 from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
 from milkrun.core.fields import bool_, float64, int16, int32, int64, mask, state, view
@@ -32,6 +34,7 @@ class TSPD(TSPDDoor):
     """Travelling salesperson with a drone."""
 
     id = "milkrun/TSPD-v0"
+    task = "milkrun.delivery.tasks:TSPDProblem"
     action = discrete("choices")
 
     truck = state(int64, index="N", doc="node of the truck")
@@ -58,6 +61,10 @@ class TSPD(TSPDDoor):
 
     reward_exact = view(float64, doc="the reward of the last step before it is rounded to float32")
     action_mask = mask("choices")
+
+    def solution(self) -> np.ndarray:
+        """(B, 3N) the legal actions taken by each row, padded with 0: what its task prices."""
+        return np.maximum(self.plan, 0).astype(np.int64)
 
     def operations(self, row: int = 0) -> list[Operation]:
         """The operations that a row has done: (start, end, fly, internal), fly -1 where the truck went alone."""

@@ -17,6 +17,8 @@ from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, PALETTE, PAPER, Colo
 from milkrun.core.errors import missing_extra
 from milkrun.core.fields import Role
 from milkrun.core.world import World
+from milkrun.delivery.log import Recorder
+from milkrun.delivery.tspd_door import TSPDDoor
 from milkrun.replay.retrace import retrace
 from milkrun.routing.collect import Collect
 from milkrun.routing.dial import Dial
@@ -42,12 +44,19 @@ def figure_of(world: World, row: int = 0, heading: str = "") -> Figure:
     return side_by_side([(world, row, heading)])
 
 
-def side_by_side(pictures: Sequence[tuple[World, int, str]], title: str = "") -> Figure:
-    """Several episodes, each (world, row, heading), in one figure; of dial-a-ride one below the other."""
+def side_by_side(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure:
+    """Several episodes, each (world, row, heading), in one figure; of dial-a-ride one below the other.
+
+    In the place of a truck-and-drones world the `Recorder` that watched it shows the ways of the whole episode.
+    """
     if all(isinstance(world, Dial) and world.config.record and world.terminated[row] for world, row, _ in pictures):
         from milkrun.replay.rides import figure_of_plans, plan_of_row
 
         return figure_of_plans([plan_of_row(*picture) for picture in pictures], title)
+    if all(isinstance(world, (Recorder, TSPDDoor)) for world, _, _ in pictures):
+        from milkrun.replay.flights import figure_of_flights
+
+        return figure_of_flights(pictures, title)
     figure = Figure(figsize=(SIDE * len(pictures), SIDE * 1.3), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))

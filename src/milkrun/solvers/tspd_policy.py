@@ -6,6 +6,7 @@ so the plans of the instances met last are kept.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -23,24 +24,29 @@ class PartitionPolicy:
     """Follows a plan a row; of rows that have ended it says 0."""
 
     def __init__(self) -> None:
+        self._world: Any = lambda: None
         self._actions = np.zeros((0, 0), np.int64)
+        self._begun = np.zeros((0, 3), np.int64)  # stream keys of the episodes that there are plans for
 
     def __call__(self, world: Any) -> np.ndarray:
         if "c_drone" not in world.fields:
             raise ConfigError(f"partition is a policy of the TSP with drone, not of {type(world).__name__}")
-        if self._actions.shape != world.plan.shape:
+        if self._world() is not world:
+            self._world = weakref.ref(world)
             self._actions = np.full(world.plan.shape, -1, np.int64)
+            self._begun = np.full_like(world.stream, -1)
         live = ~(world.terminated | world.truncated) | (world.autoreset == "same_step")
-        for b in np.flatnonzero(live & (world.steps == 0)):
+        new = world.given | (self._begun != world.stream).any(axis=1)
+        for b in np.flatnonzero(live & (world.steps == 0) & new).tolist():
             actions = list(actions_of(plan_of(instance_of(world, b)).operations, world.sizes["N"]))
             self._actions[b] = [*actions, *[-1] * (self._actions.shape[1] - len(actions))]
+            self._begun[b] = world.stream[b]
         taken = np.arange(self._actions.shape[1]) < world.steps[:, None]
         strayed = live & ((self._actions != world.plan) & taken).any(axis=1)
         if strayed.any():
             raise ResetNeeded(f"row {strayed.argmax()} is in an episode that does not follow its plan: reset it")
-        last = self._actions.shape[1] - 1
-        chosen = self._actions[np.arange(world.num_envs), np.minimum(world.steps, last)]
-        return np.where(live, chosen, 0)
+        next_one = np.minimum(world.steps, self._actions.shape[1] - 1)
+        return np.where(live, self._actions[np.arange(world.num_envs), next_one], 0)
 
 
 @lru_cache(maxsize=KEPT)

@@ -7,10 +7,10 @@ drive to a covered node, to meet the drone there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,94 @@ def check_operations(instance: TSPDInstance, operations: Iterable[Operation]) ->
     if not covered.all():
         missing = ", ".join(map(str, np.flatnonzero(~covered)))
         raise BadSolution(f"operation {len(plan) - 1}: the plan ends here and leaves uncovered: {missing}")
+
+
+class TSPDProblem:
+    """Prices actions as the world takes them, (B, L), the instance fields of the rows beside them."""
+
+    plan_axes: ClassVar[int] = 2
+    modes: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    terms: ClassVar[Mapping[str, tuple[str, float]]] = {}
+
+    @classmethod
+    def get_costs(
+        cls, dataset: Any, pi: Any, cw_dict: Mapping[str, float] | None = None, *, on_violation: str = "raise"
+    ) -> tuple[Any, dict[str, Any], None]:
+        """Makespan (B,) of each plan, and it again by name. on_violation: "raise" the BadSolution of the first row that
+        breaks a rule, or "inf" for those that do."""
+        costs = np.full(len(pi), np.inf)
+        for b, (instance, actions) in enumerate(_rows(dataset, pi)):
+            try:
+                costs[b] = tspd_cost(instance, actions_to_operations(actions, instance.num_nodes, _columns(dataset)))
+            except BadSolution as e:
+                if on_violation == "raise":
+                    raise BadSolution(f"row {b}: {e}") from None
+        return _like(pi, costs), {"makespan": _like(pi, costs)}, None
+
+    @classmethod
+    def check(cls, dataset: Any, pi: Any) -> tuple[Any, list[str | None]]:
+        """Which rows keep every rule (B,), and for those that do not the first rule broken, as a sentence."""
+        said: list[str | None] = []
+        for instance, actions in _rows(dataset, pi):
+            try:
+                check_operations(instance, actions_to_operations(actions, instance.num_nodes, _columns(dataset)))
+                said.append(None)
+            except BadSolution as e:
+                said.append(str(e))
+        return _like(pi, np.array([reason is None for reason in said])), said
+
+
+def actions_to_operations(actions: Iterable[int], nodes: int, columns: int) -> list[Operation]:
+    """Of a world with `columns` nodes, of which `nodes` are real: j drives, columns + k launches, 2 columns joins. What
+    comes after the end is padding."""
+    plan: list[Operation] = []
+    place, fly, start, between = 0, NO_FLY, 0, list[int]()
+    covered = {0}
+    for action in actions:
+        if len(covered) == nodes and place == 0 and fly == NO_FLY:
+            break
+        if action < columns:
+            if fly == NO_FLY:
+                plan.append(Operation(place, action))
+            else:
+                between.append(action)
+            place = action
+            covered.add(place)
+        elif action < 2 * columns:
+            start, fly, between = place, action - columns, []
+            covered.add(fly)
+        else:
+            plan.append(Operation(start, place, fly, tuple(between[:-1])))
+            fly = NO_FLY
+    if fly != NO_FLY:
+        raise BadSolution(f"operation {len(plan)}: the drone that left at {start} does not rejoin")
+    return plan
+
+
+def _rows(dataset: Any, pi: Any) -> Iterator[tuple[TSPDInstance, list[int]]]:
+    """Instance and actions of each row, padding cut off."""
+    names = ("locs", "c_truck", "c_drone", "max_fly", "no_visit", "forbid", "n_nodes")
+    fields = {name: np.asarray(dataset[name]) for name in names}
+    for b, actions in enumerate(np.asarray(pi).tolist()):
+        n = int(fields["n_nodes"][b])
+        yield TSPDInstance(
+            name=f"row {b}", locs=fields["locs"][b, :n], c_truck=fields["c_truck"][b, :n, :n],
+            c_drone=fields["c_drone"][b, :n, :n], max_fly=float(fields["max_fly"][b]),
+            no_visit=fields["no_visit"][b, :n], forbid=fields["forbid"][b, :n],
+        ), actions  # fmt: skip
+
+
+def _columns(dataset: Any) -> int:
+    return int(dataset["locs"].shape[1])
+
+
+def _like(given: Any, values: np.ndarray) -> Any:
+    """Torch in, torch out."""
+    if type(given).__module__.partition(".")[0] != "torch":
+        return values
+    import torch
+
+    return torch.from_numpy(values)
 
 
 def _check_flight(

@@ -1,0 +1,171 @@
+"""Truck and drones beside VMAS, beside the plain Python model of the tests and beside itself; TSP-D beside RL4CO."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from argparse import Namespace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .delivery_plays import STEPS, TRUCK, ListEnv, Recorded, Restarted, ScalarModel, TorchRL
+from .peers.apart import report_of
+from .timing import Table, clock, median_time, no_garbage_collection, set_clock
+
+ROWS = (1024, 4096, 8192)
+SIZES: dict[str, dict[str, Any]] = {
+    "seed (2, 3, 5)": {"preset": "seed"},
+    "default (2, 6, 6)": {"preset": "default"},
+    "seed (5, 15, 5)": {"preset": "seed", "num_drones": 5, "num_customers": 15, "num_route_nodes": 5},
+}
+TURNS = 20
+
+
+class _Results:
+    """The table and what was promised of it; rates are in thousand environment-steps a second."""
+
+    def __init__(self, table: Table) -> None:
+        self.table, self.promised = table, {}
+
+    def put(self, measured: str, ours: float, peer: float | None = None, promise: str | None = None) -> None:
+        """A row; with a promise its ratio, or where there is no peer its value, is held against it."""
+        ratio = None if peer is None else ours / peer
+        self.table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio)
+        if promise is not None:
+            self.promised[f"Delivery, {measured} ({promise})"] = ours if ratio is None else ratio
+        beside = "" if peer is None else f", peer {peer:.4g}, ratio {ratio:.3g}"
+        print(f"{measured}: {ours:.4g}{beside}", flush=True)
+
+
+def delivery_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
+    """Steps of both worlds and their bindings, observations, state, masks and autoreset included."""
+    notes = {"seed, default": "drones, customers, truck nodes", "all rates": "thousand environment-steps/s",
+             "ratio": "how many times as fast as the peer"}  # fmt: skip
+    table = Table("Delivery (one thread unless said)", ["measured", "milkrun", "peer", "ratio"], notes=notes)
+    timing = {"repeats": 3, "min_seconds": 0.03} if options.quick else {"repeats": 7, "min_seconds": 0.15}
+    results = _Results(table)
+    seed = _add_rates(results, options, timing)
+    _add_one_row(results, seed, timing)
+    _add_vector_envs(results, options)
+    _add_torchrl(results, timing)
+    _add_threads(results, options, timing)
+    _add_tspd(results, timing)
+    return table, results.promised
+
+
+def _add_rates(results: _Results, options: argparse.Namespace, timing: dict[str, Any]) -> float:
+    """The three sizes at three numbers of rows, the first beside VMAS; its best rate is returned."""
+    asked = ("--clock", options.clock, "--repeats", str(2 * timing["repeats"] + 1), "--rows", *map(str, ROWS))
+    vmas = report_of("vmas", "vmas_steps.py", *asked)
+    theirs = {} if vmas is None else {rows: vmas["rates"][str(rows)] / 1e3 for rows in ROWS}
+    best: dict[str, float] = {}
+    for label, size in SIZES.items():
+        peers = theirs if label == "seed (2, 3, 5)" else {}
+        rates = {}
+        for rows in ROWS:
+            rates[rows] = Recorded(TRUCK, rows, **size).rate(**timing) / 1e3
+            beside = " (peer: VMAS simple_spread, 3 agents)" if peers else ""
+            results.put(f"{label}, {rows:,} rows{beside}", rates[rows], peers.get(rows))
+        best[label] = max(rates.values())
+    seed, default, large = best.values()
+    if theirs:
+        results.put("seed (2, 3, 5), best of these (peer: the best of VMAS)", seed, max(theirs.values()),
+                    "promised 1.5, goal 4")  # fmt: skip
+    results.put("default (2, 6, 6), best (peer: seed (2, 3, 5))", default, seed, "promised 0.35")
+    results.put("seed (5, 15, 5), best (peer: seed (2, 3, 5))", large, seed)
+    return seed
+
+
+def _add_one_row(results: _Results, seed: float, timing: dict[str, Any]) -> None:
+    steps = 1000
+    scalar = ScalarModel(steps).rate(**timing) / 1e3
+    results.put("seed (2, 3, 5), best (peer: scalar Python model, 1 row)", seed, scalar, "promised 100")
+    lists = ListEnv(steps).rate(**timing) / 1e3
+    results.put("VRPEnv, 1 row, full lists (peer: scalar Python model)", lists, scalar, "promised 1")
+
+
+def _add_vector_envs(results: _Results, options: argparse.Namespace) -> None:
+    """Eight environments on one world beside eight in processes, in turns; the same actions, the same rewards."""
+    from milkrun.api.mappo import VRPDummyVecEnv, VRPSubprocVecEnv
+    from milkrun.delivery.vrp.VRP_env import VRPEnv
+
+    count, rounds = 8, 15 if options.quick else 50
+    makers = [partial(VRPEnv, Namespace(seed=k)) for k in range(count)]
+    recorded = _recorded_turns(VRPDummyVecEnv(makers), TURNS * (rounds + 1))
+    rivals = {"dummy": VRPDummyVecEnv(makers), "processes": VRPSubprocVecEnv(makers)}
+    seconds: dict[str, list[float]] = {name: [] for name in rivals}
+    returned = dict.fromkeys(rivals, 0.0)
+    set_clock("wall")  # the work is done in other processes
+    try:
+        for env in rivals.values():
+            env.reset()
+        with no_garbage_collection():
+            for k in range(rounds + 1):
+                for name, env in rivals.items():
+                    before = clock()
+                    for actions in recorded[TURNS * k : TURNS * (k + 1)]:
+                        returned[name] += float(env.step(actions)[1].sum())
+                    seconds[name].append(clock() - before)
+    finally:
+        for env in rivals.values():
+            env.close()
+        set_clock(options.clock)
+    np.testing.assert_allclose(returned["dummy"], returned["processes"], rtol=1e-9)
+    ours, theirs = (count * TURNS / statistics.median(taken[1:]) / 1e3 for taken in seconds.values())
+    results.put("VRPDummyVecEnv of 8 (peer: VRPSubprocVecEnv of 8)", ours, theirs, "promised 5")
+
+
+def _recorded_turns(env: Any, turns: int) -> list[np.ndarray]:
+    """Random-masked actions (environments, agents) of so many turns."""
+    rng = np.random.default_rng(0)
+    env.reset()
+    infos, recorded = env.reset_infos, []
+    for _ in range(turns):
+        masks = [[agent["available_actions"] for agent in own] for own in infos]
+        recorded.append(np.array([[rng.choice(np.flatnonzero(mask)) for mask in own] for own in masks]))
+        infos = env.step(recorded[-1])[3]
+    env.close()
+    return recorded
+
+
+def _add_torchrl(results: _Results, timing: dict[str, Any]) -> None:
+    """1,024 rows: `env.step(td)` beside `World.step`, ended rows reset outside the clock by both; and with resets."""
+    rows = 1024
+    for label in ("seed (2, 3, 5)", "default (2, 6, 6)"):
+        size = SIZES[label]
+        raw = Restarted(rows, STEPS, **size)
+        peer = raw.rate(**timing) / 1e3
+        for stepping in ("functional", "inplace"):
+            ours = TorchRL(raw, stepping, **size).rate(**timing) / 1e3
+            measured = f"TorchRL, {stepping}, {label}, 1,024 rows, step (peer: World.step)"
+            results.put(measured, ours, peer, "promised 0.7")
+        whole = Recorded(TRUCK, rows, **size).rate(**timing) / 1e3
+        ours = TorchRL(raw, "functional", with_resets=True, **size).rate(**timing) / 1e3
+        results.put(f"TorchRL, functional, {label}, 1,024 rows, with resets (peer: World with autoreset)", ours, whole)
+
+
+def _add_threads(results: _Results, options: argparse.Namespace, timing: dict[str, Any]) -> None:
+    set_clock("wall")  # processor time adds the threads up
+    for label in ("seed (2, 3, 5)", "default (2, 6, 6)"):
+        one, two = (Recorded(TRUCK, 8192, threads=k, **SIZES[label]).rate(**timing) / 1e3 for k in (1, 2))
+        results.put(f"{label}, 8,192 rows, 2 threads (peer: 1 thread)", two, one, "promised 1.6")
+    set_clock(options.clock)
+
+
+def _add_tspd(results: _Results, timing: dict[str, Any]) -> None:
+    from milkrun.delivery.instances.tspd import TSPDInstance
+    from milkrun.solvers.tspd import exact
+
+    from .peers.rl4co import StepRL4CO
+
+    rows, nodes = 4096, 20
+    ours = Recorded("milkrun/TSPD-v0", rows, 3 * nodes, num_nodes=nodes).rate(**timing) / 1e3
+    theirs = rows / StepRL4CO("tsp", nodes, rows).seconds(**timing) / 1e3
+    results.put("TSPD, 20 nodes, 4,096 rows (peer: RL4CO TSPEnv, step without reward)", ours, theirs, "promised 1")
+    rng = np.random.default_rng(0)
+    places = [TSPDInstance.of_places(str(k), rng.uniform(0, 100, (9, 2))) for k in range(20)]
+    exact(places[0])
+    milliseconds = [1e3 * median_time(partial(exact, one), repeats=3, min_seconds=0.01) for one in places]
+    results.put("TSPD exact, 9 nodes: ms an instance", statistics.median(milliseconds), None, "promised at most 50")

@@ -1,0 +1,228 @@
+"""Delivery worlds on recorded random-masked episodes, in every form they are offered in.
+
+Actions are recorded once by playing and replayed from the same reset seed, so that no sampling is timed; each form is
+first held against the rewards of the recording. A rate counts the steps of live rows. Where rows are reset inside the
+timed part, as a world with autoreset does it, those turns cost time and count for nothing.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+import numpy as np
+
+import milkrun
+
+from .timing import clock, step_time
+
+TRUCK = "milkrun/TruckDrone-v0"
+STEPS = 201  # the longest episode and the turn that resets it
+
+
+class Recorded:
+    """`World.step` in place; rows that have ended are reset by the next step."""
+
+    def __init__(self, world_id: str, rows: int, steps: int = STEPS, threads: int = 1, **options: Any) -> None:
+        self.world = milkrun.make(world_id, rows, seed=0, autoreset="next_step", threads=threads, **options)
+        self.start()
+        self.row_steps, taken, illegal = 0, [], 0
+        for turn in range(steps):
+            self.row_steps += int(np.count_nonzero(~self.world.done))
+            taken.append(self.world.sample_actions(1, turn))
+            self.world.step(taken[-1])
+            illegal += int(self.world.illegal.any())
+        self.actions = np.array(taken)
+        ended = self.world.state_dict()
+        self.start()
+        self.play(0, steps)
+        again = self.world.state_dict()
+        assert not illegal, "a recorded action is not allowed"
+        assert all(np.array_equal(again[name], ended[name], equal_nan=True) for name in ended), "the replay differs"
+
+    def start(self) -> None:
+        self.world.reset(seed=0)
+
+    def play(self, first: int, last: int) -> float:
+        step, actions = self.world.step, self.actions
+        before = clock()
+        for t in range(first, last):
+            step(actions[t])
+        return clock() - before
+
+    def rate(self, **timing: Any) -> float:
+        """Steps of live rows a second."""
+        steps = len(self.actions)
+        return self.row_steps / (steps * step_time(self.start, self.play, steps, **timing))
+
+
+class Restarted:
+    """`World.step` alone: every row is live in every step, since ended ones are reset between steps, untimed."""
+
+    def __init__(self, rows: int, steps: int, **options: Any) -> None:
+        self.world = milkrun.make(TRUCK, rows, seed=0, autoreset="disabled", threads=1, **options)
+        self.start()
+        taken, self.returned = [], 0.0
+        for turn in range(steps):
+            taken.append(self.world.sample_actions(1, turn))
+            self._step(taken[-1])
+            self.returned += float(self.world.reward.sum(dtype=np.float64))
+            self._restart()
+        self.actions = np.array(taken)
+
+    def start(self) -> None:
+        self.world.reset(seed=0)
+
+    def play(self, first: int, last: int) -> float:
+        spent = 0.0
+        for t in range(first, last):
+            spent += self._step(self.actions[t])
+            self._restart()
+        return spent
+
+    def _step(self, actions: np.ndarray) -> float:
+        before = clock()
+        self.world.step(actions)
+        return clock() - before
+
+    def _restart(self) -> None:
+        ended = np.flatnonzero(self.world.done)
+        if len(ended):
+            self.world.reset(rows=ended)
+
+    def rate(self, **timing: Any) -> float:
+        """Steps of rows a second."""
+        return self.actions.shape[1] / step_time(self.start, self.play, len(self.actions), **timing)
+
+
+class TorchRL:
+    """The same episodes by `env.step(td)`, two groups, the actions put into the TensorDict before the clock starts.
+
+    with_resets: `env.step_and_maybe_reset(td)` instead, its resets timed.
+    """
+
+    def __init__(self, recorded: Restarted, stepping: str, with_resets: bool = False, **options: Any) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        self.rows, self.with_resets = recorded.actions.shape[1], with_resets
+        self.env = milkrun.make(TRUCK, self.rows, api="torchrl", stepping=stepping, seed=0, threads=1, **options)
+        both = torch.from_numpy(recorded.actions)
+        self.actions = [(joint[:, :1].contiguous(), joint[:, 1:].contiguous()) for joint in both]
+        self.start()
+        self.returned = 0.0
+        self.play(0, len(self.actions), count=True)
+        np.testing.assert_allclose(self.returned, recorded.returned, rtol=1e-9)
+
+    def start(self) -> None:
+        self.env.set_seed(0)
+        self.td = self.env.reset()
+
+    def play(self, first: int, last: int, count: bool = False) -> float:
+        td, env, spent = self.td, self.env, 0.0
+        for truck, drones in self.actions[first:last]:
+            td.set(("truck", "action"), truck)
+            td.set(("drone", "action"), drones)
+            before = clock()
+            out, following = env.step_and_maybe_reset(td) if self.with_resets else (env.step(td), None)
+            spent += clock() - before
+            if count:
+                self.returned += float(out["next", "truck", "reward"].double().sum())
+            td = env.maybe_reset(out["next"]) if following is None else following
+        self.td = td
+        return spent
+
+    def rate(self, **timing: Any) -> float:
+        """Steps of rows a second."""
+        return self.rows / step_time(self.start, self.play, len(self.actions), **timing)
+
+
+class _OneRow:
+    """One row of the preset "seed", its actions as lists, a reset whenever it ends; resets are timed."""
+
+    def __init__(self, steps: int) -> None:
+        world = milkrun.make(TRUCK, 1, preset="seed", seed=0, autoreset="disabled", threads=1)
+        world.reset(seed=0)
+        self.instances = [self._instance(world)]
+        self.turns: list[list[int]] = []
+        returned = 0.0
+        for turn in range(steps):
+            actions = world.sample_actions(1, turn)
+            self.turns.append(actions[0].tolist())
+            world.step(actions)
+            returned += float(world.reward_exact[0])
+            if world.done[0]:
+                world.reset()
+                self.instances.append(self._instance(world))
+        self.returned = 0.0
+        self.start()
+        self.play(0, steps)
+        np.testing.assert_allclose(self.returned, returned, rtol=1e-9)
+
+    @staticmethod
+    def _instance(world: Any) -> dict[str, Any]:
+        names = ("customer_pos", "demand", "tw_start", "tw_end", "route_nodes")
+        return {name: getattr(world, name)[0].copy() for name in names}
+
+    def start(self) -> None:
+        raise NotImplementedError("each form resets in its own words")
+
+    def play(self, first: int, last: int) -> float:
+        raise NotImplementedError("each form steps in its own words")
+
+    def rate(self, **timing: Any) -> float:
+        """Steps a second."""
+        return 1 / step_time(self.start, self.play, len(self.turns), **timing)
+
+
+class ScalarModel(_OneRow):
+    """The plain Python model of the tests, which sees all that the world sees; its instances are drawn beforehand."""
+
+    def start(self) -> None:
+        self.episode = -1
+        self._begin()
+
+    def _begin(self) -> None:
+        from tests.reference.truckdrone import truck_drone
+
+        self.episode += 1
+        self.model = truck_drone("seed", self.instances[self.episode])
+        self._see()
+
+    def _see(self) -> tuple[Any, ...]:
+        model = self.model
+        return model.truck_obs(), model.drone_obs(), model.state(), model.action_mask
+
+    def play(self, first: int, last: int) -> float:
+        before = clock()
+        for actions in self.turns[first:last]:
+            self.model.step(actions)
+            self.returned += self.model.reward_exact
+            self._see()
+            if self.model.done:
+                self._begin()
+        return clock() - before
+
+
+class ListEnv(_OneRow):
+    """`VRPEnv`: lists of actions in, lists of observations, rewards, dones and infos out."""
+
+    def __init__(self, steps: int) -> None:
+        from milkrun.delivery.vrp.VRP_env import VRPEnv
+
+        self.env = VRPEnv(Namespace(seed=0))
+        super().__init__(steps)
+
+    def start(self) -> None:
+        self.env.seed(0)
+        self.env.reset()
+
+    def play(self, first: int, last: int) -> float:
+        env = self.env
+        before = clock()
+        for actions in self.turns[first:last]:
+            _, rewards, dones, _ = env.step(actions)
+            self.returned += rewards[0][0]
+            if dones[0]:
+                env.reset()
+        return clock() - before

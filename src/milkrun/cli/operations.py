@@ -1,0 +1,134 @@
+"""`milkrun solve` of a TSP-D file: the plan in the numbers of the file, its figures, map and Gantt chart."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from milkrun.cli.output import console, out_folder, table, write_json
+
+if TYPE_CHECKING:
+    from milkrun.delivery.instances import Operation, TSPDInstance
+    from milkrun.solvers.tspd import Plan
+
+METHODS = ("exact", "partition", "truck_only")
+EXACT_UP_TO = 12  # nodes
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+LONE_NUMBER = re.compile(r"\s*[+-]?[\d.]+(e[+-]?\d+)?[ \t]*(\n|$)", re.IGNORECASE)
+
+
+def looks_like(file: Path) -> bool:
+    """Whether the file begins with a comment, a directive or a number that has its line for itself."""
+    try:
+        text = file.read_bytes().decode("latin-1").removeprefix("\xef\xbb\xbf").replace("\r", "\n").lstrip()
+    except OSError:  # whoever reads it will say so
+        return False
+    return text.startswith(("/*", "#")) or LONE_NUMBER.match(COMMENT.sub("", text)) is not None
+
+
+def read(file: Path) -> TSPDInstance:
+    """The instance in the file; a plan is told from it."""
+    from milkrun.core.errors import FormatError
+    from milkrun.delivery.instances import load_tspd, load_tspd_solution
+
+    try:
+        return load_tspd(file)
+    except FormatError as e:
+        try:
+            load_tspd_solution(file)
+        except FormatError:
+            raise e from None
+        raise FormatError(f"{file}: this is a plan; what can be solved are instances") from None
+
+
+def solve_operations(file: Path, method: str | None, best: float | None, out: Path) -> None:
+    """Solves, prints and writes; the makespan is the checker's and the world's."""
+    from milkrun.delivery.instances import Solution, write_tspd_solution
+    from milkrun.delivery.tasks import price_operations
+    from milkrun.replay.figures import figure_of, save
+    from milkrun.replay.gantt import chart_of_events, figure_of_chart
+    from milkrun.solvers.tspd import truck_only
+
+    instance = read(file)
+    method = method or ("exact" if instance.num_nodes <= EXACT_UP_TO else "partition")
+    folder = out_folder(out)
+    start = time.perf_counter()
+    plan = plan_by(instance, method)
+    seconds = time.perf_counter() - start
+    world = play(instance, plan)
+    alone = truck_only(instance).cost
+    saving = 1.0 - plan.cost / alone if alone > 0 else 0.0
+    gap = None if best is None else 100 * (plan.cost - best) / best
+    costs = price_operations(instance, plan.operations).cost.tolist()
+    stem, optimal = f"{instance.name}_{method}", method == "exact"
+    heading = f"{instance.name}, {method}"
+    endings = {"the plan": ".txt", "the map": ".png", "the Gantt chart": "_gantt.png", "all figures": ".json"}
+    files = {words: folder / f"{stem}{ending}" for words, ending in endings.items()}
+    write_tspd_solution(Solution(plan.operations, tuple(costs), plan.cost), files["the plan"])
+    save(figure_of(world, 0, heading), files["the map"])
+    chart = figure_of_chart(chart_of_events(world.events(0)), f"{heading}, makespan {plan.cost:.2f}")
+    save(chart, files["the Gantt chart"])
+    figures = {"file": file.name, "kind": "TSPD", "n": instance.num_nodes, "method": method, "makespan": plan.cost,
+               "truck_only": alone, "saving": saving, "best_known": best, "gap_percent": gap, "optimal": optimal,
+               "operations": [op._asdict() | {"cost": cost} for op, cost in zip(plan.operations, costs, strict=True)],
+               "kpis": world.kpis(0), "seconds": seconds}  # fmt: skip
+    write_json(files["all figures"], figures)
+
+    shown = table(f"{instance.name}, TSP-D, {instance.num_nodes} nodes", "", "value", right=("value",))
+    shown.add_row("method", f"{method}, {seconds:.2f} s")
+    shown.add_row("makespan", f"{plan.cost:.6f}" + (" (optimal)" if optimal else ""))
+    shown.add_row("truck only", f"{alone:.6f}")
+    shown.add_row("saving", f"{100 * saving:.2f} %")
+    if best is not None and gap is not None:
+        shown.add_row("best known", f"{best:g}")
+        shown.add_row("gap", f"{round(gap, 2) + 0.0:.2f} %")
+    shown.add_row("operations", f"{len(plan.operations)}")
+    shown.add_row("valid", "yes, by checker and world")
+    console().print(shown)
+    for k, (op, cost) in enumerate(zip(plan.operations, costs, strict=True), start=1):
+        typer.echo(f"operation {k}: {told(op)}, cost {cost:.6f}")
+    for words, written in files.items():
+        typer.echo(f"{written}  {words}")
+
+
+def plan_by(instance: TSPDInstance, method: str) -> Plan:
+    from milkrun.core.errors import ConfigError, did_you_mean
+    from milkrun.solvers.solve import WORLDS
+    from milkrun.solvers.tspd import exact, partition, truck_only
+
+    if method not in METHODS:
+        known = {name for those in WORLDS.values() for name in those}
+        what = "is not for TSPD" if method in known else f"is unknown{did_you_mean(method, METHODS)}"
+        raise ConfigError(f"method={method!r} {what}; TSPD has {', '.join(METHODS)}")
+    if method == "exact":
+        return exact(instance, max_nodes=EXACT_UP_TO)
+    tour = truck_only(instance)
+    return tour if method == "truck_only" else partition(instance, [op.start for op in tour.operations])
+
+
+def play(instance: TSPDInstance, plan: Plan) -> Any:
+    """A world of one row that has played the plan; checker and world must find the makespan that the solver told."""
+    from milkrun.core.errors import MilkrunError
+    from milkrun.delivery.tasks import tspd_cost
+    from milkrun.delivery.tspd import TSPD
+    from milkrun.solvers.tspd_policy import actions_of
+
+    world = TSPD.from_instances([instance], autoreset="disabled", illegal="raise")
+    for action in actions_of(plan.operations, instance.num_nodes):
+        world.step([action])
+    found = {"solver": plan.cost, "checker": tspd_cost(instance, plan.operations), "world": float(world.clock[0])}
+    if not world.terminated[0] or max(found.values()) - min(found.values()) > 1e-9 * max(1.0, plan.cost):
+        said = ", ".join(f"{makespan:.10g} to the {who}" for who, makespan in found.items())
+        raise MilkrunError(f"{instance.name}: the makespan is {said}")
+    return world
+
+
+def told(op: Operation) -> str:
+    """An operation in words: who goes where."""
+    stays = op.start == op.end and not op.internal
+    truck = f"truck waits at {op.start}" if stays else f"truck {' '.join(map(str, (op.start, *op.internal, op.end)))}"
+    return truck if op.fly < 0 else f"{truck}, drone {op.start} {op.fly} {op.end}"

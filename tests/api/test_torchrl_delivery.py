@@ -1,0 +1,76 @@
+"""The truck-and-drones world in TorchRL: two groups and a state, the same bits as the World in both ways to step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import milkrun
+from tests.api.torchrl_tools import assert_same, bits, checksums
+
+TRUCKDRONE = "milkrun/TruckDrone-v0"
+SHORT: dict[str, Any] = {"num_customers": 2, "num_route_nodes": 3, "episode_length": 12}
+
+
+def team(rows: Any = 5, **options: Any) -> Any:
+    return milkrun.make(TRUCKDRONE, rows, api="torchrl", seed=6, **{**SHORT, **options})
+
+
+def drawn(env: Any, td: Any) -> Any:
+    """The TensorDict with an allowed action for every agent."""
+    for group, acts in env.sample_actions(td).items():
+        td = td.set((group, "action"), acts["action"])
+    return td
+
+
+def joint(td: Any) -> np.ndarray:
+    return torch.cat([td["truck", "action"], td["drone", "action"]], -1).numpy()
+
+
+def assert_row_equal(td: Any, world: Any) -> None:
+    shown = {
+        ("truck", "observation"): world.truck_obs, ("drone", "observation"): world.drone_obs, "state": world.state,
+        ("truck", "action_mask"): world.truck_mask, ("drone", "action_mask"): world.drone_mask,
+    }  # fmt: skip
+    for key, array in shown.items():
+        assert bits(td[key]) == np.ascontiguousarray(array).tobytes(), key
+
+
+@pytest.mark.parametrize("preset", ["default", "seed"])
+@pytest.mark.parametrize("stepping", ["functional", "inplace"])
+def test_groups_show_the_rows_of_the_world(preset: str, stepping: str):
+    """Observations, masks, state, team rewards and ends of two episodes, bit for bit; every agent earns the reward."""
+    env = team(preset=preset, stepping=stepping)
+    world = milkrun.make(TRUCKDRONE, 5, seed=6, autoreset="disabled", preset=preset, **SHORT)
+    td = env.reset()
+    world.reset()
+    for turn in range(24):
+        assert_row_equal(td, world)
+        td = drawn(env, td)
+        live = np.flatnonzero(~world.done)
+        world.step(joint(td)[live], rows=live)
+        stepped, td = env.step_and_maybe_reset(td)
+        following = stepped["next"]
+        assert bits(following["terminated"][:, 0]) == world.terminated.tobytes(), turn
+        for group in ("truck", "drone"):
+            assert np.array_equal(following[group, "reward"][..., 0].numpy(),
+                                  world.reward[:, None].repeat(len(env.group_map[group]), 1))  # fmt: skip
+        if world.done.any():
+            world.reset(rows=world.done)
+
+
+def test_functional_steps_read_nothing_but_the_tensordict():
+    """A clone, a permutation and a batch of two dimensions step to the same bits, and inputs keep theirs."""
+    env = team(6)
+    td = env.reset()
+    for _ in range(5):
+        td = drawn(env, env.step(drawn(env, td))["next"].exclude(("truck", "reward"), ("drone", "reward")))
+    before = checksums(td)
+    straight = env.step(td.clone())["next"]
+    turned = torch.tensor([3, 1, 5, 0, 2, 4])
+    assert_same(env.step(td[turned].clone())["next"], straight[turned])
+    assert_same(env.step(td.clone().reshape(2, 3))["next"].reshape(6), straight)
+    assert checksums(td) == before

@@ -1,0 +1,52 @@
+"""What the delivery benchmark times is what it says: the same episodes in every form, and steps of live rows only."""
+
+import pytest
+
+from bench.delivery_plays import TRUCK, ListEnv, Recorded, Restarted, ScalarModel, TorchRL
+from bench.peers.apart import report_of
+
+
+def test_turns_that_reset_a_row_count_for_nothing():
+    """Episodes of three steps take four turns: of eight turns in five rows, 2 * 3 * 5 are steps."""
+    played = Recorded(TRUCK, 5, 8, preset="seed", num_customers=9, episode_length=3)
+    assert played.row_steps == 30
+
+
+def test_a_rate_is_row_steps_by_the_seconds_of_all_turns(monkeypatch):
+    """Eight turns of half a second each hold 30 steps: 7.5 a second."""
+    played = Recorded(TRUCK, 5, 8, preset="seed", num_customers=9, episode_length=3)
+    monkeypatch.setattr("bench.delivery_plays.step_time", lambda start, play, steps: 0.5)
+    assert played.rate() == 7.5
+
+
+@pytest.mark.parametrize("form", [ScalarModel, ListEnv])
+def test_one_row_in_another_form_earns_what_was_recorded(form, monkeypatch):
+    """Building a form replays the recording; one that starts with the wrong episode is refused."""
+    assert len(form(80).instances) > 1
+    start = form.start
+
+    def one_step_late(self):
+        start(self)
+        self.play(0, 1)
+
+    monkeypatch.setattr(form, "start", one_step_late)
+    with pytest.raises(AssertionError):
+        form(80)
+
+
+@pytest.mark.parametrize("stepping", ["functional", "inplace"])
+@pytest.mark.parametrize("with_resets", [False, True], ids=["step", "step and reset"])
+def test_torchrl_earns_what_was_recorded(stepping, with_resets):
+    """In 60 turns rows end and begin again; a recording that earned a millionth more is refused."""
+    pytest.importorskip("torchrl")
+    recorded = Restarted(16, 60, preset="seed")
+    TorchRL(recorded, stepping, with_resets, preset="seed")
+    recorded.returned *= 1 + 1e-6
+    with pytest.raises(AssertionError):
+        TorchRL(recorded, stepping, with_resets, preset="seed")
+
+
+def test_a_peer_without_its_environment_is_skipped_aloud(capsys):
+    """The table is then printed without it."""
+    assert report_of("nobody", "vmas_steps.py") is None
+    assert "nobody skipped: .venv-nobody/bin/python is not there" in capsys.readouterr().out

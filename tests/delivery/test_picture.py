@@ -1,0 +1,75 @@
+"""The picture of a row of truck and drones: colours say status and windows, names stand where they hide nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import milkrun
+from milkrun.core.canvas import CUSTOMER, INK, LATE, OPEN, PALETTE, SERVED, Canvas
+from milkrun.delivery.picture import STATUS, _beside, _overlap, customer_colour
+
+PLACES = [[-0.5, 0.5], [0.5, 0.5], [-0.5, -0.5], [0.5, -0.5]]
+
+
+@pytest.fixture
+def world():
+    """Four customers whose windows have not opened, are open, have closed, and one that has its parcel; step 10."""
+    world = milkrun.make("milkrun/TruckDrone-v0", num_customers=4, num_drones=2, autoreset="disabled")
+    world.reset(instance={"customer_pos": [PLACES], "demand": [[0.5] * 4], "tw_start": [[20, 5, 0, 0]],
+                          "tw_end": [[40, 10, 9, 30]]})  # fmt: skip
+    for _ in range(10):
+        world.step([[0, 0, 0]])
+    world.served[0, 3] = True
+    return world
+
+
+def pixel(world, place, dx=0, dy=0):
+    """The colour at a place of the map, some pixels aside."""
+    canvas = Canvas()
+    canvas.fit((-1, -1), (1, 1), margin=0.1)
+    x, y = canvas.to_px(place)
+    return tuple(world.render(0)[int(y) + dy, int(x) + dx].tolist())
+
+
+def test_customers_by_their_window(world):
+    """Grey before, yellow in, red after it, green with the parcel: beside the number in the disc."""
+    assert [pixel(world, place, dy=5) for place in PLACES] == [CUSTOMER, OPEN, LATE, SERVED]
+    assert [customer_colour(False, step, 5, 9) for step in (4, 5, 9, 10)] == [CUSTOMER, OPEN, OPEN, LATE]
+
+
+@pytest.mark.parametrize(("status", "colour"), [(1, PALETTE[0]), (2, PALETTE[3]), (3, LATE)])
+def test_drones_by_status(world, status, colour):
+    """A drone in the air has a dot in the colour of its status; on board there is the truck alone."""
+    spot = (0.25, 0.0)
+    assert pixel(world, (0, 0), dx=6, dy=6) == INK
+    before = pixel(world, spot)
+    world.status[0, 1], world.drone_pos[0, 1] = status, spot
+    assert pixel(world, spot) == colour == STATUS[status] != before
+
+
+def test_the_gauges_above_the_map_show_the_batteries(world):
+    """The second drone's bar of 20 pixels, filled to a quarter: five of them."""
+    world.battery[0, 1] = 0.25
+    bar = world.render(0)[34, 9 + 124 + 26 - 11 + 1 : 9 + 124 + 26 + 11 - 1]
+    assert (bar == INK).all(axis=1).tolist() == [True] * 5 + [False] * 15
+
+
+def test_the_picture_has_a_legend_and_the_same_size(world):
+    """Below the map, in the colours of customers and drones; 512 pixels square, for any number of drones."""
+    below = world.render(0)[465:].reshape(-1, 3)
+    for colour in (CUSTOMER, OPEN, LATE, SERVED, PALETTE[0], PALETTE[3]):
+        assert (below == colour).all(axis=1).sum() > 30
+    many = milkrun.make("milkrun/TruckDrone-v0", num_drones=9, drone_capacity=9)
+    many.reset()
+    assert many.render(0).shape == (512, 512, 3)
+
+
+def test_a_name_stands_where_it_hides_nothing():
+    """Above if all is free; below if something is above; farther off if all sides are taken."""
+    half = (10, 5)
+    assert _beside([], np.array([100.0, 100.0]), 4, half) == (100, 91)
+    assert _beside([(100, 90, 5, 5)], np.array([100.0, 100.0]), 4, half) == (100, 109)
+    crowd = [(100 + x, 100 + y, 6, 6) for x in (-14, 0, 14) for y in (-9, 0, 9)]
+    place = _beside(crowd, np.array([100.0, 100.0]), 4, half)
+    assert sum(_overlap((*place, *half), other) for other in crowd) == 0
