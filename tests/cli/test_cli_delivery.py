@@ -72,7 +72,7 @@ def spans(path, length):
 
 
 def test_run_of_truck_and_drones_writes_chart_log_and_film(call, tmp_path):
-    """All of the median episode: a picture a step and one before, lanes that tile, deliveries as many as were served."""
+    """All of the median episode: a picture a step and one before, lanes that tile, the deliveries that were made."""
     code, out, _ = call("run", "TruckDrone-v0", "--num-envs", 9, "--seed", 3, "--out", tmp_path)
     assert code == 0
     summary = json.loads((tmp_path / "TruckDrone-v0_greedy.json").read_text())

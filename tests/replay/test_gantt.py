@@ -20,8 +20,12 @@ RELEASE, RETURN, DELIVER = 7, 1, 2
 
 def delivery(opens, closes, steps):
     """One drone serves (.5, 0) from a truck that stands at the origin: a step of hovering, three on the way."""
-    world = milkrun.make("milkrun/TruckDrone-v0", num_drones=1, num_customers=1, num_route_nodes=6, autoreset="disabled")
-    world.reset(instance={"customer_pos": [[[0.5, 0.0]]], "demand": [[0.8]], "tw_start": [[opens]], "tw_end": [[closes]]})
+    world = milkrun.make(
+        "milkrun/TruckDrone-v0", num_drones=1, num_customers=1, num_route_nodes=6, autoreset="disabled"
+    )
+    world.reset(
+        instance={"customer_pos": [[[0.5, 0.0]]], "demand": [[0.8]], "tw_start": [[opens]], "tw_end": [[closes]]}
+    )
     log = Recorder(world)
     for truck, drone in [(RELEASE, 0), *[(0, DELIVER)] * (steps - 3), *[(0, RETURN)] * 2]:
         log.step([[truck, drone]])
@@ -78,7 +82,9 @@ def test_a_parcel_that_never_came_is_told():
 def test_lanes_tile_the_episode_whatever_is_played():
     """20 episodes at random, masks ignored every third step: each lane from 0 to the end without gap or overlap."""
     for seed in range(20):
-        world = milkrun.make("milkrun/TruckDrone-v0", 1, seed=seed, num_drones=3, autoreset="disabled", episode_length=60)
+        world = milkrun.make(
+            "milkrun/TruckDrone-v0", 1, seed=seed, num_drones=3, autoreset="disabled", episode_length=60
+        )
         world.reset()
         log, policy = Recorder(world), random_policy(seed)
         while not world.done[0]:
@@ -133,7 +139,7 @@ def test_the_map_of_operations(triangle):
 
 
 def test_the_map_of_an_episode_in_steps():
-    """A recorder in the place of its world shows the ways: out to the customer, and back to within the truck's reach."""
+    """A recorder in the place of its world shows the ways: out to the customer, back to within the truck's reach."""
     log = delivery(8, 20, steps=10)
     figure = side_by_side([(log, 0, "left"), (log, 0, "right")], "both")
     for axes, heading in zip(figure.axes, ("left", "right"), strict=True):
@@ -147,7 +153,9 @@ def test_the_map_of_an_episode_in_steps():
 def test_many_customers_have_no_lane_each():
     """Forty have, forty-one would make a page of windows: the machines alone are shown."""
     for customers, lanes in ((40, 43), (41, 3)):
-        world = milkrun.make("milkrun/TruckDrone-v0", 1, num_customers=customers, autoreset="disabled", episode_length=9)
+        world = milkrun.make(
+            "milkrun/TruckDrone-v0", 1, num_customers=customers, autoreset="disabled", episode_length=9
+        )
         world.reset()
         log = Recorder(world)
         rollout(log, lambda _, world=world: random_policy(1)(world))

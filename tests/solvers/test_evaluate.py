@@ -140,3 +140,18 @@ def test_a_rollout_can_be_cut_and_continued():
     world.reset()
     assert rollout(world, nearest, max_steps=5) == 20
     assert rollout(world, nearest) == 60
+
+
+@pytest.mark.parametrize("mode", ["disabled", "next_step", "same_step"])
+def test_a_result_has_the_figures_of_the_world(mode):
+    """Of every episode, under every autoreset mode: the makespan is its length, the objective its return."""
+    from milkrun.solvers.delivery import greedy
+
+    world = milkrun.make("milkrun/TruckDrone-v0", 4, preset="seed", seed=2, autoreset=mode)
+    result = evaluate(world, greedy, 10)
+    assert np.array_equal(result.kpis["makespan"], result.lengths)
+    assert np.array_equal(result.kpis["objective"], result.returns)
+    assert result.kpis["served"].tolist() == [3] * 10
+    mean, error = result.kpi("energy")
+    assert mean == result.kpis["energy"].mean() and error == result.kpis["energy"].std(ddof=1) / 10**0.5
+    assert result.summary()["kpis"]["energy"] == [mean, error]

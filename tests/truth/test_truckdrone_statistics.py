@@ -63,3 +63,22 @@ def test_lookahead_is_never_below_greedy_and_nearly_always_above(episodes: int):
     assert gain.min() >= -1e-9
     assert abs(look.mean - 42.0) <= 0.5
     assert (gain > 1e-9).mean() >= 0.98 and (gain > 1.0).mean() >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("policy", "served", "lateness", "on_time", "energy"),
+    [("random", 2.75, 106.0, 0.17, 7.50), ("parked", 3.12, 10.9, 0.43, 9.18), ("greedy", 5.99, 44.8, 0.66, 4.17)],
+)
+def test_episodes_look_as_those_of_the_independent_model(
+    policy: str, served: float, lateness: float, on_time: float, energy: float
+):
+    """Customers served, steps late, share of all customers on time, batteries used: within four standard errors, and
+    half a unit of the table's last digit."""
+    play = {"random": random_policy(3), "greedy": greedy, "parked": parked}[policy]
+    result = evaluate(world(512), play, 1024, seed=12)
+    for name, want, digit, scale in (
+        ("served", served, 0.01, 1), ("lateness", lateness, 0.1, 1), ("on_time", on_time, 0.01, 6),
+        ("energy", energy, 0.01, 1),
+    ):  # fmt: skip
+        mean, error = result.kpi(name)
+        assert abs(mean / scale - want) <= 4 * error / scale + digit / 2, (name, mean / scale, want)

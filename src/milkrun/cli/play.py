@@ -128,8 +128,9 @@ def compile_all(world: World, factory: Factory) -> None:
 
 
 def replay(
-    make: Callable[..., World], factory: Factory, seed: int, row: int, episode: int, watch: Callable[[World], Any]
-) -> Any:
+    make: Callable[..., World], factory: Factory, seed: int, row: int, episode: int,
+    watch: Callable[[World], Any] = recorded,
+) -> Any:  # fmt: skip
     """A world of one row that has just ended that episode, as `watch` has seen it; rows are the same bits in a batch of
     any size."""
     world = make(1, first_row=row)

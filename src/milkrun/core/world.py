@@ -137,6 +137,10 @@ class World(Memory):
         """The picture of a row."""
         canvas.caption(f"{type(self).__name__} row {row} step {int(self.i[row])}")
 
+    def figures(self, told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Figures of merit by name, of episodes that have ended: `told` has their tallies, steps and objectives."""
+        return {}
+
     @property
     def num_actions(self) -> int:
         """How many actions a single agent has; more than the mask lists where `mask_lists_all` is False."""
@@ -322,7 +326,7 @@ class World(Memory):
         rows = chosen[(self.terminated | self.truncated)[chosen]]
         if self._launcher.observe is not None:
             self._run(self._launcher.observe, rows)
-        kept = [*self.observed, *self._with_role(Role.MASK), *self.info_fields]
+        kept = [*self.observed, *self._with_role(Role.MASK), *self.info_fields, *self.tallies]
         played = self.instance_row[rows]
         self.final = {f.name: getattr(self, f.name)[played if f.role is Role.INSTANCE else rows] for f in kept}
         self.final_rows = rows
@@ -331,6 +335,11 @@ class World(Memory):
         self._begin(rows)
         for name, values in told.items():
             getattr(self, name)[rows] = values
+
+    @property
+    def tallies(self) -> list[Field]:
+        """What is kept of an episode for reports."""
+        return [f for f in self.fields.values() if f.tally]
 
     @property
     def info_fields(self) -> list[Field]:

@@ -32,6 +32,16 @@ UNITS = {
 """Of each scale: the ending of the figures it adds, and which are scaled."""
 
 
+def figures(told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The figures of rows from their tallies."""
+    found = {
+        "makespan": told["i"], "objective": told["objective"],
+        **dict(zip(COUNTS, told["sum_counts"].T, strict=True)),
+        **dict(zip(AMOUNTS, told["sum_amounts"].T, strict=True)),
+    }  # fmt: skip
+    return {name: found[name].copy() for name in KPIS}
+
+
 def kpis(world: Any, scale: Mapping[str, float] | None = None) -> dict[str, np.ndarray]:
     """Figures (B,) of the episode that each row plays or has just finished.
 
@@ -45,11 +55,7 @@ def kpis(world: Any, scale: Mapping[str, float] | None = None) -> dict[str, np.n
     took up in the same step.
     `scale` (km_per_unit, seconds_per_step, wh_per_battery) adds figures in these units: energy_wh, makespan_s, ...
     """
-    found = {
-        "makespan": world.i, "objective": world.objective,
-        **dict(zip(COUNTS, world.sum_counts.T, strict=True)), **dict(zip(AMOUNTS, world.sum_amounts.T, strict=True)),
-    }  # fmt: skip
-    told = {name: found[name].copy() for name in KPIS}
+    told = figures({name: getattr(world, name) for name in ("i", "objective", "sum_counts", "sum_amounts")})
     for key, factor in (scale or {}).items():
         if key not in UNITS:
             raise ConfigError(f"scale has no key {key!r}{did_you_mean(key, UNITS)}")

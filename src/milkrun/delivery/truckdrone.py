@@ -13,6 +13,7 @@ References: the public environment MAPPO_VRP, whose task the rules "seed" keep; 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -205,6 +206,11 @@ class TruckDrone(World):
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         refuse_where("demand", arrays, arrays["demand"] <= 0, "must be above 0")
         refuse_where("tw_end", arrays, arrays["tw_end"] < arrays["tw_start"], "the window closes before it opens")
+
+    def figures(self, told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        from milkrun.delivery.reports import figures
+
+        return figures(told)
 
     def action_name(self, agent: int, action: int) -> str:
         """STAY, MOVE_2, DELIVER_0 ...: an action of agent 0, the truck, or of drone agent - 1."""

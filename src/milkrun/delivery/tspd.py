@@ -74,6 +74,10 @@ class TSPD(TSPDDoor):
         """What truck and drone did when, as the rows of a Gantt chart: each machine's follow without a gap."""
         return log.events(self, row)
 
+    def figures(self, told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        names = ("truck_drive", "truck_wait", "drone_fly", "drone_wait", "by_drone")
+        return {"makespan": -told["objective"], **{name: told[name] for name in names}, "operations": told["num_ops"]}
+
     def kpis(self, row: int = 0) -> dict[str, float]:
         """The figures of a row by name."""
         return log.kpis(self, row)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class Result:
     lengths: np.ndarray  # (episodes,) int64, steps
     truncated: np.ndarray  # (episodes,) bool, cut off by the step limit
     rows: int  # rows of the world
+    kpis: dict[str, np.ndarray] = field(default_factory=dict)  # (episodes,), the world's own figures of merit
 
     @property
     def episodes(self) -> int:
@@ -82,7 +83,16 @@ class Result:
             "steps": int(self.lengths.sum()),
             "truncated": int(self.truncated.sum()),
         }
-        return {name: None if isinstance(x, float) and math.isnan(x) else x for name, x in figures.items()}
+        told: dict[str, Any] = {k: None if isinstance(x, float) and math.isnan(x) else x for k, x in figures.items()}
+        if self.kpis:
+            told["kpis"] = {name: list(self.kpi(name)) for name in self.kpis}
+        return told
+
+    def kpi(self, name: str) -> tuple[float, float]:
+        """Mean and standard error of one of the world's own figures; of a single episode the error is 0."""
+        values = self.kpis[name].astype(np.float64)
+        spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+        return float(values.mean()), spread / math.sqrt(len(values))
 
     def __str__(self) -> str:
         return f"{self.mean:.4f} +- {Z95 * self.standard_error:.4f} (95 %) over {self.episodes} episodes"
@@ -103,6 +113,8 @@ def evaluate(
     restarts_itself = world.autoreset == "same_step"
     returns, lengths = np.empty(episodes), np.empty(episodes, np.int64)
     truncated = np.empty(episodes, bool)
+    kpis: dict[str, np.ndarray] = {}
+    kept = {"objective", "i", *(f.name for f in world.tallies)}
     number = np.arange(rows)  # of the episode that each row plays
     world.reset(number, seed=seed)
     live = number[number < episodes].copy()
@@ -110,9 +122,11 @@ def evaluate(
         ended = _turn(world, policy, live)
         if not len(ended):
             continue
-        last = world.final if restarts_itself else {"objective": world.objective[ended], "i": world.i[ended]}
+        last = world.final if restarts_itself else {name: getattr(world, name)[ended] for name in kept}
         k = number[ended]
         returns[k], lengths[k], truncated[k] = last["objective"], last["i"], world.truncated[ended]
+        for name, values in world.figures(last).items():
+            kpis.setdefault(name, np.empty(episodes, values.dtype))[k] = values
         number[ended] += rows
         live = live[number[live] < episodes]
         again = ended[number[ended] < episodes]
@@ -120,7 +134,7 @@ def evaluate(
             world.reset(again)
         if progress is not None:
             progress(len(ended))
-    return Result(returns, lengths, truncated, rows)
+    return Result(returns, lengths, truncated, rows, kpis)
 
 
 def rollout(world: World, policy: Policy, max_steps: int | None = None) -> int:
