@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from .delivery_plays import STEPS, TRUCK, ListEnv, Recorded, Restarted, ScalarModel, TorchRL
+from .delivery_plays import STEPS, TRUCK, ListEnv, Recorded, Restarted, ScalarModel, TorchRL, rates
 from .peers.apart import report_of
 from .timing import Table, clock, median_time, no_garbage_collection, set_clock
 
 ROWS = (1024, 4096, 8192)
+SEED = "seed (2, 3, 5)"
 SIZES: dict[str, dict[str, Any]] = {
-    "seed (2, 3, 5)": {"preset": "seed"},
+    SEED: {"preset": "seed"},
     "default (2, 6, 6)": {"preset": "default"},
     "seed (5, 15, 5)": {"preset": "seed", "num_drones": 5, "num_customers": 15, "num_route_nodes": 5},
 }
@@ -44,45 +45,43 @@ def delivery_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]
     notes = {"seed, default": "drones, customers, truck nodes", "all rates": "thousand environment-steps/s",
              "ratio": "how many times as fast as the peer"}  # fmt: skip
     table = Table("Delivery (one thread unless said)", ["measured", "milkrun", "peer", "ratio"], notes=notes)
-    timing = {"repeats": 3, "min_seconds": 0.03} if options.quick else {"repeats": 7, "min_seconds": 0.15}
+    repeats = 3 if options.quick else 9
     results = _Results(table)
-    seed = _add_rates(results, options, timing)
-    _add_one_row(results, seed, timing)
+    seed = _add_sizes(results, options, repeats)
+    _add_one_row(results, seed, repeats)
     _add_vector_envs(results, options)
-    _add_torchrl(results, timing)
-    _add_threads(results, options, timing)
-    _add_tspd(results, timing)
+    _add_torchrl(results, repeats)
+    _add_threads(results, options, repeats)
+    _add_tspd(results, repeats)
     return table, results.promised
 
 
-def _add_rates(results: _Results, options: argparse.Namespace, timing: dict[str, Any]) -> float:
+def _add_sizes(results: _Results, options: argparse.Namespace, repeats: int) -> float:
     """The three sizes at three numbers of rows, the first beside VMAS; its best rate is returned."""
-    asked = ("--clock", options.clock, "--repeats", str(2 * timing["repeats"] + 1), "--rows", *map(str, ROWS))
+    asked = ("--clock", options.clock, "--repeats", str(repeats), "--rows", *map(str, ROWS))
     vmas = report_of("vmas", "vmas_steps.py", *asked)
     theirs = {} if vmas is None else {rows: vmas["rates"][str(rows)] / 1e3 for rows in ROWS}
-    best: dict[str, float] = {}
-    for label, size in SIZES.items():
-        peers = theirs if label == "seed (2, 3, 5)" else {}
-        rates = {}
-        for rows in ROWS:
-            rates[rows] = Recorded(TRUCK, rows, **size).rate(**timing) / 1e3
-            beside = " (peer: VMAS simple_spread, 3 agents)" if peers else ""
-            results.put(f"{label}, {rows:,} rows{beside}", rates[rows], peers.get(rows))
-        best[label] = max(rates.values())
-    seed, default, large = best.values()
+    best = [0.0, 0.0, 0.0]
+    for rows in ROWS:
+        measured = thousands(*(Recorded(TRUCK, rows, **size) for size in SIZES.values()), repeats=repeats)
+        best = [*map(max, best, measured)]
+        for label, rate in zip(SIZES, measured, strict=True):
+            if label == SEED and theirs:
+                results.put(f"{label}, {rows:,} rows (peer: VMAS simple_spread, 3 agents)", rate, theirs[rows])
+            else:
+                results.put(f"{label}, {rows:,} rows", rate)
+    seed, default, large = best
     if theirs:
-        results.put("seed (2, 3, 5), best of these (peer: the best of VMAS)", seed, max(theirs.values()),
+        results.put(f"{SEED}, best of these (peer: the best of VMAS)", seed, max(theirs.values()),
                     "promised 1.5, goal 4")  # fmt: skip
-    results.put("default (2, 6, 6), best (peer: seed (2, 3, 5))", default, seed, "promised 0.35")
-    results.put("seed (5, 15, 5), best (peer: seed (2, 3, 5))", large, seed)
+    results.put(f"default (2, 6, 6), best (peer: {SEED})", default, seed, "promised 0.35")
+    results.put(f"seed (5, 15, 5), best (peer: {SEED})", large, seed)
     return seed
 
 
-def _add_one_row(results: _Results, seed: float, timing: dict[str, Any]) -> None:
-    steps = 1000
-    scalar = ScalarModel(steps).rate(**timing) / 1e3
-    results.put("seed (2, 3, 5), best (peer: scalar Python model, 1 row)", seed, scalar, "promised 100")
-    lists = ListEnv(steps).rate(**timing) / 1e3
+def _add_one_row(results: _Results, seed: float, repeats: int) -> None:
+    lists, scalar = thousands(ListEnv(1000), ScalarModel(1000), repeats=repeats)
+    results.put(f"{SEED}, best (peer: scalar Python model, 1 row)", seed, scalar, "promised 100")
     results.put("VRPEnv, 1 row, full lists (peer: scalar Python model)", lists, scalar, "promised 1")
 
 
@@ -130,42 +129,52 @@ def _recorded_turns(env: Any, turns: int) -> list[np.ndarray]:
     return recorded
 
 
-def _add_torchrl(results: _Results, timing: dict[str, Any]) -> None:
+def _add_torchrl(results: _Results, repeats: int) -> None:
     """1,024 rows: `env.step(td)` beside `World.step`, ended rows reset outside the clock by both; and with resets."""
     rows = 1024
-    for label in ("seed (2, 3, 5)", "default (2, 6, 6)"):
-        size = SIZES[label]
+    for label, size in [*SIZES.items()][:2]:
         raw = Restarted(rows, STEPS, **size)
-        peer = raw.rate(**timing) / 1e3
-        for stepping in ("functional", "inplace"):
-            ours = TorchRL(raw, stepping, **size).rate(**timing) / 1e3
+        modes = [("functional", False), ("inplace", False), ("functional", True)]
+        rivals = [TorchRL(raw, stepping, with_resets, **size) for stepping, with_resets in modes]
+        found = thousands(raw, Recorded(TRUCK, rows, **size), *rivals, repeats=repeats)
+        alone, whole, functional, inplace, renewing = found
+        for stepping, ours in (("functional", functional), ("inplace", inplace)):
             measured = f"TorchRL, {stepping}, {label}, 1,024 rows, step (peer: World.step)"
-            results.put(measured, ours, peer, "promised 0.7")
-        whole = Recorded(TRUCK, rows, **size).rate(**timing) / 1e3
-        ours = TorchRL(raw, "functional", with_resets=True, **size).rate(**timing) / 1e3
-        results.put(f"TorchRL, functional, {label}, 1,024 rows, with resets (peer: World with autoreset)", ours, whole)
+            results.put(measured, ours, alone, "goal 0.7")
+        results.put(f"TorchRL, functional, {label}, 1,024 rows, step_and_maybe_reset (peer: World with autoreset)",
+                    renewing, whole)  # fmt: skip
 
 
-def _add_threads(results: _Results, options: argparse.Namespace, timing: dict[str, Any]) -> None:
+def _add_threads(results: _Results, options: argparse.Namespace, repeats: int) -> None:
     set_clock("wall")  # processor time adds the threads up
-    for label in ("seed (2, 3, 5)", "default (2, 6, 6)"):
-        one, two = (Recorded(TRUCK, 8192, threads=k, **SIZES[label]).rate(**timing) / 1e3 for k in (1, 2))
-        results.put(f"{label}, 8,192 rows, 2 threads (peer: 1 thread)", two, one, "promised 1.6")
+    for label, size in [*SIZES.items()][:2]:
+        one, two = thousands(*(Recorded(TRUCK, 8192, threads=k, **size) for k in (1, 2)), repeats=repeats)
+        results.put(f"{label}, 8,192 rows, 2 threads (peer: 1 thread)", two, one, "goal 1.6")
     set_clock(options.clock)
 
 
-def _add_tspd(results: _Results, timing: dict[str, Any]) -> None:
+def _add_tspd(results: _Results, repeats: int) -> None:
+    import torch
+
     from milkrun.delivery.instances.tspd import TSPDInstance
     from milkrun.solvers.tspd import exact
 
     from .peers.rl4co import StepRL4CO
 
     rows, nodes = 4096, 20
-    ours = Recorded("milkrun/TSPD-v0", rows, 3 * nodes, num_nodes=nodes).rate(**timing) / 1e3
-    theirs = rows / StepRL4CO("tsp", nodes, rows).seconds(**timing) / 1e3
+    world = Recorded("milkrun/TSPD-v0", rows, 3 * nodes, num_nodes=nodes)
+    peer = StepRL4CO("tsp", nodes, rows)
+    peer.steps, peer.row_steps = nodes, rows * nodes
+    with torch.inference_mode():
+        ours, theirs = thousands(world, peer, repeats=3 * repeats)
     results.put("TSPD, 20 nodes, 4,096 rows (peer: RL4CO TSPEnv, step without reward)", ours, theirs, "promised 1")
     rng = np.random.default_rng(0)
     places = [TSPDInstance.of_places(str(k), rng.uniform(0, 100, (9, 2))) for k in range(20)]
     exact(places[0])
     milliseconds = [1e3 * median_time(partial(exact, one), repeats=3, min_seconds=0.01) for one in places]
     results.put("TSPD exact, 9 nodes: ms an instance", statistics.median(milliseconds), None, "promised at most 50")
+
+
+def thousands(*forms: Any, repeats: int) -> list[float]:
+    """The rates of forms that play in turn, in thousand steps a second."""
+    return [rate / 1e3 for rate in rates(*forms, repeats=repeats)]

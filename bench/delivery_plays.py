@@ -3,21 +3,45 @@
 Actions are recorded once by playing and replayed from the same reset seed, so that no sampling is timed; each form is
 first held against the rewards of the recording. A rate counts the steps of live rows. Where rows are reset inside the
 timed part, as a world with autoreset does it, those turns cost time and count for nothing.
+
+A form has `start()`, which is not timed, `play(first, last)`, which returns the seconds of these turns, `steps`, the
+turns of its recording, and `row_steps`, the steps of live rows in them.
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 import milkrun
 
-from .timing import clock, step_time
+from .timing import clock, no_garbage_collection
 
 TRUCK = "milkrun/TruckDrone-v0"
 STEPS = 201  # the longest episode and the turn that resets it
+PIECES = 20
+
+
+def rates(*forms: Any, repeats: int) -> list[float]:
+    """Steps of live rows a second of each form.
+
+    They play in turn, so that a busy moment meets all of them. A recording is cut into pieces, and each counts with its
+    median over the repeats.
+    """
+    with no_garbage_collection():
+        for form in forms:
+            form.start()
+            form.play(0, form.steps)
+        seconds = np.empty((len(forms), repeats, PIECES))
+        for r in range(repeats):
+            for k, form in enumerate(forms):
+                cuts = [form.steps * piece // PIECES for piece in range(PIECES + 1)]
+                form.start()
+                seconds[k, r] = [form.play(first, last) for first, last in pairwise(cuts)]
+    return [form.row_steps / own.sum() for form, own in zip(forms, np.median(seconds, axis=1), strict=True)]
 
 
 class Recorded:
@@ -26,7 +50,7 @@ class Recorded:
     def __init__(self, world_id: str, rows: int, steps: int = STEPS, threads: int = 1, **options: Any) -> None:
         self.world = milkrun.make(world_id, rows, seed=0, autoreset="next_step", threads=threads, **options)
         self.start()
-        self.row_steps, taken, illegal = 0, [], 0
+        self.steps, self.row_steps, taken, illegal = steps, 0, [], 0
         for turn in range(steps):
             self.row_steps += int(np.count_nonzero(~self.world.done))
             taken.append(self.world.sample_actions(1, turn))
@@ -50,11 +74,6 @@ class Recorded:
             step(actions[t])
         return clock() - before
 
-    def rate(self, **timing: Any) -> float:
-        """Steps of live rows a second."""
-        steps = len(self.actions)
-        return self.row_steps / (steps * step_time(self.start, self.play, steps, **timing))
-
 
 class Restarted:
     """`World.step` alone: every row is live in every step, since ended ones are reset between steps, untimed."""
@@ -62,6 +81,7 @@ class Restarted:
     def __init__(self, rows: int, steps: int, **options: Any) -> None:
         self.world = milkrun.make(TRUCK, rows, seed=0, autoreset="disabled", threads=1, **options)
         self.start()
+        self.steps, self.row_steps = steps, rows * steps
         taken, self.returned = [], 0.0
         for turn in range(steps):
             taken.append(self.world.sample_actions(1, turn))
@@ -90,10 +110,6 @@ class Restarted:
         if len(ended):
             self.world.reset(rows=ended)
 
-    def rate(self, **timing: Any) -> float:
-        """Steps of rows a second."""
-        return self.actions.shape[1] / step_time(self.start, self.play, len(self.actions), **timing)
-
 
 class TorchRL:
     """The same episodes by `env.step(td)`, two groups, the actions put into the TensorDict before the clock starts.
@@ -105,13 +121,14 @@ class TorchRL:
         import torch
 
         torch.set_num_threads(1)
-        self.rows, self.with_resets = recorded.actions.shape[1], with_resets
-        self.env = milkrun.make(TRUCK, self.rows, api="torchrl", stepping=stepping, seed=0, threads=1, **options)
+        self.steps, self.row_steps, self.with_resets = recorded.steps, recorded.row_steps, with_resets
+        rows = recorded.world.num_envs
+        self.env = milkrun.make(TRUCK, rows, api="torchrl", stepping=stepping, seed=0, threads=1, **options)
         both = torch.from_numpy(recorded.actions)
         self.actions = [(joint[:, :1].contiguous(), joint[:, 1:].contiguous()) for joint in both]
         self.start()
         self.returned = 0.0
-        self.play(0, len(self.actions), count=True)
+        self.play(0, self.steps, count=True)
         np.testing.assert_allclose(self.returned, recorded.returned, rtol=1e-9)
 
     def start(self) -> None:
@@ -132,10 +149,6 @@ class TorchRL:
         self.td = td
         return spent
 
-    def rate(self, **timing: Any) -> float:
-        """Steps of rows a second."""
-        return self.rows / step_time(self.start, self.play, len(self.actions), **timing)
-
 
 class _OneRow:
     """One row of the preset "seed", its actions as lists, a reset whenever it ends; resets are timed."""
@@ -145,6 +158,7 @@ class _OneRow:
         world.reset(seed=0)
         self.instances = [self._instance(world)]
         self.turns: list[list[int]] = []
+        self.steps = self.row_steps = steps
         returned = 0.0
         for turn in range(steps):
             actions = world.sample_actions(1, turn)
@@ -169,10 +183,6 @@ class _OneRow:
 
     def play(self, first: int, last: int) -> float:
         raise NotImplementedError("each form steps in its own words")
-
-    def rate(self, **timing: Any) -> float:
-        """Steps a second."""
-        return 1 / step_time(self.start, self.play, len(self.turns), **timing)
 
 
 class ScalarModel(_OneRow):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.delivery_plays import TRUCK, ListEnv, Recorded, Restarted, ScalarModel, TorchRL
+from bench.delivery_plays import TRUCK, ListEnv, Recorded, Restarted, ScalarModel, TorchRL, rates
 from bench.peers.apart import report_of
 
 
@@ -12,11 +12,21 @@ def test_turns_that_reset_a_row_count_for_nothing():
     assert played.row_steps == 30
 
 
-def test_a_rate_is_row_steps_by_the_seconds_of_all_turns(monkeypatch):
-    """Eight turns of half a second each hold 30 steps: 7.5 a second."""
-    played = Recorded(TRUCK, 5, 8, preset="seed", num_customers=9, episode_length=3)
-    monkeypatch.setattr("bench.delivery_plays.step_time", lambda start, play, steps: 0.5)
-    assert played.rate() == 7.5
+class Paced:
+    """Turns of half a second; in one repeat of three, of a minute."""
+
+    steps, row_steps, starts = 40, 30, 0
+
+    def start(self):
+        self.starts += 1
+
+    def play(self, first, last):
+        return (last - first) * (60.0 if self.starts == 3 else 0.5)
+
+
+def test_a_rate_is_row_steps_by_the_median_seconds_of_all_turns():
+    """Forty turns of half a second hold 30 steps: 1.5 a second, whatever one repeat took."""
+    assert rates(Paced(), repeats=3) == [1.5]
 
 
 @pytest.mark.parametrize("form", [ScalarModel, ListEnv])

@@ -14,6 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 from torchrl.collectors import Collector
+from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import MLP, MaskedCategorical, ProbabilisticActor
 from torchrl.objectives.multiagent import MAPPOLoss
 
@@ -57,11 +58,11 @@ def joint_rows(num, **options):
     return DummyVecEnv([partial(make, first_row=b) for b in range(num)])
 
 
-def train_maskable_ppo(steps, **options):
+def train_maskable_ppo(steps, *, lr=2e-3, gamma=0.99, **options):
     """A MaskablePPO of the joint view, its rewards scaled by VecNormalize."""
-    rows = VecNormalize(joint_rows(16, **TO_THE_END, **options), norm_obs=False)
-    model = MaskablePPO("MlpPolicy", rows, n_steps=128, batch_size=256, n_epochs=5, learning_rate=2e-3, ent_coef=0.01,
-                        seed=0, device="cpu")  # fmt: skip
+    rows = VecNormalize(joint_rows(16, **TO_THE_END, **options), norm_obs=False, gamma=gamma)
+    model = MaskablePPO("MlpPolicy", rows, n_steps=128, batch_size=256, n_epochs=5, learning_rate=lr, gamma=gamma,
+                        ent_coef=0.01, seed=0, device="cpu")  # fmt: skip
     return model.learn(steps, log_interval=None)
 
 
@@ -70,7 +71,7 @@ def maskable_returns(model, **options):
     return returns(lambda rows, obs, turn: model.predict(obs, action_masks=rows.action_masks())[0], **options)
 
 
-def mappo_team(env, cells=64):
+def mappo_team(env, gamma=0.99, cells=64):
     """A policy with one net a group, which its agents share, and by group the MAPPOLoss with a critic of the state."""
     seen, actors, losses = env.observation_spec, [], {}
     net = partial(MLP, num_cells=[cells, cells], activation_class=nn.Tanh)
@@ -85,7 +86,7 @@ def mappo_team(env, cells=64):
         loss = MAPPOLoss(actor, TensorDictModule(value, ["state"], [(group, "state_value")]))
         loss.set_keys(**{key: (group, key) for key in ("action", "reward", "advantage", "value_target")},
                       value=(group, "state_value"), sample_log_prob=(group, "log_prob"))  # fmt: skip
-        loss.make_value_estimator(gamma=0.99, lmbda=0.95)
+        loss.make_value_estimator(gamma=gamma, lmbda=0.95)
         actors.append(actor)
         losses[group] = loss
     return TensorDictSequential(*actors), losses
@@ -99,10 +100,10 @@ def advantages(losses, data):
             loss.value_estimator(data, params=critic, target_params=target)
 
 
-def train_mappo(batches, *, rows=32, steps=64, scale=0.2, lr=2e-3, stepping="functional", **options):
+def train_mappo(batches, *, rows=32, steps=64, scale=0.2, lr=2e-3, gamma=0.99, stepping="functional", **options):
     """A MAPPO team trained on so many batches of rows x steps; and the total losses of all updates."""
     env = milkrun.make(ID, rows, api="torchrl", seed=1, stepping=stepping, **TO_THE_END, **options)
-    policy, losses = mappo_team(env)
+    policy, losses = mappo_team(env, gamma)
     weights = [w for loss in losses.values() for w in loss.parameters()]
     optimiser = torch.optim.Adam(weights, lr)
     frames, told = rows * steps, []
@@ -127,9 +128,11 @@ def train_mappo(batches, *, rows=32, steps=64, scale=0.2, lr=2e-3, stepping="fun
 
 
 def mappo_returns(policy, **options):
-    """(EPISODES,) returns of a TorchRL policy in the same episodes, which TorchRL's environment plays itself."""
+    """(EPISODES,) returns of a TorchRL policy in the same episodes, which TorchRL's environment plays itself.
+
+    Outside a collector TorchRL would take the likeliest action; here too it draws, as while it was trained."""
     env = milkrun.make(ID, EPISODES, api="torchrl", seed=SEED, **options)
-    with torch.no_grad():
+    with torch.no_grad(), set_exploration_type(ExplorationType.RANDOM):
         rolled = env.rollout(env.config.episode_length, policy, break_when_any_done=False)
     done = rolled["next", "done"].long()
     first = done.cumsum(1) - done == 0

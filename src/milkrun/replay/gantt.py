@@ -223,9 +223,10 @@ def _paint_window(axes: Axes, window: Window, y: float, end: float) -> None:
               clip_on=False)  # fmt: skip
     words = f"{window.by}, {window.late:g} late" if window.late > 0 else window.by
     left = window.arrival > 0.85 * end
+    ground = {"facecolor": rgb(PAPER), "linewidth": 0, "pad": 0.6} if window.late > 0 else None  # over the dashes
     axes.annotate(words, (window.arrival, y), xytext=(-6 if left else 6, 0), textcoords="offset points",
                   fontsize=SMALL - 0.5, color=rgb(INK), ha="right" if left else "left", va="center", zorder=4,
-                  path_effects=[withStroke(linewidth=2, foreground=rgb(PAPER))])  # fmt: skip
+                  bbox=ground, path_effects=[withStroke(linewidth=2, foreground=rgb(PAPER))])  # fmt: skip
 
 
 def _legend(figure: Figure, chart: Chart, windows: bool) -> None:

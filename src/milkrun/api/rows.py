@@ -1,0 +1,135 @@
+"""One world as a list of environments, a handle a row, for what takes lists: `Envs` plays all of them in one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from milkrun.api._binding import every_step, offset_seeds, told_names, value_of
+from milkrun.api._spaces import Observer, action_space
+from milkrun.core.arguments import is_list
+from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.core.instances import as_array
+from milkrun.core.world import World
+
+
+def handles(world: World, layout: str | None = None) -> list[Row]:
+    """A handle for each row of a world, in order. The world is then played through them, or through `Envs`, only.
+
+    layout: what a handle shows, as for Gymnasium; "flat" is one vector.
+    """
+    batch = Batch(world, layout)
+    return [Row(batch, b) for b in range(world.num_envs)]
+
+
+class Batch:
+    """All rows of a world in the words of `Envs`: states, rewards, ends, and a dict a row of what else there is."""
+
+    def __init__(self, world: World, layout: str | None = None) -> None:
+        if world.autoreset != "next_step":
+            raise ConfigError(f"the world was made with autoreset={world.autoreset!r}; here it must be 'next_step'")
+        self.world, self.num_envs = world, world.num_envs
+        self.observer = Observer(world, layout)
+        self.observation_space, self.action_space = self.observer.single_space, action_space(world)
+        self._every_step, self._told = every_step(world), told_names(world)
+        self._silent = np.ones(self.num_envs, bool)  # rows that have just begun: there was no step to tell of
+
+    def reset(self, seed: Any) -> Any:
+        """Begins an episode in every row; the states."""
+        offset = seed is not None and not is_list(seed)
+        self.world.reset(seed=offset_seeds(self.world, seed, range(self.num_envs)) if offset else seed)
+        self._silent[:] = True
+        self.observer.bind()
+        return self.look()
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+        """A turn of every row, one native call."""
+        world = self.world
+        due = world.terminated | world.truncated
+        world.step(actions)
+        self._silent = due
+        return self.look(), world.reward.astype(np.float64), world.terminated.copy(), world.truncated.copy()
+
+    def look(self, row: int | None = None) -> Any:
+        """A copy of what all rows, or one, show now."""
+        self.observer.refresh()
+        live, chosen = self.observer.live, slice(None) if row is None else row
+        if isinstance(live, dict):
+            return {key: np.array(array[chosen]) for key, array in live.items()}
+        return np.array(live[chosen])
+
+    def infos(self) -> list[dict[str, Any]]:
+        return [self.info(b) for b in range(self.num_envs)]
+
+    def info(self, row: int) -> dict[str, Any]:
+        """What is told of a row beside its state, as Gymnasium's `info`."""
+        world, observer = self.world, self.observer
+        told = {key: array[row].copy() for key, array in observer.aside.items()}
+        if isinstance(observer.live, dict) and "action_mask" in observer.live:
+            told["action_mask"] = observer.live["action_mask"][row].copy()
+        if not self._silent[row]:
+            told |= {name: value_of(getattr(world, name), row) for name in self._every_step}
+            if world.terminated[row] or world.truncated[row]:
+                told |= {key: value_of(getattr(world, name), row) for key, name in self._told.items()}
+        return told
+
+    def play(self, row: int, action: Any) -> None:
+        """A turn of one row."""
+        given = as_array("action", action)
+        expected = self.world.action.shape(self.world.sizes)
+        if given.shape != expected:
+            raise ShapeError(f"the action must have the shape {expected}, not {given.shape}")
+        due = bool(self.world.terminated[row] or self.world.truncated[row])
+        self.world.step(given[None], rows=[row])
+        self._silent[row] = due
+
+    def begin(self, row: int, seed: int | None) -> None:
+        """An episode of one row."""
+        self.world.reset([row], seed=None if seed is None else [seed])
+        self._silent[row] = True
+        self.observer.bind()
+
+    def close(self) -> None:
+        self.world.close()
+
+
+class Row:
+    """A row of a world as an environment: `reset` and `step` as Gymnasium has them, touching no other row.
+
+    A step after an end is the reset turn of the next episode, as for the whole world.
+    """
+
+    def __init__(self, batch: Batch, row: int) -> None:
+        self.batch, self.row = batch, row
+
+    @property
+    def world(self) -> World:
+        return self.batch.world
+
+    @property
+    def observation_space(self) -> Any:
+        return self.batch.observation_space
+
+    @property
+    def action_space(self) -> Any:
+        return self.batch.action_space
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode: with a seed the one of key (seed, 0, 0), else the next one of this row."""
+        self.batch.begin(self.row, seed)
+        return self.batch.look(self.row), self.batch.info(self.row)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Plays one action."""
+        self.batch.play(self.row, action)
+        world, b = self.world, self.row
+        ends = world.terminated.item(b), world.truncated.item(b)
+        return self.batch.look(b), world.reward.item(b), *ends, self.batch.info(b)
+
+    def close(self) -> None:
+        """Closes the world, and with it all its rows."""
+        self.batch.close()
+
+    def __repr__(self) -> str:
+        return f"<row {self.row} of {self.world!r}>"

@@ -1,0 +1,264 @@
+"""SB3VecEnv: a batch of rows of a world as one Stable-Baselines3 `VecEnv`, one native call a step.
+
+Nothing of a world's rules is here. As in SB3's own vector environments a row begins its next episode in the step that
+ends one: the observation is the new episode's first, and how the old one ended is in the row's info.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from milkrun.api._binding import (
+    begin_with,
+    check_render_mode,
+    every_step,
+    masks,
+    may_render,
+    offset_seeds,
+    told_names,
+    world_behind,
+)
+from milkrun.api._spaces import Observer, action_space
+from milkrun.api.sb3.infos import SharedInfo
+from milkrun.api.sb3.options import read_instances
+from milkrun.core.arguments import check_seed, is_list, read_rows
+from milkrun.core.errors import ConfigError, ShapeError, missing_extra
+from milkrun.core.fields import Role
+from milkrun.core.world import World, autoreset_name
+
+try:
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import VecEnv
+except ImportError as e:
+    raise missing_extra(str(e.name), "sb3") from e
+
+SEED_RULES = ("offset", "row")
+INFOS = ("shared", "fresh")
+OWN = ("render_mode", "observation_space", "action_space")  # what get_attr finds here, not in the world
+BY_ROW = (Role.STATE, Role.MASK, Role.VIEW, Role.KEY)
+
+Info = dict[str, Any]
+
+
+def make(world_id: str, num_envs: int | None = None, *, autoreset: Any = "same_step", **keywords: Any) -> SB3VecEnv:
+    """What `milkrun.make(api="sb3")` returns; rows begin their next episode in the step that ends one."""
+    if autoreset_name(autoreset) == "disabled":
+        raise ConfigError("autoreset='disabled': Stable-Baselines3 never resets single rows, so SB3VecEnv does")
+    return SB3VecEnv(world_id, num_envs, **keywords)
+
+
+class SB3VecEnv(VecEnv):
+    """A batch of rows of a world. Its `world` is stepped and reset through it only.
+
+    infos: "shared" lets all rows that go on and did nothing illegal have one read-only info; "fresh" gives each row its
+    own, with the mask and all that the world tells of a step.
+    monitor: True puts what SB3's Monitor would record of an episode into the info of its last step.
+    seed_rule: "offset" seeds row i with seed + i, SB3's convention, so that runs seeded 0 and 1 share all but one row:
+    take seeds `num_envs` apart; "row" gives row i the stream (seed, i), and any two seeds differ everywhere.
+    """
+
+    def __init__(
+        self,
+        world_or_id: World | str,
+        num_envs: int | None = None,
+        *,
+        layout: str | None = None,
+        infos: str = "shared",
+        monitor: bool = True,
+        seed_rule: str = "offset",
+        render_mode: str | None = "rgb_array",
+        illegal: str = "noop",
+        threads: int | None = None,
+        preset: str | None = None,
+        config: Any = None,
+        seed: int | None = None,
+        first_row: int = 0,
+        **overrides: Any,
+    ) -> None:
+        for name, value, known in (("seed_rule", seed_rule, SEED_RULES), ("infos", infos, INFOS)):
+            if value not in known:
+                raise ConfigError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}")
+        given, id = (world_or_id, None) if isinstance(world_or_id, World) else (None, world_or_id)
+        rows = num_envs if num_envs is not None else given.num_envs if given is not None else 1
+        settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
+                    "threads": threads, **overrides}  # fmt: skip
+        self.world = world_behind(self, id, given, rows, "same_step", settings)
+        self.render_mode = check_render_mode(render_mode)
+        self.seed_rule, self.monitor = seed_rule, bool(monitor)
+        if seed is not None and seed_rule == "offset":
+            begin_with(self.world, seed)
+        self._observer = Observer(self.world, layout)
+        self.observation_space = self._observer.single_space
+        self.action_space = action_space(self.world)
+        super().__init__(self.world.num_envs, self.observation_space, self.action_space)
+        self._every_step = every_step(self.world)
+        self._told = {**{name: name for name in self._every_step}, **told_names(self.world)}
+        self._shared: Info | None = SharedInfo({"illegal": False, "TimeLimit.truncated": False})
+        if infos == "fresh":
+            self._shared = None
+        self._began = time.perf_counter()
+        self._actions: Any = None
+        self._row_seed: int | None = None
+        self._bind()
+
+    def seed(self, seed: Any = None) -> Sequence[int | None]:
+        """The seeds of the next reset: an int, by the seed rule, or a list with one a row; None draws one."""
+        self._row_seed = None
+        if seed is None:
+            seed = secrets.randbits(62)  # not from numpy's generator, which is the caller's
+        if is_list(seed):
+            if len(seed) != self.num_envs:
+                raise ShapeError(f"{len(seed)} seeds for {self.num_envs} rows: a list has one a row")
+            self._seeds = [check_seed(s) for s in seed]
+        elif self.seed_rule == "offset":
+            self._seeds = [*offset_seeds(self.world, seed, range(self.num_envs))]
+        else:
+            self._row_seed = check_seed(seed)
+            self._seeds = [self._row_seed] * self.num_envs
+        return list(self._seeds)
+
+    def reset(self) -> Any:
+        """Begins an episode in every row, with the seeds and options that were set since the last reset."""
+        seeds: Any = None if None in self._seeds else self._seeds
+        seed, options = seeds if self._row_seed is None else self._row_seed, self._options
+        self._row_seed = self._actions = None
+        self._reset_seeds()
+        self._reset_options()
+        self.world.reset(seed=seed, instance=read_instances(options, self.num_envs))
+        self._bind()
+        self.reset_infos = [self._start(b) for b in range(self.num_envs)]
+        return self._look()
+
+    def step_async(self, actions: Any) -> None:
+        """Takes the actions of the step that `step_wait` plays."""
+        self._actions = actions
+
+    def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[Info]]:
+        """Plays the step."""
+        world, actions = self.world, self._actions
+        if actions is None:
+            raise ShapeError("step_wait() has no actions: give them to step_async()")
+        self._actions = None
+        world.step(actions)
+        obs = self._look()
+        if self._shared is None:
+            infos = self._tell_all(obs)
+        else:
+            infos = [self._shared] * self.num_envs
+            if 1 in world.illegal.tobytes():  # a third of the time that .any() takes
+                self._tell_illegal(infos)
+        if len(world.final_rows):
+            self._tell_ends(infos)
+        return obs, world.reward.copy(), world.done.copy(), infos
+
+    def close(self) -> None:
+        """Ends the use of the world; a second time does nothing."""
+        self.world.close()
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether `get_attr` has an answer, or it is `action_masks` of a world that has masks."""
+        if attr_name == "action_masks":
+            return self._observer.mask is not None
+        return hasattr(self if attr_name in OWN else self.world, attr_name)
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """An attribute of the world, once a row: its rows if it is a field, else repeated."""
+        rows = self._rows(indices)
+        if not self.has_attr(attr_name) or attr_name == "action_masks":
+            raise AttributeError(f"{type(self.world).__name__} has no attribute {attr_name!r}")
+        value = getattr(self if attr_name in OWN else self.world, attr_name)
+        field = self.world.fields.get(attr_name)
+        if field is not None and field.role in BY_ROW:
+            return list(value[rows])
+        if field is not None and field.role is Role.INSTANCE:
+            return list(value[self.world.instance_row[rows]])
+        return [value] * len(rows)
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Refused: rows share one configuration."""
+        raise ConfigError(f"{attr_name!r} cannot be set: the rows of a world share one configuration, given when made")
+
+    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+        """`action_masks`, (n,) bool a row, `render`, a picture a row, or `close`."""
+        rows = self._rows(indices)
+        if method_name == "action_masks" and self.has_attr(method_name):
+            return list(masks(self.world)[rows])
+        if method_name == "render":
+            return [self.world.render(int(b)) for b in rows]
+        if method_name == "close":
+            self.close()
+            return [None] * len(rows)
+        raise AttributeError(f"rows of {type(self.world).__name__} have no method {method_name!r}")
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
+        """True for SB3's Monitor, if its part is done here."""
+        return [self.monitor and wrapper_class is Monitor] * len(self._rows(indices))
+
+    def get_images(self) -> list[np.ndarray | None]:
+        """The pictures of all rows, uint8 (H, W, 3), under render_mode="rgb_array"."""
+        if not may_render(self.render_mode):
+            return [None] * self.num_envs
+        return [self.world.render(b) for b in range(self.num_envs)]
+
+    def _bind(self) -> None:
+        self._observer.bind()
+        live = self._observer.live
+        if isinstance(live, dict):
+            self._copies: Any = [(key, array.copy) for key, array in live.items()]
+            self._aside = {key: live[key] for key in ("action_mask",) if key in live}
+        else:
+            self._copies, self._aside = live.copy, self._observer.aside
+
+    def _look(self) -> Any:
+        if not self._observer.steady:
+            self._observer.refresh()
+        copies = self._copies
+        return {key: fresh() for key, fresh in copies} if isinstance(copies, list) else copies()
+
+    def _start(self, b: int) -> Info:
+        """The info of a reset: the mask, and what the layout leaves out of the observation."""
+        return {key: array[b].copy() for key, array in self._aside.items()}
+
+    def _tell_all(self, obs: Any) -> list[Info]:
+        """An info of its own for each row, as Gymnasium's environment gives it."""
+        columns: dict[str, list[Any]] = {}
+        for key, array in self._aside.items():
+            columns[key] = list(obs[key] if isinstance(obs, dict) else array.copy())
+        for name in self._every_step:
+            columns[name] = _column(getattr(self.world, name))
+        columns["TimeLimit.truncated"] = [False] * self.num_envs
+        return [dict(zip(columns, values)) for values in zip(*columns.values())]
+
+    def _tell_illegal(self, infos: list[Info]) -> None:
+        rows = np.flatnonzero(self.world.illegal)
+        columns = {name: _column(getattr(self.world, name)[rows]) for name in self._every_step}
+        for b, values in zip(rows.tolist(), zip(*columns.values())):
+            infos[b] = {**dict(zip(columns, values)), "TimeLimit.truncated": False}
+
+    def _tell_ends(self, infos: list[Info]) -> None:
+        """The infos of rows that ended: those of their last step, with the observation they ended in."""
+        rows, final = self.world.final_rows, self.world.final
+        columns = {key: _column(final[name]) for key, name in self._told.items()}
+        if self._shared is None:
+            columns |= {key: list(array) for key, array in self._observer.aside_of(final).items()}
+        columns["terminal_observation"] = self._observer.rows_of(final, len(rows))
+        columns["TimeLimit.truncated"] = (self.world.truncated & ~self.world.terminated)[rows].tolist()
+        elapsed = round(time.perf_counter() - self._began, 6)
+        for b, values in zip(rows.tolist(), zip(*columns.values())):
+            info = infos[b] = dict(zip(columns, values))
+            if self.monitor:
+                info["episode"] = {"r": info["objective"], "l": info["episode_steps"], "t": elapsed}
+            self.reset_infos[b] = self._start(b)
+
+    def _rows(self, indices: Any) -> np.ndarray:
+        return read_rows([*self._get_indices(indices)], self.num_envs)
+
+
+def _column(array: np.ndarray) -> list[Any]:
+    """What is told of rows, one by one: plain numbers, or each row's own."""
+    return array.tolist() if array.ndim == 1 else list(array.copy())

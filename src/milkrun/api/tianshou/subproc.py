@@ -1,0 +1,148 @@
+"""SubprocVecEnv_TS: any environments, each in a process of its own, as a tianshou vector environment.
+
+A step sends each process that is named exactly one command: a step, or, on the turn after an end, the reset, which
+`infos[i]["reset_turn"]` tells. Masks ride back with the observations, and stand beside them in a `Batch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from tianshou.data import Batch
+
+from milkrun.api.tianshou.venv import Ids, Turn, Venv, in_array
+from milkrun.api.workers import Aligned, Workers
+from milkrun.core.errors import Closed, ConfigError, ShapeError
+
+
+class SubprocVecEnv_TS(Venv):
+    """A process for each environment: Gymnasium's, or classic ones with four results.
+
+    env_fns: functions of no arguments that make an environment each; they travel by cloudpickle.
+    wait_num, timeout: of tianshou's asynchronous kind, which one beat for all forbids; only their defaults are taken.
+    share_memory: True lets observations pass through memory instead of pipes.
+    context: how processes start: "forkserver" (None, where there is one), "spawn" or "fork".
+
+    On a reset turn the action is ignored, the reward 0.0, terminated and truncated are False, and the observation is
+    the new episode's first. An explicit `reset` begins an episode at once, so whoever resets rows that ended, as
+    tianshou's `Collector` does, meets no reset turn.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        wait_num: int | None = None,
+        timeout: float | None = None,
+        share_memory: bool = False,
+        context: str | None = None,
+    ) -> None:
+        if wait_num not in (None, len(env_fns)):
+            raise ConfigError(f"wait_num={wait_num!r}: all {len(env_fns)} environments move on one beat")
+        if timeout is not None:
+            raise ConfigError(f"timeout={timeout!r}: all environments move on one beat, so none is left behind")
+        self.pool = Aligned(Workers(env_fns, context, share_memory))
+        super().__init__(len(self.pool))
+        told = self.pool.workers
+        self._spaces = {"action_space": told.action_spaces, "observation_space": told.observation_spaces}
+        if any(_has_tuple(space) for space in told.observation_spaces):
+            self.close()
+            raise ConfigError("tianshou has no tuples in observations: use a Dict or an array")
+        self._seeds: list[int | None] = [None] * self.env_num  # of each environment's next explicit reset
+
+    def reset(self, env_id: Ids = None, *, seed: Any = None, options: Any = None) -> tuple[Any, np.ndarray]:  # type: ignore[override]
+        """Begins an episode in the named environments, also where a reset was due.
+
+        seed: an int s gives environment i the seed s + i; a list has one (or None) for each that is named.
+        options: a dict for all, or a list with one (or None) for each that is named.
+        """
+        chosen = self.pool.workers.named(env_id)
+        if seed is None and any(self._seeds[i] is not None for i in chosen):
+            seed = [self._seeds[i] for i in chosen]
+        obs, infos = self.pool.reset(env_id, seed, options)
+        for i in chosen:
+            self._seeds[i] = None
+        return self._dress(obs, chosen), _named(infos, chosen)
+
+    def step(self, action: Any, id: Ids = None) -> Turn:
+        """One turn of the named environments: a step, or the reset that is due."""
+        if action is None:
+            raise ShapeError("action=None is for asynchronous environments; these move on one beat")
+        chosen = self.pool.workers.named(id)
+        given = action.numpy(force=True) if hasattr(action, "numpy") else action
+        obs, rewards, terminated, truncated, infos = self.pool.step(given, id)
+        return self._dress(obs, chosen), rewards, terminated, truncated, _named(infos, chosen)
+
+    def seed(self, seed: Any = None) -> list[list[int] | None]:
+        """From the next `reset` on: an int gives environment i seed + i, a list each its own. Action spaces too."""
+        self._assert_is_not_closed()
+        if seed is None:
+            seeds: list[int | None] = [None] * self.env_num
+        else:
+            seeds = [seed + i for i in range(self.env_num)] if np.ndim(seed) == 0 else list(seed)
+        if len(seeds) != self.env_num:
+            raise ShapeError(f"{len(seeds)} seeds for {self.env_num} environments")
+        self._seeds = seeds
+        for space, one in zip(self._spaces["action_space"], seeds):
+            if space is not None:
+                space.seed(one)
+        return [None if one is None else [one] for one in seeds]
+
+    def get_env_attr(self, key: str, id: Ids = None) -> list[Any]:
+        """An attribute of each environment named, also one behind wrappers."""
+        if key in self._spaces:
+            return [self._spaces[key][i] for i in self.pool.workers.named(id)]
+        return self.pool.workers.call(_attribute, key, ids=id)
+
+    def set_env_attr(self, key: str, value: Any, id: Ids = None) -> None:
+        """Sets an attribute of each environment named, below its wrappers."""
+        self.pool.workers.call(_set_attribute, key, value, ids=id)
+
+    def render(self, **kwargs: Any) -> list[Any]:
+        """What each environment's `render` returns."""
+        return self.pool.workers.call("render", **kwargs)
+
+    def close(self) -> None:
+        """Closes the environments and ends their processes; a second time does nothing."""
+        self.pool.close()
+        self.is_closed = True
+
+    def _assert_is_not_closed(self) -> None:
+        if self.is_closed:
+            raise Closed(f"this {type(self).__name__} has been closed")
+
+    def _dress(self, obs: Any, chosen: list[int]) -> Any:
+        """Observations as tianshou takes them, with masks if all of these environments have them."""
+        if isinstance(obs, list):
+            seen: Any = np.empty(len(obs), object)
+            seen[:] = obs
+        else:
+            seen = Batch(obs) if isinstance(obs, dict) else obs
+        masks = [self.pool.masks[i] for i in chosen]
+        shapes = {None if mask is None else mask.shape for mask in masks}
+        return seen if len(shapes) > 1 or None in shapes else Batch(obs=seen, mask=np.stack(masks))  # type: ignore[arg-type]
+
+
+SubprocVectorEnv_TS = SubprocVecEnv_TS
+
+
+def _named(infos: list[dict[str, Any]], chosen: list[int]) -> np.ndarray:
+    for info, i in zip(infos, chosen):
+        info["env_id"] = i
+    return in_array(infos)
+
+
+def _has_tuple(space: Any) -> bool:
+    if isinstance(space, spaces.Dict):
+        return any(map(_has_tuple, space.spaces.values()))
+    return isinstance(space, spaces.Tuple)
+
+
+def _attribute(env: Any, key: str) -> Any:
+    return env.get_wrapper_attr(key) if hasattr(env, "get_wrapper_attr") else getattr(env, key)
+
+
+def _set_attribute(env: Any, key: str, value: Any) -> None:
+    setattr(getattr(env, "unwrapped", env), key, value)

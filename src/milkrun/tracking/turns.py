@@ -1,0 +1,257 @@
+"""One turn of environments that know nothing of each other: each is told to step or to begin anew, and answers.
+
+`Threads` plays any environment, each in a thread of its own for life; `Links` plays those that answer from elsewhere,
+all of which are told before the first is waited for. `OneByOne` keeps either on one beat (Gymnasium's NEXT_STEP): on
+the turn after an end an environment is reset, not stepped.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError, WorkerError
+
+RESET = object()
+"""In the place of an action: begin an episode."""
+
+Turn = tuple[Any, np.ndarray, np.ndarray, np.ndarray]
+"""states, rewards float64, terminated, truncated: what a turn of all environments gives."""
+
+
+class Answer(NamedTuple):
+    """What one environment says after a step or a reset."""
+
+    obs: Any
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+
+
+class Asks(Protocol):
+    """A way to play a turn: an answer or the exception of each environment, after all have finished."""
+
+    def check_seeds(self) -> None: ...
+
+    def ask(self, actions: Sequence[Any], seeds: Sequence[int | None]) -> list[Answer | Exception]: ...
+
+    def close(self) -> list[Exception | None]: ...
+
+
+class Threads:
+    """Environments with `reset` and `step`, classic or Gymnasium. Each is only ever touched by its own thread."""
+
+    def __init__(self, envs: Sequence[Any]) -> None:
+        self._envs = envs
+        self._seeding = [_seeding(env) for env in envs]
+        self._hands = [ThreadPoolExecutor(1, f"Envs-{i}") for i in range(len(envs))]
+
+    def check_seeds(self) -> None:
+        if None in self._seeding:
+            which = self._seeding.index(None)
+            raise ConfigError(f"item {which} takes no seed, neither reset(seed=...) nor seed(...)")
+
+    def ask(self, actions: Sequence[Any], seeds: Sequence[int | None]) -> list[Answer | Exception]:
+        return self._all([partial(self._play, *told) for told in zip(range(len(actions)), actions, seeds)])
+
+    def close(self) -> list[Exception | None]:
+        closed = self._all([partial(_close, env) for env in self._envs])
+        for hand in self._hands:
+            hand.shutdown()
+        return closed
+
+    def _all(self, calls: list[Callable[[], Any]]) -> list[Any]:
+        """What each call returns, or the exception it ended with."""
+        running = [hand.submit(_kept, call) for hand, call in zip(self._hands, calls)]
+        return [one.result() for one in running]
+
+    def _play(self, i: int, action: Any, seed: int | None) -> Answer:
+        env = self._envs[i]
+        if action is not RESET:
+            return played(env.step(action))
+        if seed is None:
+            return begun(env.reset())
+        if self._seeding[i] == "reset":
+            return begun(env.reset(seed=seed))
+        env.seed(seed)
+        return begun(env.reset())
+
+
+class Links:
+    """Environments that answer from elsewhere: `send(action)` asks for a step and `send(None)`, with a seed
+    `send(None, seed=s)`, for a new episode; `receive()` waits for what `step` or `reset` would have returned."""
+
+    def __init__(self, envs: Sequence[Any]) -> None:
+        self._envs = envs
+        self._owed: list[int] = []  # those told and not yet heard, if a turn was interrupted
+
+    def check_seeds(self) -> None:
+        """A link that takes none says so itself."""
+
+    def ask(self, actions: Sequence[Any], seeds: Sequence[int | None]) -> list[Answer | Exception]:
+        while self._owed:
+            _kept(self._envs[self._owed.pop()].receive)
+        answers: list[Any] = [None] * len(actions)
+        for i, (env, action, seed) in enumerate(zip(self._envs, actions, seeds)):
+            answers[i] = _kept(partial(_tell, env, action, seed))
+            if answers[i] is None:
+                self._owed.append(i)
+        for i, (env, action) in enumerate(zip(self._envs, actions)):
+            if answers[i] is None:
+                read = begun if action is RESET else played
+                answers[i] = _kept(partial(_heard, env, read))
+                self._owed.remove(i)
+        return answers
+
+    def close(self) -> list[Exception | None]:
+        return [_kept(partial(_close, env)) for env in self._envs]
+
+
+class OneByOne:
+    """Environments on one beat, played like a batch. After a failure it asks for a reset: not all have moved."""
+
+    def __init__(self, way: Asks, count: int) -> None:
+        self._way, self.num_envs = way, count
+        self._due = np.zeros(count, bool)
+        self._whole = True
+        self._infos: list[dict[str, Any]] = []
+
+    def reset(self, seed: int | Sequence[int] | None) -> Any:
+        """Begins an episode everywhere, whatever was due; the states."""
+        seeds = _seeds(seed, self.num_envs)
+        if seed is not None:
+            self._way.check_seeds()
+        return self._turn([RESET] * self.num_envs, seeds, "reset")[0]
+
+    def step(self, actions: Sequence[Any]) -> Turn:
+        """A step of each, or the reset that is due."""
+        if not self._whole:
+            raise ResetNeeded("an environment failed in the last turn: reset before the next step")
+        told = [RESET if due else action for due, action in zip(self._due, actions)]
+        return self._turn(told, [None] * self.num_envs, "step")
+
+    def infos(self) -> list[dict[str, Any]]:
+        """What each said beside the last turn."""
+        return self._infos
+
+    def close(self) -> None:
+        _raise_first(self._way.close(), "close")
+
+    def _turn(self, actions: Sequence[Any], seeds: Sequence[int | None], command: str) -> Turn:
+        self._whole = False
+        answers = self._way.ask(actions, seeds)
+        _raise_first(answers, command)
+        obs, rewards, terminated, truncated, infos = zip(*answers)
+        states, ends = stacked(obs), (np.array(terminated, bool), np.array(truncated, bool))
+        self._infos, self._due, self._whole = list(infos), ends[0] | ends[1], True
+        return states, np.array(rewards, np.float64), *ends
+
+
+def begun(result: Any) -> Answer:
+    """What `reset` returned: the observation, or a pair of it and an info."""
+    told = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (dict, list))
+    obs, info = result if told else (result, {})
+    return Answer(obs, 0.0, False, False, _as_dict(info))
+
+
+def played(result: Any) -> Answer:
+    """What `step` returned: five results, or the classic four, whose info says if the end was a step limit."""
+    if not isinstance(result, (tuple, list)) or len(result) not in (4, 5):
+        raise ShapeError("step() must return obs, reward, terminated, truncated, info, or obs, reward, done, info")
+    obs, reward, ended, *rest, info = result
+    info = _as_dict(info)
+    cut = bool(rest[0] if rest else ended and info.get("TimeLimit.truncated", False))
+    return Answer(obs, float(np.asarray(reward).item()), bool(ended) and (bool(rest) or not cut), cut, info)
+
+
+def stacked(observations: Sequence[Any]) -> Any:
+    """Observations of one structure as arrays with a first axis of environments; a dict or tuple of such."""
+    first = observations[0]
+    if isinstance(first, dict):
+        for i, obs in enumerate(observations):
+            if not isinstance(obs, dict) or obs.keys() != first.keys():
+                raise ShapeError(f"item {i} shows other things than item 0")
+        return {key: stacked([obs[key] for obs in observations]) for key in first}
+    if isinstance(first, tuple):
+        if any(not isinstance(obs, tuple) or len(obs) != len(first) for obs in observations):
+            raise ShapeError("items show tuples of different lengths")
+        return tuple(stacked(parts) for parts in zip(*observations))
+    arrays = [np.asarray(obs) for obs in observations]
+    for i, array in enumerate(arrays):
+        if array.shape != arrays[0].shape:
+            raise ShapeError(f"item {i} shows the shape {array.shape}, item 0 {arrays[0].shape}")
+    return np.stack(arrays)
+
+
+def _seeds(seed: int | Sequence[int] | None, count: int) -> Sequence[int | None]:
+    """The seed of each: of an int the one, its followers for the others."""
+    if seed is None:
+        return [None] * count
+    from milkrun.core.arguments import check_seed  # brings numba, which other people's environments can do without
+
+    if np.ndim(seed) == 0:
+        first = check_seed(seed)
+        return [check_seed(first + i) for i in range(count)]
+    seeds = [check_seed(one) for one in np.asarray(seed, object)]
+    if len(seeds) != count:
+        raise ShapeError(f"{len(seeds)} seeds for {count} environments")
+    return seeds
+
+
+def _as_dict(info: Any) -> dict[str, Any]:
+    """A fresh dict. The tracking environments of old give a list of supplements."""
+    return dict(info) if isinstance(info, dict) else {"SuppleInfo": info}
+
+
+def _kept(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as e:
+        return e
+
+
+def _tell(env: Any, action: Any, seed: int | None) -> None:
+    if action is not RESET:
+        env.send(action)
+    elif seed is None:
+        env.send(None)
+    else:
+        env.send(None, seed=seed)
+
+
+def _heard(env: Any, read: Callable[[Any], Answer]) -> Answer:
+    return read(env.receive())
+
+
+def _close(env: Any) -> None:
+    close = getattr(env, "close", None)
+    if callable(close):
+        close()
+
+
+def _seeding(env: Any) -> str | None:
+    """How an environment is seeded: "reset", "seed" or not at all."""
+    parameters = inspect.signature(env.reset).parameters
+    if "seed" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return "reset"
+    return "seed" if callable(getattr(env, "seed", None)) else None
+
+
+def _raise_first(answers: Sequence[Any], command: str) -> None:
+    """The first failure of a turn, if there is any, as a sentence with its index."""
+    failed = [i for i, answer in enumerate(answers) if isinstance(answer, Exception)]
+    if not failed:
+        return
+    error = answers[failed[0]]
+    text = f"item {failed[0]} failed at its {command}: {''.join(traceback.format_exception_only(error)).strip()}"
+    if others := failed[1:]:
+        text += f" (so did {', '.join(map(str, others))})"
+    told = "".join(traceback.format_exception(error))
+    raise WorkerError(text, index=failed[0], command=command, remote_traceback=told) from error

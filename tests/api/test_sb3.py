@@ -1,0 +1,479 @@
+"""SB3VecEnv: every number is the World's own, infos are those of SB3's own vector environment, nothing is aliased."""
+
+import copy
+import pickle
+import random
+import subprocess
+import sys
+import tracemalloc
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMonitor, VecNormalize
+
+import milkrun
+from milkrun.api._spaces import layouts
+from milkrun.api.gymnasium import MilkrunEnv, MilkrunVectorEnv
+from milkrun.api.sb3 import SB3VecEnv
+from milkrun.core.errors import Closed, ConfigError, IllegalAction, ResetNeeded, ShapeError
+from tests.core.toys import Convoy, Glider, Lantern
+from tests.truth.test_gymnasium_conformance import WORLDS, arrays_in, assert_same
+
+CVRP = "milkrun/CVRP-v0"
+DARP = "milkrun/DARP-v0"
+TRUCK_DRONE = "milkrun/TruckDrone-v0"
+SHORT = {"milkrun/SDWCVRP-v0": {"horizon": 2}, TRUCK_DRONE: {"max_steps": 30}}
+
+
+def cvrp(num_envs=4, **options):
+    return SB3VecEnv(CVRP, num_envs, **{"num_loc": 5, "seed": 3, **options})
+
+
+def checksums(value):
+    return [array.tobytes() for array in arrays_in(value)]
+
+
+@pytest.mark.parametrize("id", WORLDS)
+def test_every_bit_is_the_worlds(id):
+    """Seven rows to the end of three episodes each, against a World of the same streams: all that is seen, earned and
+    ended, and what stood before the resets."""
+    options = SHORT.get(id, {})
+    env = SB3VecEnv(id, 7, seed_rule="row", layout="dict", **options)
+    world = milkrun.make(id, 7, seed=11, autoreset="same_step", **options)
+    assert env.seed(11) == [11] * 7
+    shown = MilkrunVectorEnv(7, world=world, layout="dict", autoreset_mode="same_step")
+    obs, expected = env.reset(), shown.reset()[0]
+    ends = np.zeros(7, int)
+    for t in range(5000):
+        assert_same(obs, expected)
+        actions = world.sample_actions(2, t)
+        obs, rewards, dones, infos = env.step(actions)
+        expected, *_, told = shown.step(actions)
+        assert_same([rewards, dones], [world.reward, world.terminated | world.truncated])
+        assert (type(infos), len(infos)) == (list, 7)
+        for b in np.flatnonzero(dones):
+            assert_same(infos[b]["terminal_observation"], told["final_obs"][b])
+            assert infos[b]["objective"] == told["final_info"]["objective"][b]
+            assert infos[b]["episode_steps"] == told["final_info"]["episode_steps"][b]
+            assert infos[b]["TimeLimit.truncated"] is bool(world.truncated[b] and not world.terminated[b])
+        assert all("terminal_observation" not in infos[b] for b in np.flatnonzero(~dones))
+        ends += dones
+        if (ends >= 3).all():
+            break
+    assert (ends >= 3).all()
+    assert_same(env.world.state_dict(), world.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("id", "layout", "options"),
+    [(CVRP, "dict", {"num_loc": 5}), (CVRP, "flat", {"num_loc": 5, "max_steps": 4}), (DARP, "dict", {}),
+     (TRUCK_DRONE, "flat", {"max_steps": 12})],
+)  # fmt: skip
+def test_fresh_infos_are_those_of_sb3s_own_vector_environment(id, layout, options):
+    """150 steps, some illegal, of a DummyVecEnv of monitored rows: observations, rewards, dones, infos and reset_infos."""
+    ours = SB3VecEnv(id, 3, layout=layout, infos="fresh", **options)
+    theirs = DummyVecEnv([lambda: Monitor(MilkrunEnv(id, layout=layout, **options))] * 3)
+    assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
+    assert ours.seed(5) == theirs.seed(5) == [5, 6, 7]
+    assert_same(ours.reset(), theirs.reset())
+    assert_same(ours.reset_infos, theirs.reset_infos)
+    generator, ends, illegal = np.random.default_rng(1), 0, 0
+    for t in range(150):
+        actions = ours.world.sample_actions(3, t)
+        if t % 7 == 0:
+            choices = ours.world.action.nvec(ours.world.sizes)
+            actions = generator.integers(0, choices, (3, len(choices))).reshape(actions.shape)
+        obs, rewards, dones, infos = ours.step(actions)
+        obs2, rewards2, dones2, infos2 = theirs.step(actions)
+        assert_same([obs, rewards, dones], [obs2, rewards2, dones2])
+        for mine, other in zip(infos, infos2):
+            told, told2 = mine.pop("episode", None), other.pop("episode", None)
+            assert (told is None) == (told2 is None)
+            if told is not None:
+                assert told["l"] == told2["l"] and told["r"] == pytest.approx(told2["r"], rel=1e-6)  # it sums float32
+                ends += 1
+            illegal += mine["illegal"]
+            assert_same(mine, other)
+        assert_same(ours.reset_infos, theirs.reset_infos)
+    assert ends >= 6 and illegal >= 3
+
+
+def test_a_time_limit_is_told_apart_from_an_end():
+    """Five customers and max_steps 5: rows that are cut off say so, with the last observation; complete ones do not."""
+    env = cvrp(8, max_steps=5)
+    vector = MilkrunVectorEnv(8, CVRP, num_loc=5, max_steps=5, autoreset_mode="same_step")
+    env.seed(40)
+    env.reset()
+    vector.reset(seed=40)
+    cut = 0
+    for t in range(60):
+        actions = env.world.sample_actions(1, t)
+        _, _, dones, infos = env.step(actions)
+        *_, terminated, truncated, told = vector.step(actions)
+        assert (dones == (terminated | truncated)).all()
+        for b in np.flatnonzero(dones):
+            assert_same(infos[b]["terminal_observation"], told["final_obs"][b])
+            assert infos[b]["TimeLimit.truncated"] is bool(truncated[b] and not terminated[b])
+        cut += (truncated & ~terminated).sum()
+    assert cut >= 50
+    whole = cvrp(8)
+    whole.reset()
+    ended = [i for t in range(30) for i in whole.step(whole.world.sample_actions(1, t))[3] if "episode" in i]
+    assert len(ended) >= 16 and not any(info["TimeLimit.truncated"] for info in ended)
+
+
+def test_rows_of_which_there_is_nothing_to_tell_share_one_info():
+    """Row 1 tries what is masked and has its own info; the others' is one object, which nobody can write into."""
+    env = cvrp()
+    env.reset()
+    actions = env.world.sample_actions(1, 0)
+    actions[1] = 0
+    _, _, dones, infos = env.step(actions)
+    assert not dones.any()
+    assert infos[0] is infos[2] is infos[3] and infos[0] == {"illegal": False, "TimeLimit.truncated": False}
+    assert infos[1] == {"illegal": True, "TimeLimit.truncated": False}
+    infos[1]["mine"] = 1
+    writes = [
+        lambda d: d.__setitem__("a", 1), lambda d: d.__delitem__("illegal"), lambda d: d.update(a=1),
+        lambda d: d.setdefault("a", 1), lambda d: d.pop("illegal"), lambda d: d.popitem(), lambda d: d.clear(),
+        lambda d: d.__ior__({"a": 1}),
+    ]  # fmt: skip
+    for write in writes:
+        with pytest.raises(TypeError, match='infos="fresh"'):
+            write(infos[0])
+    assert infos[0] == {"illegal": False, "TimeLimit.truncated": False}
+    with pytest.raises(KeyError, match="infos="):
+        infos[0]["action_mask"]
+    for plain in (infos[0].copy(), copy.copy(infos[0]), copy.deepcopy(infos[0]), pickle.loads(pickle.dumps(infos[0]))):
+        assert type(plain) is dict and plain == infos[0]
+        plain["a"] = 1
+    *_, fresh = env.step(env.world.sample_actions(1, 1))
+    assert fresh[0] is infos[0] and fresh[1] is infos[0]
+
+
+def test_an_illegal_action_brings_its_reason_in_a_world_that_has_reasons():
+    """Dial-a-ride: the depot at once is not allowed; the number of the reason is the world's."""
+    env = SB3VecEnv(DARP, 2, seed=1)
+    env.reset()
+    actions = env.world.sample_actions(1, 0)
+    actions[1] = int(np.flatnonzero(~env.world.action_mask[1])[0])
+    infos = env.step(actions)[3]
+    assert infos[1]["illegal"] is True and infos[1]["illegal_reason"] == env.world.illegal_reason[1] > 0
+
+
+@pytest.mark.parametrize("infos", ["shared", "fresh"])
+@pytest.mark.parametrize("layout", ["dict", "flat"])
+def test_nothing_that_was_handed_out_changes(infos, layout):
+    """Observations, rewards, dones, infos and masks of every call keep their bytes through 60 steps and a reset."""
+    env = cvrp(3, infos=infos, layout=layout)
+    kept = [env.reset()]
+    for t in range(60):
+        kept.append(env.step(env.world.sample_actions(1, t)))
+        kept.append(env.env_method("action_masks"))
+        kept.append(copy.copy(env.reset_infos))
+        if t == 30:
+            before = [checksums(one) for one in kept]
+            held = list(kept)
+    env.reset()
+    assert [checksums(one) for one in held] == before
+    written = env.step(env.world.sample_actions(9, 0))
+    state = checksums(env.world.state_dict())
+    for array in arrays_in([written[:3], env.env_method("action_masks"), env.get_attr("action_mask"), env.reset_infos]):
+        array[...] = 0
+    assert checksums(env.world.state_dict()) == state
+
+
+def test_masks_are_of_the_observation_that_was_returned():
+    """200 steps with ends: `action_masks` is the mask in the observation, never empty, by any way of naming rows."""
+    env = cvrp(5)
+    obs, ends = env.reset(), 0
+    assert env.has_attr("action_masks")
+    for t in range(200):
+        masks = np.stack(env.env_method("action_masks"))
+        assert masks.dtype == bool and masks.any(1).all()
+        assert (masks == obs["action_mask"]).all()
+        obs, _, dones, _ = env.step(env.world.sample_actions(1, t))
+        ends += dones.sum()
+        for b in np.flatnonzero(dones):
+            assert (env.reset_infos[b]["action_mask"] == obs["action_mask"][b]).all()
+    assert ends > 50
+    everyone = env.env_method("action_masks")
+    assert_same(env.env_method("action_masks", indices=[3, 1]), [everyone[3], everyone[1]])
+    assert_same(env.env_method("action_masks", indices=2), [everyone[2]])
+
+
+def test_a_world_of_numbers_has_no_masks():
+    """Glider's actions are a Box; SB3 plays them, and is told that there are no masks."""
+    env = SB3VecEnv(Glider(2, seed=1, autoreset="same_step"))
+    assert env.action_space == spaces.Box(-1, 1, (2,), np.float32)
+    assert not env.has_attr("action_masks")
+    with pytest.raises(AttributeError, match="action_masks"):
+        env.env_method("action_masks")
+    env.reset()
+    ends = sum(env.step(np.ones((2, 2), np.float32))[2].sum() for _ in range(10))
+    assert ends >= 4
+
+
+def test_several_agents_are_one_joint_view():
+    """Convoy of a truck and two drones: 4 x 2 x 2 choices; the flat vector is truck, drones and state in a row."""
+    env = SB3VecEnv(Convoy(3, seed=1, autoreset="same_step"), layout="flat")
+    assert env.action_space == spaces.MultiDiscrete([4, 2, 2])
+    obs = env.reset()
+    at = env.world.at
+    assert_same(obs, np.concatenate([at[:, :1], at[:, 1:], at], 1).astype(np.float32))
+    before = at.copy()
+    obs, rewards, _, _ = env.step(np.array([[1, 0, 1], [0, 0, 0], [2, 1, 1]]))
+    assert rewards.tolist() == [2, 0, 4]
+    assert (obs[:, 3:] - before).tolist() == [[1, 0, 1], [0, 0, 0], [2, 1, 1]]
+
+
+def test_an_image_world_shows_its_view():
+    """Lantern's own layout is its picture; fresh infos bring the mask and what the picture leaves out."""
+    env = SB3VecEnv(Lantern(2, seed=1, autoreset="same_step"), infos="fresh")
+    obs = env.reset()
+    assert layouts(env.world)[0] == "view" and obs.dtype == np.uint8 and (obs[:, 0, 0] == env.world.goal).all()
+    obs, _, _, infos = env.step(np.array([1, 1]))
+    assert (obs[:, 0, 0] == 10 * env.world.lit + env.world.goal).all()
+    assert infos[0]["action_mask"].tolist() == env.world.action_mask[0].tolist()
+
+
+def test_seeds_follow_the_rule():
+    """Offset: row i of seed 5 plays (5 + i, 0); row: (5, i); a list its own; they count for one reset only."""
+    env = cvrp(3)
+    assert env.world.stream.tolist() == [[3, 0, -1], [4, 0, -1], [5, 0, -1]]
+    assert env.seed(5) == [5, 6, 7]
+    env.reset()
+    assert env.world.stream.tolist() == [[5, 0, 0], [6, 0, 0], [7, 0, 0]]
+    env.reset()
+    assert env.world.stream.tolist() == [[5, 0, 1], [6, 0, 1], [7, 0, 1]]
+    env.seed([9, 8, 7])
+    env.reset()
+    assert env.world.stream.tolist() == [[9, 0, 0], [8, 0, 0], [7, 0, 0]]
+    by_row = cvrp(3, seed_rule="row", first_row=2)
+    assert by_row.seed(5) == [5, 5, 5]
+    by_row.reset()
+    assert by_row.world.stream.tolist() == [[5, 2, 0], [5, 3, 0], [5, 4, 0]]
+    by_row.reset()
+    assert by_row.world.stream.tolist() == [[5, 2, 1], [5, 3, 1], [5, 4, 1]]
+    assert env.seed() != env.seed()
+    with pytest.raises(ConfigError, match="seed"):
+        env.seed(-1)
+    with pytest.raises(ShapeError, match="2 seeds for 3 rows"):
+        env.seed([1, 2])
+
+
+def test_options_give_instances_for_one_reset():
+    """One instance for all is played by all, and stays through their ends; a list gives each row its own; then rows
+    draw again."""
+    source = milkrun.make(CVRP, 3, seed=77, num_loc=5)
+    source.reset()
+    names = ("locs", "demand_units", "capacity")
+    each = [{"instance": {name: getattr(source, name)[b] for name in names}} for b in range(3)]
+    env = cvrp(3)
+    env.set_options(each[1])
+    obs = env.reset()
+    assert (obs["locs"] == source.locs[1]).all()
+    for t in range(20):
+        obs, *_ = env.step(env.world.sample_actions(1, t))
+    assert env.world.stream[:, 2].min() > 0 and (obs["locs"] == source.locs[1]).all()
+    env.set_options(each)
+    assert_same(env.reset()["locs"], source.locs)
+    assert not (env.reset()["locs"] == source.locs).any()
+    for options, problem in (([{}, *each[:2]], "2 of 3 rows"), ({"level": 1}, "no option 'level'")):
+        env.set_options(options)
+        with pytest.raises(ConfigError, match=problem):
+            env.reset()
+    env.set_options(each[:2])
+    with pytest.raises(ShapeError, match="2 options for 3 rows"):
+        env.reset()
+    env.reset()
+
+
+def test_attributes_are_the_worlds():
+    """A field row by row, anything else repeated; what is not there is an AttributeError; nothing can be set."""
+    env = cvrp(3)
+    env.reset()
+    env.step(env.world.sample_actions(1, 0))
+    assert env.get_attr("objective", [2, 0]) == [env.world.objective[2], env.world.objective[0]]
+    assert_same(env.get_attr("locs", 1), [env.world.locs[1]])
+    assert env.get_attr("num_envs") == [3, 3, 3]
+    assert env.get_attr("render_mode") == ["rgb_array"] * 3 and env.get_attr("action_space") == [env.action_space] * 3
+    assert env.has_attr("config") and not env.has_attr("windmill")
+    with pytest.raises(AttributeError, match="windmill"):
+        env.get_attr("windmill")
+    with pytest.raises(AttributeError, match="fly"):
+        env.env_method("fly")
+    with pytest.raises(ConfigError, match="'num_loc' cannot be set"):
+        env.set_attr("num_loc", 9)
+    with pytest.raises(ShapeError, match="7 is not in 0..2"):
+        env.get_attr("objective", [7])
+    assert env.env_is_wrapped(Monitor) == [True] * 3 and env.env_is_wrapped(VecMonitor) == [False] * 3
+    assert cvrp(monitor=False).env_is_wrapped(Monitor, 0) == [False]
+
+
+def test_pictures():
+    """A frame a row, which SB3 tiles; without a mode there are none."""
+    env = cvrp(3)
+    env.reset()
+    frames = env.get_images()
+    assert [frame.shape for frame in frames] == [(512, 512, 3)] * 3
+    assert_same(env.env_method("render", indices=1), [frames[1]])
+    assert env.render().shape == (1024, 1024, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert cvrp(2, render_mode=None).get_images() == [None, None]
+
+
+def test_episodes_are_recorded_as_they_were():
+    """evaluate_policy, by our monitor, without it and through SB3's VecMonitor: the sums of the World's rewards."""
+
+    class Lowest:
+        """Takes the first allowed customer."""
+
+        def predict(self, obs, state=None, episode_start=None, deterministic=True):
+            return obs["action_mask"].argmax(1), None
+
+    by_seed = [milkrun.make(CVRP, 1, num_loc=5, autoreset="disabled") for _ in range(4)]
+    expected = []
+    for b, world in enumerate(by_seed):
+        world.reset(seed=[3 + b])
+        while not world.terminated[0]:
+            world.step(world.action_mask.argmax(1))
+        expected.append((world.objective[0], world.i[0]))
+    wrapped = [cvrp(), cvrp(monitor=False), VecMonitor(cvrp(monitor=False))]
+    for env in wrapped:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            returns, lengths = evaluate_policy(Lowest(), env, n_eval_episodes=4, return_episode_rewards=True)
+        played = sorted(zip(returns, lengths))
+        assert [length for _, length in played] == [length for _, length in sorted(expected)]
+        assert np.allclose([r for r, _ in played], [r for r, _ in sorted(expected)], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("wrap", [partial(VecNormalize, norm_obs=True), partial(VecFrameStack, n_stack=2)])
+def test_sb3s_wrappers_take_it(wrap):
+    """Those that rewrite terminal observations do it on rows that ended, whose infos are their own."""
+    env = wrap(cvrp(4, layout="flat"))
+    env.reset()
+    ends = 0
+    for t in range(30):
+        obs, _, dones, infos = env.step(env.unwrapped.world.sample_actions(1, t))
+        for b in np.flatnonzero(dones):
+            assert infos[b]["terminal_observation"].shape == obs[b].shape
+            ends += 1
+    assert ends >= 8
+
+
+def test_no_generator_of_the_process_is_touched():
+    """numpy's, Python's and torch's states are the same after 100 steps, resets and a seed drawn."""
+    import torch
+
+    def states():
+        return repr(np.random.get_state()), random.getstate(), torch.random.get_rng_state().tolist()
+
+    env = cvrp()
+    before = states()
+    env.seed()
+    env.reset()
+    for t in range(100):
+        env.step(env.world.sample_actions(1, t))
+    env.reset()
+    assert states() == before
+
+
+def test_what_cannot_be_is_refused():
+    """Words, modes, actions, order of calls; an action refused by "raise" leaves all rows as they were."""
+    for options, problem in (
+        ({"infos": "some"}, "infos='some'"), ({"seed_rule": "x"}, "seed_rule='x'"), ({"num_log": 5}, "num_loc"),
+        ({"layout": "tree"}, "layout 'tree'"), ({"render_mode": "human"}, "render_mode='human'"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=problem):
+            cvrp(**options)
+    with pytest.raises(ConfigError, match="disabled"):
+        milkrun.make(CVRP, 2, api="sb3", autoreset="disabled")
+    with pytest.raises(ConfigError, match="autoreset='next_step'"):
+        SB3VecEnv(milkrun.make(CVRP, 2))
+    env = cvrp(2, illegal="raise")
+    with pytest.raises(ResetNeeded):
+        env.step(np.array([1, 1]))
+    env.reset()
+    with pytest.raises(ShapeError, match=r"step_wait\(\) has no actions"):
+        env.step_wait()
+    for actions in (np.array([1.0, 2.0]), np.array([1]), "ab"):
+        with pytest.raises(ShapeError):
+            env.step(actions)
+    before = checksums(env.world.state_dict())
+    with pytest.raises(IllegalAction, match="row 1: action 0"):
+        env.step(np.array([1, 0]))
+    assert checksums(env.world.state_dict()) == before
+    env.close()
+    env.close()
+    with pytest.raises(Closed):
+        env.step(np.array([1, 1]))
+
+
+def test_make_is_the_front_door():
+    """One row without num_envs; the bindings' own keywords stand among the configuration's."""
+    env = milkrun.make(CVRP, api="sb3", num_loc=7, layout="flat", seed=4)
+    assert type(env) is SB3VecEnv and env.num_envs == 1 and env.world.sizes["N"] == 8
+    assert isinstance(env.observation_space, spaces.Box)
+    assert milkrun.make(CVRP, 5, api="sb3", autoreset="same_step").num_envs == 5
+
+
+def test_without_the_extra_the_import_says_what_to_install():
+    """A Python in which stable_baselines3 cannot be found: MissingExtra with the command, from both classes' rooms."""
+    code = """
+import sys
+sys.modules["stable_baselines3"] = None
+from milkrun.core.errors import MissingExtra
+try:
+    import milkrun.api.sb3
+except MissingExtra as e:
+    print(e)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert 'pip install "milkrun[sb3]"' in done.stdout, done.stderr
+
+
+def grown(env, steps, warm):
+    """Bytes that Python and numpy hold more after so many steps."""
+    for t in range(warm):
+        env.step(env.world.sample_actions(1, t))
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for t in range(steps):
+        env.step(env.world.sample_actions(1, t))
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return after - before
+
+
+def test_steps_leave_no_memory_behind():
+    """2,000 calls with an end in most of them grow by less than 100 bytes each."""
+    env = cvrp(16)
+    env.reset()
+    assert grown(env, 2000, 200) < 200_000
+
+
+@pytest.mark.long
+def test_ten_million_steps_are_flat_in_memory():
+    """Resident memory after 10^7 steps of rows is within 8 MB of that after 10^6."""
+
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4096
+
+    env = cvrp(1024)
+    env.reset()
+    marks = []
+    for t in range(10_000):
+        env.step(env.world.sample_actions(1, t))
+        if t + 1 in (1_000, 10_000):
+            marks.append(resident())
+    print(f"resident: {marks[0] / 2**20:.1f} MB after 10^6 steps, {marks[1] / 2**20:.1f} MB after 10^7")
+    assert marks[1] - marks[0] < 8 * 2**20
