@@ -19,6 +19,7 @@ VMAS := vmas
 NEWEST := gymnasium==1.4.0
 NUMPY_SIDE := tests/truth/test_gymnasium_conformance.py tests/api/test_gymnasium.py tests/api/test_gymnasium_errors.py \
 	tests/api/test_gymnasium_seeds.py tests/api/test_spaces.py
+JUDGED := -p tests.conformance -m conformance --conformance-table docs/conformance.md
 
 checksum = $(shell { cat pyproject.toml constraints.txt src/milkrun/_version.py; echo $(1); } | cksum | cut -d' ' -f1)
 full_stamp := .venv/.stamp-$(call checksum,$(FULL))
@@ -42,10 +43,10 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test truth env check bench docs clean
+.PHONY: help demo test truth conformance env check bench docs clean
 
 help: ## say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' Makefile
 
 demo: $(light_stamp) ## roll out every world, print the table, write pictures to out/ (light environment, no torch)
 	.venv-light/bin/milkrun demo --out $(OUT) $(ARGS)
@@ -56,6 +57,10 @@ test: env $(newest_stamp) ## run the tests, and without ARGS those of the Gymnas
 
 truth: env ## run the truths that take minutes
 	.venv/bin/python -m pytest -n $(WORKERS) -m long $(ARGS) tests
+
+conformance: env $(newest_stamp) ## let other libraries' checkers judge every world, and write docs/conformance.md
+	.venv/bin/python -m pytest -n $(WORKERS) $(JUDGED) tests/truth
+	.venv-newest/bin/python -m pytest -n $(WORKERS) $(JUDGED) --conformance-keep tests/truth/test_gymnasium_conformance.py
 
 env: $(full_stamp) ## bring the full environment in .venv up to date
 

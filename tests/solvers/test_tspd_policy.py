@@ -9,9 +9,10 @@ import milkrun
 from milkrun.core.errors import ConfigError, ResetNeeded
 from milkrun.delivery import TSPD
 from milkrun.delivery.instances import Operation, TSPDInstance
+from milkrun.delivery.tspd_log import actions_of
 from milkrun.solvers import evaluate, policies_for, rollout
 from milkrun.solvers.tspd import partition, truck_only
-from milkrun.solvers.tspd_policy import PartitionPolicy, actions_of, instance_of
+from milkrun.solvers.tspd_policy import PartitionPolicy, instance_of
 
 TRIANGLE = TSPDInstance.of_places("triangle", [[0, 0], [3, 4], [6, 0]])
 LINE = TSPDInstance.of_places("line", [[0, 0], [10, 0], [20, 0], [30, 0]], drone_factor=1.0)
@@ -87,5 +88,5 @@ def test_other_worlds_are_refused():
 def test_operations_as_actions():
     """In a world of 6 nodes: launch to 3, drive 1, 2, join; drive 4; launch to 5, join where the truck waits; home."""
     plan = [Operation(0, 2, 3, (1,)), Operation(2, 4), Operation(4, 4, 5), Operation(4, 0)]
-    assert list(actions_of(plan, 6)) == [9, 1, 2, 12, 4, 11, 12, 0]
-    assert np.array_equal(list(actions_of([Operation(0, 0, 2, (1,))], 3)), [5, 1, 0, 6])
+    assert [a for op in plan for a in actions_of(op, 6)] == [9, 1, 2, 12, 4, 11, 12, 0]
+    assert np.array_equal(list(actions_of(Operation(0, 0, 2, (1,)), 3)), [5, 1, 0, 6])

@@ -91,6 +91,7 @@ def assert_same_step(ours, theirs, actions):
 
 @pytest.mark.parametrize(("id", "layout"), EVERY_LAYOUT)
 @pytest.mark.filterwarnings("error")
+@pytest.mark.conformance("gymnasium", "check_env")
 def test_check_env(id, layout):
     """Gymnasium's checker passes without a warning."""
     check_env(gymnasium.make(id, layout=layout, disable_env_checker=True).unwrapped)
@@ -107,6 +108,7 @@ def test_check_env_where_an_id_has_two_worlds():
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("id", "layout"), EVERY_LAYOUT)
+@pytest.mark.conformance("gymnasium", "equals SyncVectorEnv")
 def test_vector_env_equals_sync_vector_env(id, layout, mode, masked):
     """Five rows, 300 steps: observations, rewards, ends, infos, final_obs and final_info to the bit."""
     options = SHORT.get(id, {})
@@ -133,6 +135,7 @@ def test_vector_env_equals_sync_vector_env(id, layout, mode, masked):
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.conformance("gymnasium", "equals AsyncVectorEnv", world=CVRP)
 def test_vector_env_equals_async_vector_env(mode):
     """Two rows in two processes; waits are bounded, so a child that hangs fails the test."""
     ours = MilkrunVectorEnv(2, CVRP, num_loc=5, autoreset_mode=mode)
@@ -159,6 +162,7 @@ def wrapped_pair(wrapper, mode, **options):
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.conformance("gymnasium", "RecordEpisodeStatistics", world=CVRP)
 def test_record_episode_statistics_equals_sync(mode):
     """Returns and lengths as recorded from a SyncVectorEnv."""
     ours, sync, *_ = wrapped_pair(RecordEpisodeStatistics, mode)
@@ -187,6 +191,7 @@ def test_record_episode_statistics_equals_objective(mode):
     assert env.episode_count >= 12
 
 
+@pytest.mark.conformance("gymnasium", "NormalizeObservation", world=CVRP)
 def test_normalize_observation():
     """The running mean over 50 steps of the flat layout; every number is finite."""
     ours, sync, (obs, _), (obs2, _) = wrapped_pair(NormalizeObservation, "NextStep", layout="flat")
@@ -199,6 +204,7 @@ def test_normalize_observation():
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.conformance("gymnasium", "DictInfoToList", world=CVRP)
 def test_dict_info_to_list(mode):
     """One dict a row, with just the keys of that row."""
     ours, sync, *_ = wrapped_pair(DictInfoToList, mode)
@@ -233,6 +239,7 @@ def test_gymnasium_finds_worlds_by_module_and_id():
 
 @pytest.mark.parametrize("id", WORLDS)
 @pytest.mark.parametrize("vectorization_mode", ["vector_entry_point", "sync", None])
+@pytest.mark.conformance("gymnasium", "make_vec")
 def test_make_vec(id, vectorization_mode):
     """All ways of make_vec give the same rows; ours is the default."""
     vec = gymnasium.make_vec(id, num_envs=3, vectorization_mode=vectorization_mode)

@@ -56,6 +56,7 @@ def test_every_multi_agent_world_is_here():
 
 @by_case
 @pytest.mark.filterwarnings("error")
+@pytest.mark.conformance("pettingzoo", "parallel_api_test")
 def test_parallel_api(id, options):
     """parallel_api_test, 1000 cycles, without a warning."""
     parallel_api_test(made(id, options), num_cycles=1000)
@@ -63,6 +64,7 @@ def test_parallel_api(id, options):
 
 @by_case
 @pytest.mark.filterwarnings("error")
+@pytest.mark.conformance("pettingzoo", "parallel_seed_test")
 def test_parallel_seed(id, options):
     """parallel_seed_test, without a warning."""
     parallel_seed_test(lambda: made(id, options))
@@ -70,6 +72,7 @@ def test_parallel_seed(id, options):
 
 @by_case
 @pytest.mark.filterwarnings("error")
+@pytest.mark.conformance("pettingzoo", "state_test")
 def test_state(id, options):
     """state_test, in turn and at once, without a warning (but that a convoy may stand at 0)."""
     with warnings.catch_warnings():
@@ -79,6 +82,7 @@ def test_state(id, options):
 
 
 @by_case
+@pytest.mark.conformance("pettingzoo", "api_test")
 def test_api_in_turn(id, options):
     """api_test; it warns of what masks and unlike agents bring with them, and of nothing else."""
     with warnings.catch_warnings(record=True) as said:
@@ -89,6 +93,7 @@ def test_api_in_turn(id, options):
 
 @by_case
 @pytest.mark.filterwarnings("error")
+@pytest.mark.conformance("pettingzoo", "seed_test")
 def test_seed_in_turn(id, options):
     """seed_test, without a warning."""
     seed_test(lambda: in_turn(id, options), num_cycles=100)
@@ -118,6 +123,7 @@ def test_two_environments_are_one(id, options):
 
 @by_team
 @pytest.mark.filterwarnings("error", "ignore:PettingZoo in TorchRL is tested using version")
+@pytest.mark.conformance("torchrl", "check_marl_grouping")
 def test_groups_are_those_of_torchrl(id, options):
     """TorchRL groups PettingZoo's names as the world does, and finds the grouping sound."""
     team = made(id, options)
@@ -130,6 +136,7 @@ def test_groups_are_those_of_torchrl(id, options):
 
 
 @by_team
+@pytest.mark.conformance("ray", "check_multiagent_environments")
 def test_rllib(id, options):
     """check_multiagent_environments, twenty times over since it samples without masks."""
     config = {"world": id, **options} if id != "convoy" else {"world": Convoy(1, autoreset="disabled")}

@@ -28,6 +28,7 @@ def tuple_of(key):
 @pytest.mark.parametrize("id", WORLDS)
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])
 @pytest.mark.parametrize("batch", [None, [5], [2, 3]])
+@pytest.mark.conformance("torchrl", "check_env_specs")
 def test_check_env_specs(id, stepping, batch):
     """Specs and data agree, stopping at ends and not, seeded, and behind ActionMask; no warning is given."""
     with warnings.catch_warnings():

@@ -1,64 +1,20 @@
-"""What `milkrun run` adds for truck and drones: mean figures, a Gantt chart, the log, and a film if time goes in steps.
+"""What `milkrun run` adds for truck and drones: headlines, a Gantt chart, the log, and a film if time goes in steps.
 
 Which of it a world has is asked of its fields, so the commands name no world.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from milkrun.core.arguments import Rows, read_rows
 from milkrun.core.world import World
-from milkrun.replay.watch import Watched
 
-Figures = dict[str, np.ndarray]
-
-OF_STEPS = ("served", "on_time", "lateness", "energy", "truck_distance", "drone_distance", "sorties", "makespan")
-OF_OPERATIONS = {"makespan": "clock", "truck_drive": "truck_drive", "truck_wait": "truck_wait",
-                 "drone_fly": "drone_fly", "drone_wait": "drone_wait", "operations": "num_ops",
-                 "by_drone": "by_drone"}  # fmt: skip
-"""The figures of a TSP with drone and the fields that hold them."""
-
-
-class Tally(Watched):
-    """A world that sums up figures of every episode as it ends. Not for autoreset "same_step", where they are gone."""
-
-    def __init__(self, world: World, figures: Callable[[World], Figures]) -> None:
-        super().__init__(world, self._count)
-        self._figures = figures
-        self._sums: dict[str, float] = {}
-        self._episodes = 0
-
-    def means(self) -> dict[str, float]:
-        """Over the episodes that have ended."""
-        return {name: total / self._episodes for name, total in self._sums.items()}
-
-    def _count(self, rows: Rows) -> None:
-        stepped = np.arange(self.world.num_envs) if rows is None else read_rows(rows, self.world.num_envs)
-        ended = stepped[(self.world.terminated | self.world.truncated)[stepped]]
-        if len(ended):
-            self._episodes += len(ended)
-            for name, values in self._figures(self.world).items():
-                self._sums[name] = self._sums.get(name, 0.0) + float(values[ended].sum())
-
-
-def figures_of(world: World) -> Callable[[World], Figures] | None:
-    """What to sum up in a delivery world; None for any other."""
-    if "drone_pos" in world.fields:
-        from milkrun.delivery import kpis
-
-        def of_steps(world: World) -> Figures:
-            told = kpis(world)
-            return {name: told[name] for name in OF_STEPS}
-
-        return of_steps
-    if "ops" in world.fields:
-        return lambda world: {name: getattr(world, field) for name, field in OF_OPERATIONS.items()}
-    return None
+HEADLINES = (
+    "served", "on_time", "lateness", "energy", "truck_distance", "drone_distance", "truck_drive", "drone_fly",
+    "sorties", "operations", "by_drone", "makespan",
+)  # fmt: skip
+"""The figures that `milkrun run` prints, where a world has them; its JSON has all."""
 
 
 def recorded(world: World, film_of: int | None = None) -> Any:

@@ -115,11 +115,12 @@ def play(instance: TSPDInstance, plan: Plan) -> Any:
     from milkrun.core.errors import MilkrunError
     from milkrun.delivery.tasks import tspd_cost
     from milkrun.delivery.tspd import TSPD
-    from milkrun.solvers.tspd_policy import actions_of
+    from milkrun.delivery.tspd_log import actions_of
 
     world = TSPD.from_instances([instance], autoreset="disabled", illegal="raise")
-    for action in actions_of(plan.operations, instance.num_nodes):
-        world.step([action])
+    for operation in plan.operations:
+        for action in actions_of(operation, instance.num_nodes):
+            world.step([action])
     found = {"solver": plan.cost, "checker": tspd_cost(instance, plan.operations), "world": float(world.clock[0])}
     if not world.terminated[0] or max(found.values()) - min(found.values()) > 1e-9 * max(1.0, plan.cost):
         said = ", ".join(f"{makespan:.10g} to the {who}" for who, makespan in found.items())

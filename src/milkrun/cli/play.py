@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import milkrun
-from milkrun.cli.delivery import Tally, figures_of, recorded, write_episode
+from milkrun.cli.delivery import recorded, write_episode
 from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.core.registry import WorldSpec, world_spec
 from milkrun.core.world import World
@@ -56,12 +56,8 @@ def play(
     )
     world = make(num_envs)
     compile_all(world, factory)
-    figures = figures_of(world)
-    tally = None if figures is None else Tally(world, figures)
-    played: Any = tally or world
-    chosen = factory(seed)
     start = time.perf_counter()
-    result = evaluate(played, lambda _: chosen(world), episodes, seed, progress=progress)
+    result = evaluate(world, factory(seed), episodes, seed, progress=progress)
     seconds = time.perf_counter() - start
 
     shown = {}
@@ -78,11 +74,9 @@ def play(
     more: dict[str, Any] = {}
     if "daily_fill" in world.fields and world.config.record:
         more = simulate(make, factory, seed, min(num_envs, episodes), pictures[1][0], picture.with_suffix(""))
-    elif tally is not None:
-        more = {"kpis": tally.means()}
-        if in_detail:
-            title = f"{spec.id}, policy {name}: the median episode"
-            more["files"] = write_episode(pictures[1][0], picture.with_suffix(""), title)
+    elif in_detail and result.kpis:
+        title = f"{spec.id}, policy {name}: the median episode"
+        more["files"] = write_episode(pictures[1][0], picture.with_suffix(""), title)
     return {
         "world": spec.id,
         "policy": name,

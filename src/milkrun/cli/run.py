@@ -38,6 +38,7 @@ def run(
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from milkrun.cli.delivery import HEADLINES
     from milkrun.cli.play import file_stem, play
     from milkrun.core.registry import world_spec
 
@@ -68,7 +69,8 @@ def run(
     shown.add_row("mean length", f"{summary['mean_length']:.2f} steps")
     if summary["truncated"]:
         shown.add_row("truncated", f"{summary['truncated']:,} episodes")
-    for name, mean in summary.get("kpis", {}).items():
+    kpis = summary.get("kpis", {})
+    for name, (mean, _) in ((name, kpis[name]) for name in HEADLINES if name in kpis):
         shown.add_row(f"mean {name.replace('_', ' ')}", f"{mean:.3f}")
     shown.add_row("speed", f"{summary['steps_per_second']:,.0f} steps/s, policy included")
     console().print(shown)

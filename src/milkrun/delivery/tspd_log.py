@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from milkrun.core.errors import BadSolution
-from milkrun.delivery.instances.tspd import Operation, TSPDInstance
+from milkrun.delivery.instances.tspd import NO_FLY, Operation, TSPDInstance
 from milkrun.delivery.truck_tour import tour_cost, truck_tour
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def replay(
         said = f"operation {k} {(start, end, fly, internal)}"
         if start != world.truck[0]:
             raise BadSolution(f"{said}: starts at {start}, but the truck is at {world.truck[0]}")
-        for action in _actions(start, end, fly, internal, nodes):
+        for action in actions_of(Operation(start, end, fly, internal), nodes):
             if world.done[0]:
                 raise BadSolution(f"{said}: every node is covered and the truck is home already")
             if not world.action_mask[0, action]:
@@ -185,14 +185,14 @@ def _operation(k: int, given: Any, nodes: int) -> Operation:
     return Operation(int(start), int(end), int(fly), tuple(int(node) for node in internal))
 
 
-def _actions(start: int, end: int, fly: int, internal: tuple[int, ...], nodes: int) -> Iterator[int]:
-    stops = [*internal, end]
-    if fly >= 0:
+def actions_of(operation: Operation, nodes: int) -> Iterator[int]:
+    """An operation in the actions of a world of so many nodes: drive to j is j, launch to k nodes + k, join 2 nodes."""
+    start, end, fly, internal = operation
+    if fly != NO_FLY:
         yield nodes + fly
-        if stops == [start]:
-            stops = []
-    yield from stops
-    if fly >= 0:
+    if fly == NO_FLY or start != end or internal:
+        yield from (*internal, end)
+    if fly != NO_FLY:
         yield 2 * nodes
 
 

@@ -7,14 +7,14 @@ so the plans of the instances met last are kept.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from milkrun.core.errors import ConfigError, ResetNeeded
-from milkrun.delivery.instances.tspd import NO_FLY, Operation, TSPDInstance
+from milkrun.delivery.instances.tspd import TSPDInstance
+from milkrun.delivery.tspd_log import actions_of
 from milkrun.solvers.tspd import Plan, partition, truck_only
 
 KEPT = 4096  # plans
@@ -38,7 +38,7 @@ class PartitionPolicy:
         live = ~(world.terminated | world.truncated) | (world.autoreset == "same_step")
         new = world.given | (self._begun != world.stream).any(axis=1)
         for b in np.flatnonzero(live & (world.steps == 0) & new).tolist():
-            actions = list(actions_of(plan_of(instance_of(world, b)).operations, world.sizes["N"]))
+            actions = [a for op in plan_of(instance_of(world, b)).operations for a in actions_of(op, world.sizes["N"])]
             self._actions[b] = [*actions, *[-1] * (self._actions.shape[1] - len(actions))]
             self._begun[b] = world.stream[b]
         taken = np.arange(self._actions.shape[1]) < world.steps[:, None]
@@ -62,14 +62,3 @@ def instance_of(world: Any, row: int) -> TSPDInstance:
     costs = {name: getattr(world, name)[q, :n, :n] for name in ("c_truck", "c_drone")}
     nodes = {name: getattr(world, name)[q, :n] for name in ("locs", "no_visit", "forbid")}
     return TSPDInstance.of_row(f"row {row}", {**costs, **nodes, "max_fly": world.max_fly[q]})
-
-
-def actions_of(operations: Iterable[Operation], nodes: int) -> Iterator[int]:
-    """A plan in the actions of a world of so many nodes: drive to j is j, launch to k nodes + k, join 2 nodes."""
-    for start, end, fly, internal in operations:
-        stays = fly != NO_FLY and start == end and not internal
-        if fly != NO_FLY:
-            yield nodes + fly
-        yield from () if stays else (*internal, end)
-        if fly != NO_FLY:
-            yield 2 * nodes

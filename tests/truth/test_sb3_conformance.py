@@ -1,0 +1,85 @@
+"""Stable-Baselines3's own judges: its checker on one row of every world, its mask finders and algorithms on batches."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_checker import check_env
+from stable_baselines3.common.vec_env import VecCheckNan
+
+import milkrun
+from milkrun.api.gymnasium import MilkrunEnv
+from milkrun.api.sb3 import Async_SubprocVecEnv, SB3VecEnv
+from tests.api import worker_envs as envs
+from tests.truth.test_gymnasium_conformance import WORLDS
+
+pytestmark = pytest.mark.truth
+DISCRETE = [id for id in WORLDS if milkrun.world_spec(id).action != "box"]
+
+
+@pytest.mark.parametrize("id", DISCRETE)
+def test_check_env_flat(id):
+    """The checker has nothing to say of the flat layout."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(MilkrunEnv(id, layout="flat"))
+
+
+@pytest.mark.parametrize("id", DISCRETE)
+def test_check_env_dict(id):
+    """Of the dict layout it says one thing: that matrices are unusual, for each that is one."""
+    env = MilkrunEnv(id, layout="dict")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        check_env(env)
+    matrices = [key for key, space in env.observation_space.items() if len(space.shape) > 1]
+    told = [str(w.message) for w in said]
+    assert len(told) == len(matrices)
+    for key, text in zip(matrices, told):
+        assert text.startswith(f"Your observation {key} has an unconventional shape")
+
+
+@pytest.mark.parametrize("id", DISCRETE)
+def test_masks_are_found(id):
+    """sb3-contrib sees that there are masks, and gets those of this moment, none empty, across ends."""
+    options = {"max_steps": 6}
+    env = SB3VecEnv(id, 4, seed=1, **options)
+    assert is_masking_supported(env)
+    env.reset()
+    width, ends = sum(env.world.action.nvec(env.world.sizes)), 0
+    for t in range(20):
+        masks = get_action_masks(env)
+        assert masks.dtype == bool and masks.shape == env.world.action_mask.shape
+        assert masks.shape == (4, width) or not env.world.mask_lists_all
+        assert (masks == env.world.action_mask).all() and masks.any(1).all()
+        ends += env.step(env.world.sample_actions(1, t))[2].sum()
+    assert ends >= 8
+
+
+@pytest.mark.parametrize("id", DISCRETE)
+def test_observations_lie_in_their_spaces(id):
+    """What SB3's VecCheckNan and the space itself ask of every row, terminal observations included."""
+    env = SB3VecEnv(id, 3, seed=2, max_steps=5)
+    checked = VecCheckNan(env, raise_exception=True)
+    obs = checked.reset()
+    for t in range(12):
+        rows = [{key: array[b] for key, array in obs.items()} for b in range(3)]
+        assert all(env.observation_space.contains(row) for row in rows)
+        obs, rewards, dones, infos = checked.step(env.world.sample_actions(1, t))
+        assert (rewards.dtype, dones.dtype) == (np.float32, bool)
+        for b in np.flatnonzero(dones):
+            assert env.observation_space.contains(infos[b]["terminal_observation"])
+
+
+def test_ppo_trains_over_processes():
+    """256 steps of PPO on two CartPoles in aligned turns: losses are finite."""
+    env = Async_SubprocVecEnv([envs.cart_pole] * 2, "fork")
+    try:
+        model = PPO("MlpPolicy", env, n_steps=64, batch_size=64, n_epochs=2, seed=0, device="cpu").learn(256)
+    finally:
+        env.close()
+    told = {key: value for key, value in model.logger.name_to_value.items() if key.startswith("train/")}
+    assert "train/loss" in told and all(math.isfinite(value) for value in told.values())
