@@ -11,7 +11,7 @@ WORKERS ?= 2
 ARGS ?=
 OUT ?= out
 
-FULL := cli,torch,rl4co,solvers,docs,dev
+FULL := cli,torch,rl4co,pettingzoo,sb3,tianshou,rllib,solvers,docs,dev
 LIGHT := cli
 PEER := jax jumanji
 VMAS := vmas
@@ -59,7 +59,7 @@ truth: env ## run the truths that take minutes
 	.venv/bin/python -m pytest -n $(WORKERS) -m long $(ARGS) tests
 
 conformance: env $(newest_stamp) ## let other libraries' checkers judge every world, and write docs/conformance.md
-	.venv/bin/python -m pytest -n $(WORKERS) $(JUDGED) tests/truth
+	.venv/bin/python -m pytest -n $(WORKERS) $(JUDGED) tests/truth/*_conformance.py
 	.venv-newest/bin/python -m pytest -n $(WORKERS) $(JUDGED) --conformance-keep tests/truth/test_gymnasium_conformance.py
 
 env: $(full_stamp) ## bring the full environment in .venv up to date

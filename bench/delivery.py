@@ -167,7 +167,7 @@ def _add_tspd(results: _Results, repeats: int) -> None:
     peer.steps, peer.row_steps = nodes, rows * nodes
     with torch.inference_mode():
         ours, theirs = thousands(world, peer, repeats=3 * repeats)
-    results.put("TSPD, 20 nodes, 4,096 rows (peer: RL4CO TSPEnv, step without reward)", ours, theirs, "promised 1")
+    results.put("TSPD, 20 nodes, 4,096 rows (peer: RL4CO TSPEnv, step without reward)", ours, theirs, "goal 1")
     rng = np.random.default_rng(0)
     places = [TSPDInstance.of_places(str(k), rng.uniform(0, 100, (9, 2))) for k in range(20)]
     exact(places[0])

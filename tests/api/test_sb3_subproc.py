@@ -311,7 +311,7 @@ def test_an_exception_and_a_late_answer():
 
 
 def test_nothing_is_left_behind():
-    """Twenty environments opened, stepped and closed or forgotten: no process, no descriptor, no shared memory."""
+    """Twelve environments opened, stepped and closed or forgotten: no process, no descriptor, no shared memory."""
 
     def descriptors():
         return len(os.listdir("/proc/self/fd"))
@@ -322,7 +322,7 @@ def test_nothing_is_left_behind():
     Async_SubprocVecEnv([envs.Script], "fork").close()
     gc.collect()
     fds, segments, pids = descriptors(), shared(), []
-    for k in range(20):
+    for k in range(12):
         env = Async_SubprocVecEnv([envs.Script] * 2, "fork")
         pids += env.workers.pids
         env.reset()
@@ -331,7 +331,7 @@ def test_nothing_is_left_behind():
             env.close()
             env.close()
         del env
-        gc.collect()
+    gc.collect()
     assert still_running(pids, 5) == []
     assert descriptors() <= fds + 2
     assert not any("milkrun" in name for name in shared() - segments)

@@ -1,0 +1,125 @@
+"""What Stable-Baselines3 learns through both vector environments: values that only right ends give, and shorter routes.
+
+Drip pays 1 a step for ever and is cut off every five steps. With a discount of 0.9 its value V is that of
+V = 1 + 0.9 V, which is 10. A learner that takes each fifth step for an end solves V = 1 + 0.8 * 0.9 V: 3.57.
+"""
+
+import math
+import random
+from functools import partial
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable.evaluation import evaluate_policy
+from stable_baselines3 import PPO
+
+from milkrun.api.sb3 import Async_SubprocVecEnv, SB3VecEnv
+from milkrun.core.actions import discrete
+from milkrun.core.fields import float32, mask, view
+from milkrun.core.kernels import kernel
+from milkrun.core.world import World
+from tests.api import worker_envs as envs
+
+pytestmark = pytest.mark.truth
+LIMIT, GAMMA = 5, 0.9
+BIG = {"num_loc": 20}
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    """One thread, seeded; the library seeds the process's generators, which are put back."""
+    before, threads = (np.random.get_state(), random.getstate()), torch.get_num_threads()
+    with torch.random.fork_rng():
+        torch.set_num_threads(1)
+        yield
+    torch.set_num_threads(threads)
+    np.random.set_state(before[0])
+    random.setstate(before[1])
+
+
+@kernel
+def drip_generate(w, b):
+    pass
+
+
+@kernel
+def drip_reset(w, b):
+    w.tap[b, 0] = 1
+    for j in range(2):
+        w.action_mask[b, j] = True
+
+
+@kernel
+def drip_step(w, b, action):
+    w.reward[b] = 1
+
+
+class Drip(World):
+    """One state, 1 a step, whatever is done."""
+
+    action = discrete(2)
+    kernels: ClassVar[Any] = {"generate": drip_generate, "reset": drip_reset, "step": drip_step}
+
+    tap = view(float32, 1, observed=True, doc="always 1")
+    action_mask = mask(2)
+
+
+class DripEnv(gymnasium.Env):
+    """The same for other processes; `end` says what happens after five steps."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, end):
+        self.end, self.t = end, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.ones(1, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        over = self.t == LIMIT
+        return np.ones(1, np.float32), 1.0, over and self.end == "terminated", over and self.end == "truncated", {}
+
+
+def learned_value(env, n_steps=LIMIT):
+    """What PPO's critic, a line fitted to one-step targets, says of the only state after 60 rollouts of two rows."""
+    line = {"net_arch": {"pi": [], "vf": []}}
+    model = PPO("MlpPolicy", env, n_steps=n_steps, batch_size=2 * n_steps, n_epochs=5, learning_rate=0.1, gamma=GAMMA,
+                gae_lambda=0, max_grad_norm=10, seed=0, policy_kwargs=line, device="cpu")  # fmt: skip
+    model.learn(60 * 2 * n_steps)
+    env.close()
+    with torch.no_grad():
+        return model.policy.predict_values(torch.ones(1, 1)).item()
+
+
+def drips(end, mode):
+    return Async_SubprocVecEnv([partial(DripEnv, end)] * 2, "fork", autoreset_mode=mode)
+
+
+def test_the_value_beyond_a_time_limit_is_learned():
+    """SB3VecEnv: 10, which takes `terminal_observation` and `TimeLimit.truncated` on the step that was cut off."""
+    world = Drip(2, Drip.Config(max_steps=LIMIT), seed=1, autoreset="same_step")
+    assert learned_value(SB3VecEnv(world, layout="flat")) == pytest.approx(10, abs=0.2)
+
+
+def test_the_same_in_other_processes():
+    """Async_SubprocVecEnv as SB3 resets: 10."""
+    assert learned_value(drips("truncated", "same_step")) == pytest.approx(10, abs=0.2)
+
+
+def test_an_end_is_no_time_limit():
+    """The same steps with a true end each fifth: 3.57, so the 10 above are not for free."""
+    assert learned_value(drips("terminated", "same_step")) == pytest.approx(1 / (1 - 0.8 * GAMMA), abs=0.1)
+
+
+def test_what_a_reset_turn_costs():
+    """In aligned turns SB3 stores one transition in six that paid nothing: V = 5/6 + 0.9 V, which is 8.33. Still beyond
+    what any learner without the time limit could say, and the reason to drop `reset_turn` rows."""
+    assert learned_value(drips("truncated", "next_step"), LIMIT + 1) == pytest.approx(5 / 6 / (1 - GAMMA), abs=0.2)
