@@ -19,6 +19,13 @@ def cvrp(rows=6, **options):
     return milkrun.make(CVRP, rows, **KEYS, **options)
 
 
+def numbers(given):
+    """Plain numbers of whatever a call returned."""
+    if isinstance(given, dict):
+        given = list(given.values())
+    return [numbers(part) for part in given] if isinstance(given, (list, tuple)) else np.asarray(given).tolist()
+
+
 def same(ours, theirs):
     """Equal to the bit, dtype and keys included."""
     if isinstance(theirs, dict):
@@ -50,6 +57,20 @@ def test_envs_over_handles_is_the_world_of_that_seed():
             assert (rewards[due] == 0).all() and not done[due].any()
             ends, turns_of_reset = ends + done.sum(), turns_of_reset + due.sum()
     assert ends > 12 and turns_of_reset > 12
+
+
+def test_what_was_handed_out_stays_as_it_was():
+    """States, rewards, ends and infos of ten turns keep their values through fifty more."""
+    world, kept, values = cvrp(), [], []
+    with Envs(6, handles(world)) as envs:
+        kept.append(envs.reset())
+        values.append(numbers(kept[-1]))
+        for t in range(60):
+            given = [*envs.step(world.sample_actions(1, t)), envs.terminated, envs.infos]
+            if t < 10:
+                kept.append(given)
+                values.append(numbers(given))
+    assert [numbers(given) for given in kept] == values
 
 
 def test_a_turn_is_one_call_of_the_world(monkeypatch):

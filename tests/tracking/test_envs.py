@@ -61,6 +61,21 @@ def test_what_an_environment_says_is_passed_on():
         assert envs.infos == [{"t": 1}, {"SuppleInfo": [1]}]
 
 
+def test_an_environment_keeps_its_own_info():
+    """One that hands out the same dict again and again does not find our keys in it."""
+    script, own = Script(), {"weather": "fog"}
+    step = script.step
+    script.step = lambda action: (*step(action)[:4], own)
+    with Envs(1, [script]) as envs:
+        envs.reset()
+        for _ in range(3):
+            envs.step([0])
+        assert envs.infos[0].keys() == {"weather", "terminal_observation", "TimeLimit.truncated"}
+        envs.step([0])
+        envs.step([0])
+        assert envs.infos == [own] == [{"weather": "fog"}]
+
+
 def test_a_reset_in_mid_pending_clears_the_pending_reset():
     """After the end an explicit reset begins episode 2, and the next call is its first step, not another reset."""
     items = scripts("gymnasium")

@@ -17,6 +17,7 @@ from gymnasium import spaces
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.evaluation import evaluate_policy
 from stable_baselines3 import PPO
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 from milkrun.api.sb3 import Async_SubprocVecEnv, SB3VecEnv
 from milkrun.core.actions import discrete
@@ -27,7 +28,7 @@ from tests.api import worker_envs as envs
 
 pytestmark = pytest.mark.truth
 LIMIT, GAMMA = 5, 0.9
-BIG = {"num_loc": 20}
+CVRP, TRUCK_DRONE = "milkrun/CVRP-v0", "milkrun/TruckDrone-v0"
 
 
 @pytest.fixture(autouse=True)
@@ -123,3 +124,68 @@ def test_what_a_reset_turn_costs():
     """In aligned turns SB3 stores one transition in six that paid nothing: V = 5/6 + 0.9 V, which is 8.33. Still beyond
     what any learner without the time limit could say, and the reason to drop `reset_turn` rows."""
     assert learned_value(drips("truncated", "next_step"), LIMIT + 1) == pytest.approx(5 / 6 / (1 - GAMMA), abs=0.2)
+
+
+class Distances(BaseFeaturesExtractor):
+    """How far every node is from the vehicle, how much is done, how full it is: all that going to the nearest needs."""
+
+    def __init__(self, observation_space):
+        super().__init__(observation_space, len(observation_space["locs"].low) + 2)
+
+    def forward(self, obs):
+        locs = obs["locs"]
+        here = (locs * obs["current_node"].reshape(len(locs), -1, 1)).sum(1, keepdim=True)
+        done = obs["visited"].mean(1, keepdim=True)
+        return torch.cat([(locs - here).norm(dim=-1), done, obs["load"] / obs["capacity"]], 1)
+
+
+@pytest.mark.slow
+def test_maskable_ppo_shortens_routes():
+    """CVRP of 20 customers, 32,768 steps in 64 rows: routes of other instances come down from 13.2, what allowed
+    actions at random need, by more than 2.5; the standard error of the means is 0.1."""
+    net = {"features_extractor_class": Distances, "net_arch": {"pi": [], "vf": [32]}}
+    rows = SB3VecEnv(CVRP, 64, num_loc=20, seed_rule="row")
+    model = MaskablePPO("MultiInputPolicy", rows, n_steps=32, batch_size=512, n_epochs=4, learning_rate=0.01, gamma=0.9,
+                        policy_kwargs=net, seed=0, device="cpu").learn(32_768)  # fmt: skip
+    assert_finite(model)
+    others = SB3VecEnv(CVRP, 256, num_loc=20, seed_rule="row", seed=99)
+    trained, _ = evaluate_policy(model, others, n_eval_episodes=256, return_episode_rewards=True)
+    others.seed(99)
+    others.reset()
+    drawn = {}
+    for t in range(60):
+        _, _, dones, infos = others.step(others.world.sample_actions(3, t))
+        for b in np.flatnonzero(dones):
+            drawn.setdefault(int(b), infos[b]["episode"]["r"])
+    assert len(trained) == len(drawn) == 256
+    print(f"random {np.mean(list(drawn.values())):.2f}, trained {np.mean(trained):.2f}")
+    assert -13.6 < np.mean(list(drawn.values())) < -12.8
+    assert np.mean(trained) > np.mean(list(drawn.values())) + 2.5
+
+
+def test_maskable_ppo_trains_a_team():
+    """TruckDrone's joint view, 1,024 steps in 16 rows: losses are finite and no action was illegal."""
+
+    class Watched(SB3VecEnv):
+        def step_wait(self):
+            result = super().step_wait()
+            illegal.extend(info["illegal"] for info in result[3])
+            return result
+
+    illegal = []
+    rows = Watched(TRUCK_DRONE, 16, layout="flat", max_steps=40)
+    assert_finite(MaskablePPO("MlpPolicy", rows, n_steps=32, batch_size=256, seed=0, device="cpu").learn(1024))
+    assert len(illegal) == 1024 and not any(illegal)
+
+
+def test_ppo_trains_over_processes():
+    """256 steps of PPO on two CartPoles in aligned turns: losses are finite."""
+    env = Async_SubprocVecEnv([envs.cart_pole] * 2, "fork")
+    model = PPO("MlpPolicy", env, n_steps=64, batch_size=64, n_epochs=2, seed=0, device="cpu").learn(256)
+    env.close()
+    assert_finite(model)
+
+
+def assert_finite(model):
+    told = {key: value for key, value in model.logger.name_to_value.items() if key.startswith("train/")}
+    assert "train/loss" in told and all(math.isfinite(value) for value in told.values())

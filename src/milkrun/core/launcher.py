@@ -162,7 +162,10 @@ def _turns(layout: Layout, action: Action, kernels: Mapping[str, Any], looks: bo
     rounded = "w.reward[b] = w.reward_exact[b]" if exact else "pass"
     cleared = "\n    w.reward_exact[b] = 0" if exact else ""
     looked = "\n    look(w, b)" if "look" in kernels and looks else ""
-    return _legality(action, kernels) + _TURN.format(paid=paid, rounded=rounded, cleared=cleared, looked=looked)
+    again = looked.replace("\n    ", "\n            ")  # into memory that may be fresh
+    return _legality(action, kernels) + _TURN.format(
+        paid=paid, rounded=rounded, cleared=cleared, looked=looked, looked_again=again
+    )
 
 
 def _legality(action: Action, kernels: Mapping[str, Any]) -> str:
@@ -226,7 +229,7 @@ def turn(w, b, action, mode):
             w.done[b] = True
             if mode == 1:
                 w.i[b] = DUE
-                return DUE_ONE
+                return DUE_ONE{looked_again}
             return 0
     if legal(w, b, action):
         w.illegal[b] = False

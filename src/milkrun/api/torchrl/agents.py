@@ -36,7 +36,7 @@ class Groups:
             if _view(group) in root:
                 own["observation"] = root[_view(group)]
             if "reward" in root:
-                own["reward"] = root["reward"].unsqueeze(-2).repeat(*(1 for _ in batch), team[-1], 1)
+                own["reward"] = root["reward"].unsqueeze(-2).expand(*team, 1).contiguous()
             shown[group.name] = make_td(own, team, device)
         return shown
 

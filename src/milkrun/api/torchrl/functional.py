@@ -22,7 +22,7 @@ from milkrun.api.torchrl.slots import DTYPES, TOLD, Plan, Slot, shown_fields
 from milkrun.core.errors import IllegalAction, ShapeError
 from milkrun.core.fields import Role
 from milkrun.core.kernels import Entry, kernel
-from milkrun.core.launcher import build_row_map
+from milkrun.core.launcher import build_row_map, kernels_of
 from milkrun.core.rng import stream
 from milkrun.core.sampling import SAMPLING, pick
 from milkrun.core.world import World
@@ -63,6 +63,7 @@ class Stepper:
         self.stream = Slot(world.fields["stream"], world, shown)
         self.told = [s for s in slots(Role.VIEW) if s.name in TOLD]
         self.looks = [s for s in slots(Role.VIEW) if s.field in shown]  # what a reset shows too
+        self._looks_anew = "look" in kernels_of(type(world), world.kernels) and len({s.dtype for s in self.looks}) == 1
         self._paint = world._launcher.observe if any(s.field.on_demand for s in self.looks) else None
         known = (*self.instance, *self.carried, *self.told, *self.looks, self.stream)
         seen = {s.name for s in known if s.root}
@@ -103,8 +104,9 @@ class Stepper:
             result[where] = address
         fresh_root = dict(zip(plan.fresh_names, made, strict=True))
         fresh_hidden = {name: fresh_root.pop(name) for name in plan.hidden_names}
-        for name, dtype, shape, where, slot in plan.looks:
-            fresh_root[name] = look = self._last_look(root.get(name), dtype, shape, slot)
+        looks = self._fresh_looks(plan) if self._looks_anew else self._last_looks(plan, root)
+        for (name, _, _, where, _), look in zip(plan.looks, looks, strict=True):
+            fresh_root[name] = look
             result[where] = look.data_ptr()
         here, there = source.buffer_info()[0], result.buffer_info()[0]
         if raises:
@@ -154,6 +156,15 @@ class Stepper:
                 source[where] = tensor.data_ptr()
                 carried.append(tensor)
         return source, carried
+
+    def _fresh_looks(self, plan: Plan) -> list[torch.Tensor]:
+        """Where the kernel `look` writes the views of every row. They lie in one block: of several large ones freed at
+        each step the allocator gives memory back, and faulting it in again takes as long as half a step."""
+        block = torch.empty(sum(plan.look_sizes), dtype=plan.looks[0][1])
+        return [part.view(shape) for part, (_, _, shape, _, _) in zip(block.split(plan.look_sizes), plan.looks)]
+
+    def _last_looks(self, plan: Plan, root: Tensors) -> list[torch.Tensor]:
+        return [self._last_look(root.get(name), dtype, shape, slot) for name, dtype, shape, _, slot in plan.looks]
 
     def _last_look(self, shown: Any, dtype: torch.dtype, shape: torch.Size, slot: Slot) -> torch.Tensor:
         """Where a view is to be written; a row that does not move (finished, illegal action) keeps what it showed."""

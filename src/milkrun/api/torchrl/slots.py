@@ -81,6 +81,7 @@ class Plan:
         self.root = entries([s for s in carried if s.root])
         self.hidden = entries([s for s in carried if not s.root])
         self.looks = entries(looks)
+        self.look_sizes = [shape.numel() for _, _, shape, _, _ in self.looks]
         self.begun = entries([*instance, *carried, *looks])
         self.told = [(s.name, torch.empty((*batch, *s.tail()), dtype=s.dtype), s.where) for s in told]
         self.told_patterns = [pattern for _, pattern, _ in self.told]
