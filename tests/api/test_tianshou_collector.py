@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from tianshou.data import Batch, Collector, VectorReplayBuffer
+from tianshou.env import VectorEnvWrapper
 
 from milkrun.api.gymnasium import MilkrunEnv
 from milkrun.api.tianshou import SubprocVecEnv_TS, TianshouVectorEnv, TS_Collector
@@ -108,8 +109,8 @@ def test_it_stops_though_the_next_turn_is_a_reset(collector_of):
 
 
 def test_after_episodes_all_begin_anew(collector_of):
-    """Two episodes of three scripts: the third is played, not stored; what follows begins at a start."""
-    collector = collector_of([envs.Script] * 3)
+    """Two episodes of three: the third, longer, is played and not stored; what follows begins at a start."""
+    collector = collector_of([envs.Script, envs.Script, partial(Slow, 1)])
     with pytest.warns(UserWarning, match="n_episode=2"):
         collector.collect(n_episode=2)
     assert [len(part) for part in collector.buffer.buffers] == [3, 3, 0]
@@ -174,14 +175,14 @@ def test_it_finds_what_the_stock_collector_finds(collector_of):
 
 
 def test_bad_use_is_refused(collector_of):
-    """Rows that wait for a reset, a collection before the first reset, two goals at once."""
+    """Rows that wait for a reset, a collection before the first reset, two goals at once; wrappers are seen through."""
     with pytest.raises(ConfigError, match="with a TianshouVectorEnv use tianshou's Collector"):
         venv = TianshouVectorEnv(TSP, 2, num_loc=4)
         TS_Collector(lowest(venv), venv)
     collector = collector_of([envs.Script] * 2)
     with pytest.raises(ConfigError, match="give one of them"):
         collector.collect(n_step=4, n_episode=4)
-    fresh = TS_Collector(collector.policy, collector.env)
+    fresh = TS_Collector(collector.policy, VectorEnvWrapper(collector.env))
     with pytest.raises(ResetNeeded):
         fresh.collect(n_step=4)
     assert fresh.collect(n_step=4, reset_before_collect=True).n_collected_steps == 4

@@ -2,11 +2,13 @@
 
 import multiprocessing
 import os
+import random
 import time
 from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from tianshou.data import Batch, Collector, VectorReplayBuffer
 
@@ -124,6 +126,22 @@ def test_observations_of_other_kinds(venv_of):
     assert mixed.reset()[0].tolist() == [[1, 0], [1, 0]]
 
 
+def test_no_global_random_state_is_touched(venv_of):
+    """The parent's numpy, torch and Python generators stand as they stood after seeds, turns and resets."""
+
+    def states():
+        return np.random.get_state()[1].tobytes(), torch.get_rng_state().numpy().tobytes(), random.getstate()
+
+    before = states()
+    venv = venv_of([flat_tsp] * 2)
+    venv.seed(3)
+    venv.reset()
+    for _ in range(20):
+        venv.step(np.array([1, 2]))
+    venv.reset([1])
+    assert states() == before
+
+
 def test_tuples_are_refused_and_nobody_is_left(venv_of):
     """tianshou has no tuples in observations; the processes are gone."""
     with pytest.raises(ConfigError, match="no tuples"):
@@ -192,6 +210,13 @@ def test_bad_calls_are_refused(venv_of):
             venv.step(action, id)
     with pytest.raises(ShapeError, match="3 seeds for 2"):
         venv.seed([1, 2, 3])
+    for seed in (-1, [0, -1], 2**63 - 1):
+        with pytest.raises(ConfigError):
+            venv.seed(seed)
+    unseeded = venv_of([envs.Unseeded] * 2)
+    unseeded.seed(1)
+    with pytest.raises(ConfigError, match="worker 0: its environment takes no seed"):
+        unseeded.reset()
     venv.close()
     venv.close()
     for call in (venv.reset, venv.seed, lambda: venv.get_env_attr("log")):

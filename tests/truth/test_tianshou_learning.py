@@ -23,6 +23,15 @@ pytestmark = pytest.mark.truth
 CVRP, TSP = "milkrun/CVRP-v0", "milkrun/TSP-v0"
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Nets this small are slower on many."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 class Nearest(nn.Module):
     """A number for each node from where it lies as the vehicle sees it; nodes that are not allowed are out."""
 
@@ -81,26 +90,28 @@ def test_dqn_trains_by_the_masks(kind, collector_class):
     assert all((now != then).any() for now, then in zip(net.parameters(), before))
 
 
-def tours(policy, count=256):
-    """Mean length of the tours of the first episodes of `count` rows of a seed; without a policy at random."""
+def tours(actor, count=256):
+    """Lengths of greedy tours, the first episodes of `count` rows of a seed; without an actor of random ones."""
     venv = TianshouVectorEnv(TSP, count, num_loc=10, layout="dict", seed_rule="row", seed=77)
     obs, _ = venv.reset()
     for turn in range(10):
         chosen = venv.world.sample_actions(5, turn)
-        if policy is not None:
+        if actor is not None:
             with torch.no_grad():
-                chosen = policy.actor(obs)[0].argmax(1)
+                chosen = actor(obs)[0].argmax(1)
         obs, _, terminated, _, infos = venv.step(chosen)
     assert terminated.all()
     return -np.array([info["objective"] for info in infos])
 
 
 def test_ppo_beats_random_on_tsp():
-    """8 updates on 640 transitions each: losses are finite, and greedy tours of 10 nodes are at least a fifth
-    shorter than random ones on 256 instances that it never saw."""
-    torch.manual_seed(1)
+    """8 updates on 640 transitions each: losses are finite, and on 256 instances that it never saw an actor whose
+    greedy tours of 10 nodes were longer than random ones (10 times 0.521, the mean distance of two points in the unit
+    square) finds ones that are shorter by three tenths."""
+    torch.manual_seed(2)
     venv = milkrun.make(TSP, 16, api="tianshou", num_loc=10, layout="dict")
     actor, critic = Nearest(), Worth()
+    untrained, random = tours(actor).mean(), tours(None).mean()
     policy = ProbabilisticActorPolicy(
         actor=actor, dist_fn=lambda logits: torch.distributions.Categorical(logits=logits),
         action_space=venv.action_space[0], action_scaling=False, action_bound_method=None,
@@ -116,6 +127,7 @@ def test_ppo_beats_random_on_tsp():
             losses.append(algorithm.update(buffer, 160, 4).loss)
         collector.reset_buffer(keep_statistics=True)
     assert all(math.isfinite(loss) for loss in np.ravel([loss.mean for loss in losses]))
-    trained, random = tours(policy), tours(None)
-    assert random.mean() == pytest.approx(5.2, abs=0.3)
-    assert trained.mean() < 0.8 * random.mean()
+    trained = tours(actor).mean()
+    assert random == pytest.approx(5.21, abs=0.1)
+    assert untrained > random
+    assert trained < 0.7 * random

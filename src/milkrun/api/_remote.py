@@ -1,6 +1,7 @@
 """What a parent asks an environment in another process for, beside its turns: `Workers.call` takes these functions.
 
-They travel by name, so they stand in a room without a learning library: a worker shall not load that of its parent. An attribute that is not there is an answer here and not an exception, which would end the pool.
+They travel by name, so they stand in a room without a learning library: a worker shall not load that of its parent. An
+attribute that is not there is an answer here and not an exception, which would end the pool.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from tianshou.data import Batch
 
 from milkrun.api.tianshou.venv import Ids, Turn, Venv, in_array
 from milkrun.api.workers import Aligned, Workers
+from milkrun.core.arguments import check_seed, is_list
 from milkrun.core.errors import Closed, ConfigError, ShapeError
 
 
@@ -81,7 +82,8 @@ class SubprocVecEnv_TS(Venv):
         if seed is None:
             seeds: list[int | None] = [None] * self.env_num
         else:
-            seeds = [seed + i for i in range(self.env_num)] if np.ndim(seed) == 0 else list(seed)
+            given = seed if is_list(seed) else range(check_seed(seed), seed + self.env_num)
+            seeds = [None if one is None else check_seed(one) for one in given]
         if len(seeds) != self.env_num:
             raise ShapeError(f"{len(seeds)} seeds for {self.env_num} environments")
         self._seeds = seeds
