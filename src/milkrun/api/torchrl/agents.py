@@ -28,15 +28,17 @@ class Groups:
 
     def split(self, root: dict[str, Any], hidden: Tensors, batch: torch.Size, device: torch.device) -> dict[str, Any]:
         """The root with the groups in place of their views; the reward of all is the reward of each."""
-        views = {_view(group) for group in self.all}
-        shown = {name: value for name, value in root.items() if name not in views and name != "reward"}
+        shown, mask = dict(root), hidden["action_mask"]
+        reward = shown.pop("reward", None)
+        if reward is not None:
+            reward = reward.unsqueeze(-2)
         for group in self.all:
-            team = _team(group, batch)
-            own = {"action_mask": hidden["action_mask"][..., group.mask].reshape(*team, group.choices)}
-            if _view(group) in root:
-                own["observation"] = root[_view(group)]
-            if "reward" in root:
-                own["reward"] = root["reward"].unsqueeze(-2).expand(*team, 1).contiguous()
+            team, first = _team(group, batch), group.mask.start
+            own = {"action_mask": mask.narrow(-1, first, group.mask.stop - first).view(*team, group.choices)}
+            if (seen := shown.pop(_view(group), None)) is not None:
+                own["observation"] = seen
+            if reward is not None:
+                own["reward"] = reward if team[-1] == 1 else reward.expand(*team, 1).contiguous()
             shown[group.name] = make_td(own, team, device)
         return shown
 
