@@ -42,10 +42,25 @@ def put_pair(out, k, x, y):
 
 
 @kernel(inline=True)
-def put_from(out, k, x, y, ox, oy):
-    """(x, y) as seen from (ox, oy)."""
-    out[k] = x - ox
-    out[k + 1] = y - oy
+def put_place(out, k, place):
+    out[k] = place[0]
+    out[k + 1] = place[1]
+    return k + 2
+
+
+@kernel(inline=True)
+def put_from(out, k, place, x, y):
+    """A place as seen from (x, y)."""
+    out[k] = place[0] - x
+    out[k + 1] = place[1] - y
+    return k + 2
+
+
+@kernel(inline=True)
+def put_over(out, k, velocity, top):
+    """A velocity as a share of the top speed."""
+    out[k] = velocity[0] / top
+    out[k + 1] = velocity[1] / top
     return k + 2
 
 
@@ -74,16 +89,16 @@ def share_of(steps, length, low):
 @kernel
 def state_by_v1(w, b, q):
     out, t = w.state[b], w.i[b]
-    k = put_pair(out, 0, w.truck_pos[b, 0], w.truck_pos[b, 1])
-    k = put_pair(out, k, w.truck_vel[b, 0], w.truck_vel[b, 1])
+    k = put_place(out, 0, w.truck_pos[b])
+    k = put_place(out, k, w.truck_vel[b])
     for d in range(w.D):
-        k = put_pair(out, k, w.drone_pos[b, d, 0], w.drone_pos[b, d, 1])
-        k = put_pair(out, k, w.drone_vel[b, d, 0], w.drone_vel[b, d, 1])
+        k = put_place(out, k, w.drone_pos[b, d])
+        k = put_place(out, k, w.drone_vel[b, d])
         k = put_pair(out, k, w.battery[b, d], w.carrying[b, d] >= 0)
         out[k] = code(w.status[b, d])
         k += 1
     for c in range(w.C):
-        k = put_pair(out, k, w.customer_pos[q, c, 0], w.customer_pos[q, c, 1])
+        k = put_place(out, k, w.customer_pos[q, c])
         out[k] = w.served[b, c]
         out[k + 1] = 0.0 if w.served[b, c] else share_of(w.tw_end[q, c] - t, w.length, 0.0)
         out[k + 2] = w.demand[q, c]
@@ -95,7 +110,7 @@ def state_by_v1(w, b, q):
 def put_customers_v1(w, b, q, out, k, x, y):
     shared = 4 + 7 * w.D
     for c in range(w.C):
-        k = put_from(out, k, w.customer_pos[q, c, 0], w.customer_pos[q, c, 1], x, y)
+        k = put_from(out, k, w.customer_pos[q, c], x, y)
         for j in range(2, 5):
             out[k + j - 2] = w.state[b, shared + 5 * c + j]
         k += 3
@@ -107,13 +122,13 @@ def truck_by_v1(w, b, q):
     out = w.truck_obs[b, 0]
     x, y = w.truck_pos[b, 0], w.truck_pos[b, 1]
     k = put_pair(out, 0, x, y)
-    k = put_pair(out, k, w.truck_vel[b, 0], w.truck_vel[b, 1])
+    k = put_place(out, k, w.truck_vel[b])
     for d in range(w.D):
         out[k + d] = w.status[b, d] == ONBOARD
     k += w.D
     for d in range(w.D):
-        k = put_from(out, k, w.drone_pos[b, d, 0], w.drone_pos[b, d, 1], x, y)
-        k = put_pair(out, k, w.drone_vel[b, d, 0], w.drone_vel[b, d, 1])
+        k = put_from(out, k, w.drone_pos[b, d], x, y)
+        k = put_place(out, k, w.drone_vel[b, d])
         k = put_pair(out, k, w.battery[b, d], w.carrying[b, d] >= 0)
         out[k] = code(w.status[b, d])
         k += 1
@@ -126,16 +141,16 @@ def drone_by_v1(w, b, q, d):
     out = w.drone_obs[b, d]
     x, y = w.drone_pos[b, d, 0], w.drone_pos[b, d, 1]
     k = put_pair(out, 0, x, y)
-    k = put_pair(out, k, w.drone_vel[b, d, 0], w.drone_vel[b, d, 1])
+    k = put_place(out, k, w.drone_vel[b, d])
     k = put_pair(out, k, w.battery[b, d], w.carrying[b, d] >= 0)
     aimed = w.has_target[b, d]
     k = put_pair(out, k, w.target_pos[b, d, 0] if aimed else 0.0, w.target_pos[b, d, 1] if aimed else 0.0)
     out[k] = w.status[b, d] == ONBOARD
-    k = put_from(out, k + 1, w.truck_pos[b, 0], w.truck_pos[b, 1], x, y)
+    k = put_from(out, k + 1, w.truck_pos[b], x, y)
     k = put_customers_v1(w, b, q, out, k, x, y)
     for other in range(w.D):
         if other != d:
-            k = put_from(out, k, w.drone_pos[b, other, 0], w.drone_pos[b, other, 1], x, y)
+            k = put_from(out, k, w.drone_pos[b, other], x, y)
             k = put_pair(out, k, w.battery[b, other], code(w.status[b, other]))
     put_one_hot(out, k, w.A, 1 + d)
 
@@ -150,7 +165,7 @@ def put_target_node(w, b, q, out, k, x, y):
     if n < 0:
         k = put_pair(out, k, 0.0, 0.0)
     else:
-        k = put_from(out, k, w.route_nodes[q, n, 0], w.route_nodes[q, n, 1], x, y)
+        k = put_from(out, k, w.route_nodes[q, n], x, y)
     out[k] = n >= 0
     return k + 1
 
@@ -160,23 +175,23 @@ def truck_by_v2(w, b, q):
     out, t = w.truck_obs[b, 0], w.i[b]
     x, y = w.truck_pos[b, 0], w.truck_pos[b, 1]
     k = put_pair(out, 0, x, y)
-    k = put_pair(out, k, w.truck_vel[b, 0] / w.truck_top, w.truck_vel[b, 1] / w.truck_top)
+    k = put_over(out, k, w.truck_vel[b], w.truck_top)
     k = put_target_node(w, b, q, out, k, x, y)
     k = put_one_hot(out, k, w.N, w.truck_node[b])
     out[k] = t / w.length
     k += 1
     for n in range(w.N):
-        k = put_from(out, k, w.route_nodes[q, n, 0], w.route_nodes[q, n, 1], x, y)
+        k = put_from(out, k, w.route_nodes[q, n], x, y)
     for d in range(w.D):
-        k = put_from(out, k, w.drone_pos[b, d, 0], w.drone_pos[b, d, 1], x, y)
-        k = put_pair(out, k, w.drone_vel[b, d, 0] / w.drone_speed, w.drone_vel[b, d, 1] / w.drone_speed)
+        k = put_from(out, k, w.drone_pos[b, d], x, y)
+        k = put_over(out, k, w.drone_vel[b, d], w.drone_speed)
         out[k] = w.battery[b, d]
         k = put_one_hot(out, k + 1, 4, w.status[b, d])
         k = put_pair(out, k, load(w, b, q, d), slack(w, b, q, d))
     first = k
     for c in range(w.C):
         served = w.served[b, c]
-        k = put_from(out, k, w.customer_pos[q, c, 0], w.customer_pos[q, c, 1], x, y)
+        k = put_from(out, k, w.customer_pos[q, c], x, y)
         out[k] = served
         out[k + 1] = 0.0 if served else share_of(w.tw_start[q, c] - t, w.length, 0.0)
         out[k + 2] = 0.0 if served else share_of(w.tw_end[q, c] - t, w.length, -1.0)
@@ -195,21 +210,21 @@ def drone_by_v2(w, b, q, d):
     x, y = w.drone_pos[b, d, 0], w.drone_pos[b, d, 1]
     own = w.carrying[b, d]
     k = put_pair(out, 0, x, y)
-    k = put_pair(out, k, w.drone_vel[b, d, 0] / w.drone_speed, w.drone_vel[b, d, 1] / w.drone_speed)
+    k = put_over(out, k, w.drone_vel[b, d], w.drone_speed)
     k = put_pair(out, k, w.battery[b, d], load(w, b, q, d))
     k = put_one_hot(out, k, 4, w.status[b, d])
     if own < 0:
         k = put_pair(out, k, 0.0, 0.0)
     else:
-        k = put_from(out, k, w.customer_pos[q, own, 0], w.customer_pos[q, own, 1], x, y)
+        k = put_from(out, k, w.customer_pos[q, own], x, y)
     out[k] = own >= 0
-    k = put_from(out, k + 1, w.truck_pos[b, 0], w.truck_pos[b, 1], x, y)
-    k = put_pair(out, k, w.truck_vel[b, 0] / w.truck_top, w.truck_vel[b, 1] / w.truck_top)
+    k = put_from(out, k + 1, w.truck_pos[b], x, y)
+    k = put_over(out, k, w.truck_vel[b], w.truck_top)
     k = put_target_node(w, b, q, out, k, x, y)
     k = put_pair(out, k, slack(w, b, q, d), t / w.length)
     first, shared = k, w.Ft - 7 * w.C
     for c in range(w.C):
-        k = put_from(out, k, w.customer_pos[q, c, 0], w.customer_pos[q, c, 1], x, y)
+        k = put_from(out, k, w.customer_pos[q, c], x, y)
         for j in range(2, 6):
             out[k + j - 2] = w.truck_obs[b, 0, shared + 7 * c + j]
         out[k + 4] = c == own
@@ -221,7 +236,7 @@ def drone_by_v2(w, b, q, d):
             out[first + 8 * c + 7] = True
     for other in range(w.D):
         if other != d:
-            k = put_from(out, k, w.drone_pos[b, other, 0], w.drone_pos[b, other, 1], x, y)
+            k = put_from(out, k, w.drone_pos[b, other], x, y)
             out[k] = w.battery[b, other]
             k = put_one_hot(out, k + 1, 4, w.status[b, other])
             out[k] = load(w, b, q, other)
@@ -232,21 +247,21 @@ def drone_by_v2(w, b, q, d):
 @kernel
 def state_by_v2(w, b, q):
     out = w.state[b]
-    k = put_pair(out, 0, w.truck_pos[b, 0], w.truck_pos[b, 1])
-    k = put_pair(out, k, w.truck_vel[b, 0] / w.truck_top, w.truck_vel[b, 1] / w.truck_top)
+    k = put_place(out, 0, w.truck_pos[b])
+    k = put_over(out, k, w.truck_vel[b], w.truck_top)
     target, node = w.truck_target[b], w.truck_node[b]
     k = put_one_hot(out, k, w.N + 1, target if target >= 0 else w.N)
     k = put_one_hot(out, k, w.N + 1, node if node >= 0 else w.N)
     for d in range(w.D):
-        k = put_pair(out, k, w.drone_pos[b, d, 0], w.drone_pos[b, d, 1])
-        k = put_pair(out, k, w.drone_vel[b, d, 0] / w.drone_speed, w.drone_vel[b, d, 1] / w.drone_speed)
+        k = put_place(out, k, w.drone_pos[b, d])
+        k = put_over(out, k, w.drone_vel[b, d], w.drone_speed)
         out[k] = w.battery[b, d]
         k = put_one_hot(out, k + 1, 4, w.status[b, d])
         k = put_one_hot(out, k, w.C, w.carrying[b, d])
         out[k] = w.forced_phase[b, d]
         k += 1
     for c in range(w.C):
-        k = put_pair(out, k, w.customer_pos[q, c, 0], w.customer_pos[q, c, 1])
+        k = put_place(out, k, w.customer_pos[q, c])
         out[k] = w.served[b, c]
         k = put_pair(out, k + 1, w.tw_start[q, c] / w.length, w.tw_end[q, c] / w.length)
         out[k] = w.demand[q, c]
