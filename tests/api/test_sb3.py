@@ -244,3 +244,9 @@ def test_an_image_world_shows_its_view():
     obs, _, _, infos = env.step(np.array([1, 1]))
     assert (obs[:, 0, 0] == 10 * env.world.lit + env.world.goal).all()
     assert infos[0]["action_mask"].tolist() == env.world.action_mask[0].tolist()
+
+
+def test_functions_that_make_environments_are_sent_elsewhere():
+    """The habit of SB3's own vector environments."""
+    with pytest.raises(ConfigError, match="environments are for Async_SubprocVecEnv"):
+        SB3VecEnv([lambda: None])

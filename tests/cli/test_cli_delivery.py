@@ -13,6 +13,7 @@ from PIL import Image
 
 import milkrun
 from milkrun.cli.operations import looks_like, play, told
+from milkrun.cli.output import read_settings
 from milkrun.cli.play import play as play_world
 from milkrun.core.errors import MilkrunError
 from milkrun.delivery import kpis
@@ -229,3 +230,8 @@ def test_solve_uniform_1_n5(call, tmp_path):
     plan = load_tspd_solution(tmp_path / "uniform-1-n5_exact.txt", nodes=5)
     assert tspd_cost(load_tspd(source), plan.operations) == pytest.approx(158.65169431234995, abs=1e-9)
     assert plan.total == pytest.approx(158.65169431234995, abs=1e-9)
+
+
+def test_an_option_of_two_numbers_is_set_with_a_comma():
+    """With or without brackets; words with commas stay text."""
+    assert read_settings(["tw_width=0.1,0.2", "a=[1, 2]", "b=x,y"]) == {"tw_width": (0.1, 0.2), "a": (1, 2), "b": "x,y"}

@@ -151,3 +151,10 @@ def test_a_file_instance_comes_in_as_it_is():
     world = TSPD.from_instances([one], alpha=3.0)
     assert (world.c_truck[0] == 2 * COSTS[0]).all() and (world.c_drone[0] == COSTS[0] / 4).all()
     assert world.forbid[0].tolist() == [False, False, True]
+
+
+def test_places_without_a_row_axis_are_named():
+    """Not the fields that would have been made of them."""
+    world = milkrun.make("milkrun/TSPD-v0", 3, num_nodes=4)
+    with pytest.raises(ShapeError, match=r"locs must have the shape \(rows, 4, 2\), not \(4, 2\)"):
+        world.reset(instance={"locs": np.zeros((4, 2))})

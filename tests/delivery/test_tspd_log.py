@@ -111,3 +111,13 @@ def test_a_plan_is_held_to_the_range():
     assert TSPD.replay(line(max_fly=30), plan)[0]["makespan"] == 30 + 40
     with pytest.raises(BadSolution, match="JOIN: the flight to 0 would cost 30, over max_fly = 29"):
         TSPD.replay(line(max_fly=29), plan)
+
+
+def test_an_end_that_the_truck_has_reached_is_not_driven_to_again():
+    """The last internal node may be the end: world and checker find 40, out to 20 and back at cost 1."""
+    from milkrun.delivery.instances.tspd import TSPDInstance
+    from milkrun.delivery.tasks import tspd_cost
+
+    places = TSPDInstance.of_places("line", [[0, 0], [10, 0], [20, 0], [30, 0]])
+    plan = [(0, 0, 3, (1, 2, 0))]
+    assert TSPD.replay(places, plan)[0]["makespan"] == tspd_cost(places, plan) == 40

@@ -8,7 +8,7 @@ from itertools import pairwise, permutations, product
 import numpy as np
 import pytest
 
-from milkrun.core.errors import BadSolution, ConfigError
+from milkrun.core.errors import BadSolution, ConfigError, ShapeError
 from milkrun.delivery.instances import EPS, Operation, TSPDInstance
 from milkrun.delivery.tasks import tspd_cost
 from milkrun.solvers.tspd import exact, partition, truck_only
@@ -261,3 +261,12 @@ def test_what_is_no_tour_is_refused(tour):
     """Each node once, the depot first."""
     with pytest.raises(BadSolution, match=r"each of 0\.\.2 once and 0 first"):
         partition(places(3, 0), tour)
+
+
+def test_exact_has_a_ceiling_and_wants_an_instance():
+    """Whatever max_nodes says: 25 nodes would take gigabytes; a dict is no instance."""
+    with pytest.raises(ConfigError, match="17 nodes are too many to solve exactly: max_nodes=30, at most 16"):
+        exact(places(17, 0), max_nodes=30)
+    for solve in (exact, truck_only, lambda given: partition(given, [0, 1])):
+        with pytest.raises(ShapeError, match="an instance is a TSPDInstance, not a dict"):
+            solve({"locs": np.zeros((2, 2))})

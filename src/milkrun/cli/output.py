@@ -55,7 +55,8 @@ def text(value: object) -> str:
 
 
 def read_settings(pairs: list[str]) -> dict[str, Any]:
-    """KEY=VALUE of the command line as options: numbers, true, false and none are read as such, all else is text."""
+    """KEY=VALUE of the command line as options: numbers, true, false, none and lists of numbers with commas between are
+    read as such, all else is text."""
     settings: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -73,6 +74,10 @@ def read_value(value: str) -> Any:
             return kind(value)
         except ValueError:
             continue
+    if "," in value:
+        several = tuple(read_value(part.strip()) for part in value.strip("()[]").split(","))
+        if all(isinstance(part, (int, float)) for part in several):
+            return several
     return value
 
 

@@ -108,14 +108,14 @@ class TruckDroneConfig(RuledConfig):
         if not self.obey_mask:
             self._refuse("obey_mask", "under the rules 'sound' masked actions are never executed")
         if self.num_drones > self.drone_capacity:
-            self._refuse("num_drones", f"the truck has room for drone_capacity = {self.drone_capacity}")
+            self._refuse("num_drones", f"the truck has room for drone_capacity = {self.drone_capacity}, an option too")
         if self.end == "depot" and not self.depot_node:
             self._refuse("end", "needs depot_node=True")
         if self.battery_rule == "safe" and self.drone_speed <= self.truck_speed:
             self._refuse("drone_speed", f"battery_rule 'safe' needs more than truck_speed = {self.truck_speed}")
         widths: tuple[float, ...] = self.tw_width or ()
         if len(widths) != 2 or not all(isinstance(x, (int, float)) and 0 <= x <= 1 for x in widths):
-            self._refuse("tw_width", "must be two shares of L")
+            self._refuse("tw_width", "must be two shares of L, as (0.1, 0.25)")
         if widths[0] > widths[1]:
             self._refuse("tw_width", "the smaller share comes first")
 

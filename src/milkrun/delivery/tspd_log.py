@@ -190,8 +190,9 @@ def actions_of(operation: Operation, nodes: int) -> Iterator[int]:
     start, end, fly, internal = operation
     if fly != NO_FLY:
         yield nodes + fly
-    if fly == NO_FLY or start != end or internal:
-        yield from (*internal, end)
+    yield from internal
+    if end != (start, *internal)[-1]:
+        yield end
     if fly != NO_FLY:
         yield 2 * nodes
 

@@ -26,13 +26,18 @@ BETTER = 1e-9
 def greedy(world: Any) -> np.ndarray:
     """Drones deliver the nearest parcel they may; the truck launches them, and drives to the node nearest to the free
     customer that is nearest to it."""
-    world.map_rows(advise, np.int64, 0)
-    return world.advice.copy()
+    return _advice(world, 0)
 
 
 def parked(world: Any) -> np.ndarray:
     """Greedy with a truck that never moves: what the truck's driving is worth."""
-    world.map_rows(advise, np.int64, 1)
+    return _advice(world, 1)
+
+
+def _advice(world: Any, stays: int) -> np.ndarray:
+    if not hasattr(world, "advice"):
+        raise ConfigError(f"this is a policy of the truck-and-drones world, not of {type(world).__name__}")
+    world.map_rows(advise, np.int64, stays)
     return world.advice.copy()
 
 
@@ -117,10 +122,7 @@ class Lookahead:
         self._stages: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def __call__(self, world: Any) -> np.ndarray:
-        if not hasattr(world, "advice"):
-            raise ConfigError(f"lookahead is a policy of the truck-and-drones world, not of {type(world).__name__}")
-        world.map_rows(advise, np.int64, self.truck_stays)
-        actions = world.advice.copy()
+        actions = _advice(world, self.truck_stays)
         ended = (world.terminated | world.truncated) & (world.autoreset != "same_step")
         rows = np.flatnonzero(~ended)
         if len(rows):

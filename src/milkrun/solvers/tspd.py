@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from numba import njit
 
-from milkrun.core.errors import BadSolution, ConfigError
+from milkrun.core.errors import BadSolution, ConfigError, ShapeError
 from milkrun.core.fields import float64, int32, scratch
 from milkrun.core.kernels import KERNEL_OPTIONS, compile_module, kernel
 from milkrun.core.record import Layout, lower_attribute, record_at
@@ -31,6 +31,10 @@ TABLES = {
 LAYOUT = Layout({**GIVEN, **{name: replace(f, name=name) for name, f in TABLES.items()}}, ["N", "P"])
 
 
+CEILING = 16
+"""Nodes beyond which the tables of `exact` would take gigabytes."""
+
+
 class Plan(NamedTuple):
     """Operations and their makespan."""
 
@@ -43,15 +47,17 @@ def exact(instance: TSPDInstance, max_nodes: int = 12) -> Plan:
 
     Time and memory grow with every node; an instance with more than `max_nodes`, depot included, is a ConfigError.
     """
-    if instance.num_nodes > max_nodes:
+    _check(instance)
+    if instance.num_nodes > min(max_nodes, CEILING):
         raise ConfigError(f"{instance.name}: {instance.num_nodes} nodes are too many to solve exactly: "
-                          f"max_nodes={max_nodes}")  # fmt: skip
+                          f"max_nodes={max_nodes}, at most {CEILING}; partition and truck_only take more")  # fmt: skip
     operations, cost = best_chain(instance)
     return Plan(tuple(operations), cost)
 
 
 def truck_only(instance: TSPDInstance) -> Plan:
     """The truck's tour with the drone aboard: optimal up to 13 nodes, beyond nearest neighbour and 2-opt."""
+    _check(instance)
     tour = truck_tour(instance.c_truck)
     return Plan(tuple(Operation(i, j) for i, j in pairwise([*tour, 0])), tour_cost(instance.c_truck, tour))
 
@@ -62,6 +68,7 @@ def partition(instance: TSPDInstance, tour: Sequence[int]) -> Plan:
     The tour is cut into operations; in each, one node strictly between the ends may be the drone's. Agatz, Bouman and
     Schmidt (2018) call it exact partitioning. Time grows with the cube of the nodes.
     """
+    _check(instance)
     nodes = [int(i) for i in tour]
     if nodes[:1] != [0] or sorted(nodes) != list(range(instance.num_nodes)):
         raise BadSolution(f"{instance.name}: a tour has each of 0..{instance.num_nodes - 1} once and 0 first, "
@@ -78,6 +85,12 @@ def partition(instance: TSPDInstance, tour: Sequence[int]) -> Plan:
         operations.append(Operation(ends[i], ends[j], NO_FLY if k < 0 else ends[k], between))
         j = i
     return Plan(tuple(operations[::-1]), float(kept["best"][-1]))
+
+
+def _check(instance: Any) -> None:
+    if not isinstance(instance, TSPDInstance):
+        raise ShapeError(f"an instance is a TSPDInstance, not a {type(instance).__name__}; TSPDInstance.of_places and "
+                         "load_tspd make one")  # fmt: skip
 
 
 def _laid_out(instance: TSPDInstance) -> tuple[Any, dict[str, Any]]:

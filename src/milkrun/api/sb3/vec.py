@@ -83,6 +83,9 @@ class SB3VecEnv(VecEnv):
         for name, value, known in (("seed_rule", seed_rule, SEED_RULES), ("infos", infos, INFOS)):
             if value not in known:
                 raise ConfigError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}")
+        if not isinstance(world_or_id, (World, str)):
+            raise ConfigError(f"SB3VecEnv takes a world or its id, not {world_or_id!r}: functions that make "
+                              "environments are for Async_SubprocVecEnv")  # fmt: skip
         given, id = (world_or_id, None) if isinstance(world_or_id, World) else (None, world_or_id)
         rows = num_envs if num_envs is not None else given.num_envs if given is not None else 1
         settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
