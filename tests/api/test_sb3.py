@@ -13,6 +13,7 @@ import milkrun
 from milkrun.api._spaces import layouts
 from milkrun.api.gymnasium import MilkrunEnv, MilkrunVectorEnv
 from milkrun.api.sb3 import SB3VecEnv
+from milkrun.core.errors import ConfigError
 from tests.core.toys import Convoy, Glider, Lantern
 from tests.truth.test_gymnasium_conformance import WORLDS, arrays_in, assert_same
 

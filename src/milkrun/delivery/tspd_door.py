@@ -57,7 +57,7 @@ class TSPDDoor(World):
         values.setdefault("max_fly", np.full(rows, self.config.max_fly))
         values.setdefault("no_visit", np.zeros((rows, nodes), bool))
         values.setdefault("forbid", np.zeros((rows, nodes), bool))
-        if "locs" in values and values["locs"].shape[1:] != (nodes, 2):
+        if "locs" in values and values["locs"].ndim != 3:
             raise ShapeError(f"locs must have the shape (rows, {nodes}, 2), not {values['locs'].shape}")
         if "locs" in values and self._fits("locs", values["locs"], rows, "fiu"):
             legs = values["locs"][:, :, None].astype(np.float64) - values["locs"][:, None]
