@@ -13,6 +13,7 @@ from typing import Any
 
 import milkrun
 
+from .api import api_table
 from .contestants import Gymnasium, InPlace, RL4CODropIn, TorchRL, rollout_rate
 from .darp import darp_table
 from .delivery import delivery_table
@@ -21,6 +22,7 @@ from .family import family_table
 from .peers import c_kernel
 from .peers.apart import report_of
 from .timing import Table, clock, median_time, set_clock
+from .workers import workers_table
 
 NUM_LOC = 50
 BATCHES = (1, 64, 1024, 8192)
@@ -131,7 +133,7 @@ def _geometric_mean(values: list[float]) -> float:
 
 TABLES = {
     "steps": steps_table, "rollouts": rollouts_table, "family": family_table, "darp": darp_table,
-    "delivery": delivery_table, "own": own_table,
+    "delivery": delivery_table, "api": api_table, "workers": workers_table, "own": own_table,
 }  # fmt: skip
 
 

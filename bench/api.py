@@ -1,0 +1,133 @@
+"""What each binding adds to a step: microseconds over `World.step`, one thread, recorded random-masked actions.
+
+CVRP-50 for the libraries of single agents, TruckDrone (3 agents) for those of several. No row ends within the recorded
+steps, and every contestant is checked to earn the rewards that the world earned.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import milkrun
+
+from .timing import Table, clock, step_time
+
+BATCHES = (1, 64, 1024)
+STEPS = 20
+WORLDS = {
+    "CVRP-50": ("milkrun/CVRP-v0", {"num_loc": 50}),
+    "TruckDrone": ("milkrun/TruckDrone-v0", {}),
+}
+
+Step = Callable[[Any], Any]
+
+
+class Binding:
+    """Plays the recorded actions; `begin` resets, `step` plays one and returns the rewards."""
+
+    def __init__(self, begin: Callable[[], object], step: Step, actions: list[Any]) -> None:
+        self.begin, self.step, self.actions = begin, step, actions
+
+    def play(self, first: int, last: int) -> float:
+        before = clock()
+        for joint in self.actions[first:last]:
+            self.step(joint)
+        return clock() - before
+
+    def check(self, rewards: np.ndarray) -> None:
+        self.begin()
+        for joint in self.actions:
+            earned = self.step(joint)
+        np.testing.assert_allclose(np.asarray(earned, np.float64).reshape(rewards.shape), rewards, rtol=1e-6)
+
+
+def recorded(id: str, rows: int, options: dict[str, Any]) -> tuple[Binding, list[np.ndarray], np.ndarray]:
+    """The world itself, its actions, and what the last of them earned."""
+    world = milkrun.make(id, rows, seed=1, threads=1, **options)
+    world.reset()
+    actions = []
+    for turn in range(STEPS):
+        actions.append(world.sample_actions(0, turn))
+        world.step(actions[-1])
+    assert not world.done.any(), "a row ended: record fewer steps"
+
+    def step(joint: np.ndarray) -> np.ndarray:
+        world.step(joint)
+        return world.reward
+
+    return Binding(lambda: world.reset(seed=1), step, actions), actions, world.reward.copy()
+
+
+def bindings(id: str, rows: int, options: dict[str, Any], actions: list[np.ndarray]) -> dict[str, Binding]:
+    """Those that this world has, by the name of their column."""
+    made: dict[str, Any] = {"threads": 1, **options}
+    found: dict[str, Binding] = {}
+    for label, copy in (("gymnasium", True), ("gymnasium, no copy", False)):
+        vector = milkrun.make(id, rows, api="gymnasium", seed_rule="row", copy=copy, **made)
+        found[label] = Binding(lambda e=vector: e.reset(seed=1), lambda a, e=vector: e.step(a)[1], actions)
+    for label, layout in (("SB3", "dict"), ("SB3, flat", "flat")):
+        rows_of = milkrun.make(id, rows, api="sb3", seed_rule="row", layout=layout, **made)
+        found[label] = Binding(lambda e=rows_of: (e.seed(1), e.reset()), lambda a, e=rows_of: e.step(a)[1], actions)
+    if id == WORLDS["CVRP-50"][0]:
+        found["TorchRL"] = _torchrl(id, rows, options, actions)
+        venv = milkrun.make(id, rows, api="tianshou", seed_rule="row", **made)
+        found["tianshou"] = Binding(lambda: (venv.seed(1), venv.reset()), lambda a: venv.step(a)[1], actions)
+        return found
+    team = milkrun.make(id, rows, api="mappo", **made)
+    found["MAPPO"] = Binding(lambda: (team.seed(1), team.reset()), lambda a: team.step(a)[2][:, 0, 0], actions)
+    if rows == 1:
+        alone = milkrun.make(id, api="pettingzoo", **options)
+        joint = [dict(zip(alone.possible_agents, a[0].tolist(), strict=True)) for a in actions]
+        found["PettingZoo"] = Binding(lambda: alone.reset(seed=1), lambda a: alone.step(a)[1]["truck_0"], joint)
+    return found
+
+
+def _torchrl(id: str, rows: int, options: dict[str, Any], actions: list[np.ndarray]) -> Binding:
+    import torch
+
+    torch.set_num_threads(1)
+    env = milkrun.make(id, rows, api="torchrl", threads=1, **options)
+    held: dict[str, Any] = {}
+
+    def begin() -> None:
+        env.set_seed(1)
+        held["td"] = env.reset()
+
+    def step(action: Any) -> np.ndarray:
+        following = env.step(held["td"].set("action", action))["next"]
+        held["td"] = following.exclude("reward")
+        return following["reward"].numpy()
+
+    return Binding(begin, step, [torch.from_numpy(a) for a in actions])
+
+
+COLUMNS = ("gymnasium", "gymnasium, no copy", "TorchRL", "SB3", "SB3, flat", "tianshou", "MAPPO", "PettingZoo")
+
+
+def api_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
+    """Microseconds that each binding adds; beside the goals of those that have one."""
+    table = Table(
+        "What a binding adds to a step, microseconds (one thread, no row ends)",
+        ["world", "rows", "World.step", *COLUMNS],
+        notes={"gymnasium, SB3": "dict layout unless said; what they return is copied", "TorchRL": "functional"},
+    )
+    timing = {"repeats": 5, "min_seconds": 0.02} if options.quick else {"repeats": 9, "min_seconds": 0.1}
+    promised: dict[str, float] = {}
+    for label, (id, config) in WORLDS.items():
+        for rows in BATCHES:
+            raw, actions, rewards = recorded(id, rows, config)
+            base = 1e6 * step_time(raw.begin, raw.play, STEPS, **timing)
+            added: dict[str, float] = {}
+            for name, binding in bindings(id, rows, config, actions).items():
+                binding.check(rewards)
+                added[name] = 1e6 * step_time(binding.begin, binding.play, STEPS, **timing) - base
+            table.add(**{"world": label, "rows": rows, "World.step": base, **added})
+            print(f"{label} {rows}: {base:.3g} us, " + ", ".join(f"{k} +{v:.3g}" for k, v in added.items()), flush=True)
+            if rows <= 64 and label == "CVRP-50":
+                promised[f"Gymnasium, copies, {rows} rows: us added (goal at most 10)"] = added["gymnasium"]
+                promised[f"SB3, dict, {rows} rows: us added (goal at most 26)"] = added["SB3"]
+    return table, promised
