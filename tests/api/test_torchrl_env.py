@@ -207,16 +207,17 @@ def test_no_global_generator_is_touched():
 
 
 PROGRAM = """
-import hashlib, torch
+import hashlib, milkrun, torch
 from milkrun.api import _td
-from milkrun.api.torchrl import CVRPEnv
 assert _td.private() is (%r is None)
 digest = hashlib.sha256()
-for stepping in ("functional", "inplace"):
-    env = CVRPEnv(batch_size=[3], num_loc=5, seed=4, stepping=stepping)
+worlds = {"milkrun/CVRP-v0": {"num_loc": 5}, "milkrun/TruckDrone-v0": {"episode_length": 12}}
+for id, stepping in [(id, stepping) for id in worlds for stepping in ("functional", "inplace")]:
+    env = milkrun.make(id, 3, api="torchrl", seed=4, stepping=stepping, **worlds[id])
     td = env.reset()
     for _ in range(60):
-        td["action"] = env.sample_actions(td)
+        drawn = env.sample_actions(td)
+        td = td.update(drawn) if env.group_map else td.set("action", drawn)
         stepped, td = env.step_and_maybe_reset(td)
         for key in sorted(map(str, stepped.keys(True, True))):
             digest.update(key.encode())

@@ -1,4 +1,5 @@
-"""Under the sound rules with `battery_rule="safe"` no drone ever crashes, whoever plays, and no mask is ever empty."""
+"""Under the sound rules with `battery_rule="safe"` no drone ever crashes, whoever plays, no mask is ever empty, and no
+drone hangs in the air without a way on."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import milkrun
-from milkrun.delivery.flight import CRASHED, ONBOARD
+from milkrun.delivery.flight import CRASHED, HOVER, ONBOARD
 
 pytestmark = pytest.mark.truth
 
@@ -37,7 +38,8 @@ def fleeing(world: Any, actions: np.ndarray) -> np.ndarray:
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(config=CONFIGS, seed=st.integers(0, 2**31))
 def test_no_drone_ever_crashes(play: str, config: dict[str, Any], seed: int):
-    """No crash, airborne batteries above 0, masks never empty; masked play is never corrected."""
+    """No crash, airborne batteries above 0, masks never empty, always more to do in the air than to hover; masked play
+    is never corrected."""
     world = milkrun.make("milkrun/TruckDrone-v0", 32, seed=seed, autoreset="next_step", **config)
     world.reset()
     choices = world.action.nvec(world.sizes)
@@ -51,7 +53,10 @@ def test_no_drone_ever_crashes(play: str, config: dict[str, Any], seed: int):
             actions = np.stack([rng.integers(0, n, 32) for n in choices], axis=1)
         world.step(actions)
         assert not (world.status == CRASHED).any()
-        assert (world.battery[world.status != ONBOARD] > 0).all()
+        airborne = world.status != ONBOARD
+        assert (world.battery[airborne] > 0).all()
+        homeward = world.action_mask[:, choices[0] :].reshape(32, -1, choices[1])[..., HOVER + 1 :].any(axis=2)
+        assert (homeward | ~airborne | world.done[:, None]).all(), "a drone that can only hover"
         assert all(part.any(axis=1).all() for part in np.split(world.action_mask, ends[:-1], axis=1))
         if play != "unmasked":
             assert not world.illegal.any() and not world.forced.any()

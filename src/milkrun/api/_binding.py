@@ -34,6 +34,28 @@ def world_behind(
     return world
 
 
+def batch_behind(
+    env: Any, world_or_id: World | str, num_envs: int | None, autoreset: str, settings: dict[str, Any]
+) -> World:
+    """The same of a binding whose first argument is either; without `num_envs` a given world has its own, else one."""
+    if isinstance(world_or_id, World):
+        rows = world_or_id.num_envs if num_envs is None else num_envs
+        return world_behind(env, None, world_or_id, rows, autoreset, settings)
+    if not isinstance(world_or_id, str):
+        raise ConfigError(f"{type(env).__name__} takes a world or its id, not {world_or_id!r}: functions that make "
+                          "environments are for Async_SubprocVecEnv, SubprocVecEnv_TS, VRPSubprocVecEnv")  # fmt: skip
+    return world_behind(env, world_or_id, None, 1 if num_envs is None else num_envs, autoreset, settings)
+
+
+SEED_RULES = ("offset", "row")
+
+
+def check_choice(name: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ConfigError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}")
+    return value
+
+
 def offset_seeds(world: World, seed: Any, rows: Iterable[int]) -> list[int]:
     """The rule "offset": row i has seed + i, also in a slice that begins at `first_row`."""
     first = check_seed(seed) + world.first_row

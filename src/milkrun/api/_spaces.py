@@ -83,6 +83,7 @@ class Observer:
         self.mask: Field | None = world.fields.get("action_mask")
         entries = _entries(world)
         self._looks = any(f.on_demand for f in entries.values())
+        self._episodes = world.stream[:, 2]  # a row whose number changes has begun an episode
         if self.layout == "view":
             self._seen = {key: f for key, f in entries.items() if f.primary}
             self._aside = {key: f for key, f in entries.items() if not f.primary}
@@ -115,11 +116,16 @@ class Observer:
         self._casts: list[tuple[np.ndarray, np.ndarray]] = []
         self.aside = self._follow(self._aside, raw)
         if self.layout == "flat":
-            self.live, self._fills = _flat(self._seen, raw, world)
+            self.live, fills = _flat(self._seen, raw, world)
         else:
             parts = self._follow(self._seen, raw)
-            self.live, self._fills = parts if self.layout == "dict" else next(iter(parts.values())), []
-        self.steady = not (self._looks or self._casts or self._fills)
+            self.live, fills = parts if self.layout == "dict" else next(iter(parts.values())), []
+        self._fills = [fill for f, fill in zip(self._seen.values(), fills) if f.role is not Role.INSTANCE]
+        self._lasting = [fill for f, fill in zip(self._seen.values(), fills) if f.role is Role.INSTANCE]
+        self._begun = self._episodes.tobytes()
+        for fill in self._lasting:
+            fill.all()
+        self.steady = not (self._looks or self._casts or fills)
         self.refresh()
 
     def refresh(self) -> None:
@@ -128,15 +134,20 @@ class Observer:
             self.world.observe()
         for target, source in self._casts:
             np.copyto(target, source, casting="unsafe")
-        for target, source, choices in self._fills:
-            _fill(target, source, choices)
+        for fill in self._fills:
+            fill.all()
+        if self._lasting and (begun := self._episodes.tobytes()) != self._begun:
+            rows = np.flatnonzero(np.frombuffer(begun, np.int64) != np.frombuffer(self._begun, np.int64))
+            self._begun = begun
+            for fill in self._lasting:
+                fill.some(rows)
 
     def of(self, arrays: Mapping[str, np.ndarray], count: int) -> Observed:
         """The observation of rows that stand apart by field name (`world.final`)."""
         if self.layout == "flat":
             buffer, fills = _flat(self._seen, arrays, self.world, count)
-            for target, source, choices in fills:
-                _fill(target, source, choices)
+            for fill in fills:
+                fill.all()
             return buffer
         shown = {key: show(f, arrays[f.name]) for key, f in self._seen.items()}
         return next(iter(shown.values())) if self.layout == "view" else shown
@@ -194,7 +205,39 @@ def _bounds(f: Field, sizes: Sizes) -> tuple[float, float]:
 
 # -- the flat layout --------------------------------------------------------------------------------------------
 
-Fill = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+
+class _Copied:
+    """A piece of the vectors that holds a field's numbers."""
+
+    def __init__(self, piece: np.ndarray, source: np.ndarray) -> None:
+        self.target, self.source = piece.reshape(source.shape), source
+
+    def all(self) -> None:
+        np.copyto(self.target, self.source, casting="unsafe")
+
+    def some(self, rows: np.ndarray) -> None:
+        self.target[rows] = self.source[rows]
+
+
+class _OneHot:
+    """A piece that holds a choice: moves the ones, a seventh of the time that comparing takes."""
+
+    def __init__(self, buffer: np.ndarray, first: int, width: int, source: np.ndarray) -> None:
+        buffer[:, first : first + width] = 0
+        self.numbers, self.source = buffer.reshape(-1), source
+        self.starts = np.arange(len(buffer)) * buffer.shape[1] + first
+        self.hot = self.starts
+
+    def all(self) -> None:
+        self.numbers[self.hot] = 0
+        self.hot = self.starts + self.source
+        self.numbers[self.hot] = 1
+
+    def some(self, rows: np.ndarray) -> None:
+        self.all()
+
+
+Fill = _Copied | _OneHot
 
 
 def _flat_bounds(f: Field, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
@@ -217,17 +260,9 @@ def _flat(
     first = 0
     for f in fields.values():
         width = _width(f, world.sizes)
-        piece = buffer[:, first : first + width]
         if _is_choice(f):
-            fills.append((piece, arrays[f.name][:, None], np.arange(width)))
+            fills.append(_OneHot(buffer, first, width, arrays[f.name]))
         else:
-            fills.append((piece.reshape(arrays[f.name].shape), arrays[f.name], None))
+            fills.append(_Copied(buffer[:, first : first + width], arrays[f.name]))
         first += width
     return buffer, fills
-
-
-def _fill(target: np.ndarray, source: np.ndarray, choices: np.ndarray | None) -> None:
-    if choices is None:
-        np.copyto(target, source, casting="unsafe")
-    else:
-        np.equal(source, choices, out=target)

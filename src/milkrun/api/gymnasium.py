@@ -18,7 +18,9 @@ from gymnasium.vector.utils import batch_space
 
 from milkrun.api._binding import (
     METADATA,
+    SEED_RULES,
     begin_with,
+    check_choice,
     check_render_mode,
     every_step,
     masks,
@@ -34,8 +36,6 @@ from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError, did_you_me
 from milkrun.core.fields import Role
 from milkrun.core.instances import as_array
 from milkrun.core.world import World, autoreset_name
-
-SEED_RULES = ("offset", "row")
 
 
 def make(
@@ -185,8 +185,7 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         first_row: int = 0,
         **overrides: Any,
     ) -> None:
-        if seed_rule not in SEED_RULES:
-            raise ConfigError(f"seed_rule={seed_rule!r}: must be 'offset' or 'row'")
+        self.seed_rule, self.copy = check_choice("seed_rule", seed_rule, SEED_RULES), bool(copy)
         limit = max_episode_steps
         if limit is not None and overrides.setdefault("max_steps", limit) != limit:
             raise ConfigError(f"max_episode_steps={limit} contradicts max_steps={overrides['max_steps']}")
@@ -197,7 +196,6 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.num_envs = self.world.num_envs
         self.render_mode = check_render_mode(render_mode)
         self.metadata = {**copying.deepcopy(METADATA), "autoreset_mode": AutoresetMode[mode.upper()]}
-        self.seed_rule, self.copy = seed_rule, bool(copy)
         if seed is not None and seed_rule == "offset":
             begin_with(self.world, seed)
         self._observer = Observer(self.world, layout)

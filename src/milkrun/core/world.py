@@ -61,6 +61,7 @@ class World(Memory):
     task: ClassVar[str] = ""  # "module:Class" of the independent checker of its solutions
     synonyms: ClassVar[Mapping[str, str]] = {}  # other names of fields, under which TensorDicts show them too
     mask_lists_all: bool = True  # False: an action is more than the mask lists; see complete_actions
+    figure_fields: ClassVar[tuple[str, ...]] = ()  # what `figures` reads of an ended row, beside steps and objective
 
     max_steps = constant(int64, doc="steps until a row is truncated")
     reward_at_end = constant(int64, doc="1: the whole return is paid on the last step")
@@ -138,7 +139,7 @@ class World(Memory):
         canvas.caption(f"{type(self).__name__} row {row} step {int(self.i[row])}")
 
     def figures(self, told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Figures of merit by name, of episodes that have ended: `told` has their tallies, steps and objectives."""
+        """Figures of merit by name, of ended episodes: `told` has their `figure_fields`, steps and objectives."""
         return {}
 
     @property
@@ -326,7 +327,8 @@ class World(Memory):
         rows = chosen[(self.terminated | self.truncated)[chosen]]
         if self._launcher.observe is not None:
             self._run(self._launcher.observe, rows)
-        kept = [*self.observed, *self._with_role(Role.MASK), *self.info_fields, *self.tallies]
+        kept = [*self.observed, *self._with_role(Role.MASK), *self.info_fields]
+        kept += [self.fields[name] for name in self.figure_fields]
         played = self.instance_row[rows]
         self.final = {f.name: getattr(self, f.name)[played if f.role is Role.INSTANCE else rows] for f in kept}
         self.final_rows = rows
@@ -335,11 +337,6 @@ class World(Memory):
         self._begin(rows)
         for name, values in told.items():
             getattr(self, name)[rows] = values
-
-    @property
-    def tallies(self) -> list[Field]:
-        """What is kept of an episode for reports."""
-        return [f for f in self.fields.values() if f.tally]
 
     @property
     def info_fields(self) -> list[Field]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.arguments import Rows, read_rows
+from milkrun.core.watch import Watched
 from milkrun.delivery.flight import CRASHED, DELIVER, HOVER, MOVE, NEAR, ONBOARD, RETURN
 
 EVENT = np.dtype([
@@ -36,25 +37,20 @@ Happening = tuple[int, str, int, int, Place, Place, int, float]
 """agent, kind, t0, t1, from, to, ref, energy"""
 
 
-class Recorder:
+class Recorder(Watched):
     """A world that keeps a log of some of its rows: step it instead of the world; all else is the world's.
 
     A step that does not begin where the last one of its row ended begins an episode; `episode` counts them from 0.
     """
 
     def __init__(self, world: Any, rows: Rows = (0,)) -> None:
-        self.world = world
+        super().__init__(world)
         self.rows = read_rows(rows, world.num_envs)
         self._agents = [name for group in world.groups.values() for name in group]
         self._told: list[tuple[Any, ...]] = []
         self._clock: dict[int, int] = {}
         self._episode: dict[int, int] = {}
         self._stage: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "world":  # not there yet, as in a copy being made
-            raise AttributeError(name)
-        return getattr(self.world, name)
 
     def step(self, actions: Any, rows: Rows = None) -> None:
         """As the world's own."""

@@ -55,7 +55,7 @@ def kpis(world: Any, scale: Mapping[str, float] | None = None) -> dict[str, np.n
     took up in the same step.
     `scale` (km_per_unit, seconds_per_step, wh_per_battery) adds figures in these units: energy_wh, makespan_s, ...
     """
-    told = figures({name: getattr(world, name) for name in ("i", "objective", "sum_counts", "sum_amounts")})
+    told = figures({name: getattr(world, name) for name in ("i", "objective", *world.figure_fields)})
     for key, factor in (scale or {}).items():
         if key not in UNITS:
             raise ConfigError(f"scale has no key {key!r}{did_you_mean(key, UNITS)}")

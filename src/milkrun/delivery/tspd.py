@@ -74,9 +74,11 @@ class TSPD(TSPDDoor):
         """What truck and drone did when, as the rows of a Gantt chart: each machine's follow without a gap."""
         return log.events(self, row)
 
+    figure_fields = ("truck_drive", "truck_wait", "drone_fly", "drone_wait", "by_drone", "num_ops")
+
     def figures(self, told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        names = ("truck_drive", "truck_wait", "drone_fly", "drone_wait", "by_drone")
-        return {"makespan": -told["objective"], **{name: told[name] for name in names}, "operations": told["num_ops"]}
+        *names, operations = self.figure_fields
+        return {"makespan": -told["objective"], **{name: told[name] for name in names}, "operations": told[operations]}
 
     def kpis(self, row: int = 0) -> dict[str, float]:
         """The figures of a row by name."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from milkrun.core.arguments import Rows, read_rows
 from milkrun.core.errors import missing_extra
-from milkrun.replay.watch import Watched
+from milkrun.core.watch import Watched
 
 try:
     from PIL import Image
@@ -40,7 +40,7 @@ class Film(Watched):
     """
 
     def __init__(self, world: Any, row: int = 0, every: int = 1) -> None:
-        super().__init__(world, self._shoot)
+        super().__init__(world)
         self.row, self.every = row, every
         first = world.render(row)
         self._last: Colours = _packed(first)
@@ -71,7 +71,7 @@ class Film(Watched):
         times = [FIRST_MS, *[STEP_MS] * (len(shown) - 2), LAST_MS] if len(shown) > 1 else LAST_MS
         shown[0].save(Path(path), "GIF", save_all=True, append_images=shown[1:], duration=times, loop=0)
 
-    def _shoot(self, rows: Rows) -> None:
+    def see(self, rows: Rows) -> None:
         if rows is not None and self.row not in read_rows(rows, self.world.num_envs):
             return
         ended = bool(self.world.terminated[self.row] | self.world.truncated[self.row])

@@ -114,7 +114,7 @@ def evaluate(
     returns, lengths = np.empty(episodes), np.empty(episodes, np.int64)
     truncated = np.empty(episodes, bool)
     kpis: dict[str, np.ndarray] = {}
-    kept = {"objective", "i", *(f.name for f in world.tallies)}
+    kept = {"objective", "i", *world.figure_fields}
     number = np.arange(rows)  # of the episode that each row plays
     world.reset(number, seed=seed)
     live = number[number < episodes].copy()

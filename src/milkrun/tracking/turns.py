@@ -7,7 +7,6 @@ the turn after an end an environment is reset, not stepped.
 
 from __future__ import annotations
 
-import inspect
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError, WorkerError
+from milkrun.core.foreign import read_reset, read_step, reset_takes
 
 RESET = object()
 """In the place of an action: begin an episode."""
@@ -155,20 +155,14 @@ class OneByOne:
 
 
 def begun(result: Any) -> Answer:
-    """What `reset` returned: the observation, or a pair of it and an info."""
-    told = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (dict, list))
-    obs, info = result if told else (result, {})
-    return Answer(obs, 0.0, False, False, _as_dict(info))
+    """What `reset` returned."""
+    obs, info = read_reset(result)
+    return Answer(obs, 0.0, False, False, info)
 
 
 def played(result: Any) -> Answer:
-    """What `step` returned: five results, or the classic four, whose info says if the end was a step limit."""
-    if not isinstance(result, (tuple, list)) or len(result) not in (4, 5):
-        raise ShapeError("step() must return obs, reward, terminated, truncated, info, or obs, reward, done, info")
-    obs, reward, ended, *rest, info = result
-    info = _as_dict(info)
-    cut = bool(rest[0] if rest else ended and info.get("TimeLimit.truncated", False))
-    return Answer(obs, float(np.asarray(reward).item()), bool(ended) and (bool(rest) or not cut), cut, info)
+    """What `step` returned."""
+    return Answer(*read_step(result))
 
 
 def stacked(observations: Sequence[Any]) -> Any:
@@ -205,11 +199,6 @@ def _seeds(seed: int | Sequence[int] | None, count: int) -> Sequence[int | None]
     return seeds
 
 
-def _as_dict(info: Any) -> dict[str, Any]:
-    """A fresh dict. The tracking environments of old give a list of supplements."""
-    return dict(info) if isinstance(info, dict) else {"SuppleInfo": info}
-
-
 def _kept(call: Callable[[], Any]) -> Any:
     try:
         return call()
@@ -238,8 +227,7 @@ def _close(env: Any) -> None:
 
 def _seeding(env: Any) -> str | None:
     """How an environment is seeded: "reset", "seed" or not at all."""
-    parameters = inspect.signature(env.reset).parameters
-    if "seed" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+    if "seed" in reset_takes(env):
         return "reset"
     return "seed" if callable(getattr(env, "seed", None)) else None
 

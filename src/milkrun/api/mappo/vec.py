@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.api._agents import BY_AGENT, Parts, Team, said_to_all
-from milkrun.api._binding import told_names, world_behind
+from milkrun.api._binding import batch_behind, told_names
 from milkrun.api.mappo.infos import Infos, RowInfo
 from milkrun.core.arguments import check_seed, is_list
 from milkrun.core.errors import ConfigError, ShapeError
@@ -54,11 +54,9 @@ class MAPPOVecEnv:
         first_row: int = 0,
         **overrides: Any,
     ) -> None:
-        given, id = (world_or_id, None) if isinstance(world_or_id, World) else (None, world_or_id)
-        rows = num_envs if num_envs is not None else given.num_envs if given is not None else 1
         settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
                     "threads": threads, **overrides}  # fmt: skip
-        self.world = world_behind(self, id, given, rows, "same_step", settings)
+        self.world = batch_behind(self, world_or_id, num_envs, "same_step", settings)
         if self.world.action.kind == "box":
             raise ConfigError(f"{type(self.world).__name__} has no action mask: its actions are numbers")
         self.team = Team(self.world)

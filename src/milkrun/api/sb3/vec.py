@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 
 from milkrun.api._binding import (
+    SEED_RULES,
+    batch_behind,
     begin_with,
+    check_choice,
     check_render_mode,
     every_step,
     masks,
     may_render,
     offset_seeds,
     told_names,
-    world_behind,
 )
 from milkrun.api._spaces import Observer, action_space
 from milkrun.api.sb3.infos import SharedInfo
@@ -37,7 +39,6 @@ try:
 except ImportError as e:
     raise missing_extra(str(e.name), "sb3") from e
 
-SEED_RULES = ("offset", "row")
 INFOS = ("shared", "fresh")
 OWN = ("render_mode", "observation_space", "action_space")  # what get_attr finds here, not in the world
 BY_ROW = (Role.STATE, Role.MASK, Role.VIEW, Role.KEY)
@@ -80,19 +81,12 @@ class SB3VecEnv(VecEnv):
         first_row: int = 0,
         **overrides: Any,
     ) -> None:
-        for name, value, known in (("seed_rule", seed_rule, SEED_RULES), ("infos", infos, INFOS)):
-            if value not in known:
-                raise ConfigError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}")
-        if not isinstance(world_or_id, (World, str)):
-            raise ConfigError(f"SB3VecEnv takes a world or its id, not {world_or_id!r}: functions that make "
-                              "environments are for Async_SubprocVecEnv")  # fmt: skip
-        given, id = (world_or_id, None) if isinstance(world_or_id, World) else (None, world_or_id)
-        rows = num_envs if num_envs is not None else given.num_envs if given is not None else 1
+        self.seed_rule, self.monitor = check_choice("seed_rule", seed_rule, SEED_RULES), bool(monitor)
+        shared = check_choice("infos", infos, INFOS) == "shared"
         settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
                     "threads": threads, **overrides}  # fmt: skip
-        self.world = world_behind(self, id, given, rows, "same_step", settings)
+        self.world = batch_behind(self, world_or_id, num_envs, "same_step", settings)
         self.render_mode = check_render_mode(render_mode)
-        self.seed_rule, self.monitor = seed_rule, bool(monitor)
         if seed is not None and seed_rule == "offset":
             begin_with(self.world, seed)
         self._observer = Observer(self.world, layout)
@@ -101,9 +95,7 @@ class SB3VecEnv(VecEnv):
         super().__init__(self.world.num_envs, self.observation_space, self.action_space)
         self._every_step = every_step(self.world)
         self._told = {**{name: name for name in self._every_step}, **told_names(self.world)}
-        self._shared: Info | None = SharedInfo({"illegal": False, "TimeLimit.truncated": False})
-        if infos == "fresh":
-            self._shared = None
+        self._shared: Info | None = SharedInfo({"illegal": False, "TimeLimit.truncated": False}) if shared else None
         self._began = time.perf_counter()
         self._actions: Any = None
         self._row_seed: int | None = None

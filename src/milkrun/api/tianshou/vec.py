@@ -14,15 +14,23 @@ from typing import Any
 import numpy as np
 from tianshou.data import Batch
 
-from milkrun.api._binding import METADATA, begin_with, every_step, offset_seeds, told_names, value_of, world_behind
+from milkrun.api._binding import (
+    METADATA,
+    SEED_RULES,
+    batch_behind,
+    begin_with,
+    check_choice,
+    every_step,
+    offset_seeds,
+    told_names,
+    value_of,
+)
 from milkrun.api._spaces import Observer, action_space
 from milkrun.api.tianshou.venv import Ids, Turn, Venv, in_array
 from milkrun.core.arguments import autoreset_name, check_seed, is_list, read_rows
 from milkrun.core.errors import Closed, ConfigError, ShapeError, did_you_mean
 from milkrun.core.fields import Role
 from milkrun.core.world import World
-
-SEED_RULES = ("offset", "row")
 
 
 def make(
@@ -56,15 +64,11 @@ class TianshouVectorEnv(Venv):
         first_row: int = 0,
         **overrides: Any,
     ) -> None:
-        if seed_rule not in SEED_RULES:
-            raise ConfigError(f"seed_rule={seed_rule!r}: must be 'offset' or 'row'")
-        given, id = (world_or_id, None) if isinstance(world_or_id, World) else (None, world_or_id)
-        rows = num_envs if num_envs is not None else given.num_envs if given is not None else 1
+        self.seed_rule = check_choice("seed_rule", seed_rule, SEED_RULES)
         settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
                     "threads": threads, **overrides}  # fmt: skip
-        self.world = world_behind(self, id, given, rows, "disabled", settings)
+        self.world = batch_behind(self, world_or_id, num_envs, "disabled", settings)
         super().__init__(self.world.num_envs)
-        self.seed_rule = seed_rule
         if seed is not None and seed_rule == "offset":
             begin_with(self.world, seed)
         self._observer = Observer(self.world, layout)

@@ -7,7 +7,6 @@ agents) is read off what `reset` and `step` return.
 
 from __future__ import annotations
 
-import inspect
 import os
 import pickle
 import signal
@@ -23,6 +22,7 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.api.workers.memory import Slots, map_memory, receive_descriptor
+from milkrun.core.foreign import read_reset, read_step, reset_takes
 
 POLL_SECONDS = 1.0
 LAST_SECONDS = 2.0  # for an idle worker to see its pipe closed, and to close its environment
@@ -135,10 +135,7 @@ class Seat:
     def make(self, packed: bytes) -> Hello:
         """Makes the environment and tells of it."""
         self.env = env = pickle.loads(packed)()
-        parameters = inspect.signature(env.reset).parameters
-        anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        takes = [name for name in ("seed", "options") if anything or name in parameters]
-        self._reset_takes = takes
+        self._reset_takes = takes = reset_takes(env)
         self._seed = None if "seed" in takes else self._find("seed")
         observations, actions = (getattr(env, name, None) for name in ("observation_space", "action_space"))
         self._masks = None if isinstance(actions, spaces.Box) else self._find("action_masks")
@@ -158,23 +155,16 @@ class Seat:
         given: dict[str, Any] = {"seed": seed, "options": options}
         if seed is not None and self._seed is not None:
             self._seed(seed)
-        result = self.env.reset(**{name: given[name] for name in self._reset_takes if given[name] is not None})
-        told = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
-        obs, info = result if told else (result, {})
+        told = {name: given[name] for name in self._reset_takes if given[name] is not None}
+        obs, info = read_reset(self.env.reset(**told))
         return Start(self._put(obs), info, self._mask(info))
 
     def step(self, action: Any) -> Step | AsItCame:
         result = self.env.step(action)
         if len(result) not in (4, 5) or isinstance(result[2], (list, tuple, dict)) or np.ndim(result[2]) > 0:
             return AsItCame(result)
-        obs, reward, terminated, *rest, info = result
-        if rest:
-            truncated = rest[0]
-        else:
-            truncated = terminated and info.get("TimeLimit.truncated", False)
-            terminated = terminated and not truncated
-        reward = reward if isinstance(reward, float) else float(np.asarray(reward).item())
-        return Step(self._put(obs), reward, bool(terminated), bool(truncated), info, self._mask(info))
+        obs, reward, terminated, truncated, info = read_step(result)
+        return Step(self._put(obs), reward, terminated, truncated, info, self._mask(info))
 
     def step_array(self, dtype: str, shape: tuple[int, ...], content: bytes) -> Step | AsItCame:
         """A step whose action is a row of an array."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from milkrun.core.arguments import Rows
@@ -11,9 +10,8 @@ from milkrun.core.arguments import Rows
 class Watched:
     """Step it instead of the world; all else is the world's."""
 
-    def __init__(self, world: Any, look: Callable[[Rows], None]) -> None:
+    def __init__(self, world: Any) -> None:
         self.world = world
-        self._look = look
 
     def __getattr__(self, name: str) -> Any:
         if name == "world":  # not there yet, as in a copy being made
@@ -21,6 +19,9 @@ class Watched:
         return getattr(self.world, name)
 
     def step(self, actions: Any, rows: Rows = None) -> None:
-        """As the world's own; then `look` is called with the rows."""
+        """As the world's own; then these rows are seen."""
         self.world.step(actions, rows)
-        self._look(rows)
+        self.see(rows)
+
+    def see(self, rows: Rows) -> None:
+        """For subclasses: what is done after a step of these rows."""

@@ -1,0 +1,47 @@
+"""What environments of other people answer: Gymnasium's, and classic ones whose `step` has four results.
+
+Whoever plays such environments, in threads or in processes, reads them here, so both kinds mean the same everywhere.
+Needs numpy alone: who plays other people's environments need not wait for a compiler to load.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.errors import ShapeError
+
+Info = dict[str, Any]
+
+
+def reset_takes(env: Any) -> tuple[str, ...]:
+    """Which of `seed` and `options` an environment's reset takes."""
+    parameters = inspect.signature(env.reset).parameters
+    anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return tuple(name for name in ("seed", "options") if anything or name in parameters)
+
+
+def read_reset(result: Any) -> tuple[Any, Info]:
+    """Observation and info of what `reset` returned: the pair of them, or the observation alone."""
+    told = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (dict, list))
+    obs, info = result if told else (result, {})
+    return obs, _as_dict(info)
+
+
+def read_step(result: Any) -> tuple[Any, float, bool, bool, Info]:
+    """Observation, reward, terminated, truncated and info of what `step` returned. Of the classic four the info says
+    whether the end was a step limit (`TimeLimit.truncated`)."""
+    if not isinstance(result, (tuple, list)) or len(result) not in (4, 5):
+        raise ShapeError("step() must return obs, reward, terminated, truncated, info, or obs, reward, done, info")
+    obs, reward, ended, *rest, info = result
+    info = _as_dict(info)
+    cut = bool(rest[0] if rest else ended and info.get("TimeLimit.truncated", False))
+    paid = reward if isinstance(reward, float) else float(np.asarray(reward).item())
+    return obs, paid, bool(ended) and (bool(rest) or not cut), cut, info
+
+
+def _as_dict(info: Any) -> Info:
+    """A fresh dict. The tracking environments of old give a list of supplements."""
+    return dict(info) if isinstance(info, dict) else {"SuppleInfo": info}
