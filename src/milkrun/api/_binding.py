@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import logger
 
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.registry import make
 from milkrun.core.world import World, check_seed
 
@@ -20,6 +20,9 @@ def world_behind(
     """The world of `env`: made, and then closed when `env` is forgotten; or the given one, if it fits."""
     if (world is None) == (world_id is None):
         raise ConfigError("give either world_id or world")
+    if fixed := [name for name in ("num_envs", "autoreset", "api") if name in settings]:
+        raise ConfigError(f"{fixed[0]} cannot be set here: {type(env).__name__} has {rows} row"
+                          f"{'' if rows == 1 else 's'} and autoreset {autoreset!r}")  # fmt: skip
     if world is None:
         made = make(str(world_id), rows, autoreset=autoreset, **settings)
         weakref.finalize(env, made.close)
@@ -83,6 +86,27 @@ def every_step(world: World) -> list[str]:
 def value_of(array: np.ndarray, row: int) -> Any:
     """What `info` says of a row: a plain number, or a copy of its numbers."""
     return array.item(row) if array.ndim == 1 else array[row].copy()
+
+
+class Waiting:
+    """The actions between `step_async` and `step_wait`."""
+
+    def __init__(self) -> None:
+        self._actions: Any = None
+
+    def put(self, actions: Any) -> None:
+        if self._actions is not None:
+            raise ConfigError("step_async() was called twice: step_wait() must play the first step before")
+        self._actions = actions
+
+    def take(self) -> Any:
+        actions, self._actions = self._actions, None
+        if actions is None:
+            raise ShapeError("step_wait() has no actions: give them to step_async()")
+        return actions
+
+    def drop(self) -> None:
+        self._actions = None
 
 
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}

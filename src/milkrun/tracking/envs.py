@@ -58,6 +58,8 @@ class Envs:
         logged = int(logs_show) if isinstance(logs_show, (bool, np.bool_)) else logs_show
         if not _is_count(logged) or not 0 <= logged <= num_envs:
             raise ConfigError(f"logs_show={logs_show!r}: must be a bool or a count of environments in 0..{num_envs}")
+        if env_mk is not None and not callable(env_mk):
+            raise ConfigError(f"env_mk={env_mk!r}: must be a function that makes an environment")
         items = [env_mk(*env_mk_args) for _ in range(num_envs)] if env_mk is not None else list(env_list or ())
         _check_items(items, num_envs)
         self.num_envs, self.env_list = int(num_envs), items

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.api._agents import BY_AGENT, Parts, Team, said_to_all
-from milkrun.api._binding import batch_behind, told_names
+from milkrun.api._binding import Waiting, batch_behind, told_names
 from milkrun.api.mappo.infos import Infos, RowInfo
 from milkrun.core.arguments import check_seed, is_list
 from milkrun.core.errors import ConfigError, ShapeError
@@ -75,7 +75,7 @@ class MAPPOVecEnv:
         self._said = {name: name for name in said_to_all(self.world)}
         self._said["illegal"] = BY_AGENT if BY_AGENT in self.world.fields else "illegal"
         self._says = [(key, getattr(self.world, name)) for key, name in self._said.items()]
-        self._actions: np.ndarray | None = None
+        self._waiting = Waiting()
         self._seed: Any = None
 
     def seed(self, seed: Any = None) -> None:
@@ -87,7 +87,8 @@ class MAPPOVecEnv:
 
         instance: instance fields to play instead of drawn ones, with an axis of rows.
         """
-        seed, self._seed, self._actions = self._seed, None, None
+        seed, self._seed = self._seed, None
+        self._waiting.drop()
         self.world.reset(seed=seed, instance=instance)
         self.team.bind()
         return self._arrange(self.team.now, self.num_envs)
@@ -102,15 +103,12 @@ class MAPPOVecEnv:
 
     def step_async(self, actions: Any) -> None:
         """Takes the actions of the step that `step_wait` plays."""
-        self._actions = self._read(actions)
+        self._waiting.put(self._read(actions))
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos, np.ndarray]:
         """Plays the step."""
-        world, actions = self.world, self._actions
-        if actions is None:
-            raise ShapeError("step_wait() has no actions: give them to step_async()")
-        self._actions = None
-        world.step(actions)
+        world = self.world
+        world.step(self._waiting.take())
         self.team.refresh()
         obs, share_obs, available = self._arrange(self.team.now, self.num_envs)
         rewards = world.reward.repeat(self.n_agents).reshape(self._joint_rewards)

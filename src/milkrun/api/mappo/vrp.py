@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from milkrun.api._binding import Waiting
 from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.delivery.vrp.actions import read_actions
 from milkrun.delivery.vrp.environment import share_world
@@ -33,7 +34,6 @@ class _VecEnv(ABC):
     observation_space: list[Any]
     share_observation_space: list[Any]
     action_space: list[Any]
-    _actions: Any = None
 
     def step(self, actions: Any) -> Turn:
         """Plays one turn of every environment."""
@@ -41,24 +41,21 @@ class _VecEnv(ABC):
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """Takes the actions of the turn that `step_wait` plays."""
+        """Takes the actions of a turn; in processes, it begins."""
         try:
             count = len(actions)
         except TypeError:
             raise ShapeError(f"actions must be a list with one entry for each environment, not {actions!r}") from None
         if count != self.num_envs:
             raise ShapeError(f"actions of {count} environments, not of {self.num_envs}")
-        self._actions = actions
-
-    def step_wait(self) -> Turn:
-        """Plays the turn."""
-        actions, self._actions = self._actions, None
-        if actions is None:
-            raise ShapeError("step_wait() has no actions: give them to step_async()")
-        return self._play(actions)
+        self._begin(actions)
 
     @abstractmethod
-    def _play(self, actions: Any) -> Turn: ...
+    def _begin(self, actions: Any) -> None: ...
+
+    @abstractmethod
+    def step_wait(self) -> Turn:
+        """What the turn came to."""
 
     def _show(self, spaces: list[dict[str, Any]]) -> None:
         """Takes over the spaces, which must be those of every environment."""
@@ -81,6 +78,7 @@ class VRPDummyVecEnv(_VecEnv):
                 raise ConfigError(f"env_fns[{i}] gave an environment that another one gave before")
         self._show([{name: getattr(env, name) for name in SPACES} for env in self.envs])
         self._batch = share_world(self.envs)
+        self._waiting = Waiting()
         self._restarting = [Restarting(env) for env in self.envs]
         if self._batch is not None:
             self._lists = Lists(self._batch, slice(None))
@@ -89,7 +87,7 @@ class VRPDummyVecEnv(_VecEnv):
 
     def reset(self) -> np.ndarray:
         """Begins an episode in every environment: obs (n, A, O)."""
-        self._actions = None
+        self._waiting.drop()
         started = [env.reset() for env in self._restarting]
         self.reset_infos = [told["agents"] for _, told in started]
         return np.stack([obs for obs, _ in started])
@@ -102,7 +100,11 @@ class VRPDummyVecEnv(_VecEnv):
         for env in self.envs:
             env.close()
 
-    def _play(self, actions: Any) -> Turn:
+    def _begin(self, actions: Any) -> None:
+        self._waiting.put(actions)
+
+    def step_wait(self) -> Turn:
+        actions = self._waiting.take()
         if self._batch is None:
             return _stacked([env.step(own) for env, own in zip(self._restarting, actions)])
         batch, agents = self._batch, len(self._names)
@@ -144,7 +146,6 @@ class VRPSubprocVecEnv(_VecEnv):
 
     def reset(self) -> np.ndarray:
         """Begins an episode in every environment: obs (n, A, O)."""
-        self._actions = None
         obs, told = self._workers.reset()
         self.reset_infos = [info["agents"] for info in told]
         return np.stack(obs)
@@ -156,8 +157,11 @@ class VRPSubprocVecEnv(_VecEnv):
     def close(self) -> None:
         self._workers.close()
 
-    def _play(self, actions: Any) -> Turn:
-        return _stacked(self._workers.step(actions))
+    def _begin(self, actions: Any) -> None:
+        self._workers.send(actions)
+
+    def step_wait(self) -> Turn:
+        return _stacked(self._workers.receive())
 
 
 class Restarting:

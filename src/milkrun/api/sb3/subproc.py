@@ -27,7 +27,6 @@ except ImportError as e:
     raise missing_extra(str(e.name), "sb3") from e
 
 Info = dict[str, Any]
-Turn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, list[Info]]
 
 
 class Async_SubprocVecEnv(VecEnv):
@@ -54,8 +53,8 @@ class Async_SubprocVecEnv(VecEnv):
         if mode == "disabled":
             raise ConfigError("autoreset_mode='disabled': Stable-Baselines3 never resets single environments")
         self.workers = Workers(env_fns, start_method, shared_memory, timeout)
-        self._aligned = Aligned(self.workers) if mode == "next_step" else None
-        self._actions: Any = None
+        self._restarts = mode == "same_step"  # else the pool does, on the turn after an end
+        self._pool: Aligned | Workers = self.workers if self._restarts else Aligned(self.workers)
         try:
             seen = _common("observation_space", self.workers.observation_spaces)
             done = _common("action_space", self.workers.action_spaces)
@@ -77,23 +76,23 @@ class Async_SubprocVecEnv(VecEnv):
 
     def reset(self) -> Any:
         """Begins an episode in every environment, whatever was due, with the seeds and options set since the last."""
-        seeds, options, self._actions = self._seeds, self._options, None
+        seeds, options = self._seeds, self._options
         self._reset_seeds()
         self._reset_options()
-        obs, infos = (self._aligned or self.workers).reset(seeds=seeds, options=options)
+        obs, infos = self._pool.reset(seeds=seeds, options=options)
         self.reset_infos = infos
         return obs
 
     def step_async(self, actions: Any) -> None:
-        """Takes the actions of the turn that `step_wait` plays."""
-        self._actions = actions
+        """Lets a turn begin: the environments play while the caller does something else."""
+        self._pool.send(actions)
 
     def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[Info]]:
-        """Plays the turn."""
-        actions, self._actions = self._actions, None
-        if actions is None:
-            raise ShapeError("step_wait() has no actions: give them to step_async()")
-        obs, rewards, terminated, truncated, infos = self._turn(actions)
+        """What the turn came to."""
+        result = self._pool.receive()
+        if isinstance(result, list):
+            raise ConfigError("Async_SubprocVecEnv is for one agent an environment: this one's step returns lists")
+        obs, rewards, terminated, truncated, infos = result
         dones = terminated | truncated
         for i, info in enumerate(infos):
             if info.get("reset_turn"):
@@ -102,7 +101,7 @@ class Async_SubprocVecEnv(VecEnv):
         ended = np.flatnonzero(dones).tolist()
         for i in ended:
             infos[i]["terminal_observation"] = _row(obs, i)
-        if ended and self._aligned is None:
+        if ended and self._restarts:
             begun, starts = self.workers.reset(ended)
             for k, i in enumerate(ended):
                 self.reset_infos[i] = starts[k]
@@ -145,14 +144,6 @@ class Async_SubprocVecEnv(VecEnv):
     def get_images(self) -> list[np.ndarray | None]:
         """The picture of each environment, if they were made with render_mode="rgb_array"."""
         return self.env_method("render") if self.render_mode == "rgb_array" else [None] * self.num_envs
-
-    def _turn(self, actions: Any) -> Turn:
-        if self._aligned is not None:
-            return self._aligned.step(actions)
-        result = self.workers.step(actions)
-        if isinstance(result, list):
-            raise ConfigError("Async_SubprocVecEnv is for one agent an environment: this one's step returns lists")
-        return result
 
     def _ids(self, indices: Any) -> list[int]:
         ids = [*self._get_indices(indices)]

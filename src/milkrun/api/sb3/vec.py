@@ -15,6 +15,7 @@ import numpy as np
 
 from milkrun.api._binding import (
     SEED_RULES,
+    Waiting,
     batch_behind,
     begin_with,
     check_choice,
@@ -97,7 +98,7 @@ class SB3VecEnv(VecEnv):
         self._told = {**{name: name for name in self._every_step}, **told_names(self.world)}
         self._shared: Info | None = SharedInfo({"illegal": False, "TimeLimit.truncated": False}) if shared else None
         self._began = time.perf_counter()
-        self._actions: Any = None
+        self._waiting = Waiting()
         self._row_seed: int | None = None
         self._bind()
 
@@ -121,7 +122,8 @@ class SB3VecEnv(VecEnv):
         """Begins an episode in every row, with the seeds and options that were set since the last reset."""
         seeds: Any = None if None in self._seeds else self._seeds
         seed, options = seeds if self._row_seed is None else self._row_seed, self._options
-        self._row_seed = self._actions = None
+        self._row_seed = None
+        self._waiting.drop()
         self._reset_seeds()
         self._reset_options()
         self.world.reset(seed=seed, instance=read_instances(options, self.num_envs))
@@ -131,15 +133,12 @@ class SB3VecEnv(VecEnv):
 
     def step_async(self, actions: Any) -> None:
         """Takes the actions of the step that `step_wait` plays."""
-        self._actions = actions
+        self._waiting.put(actions)
 
     def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[Info]]:
         """Plays the step."""
-        world, actions = self.world, self._actions
-        if actions is None:
-            raise ShapeError("step_wait() has no actions: give them to step_async()")
-        self._actions = None
-        world.step(actions)
+        world = self.world
+        world.step(self._waiting.take())
         obs = self._look()
         if self._shared is None:
             infos = self._tell_all(obs)

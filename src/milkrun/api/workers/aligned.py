@@ -26,9 +26,12 @@ class Aligned:
     def __init__(self, workers: Workers) -> None:
         self.workers = workers
         self._due = np.zeros(len(workers), bool)
+        self._playing: list[int] = []
 
     def reset(self, ids: Ids = None, seeds: Any = None, options: Any = None) -> tuple[Any, list[dict[str, Any]]]:
         """Begins an episode in these environments, whatever was due in them."""
+        if self.workers.under_way:
+            self.receive()
         started = self.workers.reset(ids, seeds, options)
         self._due[self.workers.named(ids)] = False
         return started
@@ -37,9 +40,20 @@ class Aligned:
         self, actions: Sequence[Any] | np.ndarray, ids: Ids = None
     ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         """One turn of these environments: a step, or the reset that is due."""
+        self.send(actions, ids)
+        return self.receive()
+
+    def send(self, actions: Sequence[Any] | np.ndarray, ids: Ids = None) -> None:
+        """Lets a turn begin; the environments play while the caller does something else."""
         chosen = self.workers.named(ids)
+        self.workers.send(actions, ids, reset=self._due[chosen])
+        self._playing = chosen
+
+    def receive(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        """What the turn that was sent came to; as `step`."""
+        chosen = self._playing
         due = self._due[chosen]
-        result = self.workers.step(actions, ids, reset=due)
+        result = self.workers.receive()
         if isinstance(result, list):
             raise ConfigError("Aligned is for one agent an environment: this one's step returns lists")
         obs, rewards, terminated, truncated, infos = result

@@ -66,6 +66,11 @@ class Crew:
 
     def ask(self, commands: Mapping[int, Command], timeout: float | None) -> list[Any]:
         """Sends each of these workers its command and returns their answers, in this order."""
+        self.send(commands)
+        return self.hear(commands, timeout)
+
+    def send(self, commands: Mapping[int, Command]) -> None:
+        """Sends each of these workers its command; `hear` must follow."""
         try:
             for i, command in commands.items():
                 try:
@@ -74,6 +79,13 @@ class Crew:
                         send_descriptor(self.connections[i], command.descriptor)
                 except OSError:
                     raise self.death(i, command.name) from None
+        except BaseException as e:
+            self.fail(e)
+            raise
+
+    def hear(self, commands: Mapping[int, Command], timeout: float | None) -> list[Any]:
+        """The answers to what was sent, in this order."""
+        try:
             return self._receive({i: command.name for i, command in commands.items()}, timeout)
         except BaseException as e:
             self.fail(e)

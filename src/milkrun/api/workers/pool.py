@@ -54,6 +54,7 @@ class Workers:
         """What each environment allowed when it was last heard: bool, never all False; None if it has no masks."""
         self._all = list(range(len(packed)))
         self._begun = [False] * len(packed)
+        self._out: dict[int, Command] | None = None  # a turn that was sent and not yet received
         self._crew = Crew(packed, start_method)
         weakref.finalize(self, self._crew.end, "was forgotten")
         self._hello: list[Hello] = self._crew.greet()
@@ -70,6 +71,11 @@ class Workers:
         return [hello.action_space for hello in self._hello]
 
     @property
+    def under_way(self) -> bool:
+        """A turn has been sent and not yet received."""
+        return self._out is not None
+
+    @property
     def pids(self) -> list[int]:
         """The process id of each worker."""
         return list(self._crew.pids)
@@ -81,6 +87,8 @@ class Workers:
         options: a dict for all, or a list with one (or None) for each worker named.
         """
         chosen = self.named(ids)
+        if self.under_way:
+            self.receive()
         commands = self._resets(chosen, self._seeds(chosen, seeds), self._options(chosen, options))
         answers: list[Start] = self._ask(commands)
         return self._observations(commands, answers), [answer.info for answer in answers]
@@ -93,6 +101,13 @@ class Workers:
         reset: True for each worker named that shall be reset instead; its reward is 0.0, both its flags are False.
         Environments of several agents, whose `step` returns lists: a list of what each returned, unchanged.
         """
+        self.send(actions, ids, reset=reset)
+        return self.receive()
+
+    def send(
+        self, actions: Sequence[Any] | np.ndarray, ids: Ids = None, *, reset: Sequence[bool] | np.ndarray | None = None
+    ) -> None:
+        """Lets the turn of `step` begin; the environments play while the caller does something else."""
         chosen = self.named(ids)
         if len(actions) != len(chosen):
             raise ShapeError(f"{len(actions)} actions for {len(chosen)} workers")
@@ -102,7 +117,16 @@ class Workers:
             commands |= self._resets(due, [None] * len(due), [None] * len(due))
         if early := [i for i, command in commands.items() if command.name == "step" and not self._begun[i]]:
             raise ResetNeeded(f"step before the first reset of worker {', '.join(map(str, early))}")
-        answers = self._ask(commands)
+        self._tell(commands)
+        self._out = commands
+
+    def receive(self) -> Turn | list[Any]:
+        """What the turn that was sent came to; as `step`."""
+        self._open()
+        commands, self._out = self._out, None
+        if commands is None:
+            raise ShapeError("no turn is under way: its actions must be sent, as step_async() does, before step_wait()")
+        answers = self._hear(commands)
         if any(isinstance(answer, AsItCame) for answer in answers):
             return [answer.result if isinstance(answer, AsItCame) else tuple(answer)[:2] for answer in answers]
         obs = self._observations(commands, answers)
@@ -123,7 +147,7 @@ class Workers:
     def close(self) -> None:
         """Closes the environments and ends their processes; a second call does nothing."""
         self._crew.end("is closed")
-        self._slots = None
+        self._slots = self._out = None
 
     def named(self, ids: Ids) -> list[int]:
         """The workers that `ids` names."""
@@ -161,11 +185,27 @@ class Workers:
             memory = map_memory(fd)
         return Slots(space, len(self), memory), True
 
-    def _ask(self, commands: dict[int, Command]) -> list[Any]:
+    def _open(self) -> None:
         if self._crew.ended:
             raise Closed(f"this pool of {len(self)} workers {self._crew.ended}")
+
+    def _ask(self, commands: dict[int, Command]) -> list[Any]:
+        self._tell(commands)
+        return self._hear(commands)
+
+    def _tell(self, commands: dict[int, Command]) -> None:
+        self._open()
+        if self.under_way:
+            raise ConfigError("a turn is under way: its results must be taken before anything else is asked")
         try:
-            return self._crew.ask(commands, self.timeout)
+            self._crew.send(commands)
+        except BaseException:
+            self.close()
+            raise
+
+    def _hear(self, commands: dict[int, Command]) -> list[Any]:
+        try:
+            return self._crew.hear(commands, self.timeout)
         except BaseException:
             self.close()
             raise
