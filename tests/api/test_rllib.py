@@ -136,3 +136,19 @@ def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "milkrun.api.rllib")
     with pytest.raises(MissingExtra, match=r'pip install "milkrun\[rllib\]"'):
         importlib.import_module("milkrun.api.rllib")
+
+
+def test_what_an_environment_config_cannot_say_is_refused():
+    """A bare id, and rows or modes that RLlib decides; actions must stand by name."""
+    id = "milkrun/TruckDrone-v0"
+    for config, words in (
+        (id, "must be a dict"),
+        ({"world": id, "num_envs": 3}, "num_envs cannot be set here"),
+        ({"world": id, "autoreset": "same_step"}, "autoreset cannot be set here"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            MilkrunMultiAgentEnv(config)
+    env = MilkrunMultiAgentEnv({"world": id})
+    env.reset()
+    with pytest.raises(ShapeError, match="must be a dict with those of truck_0, drone_0, drone_1"):
+        env.step([0, 0, 0])

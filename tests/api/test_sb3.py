@@ -13,7 +13,7 @@ import milkrun
 from milkrun.api._spaces import layouts
 from milkrun.api.gymnasium import MilkrunEnv, MilkrunVectorEnv
 from milkrun.api.sb3 import SB3VecEnv
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import ConfigError, ResetNeeded
 from tests.core.toys import Convoy, Glider, Lantern
 from tests.truth.test_gymnasium_conformance import WORLDS, arrays_in, assert_same
 
@@ -251,3 +251,24 @@ def test_functions_that_make_environments_are_sent_elsewhere():
     """The habit of SB3's own vector environments."""
     with pytest.raises(ConfigError, match="environments are for Async_SubprocVecEnv"):
         SB3VecEnv([lambda: None])
+
+
+def test_a_reset_that_is_refused_keeps_the_seed():
+    """The next one begins the episode that was asked for."""
+    env, twin = (SB3VecEnv("milkrun/TSP-v0", 2, num_loc=5) for _ in range(2))
+    env.seed(3)
+    env.set_options({"foo": 1})
+    with pytest.raises(ConfigError, match="foo"):
+        env.reset()
+    env.set_options(None)
+    twin.seed(3)
+    assert_same(env.reset(), twin.reset())
+
+
+def test_masks_before_the_first_reset_are_refused():
+    """They would be empty."""
+    env = SB3VecEnv("milkrun/TSP-v0", 2, num_loc=5)
+    with pytest.raises(ResetNeeded, match="before the first reset"):
+        env.env_method("action_masks")
+    env.reset()
+    assert all(mask.any() for mask in env.env_method("action_masks"))

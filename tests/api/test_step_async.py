@@ -1,6 +1,7 @@
 """`step_async` and `step_wait`: a turn in two halves, in processes one that goes on meanwhile."""
 
 import threading
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from milkrun.api.mappo import MAPPOVecEnv, VRPDummyVecEnv
 from milkrun.api.sb3 import Async_SubprocVecEnv, SB3VecEnv
 from milkrun.api.workers import Workers
 from milkrun.core.errors import Closed, ConfigError, ShapeError
-from milkrun.delivery.vrp.environment import VRPEnv
+from milkrun.delivery.vrp.VRP_env import VRPEnv
 from tests.api import worker_envs as envs
 
 
@@ -94,7 +95,7 @@ def test_a_pool_without_a_framework_has_the_halves_too():
     [
         (lambda: SB3VecEnv("milkrun/TSP-v0", 2, num_loc=5), np.array([1, 1])),
         (lambda: MAPPOVecEnv("milkrun/TSP-v0", 2, num_loc=5), np.array([[1], [1]])),
-        (lambda: VRPDummyVecEnv([VRPEnv, VRPEnv]), np.zeros((2, 3), int)),
+        (lambda: VRPDummyVecEnv([partial(VRPEnv, Namespace(seed=5))] * 2), np.zeros((2, 3), int)),
     ],
     ids=["SB3VecEnv", "MAPPOVecEnv", "VRPDummyVecEnv"],
 )

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.api._binding import begin_with, every_step, offset_seeds, told_names, value_of, world_behind
-from milkrun.api._spaces import Arrays, Observed, Observer, action_space, layouts
+from milkrun.api._spaces import Arrays, Follower, Observed, Observer, action_space, layouts
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.instances import as_array
 from milkrun.core.world import World
@@ -42,12 +42,13 @@ class Parts(NamedTuple):
     state: np.ndarray
 
 
-class Team:
+class Team(Follower):
     """The agents of all rows. `now` follows the world as an Observer does: `bind` after a reset, `refresh` before a
     look; `aside` is what a world shows beside what its agents and their critic see."""
 
     now: Parts
     aside: Arrays
+    _found = ("now", "aside")
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -77,8 +78,17 @@ class Team:
         rest = live if isinstance(live, dict) else aside
         self.aside = {key: array for key, array in rest.items() if key not in known}
 
+    _bind = bind
+
+    @property
+    def moved(self) -> bool:
+        """As an Observer's."""
+        return self._observer.moved
+
     def refresh(self) -> None:
         """Brings up to date what is not the world's own memory."""
+        if self.moved:
+            self.bind()
         for observer in self._observers:
             if not observer.steady:
                 observer.refresh()
@@ -124,8 +134,10 @@ class Team:
         return [spaces.Discrete(group.choices) for group in self.groups for _ in group.members]
 
 
-class TeamRow:
+class TeamRow(Follower):
     """One row of a world whose caller resets it, agent by agent."""
+
+    _found = ("_slots", "_take", "_aside")
 
     def __init__(self, env: Any, world_id: str | None, world: World | None, settings: dict[str, Any]) -> None:
         self.world = world_behind(env, world_id, world, 1, "disabled", settings)
@@ -136,8 +148,6 @@ class TeamRow:
         self._places = {name: place for place, name in enumerate(self.names)}
         self._joint = np.zeros((1, *self.world.action.shape(self.world.sizes)), self.world.action.dtype)
         self._numbers = self.world.action.kind == "box"
-        each = self._joint.reshape(-1)
-        self._slots = [each] if self._numbers else [each[k : k + 1].reshape(()) for k in range(len(each))]
         self._told = {key: getattr(self.world, name) for key, name in told_names(self.world).items()}
         self._by_agent: np.ndarray | None = getattr(self.world, BY_AGENT, None)
         self._always = [(name, getattr(self.world, name)) for name in said_to_all(self.world)]
@@ -156,6 +166,8 @@ class TeamRow:
 
     def play(self, actions: Mapping[str, Any]) -> None:
         """One step; an agent without an action does its idle one, number 0."""
+        if not isinstance(actions, Mapping):
+            raise ShapeError(f"the actions must be a dict with those of {', '.join(self.names)}, not {actions!r}")
         self._joint[...] = 0
         for name, action in actions.items():
             place = self._places.get(name)
@@ -173,6 +185,8 @@ class TeamRow:
 
     def look(self) -> list[tuple[str, np.ndarray, np.ndarray | None, dict[str, Any]]]:
         """(name, what it sees, its mask, what else the world shows) of each agent, all fresh."""
+        if self.team.moved:
+            self._bind()
         self.team.refresh()
         return [
             (name, see(), None if may is None else may(), {key: take() for key, take in self._aside})
@@ -200,7 +214,8 @@ class TeamRow:
 
     def _bind(self) -> None:
         self.team.bind()
-        now = self.team.now
+        now, each = self.team.now, self._joint.reshape(-1)
+        self._slots = [each] if self._numbers else [each[k : k + 1].reshape(()) for k in range(len(each))]
         self._take: list[tuple[str, Callable[[], Any], Callable[[], Any] | None]] = []
         for at, group in enumerate(self.team.groups):
             for k, name in enumerate(group.members):

@@ -132,7 +132,8 @@ def scatter(infos: dict[str, Any], key: str, values: np.ndarray, rows: np.ndarra
 
 
 def masks(world: World) -> np.ndarray:
-    """A copy of the action masks of all rows."""
+    """A copy of the action masks of all rows, once each has begun an episode."""
     if "action_mask" not in world.fields:
         raise ConfigError(f"{type(world).__name__} has no action mask: its actions are numbers")
+    world.refuse_unready()
     return getattr(world, "action_mask").copy()  # noqa: B009 (a field, declared by the world class)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
 
 from milkrun.core.errors import ConfigError, did_you_mean
-from milkrun.core.fields import Field, Role, bool_, float32, int8, int64
+from milkrun.core.fields import Field, Role, bool_, float32, int8, int64, is_finite
 from milkrun.core.world import World
 
 UNBOUNDED = 1e9
@@ -62,17 +62,37 @@ def show(f: Field, array: np.ndarray) -> np.ndarray:
     return array.view(int8) if kind == "b" else array.astype(float32, copy=False) if kind == "f" else array
 
 
-class Observer:
+class Follower:
+    """What follows a world's memory, and follows the copy's in a copy or pickle of both.
+
+    `_found` names the attributes that `_bind` finds in the world: views of its arrays and calls of their methods.
+    """
+
+    _found: ClassVar[tuple[str, ...]] = ()
+
+    def _bind(self) -> None:
+        """Finds them anew."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in self._found}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._bind()
+
+
+class Observer(Follower):
     """What the agents of a world see in one layout.
 
     `live` is the observation of all rows and `aside` what the layout leaves to `info`; both follow the world's memory.
-    `bind` must be called after a reset, since given instances may stand elsewhere, and `refresh` before a look, unless
-    `steady` says that there is nothing to bring up to date.
+    `bind` must be called after a reset and when `moved`, since given instances may stand elsewhere, else `refresh`
+    before a look, unless `steady` says that there is nothing to bring up to date.
     """
 
     live: Observed
     aside: Arrays
     steady: bool
+    _found = ("live", "aside", "_casts", "_fills", "_lasting", "_episodes")
 
     def __init__(self, world: World, layout: str | None = None) -> None:
         known = layouts(world)
@@ -83,7 +103,6 @@ class Observer:
         self.mask: Field | None = world.fields.get("action_mask")
         entries = _entries(world)
         self._looks = any(f.on_demand for f in entries.values())
-        self._episodes = world.stream[:, 2]  # a row whose number changes has begun an episode
         if self.layout == "view":
             self._seen = {key: f for key, f in entries.items() if f.primary}
             self._aside = {key: f for key, f in entries.items() if not f.primary}
@@ -92,6 +111,11 @@ class Observer:
         if self.mask is not None:
             (self._seen if self.layout == "dict" else self._aside)["action_mask"] = self.mask
         self.bind()
+
+    @property
+    def moved(self) -> bool:
+        """Instances were put in since the last `bind`, as `World.load_state_dict` does."""
+        return self._laid != self.world.laid
 
     @property
     def single_space(self) -> spaces.Space[Any]:
@@ -122,11 +146,15 @@ class Observer:
             self.live, fills = parts if self.layout == "dict" else next(iter(parts.values())), []
         self._fills = [fill for f, fill in zip(self._seen.values(), fills) if f.role is not Role.INSTANCE]
         self._lasting = [fill for f, fill in zip(self._seen.values(), fills) if f.role is Role.INSTANCE]
+        self._episodes = world.stream[:, 2]  # a row whose number changes has begun an episode
         self._begun = self._episodes.tobytes()
+        self._laid = world.laid
         for fill in self._lasting:
             fill.all()
         self.steady = not (self._looks or self._casts or fills)
         self.refresh()
+
+    _bind = bind
 
     def refresh(self) -> None:
         """Brings up to date what is not the world's own memory."""
@@ -177,13 +205,7 @@ class Observer:
 def _entries(world: World) -> dict[str, Field]:
     """The observed fields by key, in declaration order; a group's view `<group>_obs` has the group's name as key."""
     names = {f"{group}_obs": group for group in world.groups}
-    return {names.get(f.name, f.name): f for f in world.observed if not f.limit or _is_finite(world.config, f.name)}
-
-
-def _is_finite(config: Any, name: str) -> bool:
-    """Whether the configuration sets the limit `name`; without one the field is infinite and no observation."""
-    value = getattr(config, name, None)
-    return value is not None and math.isfinite(value)
+    return {names.get(f.name, f.name): f for f in world.observed if is_finite(f, world.config)}
 
 
 def _is_choice(f: Field) -> bool:

@@ -31,7 +31,7 @@ from milkrun.api._binding import (
     value_of,
     world_behind,
 )
-from milkrun.api._spaces import Observer, action_space
+from milkrun.api._spaces import Follower, Observer, action_space
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError, did_you_mean
 from milkrun.core.fields import Role
 from milkrun.core.instances import as_array
@@ -64,7 +64,7 @@ def make(
     return MilkrunEnv(world_id, **shared, **overrides)
 
 
-class MilkrunEnv(gymnasium.Env[Any, Any]):
+class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
     """One row of a world."""
 
     metadata = METADATA
@@ -139,6 +139,8 @@ class MilkrunEnv(gymnasium.Env[Any, Any]):
     def close(self) -> None:
         self.world.close()
 
+    _found = ("_take", "_take_aside")
+
     def _bind(self) -> None:
         """The calls that make a fresh observation; an index is a number, so it is read, not copied."""
         self._observer.bind()
@@ -147,7 +149,9 @@ class MilkrunEnv(gymnasium.Env[Any, Any]):
         self._take_aside = _takers(self._observer.aside)
 
     def _look(self) -> tuple[Any, dict[str, Any]]:
-        if not self._observer.steady:
+        if self._observer.moved:
+            self._bind()
+        elif not self._observer.steady:
             self._observer.refresh()
         obs = {key: take() for key, take in self._take}
         if self._observer.layout == "dict":
@@ -155,7 +159,7 @@ class MilkrunEnv(gymnasium.Env[Any, Any]):
         return obs[""], {key: take() for key, take in self._take_aside}
 
 
-class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
+class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
     """A batch of rows of a world. Its `world` is stepped and reset through it only.
 
     seed_rule: "offset" seeds row i with seed + i, Gymnasium's convention, so that runs seeded 0 and 1 share all but one
@@ -284,6 +288,8 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def __del__(self) -> None:
         """Nothing: `weakref.finalize` closes a world that was made here, and a given one belongs to its giver."""
 
+    _found = ("_shown", "_infos", "_copies", "_info_copies")
+
     def _bind(self) -> None:
         self._observer.bind()
         live, aside = self._observer.live, self._observer.aside
@@ -296,7 +302,9 @@ class MilkrunVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def _look(self) -> tuple[Any, dict[str, Any]]:
         """Observation and the part of `infos` that reset and step share."""
-        if not self._observer.steady:
+        if self._observer.moved:
+            self._bind()
+        elif not self._observer.steady:
             self._observer.refresh()
         if self.copy:
             obs = {key: fresh() for key, fresh in self._copies}

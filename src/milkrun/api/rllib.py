@@ -60,6 +60,8 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         super().__init__()
+        if not isinstance(config or {}, Mapping):
+            raise ConfigError(f'the environment config must be a dict, {{"world": ...}}, not {config!r}')
         settings = dict(config or {})
         named = settings.pop("world", None)
         if named is None:

@@ -53,7 +53,10 @@ class Batch:
 
     def look(self, row: int | None = None) -> Any:
         """A copy of what all rows, or one, show now."""
-        self.observer.refresh()
+        if self.observer.moved:
+            self.observer.bind()
+        else:
+            self.observer.refresh()
         live, chosen = self.observer.live, slice(None) if row is None else row
         if isinstance(live, dict):
             return {key: np.array(array[chosen]) for key, array in live.items()}

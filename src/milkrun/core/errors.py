@@ -98,7 +98,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     close = [lower[k] for k in difflib.get_close_matches(word.lower(), lower, n=3, cutoff=0.5)]
     if close:
         return f"; did you mean {' or '.join(repr(c) for c in close)}?"
-    return f"; known: {', '.join(names)}" if 0 < len(names) <= 40 else ""
+    return f"; known: {', '.join(names)}" if 0 < len(names) <= 80 else ""
 
 
 def missing_extra(package: str, extra: str) -> MissingExtra:

@@ -14,6 +14,7 @@ a field off: it stays in `w` with no elements, so kernels compile once, and show
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -143,6 +144,12 @@ def declared_fields(cls: type) -> dict[str, Field]:
                     continue  # a world may declare a field of the contract anew, e.g. to describe it better
                 found[name] = value if value.name == name else replace(value, name=name)
     return found
+
+
+def is_finite(f: Field, config: Any) -> bool:
+    """Whether a field can be shown as finite numbers: a limit that the configuration does not set is infinite."""
+    value = getattr(config, f.name, None)
+    return not f.limit or (value is not None and math.isfinite(value))
 
 
 def observed_fields(fields: dict[str, Field], sizes: dict[str, int]) -> list[Field]:

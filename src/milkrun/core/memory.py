@@ -18,12 +18,15 @@ from milkrun.core.fields import Field, Role, declared_fields
 from milkrun.core.instances import Given
 from milkrun.core.kernels import Entry, chunks_for
 from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_player, build_row_map, kernels_of
-from milkrun.core.record import Layout
+from milkrun.core.record import INSTANCES, Layout
 
 ATTRIBUTES = frozenset(
-    "num_envs config seed first_row autoreset illegal_rule threads sizes groups observed final final_rows spec".split()
+    "num_envs config seed first_row autoreset illegal_rule threads sizes groups observed final final_rows spec laid"
+    .split()
 )
 """What every world has beside its class attributes; a field may not take these names."""
+ADDRESSES = frozenset("_launcher_layout _launcher _table _table_address _all_address _actions_address".split())
+"""What a copy of a world must not share with it, since kernels write where these point."""
 
 
 class Memory:
@@ -40,6 +43,7 @@ class Memory:
     threads: int | None
     given: Any
     instance_row: Any
+    laid: int  # how often instances were put in from outside, or their arrays laid anew: who follows them looks again
     action_mask: Any  # declared by every world whose actions are not a box
 
     _compiled: ClassVar[tuple[Layout, Launcher] | None] = None
@@ -79,6 +83,17 @@ class Memory:
     def allocate(self, field: Field, shape: tuple[int, ...]) -> np.ndarray:
         """Memory of a field; a world on foreign memory returns views of it for fields declared `strided`."""
         return np.zeros(shape, field.dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ADDRESSES}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Of a copy, also in another process: its kernels are given its own memory."""
+        vars(self).update(state)
+        self._find_kernels()
+        for name in self.fields:
+            if name in state:
+                self._launcher_layout.put(self._table, name, state[name])
 
     @property
     def num_instances(self) -> int:
@@ -120,14 +135,11 @@ class Memory:
         return cls._compiled
 
     def _allocate(self) -> None:
-        self._launcher_layout, self._launcher = self._compile()
         self._all = np.arange(self.num_envs, dtype=np.int64)
         self._actions = np.zeros((self.num_envs, *self.action.shape(self.sizes)), self.action.dtype)
-        self._table = self._launcher_layout.table(self.num_envs, self.num_envs, self.sizes)
-        self._table_address = address_of(self._table)
-        self._all_address = address_of(self._all)
-        self._actions_address = address_of(self._actions)
         self._num_instances = self._scratch_slots = 0
+        self.laid = 0
+        self._find_kernels()
         for f in self.fields.values():
             if f.per_row and f.role is not Role.INSTANCE:
                 self._lay(f, self.num_envs)
@@ -148,6 +160,14 @@ class Memory:
             setattr(self, name, number)
             self._launcher_layout.put(self._table, name, number)
         self._lay_scratch(1)
+
+    def _find_kernels(self) -> None:
+        """The compiled code, and a table with the sizes, where fields are entered as they are laid."""
+        self._launcher_layout, self._launcher = self._compile()
+        self._table = self._launcher_layout.table(self.num_envs, self._num_instances, self.sizes)
+        self._table_address = address_of(self._table)
+        self._all_address = address_of(self._all)
+        self._actions_address = address_of(self._actions)
 
     def _numbers(self) -> dict[str, Any]:
         """The value of every declared constant."""
@@ -176,7 +196,8 @@ class Memory:
         for f in self._with_role(Role.INSTANCE):
             self._lay(f, count)
         self._num_instances = count
-        self._table[1] = count
+        self._table[INSTANCES] = count
+        self.laid += 1
 
     def _lay_scratch(self, slots: int) -> None:
         if slots > self._scratch_slots:
@@ -213,6 +234,7 @@ class Memory:
         for name, array in arrays.items():
             getattr(self, name)[target] = array
         self.given[rows] = True
+        self.laid += 1
 
     def _unshare(self) -> None:
         """Gives every row an instance row of its own."""

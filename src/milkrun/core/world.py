@@ -192,7 +192,7 @@ class World(Memory):
             chosen = self._rows(rows)
             order, n = address_of(chosen), len(chosen)
         if not self._ready or self._closed:
-            self._refuse_unready(chosen)
+            self.refuse_unready(chosen)
         if (
             rows is None
             and type(actions) is np.ndarray
@@ -223,7 +223,7 @@ class World(Memory):
         `choose(w, b, x, i)` is a @kernel that returns the action of row b at its i-th step; of several agents it writes
         theirs into the view `advice` (agents,). A row that is given an illegal action stops there.
         """
-        self._refuse_unready(self._all)
+        self.refuse_unready()
         if self.autoreset == "same_step" or self.action.kind == "box":
             raise ConfigError("play_out is for worlds of discrete actions whose ended rows wait (not 'same_step')")
         if self.max_steps == NO_LIMIT:
@@ -264,7 +264,7 @@ class World(Memory):
     def render(self, row: int = 0) -> np.ndarray:
         """The picture of a row, uint8 (512, 512, 3)."""
         chosen = self._rows([row])
-        self._refuse_unready(chosen)
+        self.refuse_unready(chosen)
         canvas = Canvas()
         self.draw(int(chosen[0]), canvas)
         return canvas.pixels
@@ -293,6 +293,12 @@ class World(Memory):
         self._fresh[chosen] = True
         self._ready = self._ready or bool(self._fresh.all())
         self._some_ended = self._stale_views = True
+
+    def refuse_unready(self, rows: np.ndarray | slice = slice(None)) -> None:
+        """Raises unless the world is open and these rows have been reset once."""
+        self._open()
+        if not self._fresh[rows].all():
+            raise ResetNeeded(f"{type(self).__name__} is used before the first reset()")
 
     def close(self) -> None:
         """Ends the use of this world; a second time does nothing."""
@@ -364,11 +370,6 @@ class World(Memory):
             raise ShapeError(f"actions must be {kind} of shape {expected}, not {actions.dtype} {actions.shape}")
         with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which is out of bounds
             _copyto(self._actions[:n], actions, "unsafe")
-
-    def _refuse_unready(self, chosen: np.ndarray) -> None:
-        self._open()
-        if not self._fresh[chosen].all():
-            raise ResetNeeded(f"{type(self).__name__} is used before the first reset()")
 
     def _refuse_finished(self, chosen: np.ndarray) -> None:
         done = self.terminated | self.truncated

@@ -1,7 +1,7 @@
 """Travelling salesperson with a drone: a truck drives a tour, its drone serves customers meanwhile, both meet again.
 
 Observations: `locs`, `c_truck`, `c_drone`, `no_visit`, `forbid`, `fly_on`, `n_nodes`, `truck`, `launch`, `fly`,
-    `truck_leg`, `clock`, `covered`, `must_join`, `steps`, `i` (and `max_fly` where there is a limit).
+    `truck_leg`, `clock`, `covered`, `left`, `must_join`, `steps`, `i` (and `max_fly` where there is a limit).
 Actions: Discrete(2N + 1) for N nodes, the depot included: j < N drives the truck to j, N + k launches the drone to k,
     2N lets it join the truck.
 Mask: with the drone aboard the nodes not covered, by truck or by drone if it could come back within `max_fly`, and the

@@ -147,7 +147,7 @@ class Dial(Recorded):
     def explain(self, row: int, action: int) -> str:
         """The sentence behind `illegal_reason`, or that the action is allowed."""
         chosen = self._rows([row])
-        self._refuse_unready(chosen)
+        self.refuse_unready(chosen)
         row = int(chosen[0])
         reason = int(self.map_rows(self.reason_kernel, np.int64, int(action), row)[row])
         if reason == OUT_OF_RANGE:

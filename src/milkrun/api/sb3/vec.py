@@ -26,7 +26,7 @@ from milkrun.api._binding import (
     offset_seeds,
     told_names,
 )
-from milkrun.api._spaces import Observer, action_space
+from milkrun.api._spaces import Follower, Observer, action_space
 from milkrun.api.sb3.infos import SharedInfo
 from milkrun.api.sb3.options import read_instances
 from milkrun.core.arguments import check_seed, is_list, read_rows
@@ -45,6 +45,7 @@ OWN = ("render_mode", "observation_space", "action_space")  # what get_attr find
 BY_ROW = (Role.STATE, Role.MASK, Role.VIEW, Role.KEY)
 
 Info = dict[str, Any]
+SHARED: Info = SharedInfo({"illegal": False, "TimeLimit.truncated": False})
 
 
 def make(world_id: str, num_envs: int | None = None, *, autoreset: Any = "same_step", **keywords: Any) -> SB3VecEnv:
@@ -54,7 +55,7 @@ def make(world_id: str, num_envs: int | None = None, *, autoreset: Any = "same_s
     return SB3VecEnv(world_id, num_envs, **keywords)
 
 
-class SB3VecEnv(VecEnv):
+class SB3VecEnv(Follower, VecEnv):
     """A batch of rows of a world. Its `world` is stepped and reset through it only.
 
     infos: "shared" lets all rows that go on and did nothing illegal have one read-only info; "fresh" gives each row its
@@ -83,7 +84,7 @@ class SB3VecEnv(VecEnv):
         **overrides: Any,
     ) -> None:
         self.seed_rule, self.monitor = check_choice("seed_rule", seed_rule, SEED_RULES), bool(monitor)
-        shared = check_choice("infos", infos, INFOS) == "shared"
+        self._shares = check_choice("infos", infos, INFOS) == "shared"
         settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
                     "threads": threads, **overrides}  # fmt: skip
         self.world = batch_behind(self, world_or_id, num_envs, "same_step", settings)
@@ -96,7 +97,6 @@ class SB3VecEnv(VecEnv):
         super().__init__(self.world.num_envs, self.observation_space, self.action_space)
         self._every_step = every_step(self.world)
         self._told = {**{name: name for name in self._every_step}, **told_names(self.world)}
-        self._shared: Info | None = SharedInfo({"illegal": False, "TimeLimit.truncated": False}) if shared else None
         self._began = time.perf_counter()
         self._waiting = Waiting()
         self._row_seed: int | None = None
@@ -121,12 +121,12 @@ class SB3VecEnv(VecEnv):
     def reset(self) -> Any:
         """Begins an episode in every row, with the seeds and options that were set since the last reset."""
         seeds: Any = None if None in self._seeds else self._seeds
-        seed, options = seeds if self._row_seed is None else self._row_seed, self._options
-        self._row_seed = None
+        seed = seeds if self._row_seed is None else self._row_seed
         self._waiting.drop()
+        self.world.reset(seed=seed, instance=read_instances(self._options, self.num_envs))
+        self._row_seed = None
         self._reset_seeds()
         self._reset_options()
-        self.world.reset(seed=seed, instance=read_instances(options, self.num_envs))
         self._bind()
         self.reset_infos = [self._start(b) for b in range(self.num_envs)]
         return self._look()
@@ -140,10 +140,10 @@ class SB3VecEnv(VecEnv):
         world = self.world
         world.step(self._waiting.take())
         obs = self._look()
-        if self._shared is None:
+        if not self._shares:
             infos = self._tell_all(obs)
         else:
-            infos = [self._shared] * self.num_envs
+            infos = [SHARED] * self.num_envs
             if 1 in world.illegal.tobytes():  # a third of the time that .any() takes
                 self._tell_illegal(infos)
         if len(world.final_rows):
@@ -199,6 +199,8 @@ class SB3VecEnv(VecEnv):
             return [None] * self.num_envs
         return [self.world.render(b) for b in range(self.num_envs)]
 
+    _found = ("_copies", "_aside")
+
     def _bind(self) -> None:
         self._observer.bind()
         live = self._observer.live
@@ -209,7 +211,9 @@ class SB3VecEnv(VecEnv):
             self._copies, self._aside = live.copy, self._observer.aside
 
     def _look(self) -> Any:
-        if not self._observer.steady:
+        if self._observer.moved:
+            self._bind()
+        elif not self._observer.steady:
             self._observer.refresh()
         copies = self._copies
         return {key: fresh() for key, fresh in copies} if isinstance(copies, list) else copies()
@@ -238,7 +242,7 @@ class SB3VecEnv(VecEnv):
         """The infos of rows that ended: those of their last step, with the observation they ended in."""
         rows, final = self.world.final_rows, self.world.final
         columns = {key: _column(final[name]) for key, name in self._told.items()}
-        if self._shared is None:
+        if not self._shares:
             columns |= {key: list(array) for key, array in self._observer.aside_of(final).items()}
         columns["terminal_observation"] = self._observer.rows_of(final, len(rows))
         columns["TimeLimit.truncated"] = (self.world.truncated & ~self.world.terminated)[rows].tolist()

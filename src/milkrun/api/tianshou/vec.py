@@ -25,7 +25,7 @@ from milkrun.api._binding import (
     told_names,
     value_of,
 )
-from milkrun.api._spaces import Observer, action_space
+from milkrun.api._spaces import Follower, Observer, action_space
 from milkrun.api.tianshou.venv import Ids, Turn, Venv, in_array
 from milkrun.core.arguments import autoreset_name, check_seed, is_list, read_rows
 from milkrun.core.errors import Closed, ConfigError, ShapeError, did_you_mean
@@ -42,7 +42,7 @@ def make(
     return TianshouVectorEnv(world_id, num_envs, **keywords)
 
 
-class TianshouVectorEnv(Venv):
+class TianshouVectorEnv(Follower, Venv):
     """A batch of rows of a world. Its `world` is stepped and reset through it only.
 
     seed_rule: "offset" seeds row i with seed + i, tianshou's convention, so that runs seeded 0 and 1 share all but one
@@ -114,7 +114,9 @@ class TianshouVectorEnv(Venv):
         """Plays one action in each named row; results stand in the order the rows are named."""
         world, rows = self.world, self._named(id)
         world.step(action, rows)
-        if not self._observer.steady:
+        if self._observer.moved:
+            self._bind()
+        elif not self._observer.steady:
             self._observer.refresh()
         infos = [blank.copy() for blank in (self._blanks if rows is None else map(self._blanks.__getitem__, rows))]
         if self._columns:
@@ -195,6 +197,8 @@ class TianshouVectorEnv(Venv):
         if not len(rows):
             raise ShapeError("id names no row")
         return None if rows.tobytes() == self._in_order else rows
+
+    _found = ("_aside", "_columns")
 
     def _bind(self) -> None:
         self._observer.bind()

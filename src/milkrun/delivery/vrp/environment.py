@@ -61,6 +61,11 @@ class MultiAgentVRPEnv:
         self._lists = Lists(batch, slice(row, row + 1))
         self.max_obs_dim, self.raw_obs_dims = self._lists.width, self._lists.raw_widths
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Of a copy: it plays the copy of the world."""
+        vars(self).update(state)
+        self.bind(self.world)
+
     @property
     def world_length(self) -> int:
         """Steps of an episode."""

@@ -23,6 +23,7 @@ class Lists:
 
     def __init__(self, batch: TruckDrone, rows: slice) -> None:
         sizes = batch.sizes
+        self._of = batch, rows
         self._truck_seen, self._drones_seen = batch.truck_obs[rows], batch.drone_obs[rows]
         count = len(self._truck_seen)
         self.raw_widths = [sizes["Ft"]] + [sizes["Fd"]] * sizes["D"]
@@ -34,6 +35,10 @@ class Lists:
         self._executed, self._illegal = batch.executed[rows], batch.illegal_agents[rows]
         self._forced = batch.forced[rows]
         self._served, self._steps, self._customers = batch.customers_served[rows], batch.i[rows], sizes["C"]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy shows the copy of the world."""
+        return Lists, self._of
 
     def observations(self) -> np.ndarray:
         """What each agent sees, with trailing zeros: (rows, agents, width)."""
