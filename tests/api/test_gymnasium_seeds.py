@@ -44,9 +44,10 @@ def test_row_3_of_seed_11_is_the_env_of_seed_14(id, num_envs):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_row_3_is_the_same_on_any_number_of_threads(threads):
-    """Threads change no bit."""
-    assert_row_3_is_seed_14(CVRP, 64, threads=threads)
+@pytest.mark.parametrize("id", [CVRP, "milkrun/TruckDrone-v0"])
+def test_row_3_is_the_same_on_any_number_of_threads(id, threads):
+    """Threads change no bit, whether they step one agent or a team."""
+    assert_row_3_is_seed_14(id, 64, threads=threads)
 
 
 def test_seed_rule_row_is_the_worlds_own():

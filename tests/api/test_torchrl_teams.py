@@ -104,7 +104,6 @@ def test_a_partial_reset_touches_no_other_row(stepping):
     assert np.array_equal(stepped["state"][signal].numpy(), world.state[[0, 5]])
 
 
-@pytest.mark.xfail(strict=True, reason="a reset of some rows makes the groups anew and drops what others put into them")
 def test_keys_of_others_in_a_group_survive_a_partial_reset():
     """What a policy remembers under a group is 0 in rows that begin anew and stays in the others, as at the root."""
     env = team(3)

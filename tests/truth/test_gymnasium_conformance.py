@@ -31,6 +31,8 @@ WORLDS = [id for id in milkrun.list_worlds() if installed(id)]
 EVERY_LAYOUT = [(id, layout) for id in WORLDS for layout in layouts(milkrun.make(id))]
 MODES = ["NextStep", "SameStep", "Disabled"]
 CVRP = "milkrun/CVRP-v0"
+DEALT = {CVRP: {"num_loc": 5}, "milkrun/TruckDrone-v0": {"num_customers": 2, "num_route_nodes": 3, "episode_length": 8}}
+"""One agent and a team, for judges of how rows are dealt out, which is the same code for every world."""
 SHORT = {"milkrun/SDWCVRP-v0": {"horizon": 2}}  # options under which 300 random steps see several ends
 
 
@@ -134,12 +136,13 @@ def test_vector_env_equals_sync_vector_env(id, layout, mode, masked):
     assert ends >= 5
 
 
+@pytest.mark.parametrize("id", DEALT)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.conformance("gymnasium", "equals AsyncVectorEnv", world=CVRP)
-def test_vector_env_equals_async_vector_env(mode):
+@pytest.mark.conformance("gymnasium", "equals AsyncVectorEnv")
+def test_vector_env_equals_async_vector_env(mode, id):
     """Two rows in two processes; waits are bounded, so a child that hangs fails the test."""
-    ours = MilkrunVectorEnv(2, CVRP, num_loc=5, autoreset_mode=mode)
-    others = AsyncVectorEnv([lambda: MilkrunEnv(CVRP, num_loc=5)] * 2, autoreset_mode=mode)
+    ours = MilkrunVectorEnv(2, id, autoreset_mode=mode, **DEALT[id])
+    others = AsyncVectorEnv([lambda: MilkrunEnv(id, **DEALT[id])] * 2, autoreset_mode=mode)
     try:
         obs, infos = ours.reset(seed=7)
         others.reset_async(seed=7)
@@ -154,18 +157,20 @@ def test_vector_env_equals_async_vector_env(mode):
         others.close(terminate=True)
 
 
-def wrapped_pair(wrapper, mode, **options):
+def wrapped_pair(wrapper, mode, id, **options):
     """The wrapper around ours and around a SyncVectorEnv of the same rows, both reset with seed 9."""
-    ours = wrapper(MilkrunVectorEnv(4, CVRP, num_loc=5, autoreset_mode=mode, **options))
-    sync = wrapper(SyncVectorEnv([lambda: MilkrunEnv(CVRP, num_loc=5, **options)] * 4, autoreset_mode=mode))
+    options |= DEALT[id]
+    ours = wrapper(MilkrunVectorEnv(4, id, autoreset_mode=mode, **options))
+    sync = wrapper(SyncVectorEnv([lambda: MilkrunEnv(id, **options)] * 4, autoreset_mode=mode))
     return ours, sync, ours.reset(seed=9), sync.reset(seed=9)
 
 
+@pytest.mark.parametrize("id", DEALT)
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-@pytest.mark.conformance("gymnasium", "RecordEpisodeStatistics", world=CVRP)
-def test_record_episode_statistics_equals_sync(mode):
+@pytest.mark.conformance("gymnasium", "RecordEpisodeStatistics")
+def test_record_episode_statistics_equals_sync(mode, id):
     """Returns and lengths as recorded from a SyncVectorEnv."""
-    ours, sync, *_ = wrapped_pair(RecordEpisodeStatistics, mode)
+    ours, sync, *_ = wrapped_pair(RecordEpisodeStatistics, mode, id)
     for t in range(60):
         actions = ours.unwrapped.world.sample_actions(2, t)
         infos, infos2 = ours.step(actions)[-1], sync.step(actions)[-1]
@@ -175,26 +180,30 @@ def test_record_episode_statistics_equals_sync(mode):
     assert ours.episode_count == sync.episode_count >= 12
 
 
+@pytest.mark.parametrize("id", DEALT)
 @pytest.mark.parametrize("mode", ["NextStep", "Disabled"])
-def test_record_episode_statistics_equals_objective(mode):
-    """The recorder's sums are our objective and episode_steps. (Not in SAME_STEP, where it drops first rewards.)"""
-    env = RecordEpisodeStatistics(MilkrunVectorEnv(4, CVRP, num_loc=5, autoreset_mode=mode))
+def test_record_episode_statistics_equals_objective(mode, id):
+    """The recorder's sums are our objective and episode_steps. (Not in SAME_STEP, where it drops first rewards.) A team
+    is paid in double precision, of which 8 rewards below 20 lose at most 1e-5 as float32."""
+    env = RecordEpisodeStatistics(MilkrunVectorEnv(4, id, autoreset_mode=mode, **DEALT[id]))
     env.reset(seed=9)
     for t in range(60):
         *_, terminated, truncated, infos = env.step(env.unwrapped.world.sample_actions(2, t))
         done = terminated | truncated
         if done.any():
-            assert_same(infos["episode"]["r"][done], infos["objective"][done])
+            lost = 0 if id == CVRP else 1e-5
+            assert np.allclose(infos["episode"]["r"][done], infos["objective"][done], rtol=0, atol=lost)
             assert_same(infos["episode"]["l"][done], infos["episode_steps"][done])
             if mode == "Disabled":
                 env.reset(options={"reset_mask": done})
     assert env.episode_count >= 12
 
 
-@pytest.mark.conformance("gymnasium", "NormalizeObservation", world=CVRP)
-def test_normalize_observation():
+@pytest.mark.parametrize("id", DEALT)
+@pytest.mark.conformance("gymnasium", "NormalizeObservation")
+def test_normalize_observation(id):
     """The running mean over 50 steps of the flat layout; every number is finite."""
-    ours, sync, (obs, _), (obs2, _) = wrapped_pair(NormalizeObservation, "NextStep", layout="flat")
+    ours, sync, (obs, _), (obs2, _) = wrapped_pair(NormalizeObservation, "NextStep", id, layout="flat")
     assert_same(obs, obs2)
     for t in range(50):
         actions = ours.unwrapped.world.sample_actions(2, t)
@@ -203,11 +212,12 @@ def test_normalize_observation():
         assert_same(obs, obs2)
 
 
+@pytest.mark.parametrize("id", DEALT)
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-@pytest.mark.conformance("gymnasium", "DictInfoToList", world=CVRP)
-def test_dict_info_to_list(mode):
+@pytest.mark.conformance("gymnasium", "DictInfoToList")
+def test_dict_info_to_list(mode, id):
     """One dict a row, with just the keys of that row."""
-    ours, sync, *_ = wrapped_pair(DictInfoToList, mode)
+    ours, sync, *_ = wrapped_pair(DictInfoToList, mode, id)
     seen = set()
     for t in range(40):
         actions = ours.unwrapped.world.sample_actions(2, t)
@@ -216,7 +226,8 @@ def test_dict_info_to_list(mode):
             assert_same(mine, other)
             seen |= mine.keys()
     told = {"objective", "episode_steps"} if mode == "NextStep" else {"final_obs", "final_info"}
-    assert seen == {"action_mask", "illegal"} | told
+    assert seen >= {"action_mask", "illegal"} | told
+    assert id != CVRP or seen == {"action_mask", "illegal"} | told
 
 
 def test_gymnasium_finds_worlds_by_module_and_id():

@@ -19,6 +19,7 @@ from sb3_contrib.common.maskable.evaluation import evaluate_policy
 from stable_baselines3 import PPO
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
+from milkrun.api.gymnasium import MilkrunEnv
 from milkrun.api.sb3 import Async_SubprocVecEnv, SB3VecEnv
 from milkrun.core.actions import discrete
 from milkrun.core.fields import float32, mask, view
@@ -164,7 +165,7 @@ def test_maskable_ppo_shortens_routes():
 
 
 def test_maskable_ppo_trains_a_team():
-    """TruckDrone's joint view, 1,024 steps in 16 rows: losses are finite and no action was illegal."""
+    """TruckDrone's joint view, 2,048 steps in 16 rows: losses are finite and no action was illegal."""
 
     class Watched(SB3VecEnv):
         def step_wait(self):
@@ -174,14 +175,22 @@ def test_maskable_ppo_trains_a_team():
 
     illegal = []
     rows = Watched(TRUCK_DRONE, 16, layout="flat", max_steps=40)
-    assert_finite(MaskablePPO("MlpPolicy", rows, n_steps=32, batch_size=256, seed=0, device="cpu").learn(1024))
-    assert len(illegal) == 1024 and not any(illegal)
+    assert_finite(MaskablePPO("MlpPolicy", rows, n_steps=32, batch_size=256, seed=0, device="cpu").learn(2048))
+    assert len(illegal) == 2048 and not any(illegal)
 
 
-def test_ppo_trains_over_processes():
-    """256 steps of PPO on two CartPoles in aligned turns: losses are finite."""
-    env = Async_SubprocVecEnv([envs.cart_pole] * 2, "fork")
-    model = PPO("MlpPolicy", env, n_steps=64, batch_size=64, n_epochs=2, seed=0, device="cpu").learn(256)
+@pytest.mark.parametrize(
+    ("algorithm", "maker"),
+    [(PPO, envs.cart_pole), (PPO, partial(MilkrunEnv, CVRP, num_loc=5, layout="flat")),
+     (MaskablePPO, partial(MilkrunEnv, CVRP, num_loc=5, layout="flat", illegal="raise")),
+     (MaskablePPO, partial(MilkrunEnv, TRUCK_DRONE, max_steps=20, layout="flat", illegal="raise"))],
+    ids=["CartPole", "CVRP", "CVRP masked", "TruckDrone masked"],
+)  # fmt: skip
+def test_ppo_trains_over_processes(algorithm, maker):
+    """256 steps of two environments in aligned turns: losses are finite; by the masks nothing illegal is done, which
+    would have raised."""
+    env = Async_SubprocVecEnv([maker] * 2, "fork")
+    model = algorithm("MlpPolicy", env, n_steps=64, batch_size=64, n_epochs=2, seed=0, device="cpu").learn(256)
     env.close()
     assert_finite(model)
 

@@ -15,7 +15,7 @@ from milkrun.api._td import entries, make_td
 from milkrun.api.torchrl.functional import Rows, Tensors
 from milkrun.api.torchrl.generators import draw
 from milkrun.api.torchrl.inplace import Owner
-from milkrun.api.torchrl.mixins import blanked
+from milkrun.api.torchrl.mixins import blanked, with_others
 from milkrun.api.torchrl.reader import as_given
 
 if TYPE_CHECKING:
@@ -57,11 +57,13 @@ class BeginMixin(Host):
         for alias, name in self._synonyms:
             begun[alias] = begun[name]
         begun["hidden"] = make_td(hidden, batch, self.device)
-        n, other = batch.numel(), [key for key in root if key not in begun]
-        if other and rows.numel() < n:
+        n, other, signal = batch.numel(), [key for key in root if key not in begun], None
+        if (other or self._groups is not None) and rows.numel() < n:
             signal = torch.zeros(n, dtype=torch.bool).index_fill_(0, rows, True).reshape(batch)
             for key in other:
                 root[key] = blanked(root[key], signal)
+        for group in self.group_map if self._groups is not None else ():
+            begun[group] = with_others(begun[group], root[group], signal)
         root.update(begun)
 
     def _begin_some(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:

@@ -112,13 +112,13 @@ class OpsMixin(Host):
             out = out.exclude(*self._layout_in(td))
         if signal is not None:
             del out["_reset"]
-            other = [(key, value) for key, value in entries(out).items() if key not in shown]
-            if other and not signal.all():
-                begun = signal.reshape(fresh.batch_size)
-                for key, value in other:
+        begun = None if signal is None or signal.all() else signal.reshape(fresh.batch_size)
+        if begun is not None:
+            for key, value in list(entries(out).items()):
+                if key not in shown:
                     put(out, key, blanked(value, begun))
         for key, value in shown.items():
-            put(out, key, value)
+            put(out, key, value if key not in root else with_others(value, root[key], begun))
         return out
 
     def _renew(self, root: dict[str, Any], batch: torch.Size, rows: torch.Tensor) -> None:
@@ -176,6 +176,17 @@ class OpsMixin(Host):
 
     def _seed_sampler(self, seed: int) -> None:
         self._sampler: Any = np.random.Generator(np.random.Philox(key=[seed, SAMPLER]))
+
+
+def with_others(shown: Any, before: Any, begun: torch.Tensor | None) -> Any:
+    """A part of a TensorDict (a group) with what else stood in it, in rows that have begun anew as 0."""
+    if not isinstance(shown, TensorDictBase) or not isinstance(before, TensorDictBase):
+        return shown
+    other = {key: value for key, value in entries(before).items() if key not in entries(shown)}
+    if not other:
+        return shown
+    kept = other if begun is None else {key: blanked(value, begun) for key, value in other.items()}
+    return make_td({**entries(shown), **kept}, shown.batch_size, shown.device)
 
 
 def blanked(value: Any, rows: torch.Tensor) -> Any:

@@ -1,0 +1,60 @@
+"""Masks of every binding: wherever one is handed out it is the World's of that moment, and it allows something."""
+
+import numpy as np
+import pytest
+
+import milkrun
+from tests.truth.binding_players import PLAYERS
+from tests.truth.test_cross_binding import CASES, SEED
+
+pytestmark = pytest.mark.truth
+by_player = pytest.mark.parametrize("player_class", PLAYERS, ids=lambda player: player.__name__)
+by_case = pytest.mark.parametrize(("id", "options"), CASES, ids=str)
+
+
+def assert_masks(masks, expected, choices):
+    """All of them are the expected one, in which every agent of every row has something."""
+    parts = np.split(expected, np.cumsum(choices)[:-1], 1) if expected.shape[1] == sum(choices) else [expected]
+    assert all(part.any(1).all() for part in parts)
+    assert all(np.array_equal(mask, expected) for mask in masks)
+
+
+def play(id, options, player_class, rows, turns):
+    """So many turns in which every second row takes any action at all; returns how many episodes ended."""
+    world = milkrun.make(id, rows, seed=SEED, autoreset="disabled", **options)
+    player, generator = player_class(id, rows, SEED, options), np.random.default_rng(2)
+    choices, second = np.array(world.action.nvec(world.sizes)), np.arange(rows) % 2 == 1
+    world.reset()
+    player.begin()
+    ends = 0
+    for turn in range(turns):
+        assert len(player.masks) >= 1
+        assert_masks(player.masks, world.action_mask, choices)
+        actions = world.sample_actions(5, turn)
+        free = second if rows > 1 else np.array([turn % 2 == 1])
+        actions[free] = generator.integers(0, choices, (free.sum(), len(choices))).reshape(actions[free].shape)
+        world.step(actions)
+        told, done = player.turn(actions), world.done.copy()
+        if done.any():
+            assert len(told.last_masks) >= 1
+            assert_masks(told.last_masks, world.action_mask[done], choices)
+            world.reset(done)
+        ends += done.sum()
+    return ends
+
+
+@by_player
+@by_case
+def test_masks_are_the_worlds_and_never_empty(id, options, player_class):
+    """300 steps of rows (100 of one), half of the actions drawn without a look at the mask; finished rows included."""
+    rows, turns = (1, 100) if player_class.one_row else (20, 15)
+    assert play(id, options, player_class, rows, turns) >= 3
+
+
+@pytest.mark.long
+@by_player
+@by_case
+def test_a_hundred_thousand_steps(id, options, player_class):
+    """The same over 10^5 steps of rows of every world and binding."""
+    rows, turns = (1, 100_000) if player_class.one_row else (500, 200)
+    assert play(id, options, player_class, rows, turns) >= 1000

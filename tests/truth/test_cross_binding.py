@@ -1,0 +1,137 @@
+"""One world, everybody's words: the same stream keys and actions through every binding are the same episodes.
+
+The measure is a bare World whose ended rows are reset by hand. Everything is compared to the bit.
+"""
+
+import numpy as np
+import pytest
+
+import milkrun
+from milkrun.core.fields import Role
+from tests.truth.binding_players import PLAYERS, row_of
+from tests.truth.test_gymnasium_conformance import WORLDS
+
+pytestmark = pytest.mark.truth
+SEED, ROWS, EPISODES = 11, 7, 3
+TEAM = {"num_customers": 2, "num_route_nodes": 3, "episode_length": 12}
+SHORT = {
+    "milkrun/SDWCVRP-v0": {"num_loc": 6, "horizon": 2},
+    "milkrun/TSPD-v0": {"num_nodes": 7},
+    "milkrun/TSPKopt-v0": {"num_loc": 6, "max_steps": 12},
+    "milkrun/TruckDrone-v0": TEAM,
+}
+"""Options under which episodes have some ten steps; `num_loc` is what all others have."""
+CASES = [(id, SHORT.get(id, {"num_loc": 6})) for id in WORLDS]
+CASES += [("milkrun/TruckDrone-v0", {**TEAM, "preset": "seed"}), ("milkrun/DARP-v0", {"num_loc": 6, "preset": "seed"}),
+          ("milkrun/CVRP-v0", {"num_loc": 8, "max_steps": 9})]  # fmt: skip
+OF_THE_STEP = {"reward", "terminated", "truncated", "illegal"}
+
+
+def assert_bits(ours, theirs, what):
+    """The same numbers, whatever shape and dtype a library wants them in."""
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    assert ours.size == theirs.size, what
+    assert ours.reshape(theirs.shape).tobytes() == theirs.astype(ours.dtype).tobytes(), what
+
+
+class Measure:
+    """The World, and what a row of it must look like in each kind of view."""
+
+    def __init__(self, id, rows, options):
+        self.world = milkrun.make(id, rows, seed=SEED, autoreset="disabled", **options)
+        self.space = milkrun.make(id, api="gymnasium", layout="dict", **options).observation_space
+        self.team = {f"{group}_obs": group for group in self.world.groups}
+
+    def seen(self):
+        """By their names in a dict of a library; what is infinite (no limit) no library is shown."""
+        named = {self.team.get(name, name): array for name, array in self.world.observe().items()}
+        assert named.keys() >= self.space.keys()
+        assert all(np.isinf(named[name]).all() for name in named.keys() - self.space.keys())
+        return {name: named[name] for name in self.space}
+
+    def flat(self, row):
+        """All numbers behind one another, an index as a vector with one 1 in it; without the mask."""
+        shown = [(array[row], self.space[name]) for name, array in self.seen().items() if name != "action_mask"]
+        parts = [np.eye(space.n)[value] if hasattr(space, "n") else np.ravel(value) for value, space in shown]
+        return np.concatenate(parts).astype(np.float32)
+
+    def agents(self, row):
+        """A vector an agent, and the state."""
+        if not self.team:
+            return [self.flat(row)], self.flat(row)
+        seen = self.seen()
+        return [vector for group in self.team.values() for vector in seen[group][row]], seen["state"][row]
+
+    def assert_row(self, kind, look, row):
+        """`look` is row `row` of the World as it stands."""
+        if kind == "flat":
+            assert_bits(look, self.flat(row), "flat")
+        elif kind == "agents":
+            vectors, state = self.agents(row)
+            shown, share = look if isinstance(look, tuple) else (look, None)
+            assert len(shown) == len(vectors)
+            for mine, theirs in zip(shown, vectors):
+                assert_bits(np.ravel(mine)[: theirs.size], theirs, "agent")
+                assert not np.ravel(mine)[theirs.size :].any()
+            for mine in () if share is None else share:
+                assert_bits(mine, state, "state")
+        else:
+            names = self.seen() if kind == "dict" else {name: getattr(self.world, name) for name in look}
+            assert look.keys() == names.keys()
+            for name, array in names.items():
+                assert_bits(look[name], array[row], name)
+
+    def assert_inside(self, world):
+        """All that a World inside a binding keeps, but the flags and the reward of its step, is this World's."""
+        for name, field in self.world.fields.items():
+            if field.role in (Role.INSTANCE, Role.STATE, Role.MASK, Role.KEY) and name not in OF_THE_STEP:
+                assert getattr(world, name).tobytes() == getattr(self.world, name).tobytes(), name
+
+
+def rows_shown(player):
+    if player.kind == "agents":
+        obs, share = player.look
+        return [(obs[b], share[b]) if share is not None else obs[b] for b in range(len(obs))]
+    return [row_of(player.look, b) for b in range(player.rows)]
+
+
+def actions_of(world, turn, generator):
+    """Allowed ones, and every fourth turn, of one row, any."""
+    actions = world.sample_actions(3, turn)
+    if turn % 4 == 3:
+        choices = world.action.nvec(world.sizes)
+        actions[turn % len(actions)] = generator.integers(0, choices).reshape(actions.shape[1:])
+    return actions
+
+
+@pytest.mark.parametrize("player_class", PLAYERS, ids=lambda player: player.__name__)
+@pytest.mark.parametrize(("id", "options"), CASES, ids=str)
+def test_three_episodes_a_row_are_those_of_the_world(id, options, player_class):
+    """Seven rows (one, where a library has one), legal and illegal actions: rewards, ends, what is shown at every
+    moment and at every end, and the whole state inside."""
+    rows = 1 if player_class.one_row else ROWS
+    measure, player = Measure(id, rows, options), player_class(id, rows, SEED, options)
+    world, generator = measure.world, np.random.default_rng(1)
+    world.reset()
+    player.begin()
+    episodes, turn = np.zeros(rows, int), 0
+    while episodes.min() < EPISODES:
+        for b, look in enumerate(rows_shown(player)):
+            measure.assert_row(player.kind, look, b)
+        if player.world is not None:
+            measure.assert_inside(player.world)
+        actions = actions_of(world, turn, generator)
+        turn += 1
+        assert turn < 1000
+        world.step(actions)
+        told = player.turn(actions)
+        assert_bits(world.reward, told.reward, "reward")
+        assert told.done.tolist() == world.done.tolist()
+        assert [flags.tolist() for flags in told.ends] == [world.terminated.tolist(), world.truncated.tolist()]
+        ended = np.flatnonzero(world.done)
+        for b, look in zip(ended, told.last, strict=True):
+            measure.assert_row(player.kind, look, b)
+        episodes += world.done
+        if len(ended):
+            world.reset(ended)
+    assert world.stream[:, 2].min() >= EPISODES
