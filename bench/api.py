@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,26 @@ def bindings(id: str, rows: int, options: dict[str, Any], actions: list[np.ndarr
     return found
 
 
+def sync_ratio(rows: int = 64, rounds: int = 5) -> float:
+    """How many times as fast a vector environment is as Gymnasium's SyncVectorEnv of as many single ones, CVRP-50."""
+    from gymnasium.vector import SyncVectorEnv
+
+    from milkrun.api.gymnasium import MilkrunEnv
+
+    id, options = WORLDS["CVRP-50"]
+    ours = milkrun.make(id, rows, api="gymnasium", threads=1, **options)
+    others = SyncVectorEnv([lambda: MilkrunEnv(id, **options)] * rows)
+    ours.reset(seed=1)
+    actions = []
+    for turn in range(STEPS):
+        actions.append(ours.world.sample_actions(0, turn))
+        rewards = ours.step(actions[-1])[1]
+    native, one_by_one = (Binding(partial(env.reset, seed=1), lambda a, e=env: e.step(a)[1], actions)
+                          for env in (ours, others))  # fmt: skip
+    one_by_one.check(rewards)
+    return statistics.median(_step_time(one_by_one) / _step_time(native) for _ in range(rounds))
+
+
 def _torchrl(id: str, rows: int, options: dict[str, Any], actions: list[np.ndarray]) -> Binding:
     import torch
 
@@ -160,4 +181,5 @@ def api_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
                     promised[f"{label}, {rows} rows, {name}: us added (at most {binding.goal:.0f})"] = added[name]
             table.add(**{"world": label, "rows": rows, "World.step": base, **added})
             print(f"{label} {rows}: {base:.3g} us, " + ", ".join(f"{k} +{v:.3g}" for k, v in added.items()), flush=True)
+    promised["VectorEnv / SyncVectorEnv of the same environments, 64 rows of CVRP-50 (30)"] = sync_ratio()
     return table, promised
