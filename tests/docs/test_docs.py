@@ -1,7 +1,8 @@
 """The pages tell the truth: their code runs, their commands exist, their generated parts are what the code says now.
 
 A page is one program: all its `python` blocks, in order, in a fresh process, each on the lines it has in the page, so
-that a traceback names the page's own line. What a page claims it asserts, so a page that no longer holds fails here.
+that a traceback names the page's own line. Of some pages a reader copies a single block: there each begins with nothing
+but the names of an empty script. What a page claims it asserts, so a page that no longer holds fails here.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from tests.docs.generated import PAGES, PICTURE, ROOT, fill, picture
 
 OPTIONAL = {"torch": r"torch|rl4co", "rl4co": r"rl4co", "matplotlib": r"milkrun\.replay"}
 """Packages that not every environment has, and how a program shows that it needs them."""
+ALONE = [ROOT / "README.md", ROOT / "docs" / "use-it-with.md"]
+"""Pages whose blocks stand alone."""
 KINDS = {"python": "run", "console": "commands", "text": "shown", "bibtex": "shown"}
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>[^\n`]*)$", re.MULTILINE)
 CORE = ROOT / "src" / "milkrun" / "core"
@@ -44,6 +47,17 @@ def program(page: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def one_by_one(page: Path) -> str:
+    """A program that runs each block as a `__main__` of its own, all in one process: the packages take long to load."""
+    parts = ["\n" * first + "\n".join(block) + "\n" for first, block in blocks(page, "python")]
+    return (
+        "import sys, types\n"
+        f"for part in {parts!r}:\n"
+        "    sys.modules['__main__'] = main = types.ModuleType('__main__')\n"
+        f"    exec(compile(part, {str(page)!r}, 'exec'), vars(main))\n"
+    )
+
+
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """In a folder of its own, with the milkrun that this test sees."""
     env = {**os.environ, "PYTHONPATH": str(Path(milkrun.__file__).parents[1])}
@@ -61,13 +75,22 @@ def missing_packages(source: str) -> list[str]:
 )
 def test_the_code_of_a_page_runs(page, tmp_path):
     """And every assertion in it holds."""
-    source = program(page)
+    source = one_by_one(page) if page in ALONE else program(page)
     if absent := missing_packages(source):
         pytest.skip(f"{page.name} needs {', '.join(absent)}")
     script = tmp_path / f"{page.stem.replace('-', '_').lower()}.py"
     script.write_text(source)
     done = run([sys.executable, "-W", "error::DeprecationWarning:__main__", str(script)], tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", ALONE, ids=lambda page: page.name)
+def test_a_block_that_stands_alone_makes_its_worlds_known(page):
+    """Gymnasium knows a world after `import milkrun`, in this very block, or by an id that begins with `milkrun:`."""
+    for first, block in blocks(page, "python"):
+        source = "\n".join(block)
+        asked = re.search(r"gymnasium\.make\w*\(\s*[\"']milkrun/", source)
+        assert not asked or re.search(r"^(import|from) milkrun\b", source, re.MULTILINE), f"{page.name}, line {first}"
 
 
 @pages
