@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 from functools import partial
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -21,6 +20,7 @@ from milkrun.api.sb3 import ASYNC_SubprocVecEnv, Async_SubprocVecEnv
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded, ShapeError, WorkerError, WorkerTimeout
 from tests.api import worker_envs as envs
 from tests.api.test_workers_failure import METHODS, python, still_running
+from tests.api.test_workers_killed import files_mapped, held_anywhere
 from tests.truth.test_gymnasium_conformance import arrays_in, assert_same
 
 
@@ -316,17 +316,15 @@ def test_nothing_is_left_behind():
     def descriptors():
         return len(os.listdir("/proc/self/fd"))
 
-    def shared():
-        return set(os.listdir("/dev/shm")) if Path("/dev/shm").is_dir() else set()
-
     Async_SubprocVecEnv([envs.Script], "fork").close()
     gc.collect()
-    fds, segments, pids = descriptors(), shared(), []
+    fds, known, memory, pids = descriptors(), files_mapped(), set(), []
     for k in range(12):
         env = Async_SubprocVecEnv([envs.Script] * 2, "fork")
         pids += env.workers.pids
         env.reset()
         env.step(np.array([0, 0]))
+        memory |= files_mapped() - known
         if k % 2:
             env.close()
             env.close()
@@ -334,7 +332,7 @@ def test_nothing_is_left_behind():
     gc.collect()
     assert still_running(pids, 5) == []
     assert descriptors() <= fds + 2
-    assert not any("milkrun" in name for name in shared() - segments)
+    assert len(memory) == 12 and held_anywhere(memory) == []
 
 
 def test_a_killed_parent_leaves_no_worker():

@@ -1,5 +1,12 @@
 """What `Envs` refuses, and what it does when an environment fails."""
 
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
 import numpy as np
 import pytest
 
@@ -134,3 +141,58 @@ def test_steps_that_cannot_be_are_refused():
     for call in (envs.reset, lambda: envs.step([0, 0]), lambda: envs.infos):
         with pytest.raises(Closed):
             call()
+
+
+class Naps(Script):
+    """A step takes a while, whatever the caller does."""
+
+    woken = False
+
+    def step(self, action):
+        time.sleep(0.6)
+        self.woken = True
+        return super().step(action)
+
+
+def test_close_waits_for_a_turn_that_was_interrupted():
+    """Ctrl-C in the middle of a step: close() finds it finished, and no thread is left."""
+    naps = Naps()
+    envs = Envs(1, [naps])
+    envs.reset()
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        envs.step([0])
+    assert not naps.woken
+    envs.close()
+    assert naps.woken and threads() == []
+
+
+HANGS = """
+import os, signal, threading, time
+from milkrun.tracking.envs import Envs
+class Hangs:
+    def reset(self): return 0
+    def step(self, action): time.sleep(600)
+envs = Envs(2, [Hangs(), Hangs()])
+envs.reset()
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+envs.step([0, 0])
+"""
+
+
+def test_the_interpreter_leaves_although_a_step_hangs():
+    """Ctrl-C in a step that lasts ten minutes ends the program with its KeyboardInterrupt."""
+    run = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=30)
+    assert run.returncode == -signal.SIGINT
+    assert run.stderr.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_what_ends_a_program_passes_through_the_thread():
+    """SystemExit of an environment is the caller's, and its thread goes on."""
+    script = Script()
+    script.step = lambda action: sys.exit(3)
+    with Envs(1, [script]) as envs:
+        envs.reset()
+        with pytest.raises(SystemExit):
+            envs.step([0])
+        assert envs.reset().tolist() == [[2, 0]]

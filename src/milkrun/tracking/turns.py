@@ -7,10 +7,13 @@ the turn after an end an environment is reset, not stepped.
 
 from __future__ import annotations
 
+import threading
 import traceback
+import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -51,7 +54,7 @@ class Threads:
     def __init__(self, envs: Sequence[Any]) -> None:
         self._envs = envs
         self._seeding = [_seeding(env) for env in envs]
-        self._hands = [ThreadPoolExecutor(1, f"Envs-{i}") for i in range(len(envs))]
+        self._hands = [Hand(f"Envs-{i}") for i in range(len(envs))]
 
     def check_seeds(self) -> None:
         if None in self._seeding:
@@ -64,7 +67,7 @@ class Threads:
     def close(self) -> list[Exception | None]:
         closed = self._all([partial(_close, env) for env in self._envs])
         for hand in self._hands:
-            hand.shutdown()
+            hand.end()
         return closed
 
     def _all(self, calls: list[Callable[[], Any]]) -> list[Any]:
@@ -82,6 +85,28 @@ class Threads:
             return begun(env.reset(seed=seed))
         env.seed(seed)
         return begun(env.reset())
+
+
+class Hand:
+    """A thread that makes one call after another. It ends with this object; the interpreter leaves without waiting for
+    it, since an environment may hang."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[Any] = SimpleQueue()
+        self._thread = threading.Thread(target=_work, args=(self._calls,), name=name, daemon=True)
+        self._thread.start()
+        weakref.finalize(self, self._calls.put, None)
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Lets the call begin when those before it are done."""
+        future: Future[Any] = Future()
+        self._calls.put((future, partial(function, *args)))
+        return future
+
+    def end(self) -> None:
+        """Waits until all calls are done."""
+        self._calls.put(None)
+        self._thread.join()
 
 
 class Links:
@@ -197,6 +222,16 @@ def _seeds(seed: int | Sequence[int] | None, count: int) -> Sequence[int | None]
     if len(seeds) != count:
         raise ShapeError(f"{len(seeds)} seeds for {count} environments")
     return seeds
+
+
+def _work(calls: SimpleQueue[Any]) -> None:
+    while (told := calls.get()) is not None:
+        future, call = told
+        try:
+            future.set_result(call())
+        except BaseException as e:
+            future.set_exception(e)
+        del told, future, call  # which hold the environments, also while this thread waits
 
 
 def _kept(call: Callable[[], Any]) -> Any:

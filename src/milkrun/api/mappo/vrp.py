@@ -7,7 +7,7 @@ of the moment are the new episode's, rewards and dones are the old one's, whose 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -204,6 +204,8 @@ def _restarting(env_fn: Callable[[], Any]) -> Restarting:
 
 
 def _checked(env_fns: EnvFns) -> list[Callable[[], Any]]:
+    if not isinstance(env_fns, Iterable):
+        raise ConfigError(f"env_fns is a {type(env_fns).__name__}: must be a list of functions of no arguments")
     fns = list(env_fns)
     if not fns:
         raise ConfigError("env_fns is empty: there must be at least one environment")

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from milkrun.api import _remote as remote
 from milkrun.api.workers import Aligned, Workers
+from milkrun.api.workers.commands import application
 from milkrun.core.arguments import autoreset_name, check_seed, is_list
-from milkrun.core.errors import ConfigError, ShapeError, missing_extra
+from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError, missing_extra
 
 try:
     from stable_baselines3.common.vec_env import VecEnv
@@ -27,6 +28,14 @@ except ImportError as e:
     raise missing_extra(str(e.name), "sb3") from e
 
 Info = dict[str, Any]
+
+
+class Ahead(NamedTuple):
+    """A first reset that was made before it was asked for: the very lists of seeds and options, and what came of it."""
+
+    seeds: Any
+    options: Any
+    begun: Any
 
 
 class Async_SubprocVecEnv(VecEnv):
@@ -55,6 +64,8 @@ class Async_SubprocVecEnv(VecEnv):
         self.workers = Workers(env_fns, start_method, shared_memory, timeout)
         self._restarts = mode == "same_step"  # else the pool does, on the turn after an end
         self._pool: Aligned | Workers = self.workers if self._restarts else Aligned(self.workers)
+        self._fresh = True  # nothing has been reset yet
+        self._ahead: Ahead | None = None
         try:
             seen = _common("observation_space", self.workers.observation_spaces)
             done = _common("action_space", self.workers.action_spaces)
@@ -79,12 +90,19 @@ class Async_SubprocVecEnv(VecEnv):
         seeds, options = self._seeds, self._options
         self._reset_seeds()
         self._reset_options()
-        obs, infos = self._pool.reset(seeds=seeds, options=options)
-        self.reset_infos = infos
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.seeds is seeds and ahead.options is options:
+            self.workers.check_open()
+            obs, infos = ahead.begun
+        else:
+            obs, infos = self._pool.reset(seeds=seeds, options=options)
+        self._fresh, self.reset_infos = False, infos
         return obs
 
     def step_async(self, actions: Any) -> None:
         """Lets a turn begin: the environments play while the caller does something else."""
+        if self._ahead is not None:
+            raise ResetNeeded("step before the first reset")
         self._pool.send(actions)
 
     def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[Info]]:
@@ -113,33 +131,46 @@ class Async_SubprocVecEnv(VecEnv):
         self.workers.close()
 
     def has_attr(self, attr_name: str) -> bool:
-        """Whether every environment has the attribute; masks that come in infos count as `action_masks`."""
-        if attr_name == "action_masks" and all(mask is not None for mask in self.workers.masks):
+        """Whether every environment has the attribute; masks that come in infos count as `action_masks`, which before
+        the first reset only a reset tells: it is made, and is what the next `reset` returns."""
+        if attr_name == "action_masks" and self._has_masks():
             return True
-        return all(self.workers.call(remote.has, attr_name))
+        if all(self._ask(None, "has_attr", remote.has, attr_name)):
+            return True
+        if attr_name == "action_masks" and self._fresh and self._ahead is None:
+            seeds, options = self._seeds, self._options
+            self._ahead = Ahead(seeds, options, self._pool.reset(seeds=seeds, options=options))
+            return self._has_masks()
+        return False
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """The attribute of each environment, also one behind wrappers."""
-        found = self._ask(indices, remote.look_up, attr_name)
+        found = self._ask(indices, "get_attr", remote.look_up, attr_name)
         if attr_name == "render_mode":  # a classic environment has none, which SB3 would warn of
             return [None if value is remote.Absent else value for value in found]
         return _present(found, attr_name)
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Sets the attribute of each environment where it stands, be it behind wrappers."""
-        self._ask(indices, remote.put, attr_name, value)
+        self._forget()
+        self._ask(indices, "set_attr", remote.put, attr_name, value)
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """What a method of each environment returns; `action_masks` came with the last turn and asks nobody."""
+        """What a method of each environment returns; `action_masks` came with the last turn and asks nobody, but after
+        `set_attr` and the like."""
         if method_name == "action_masks" and not method_args and not method_kwargs:
-            known = [self.workers.masks[i] for i in self._ids(indices)]
+            masks = self.workers.masks
+            known = [masks[i] for i in self._ids(indices)]
             if known and all(mask is not None for mask in known):
                 return [mask.copy() for mask in known if mask is not None]
-        return _present(self._ask(indices, remote.call_method, method_name, method_args, method_kwargs), method_name)
+        self._forget()
+        called = self._ask(indices, "env_method", remote.call_method, method_name, method_args, method_kwargs)
+        return _present(called, method_name)
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
         """Whether each environment is, or wraps, one of this class."""
-        return self._ask(indices, remote.is_wrapped, wrapper_class.__module__, wrapper_class.__qualname__)
+        name = wrapper_class.__qualname__
+        return self._ask(indices, "env_is_wrapped", remote.is_wrapped, name, wrapper_class.__module__)
 
     def get_images(self) -> list[np.ndarray | None]:
         """The picture of each environment, if they were made with render_mode="rgb_array"."""
@@ -149,9 +180,17 @@ class Async_SubprocVecEnv(VecEnv):
         ids = [*self._get_indices(indices)]
         return self.workers.named(ids) if ids else []
 
-    def _ask(self, indices: Any, question: Callable[..., Any], *args: Any) -> list[Any]:
+    def _ask(self, indices: Any, told: str, question: Callable[..., Any], name: str, *args: Any) -> list[Any]:
         ids = self._ids(indices)
-        return self.workers.call(question, *args, ids=ids) if ids else []
+        return self.workers.ask(application(f"{told} {name}", question, (name, *args), {}), ids) if ids else []
+
+    def _has_masks(self) -> bool:
+        return all(mask is not None for mask in self.workers.masks)
+
+    def _forget(self) -> None:
+        """A reset made ahead is made again: what is asked now may change what it would come to."""
+        if self._ahead is not None:
+            self._ahead = Ahead(None, None, None)
 
 
 ASYNC_SubprocVecEnv = Async_SubprocVecEnv

@@ -13,8 +13,10 @@ import numpy as np
 from gymnasium import spaces
 from tianshou.data import Batch
 
+from milkrun.api import _remote as remote
 from milkrun.api.tianshou.venv import Ids, Turn, Venv, in_array
 from milkrun.api.workers import Aligned, Workers
+from milkrun.api.workers.commands import application, functions
 from milkrun.core.arguments import check_seed, is_list
 from milkrun.core.errors import Closed, ConfigError, ShapeError
 
@@ -40,6 +42,7 @@ class SubprocVecEnv_TS(Venv):
         share_memory: bool = False,
         context: str | None = None,
     ) -> None:
+        env_fns = functions(env_fns)
         if wait_num not in (None, len(env_fns)):
             raise ConfigError(f"wait_num={wait_num!r}: all {len(env_fns)} environments move on one beat")
         if timeout is not None:
@@ -93,14 +96,15 @@ class SubprocVecEnv_TS(Venv):
         return [None if one is None else [one] for one in seeds]
 
     def get_env_attr(self, key: str, id: Ids = None) -> list[Any]:
-        """An attribute of each environment named, also one behind wrappers."""
+        """An attribute of each environment named, also one behind wrappers; None where there is none."""
         if key in self._spaces:
             return [self._spaces[key][i] for i in self.pool.workers.named(id)]
-        return self.pool.workers.call(_attribute, key, ids=id)
+        found = self.pool.workers.ask(application(f"get_env_attr {key}", remote.look_up, (key,), {}), id)
+        return [None if value is remote.Absent else value for value in found]
 
     def set_env_attr(self, key: str, value: Any, id: Ids = None) -> None:
         """Sets an attribute of each environment named, below its wrappers."""
-        self.pool.workers.call(_set_attribute, key, value, ids=id)
+        self.pool.workers.ask(application(f"set_env_attr {key}", remote.put_inside, (key, value), {}), id)
 
     def render(self, **kwargs: Any) -> list[Any]:
         """What each environment's `render` returns."""
@@ -122,7 +126,8 @@ class SubprocVecEnv_TS(Venv):
             seen[:] = obs
         else:
             seen = Batch(obs) if isinstance(obs, dict) else obs
-        masks = [self.pool.masks[i] for i in chosen]
+        known = self.pool.masks
+        masks = [known[i] for i in chosen]
         shapes = {None if mask is None else mask.shape for mask in masks}
         return seen if len(shapes) > 1 or None in shapes else Batch(obs=seen, mask=np.stack(masks))  # type: ignore[arg-type]
 
@@ -140,11 +145,3 @@ def _has_tuple(space: Any) -> bool:
     if isinstance(space, spaces.Dict):
         return any(map(_has_tuple, space.spaces.values()))
     return isinstance(space, spaces.Tuple)
-
-
-def _attribute(env: Any, key: str) -> Any:
-    return env.get_wrapper_attr(key) if hasattr(env, "get_wrapper_attr") else getattr(env, key)
-
-
-def _set_attribute(env: Any, key: str, value: Any) -> None:
-    setattr(getattr(env, "unwrapped", env), key, value)

@@ -16,27 +16,21 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple
+from typing import Any
 
+from milkrun.api.workers.commands import Command
 from milkrun.api.workers.memory import send_descriptor
 from milkrun.api.workers.worker import Failure, unpack, work
-from milkrun.core.errors import ConfigError, WorkerError, WorkerTimeout
+from milkrun.core.errors import Closed, ConfigError, WorkerError, WorkerTimeout
 
 CLOSE_SECONDS = 5.0  # for environments to finish their turn and close
 FAILED_SECONDS = 0.5  # the same when one has failed: the error shall not wait for the others
 TERMINATE_SECONDS = 1.0
 GLANCE_SECONDS = 1.0  # how often processes are looked at whose pipe and sentinel a grandchild may hold open
 UNGUARDED = (
-    "; a script that makes a pool must do it below `if __name__ == \"__main__\":`, since each worker imports the script"
+    "; perhaps the script, which each worker imports, makes its pool in the open: it must do it below "
+    "`if __name__ == \"__main__\":`"
 )
-
-
-class Command(NamedTuple):
-    """What a worker is told, how an error calls it, and the descriptor that goes with it."""
-
-    name: str
-    packed: bytes
-    descriptor: int | None = None
 
 
 class Crew:
@@ -100,7 +94,9 @@ class Crew:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """Ends all processes because of this error."""
+        """Ends all processes because of this error, unless it came of another thread's ending them: that is Closed."""
+        if self.ended and isinstance(error, Exception):
+            raise Closed(f"this pool of {len(self.pids)} workers {self.ended}") from None
         self.end(f"was closed by {type(error).__name__}: {str(error).partition(chr(10))[0]}", FAILED_SECONDS)
 
     def end(self, reason: str, seconds: float = CLOSE_SECONDS) -> None:
@@ -141,7 +137,7 @@ class Crew:
         else:
             how = f"ended with exit code {code}"
         text = f"worker {i} (process {self.pids[i]}) {how} {_while(command)}"
-        if command == "start":
+        if command == "start" and code == 1:  # how an interpreter ends whose script has raised
             text += UNGUARDED
         return WorkerError(text, index=i, pid=self.pids[i], exit_code=code, command=command)
 

@@ -123,9 +123,23 @@ def _write(tree: Any, row: int, obs: Any, where: str) -> None:
     value, slot = np.asarray(obs), tree[row, ...]
     if value.shape != slot.shape:
         raise ShapeError(f"observation{where}: its space has the shape {slot.shape}, it has {value.shape}")
-    if not np.can_cast(value.dtype, slot.dtype, "same_kind"):
-        raise ShapeError(f"observation{where}: its space has the dtype {slot.dtype}, {value.dtype} does not fit in")
-    np.copyto(slot, value, casting="same_kind")
+    if value.dtype != slot.dtype and not _fits(value, slot.dtype):
+        raise ShapeError(f"observation{where}: its space has the dtype {slot.dtype}, {_told(value)} does not fit in")
+    np.copyto(slot, value, casting="unsafe")
+
+
+def _fits(value: np.ndarray, dtype: np.dtype[Any]) -> bool:
+    """Whether an array keeps its values in this dtype, but for the rounding of floats."""
+    if value.dtype.kind in "iu" and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return not value.size or (int(value.min()) >= limits.min and int(value.max()) <= limits.max)
+    return np.can_cast(value.dtype, dtype, "same_kind")
+
+
+def _told(value: np.ndarray) -> str:
+    """An array by its dtype, one of integers also by what is in it."""
+    within = f" in {value.min()}..{value.max()}" if value.dtype.kind in "iu" and value.size else ""
+    return f"{value.dtype}{within}"
 
 
 def _read(tree: Any, rows: Sequence[int] | None) -> Any:

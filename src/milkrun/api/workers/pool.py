@@ -7,22 +7,54 @@ memory or not; all else comes as a list with one entry a worker.
 from __future__ import annotations
 
 import pickle
+import threading
 import weakref
 from collections.abc import Callable, Sequence
+from functools import wraps
 from numbers import Real
 from types import TracebackType
-from typing import Any
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
-from milkrun.api.workers.crew import Command, Crew
+from milkrun.api._remote import Absent, call_method
+from milkrun.api.workers.commands import (
+    Command,
+    application,
+    command,
+    functions,
+    pack,
+    read_options,
+    read_seeds,
+    resets,
+    steps,
+)
+from milkrun.api.workers.crew import Crew
 from milkrun.api.workers.memory import Slots, is_arrays, map_memory, open_memory, size_of
 from milkrun.api.workers.worker import AsItCame, Failure, Hello, Start
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded, ShapeError
 
 Ids = int | Sequence[int] | np.ndarray | None
 Turn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def _one_thread(
+    method: Callable[Concatenate[Workers, Given], Result],
+) -> Callable[Concatenate[Workers, Given], Result]:
+    """Refuses a second thread while the first is inside: it would take answers that are not its own."""
+
+    @wraps(method)
+    def alone(self: Workers, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+        if not self._inside.acquire(blocking=False):
+            raise ConfigError("another thread is waiting for this pool: only one may use it at a time")
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            self._inside.release()
+
+    return alone
 
 
 class Workers:
@@ -46,12 +78,11 @@ class Workers:
     ) -> None:
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, Real) or not timeout > 0):
             raise ConfigError(f"timeout={timeout!r}: must be a number of seconds above 0, or None")
-        packed = [_pack(i, fn) for i, fn in enumerate(env_fns)]
-        if not packed:
-            raise ConfigError("env_fns is empty: a pool has at least one worker")
+        packed = [pack(i, fn) for i, fn in enumerate(functions(env_fns))]
         self.timeout = timeout
-        self.masks: list[np.ndarray | None] = [None] * len(packed)
-        """What each environment allowed when it was last heard: bool, never all False; None if it has no masks."""
+        self._masks: list[np.ndarray | None] = [None] * len(packed)
+        self._outdated: set[int] = set()  # whose masks a call may have changed
+        self._inside = threading.RLock()
         self._all = list(range(len(packed)))
         self._begun = [False] * len(packed)
         self._out: dict[int, Command] | None = None  # a turn that was sent and not yet received
@@ -71,6 +102,17 @@ class Workers:
         return [hello.action_space for hello in self._hello]
 
     @property
+    def masks(self) -> list[np.ndarray | None]:
+        """What each environment allows: bool, never all False; None if it has no masks. They came with the last turn;
+        after a `call` the environment is asked anew, unless it tells masks in its infos alone."""
+        if self._outdated and not self.under_way and not self._crew.ended:
+            asked = dict.fromkeys(sorted(self._outdated), command("mask"))
+            for i, answer in zip(asked, self._ask(asked)):
+                self._masks[i] = answer.result
+            self._outdated.clear()
+        return self._masks
+
+    @property
     def under_way(self) -> bool:
         """A turn has been sent and not yet received."""
         return self._out is not None
@@ -80,6 +122,7 @@ class Workers:
         """The process id of each worker."""
         return list(self._crew.pids)
 
+    @_one_thread
     def reset(self, ids: Ids = None, seeds: Any = None, options: Any = None) -> tuple[Any, list[dict[str, Any]]]:
         """Begins an episode in these environments: observations and infos.
 
@@ -89,10 +132,12 @@ class Workers:
         chosen = self.named(ids)
         if self.under_way:
             self.receive()
-        commands = self._resets(chosen, self._seeds(chosen, seeds), self._options(chosen, options))
+        told = read_seeds(chosen, seeds, self._hello), read_options(chosen, options, self._hello)
+        commands = resets(chosen, *told)
         answers: list[Start] = self._ask(commands)
         return self._observations(commands, answers), [answer.info for answer in answers]
 
+    @_one_thread
     def step(
         self, actions: Sequence[Any] | np.ndarray, ids: Ids = None, *, reset: Sequence[bool] | np.ndarray | None = None
     ) -> Turn | list[Any]:
@@ -104,25 +149,31 @@ class Workers:
         self.send(actions, ids, reset=reset)
         return self.receive()
 
+    @_one_thread
     def send(
         self, actions: Sequence[Any] | np.ndarray, ids: Ids = None, *, reset: Sequence[bool] | np.ndarray | None = None
     ) -> None:
         """Lets the turn of `step` begin; the environments play while the caller does something else."""
         chosen = self.named(ids)
-        if len(actions) != len(chosen):
-            raise ShapeError(f"{len(actions)} actions for {len(chosen)} workers")
-        commands = _steps(chosen, actions)
+        try:
+            count = len(actions)
+        except TypeError:
+            raise ShapeError(f"actions={actions!r}: must have one for each of {len(chosen)} workers") from None
+        if count != len(chosen):
+            raise ShapeError(f"{count} actions for {len(chosen)} workers")
+        commands = steps(chosen, actions)
         if reset is not None:
             due = [i for i, is_due in zip(chosen, reset) if is_due]
-            commands |= self._resets(due, [None] * len(due), [None] * len(due))
-        if early := [i for i, command in commands.items() if command.name == "step" and not self._begun[i]]:
+            commands |= resets(due, [None] * len(due), [None] * len(due))
+        if early := [i for i, one in commands.items() if one.name == "step" and not self._begun[i]]:
             raise ResetNeeded(f"step before the first reset of worker {', '.join(map(str, early))}")
         self._tell(commands)
         self._out = commands
 
+    @_one_thread
     def receive(self) -> Turn | list[Any]:
         """What the turn that was sent came to; as `step`."""
-        self._open()
+        self.check_open()
         commands, self._out = self._out, None
         if commands is None:
             raise ShapeError("no turn is under way: its actions must be sent, as step_async() does, before step_wait()")
@@ -140,9 +191,20 @@ class Workers:
 
         name: instead, a function, which is called with the environment and the arguments.
         """
-        verb, told = ("call", f"call {name}") if isinstance(name, str) else ("apply", f"call {_name_of(name)}")
-        command = Command(told, cloudpickle.dumps((verb, (name, args, kwargs))))
-        return [answer.result for answer in self._ask(dict.fromkeys(self.named(ids), command))]
+        if not isinstance(name, str):
+            told = getattr(name, "__name__", type(name).__name__)
+            return self.ask(application(f"call {told}", name, args, kwargs), ids)
+        found = self.ask(application(f"call {name}", call_method, (name, args, kwargs), {}), ids)
+        if lacking := [i for i, one in zip(self.named(ids), found) if one is Absent]:
+            raise AttributeError(f"worker {', '.join(map(str, lacking))}: the environment has no {name!r}")
+        return found
+
+    def ask(self, question: Command, ids: Ids = None) -> list[Any]:
+        """What each environment named answers to an `application` of a function."""
+        chosen = self.named(ids)
+        answers = self._ask(dict.fromkeys(chosen, question))
+        self._outdated.update(i for i in chosen if self._begun[i] and self._hello[i].tells_masks)
+        return [answer.result for answer in answers]
 
     def close(self) -> None:
         """Closes the environments and ends their processes; a second call does nothing."""
@@ -161,8 +223,16 @@ class Workers:
             raise ShapeError(f"ids={chosen}: must be different indices in 0..{len(self) - 1}")
         return chosen
 
+    def check_open(self) -> None:
+        """Raises Closed, with the reason, if the pool is closed."""
+        if self._crew.ended:
+            raise Closed(f"this pool of {len(self)} workers {self._crew.ended}")
+
     def __len__(self) -> int:
         return len(self._all)
+
+    def __reduce__(self) -> NoReturn:
+        raise ConfigError("a pool of processes cannot be copied or pickled: make another")
 
     def __enter__(self) -> Workers:
         return self
@@ -185,16 +255,13 @@ class Workers:
             memory = map_memory(fd)
         return Slots(space, len(self), memory), True
 
-    def _open(self) -> None:
-        if self._crew.ended:
-            raise Closed(f"this pool of {len(self)} workers {self._crew.ended}")
-
+    @_one_thread
     def _ask(self, commands: dict[int, Command]) -> list[Any]:
         self._tell(commands)
         return self._hear(commands)
 
     def _tell(self, commands: dict[int, Command]) -> None:
-        self._open()
+        self.check_open()
         if self.under_way:
             raise ConfigError("a turn is under way: its results must be taken before anything else is asked")
         try:
@@ -210,14 +277,12 @@ class Workers:
             self.close()
             raise
 
-    def _resets(self, chosen: list[int], seeds: list[Any], options: list[Any]) -> dict[int, Command]:
-        return {i: _command("reset", seed, option) for i, seed, option in zip(chosen, seeds, options)}
-
     def _observations(self, commands: dict[int, Command], answers: list[Any]) -> Any:
         """Takes in what came beside the observations, and returns those."""
         for i, answer in zip(commands, answers):
-            self.masks[i] = answer.mask
+            self._masks[i] = answer.mask
             self._begun[i] = True
+        self._outdated.difference_update(commands)
         if self._slots is None:
             return [answer.obs for answer in answers]
         if not self._shared:
@@ -229,56 +294,3 @@ class Workers:
                     self._crew.fail(error)
                     raise error from e
         return self._slots.read(None if list(commands) == self._all else list(commands))
-
-    def _seeds(self, chosen: list[int], seeds: Any) -> list[int | None]:
-        if seeds is None:
-            return [None] * len(chosen)
-        from milkrun.core.arguments import check_seed  # brings numba, which a pool of other worlds can do without
-
-        if np.ndim(seeds) == 0:
-            first = check_seed(seeds)
-            seeds = [first + i for i in chosen]
-        if len(seeds) != len(chosen):
-            raise ShapeError(f"{len(seeds)} seeds for {len(chosen)} workers: a list has one for each that is named")
-        checked = [None if seed is None else check_seed(seed) for seed in seeds]
-        for i, seed in zip(chosen, checked):
-            if seed is not None and not self._hello[i].takes_seed:
-                raise ConfigError(f"worker {i}: its environment takes no seed, neither reset(seed=...) nor seed(...)")
-        return checked
-
-    def _options(self, chosen: list[int], options: Any) -> list[dict[str, Any] | None]:
-        if options is None or isinstance(options, dict):
-            options = [options] * len(chosen)
-        if len(options) != len(chosen):
-            raise ShapeError(f"{len(options)} options for {len(chosen)} workers: a list has one for each that is named")
-        for i, given in zip(chosen, options):
-            if given and not self._hello[i].takes_options:
-                raise ConfigError(f"worker {i}: the reset of its environment takes no options")
-        return [given or None for given in options]
-
-
-def _steps(chosen: list[int], actions: Sequence[Any] | np.ndarray) -> dict[int, Command]:
-    """A step for each. Rows of a numeric array go as bytes: a lone numpy number pickles seven times as slowly."""
-    if not isinstance(actions, np.ndarray) or actions.dtype.kind not in "biuf":
-        return {i: _command("step", action) for i, action in zip(chosen, actions)}
-    dtype, shape = actions.dtype.str, actions.shape[1:]
-    rows = (row.tobytes() for row in actions)
-    packed = (pickle.dumps(("step_array", (dtype, shape, row)), pickle.HIGHEST_PROTOCOL) for row in rows)
-    return {i: Command("step", one) for i, one in zip(chosen, packed)}
-
-
-def _command(name: str, *arguments: Any) -> Command:
-    return Command(name, pickle.dumps((name, arguments), pickle.HIGHEST_PROTOCOL))
-
-
-def _pack(i: int, fn: Any) -> bytes:
-    if not callable(fn):
-        raise ConfigError(f"env_fns[{i}] is {type(fn).__name__}: must be a function of no arguments")
-    try:
-        return cloudpickle.dumps(fn)
-    except Exception as e:
-        raise ConfigError(f"env_fns[{i}] cannot be sent to another process: {e}") from e
-
-
-def _name_of(fn: Callable[..., Any]) -> str:
-    return getattr(fn, "__name__", type(fn).__name__)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -21,7 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from milkrun.api._remote import Absent, look_up
 from milkrun.api.workers.memory import Slots, map_memory, receive_descriptor
+from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.foreign import read_reset, read_step, reset_takes
 
 POLL_SECONDS = 1.0
@@ -35,6 +39,7 @@ class Hello(NamedTuple):
     action_space: Any
     takes_seed: bool
     takes_options: bool
+    tells_masks: bool  # when asked, not only with a turn
 
 
 class Start(NamedTuple):
@@ -94,7 +99,11 @@ def work(connection: Connection, index: int, packed: bytes) -> None:
         if _reply(connection, seat.make, packed):
             _serve(connection, seat)
     finally:
-        seat.close()
+        try:
+            seat.close()
+        except Exception as e:  # the parent listens no more
+            told = _summary(e).partition("\n")[0]
+            print(f"worker {index} (process {os.getpid()}): close() raised {told}", file=sys.stderr, flush=True)
         connection.close()
 
 
@@ -116,12 +125,16 @@ def _reply(connection: Connection, act: Callable[[bytes], Answer], packed: bytes
         reply = pack(act(packed))
     except Exception as e:
         failed = True
-        reply = pack(Failure("".join(traceback.format_exception_only(e)).strip(), traceback.format_exc()))
+        reply = pack(Failure(_summary(e), traceback.format_exc()))
     try:
         connection.send_bytes(reply)
     except OSError:
         return False
     return not failed
+
+
+def _summary(error: Exception) -> str:
+    return "".join(traceback.format_exception_only(error)).strip()
 
 
 class Seat:
@@ -135,11 +148,17 @@ class Seat:
     def make(self, packed: bytes) -> Hello:
         """Makes the environment and tells of it."""
         self.env = env = pickle.loads(packed)()
+        if not callable(getattr(env, "reset", None)) or not callable(getattr(env, "step", None)):
+            what = "None" if env is None else f"a {type(env).__name__}"
+            raise ConfigError(f"env_fns[{self.index}] returned {what}, which has no reset and step")
         self._reset_takes = takes = reset_takes(env)
         self._seed = None if "seed" in takes else self._find("seed")
         observations, actions = (getattr(env, name, None) for name in ("observation_space", "action_space"))
         self._masks = None if isinstance(actions, spaces.Box) else self._find("action_masks")
-        return Hello(observations, actions, "seed" in takes or callable(self._seed), "options" in takes)
+        if self._masks is not None and not callable(self._masks):
+            self._masks = partial(self._find, "action_masks")
+        seeded = "seed" in takes or callable(self._seed)
+        return Hello(observations, actions, seeded, "options" in takes, self._masks is not None)
 
     def answer(self, packed: bytes) -> Answer:
         """Does what the command says."""
@@ -161,8 +180,9 @@ class Seat:
 
     def step(self, action: Any) -> Step | AsItCame:
         result = self.env.step(action)
-        if len(result) not in (4, 5) or isinstance(result[2], (list, tuple, dict)) or np.ndim(result[2]) > 0:
-            return AsItCame(result)
+        if isinstance(result, (tuple, list)) and len(result) > 3:
+            if isinstance(result[2], (list, tuple, dict)) or np.ndim(result[2]) > 0:
+                return AsItCame(result)
         obs, reward, terminated, truncated, info = read_step(result)
         return Step(self._put(obs), reward, terminated, truncated, info, self._mask(info))
 
@@ -170,9 +190,9 @@ class Seat:
         """A step whose action is a row of an array."""
         return self.step(np.frombuffer(content, dtype).reshape(shape).copy()[()])
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsItCame:
-        found = self._get(name)
-        return AsItCame(found(*args, **kwargs) if callable(found) else found)
+    def mask(self) -> AsItCame:
+        """What is allowed now, of an environment that tells when asked."""
+        return AsItCame(self._mask({}))
 
     def apply(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsItCame:
         return AsItCame(function(self.env, *args, **kwargs))
@@ -193,21 +213,27 @@ class Seat:
         found = self._masks() if self._masks is not None else info.get("action_mask")
         if found is None or isinstance(found, (tuple, dict)):
             return None
-        mask = np.array(found, bool)
-        rows = mask.reshape(-1, mask.shape[-1])
-        rows[~rows.any(axis=1), 0] = True
-        return mask
-
-    def _get(self, name: str) -> Any:
-        """An attribute, also one behind Gymnasium's wrappers."""
-        get = getattr(self.env, "get_wrapper_attr", None)
-        return getattr(self.env, name) if get is None else get(name)
+        return read_mask(found)
 
     def _find(self, name: str) -> Any:
-        try:
-            return self._get(name)
-        except AttributeError:
-            return None
+        found = look_up(self.env, name)
+        return None if found is Absent else found
+
+
+def read_mask(found: Any) -> np.ndarray:
+    """A mask as a bool array; parts of different lengths, as of a MultiDiscrete, are laid one behind the other."""
+    if isinstance(found, np.ndarray) and found.dtype.kind == "O":
+        found = found.tolist()  # in an array of lists each list would count as True
+    try:
+        mask = np.array(found, bool)
+    except (TypeError, ValueError):
+        parts = found if isinstance(found, list) else []
+        mask = np.concatenate([np.zeros(0, bool), *(read_mask(part).ravel() for part in parts)])
+    if not mask.ndim or not mask.size:
+        raise ShapeError(f"the action mask is {found!r}: must be an array with an entry for each action")
+    rows = mask.reshape(-1, mask.shape[-1])
+    rows[~rows.any(axis=1), 0] = True
+    return mask
 
 
 def _watch_parent(parent: int) -> None:
