@@ -16,10 +16,10 @@ import numpy as np
 
 import milkrun
 
-from .timing import Table, clock, step_time
+from .timing import Table, clock, no_garbage_collection
 
 BATCHES = (1, 64, 1024)
-STEPS = 20
+STEPS = 40
 WORLDS = {
     "CVRP-50": ("milkrun/CVRP-v0", {"num_loc": 50}),
     "TruckDrone": ("milkrun/TruckDrone-v0", {}),
@@ -120,7 +120,8 @@ def sync_ratio(rows: int = 64, rounds: int = 5) -> float:
     native, one_by_one = (Binding(partial(env.reset, seed=1), lambda a, e=env: e.step(a)[1], actions)
                           for env in (ours, others))  # fmt: skip
     one_by_one.check(rewards)
-    return statistics.median(_step_time(one_by_one) / _step_time(native) for _ in range(rounds))
+    with no_garbage_collection():
+        return statistics.median(_stretch(one_by_one, 2) / (_stretch(native, 20) / 10) for _ in range(rounds + 1))
 
 
 def _torchrl(id: str, rows: int, options: dict[str, Any], actions: list[np.ndarray]) -> Binding:
@@ -142,19 +143,29 @@ def _torchrl(id: str, rows: int, options: dict[str, Any], actions: list[np.ndarr
     return Binding(begin, step, [torch.from_numpy(a) for a in actions])
 
 
-def measured(raw: Binding, found: dict[str, Binding], rounds: int) -> tuple[float, dict[str, float]]:
-    """Microseconds of the world's step, and what each binding adds to it: the median of differences within a round, so
-    that a slow minute of the machine does not count as a slow binding."""
-    base, added = [], {name: [] for name in found}
-    for _ in range(rounds):
-        base.append(_step_time(raw))
+def measured(raw: Binding, found: dict[str, Binding], pairs: int) -> tuple[float, dict[str, float]]:
+    """Microseconds of the world's step, and what each binding adds to it: the median of differences between stretches
+    of some milliseconds played in turns, so that a slow moment of the machine does not count as a slow binding."""
+    base, added = [], {}
+    with no_garbage_collection():
         for name, binding in found.items():
-            added[name].append(_step_time(binding) - base[-1])
-    return statistics.median(base), {name: statistics.median(costs) for name, costs in added.items()}
+            both = raw, binding
+            for one in both:
+                _stretch(one, 2)
+            episodes = max(1, round(2e-3 / _stretch(raw, 1)))
+            spent = [[_stretch(one, episodes) for one in both] for _ in range(pairs)]
+            base += [1e6 * own / (episodes * STEPS) for own, _ in spent]
+            added[name] = 1e6 * statistics.median(other - own for own, other in spent) / (episodes * STEPS)
+    return statistics.median(base), added
 
 
-def _step_time(binding: Binding) -> float:
-    return 1e6 * step_time(binding.begin, binding.play, STEPS, repeats=3, min_seconds=0.01)
+def _stretch(binding: Binding, episodes: int) -> float:
+    """Seconds in the steps of some episodes, resets left out."""
+    spent = 0.0
+    for _ in range(episodes):
+        binding.begin()
+        spent += binding.play(0, STEPS)
+    return spent
 
 
 COLUMNS = ("gymnasium", "gymnasium, no copy", "TorchRL", "SB3", "SB3, flat", "tianshou", "MAPPO", "PettingZoo")
@@ -167,7 +178,7 @@ def api_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
         ["world", "rows", "World.step", *COLUMNS],
         notes={"gymnasium, SB3": "dict layout unless said; what they return is copied", "TorchRL": "functional"},
     )
-    rounds = 5 if options.quick else 11
+    pairs = 30 if options.quick else 100
     promised: dict[str, float] = {}
     for label, (id, config) in WORLDS.items():
         for rows in BATCHES:
@@ -175,7 +186,7 @@ def api_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
             found = bindings(id, rows, config, actions)
             for binding in found.values():
                 binding.check(rewards)
-            base, added = measured(raw, found, rounds)
+            base, added = measured(raw, found, pairs)
             for name, binding in found.items():
                 if binding.goal is not None:
                     promised[f"{label}, {rows} rows, {name}: us added (at most {binding.goal:.0f})"] = added[name]

@@ -20,6 +20,7 @@ from typing import Any
 
 from milkrun.api.workers.commands import Command
 from milkrun.api.workers.memory import send_descriptor
+from milkrun.api.workers.wire import receive, send
 from milkrun.api.workers.worker import Failure, unpack, work
 from milkrun.core.errors import Closed, ConfigError, WorkerError, WorkerTimeout
 
@@ -49,7 +50,7 @@ class Crew:
         self.pids: list[int] = []
         self.ended = ""
         self._all = selectors.DefaultSelector()
-        self._deaths = selectors.DefaultSelector()
+        self._until: dict[int, selectors.BaseSelector] = {}
         _crews.add(self)
         try:
             for i, one in enumerate(packed):
@@ -68,7 +69,7 @@ class Crew:
         try:
             for i, command in commands.items():
                 try:
-                    self.connections[i].send_bytes(command.packed)
+                    send(self.connections[i].fileno(), command.packed)
                     if command.descriptor is not None:
                         send_descriptor(self.connections[i], command.descriptor)
                 except OSError:
@@ -105,12 +106,11 @@ class Crew:
             return
         self.ended = reason
         _crews.discard(self)
-        self._all.close()
-        self._deaths.close()
+        self._close_selectors()
         for connection in self.connections:
             try:
                 os.set_blocking(connection.fileno(), False)
-                connection.send_bytes(b"")
+                send(connection.fileno(), b"")
             except OSError:
                 pass  # dead, or too busy to read: it will meet the closed pipe
             connection.close()
@@ -161,7 +161,6 @@ class Crew:
         self.pids.append(process.pid)
         self._all.register(ours, selectors.EVENT_READ, (0, i))
         self._all.register(process.sentinel, selectors.EVENT_READ, (1, i))
-        self._deaths.register(process.sentinel, selectors.EVENT_READ)
 
     def _receive(self, asked: dict[int, str], timeout: float | None) -> list[Any]:
         answers: dict[int, Any] = dict.fromkeys(asked)
@@ -175,7 +174,7 @@ class Crew:
                 if is_death:
                     raise self.death(i, asked.get(i, "idle"))
                 try:
-                    answer = unpack(self.connections[i].recv_bytes())
+                    answer = unpack(receive(self.connections[i].fileno()))
                 except (EOFError, OSError):
                     raise self.death(i, asked.get(i, "idle")) from None
                 if isinstance(answer, Failure):
@@ -193,11 +192,17 @@ class Crew:
     def _wait_for(self, i: int, seconds: float) -> None:
         """Until this worker has spoken or any has died. To be woken costs more than all else in a turn, so the parent
         sleeps until the one that was asked last is ready, when the others mostly are too."""
-        self._deaths.register(self.connections[i], selectors.EVENT_READ)
-        try:
-            self._deaths.select(seconds)
-        finally:
-            self._deaths.unregister(self.connections[i])
+        until = self._until.get(i)
+        if until is None:
+            until = self._until[i] = selectors.DefaultSelector()
+            until.register(self.connections[i], selectors.EVENT_READ)
+            for process in self.processes:
+                until.register(process.sentinel, selectors.EVENT_READ)
+        until.select(seconds)
+
+    def _close_selectors(self) -> None:
+        for selector in (self._all, *self._until.values()):
+            selector.close()
 
 
 _crews: weakref.WeakSet[Crew] = weakref.WeakSet()
@@ -214,8 +219,7 @@ def _after_fork_in_child() -> None:
     process that holds the other end is gone."""
     for crew in list(_crews):
         crew.ended = "belongs to the process that made it"
-        crew._all.close()
-        crew._deaths.close()
+        crew._close_selectors()
         for connection in crew.connections:
             connection.close()
     _crews.clear()

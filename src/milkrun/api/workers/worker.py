@@ -25,6 +25,7 @@ from gymnasium import spaces
 
 from milkrun.api._remote import Absent, look_up
 from milkrun.api.workers.memory import Slots, map_memory, receive_descriptor
+from milkrun.api.workers.wire import AHEAD, LENGTH, receive, send
 from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.foreign import read_reset, read_step, reset_takes
 
@@ -109,11 +110,13 @@ def work(connection: Connection, index: int, packed: bytes) -> None:
 
 def _serve(connection: Connection, seat: Seat) -> None:
     """Answers until the parent sends nothing or is gone, or the environment has raised."""
+    fd, ahead = connection.fileno(), LENGTH  # a descriptor comes behind the first command, if any
     while True:
         try:
-            received = connection.recv_bytes()
+            received = receive(fd, ahead)
         except (EOFError, OSError):
             return
+        ahead = AHEAD
         if not received or not _reply(connection, seat.answer, received):
             return
 
@@ -127,7 +130,7 @@ def _reply(connection: Connection, act: Callable[[bytes], Answer], packed: bytes
         failed = True
         reply = pack(Failure(_summary(e), traceback.format_exc()))
     try:
-        connection.send_bytes(reply)
+        send(connection.fileno(), reply)
     except OSError:
         return False
     return not failed
