@@ -219,7 +219,7 @@ def test_a_death_behind_a_grandchild_that_holds_the_pipe_is_noticed():
     assert time.monotonic() - began < 2
 
 
-def test_an_interrupt_closes_the_pool():
+def test_an_interrupt_closes_the_pool(interrupts):
     """Ctrl-C in the middle of a step is the caller's KeyboardInterrupt; no stale answer is ever taken for a new one."""
     pool = Workers([envs.Trouble] * 2, "fork")
     pids = pool.pids

@@ -154,7 +154,7 @@ class Naps(Script):
         return super().step(action)
 
 
-def test_close_waits_for_a_turn_that_was_interrupted():
+def test_close_waits_for_a_turn_that_was_interrupted(interrupts):
     """Ctrl-C in the middle of a step: close() finds it finished, and no thread is left."""
     naps = Naps()
     envs = Envs(1, [naps])
@@ -173,6 +173,7 @@ from milkrun.tracking.envs import Envs
 class Hangs:
     def reset(self): return 0
     def step(self, action): time.sleep(600)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 envs = Envs(2, [Hangs(), Hangs()])
 envs.reset()
 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()

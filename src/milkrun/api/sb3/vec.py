@@ -119,14 +119,16 @@ class SB3VecEnv(Follower, VecEnv):
         return list(self._seeds)
 
     def reset(self) -> Any:
-        """Begins an episode in every row, with the seeds and options that were set since the last reset."""
+        """Begins an episode in every row, with the seeds and options that were set since the last reset. One that is
+        refused forgets the options only."""
         seeds: Any = None if None in self._seeds else self._seeds
         seed = seeds if self._row_seed is None else self._row_seed
         self._waiting.drop()
-        self.world.reset(seed=seed, instance=read_instances(self._options, self.num_envs))
+        options = self._options
+        self._reset_options()
+        self.world.reset(seed=seed, instance=read_instances(options, self.num_envs))
         self._row_seed = None
         self._reset_seeds()
-        self._reset_options()
         self._bind()
         self.reset_infos = [self._start(b) for b in range(self.num_envs)]
         return self._look()
