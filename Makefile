@@ -29,7 +29,7 @@ jumanji_stamp := .venv-jumanji/.stamp-$(call checksum,$(PEER))
 vmas_stamp := .venv-vmas/.stamp-$(call checksum,$(VMAS))
 
 # $(call install,what pip shall install): into the environment that holds the stamp $@.
-# -qq: pip prints errors only.
+# -qq: pip prints errors only. --no-compile: of these thousands of files Python compiles those that it meets, later.
 define install
 @echo "Setting up $(@D) (some minutes the first time)"
 @$(@D)/bin/python -m pip --version >/dev/null 2>&1 || { \
@@ -38,7 +38,7 @@ define install
 	$(PYTHON) -m venv --clear $(@D); }
 @rm -f $(@D)/.stamp-*
 @grep -v '$(or $(except),^$$)' constraints.txt > $(@D)/constraints.txt
-@$(@D)/bin/python -m pip install -qq --disable-pip-version-check -c $(@D)/constraints.txt $(1)
+@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --no-compile -c $(@D)/constraints.txt $(1)
 @touch $@
 endef
 
@@ -51,7 +51,9 @@ help: ## say what can be made
 demo: $(light_stamp) ## roll out every world, print the table, write pictures to out/ (light environment, no torch)
 	.venv-light/bin/milkrun demo --out $(OUT) $(ARGS)
 
-test: env $(newest_stamp) ## run the tests, and without ARGS those of the Gymnasium side again with its newest version
+test: ## run the tests, and without ARGS those of the Gymnasium side again with its newest version
+	@$(MAKE) --no-print-directory -j $(WORKERS) $(full_stamp) $(newest_stamp)
+	$(if $(ARGS),,.venv/bin/python -m tests.warm $(WORKERS))
 	.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) tests
 	$(if $(ARGS),,.venv-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(NUMPY_SIDE))
 

@@ -273,11 +273,12 @@ _IN_BLOCKS = """for first in range(lo, hi, 64):
 
 
 def _entry(name: str, parameters: str, prologue: str, body: str, loop: str = _IN_ORDER) -> str:
-    """The three versions of an entry: over a range of rows, serial, parallel."""
+    """The three versions of an entry: over a range of rows, serial, parallel. All numbers are plain int64 (a literal 0
+    and the index of a prange have types of their own), so the range, which holds the kernels, is compiled once."""
     args = "table, rows" + (f", {parameters}" if parameters else "")
     return f"""
 
-@njit(**OPTIONS)
+@njit(cache=True, **OPTIONS)
 def {name}_range({args}, lo, hi, slot):
     t = array_at(table, (1024,), None, int64)
     w = record(table, slot)
@@ -290,13 +291,14 @@ def {name}_range({args}, lo, hi, slot):
 
 @njit(cache=True, **OPTIONS)
 def {name}({args}, n):
-    return {name}_range({args}, 0, n, 0)
+    return {name}_range({args}, int64(0), n, int64(0))
 
 
 @njit(cache=True, parallel=True, nogil=True, error_model="numpy")
 def {name}_parallel({args}, n, chunks):
     total = 0
     for c in prange(chunks):
-        total += {name}_range({args}, c * n // chunks, (c + 1) * n // chunks, c)
+        k = int64(c)
+        total += {name}_range({args}, k * n // chunks, (k + 1) * n // chunks, k)
     return total
 """
