@@ -236,6 +236,7 @@ def test_the_search_comes_close_to_the_published_best(name):
 
 @with_files
 @pytest.mark.truth
+@pytest.mark.long
 def test_ortools_comes_close_to_the_published_best():
     """b4-32 in 10 s: all served, within 5 %, not below."""
     pytest.importorskip("ortools.constraint_solver.pywrapcp", reason="needs the extra 'solvers'")
