@@ -53,7 +53,6 @@ demo: $(light_stamp) ## roll out every world, print the table, write pictures to
 
 test: ## run the tests, and without ARGS those of the Gymnasium side again with its newest version
 	@$(MAKE) --no-print-directory -j $(WORKERS) $(full_stamp) $(newest_stamp)
-	$(if $(ARGS),,.venv/bin/python -m tests.warm $(WORKERS))
 	.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) tests
 	$(if $(ARGS),,.venv-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(NUMPY_SIDE))
 
