@@ -48,7 +48,8 @@ def play(id, options, player_class, rows, turns):
 @by_player
 @by_kind
 def test_masks_are_the_worlds_and_never_empty(id, options, player_class):
-    """Worlds of every kind of mask, 300 steps of rows (100 of one), half of the actions drawn without a look at the mask; finished rows included."""
+    """Worlds of every kind, 300 steps of rows (100 of one), half of the actions drawn without a look at the mask;
+    finished rows included."""
     rows, turns = (1, 100) if player_class.one_row else (20, 15)
     assert play(id, options, player_class, rows, turns) >= 3
 
