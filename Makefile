@@ -52,7 +52,7 @@ demo: $(light_stamp) ## roll out every world, print the table, write pictures to
 	.venv-light/bin/milkrun demo --out $(OUT) $(ARGS)
 
 test: ## run the tests, and without ARGS those of the Gymnasium side again with its newest version
-	@$(MAKE) --no-print-directory -j $(WORKERS) $(full_stamp) $(newest_stamp)
+	@$(MAKE) --no-print-directory -j 2 $(full_stamp) $(newest_stamp)
 	.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) tests
 	$(if $(ARGS),,.venv-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(NUMPY_SIDE))
 
