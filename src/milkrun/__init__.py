@@ -17,12 +17,12 @@ from milkrun.worlds import register_all
 
 if TYPE_CHECKING:
     from milkrun.core.check import check_world
-    from milkrun.core.kernels import get_num_threads, set_num_threads
+    from milkrun.core.threads import get_num_threads, set_num_threads
 
 _LATER = {
     "check_world": "milkrun.core.check",
-    "set_num_threads": "milkrun.core.kernels",
-    "get_num_threads": "milkrun.core.kernels",
+    "set_num_threads": "milkrun.core.threads",
+    "get_num_threads": "milkrun.core.threads",
 }
 
 __all__ = [

@@ -8,10 +8,14 @@ import types
 
 import numpy as np
 import pytest
+from numba import float64
+from numba.core.errors import TypingError
 
 import milkrun
+from milkrun.core.cache import compile_module
 from milkrun.core.errors import ConfigError
-from milkrun.core.kernels import KERNEL_OPTIONS, Entry, compile_module
+from milkrun.core.kernels import KERNEL_OPTIONS, kernel
+from milkrun.core.threads import Entry
 from milkrun.core.world import World
 from tests.core.toys import Glider, Lantern, Sorter, Turnstile, rolled, rows_of
 
@@ -278,10 +282,10 @@ def test_a_world_class_defined_twice_works_twice():
 def test_the_first_call_may_come_from_several_threads_at_once(monkeypatch, tmp_path):
     """Whoever comes first compiles; the others wait and then run the same code."""
     monkeypatch.setenv("MILKRUN_CACHE_DIR", str(tmp_path))
-    source = "@njit(**OPTIONS)\ndef double(n):\n    return 2 * n\n\n\ndef double_parallel():\n    pass\n"
+    source = "@njit(**OPTIONS)\ndef double(lo, hi, slot):\n    return 2 * hi\n"
     from numba import njit
 
-    entry = Entry(compile_module("first_use", source, {"njit": njit, "OPTIONS": KERNEL_OPTIONS}), "double")
+    entry = Entry(compile_module("first_use", source, {"njit": njit, "OPTIONS": KERNEL_OPTIONS}).double)
     results: list[object] = []
     barrier = threading.Barrier(4)
 
@@ -303,3 +307,50 @@ def test_the_first_call_may_come_from_several_threads_at_once(monkeypatch, tmp_p
 def test_lanterns_roll_the_same_in_this_process():
     """The checksum that other processes are compared with does not depend on threads."""
     assert rolled(0, threads=1) == rolled(0, threads=2) != rolled(1, threads=1)
+
+
+# -- kernels as parts ------------------------------------------------------------------------------------------------
+
+
+@kernel
+def half(x):
+    return x / 2
+
+
+@kernel(inline=True)
+def quarter(x):
+    return half(half(x))
+
+
+@kernel
+def put(values, k):
+    values[k] = quarter(values[k])
+
+
+def test_a_kernel_can_be_called_from_python():
+    """At the prompt, with any types, before and after compiled code has met it; what it changes is changed."""
+    assert half(3) == 1.5
+    assert half(np.float32(3)) == 1.5
+    assert quarter(8.0) == 2.0
+    values = np.array([4.0, 8.0])
+    put(values, 1)
+    assert values.tolist() == [4, 2]
+
+
+def test_kernels_make_no_machine_code_of_their_own():
+    """They are linked into their callers, as they were translated."""
+    quarter(8.0)
+    made = [compiled for k in (half, quarter) for compiled in k.overloads.values()]
+    assert made
+    assert [c.library.get_pointer_to_function(c.fndesc.llvm_func_name) for c in made] == [0] * len(made)
+    calls = [line for line in quarter.overloads[float64,].library.get_llvm_str().splitlines() if " call " in line]
+    assert len([line for line in calls if "half" in line]) == 2
+
+
+def test_a_kernel_that_does_not_compile_names_the_fault():
+    @kernel
+    def strange(x):
+        return x.colour
+
+    with pytest.raises(TypingError, match="colour"):
+        strange(1.0)

@@ -13,13 +13,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numba import njit, prange, types
+from numba import njit, types
 
 from milkrun.core.actions import Action, Agents
+from milkrun.core.cache import compile_module
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import Role
-from milkrun.core.kernels import KERNEL_OPTIONS, Entry, array_at, compile_module, copy_rows, kernel
+from milkrun.core.kernels import KERNEL_OPTIONS, array_at, copy_rows, kernel
 from milkrun.core.record import Layout, lower_attribute, record_at
+from milkrun.core.threads import Entry
 
 NO_LIMIT = 2**62
 
@@ -82,7 +84,7 @@ def build_player(layout: Layout, action: Action, kernels: Mapping[str, Any], cho
         f"{_room(kernels['step'])}_plays_{choose.py_func.__name__}", text,
         {**_names(layout), **kernels, "choose": choose},
     )
-    return Entry(module, "play_rows")
+    return Entry(module.play_rows)
 
 
 def build_row_map(layout: Layout, function: Any, dtype: np.dtype) -> Entry:
@@ -91,19 +93,27 @@ def build_row_map(layout: Layout, function: Any, dtype: np.dtype) -> Entry:
     text += _entry("map_rows", "out, x, y", f"result = array_at(out, (hi,), None, {_numba_name(dtype)})",
                    "result[r] = function(w, b, x, y)")
     module = compile_module(function.py_func.__name__, text, {**_names(layout), "function": function})
-    return Entry(module, "map_rows")
+    return Entry(module.map_rows)
+
+
+def build_loop(layout: Layout, function: Any) -> Entry:
+    """An entry (table, numbers...) that calls function(w, b, numbers...) for row after row: solvers are made of it."""
+    code = function.py_func.__code__
+    numbers = "".join(f", {name}" for name in code.co_varnames[2 : code.co_argcount])
+    text = _head(layout) + _LOOP.format(numbers=numbers)
+    return Entry(compile_module(code.co_name, text, {**_names(layout), "function": function}).loop_rows)
 
 
 class Launcher:
     """The compiled entries of a world; each takes addresses and runs serially or in parallel."""
 
     def __init__(self, module: Any) -> None:
-        self.generate = Entry(module, "generate_rows")
-        self.restart = Entry(module, "restart_rows")
-        self.step = Entry(module, "step_rows")
-        self.step_from = Entry(module, "step_from")
-        self.count_illegal = Entry(module, "count_illegal")
-        self.observe = Entry(module, "observe_rows") if hasattr(module, "observe_rows") else None
+        self.generate = Entry(module.generate_rows)
+        self.restart = Entry(module.restart_rows)
+        self.step = Entry(module.step_rows)
+        self.step_from = Entry(module.step_from)
+        self.count_illegal = Entry(module.count_illegal)
+        self.observe = Entry(module.observe_rows) if hasattr(module, "observe_rows") else None
 
 
 def kernels_of(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,7 +134,7 @@ def _names(layout: Layout) -> dict[str, Any]:
     numbers = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64", "boolean")
     return {
         "record": record_at(layout), "LOWERING": lower_attribute, "array_at": array_at, "copy_rows": copy_rows,
-        "njit": njit, "prange": prange, "kernel": kernel, "OPTIONS": KERNEL_OPTIONS, "DUE": DUE, "DUE_ONE": DUE_ONE,
+        "njit": njit, "kernel": kernel, "OPTIONS": KERNEL_OPTIONS, "DUE": DUE, "DUE_ONE": DUE_ONE,
         "AHEAD": AHEAD,
         **{n: getattr(types, n) for n in numbers},
     }  # fmt: skip
@@ -217,7 +227,7 @@ def restart(w, b):
     reset(w, b){looked}
 
 
-@njit(forceinline=True, **OPTIONS)
+@kernel(inline=True)
 def turn(w, b, action, mode):
     w.reward[b] = 0{cleared}
     if w.terminated[b] or w.truncated[b]:
@@ -272,33 +282,28 @@ _IN_BLOCKS = """for first in range(lo, hi, 64):
 """All rows, a block copied while it stays in the cache: field by field over a block costs a third of row by row."""
 
 
+_LOOP = """
+@njit(cache=True, **OPTIONS)
+def loop_rows(table{numbers}, lo, hi, slot):
+    w = record(table, slot)
+    for b in range(lo, hi):
+        function(w, b{numbers})
+    return 0
+"""
+
+
 def _entry(name: str, parameters: str, prologue: str, body: str, loop: str = _IN_ORDER) -> str:
-    """The three versions of an entry: over a range of rows, serial, parallel. All numbers are plain int64 (a literal 0
-    and the index of a prange have types of their own), so the range, which holds the kernels, is compiled once."""
+    """A function over a range of rows; each thread has a scratch slot of its own."""
     args = "table, rows" + (f", {parameters}" if parameters else "")
     return f"""
 
 @njit(cache=True, **OPTIONS)
-def {name}_range({args}, lo, hi, slot):
+def {name}({args}, lo, hi, slot):
     t = array_at(table, (1024,), None, int64)
     w = record(table, slot)
     order = array_at(rows, (hi,), None, int64)
     {prologue}
     total = 0
     {loop.format(body=body)}
-    return total
-
-
-@njit(cache=True, **OPTIONS)
-def {name}({args}, n):
-    return {name}_range({args}, int64(0), n, int64(0))
-
-
-@njit(cache=True, parallel=True, nogil=True, error_model="numpy")
-def {name}_parallel({args}, n, chunks):
-    total = 0
-    for c in prange(chunks):
-        k = int64(c)
-        total += {name}_range({args}, k * n // chunks, (k + 1) * n // chunks, k)
     return total
 """

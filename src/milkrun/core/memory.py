@@ -16,9 +16,9 @@ from milkrun.core.config import Config
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import Field, Role, declared_fields
 from milkrun.core.instances import Given
-from milkrun.core.kernels import Entry, chunks_for
 from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_player, build_row_map, kernels_of
 from milkrun.core.record import INSTANCES, Layout
+from milkrun.core.threads import Entry, chunks_for
 
 ATTRIBUTES = frozenset(
     "num_envs config seed first_row autoreset illegal_rule threads sizes groups observed final final_rows spec laid"

@@ -209,7 +209,7 @@ class World(Memory):
         self._stale_views = True
         chunks = 1 if n < self.parallel_from and self.threads is None else self._chunks(n)
         args = (self._table_address, order, self._actions_address, self._mode)
-        ended = self._launcher.step.serial(*args, n) if chunks == 1 else self._launcher.step.run(args, n, chunks)
+        ended = self._launcher.step.serial(*args, 0, n, 0) if chunks == 1 else self._launcher.step.run(args, n, chunks)
         if self._mode == 2:
             self._restart_ended(chosen, ended)
         elif ended:

@@ -11,15 +11,15 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numba import njit
 
 from milkrun.core.fields import constant, float64, int32, int64, scratch
-from milkrun.core.kernels import KERNEL_OPTIONS, compile_module, kernel
-from milkrun.core.record import Layout, lower_attribute, record_at
+from milkrun.core.kernels import kernel
+from milkrun.core.launcher import build_loop
+from milkrun.core.record import Layout
 from milkrun.core.rng import stream, uniform
+from milkrun.core.threads import Entry
 from milkrun.routing.instances.darp import DARPInstance
 from milkrun.solvers.darp_insertion import Routes, lay_out, routes_of
 from milkrun.solvers.darp_places import SIZES, WORK, find_place, place, prepare, trace
@@ -33,6 +33,7 @@ HOPELESS = 1e6  # what a request loses by waiting that has no second vehicle
 CHUNK_SECONDS = 0.05
 STATE = {
     "penalty": constant(float64, doc="of a request that nobody serves"),
+    "share": constant(float64, doc="of the search that is over"),
     "now_route": scratch(int32, "V", "K", doc="the plan to go on from"),
     "now_stops": scratch(int64, "V"),
     "best_route": scratch(int32, "V", "K"),
@@ -54,7 +55,7 @@ def search(
     for v, route in enumerate(routes):
         kept["plan"][0, v, : len(route)] = route
         kept["visits"][0, v] = len(route)
-    improve, done, chunk = _entry(), 0, 16
+    entry, done, chunk = _entry(), 0, 16
     start = time.perf_counter()
     while True:
         spent = time.perf_counter() - start
@@ -63,7 +64,8 @@ def search(
             break
         if iterations is not None:
             chunk = min(max(1, iterations // 200), iterations - done)
-        improve(table.ctypes.data, seed, done, chunk, share)
+        LAYOUT.put(table, "share", share)
+        entry.run((table.ctypes.data, seed, done, chunk), 1, 1)
         done += chunk
         took = time.perf_counter() - start - spent
         chunk = max(1, min(2 * chunk, int(chunk * CHUNK_SECONDS / max(took, 1e-9))))
@@ -71,11 +73,11 @@ def search(
 
 
 @kernel
-def improve_row(w, b, seed, first, count, share):
+def improve_row(w, b, seed, first, count):
     """`count` iterations after `first`; without any before, the start is read from the plan. The best is written."""
     if first == 0:
         read_start(w, b)
-    heat = HOT * (COLD / HOT) ** share
+    heat = HOT * (COLD / HOT) ** w.share
     for iteration in range(first, first + count):
         s = stream(seed, 0, iteration, 0)
         w.draws[0] = 0
@@ -282,19 +284,6 @@ def judge(w, b, heat, u):
         trace(w, b, v)
 
 
-_TEXT = """# Written by milkrun.solvers.darp_improve; the folder's name is a hash of this and of the kernels.
-
-@njit("int64(int64, int64, int64, int64, float64)", cache=True, **OPTIONS)
-def improve(table, seed, first, count, share):
-    improve_row(record(table, 0), 0, seed, first, count, share)
-    return 0
-"""
-
-
 @lru_cache(maxsize=1)
-def _entry() -> Any:
-    names = {
-        "record": record_at(LAYOUT), "LOWERING": lower_attribute, "improve_row": improve_row, "njit": njit,
-        "OPTIONS": KERNEL_OPTIONS,
-    }  # fmt: skip
-    return compile_module("darp_improve", f"# {LAYOUT.text}\n{_TEXT}", names).improve
+def _entry() -> Entry:
+    return build_loop(LAYOUT, improve_row)

@@ -11,13 +11,14 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
 from numpy.typing import NDArray
 
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import Field, Role
-from milkrun.core.kernels import KERNEL_OPTIONS, Entry, chunks_for, compile_module, kernel
-from milkrun.core.record import Layout, lower_attribute, record_at
+from milkrun.core.kernels import kernel
+from milkrun.core.launcher import build_loop
+from milkrun.core.record import Layout
+from milkrun.core.threads import Entry, chunks_for
 from milkrun.solvers.darp_places import SIZES, TIE, WORK, find_place, place, prepare
 
 ORDERS = ("cheapest", "deadline")
@@ -146,34 +147,6 @@ def write(w, b):
             w.plan[b, v, k] = w.route[v, k]
 
 
-_TEXT = """# Written by milkrun.solvers.darp_insertion; the folder's name is a hash of this and of the kernels.
-
-@njit(**OPTIONS)
-def insert_range(table, order, lo, hi, slot):
-    w = record(table, slot)
-    for b in range(lo, hi):
-        insert_row(w, b, order)
-    return 0
-
-
-@njit(cache=True, **OPTIONS)
-def insert(table, order, n):
-    return insert_range(table, order, 0, n, 0)
-
-
-@njit(cache=True, parallel=True, nogil=True, error_model="numpy")
-def insert_parallel(table, order, n, chunks):
-    total = 0
-    for c in prange(chunks):
-        total += insert_range(table, order, c * n // chunks, (c + 1) * n // chunks, c)
-    return total
-"""
-
-
 @lru_cache(maxsize=1)
 def _entry() -> Entry:
-    names = {
-        "record": record_at(LAYOUT), "LOWERING": lower_attribute, "insert_row": insert_row, "njit": njit,
-        "prange": prange, "OPTIONS": KERNEL_OPTIONS,
-    }  # fmt: skip
-    return Entry(compile_module("darp_insertion", f"# {LAYOUT.text}\n{_TEXT}", names), "insert")
+    return build_loop(LAYOUT, insert_row)

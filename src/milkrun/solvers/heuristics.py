@@ -11,13 +11,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
 from numpy.typing import NDArray
 
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import Role
-from milkrun.core.kernels import KERNEL_OPTIONS, Entry, chunks_for, compile_module, kernel
-from milkrun.core.record import lower_attribute, record_at
+from milkrun.core.kernels import kernel
+from milkrun.core.launcher import build_loop
+from milkrun.core.threads import Entry, chunks_for
 from milkrun.routing.distance import METRICS
 from milkrun.solvers.construct import CHEAPEST, FARTHEST, RULES, insertion, nearest_neighbour, savings
 from milkrun.solvers.drive import can_be_driven, drive
@@ -66,6 +66,11 @@ def run_heuristic(
             progress(count)
     plans: NDArray[np.int32] = kept["plan"]
     return plans
+
+
+@kernel
+def solve_next(w, r, method, rule, done):
+    solve_row(w, done + r, method, rule)
 
 
 @kernel
@@ -143,35 +148,6 @@ def _all_required(problem: Problem) -> bool:
     return bool((problem.required[:, 1:] | ~there[:, 1:]).all())
 
 
-_TEXT = """# Written by milkrun.solvers.heuristics; the folder's name is a hash of this and of the kernels.
-
-@njit(**OPTIONS)
-def solve_rows_range(table, method, rule, offset, lo, hi, slot):
-    w = record(table, slot)
-    for b in range(offset + lo, offset + hi):
-        solve_row(w, b, method, rule)
-    return 0
-
-
-@njit(cache=True, **OPTIONS)
-def solve_rows(table, method, rule, offset, n):
-    return solve_rows_range(table, method, rule, offset, 0, n, 0)
-
-
-@njit(cache=True, parallel=True, nogil=True, error_model="numpy")
-def solve_rows_parallel(table, method, rule, offset, n, chunks):
-    total = 0
-    for c in prange(chunks):
-        total += solve_rows_range(table, method, rule, offset, c * n // chunks, (c + 1) * n // chunks, c)
-    return total
-"""
-
-
 @lru_cache(maxsize=1)
 def _entry() -> Entry:
-    names = {
-        "record": record_at(LAYOUT), "LOWERING": lower_attribute, "solve_row": solve_row, "njit": njit,
-        "prange": prange, "OPTIONS": KERNEL_OPTIONS,
-    }  # fmt: skip
-    text = f"# {LAYOUT.text}\n{_TEXT}"
-    return Entry(compile_module("solvers", text, names), "solve_rows")
+    return build_loop(LAYOUT, solve_next)

@@ -12,12 +12,12 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from numba import njit
-
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError
 from milkrun.core.fields import float64, int32, scratch
-from milkrun.core.kernels import KERNEL_OPTIONS, compile_module, kernel
-from milkrun.core.record import Layout, lower_attribute, record_at
+from milkrun.core.kernels import kernel
+from milkrun.core.launcher import build_loop
+from milkrun.core.record import Layout
+from milkrun.core.threads import Entry
 from milkrun.delivery.instances.tspd import NO_FLY, Operation, TSPDInstance
 from milkrun.delivery.truck_tour import tour_cost, truck_tour
 from milkrun.solvers.tspd_exact import GIVEN, best_chain, lay_out
@@ -75,7 +75,7 @@ def partition(instance: TSPDInstance, tour: Sequence[int]) -> Plan:
                           f"not {nodes}")  # fmt: skip
     table, kept = _laid_out(instance)
     kept["tour"][:-1] = nodes
-    _entry().split(table.ctypes.data)
+    _entry().run((table.ctypes.data,), 1, 1)
     ends = [*nodes, 0]
     operations: list[Operation] = []
     j = len(nodes)
@@ -99,7 +99,7 @@ def _laid_out(instance: TSPDInstance) -> tuple[Any, dict[str, Any]]:
 
 
 @kernel
-def split_tour(w):
+def split_tour(w, b):
     """The cheapest chain to every position: from the one before by a leg, or from an earlier one by an operation."""
     for j in range(1, w.P):
         w.best[j] = w.best[j - 1] + w.truck[w.tour[j - 1], w.tour[j]]
@@ -129,19 +129,6 @@ def choose_drone_position(w, i, j, way):
             w.flown[j] = p
 
 
-_TEXT = """# Written by milkrun.solvers.tspd; the folder's name is a hash of this and of the kernels.
-
-@njit("int64(int64)", cache=True, **OPTIONS)
-def split(table):
-    split_tour(record(table, 0))
-    return 0
-"""
-
-
 @lru_cache(maxsize=1)
-def _entry() -> Any:
-    names = {
-        "record": record_at(LAYOUT), "LOWERING": lower_attribute, "split_tour": split_tour, "njit": njit,
-        "OPTIONS": KERNEL_OPTIONS,
-    }  # fmt: skip
-    return compile_module("tspd_tours", f"# {LAYOUT.text}\n{_TEXT}", names)
+def _entry() -> Entry:
+    return build_loop(LAYOUT, split_tour)

@@ -12,12 +12,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from milkrun.core.fields import Field, bool_, constant, float64, int32, scratch
-from milkrun.core.kernels import KERNEL_OPTIONS, compile_module, kernel
-from milkrun.core.record import Layout, lower_attribute, record_at
+from milkrun.core.kernels import kernel
+from milkrun.core.launcher import build_loop
+from milkrun.core.record import Layout
+from milkrun.core.threads import Entry
 from milkrun.delivery.instances.tspd import EPS, NO_FLY, Operation, TSPDInstance
 
 GIVEN: dict[str, Field] = {
@@ -62,7 +63,7 @@ def best_chain(instance: TSPDInstance) -> tuple[list[Operation], float]:
     """The cheapest plan and its makespan. Another node doubles the memory, and more than trebles the time."""
     n = instance.num_nodes
     table, kept = lay_out(LAYOUT, instance, {"N": n, "S": 1 << (n - 1)})
-    _entry()(table.ctypes.data)
+    _entry().run((table.ctypes.data,), 1, 1)
     best, everyone = kept["best"], (1 << (n - 1)) - 1
     ends = best[everyone] + instance.c_truck[:, 0]
     node = int(ends.argmin())
@@ -99,7 +100,7 @@ def bit(i):
 
 
 @kernel
-def solve_subsets(w):
+def solve_subsets(w, b):
     find_paths(w)
     find_operations(w)
     find_chains(w)
@@ -181,19 +182,6 @@ def append_operation(w, s, newly):
                 w.came_node[after, j] = i
 
 
-_TEXT = """# Written by milkrun.solvers.tspd_exact; the folder's name is a hash of this and of the kernels.
-
-@njit("int64(int64)", cache=True, **OPTIONS)
-def solve(table):
-    solve_subsets(record(table, 0))
-    return 0
-"""
-
-
 @lru_cache(maxsize=1)
-def _entry() -> Any:
-    names = {
-        "record": record_at(LAYOUT), "LOWERING": lower_attribute, "solve_subsets": solve_subsets, "njit": njit,
-        "OPTIONS": KERNEL_OPTIONS,
-    }  # fmt: skip
-    return compile_module("tspd_exact", f"# {LAYOUT.text}\n{_TEXT}", names).solve
+def _entry() -> Entry:
+    return build_loop(LAYOUT, solve_subsets)

@@ -21,10 +21,11 @@ import torch
 from milkrun.api.torchrl.slots import DTYPES, TOLD, Plan, Slot, shown_fields
 from milkrun.core.errors import IllegalAction, ShapeError
 from milkrun.core.fields import Role
-from milkrun.core.kernels import Entry, kernel
+from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_row_map, kernels_of
 from milkrun.core.rng import stream
 from milkrun.core.sampling import SAMPLING, pick
+from milkrun.core.threads import Entry
 from milkrun.core.world import World
 
 PLANS = 64  # batch shapes remembered at once

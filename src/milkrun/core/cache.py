@@ -1,0 +1,145 @@
+"""How compiled code is built and kept on disk.
+
+Facts about numba that shape this file (measured, version 0.68): a launcher that is a closure over a kernel never hits
+numba's disk cache, and a change in a callee's file does not invalidate its callers. So launchers are generated as
+modules of their own in a folder whose name is a hash of everything they compile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+import threading
+import types as pytypes
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.core.dispatcher import Dispatcher
+
+from milkrun.core.kernels import KERNEL_OPTIONS
+
+BUILDING = threading.RLock()
+"""One thread builds at a time."""
+
+
+def cache_root() -> Path:
+    """Where compiled code is kept: MILKRUN_CACHE_DIR, else the user's cache folder, else a temporary one."""
+    if override := os.environ.get("MILKRUN_CACHE_DIR"):
+        return Path(override)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(home) / "milkrun"
+
+
+def compile_module(name: str, source: str, names: Mapping[str, Any]) -> pytypes.ModuleType:
+    """Imports `source` as a module of its own with `names` in its globals, so that numba's disk cache serves it.
+
+    The folder is keyed by a fingerprint of the text and of every kernel it reaches, so a change of any of them,
+    also in another file, compiles anew, and nothing else does.
+    """
+    fingerprint = hashlib.sha256(source.encode())
+    seen: set[int] = set()
+    for label in sorted(names):
+        fingerprint.update(label.encode())
+        _digest(names[label], fingerprint, seen)
+    fingerprint.update(f"{numba.__version__} {np.__version__} {sys.version} {KERNEL_OPTIONS}".encode())
+    unique = f"{name}_{fingerprint.hexdigest()[:20]}"
+    module_name = f"milkrun_launcher_{unique}"
+    with BUILDING:
+        if module_name in sys.modules:
+            return sys.modules[module_name]
+        path = _write_once(unique, source)
+        module = pytypes.ModuleType(module_name)
+        module.__file__ = str(path)
+        module.__dict__.update(names)
+        sys.modules[module_name] = module  # numba's cached code looks its module up by name
+        exec(compile(source, str(path), "exec"), module.__dict__)
+        return module
+
+
+def _write_once(unique: str, source: str) -> Path:
+    """The launcher's file. Numba trusts its modification time, so that is a constant: processes cannot race."""
+    try:
+        folder = cache_root() / unique
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(folder)
+    except OSError:
+        folder = Path(tempfile.gettempdir()) / f"milkrun-cache-{os.getuid() if hasattr(os, 'getuid') else 0}" / unique
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / "launcher.py"
+    if not path.exists():
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".py")
+        with os.fdopen(handle, "w") as file:
+            file.write(source)
+        os.utime(temporary, (1, 1))
+        os.replace(temporary, path)
+    return path
+
+
+def _digest(value: Any, digest: Any, seen: set[int]) -> None:
+    """Feeds all that compiling `value` depends on: the code of kernels, the constants and kernels they name."""
+    if isinstance(value, Dispatcher):
+        digest.update(repr(sorted(value.targetoptions.items(), key=str)).encode())
+        _digest_function(value.py_func, digest, seen)
+    elif hasattr(value, "_defn") and callable(value._defn):  # a numba intrinsic
+        _digest_function(value._defn, digest, seen)
+    elif isinstance(value, pytypes.FunctionType):
+        _digest_function(value, digest, seen)
+    elif isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype} {value.shape}".encode() + value.tobytes())
+    elif isinstance(value, tuple):
+        digest.update(f"{type(value).__name__} of {len(value)}".encode())
+        for item in value:
+            _digest(item, digest, seen)
+    elif isinstance(value, type):
+        members = [(m.name, m.value) for m in value] if issubclass(value, Enum) else ""
+        digest.update(f"{value.__name__} {getattr(value, '_fields', '')} {members}".encode())
+    elif isinstance(value, (int, float, str, bytes, bool, np.generic, np.dtype, types.Type, type(None))):
+        digest.update(repr(value).encode())
+
+
+def _digest_function(function: pytypes.FunctionType, digest: Any, seen: set[int]) -> None:
+    if id(function) in seen:
+        return
+    seen.add(id(function))
+    for default in (*(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items())):
+        _digest(default, digest, seen)
+    for code in _codes(function.__code__):
+        digest.update(code.co_code)
+        digest.update(repr([c for c in code.co_consts if not isinstance(c, pytypes.CodeType)]).encode())
+        digest.update(repr((code.co_names, code.co_varnames, code.co_freevars)).encode())
+        for name in code.co_names:
+            value = function.__globals__.get(name)
+            if isinstance(value, pytypes.ModuleType):
+                _digest_module(value, code.co_names, digest, seen)
+            else:
+                _digest(value, digest, seen)
+    for cell in function.__closure__ or ():
+        _digest(cell.cell_contents, digest, seen)
+
+
+def _digest_module(module: pytypes.ModuleType, names: tuple[str, ...], digest: Any, seen: set[int]) -> None:
+    """What a function may take from a module, also through a package: all in it that has one of the names it uses."""
+    if module.__name__.split(".")[0] in ("numpy", "math", "numba") or id(module) in seen:
+        return
+    for name in names:
+        value = getattr(module, name, None)
+        if isinstance(value, pytypes.ModuleType):
+            if value is not module:
+                _digest_module(value, names, digest, seen | {id(module)})
+        else:
+            _digest(value, digest, seen)
+
+
+def _codes(code: pytypes.CodeType) -> Iterable[pytypes.CodeType]:
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, pytypes.CodeType):
+            yield from _codes(inner)

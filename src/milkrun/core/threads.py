@@ -1,0 +1,168 @@
+"""Entries: compiled functions over the rows of a batch, run by one thread or by several.
+
+Facts about numba that shape this file (measured, version 0.68): its OpenMP layer may be entered from several Python
+threads but aborts a forked child that enters it, so a forked child runs on one thread. And a function with a parallel
+loop is compiled with everything that it calls: so there is one loop for all entries, which calls them by address.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+from numba import njit, prange, types
+
+from milkrun.core.cache import BUILDING, compile_module
+from milkrun.core.errors import ConfigError
+from milkrun.core.kernels import call_at
+
+
+class Entry:
+    """One compiled function (numbers..., first row, last row, scratch slot) -> number, made when first needed.
+
+    All are int64 (addresses and counts): the call costs a fraction of a microsecond, and the compiler can never be
+    surprised by a new type.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._address = 0
+        self.serial: Callable[..., int] = self._first
+
+    def run(self, args: tuple[int, ...], rows: int, chunks: int) -> int:
+        """The sum of what the rows return; `chunks` > 1 splits them over as many threads."""
+        if chunks == 1:
+            return self.serial(*args, 0, rows, 0)
+        return _in_parallel(self, args, rows, chunks)
+
+    def parallel(self, *args: int) -> int:
+        """The same for (numbers..., rows, chunks), each chunk by a thread of its own."""
+        if not self._address:
+            compiled = self._compile().overloads[self._signature]
+            self._address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
+        return _spread(len(args) - 2)(self._address, *args)
+
+    def _first(self, *args: int) -> int:
+        self.serial = self._compile()
+        return self.serial(*args)
+
+    def _compile(self) -> Any:
+        with BUILDING:
+            if not self._function.signatures:
+                self._function.compile(self._signature)
+                self._function.disable_compile()
+        return self._function
+
+    @property
+    def _signature(self) -> tuple[types.Type, ...]:
+        return (types.int64,) * self._function.py_func.__code__.co_argcount
+
+
+@cache
+def _spread(numbers: int) -> Any:
+    """The parallel loop over entries that take so many numbers."""
+    text = _SPREAD.format(numbers=", ".join(f"x{k}" for k in range(numbers)))
+    names = {"njit": njit, "prange": prange, "int64": types.int64, "call_at": call_at}
+    return compile_module(f"spread_{numbers}", text, names).spread
+
+
+_SPREAD = """# Written by milkrun.core.threads; the folder's name is a hash of this.
+
+@njit(cache=True, parallel=True, nogil=True, error_model="numpy")
+def spread(entry, {numbers}, n, chunks):
+    total = 0
+    for c in prange(chunks):
+        k = int64(c)
+        total += call_at(entry, ({numbers}, k * n // chunks, (k + 1) * n // chunks, k))
+    return total
+"""
+
+_threads: int | None = None
+_forked = False
+_settled = False
+_one_at_a_time: threading.Lock | None = None  # for threading layers that must not be entered twice at once
+
+
+def set_num_threads(n: int | None) -> None:
+    """How many threads a big batch may use; None: MILKRUN_NUM_THREADS, else all cores. No result depends on it."""
+    global _threads
+    if n is not None and (isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1):
+        raise ConfigError(f"set_num_threads({n!r}): must be an integer >= 1, or None")
+    _threads = None if n is None else int(n)
+
+
+def get_num_threads() -> int:
+    """The number of threads a big batch uses now."""
+    if _threads is not None:
+        return _threads
+    if text := os.environ.get("MILKRUN_NUM_THREADS"):
+        if not (text.isascii() and text.isdigit()) or int(text) < 1:
+            raise ConfigError(f"MILKRUN_NUM_THREADS={text!r}: must be an integer >= 1")
+        return int(text)
+    return int(numba.config.NUMBA_NUM_THREADS)
+
+
+def chunks_for(rows: int, parallel_from: int, threads: int | None) -> int:
+    """Into how many pieces a batch is cut: one below the threshold and in a forked child, else one a thread."""
+    if _forked or rows < 2:
+        return 1
+    if threads is None:
+        if rows < parallel_from:
+            return 1
+        threads = get_num_threads()
+    return min(threads, rows)
+
+
+def _settle_threading_layer() -> None:
+    """OpenMP unless the user chose a layer; whatever cannot be entered by two Python threads gets a lock."""
+    global _one_at_a_time, _settled
+    with BUILDING:
+        if numba.config.THREADING_LAYER == "default":
+            try:
+                from numba.np.ufunc import omppool  # noqa: F401
+
+                numba.config.THREADING_LAYER = "omp"
+            except ImportError:
+                pass
+        if numba.config.THREADING_LAYER not in ("omp", "tbb", "threadsafe") and _one_at_a_time is None:
+            _one_at_a_time = threading.Lock()
+        _settled = True
+
+
+def _in_parallel(entry: Entry, args: tuple[int, ...], rows: int, chunks: int) -> int:
+    if not _settled:
+        _settle_threading_layer()
+    lock = _one_at_a_time
+    if lock is not None and not lock.acquire(blocking=False):
+        return entry.serial(*args, 0, rows, 0)
+    try:
+        before = numba.get_num_threads()
+        wanted = min(chunks, int(numba.config.NUMBA_NUM_THREADS))
+        if wanted == before:
+            return entry.parallel(*args, rows, chunks)
+        numba.set_num_threads(wanted)
+        try:
+            return entry.parallel(*args, rows, chunks)
+        finally:
+            numba.set_num_threads(before)
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _forked
+    _forked = True
+    BUILDING.release()
+
+
+# A fork waits for a compile that another thread has under way, so that no child inherits a held lock.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=BUILDING.acquire, after_in_parent=BUILDING.release, after_in_child=_after_fork_in_child
+    )
