@@ -7,9 +7,11 @@ loop is compiled with everything that it calls: so there is one loop for all ent
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -43,24 +45,37 @@ class Entry:
     def parallel(self, *args: int) -> int:
         """The same for (numbers..., rows, chunks), each chunk by a thread of its own."""
         if not self._address:
-            compiled = self._compile().overloads[self._signature]
-            self._address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
+            with BUILDING:  # which a fork waits for: looking up an address takes the compiler's lock
+                (compiled,) = _compiled(self._function).overloads.values()
+                self._address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
         return _spread(len(args) - 2)(self._address, *args)
 
     def _first(self, *args: int) -> int:
-        self.serial = self._compile()
+        self.serial = _compiled(self._function)
         return self.serial(*args)
 
-    def _compile(self) -> Any:
-        with BUILDING:
-            if not self._function.signatures:
-                self._function.compile(self._signature)
-                self._function.disable_compile()
-        return self._function
 
-    @property
-    def _signature(self) -> tuple[types.Type, ...]:
-        return (types.int64,) * self._function.py_func.__code__.co_argcount
+def _compiled(function: Any) -> Any:
+    """The function, which takes int64 only, ready to run."""
+    with BUILDING:
+        if not function.signatures:
+            with _without_collector():
+                function.compile((types.int64,) * function.py_func.__code__.co_argcount)
+            function.disable_compile()
+    return function
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """A compile makes a million objects and little garbage: looking for it takes a tenth of the time, and more in a
+    process that holds a lot already."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @cache
@@ -68,7 +83,7 @@ def _spread(numbers: int) -> Any:
     """The parallel loop over entries that take so many numbers."""
     text = _SPREAD.format(numbers=", ".join(f"x{k}" for k in range(numbers)))
     names = {"njit": njit, "prange": prange, "int64": types.int64, "call_at": call_at}
-    return compile_module(f"spread_{numbers}", text, names).spread
+    return _compiled(compile_module(f"spread_{numbers}", text, names).spread)
 
 
 _SPREAD = """# Written by milkrun.core.threads; the folder's name is a hash of this.

@@ -380,12 +380,10 @@ class World(Memory):
     def _refuse_illegal(self, chosen: np.ndarray) -> None:
         """Finds the first illegal action by halving, so that worlds with their own `legal` need nothing more."""
         count = self._launcher.count_illegal.serial
-        width = self._actions[0].nbytes if len(self._actions) else 0
-
-        rows, actions = address_of(chosen), self._actions_address
+        args = (self._table_address, address_of(chosen), self._actions_address, self._mode)
 
         def illegal_in(lo: int, hi: int) -> int:
-            return count(self._table_address, rows + 8 * lo, actions + width * lo, self._mode, hi - lo)
+            return count(*args, lo, hi, 0)
 
         lo, hi = 0, len(chosen)
         if not illegal_in(lo, hi):
