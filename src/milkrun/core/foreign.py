@@ -7,13 +7,27 @@ Needs numpy alone: who plays other people's environments need not wait for a com
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from milkrun.core.errors import ShapeError
+from milkrun.core.errors import ConfigError, ShapeError
 
 Info = dict[str, Any]
+
+
+def makers(env_fns: Any) -> list[Callable[[], Any]]:
+    """The functions that make environments, at least one, and each a function."""
+    if not isinstance(env_fns, Iterable):
+        raise ConfigError(f"env_fns is a {type(env_fns).__name__}: must be a list of functions of no arguments")
+    listed = list(env_fns)
+    if not listed:
+        raise ConfigError("env_fns is empty: there must be at least one environment")
+    for i, fn in enumerate(listed):
+        if not callable(fn):
+            raise ConfigError(f"env_fns[{i}] is {type(fn).__name__}: must be a function of no arguments")
+    return listed
 
 
 def reset_takes(env: Any) -> tuple[str, ...]:

@@ -115,6 +115,16 @@ class Launcher:
         self.count_illegal = Entry(module.count_illegal)
         self.observe = Entry(module.observe_rows) if hasattr(module, "observe_rows") else None
 
+    def first_illegal(self, args: tuple[int, ...], n: int) -> int | None:
+        """Which of n actions is the first illegal one; by halving, so a world's own `legal` need only say yes or no."""
+        lo, hi = 0, n
+        if not self.count_illegal.serial(*args, lo, hi, 0):
+            return None
+        while hi - lo > 1:
+            middle = (lo + hi) // 2
+            lo, hi = (lo, middle) if self.count_illegal.serial(*args, lo, middle, 0) else (middle, hi)
+        return lo
+
 
 def kernels_of(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """The kernels of a world class: those of the module it stands in, by name, overridden by its `kernels`."""

@@ -178,6 +178,4 @@ def _after_fork_in_child() -> None:
 
 # A fork waits for a compile that another thread has under way, so that no child inherits a held lock.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=BUILDING.acquire, after_in_parent=BUILDING.release, after_in_child=_after_fork_in_child
-    )
+    os.register_at_fork(before=BUILDING.acquire, after_in_parent=BUILDING.release, after_in_child=_after_fork_in_child)

@@ -378,20 +378,11 @@ class World(Memory):
             raise ResetNeeded(f"{name_rows(chosen[done[chosen]])} ended: reset before the next step")
 
     def _refuse_illegal(self, chosen: np.ndarray) -> None:
-        """Finds the first illegal action by halving, so that worlds with their own `legal` need nothing more."""
-        count = self._launcher.count_illegal.serial
         args = (self._table_address, address_of(chosen), self._actions_address, self._mode)
-
-        def illegal_in(lo: int, hi: int) -> int:
-            return count(*args, lo, hi, 0)
-
-        lo, hi = 0, len(chosen)
-        if not illegal_in(lo, hi):
+        first = self._launcher.first_illegal(args, len(chosen))
+        if first is None:
             return
-        while hi - lo > 1:
-            middle = (lo + hi) // 2
-            lo, hi = (lo, middle) if illegal_in(lo, middle) else (middle, hi)
-        row, action = int(chosen[lo]), self._actions[lo]
+        row, action = int(chosen[first]), self._actions[first]
         said = action.item() if action.ndim == 0 else action.tolist()
         raise IllegalAction(f"row {row}: action {said}: {self.why_illegal(row, said)}")
 

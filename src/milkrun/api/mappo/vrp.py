@@ -7,7 +7,7 @@ of the moment are the new episode's, rewards and dones are the old one's, whose 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from milkrun.api._binding import Waiting
 from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.core.foreign import makers
 from milkrun.delivery.vrp.actions import read_actions
 from milkrun.delivery.vrp.environment import share_world
 from milkrun.delivery.vrp.lists import Info, Lists
@@ -71,7 +72,7 @@ class VRPDummyVecEnv(_VecEnv):
     by a single native call; others are stepped one after another. What comes out is the same."""
 
     def __init__(self, env_fns: EnvFns) -> None:
-        self.envs = [fn() for fn in _checked(env_fns)]
+        self.envs = [fn() for fn in makers(env_fns)]
         self.num_envs = len(self.envs)
         for i, env in enumerate(self.envs):
             if any(env is other for other in self.envs[:i]):
@@ -134,7 +135,7 @@ class VRPSubprocVecEnv(_VecEnv):
     def __init__(self, env_fns: EnvFns, *, start_method: str | None = None, timeout: float | None = None) -> None:
         from milkrun.api.workers import Workers
 
-        made = [partial(_restarting, fn) for fn in _checked(env_fns)]
+        made = [partial(_restarting, fn) for fn in makers(env_fns)]
         self.num_envs = len(made)
         self._workers = Workers(made, start_method, False, timeout)
         try:
@@ -201,17 +202,6 @@ def after_end(last: list[Info], begun: list[Info]) -> list[Info]:
 
 def _restarting(env_fn: Callable[[], Any]) -> Restarting:
     return Restarting(env_fn())
-
-
-def _checked(env_fns: EnvFns) -> list[Callable[[], Any]]:
-    if not isinstance(env_fns, Iterable):
-        raise ConfigError(f"env_fns is a {type(env_fns).__name__}: must be a list of functions of no arguments")
-    fns = list(env_fns)
-    if not fns:
-        raise ConfigError("env_fns is empty: there must be at least one environment")
-    if wrong := [i for i, fn in enumerate(fns) if not callable(fn)]:
-        raise ConfigError(f"env_fns[{wrong[0]}] is {type(fns[wrong[0]]).__name__}: must be a function of no arguments")
-    return fns
 
 
 def _stacked(turns: Sequence[Any]) -> Turn:

@@ -16,9 +16,10 @@ from tianshou.data import Batch
 from milkrun.api import _remote as remote
 from milkrun.api.tianshou.venv import Ids, Turn, Venv, in_array
 from milkrun.api.workers import Aligned, Workers
-from milkrun.api.workers.commands import application, functions
+from milkrun.api.workers.commands import application
 from milkrun.core.arguments import check_seed, is_list
 from milkrun.core.errors import Closed, ConfigError, ShapeError
+from milkrun.core.foreign import makers
 
 
 class SubprocVecEnv_TS(Venv):
@@ -42,7 +43,7 @@ class SubprocVecEnv_TS(Venv):
         share_memory: bool = False,
         context: str | None = None,
     ) -> None:
-        env_fns = functions(env_fns)
+        env_fns = makers(env_fns)
         if wait_num not in (None, len(env_fns)):
             raise ConfigError(f"wait_num={wait_num!r}: all {len(env_fns)} environments move on one beat")
         if timeout is not None:

@@ -321,22 +321,16 @@ class Stepper:
         return owner, count
 
     def _refuse_illegal(self, table: int, action: torch.Tensor, root: Tensors, hidden: Tensors, plan: Plan) -> None:
-        """Names the first illegal action, found by halving; its row is shown to the template for the reason."""
-        count, n = self.world._launcher.count_illegal.serial, plan.rows
-        rows, first = plan.order.data_ptr(), action.data_ptr()
-        width = action.element_size() * action[(0,) * len(plan.batch)].numel() if n else 0
-        if not count(table, rows, first, 0, n):
+        """Names the first illegal action; its row is shown to the template for the reason."""
+        n = plan.rows
+        first = self.world._launcher.first_illegal((table, plan.order.data_ptr(), action.data_ptr(), 0), n)
+        if first is None:
             return
-        lo, hi = 0, n
-        while hi - lo > 1:
-            middle = (lo + hi) // 2
-            inside = count(table, rows + 8 * lo, first + width * lo, 0, middle - lo)
-            lo, hi = (lo, middle) if inside else (middle, hi)
         for name, _, shape, _, slot in (*plan.instance, *plan.root, *plan.hidden):
-            value = (root if slot.root else hidden)[name].reshape(n, *shape[len(plan.batch) :])[lo]
+            value = (root if slot.root else hidden)[name].reshape(n, *shape[len(plan.batch) :])[first]
             getattr(self.world, name)[0] = value.reshape(slot.shape).numpy(force=True)
-        said = action.reshape(n, *plan.action[len(plan.batch) :])[lo].tolist()
-        raise IllegalAction(f"row {lo}: action {said}: {self.world.why_illegal(0, said)}")
+        said = action.reshape(n, *plan.action[len(plan.batch) :])[first].tolist()
+        raise IllegalAction(f"row {first}: action {said}: {self.world.why_illegal(0, said)}")
 
     # -- what is worked out once ------------------------------------------------------------------------------
 

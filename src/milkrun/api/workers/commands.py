@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -44,19 +44,6 @@ def resets(chosen: Sequence[int], seeds: Sequence[Any], options: Sequence[Any]) 
 def application(told: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Command:
     """That a function be called with the environment; an error calls it what is `told`."""
     return Command(told, cloudpickle.dumps(("apply", (function, args, kwargs))))
-
-
-def functions(env_fns: Any) -> list[Callable[[], Any]]:
-    """The functions that make the environments, each of which is one."""
-    if not isinstance(env_fns, Iterable):
-        raise ConfigError(f"env_fns is a {type(env_fns).__name__}: must be a list of functions of no arguments")
-    listed = list(env_fns)
-    if not listed:
-        raise ConfigError("env_fns is empty: a pool has at least one worker")
-    for i, fn in enumerate(listed):
-        if not callable(fn):
-            raise ConfigError(f"env_fns[{i}] is {type(fn).__name__}: must be a function of no arguments")
-    return listed
 
 
 def pack(i: int, fn: Callable[[], Any]) -> bytes:

@@ -22,7 +22,6 @@ from milkrun.api.workers.commands import (
     Command,
     application,
     command,
-    functions,
     pack,
     read_options,
     read_seeds,
@@ -33,6 +32,7 @@ from milkrun.api.workers.crew import Crew
 from milkrun.api.workers.memory import Slots, is_arrays, map_memory, open_memory, size_of
 from milkrun.api.workers.worker import AsItCame, Failure, Hello, Start
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded, ShapeError
+from milkrun.core.foreign import makers
 
 Ids = int | Sequence[int] | np.ndarray | None
 Turn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]
@@ -78,7 +78,7 @@ class Workers:
     ) -> None:
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, Real) or not timeout > 0):
             raise ConfigError(f"timeout={timeout!r}: must be a number of seconds above 0, or None")
-        packed = [pack(i, fn) for i, fn in enumerate(functions(env_fns))]
+        packed = [pack(i, fn) for i, fn in enumerate(makers(env_fns))]
         self.timeout = timeout
         self._masks: list[np.ndarray | None] = [None] * len(packed)
         self._outdated: set[int] = set()  # whose masks a call may have changed
