@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -22,6 +22,7 @@ COUNT = 4
 SHAPES = ((84, 84, 3), (4,))
 START_METHOD = "forkserver"
 TURNS = 20
+NAMES = ("milkrun", "milkrun, pipes", "SB3", "Gymnasium")
 
 
 class Pictures(gymnasium.Env[np.ndarray, int]):
@@ -52,30 +53,28 @@ class _Maker:
         return Pictures(self.shape)
 
 
-def contestants(shape: tuple[int, ...]) -> dict[str, tuple[Callable[[np.ndarray], Any], Callable[[], None]]]:
-    """Name -> (step, close), each reset once. All copy what they return."""
+def contestants(shape: tuple[int, ...], names: Sequence[str]) -> dict[str, Any]:
+    """Those of these names, each reset once. All copy what they return."""
     from stable_baselines3.common.vec_env import SubprocVecEnv
 
     makers = [_Maker(shape)] * COUNT
-    pool = Aligned(Workers(makers, START_METHOD))
-    by_pipe = Aligned(Workers(makers, START_METHOD, shared_memory=False))
-    theirs = SubprocVecEnv(makers, start_method=START_METHOD)
-    gymnasiums = gymnasium.vector.AsyncVectorEnv(makers, context=START_METHOD)
-    for env in (pool, by_pipe, theirs, gymnasiums):
-        env.reset()
-    return {
-        "milkrun": (pool.step, pool.close),
-        "milkrun, pipes": (by_pipe.step, by_pipe.close),
-        "SB3": (theirs.step, theirs.close),
-        "Gymnasium": (gymnasiums.step, gymnasiums.close),
+    kinds: dict[str, Callable[[], Any]] = {
+        "milkrun": lambda: Aligned(Workers(makers, START_METHOD)),
+        "milkrun, pipes": lambda: Aligned(Workers(makers, START_METHOD, shared_memory=False)),
+        "SB3": lambda: SubprocVecEnv(makers, start_method=START_METHOD),
+        "Gymnasium": lambda: gymnasium.vector.AsyncVectorEnv(makers, context=START_METHOD),
     }
+    made = {name: kinds[name]() for name in names}
+    for env in made.values():
+        env.reset()
+    return made
 
 
 def workers_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     """Microseconds a turn of four workers, and how many times SB3's throughput that is."""
     table = Table(
         f"A turn of {COUNT} environments in processes, microseconds ({START_METHOD}, float32 observations)",
-        ["observation", "milkrun", "milkrun, pipes", "SB3", "Gymnasium", "/ SB3", "/ Gymnasium"],
+        ["observation", *NAMES, "/ SB3", "/ Gymnasium"],
         notes={"turn": "step all, wait for all, observations copied: Aligned, SubprocVecEnv, AsyncVectorEnv",
                "ratios": f"medians over rounds of {TURNS} turns each"},
     )  # fmt: skip
@@ -84,7 +83,7 @@ def workers_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]
     set_clock("wall")  # the work is done in other processes
     for shape in SHAPES:
         name = "x".join(map(str, shape))
-        seconds = _play(contestants(shape), rounds)
+        seconds = _play(contestants(shape, NAMES), rounds)
         us = {rival: 1e6 * statistics.median(taken) / TURNS for rival, taken in seconds.items()}
         ratios = {f"/ {peer}": _ratio(seconds[peer], seconds["milkrun"]) for peer in ("SB3", "Gymnasium")}
         table.add(observation=name, **us, **ratios)
@@ -95,23 +94,21 @@ def workers_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]
     return table, promised
 
 
-def _play(
-    rivals: dict[str, tuple[Callable[[np.ndarray], Any], Callable[[], None]]], rounds: int
-) -> dict[str, list[float]]:
+def _play(rivals: dict[str, Any], rounds: int) -> dict[str, list[float]]:
     """Seconds of each in every round; a round is short and all play in it, so a busy moment meets all of them."""
     actions = np.zeros(COUNT, np.int64)
     seconds: dict[str, list[float]] = {name: [] for name in rivals}
     try:
         with no_garbage_collection():
             for _ in range(rounds + 1):
-                for name, (step, _close) in rivals.items():
+                for name, env in rivals.items():
                     before = clock()
                     for _turn in range(TURNS):
-                        step(actions)
+                        env.step(actions)
                     seconds[name].append(clock() - before)
     finally:
-        for _step, close in rivals.values():
-            close()
+        for env in rivals.values():
+            env.close()
     return {name: taken[1:] for name, taken in seconds.items()}
 
 
