@@ -1,11 +1,12 @@
 """What Milkrun promises beside others, measured: each bar is the target with a fifth of slack, since the machine is
-shared. Both sides play in turns, so that a slow moment meets both. Promises that a busy core breaks (processes that wait
-for each other, copies of much memory) are measured by the benchmarks `api` and `workers` only."""
+shared. Both sides play in turns, so that a slow moment meets both. Promises that a busy core breaks (processes that
+wait for each other, copies of much memory) are measured by the benchmarks `api` and `workers` only."""
 
 import statistics
 
 import pytest
 
+import milkrun
 from bench.api import sync_ratio
 from bench.contestants import TorchRL
 from bench.episodes import record_random_episodes
@@ -27,18 +28,22 @@ def test_a_vector_environment_is_far_faster_than_single_ones():
     assert sync_ratio(rounds=3) >= SLACK * 30
 
 
-@pytest.fixture(scope="module")
-def episodes():
-    """(rows) -> recorded random episodes of CVRP-50."""
-    kept = {}
-    return lambda rows: kept.setdefault(rows, record_random_episodes("cvrp", 50, rows, seed=0))
+@pytest.fixture
+def threads():
+    """Puts back the numbers of threads, which benchmarks set to one."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+    milkrun.set_num_threads(None)
 
 
 @pytest.mark.parametrize(("rows", "target"), [(64, 5), (1024, 2)])
-def test_stepping_beats_rl4co(episodes, rows, target):
+def test_stepping_beats_rl4co(rows, target, threads):
     """The same episodes through the same TorchRL interface."""
     pytest.importorskip("rl4co")
     from bench.peers.rl4co import StepRL4CO
 
-    theirs = StepRL4CO("cvrp", 50, rows, episodes=episodes(rows))
-    assert how_many_times_as_fast(TorchRL(episodes(rows)), theirs) >= SLACK * target
+    episodes = record_random_episodes("cvrp", 50, rows, seed=0)
+    theirs = StepRL4CO("cvrp", 50, rows, episodes=episodes)
+    assert how_many_times_as_fast(TorchRL(episodes), theirs) >= SLACK * target
