@@ -101,6 +101,15 @@ def test_bad_actions_are_refused_and_change_nothing(actions, said):
     assert checksum(team.world) == before
 
 
+def test_the_space_of_an_unknown_agent_is_refused_by_name():
+    """As a KeyError, which PettingZoo's users expect, in a sentence."""
+    team = convoy()
+    for space in (team.action_space, team.observation_space):
+        with pytest.raises(KeyError) as caught:
+            space("drone_7")
+        assert str(caught.value) == "there is no agent 'drone_7'; did you mean 'drone_1' or 'drone_0'?"
+
+
 @pytest.mark.parametrize("number", [4, -1, 2**40, np.uint64(2**64 - 1)])
 def test_numbers_out_of_range_are_illegal(number):
     """The convoy stays, the step counts, and illegal="raise" refuses it."""

@@ -140,7 +140,7 @@ def test_rows_of_which_there_is_nothing_to_tell_share_one_info():
         with pytest.raises(TypeError, match='infos="fresh"'):
             write(infos[0])
     assert infos[0] == {"illegal": False, "TimeLimit.truncated": False}
-    with pytest.raises(KeyError, match="infos="):
+    with pytest.raises(KeyError, match=r"^'action_mask' is not in an info that many rows share: infos="):
         infos[0]["action_mask"]
     for plain in (infos[0].copy(), copy.copy(infos[0]), copy.deepcopy(infos[0]), pickle.loads(pickle.dumps(infos[0]))):
         assert type(plain) is dict and plain == infos[0]

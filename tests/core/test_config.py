@@ -99,6 +99,12 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(given, close):
             attempt()
 
 
+@pytest.mark.parametrize("word", ["n_envs", "num_env", "batch_size"])
+def test_what_others_call_num_envs_is_known(word):
+    with pytest.raises(ConfigError, match=f"'{word}': the number of rows is num_envs"):
+        milkrun.make("milkrun/CVRP-v0", **{word: 4})
+
+
 def test_replace_changes_some_options():
     """The rest stay, bounds are checked."""
     assert VanConfig(doors=4).replace(seats=8) == VanConfig(doors=4, seats=8)

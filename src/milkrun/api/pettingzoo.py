@@ -7,6 +7,7 @@ agent has `agent_0`. All agents earn the team's reward and end together.
 from __future__ import annotations
 
 import copy as copying
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from gymnasium import spaces
 
 from milkrun.api._agents import TeamRow
 from milkrun.api._binding import METADATA, check_render_mode, may_render
-from milkrun.core.errors import ConfigError, missing_extra
+from milkrun.core.errors import ConfigError, UnknownName, did_you_mean, missing_extra
 from milkrun.core.world import World, autoreset_name
 
 try:
@@ -87,10 +88,10 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         """What an agent sees (`observation`) and may do (`action_mask`)."""
-        return self.observation_spaces[agent]
+        return _of_agent(self.observation_spaces, agent)
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        return self.action_spaces[agent]
+        return _of_agent(self.action_spaces, agent)
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -141,3 +142,9 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
                 obs[name]["action_mask"] = info["action_mask"] = mask
             infos[name] = info
         return obs, infos
+
+
+def _of_agent(spaces_of: Mapping[str, spaces.Space[Any]], agent: str) -> spaces.Space[Any]:
+    if agent not in spaces_of:
+        raise UnknownName(f"there is no agent {agent!r}{did_you_mean(str(agent), spaces_of)}")
+    return spaces_of[agent]

@@ -29,6 +29,8 @@ RESERVED = frozenset(
     "stepping pad_actions features".split()
 )
 """Keywords of `make` and of the bindings: no configuration may use them as its own."""
+ROWS = frozenset("n_envs num_env n_env nenvs batch_size num_rows n_rows".split())
+"""What other libraries call `num_envs`."""
 
 
 def option(
@@ -121,6 +123,8 @@ class Config:
         known: dict[str, Any] = {}
         for key, value in given.items():
             name = cls.synonyms.get(key, key)
+            if name in ROWS:
+                raise ConfigError(f"{cls.__name__} has no option {key!r}: the number of rows is num_envs")
             if name not in names:
                 raise ConfigError(f"{cls.__name__} has no option {key!r}{did_you_mean(str(key), names)}")
             if name in known:

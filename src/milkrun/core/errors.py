@@ -21,6 +21,10 @@ class RegistryError(MilkrunError, KeyError):
     """An id that is unknown, malformed or taken."""
 
 
+class UnknownName(MilkrunError, KeyError):
+    """A name that is not among those of an environment: an agent, a key of an info."""
+
+
 class ConfigError(MilkrunError, ValueError):
     """A configuration key, value, preset, option or mode that cannot be."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from milkrun.core.errors import UnknownName
+
 
 class SharedInfo(dict[str, Any]):
     """A dict of many rows: read-only, and what it lacks it explains. A copy of it is a plain dict."""
@@ -21,7 +23,7 @@ class SharedInfo(dict[str, Any]):
     update = setdefault = pop = popitem = clear = _refuse
 
     def __missing__(self, key: str) -> NoReturn:
-        raise KeyError(f'{key!r} is not in an info that many rows share: infos="fresh" tells all of each row')
+        raise UnknownName(f'{key!r} is not in an info that many rows share: infos="fresh" tells all of each row')
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
