@@ -21,7 +21,10 @@ import pytest
 import milkrun
 from tests.docs.generated import PAGES, PICTURE, ROOT, fill, picture
 
-OPTIONAL = {"torch": r"torch|rl4co", "rl4co": r"rl4co", "matplotlib": r"milkrun\.replay"}
+OPTIONAL = {
+    "torch": r"torch|rl4co", "rl4co": r"rl4co", "matplotlib": r"milkrun\.replay", "ray": r"rllib",
+    "stable_baselines3": r"sb3|baselines3", "tianshou": r"tianshou", "pettingzoo": r"pettingzoo",
+}  # fmt: skip
 """Packages that not every environment has, and how a program shows that it needs them."""
 ALONE = [ROOT / "README.md", ROOT / "docs" / "use-it-with.md"]
 """Pages whose blocks stand alone."""
