@@ -6,6 +6,7 @@ import sys
 import threading
 import types
 
+import cloudpickle
 import numpy as np
 import pytest
 from numba import float64
@@ -345,6 +346,13 @@ def test_kernels_make_no_machine_code_of_their_own():
     assert [c.library.get_pointer_to_function(c.fndesc.llvm_func_name) for c in made] == [0] * len(made)
     calls = [line for line in quarter.overloads[float64,].library.get_llvm_str().splitlines() if " call " in line]
     assert len([line for line in calls if "half" in line]) == 2
+
+
+def test_a_kernel_travels():
+    """To another process, by cloudpickle, as part of a world that was defined in a notebook."""
+    there = cloudpickle.loads(cloudpickle.dumps(quarter))
+    assert type(there) is type(quarter)
+    assert there(8.0) == 2.0
 
 
 def test_a_kernel_that_does_not_compile_names_the_fault():

@@ -29,13 +29,51 @@ def kernel(function: Callable[..., Any] | None = None, *, inline: bool = False) 
     if function is None:
         return lambda f: kernel(f, inline=inline)
     options = {"nopython": True, "forceinline": inline, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return Kernel(function, targetoptions={**options, **KERNEL_OPTIONS}, pipeline_class=_PartCompiler)
+    return Kernel(function, targetoptions={**options, **KERNEL_OPTIONS})
+
+
+class _Part(JITCodeLibrary):
+    """The code of a kernel and of what it calls, as it was translated."""
+
+    def finalize(self) -> None:
+        self._raise_if_finalized()
+        for library in dict.fromkeys(self._linking_libraries):
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalized = True
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _PartLowering(NativeLowering):
+    """Translates a kernel into a part, and tells numba that callers find its code there."""
+
+    _name = "milkrun_part_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.flags.no_compile = True
+        super().run_pass(state)
+        state["cr"] = state.cr._replace(cfunc=state.library)  # what numba knows compiled code by
+        state.targetctx.insert_user_function(state.library, state.cr.fndesc, [state.library])
+        return True
+
+
+class _PartCompiler(CompilerBase):
+    """Numba's passes with that instead of its own translation."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "milkrun_part")
+        passes.passes = [(_PartLowering if p is NativeLowering else p, why) for p, why in passes.passes]
+        passes.finalize()
+        return [passes]
 
 
 class Kernel(CPUDispatcher):
     """A function that compiled code calls. Numba would optimise each one and make machine code of it together with all
     that it calls, and its callers again; a kernel is only translated, and optimised once, inside the entry that runs
     it. That is two fifths of the time a world takes to compile."""
+
+    def __init__(self, function: Callable[..., Any], locals: Any = None, targetoptions: Any = None) -> None:
+        super().__init__(function, locals or {}, targetoptions or {}, _PartCompiler)
 
     def __call__(self, *args: Any) -> Any:
         """From Python, at the prompt or in a test: through a compiled function that calls it."""
@@ -49,43 +87,6 @@ class Kernel(CPUDispatcher):
     def add_overload(self, compiled: Any) -> None:
         """Known to compiled callers only: there is no machine code that Python could call."""
         self.overloads[tuple(compiled.signature.args)] = compiled
-
-
-class _Part(JITCodeLibrary):
-    """The code of a kernel and of what it calls, as it was translated."""
-
-    def finalize(self) -> None:
-        self._raise_if_finalized()
-        for library in dict.fromkeys(self._linking_libraries):
-            self._reload_init.update(library._reload_init)
-            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
-        self._finalized = True
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class _PartLowering(NativeLowering):
-    """Translates a kernel and tells numba where its callers find it."""
-
-    _name = "milkrun_part_lowering"
-
-    def run_pass(self, state: Any) -> bool:
-        state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.flags.no_compile = True
-        super().run_pass(state)
-        state["cr"] = state.cr._replace(cfunc=state.library)  # by this numba finds the code of a call
-        state.targetctx.insert_user_function(state.library, state.cr.fndesc, [state.library])
-        state.reload_init.extend(state.library._reload_init)
-        return True
-
-
-class _PartCompiler(CompilerBase):
-    """Numba's usual passes, the last but for that."""
-
-    def define_pipelines(self) -> list[PassManager]:
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "milkrun_part")
-        passes.passes = [(_PartLowering if p is NativeLowering else p, why) for p, why in passes.passes]
-        passes.finalize()
-        return [passes]
 
 
 @intrinsic
