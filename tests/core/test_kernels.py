@@ -334,8 +334,10 @@ def test_a_kernel_can_be_called_from_python():
     assert half(np.float32(3)) == 1.5
     assert quarter(8.0) == 2.0
     values = np.array([4.0, 8.0])
-    put(values, 1)
+    put(values, k=1)
     assert values.tolist() == [4, 2]
+    with pytest.raises(TypeError, match="missing a required argument: 'x'"):
+        half()
 
 
 def test_kernels_make_no_machine_code_of_their_own():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 from llvmlite import ir
@@ -75,9 +76,11 @@ class Kernel(CPUDispatcher):
     def __init__(self, function: Callable[..., Any], locals: Any = None, targetoptions: Any = None) -> None:
         super().__init__(function, locals or {}, targetoptions or {}, _PartCompiler)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         """From Python, at the prompt or in a test: through a compiled function that calls it."""
-        return self._from_python(*args)
+        given = signature(self.py_func).bind(*args, **named)
+        given.apply_defaults()
+        return self._from_python(*given.args)
 
     @cached_property
     def _from_python(self) -> Any:
