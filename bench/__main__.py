@@ -14,6 +14,7 @@ from typing import Any
 import milkrun
 
 from .api import api_table
+from .compiling import compiling_table
 from .contestants import Gymnasium, InPlace, RL4CODropIn, TorchRL, rollout_rate
 from .darp import darp_table
 from .delivery import delivery_table
@@ -133,7 +134,8 @@ def _geometric_mean(values: list[float]) -> float:
 
 TABLES = {
     "steps": steps_table, "rollouts": rollouts_table, "family": family_table, "darp": darp_table,
-    "delivery": delivery_table, "api": api_table, "workers": workers_table, "own": own_table,
+    "delivery": delivery_table, "api": api_table, "workers": workers_table,
+    "compiling": compiling_table, "own": own_table,
 }  # fmt: skip
 
 
