@@ -12,7 +12,7 @@ PRINTED = {"nearest": (4.33, 6.78, 9.46), "random": (4.00, 6.13, 8.52), "farthes
 
 
 @pytest.mark.parametrize("rule", PRINTED)
-@pytest.mark.parametrize(("column", "n"), enumerate((20, 50, 100)))
+@pytest.mark.parametrize(("column", "n"), [(0, 20), (1, 50), (2, 100)])
 def test_insertion(rule, column, n):
     """Within 1 %."""
     instances = get_generator("tsp", num_loc=n).generate(10_000, seed=1234)
