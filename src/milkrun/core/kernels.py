@@ -71,7 +71,7 @@ class _PartCompiler(CompilerBase):
 class Kernel(CPUDispatcher):
     """A function that compiled code calls. Numba would optimise each one and make machine code of it together with all
     that it calls, and its callers again; a kernel is only translated, and optimised once, inside the entry that runs
-    it. That is two fifths of the time a world takes to compile."""
+    it: worlds compile 1.4 to 2.6 times as fast (`python -m bench --only compiling`)."""
 
     def __init__(self, function: Callable[..., Any], locals: Any = None, targetoptions: Any = None) -> None:
         super().__init__(function, locals or {}, targetoptions or {}, _PartCompiler)
