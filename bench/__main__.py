@@ -62,6 +62,8 @@ def steps_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
             peer = us["RL4CO 0.7.0"]
             for label in ("in place", "torchrl", "rl4co view"):
                 ratios[label].append(peer / us[label])
+            if name == "cvrp" and batch == 1024:
+                kept = us["in place"] / us["torchrl"]
             share = us["C"] / us["in place"] if with_c else None
             if share is not None and batch >= 1024:
                 ratios["C"].append(share)
@@ -74,6 +76,7 @@ def steps_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
         "in place / RL4CO, worst cell (promised 2)": min(ratios["in place"]),
         "TensorDict API / RL4CO, geometric mean (promised 4, goal 6)": _geometric_mean(ratios["torchrl"]),
         "RL4CO view / RL4CO, geometric mean": _geometric_mean(ratios["rl4co view"]),
+        "TensorDict API, share of in place, cvrp, 1,024 rows (goal 0.7, floor 0.6)": kept,
     }
     if ratios["C"]:
         promised["share of C at 1,024 and more rows, worst cell (promised 0.5)"] = min(ratios["C"])

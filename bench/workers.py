@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -22,7 +21,6 @@ COUNT = 4
 SHAPES = ((84, 84, 3), (4,))
 START_METHOD = "forkserver"
 TURNS = 20
-NAMES = ("milkrun", "milkrun, pipes", "SB3", "Gymnasium")
 
 
 class Pictures(gymnasium.Env[np.ndarray, int]):
@@ -53,18 +51,17 @@ class _Maker:
         return Pictures(self.shape)
 
 
-def contestants(shape: tuple[int, ...], names: Sequence[str]) -> dict[str, Any]:
-    """Those of these names, each reset once. All copy what they return."""
+def contestants(shape: tuple[int, ...]) -> dict[str, Any]:
+    """By name, each reset once. All copy what they return."""
     from stable_baselines3.common.vec_env import SubprocVecEnv
 
     makers = [_Maker(shape)] * COUNT
-    kinds: dict[str, Callable[[], Any]] = {
-        "milkrun": lambda: Aligned(Workers(makers, START_METHOD)),
-        "milkrun, pipes": lambda: Aligned(Workers(makers, START_METHOD, shared_memory=False)),
-        "SB3": lambda: SubprocVecEnv(makers, start_method=START_METHOD),
-        "Gymnasium": lambda: gymnasium.vector.AsyncVectorEnv(makers, context=START_METHOD),
+    made: dict[str, Any] = {
+        "milkrun": Aligned(Workers(makers, START_METHOD)),
+        "milkrun, pipes": Aligned(Workers(makers, START_METHOD, shared_memory=False)),
+        "SB3": SubprocVecEnv(makers, start_method=START_METHOD),
+        "Gymnasium": gymnasium.vector.AsyncVectorEnv(makers, context=START_METHOD),
     }
-    made = {name: kinds[name]() for name in names}
     for env in made.values():
         env.reset()
     return made
@@ -74,7 +71,7 @@ def workers_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]
     """Microseconds a turn of four workers, and how many times SB3's throughput that is."""
     table = Table(
         f"A turn of {COUNT} environments in processes, microseconds ({START_METHOD}, float32 observations)",
-        ["observation", *NAMES, "/ SB3", "/ Gymnasium"],
+        ["observation", "milkrun", "milkrun, pipes", "SB3", "Gymnasium", "/ SB3", "/ Gymnasium"],
         notes={"turn": "step all, wait for all, observations copied: Aligned, SubprocVecEnv, AsyncVectorEnv",
                "ratios": f"medians over rounds of {TURNS} turns each"},
     )  # fmt: skip
@@ -83,7 +80,7 @@ def workers_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]
     set_clock("wall")  # the work is done in other processes
     for shape in SHAPES:
         name = "x".join(map(str, shape))
-        seconds = _play(contestants(shape, NAMES), rounds)
+        seconds = _play(contestants(shape), rounds)
         us = {rival: 1e6 * statistics.median(taken) / TURNS for rival, taken in seconds.items()}
         ratios = {f"/ {peer}": _ratio(seconds[peer], seconds["milkrun"]) for peer in ("SB3", "Gymnasium")}
         table.add(observation=name, **us, **ratios)
