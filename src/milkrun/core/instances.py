@@ -40,7 +40,7 @@ def read_instances(world: World, instance: Mapping[str, Any], rows: int) -> Give
     count = rows if owner is None else max((len(v) for v in values.values()), default=0)
     arrays = {name: _as_field(f, values[name], count, world.sizes) for name, f in fields.items()}
     for name, array in arrays.items():
-        _check_values(fields[name], array, world.sizes)
+        check_values(fields[name], array, world.sizes)
     world.check_instances(arrays)
     return Given(arrays, None if owner is None else _owners(owner, rows, count))
 
@@ -58,7 +58,7 @@ def read_saved(world: World, saved: Any, rows: int) -> tuple[dict[str, np.ndarra
     for f in fields:
         arrays[f.name] = _as_field(f, arrays[f.name], count if f.role is Role.INSTANCE else rows, world.sizes)
         if f.role in (Role.INSTANCE, Role.STATE):
-            _check_values(f, arrays[f.name], world.sizes)
+            check_values(f, arrays[f.name], world.sizes)
     owner = _owners(arrays.pop("instance_row"), rows, count)
     given = Given({f.name: arrays.pop(f.name) for f in own}, owner)
     return arrays, given
@@ -110,7 +110,8 @@ def _as_field(f: Field, array: np.ndarray, count: int, sizes: dict[str, int]) ->
     return cast
 
 
-def _check_values(f: Field, array: np.ndarray, sizes: dict[str, int]) -> None:
+def check_values(f: Field, array: np.ndarray, sizes: dict[str, int]) -> None:
+    """Raises BadInstance for the first element that is out of the bounds declared for its field."""
     if f.dtype.kind == "f":
         wrong = np.isnan(array) if f.limit else ~np.isfinite(array)
         if wrong.any():

@@ -14,8 +14,7 @@ from torchrl.data import Binary, Categorical, Composite, TensorSpec, Unbounded, 
 
 from milkrun.api._agents import Group, groups_of
 from milkrun.api._td import entries, make_td
-from milkrun.api.torchrl.functional import Tensors
-from milkrun.core.errors import ShapeError
+from milkrun.api.torchrl.functional import Tensors, checked_action
 from milkrun.core.world import World
 
 
@@ -55,12 +54,7 @@ class Groups:
         acts = []
         for group in self.all:
             act = entries(root[group.name]).get("action") if group.name in root else None
-            if act is None:
-                raise ShapeError(f"the TensorDict lacks {(group.name, 'action')!r}")
-            if act.shape != _team(group, batch):
-                raise ShapeError(f"{(group.name, 'action')!r} must have the shape {tuple(_team(group, batch))}, "
-                                 f"not {tuple(act.shape)}")
-            acts.append(act)
+            acts.append(checked_action(act, torch.int64, _team(group, batch), (group.name, "action")))
         return torch.cat(acts, -1)
 
     def sample(self, mask: torch.Tensor, sampler: np.random.Generator, device: torch.device) -> dict[str, Any]:

@@ -166,6 +166,9 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
 
     def get_reward(self, td: TensorDictBase, actions: torch.Tensor, check_solution: bool | None = None) -> torch.Tensor:
         """The objective, (*batch), of whole solutions (*batch, T)."""
+        if not isinstance(actions, torch.Tensor) or actions.is_meta:
+            what = "meta" if isinstance(actions, torch.Tensor) else type(actions).__name__
+            raise ShapeError(f"actions must be a tensor with values, (*batch, T), not a {what}")
         batch, axes = td.batch_size, self._plan_axes(td, actions)
         if actions.ndim != len(batch) + axes or actions.shape[: len(batch)] != batch:
             raise ShapeError(f"actions must have the shape {(*batch, 'T')}, not {tuple(actions.shape)}")

@@ -108,7 +108,9 @@ class BeginMixin(Host):
         shown = super()._continue(td, batch)
         if self.stepping == "inplace":
             self._refuse_other(batch)
-            self._owned().resume(*self._fields(shown), self.reader.arrays(shown))
+            root, hidden = self._fields(shown)
+            self._stepper.check(root, hidden, batch)
+            self._owned().resume(root, hidden, self.reader.arrays(shown))
         return shown
 
     def _holds_instance(self, td: TensorDictBase) -> bool:

@@ -142,12 +142,10 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
             given = root if self._groups is None else self._groups.fields(root)
             fresh, kept = self._stepper.step(given, hidden, batch, action, self.illegal == "raise")
         else:
-            rows = self._stepper.step(_down(root), _down(hidden), batch, _low(action), self.illegal == "raise")
+            rows = self._stepper.step(_down(root), _down(hidden), batch, on_cpu(action), self.illegal == "raise")
             fresh, kept = (_up(part, device) for part in rows)
-        for name in self._seen_instance:
-            fresh[name] = root[name]
-        for name in self._unseen:
-            kept[name] = hidden[name]
+            fresh.update((name, root[name]) for name in self._seen_instance)
+            kept.update((name, hidden[name]) for name in self._unseen)
         if self._groups is not None:
             fresh = self._groups.split(fresh, kept, batch, device)
         for alias, name in self._synonyms:
@@ -158,7 +156,7 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
     def _step_in_place(self, action: torch.Tensor | None, wanted: torch.Tensor | None, batch: torch.Size) -> Rows:
         self._refuse_other(batch)
         tail = self.template.action.shape(self.template.sizes)
-        action = self._stepper.checked_action(_low(action), torch.Size((*batch, *tail)))
+        action = self._stepper.checked_action(on_cpu(action), torch.Size((*batch, *tail)))
         rows = None if wanted is None else told(wanted, batch).numpy()
         return self._owned().step(action.reshape(-1, *tail).numpy(), rows)
 
@@ -315,12 +313,13 @@ SCWCVRPEnv = env_class("milkrun/SCWCVRP-v0")
 SDWCVRPEnv = env_class("milkrun/SDWCVRP-v0")
 
 
-def _low(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    return None if tensor is None else tensor.to(CPU)
+def on_cpu(value: Any) -> Any:
+    """The tensor where kernels can read it; what is none, or has no values, as it is, for others to refuse."""
+    return value.to(CPU) if isinstance(value, torch.Tensor) and not value.is_meta else value
 
 
 def _down(tensors: Tensors) -> dict[str, Any]:
-    return {name: value.to(CPU) if isinstance(value, torch.Tensor) else value for name, value in tensors.items()}
+    return {name: on_cpu(value) for name, value in tensors.items()}
 
 
 def _up(tensors: Mapping[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:

@@ -7,7 +7,8 @@ from tensordict import TensorDict, TensorDictBase
 
 from milkrun.api._td import entries
 from milkrun.api.torchrl import contract
-from milkrun.api.torchrl.env import WorldEnv, adopt
+from milkrun.api.torchrl.env import WorldEnv, adopt, on_cpu
+from milkrun.api.torchrl.functional import checked_action
 from milkrun.core.errors import BadSolution, ShapeError
 
 
@@ -33,10 +34,8 @@ class TSPkoptEnv(WorldEnv):
         A tour is turned so that node 0 is first; padding nodes stay behind the others. Rows that have ended stay.
         """
         whole = self._current(td)
-        if solution.shape != whole["tour"].shape or solution.is_floating_point() or solution.dtype is torch.bool:
-            raise ShapeError(f"a solution must be integers of shape {tuple(whole['tour'].shape)}, not "
-                             f"{solution.dtype} {tuple(solution.shape)}")
-        rows, given = contract.flat(whole), solution.reshape(-1, solution.shape[-1]).to(self.device, torch.int64)
+        solution = checked_action(on_cpu(solution), torch.int64, whole["tour"].shape, "solution")
+        rows, given = contract.flat(whole), solution.reshape(-1, solution.shape[-1]).to(self.device)
         tour = self._turned(given, rows["n_nodes"])
         live = ~rows["done"].reshape(-1)
         tour = torch.where(live[:, None], tour, rows["tour"].to(torch.int64))

@@ -28,8 +28,9 @@ SAMPLER = 0x5EED  # keeps the sampler's stream apart from anything else keyed by
 
 def as_size(batch_size: int | Iterable[int] | None) -> torch.Size:
     """A batch size from an int, a list, a tuple or a torch.Size; None is the empty one."""
-    sizes = () if batch_size is None else (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
-    if any(isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1 for k in sizes):
+    listed = batch_size if isinstance(batch_size, (list, tuple)) else () if batch_size is None else (batch_size,)
+    sizes = tuple(listed)
+    if any(isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k < 2**31 for k in sizes):
         raise ConfigError(f"batch_size={batch_size!r}: must be one integer >= 1, or a list of them")
     return torch.Size(sizes)
 
@@ -73,8 +74,8 @@ class OpsMixin(Host):
     def get_action_mask(self, td: TensorDictBase) -> torch.Tensor:
         """The actions allowed now, (*batch, n), True = allowed, on the environment's device."""
         mask = self._allowed(td)
-        if mask.dtype is not torch.bool:
-            raise ShapeError(f"an action mask must be bool, not {mask.dtype}")
+        if mask.dtype is not torch.bool or mask.is_meta:
+            raise ShapeError(f"an action mask must be bool, with values, not {mask.dtype} on {mask.device}")
         return mask.to(self.device)
 
     def sample_actions(self, td: TensorDictBase) -> torch.Tensor:

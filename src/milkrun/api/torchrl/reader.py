@@ -13,6 +13,7 @@ import torch
 from tensordict import TensorDictBase
 
 from milkrun.api._td import entries
+from milkrun.core.errors import ShapeError
 from milkrun.core.world import World
 
 LEVELS = ("waste", "expected0", "initial_waste")
@@ -72,7 +73,12 @@ class InstanceReader:
     def arrays(self, td: TensorDictBase) -> dict[str, np.ndarray]:
         """The instance with one row axis; a scalar field loses the last of (*batch, 1)."""
         rows, arrays = td.batch_size.numel(), {}
+        if self.find(td, "instance_row") is not None:
+            raise ShapeError("'instance_row': every row of a TensorDict holds the instance that it plays; index or "
+                             "expand the TensorDict instead")
         for key, value in self.tensors(td).items():
+            if not isinstance(value, torch.Tensor) or value.is_meta:
+                raise ShapeError(f"{key!r} must be a tensor with values, not a {getattr(value, 'device', type(value))}")
             array = value.reshape(rows, *value.shape[td.batch_dims :]).numpy(force=True)
             arrays[key] = array[:, 0] if key in self._scalars and array.shape[1:] == (1,) else array
         return arrays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -53,10 +54,26 @@ class Slot:
         """The shape behind the batch in a TensorDict."""
         return self.shape or ((1,) if self.column else ())
 
+    def checked(self, tensor: Any, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
+        """The tensor, if a kernel can read it as this field."""
+        if (
+            not isinstance(tensor, torch.Tensor)
+            or tensor.dtype is not dtype
+            or tensor.shape != shape
+            or not tensor.is_cpu
+            or tensor.layout is not torch.strided
+        ):
+            raise self.misfit(tensor, shape)
+        return tensor
+
     def misfit(self, tensor: Any, expected: torch.Size, device: Any = "cpu") -> ShapeError:
         """The sentence about a tensor that cannot be this field."""
         if tensor is None:
             return ShapeError(f"the TensorDict lacks {self.key!r}")
+        if not isinstance(tensor, torch.Tensor):
+            return ShapeError(f"{self.key!r} must be a tensor, not a {type(tensor).__name__}")
+        if tensor.layout is not torch.strided:
+            return ShapeError(f"{self.key!r} must be a plain tensor, not {tensor.layout}")
         return ShapeError(f"{self.key!r} must be {self.dtype} of shape {tuple(expected)} on {device}, "
                           f"not {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}")
 
@@ -76,6 +93,7 @@ class Plan:
 
         self.batch, self.rows = batch, batch.numel()
         self.order, self.owner = order, owner  # the numbers 0, 1, ... of at least as many rows and instances
+        self.order_address = order.data_ptr()
         self.own = (False,) * len(batch)
         self.instance = entries(instance)
         self.root = entries([s for s in carried if s.root])
@@ -85,14 +103,24 @@ class Plan:
         self.begun = entries([*instance, *carried, *looks])
         self.told = [(s.name, torch.empty((*batch, *s.tail()), dtype=s.dtype), s.where) for s in told]
         self.told_patterns = [pattern for _, pattern, _ in self.told]
-        self.root_names = [name for name, *_ in self.root]
-        self.hidden_names = [name for name, *_ in self.hidden]
-        self.shared_root = [s.name for s in instance if s.root]
-        self.shared_hidden = [*(s.name for s in instance if not s.root), stream.name]
-        changing = [(s.name, s.where) for *_, s in (*self.root, *self.hidden)]
-        fresh = [*changing, *((name, where) for name, _, where in self.told)]
-        self.fresh_names, self.fresh_places = [name for name, _ in fresh], [where for _, where in fresh]
-        shared = [*(s for s in instance if s.root), *(s for s in instance if not s.root), stream]
-        self.read_places = itemgetter(*(where for _, where in changing), *(s.where for s in shared))
+        seen, unseen = [s for s in instance if s.root], [*(s for s in instance if not s.root), stream]
+        given = [*(s for *_, s in self.root), *seen, *(s for *_, s in self.hidden), *unseen]
+        changing = [s for *_, s in (*self.root, *self.hidden)]
+        self.changing = len(changing)
+        self.read_root = _reader([s.name for *_, s in self.root] + [s.name for s in seen])
+        self.read_hidden = _reader([s.name for *_, s in self.hidden] + [s.name for s in unseen])
+        self.read_places = itemgetter(*(s.where for s in given))
+        self.parts = len(self.root), len(self.root) + len(seen), len(given) - len(unseen)
+        """Where in what is read the instances at the root begin, the hidden state, the hidden instances."""
+        self.fresh_places = [*(s.where for s in changing), *(where for _, _, where in self.told)]
+        self.root_out = [*(s.name for *_, s in self.root), *(s.name for s in seen), *(name for name, _, _ in self.told)]
+        self.hidden_out = [*(s.name for *_, s in self.hidden), *(s.name for s in unseen)]
         self.stream = torch.Size((*batch, 3))
         self.action = torch.Size((*batch, *action))
+
+
+def _reader(names: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """What stands under these keys, as a tuple also where there is one or none."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda tensors: tuple(tensors[name] for name in names)

@@ -1,0 +1,120 @@
+"""Declared bounds checked by compiled code, straight in the memory that a table of addresses describes.
+
+Kernels index with what they read, so memory that comes from outside (tensors lent to them) is looked at before they
+run. One compiled function serves every field of every world: what is to be checked is a table, too, a line a field.
+Which row and value it was that broke a rule is found afterwards, by the slow and plain way of `instances`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from milkrun.core.cache import compile_module
+from milkrun.core.fields import Field, Role
+from milkrun.core.kernels import KERNEL_OPTIONS, array_at, eight_flags
+from milkrun.core.record import INSTANCES, ROWS, Layout
+from milkrun.core.threads import Entry
+
+KINDS = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64")
+MASK = len(KINDS)
+
+
+class Bounds:
+    """The rules of some fields, in their order; booleans and numbers without a rule are left out."""
+
+    def __init__(self, layout: Layout, fields: Sequence[Field], sizes: dict[str, int]) -> None:
+        lines = [(f, _line(f, layout, sizes)) for f in fields]
+        self.fields = [f for f, line in lines if line is not None]
+        self._lines = np.array([line for _, line in lines if line is not None], np.int64).reshape(-1, 6)
+        self._address = int(self._lines.__array_interface__["data"][0])
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def first_broken(self, table: int, count: int) -> Field | None:
+        """The first of the first `count` fields that breaks its rule somewhere in the rows at the addresses of a
+        table."""
+        broken = _checker().serial(table, self._address, count)
+        return None if broken < 0 else self.fields[broken]
+
+
+def has_rule(f: Field) -> bool:
+    """Whether anything is declared of a field's values that they could break; numbers must be finite, for one."""
+    return f.role is Role.MASK or f.dtype.kind == "f" or f.index is not None or not (f.low is None and f.high is None)
+
+
+def _line(f: Field, layout: Layout, sizes: dict[str, int]) -> tuple[int, ...] | None:
+    """Place in the table, kind, numbers a row, lowest and highest (their bits), the word that counts the rows."""
+    each = math.prod(f.shape(sizes))
+    where, rows = layout.slots[f.name], INSTANCES if f.role is Role.INSTANCE else ROWS
+    if not has_rule(f) or not each or (f.dtype == np.bool_ and f.role is not Role.MASK):
+        return None
+    if f.role is Role.MASK:
+        return where, MASK, each, layout.slots["terminated"], layout.slots["truncated"], rows
+    low, high = f.bounds(sizes)
+    span: Any = np.finfo(f.dtype) if f.dtype.kind == "f" else np.iinfo(f.dtype)
+    least = span.min if low is None else max(low, span.min)
+    most = math.inf if f.limit and high is None else span.max if high is None else min(high, span.max)
+    if f.limit and low is None:
+        least = -math.inf
+    ends = np.array([least, most], np.float64 if f.dtype.kind == "f" else np.int64).view(np.int64)
+    return where, KINDS.index(f.dtype.name), each, int(ends[0]), int(ends[1]), rows
+
+
+@cache
+def _checker() -> Entry:
+    branches = "".join(_BRANCH.format(kind=k, name=name, ends="float64" if name.startswith("f") else "int64")
+                       for k, name in enumerate(KINDS))  # fmt: skip
+    names = {
+        "njit": njit, "OPTIONS": KERNEL_OPTIONS, "array_at": array_at, "eight_flags": eight_flags,
+        "boolean": types.boolean, **{name: getattr(types, name) for name in KINDS},
+    }  # fmt: skip
+    text = _TEXT.format(branches=branches, mask=MASK)
+    return Entry(compile_module("bounds", text, names).first_broken)
+
+
+_TEXT = """# Written by milkrun.core.bounds; the folder's name is a hash of this.
+
+@njit(cache=True, **OPTIONS)
+def first_broken(table, rules, count):
+    rule = array_at(rules, (count, 6), None, int64)
+    words = array_at(table, (1024,), None, int64)
+    for k in range(count):
+        address, each, rows = words[rule[k, 0]], rule[k, 2], words[rule[k, 5]]
+        n = each * rows
+        wrong = int32(0)
+        if rule[k, 1] == {mask}:
+            flags = array_at(address, (rows, each), None, boolean)
+            terminated = array_at(words[rule[k, 3]], (rows,), None, boolean)
+            truncated = array_at(words[rule[k, 4]], (rows,), None, boolean)
+            for b in range(rows):
+                some = terminated[b] or truncated[b]
+                j = 0
+                while j + 8 <= each and not some:  # eight at a time: most rows are decided by the first few
+                    some = eight_flags(flags, b, j) != 0
+                    j += 8
+                while j < each and not some:
+                    some = flags[b, j]
+                    j += 1
+                wrong |= int32(not some)
+{branches}
+        if wrong:
+            return k
+    return -1
+"""
+
+# The comparisons accept what lies between the ends, so a NaN is refused; no branch inside, so the loop is vectorised.
+_BRANCH = """
+        elif rule[k, 1] == {kind}:
+            x{kind} = array_at(address, (n,), None, {name})
+            ends{kind} = array_at(rules + 8 * (6 * k + 3), (2,), None, {ends})
+            least{kind}, most{kind} = {name}(ends{kind}[0]), {name}(ends{kind}[1])
+            for j in range(n):
+                wrong |= int32(not ((x{kind}[j] >= least{kind}) & (x{kind}[j] <= most{kind})))
+"""

@@ -1,0 +1,245 @@
+"""TensorDicts from outside: what was changed in one is seen before a kernel reads it, and threads share nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+import milkrun
+from milkrun.api.torchrl import env_class
+from milkrun.core.errors import BadInstance, ConfigError, MilkrunError, ShapeError
+
+CVRP, DARP, TSPD, TEAM = "milkrun/CVRP-v0", "milkrun/DARP-v0", "milkrun/TSPD-v0", "milkrun/TruckDrone-v0"
+
+
+def begun(world_id: str, rows: int = 3, **options: object) -> tuple[object, TensorDict]:
+    env = env_class(world_id)(batch_size=[rows], seed=1, **options)
+    td = env.reset()
+    return env, with_action(env, td)
+
+
+def with_action(env: object, td: TensorDict) -> TensorDict:
+    drawn = env.sample_actions(td)  # type: ignore[attr-defined]
+    return td.update(drawn) if isinstance(drawn, TensorDict) else td.set("action", drawn)
+
+
+def followed(world_id: str, **options: object) -> tuple[object, TensorDict]:
+    """A TensorDict that is the stepper's own last output."""
+    env, td = begun(world_id, **options)
+    return env, with_action(env, env.step(td)["next"])  # type: ignore[attr-defined]
+
+
+# -- values ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", [begun, followed])
+@pytest.mark.parametrize(("world_id", "key", "value", "said"), [
+    (DARP, "current_node", 10**8, "row 1: current_node = 100000000: must be <= 32"),
+    (DARP, "current_node", 40, "row 1: current_node = 40: must be <= 32"),
+    (DARP, ("hidden", "onboard"), 77, "onboard"),
+    (TSPD, "truck", 10**8, "row 1: truck = 100000000"),
+    (TSPD, "truck", -1, "row 1: truck = -1: must be >= 0"),
+    (TEAM, ("hidden", "truck_node"), 10**8, "truck_node"),
+    (CVRP, "load", -5, "row 1: load = -5: must be >= 0"),
+    (CVRP, "n_nodes", 10**8, "row 1: n_nodes = 100000000"),
+    (CVRP, "demand_units", -1, r"row 1: demand_units\[0\] = -1: must be >= 0"),
+    (CVRP, "tour_length", float("nan"), "row 1: tour_length = nan"),
+    (CVRP, ("hidden", "stream"), -1, r"row 1: stream\[0\] = -1: must be >= 0"),
+])  # fmt: skip
+def test_a_value_out_of_its_bounds_is_refused_before_a_kernel_reads_it(
+    of: Callable[..., tuple[object, TensorDict]], world_id: str, key: object, value: float, said: str
+) -> None:
+    """Row, field, value and bound are named, in a new TensorDict and in the stepper's own last output."""
+    env, td = of(world_id)
+    if key not in td.keys(True):
+        key = ("hidden", key) if isinstance(key, str) else key[1]
+    td.get(key)[1] = value
+    with pytest.raises(BadInstance, match=said):
+        env.step(td)  # type: ignore[attr-defined]
+
+
+def test_a_write_through_numpy_is_seen_too() -> None:
+    """It counts up no version; whole numbers are therefore looked at in every step."""
+    env, td = followed(CVRP, num_loc=6)
+    td["current_node"].numpy()[2] = 10**8
+    with pytest.raises(BadInstance, match="row 2: current_node = 100000000: must be <= 6"):
+        env.step(td)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("of", [begun, followed])
+def test_a_mask_that_allows_nothing_is_refused_on_a_row_that_goes_on(
+    of: Callable[..., tuple[object, TensorDict]],
+) -> None:
+    """No state of a world has such a mask."""
+    env, td = of(CVRP, num_loc=6)
+    td["action_mask"][2] = False
+    with pytest.raises(BadInstance, match="row 2: action_mask allows nothing, and the row has not ended"):
+        env.step(td)  # type: ignore[attr-defined]
+
+
+def test_an_instance_is_looked_at_once_and_again_when_it_was_changed() -> None:
+    """The demand of customer 3 is made impossible after a step that found it fine."""
+    env, td = followed(CVRP, num_loc=6)
+    td["demand_units"][0, 3] = -2
+    with pytest.raises(BadInstance, match=r"row 0: demand_units\[3\] = -2"):
+        env.step(td)  # type: ignore[attr-defined]
+
+
+def test_in_place_stepping_takes_over_no_impossible_state() -> None:
+    """`set_state=True` copies a state into the world's own arrays, where kernels index with it."""
+    env = env_class(CVRP)(batch_size=[3], seed=1, num_loc=6, stepping="inplace")
+    td = env.reset()
+    td["current_node"][1] = 10**8
+    with pytest.raises(BadInstance, match="row 1: current_node = 100000000: must be <= 6"):
+        env.reset(td, set_state=True)
+
+
+def test_the_dial_a_ride_mask_is_not_worked_out_for_an_impossible_state() -> None:
+    """`_get_action_mask` runs a kernel on what stands in the TensorDict."""
+    env, td = begun(DARP)
+    td["current_node"][0] = 10**8
+    with pytest.raises(BadInstance, match="row 0: current_node = 100000000"):
+        env._get_action_mask(td)  # type: ignore[attr-defined]
+
+
+# -- tensors changed in place --------------------------------------------------------------------------------------
+
+
+def test_a_tensor_turned_in_place_is_refused_or_read_as_it_is() -> None:
+    """A 7 x 7 tensor keeps its shape when it is transposed: the step must read it by its strides."""
+    env = env_class(CVRP)(batch_size=[7], seed=1, num_loc=6)
+    one, two = (env.step(env.reset(set_state=False).set("action", torch.arange(7) % 6 + 1))["next"] for _ in "ab")
+    two = one.clone()
+    one["visited"].t_()
+    two["visited"] = two["visited"].t().contiguous()
+    for td in (one, two):
+        td.set("action", torch.zeros(7, dtype=torch.int64))
+    assert (env.step(one)["next", "visited"] == env.step(two)["next", "visited"]).all()
+
+
+@pytest.mark.parametrize("change", [
+    lambda x: x.resize_(1, 7), lambda x: x.t_(), lambda x: x.unsqueeze_(0), lambda x: x.set_(torch.zeros(2) > 0),
+], ids=["resize_", "t_", "unsqueeze_", "set_"])  # fmt: skip
+def test_a_tensor_of_another_shape_is_refused_also_where_it_was_ours(change: Callable[[torch.Tensor], object]) -> None:
+    """The last output is known again by its tensors, but only as they were."""
+    env, td = followed(CVRP, num_loc=6)
+    change(td["visited"])
+    with pytest.raises(ShapeError, match=r"'visited' must be torch\.bool of shape"):
+        env.step(td)  # type: ignore[attr-defined]
+
+
+def test_memory_that_moved_is_found_again() -> None:
+    """`share_memory_` puts a tensor elsewhere and changes nothing else."""
+    env, td = followed(CVRP, num_loc=6)
+    other = td.clone()
+    td["visited"].share_memory_()
+    td["demand_units"].share_memory_()
+    expected, found = env.step(other)["next"], env.step(td)["next"]  # type: ignore[attr-defined]
+    assert (expected["visited"] == found["visited"]).all() and (expected["load"] == found["load"]).all()
+
+
+def test_inference_mode_steps_as_usual() -> None:
+    """Its tensors count no changes, so nothing is recalled; the numbers are the same."""
+    env, td = begun(CVRP, num_loc=6)
+    expected = env.step(env.step(td)["next"].set("action", torch.zeros(3, dtype=torch.int64)))["next"]  # type: ignore[attr-defined]
+    with torch.inference_mode():
+        again = env.step(td.exclude("next"))["next"].set("action", torch.zeros(3, dtype=torch.int64))  # type: ignore[attr-defined]
+        assert torch.equal(env.step(again)["next", "reward"], expected["reward"])  # type: ignore[attr-defined]
+
+
+# -- what is no action, no batch size, no instance -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("world_id", [w for w in milkrun.list_worlds() if w != TEAM])
+def test_complex_actions_are_refused(world_id: str) -> None:
+    """They were taken for integers."""
+    env, td = begun(world_id)
+    td["action"] = td["action"].to(torch.complex64)
+    with pytest.raises(ShapeError, match=r"'action' must be torch\.int64 on the cpu, not torch\.complex64"):
+        env.step(td)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.complex64, torch.float32])
+def test_one_group_with_actions_of_another_kind_is_refused_by_name(dtype: torch.dtype) -> None:
+    """Joined with the integers of the other group they became integers."""
+    env, td = begun(TEAM)
+    td["drone", "action"] = td["drone", "action"].to(dtype)
+    with pytest.raises(ShapeError, match=r"\('drone', 'action'\) must be torch.int64"):
+        env.step(td)  # type: ignore[attr-defined]
+
+
+def test_an_instance_row_is_refused_by_name() -> None:
+    """The rows of a TensorDict each hold their instance; an `instance_row` was passed over."""
+    env, td = begun(CVRP, num_loc=6)
+    given = td.select("locs", "demand_units", "capacity", "n_nodes", "max_length")
+    with pytest.raises(ShapeError, match="'instance_row'"):
+        env.reset(given.set("instance_row", torch.zeros(3, dtype=torch.int32)))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("size", [1.5, [1.5], "3", {}, object(), 2**70, [2**70], -1, True])
+def test_what_is_no_batch_size_is_refused(size: object) -> None:
+    """At the constructor and at a reset."""
+    with pytest.raises(ConfigError, match="batch_size"):
+        env_class(CVRP)(batch_size=size, num_loc=6)
+    with pytest.raises(ConfigError, match="batch_size"):
+        env_class(CVRP)(num_loc=6).reset(batch_size=size)
+
+
+def test_tensors_without_values_and_lists_are_refused_in_sentences() -> None:
+    """Meta tensors, sparse ones, and lists where tensors belong."""
+    env, td = begun(CVRP, num_loc=6)
+    bare = td.to("meta")
+    sparse = td.clone()
+    sparse._tensordict["visited"] = sparse["visited"].to_sparse()
+    plans = torch.zeros((3, 4), dtype=torch.int64)
+    kopt, tours = begun("milkrun/TSPKopt-v0", num_loc=6)
+    calls: list[Callable[[], object]] = [
+        lambda: env.step(bare), lambda: env.reset(bare), lambda: env.sample_actions(bare), lambda: env.step(sparse),
+        lambda: env.get_reward(td, plans.to("meta")), lambda: env.get_reward(td, [[1, 2], [3]]),
+        lambda: kopt.get_reward(tours, [[1, 2], [3]]), lambda: kopt.step_to_solution(tours, [[1, 2], [3]]),
+        lambda: kopt.step_to_solution(tours, torch.zeros((3, 6), dtype=torch.complex64)),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(MilkrunError):
+            call()
+
+
+# -- threads -------------------------------------------------------------------------------------------------------
+
+
+def played(env: object, td: TensorDict, actions: list[TensorDict], rewards: list[torch.Tensor]) -> None:
+    for action in actions:
+        td = env.step(td.update(action))["next"]  # type: ignore[attr-defined]
+        found = td["reward"] if "reward" in td else td["truck", "reward"]
+        rewards.append(found.reshape(len(td), -1)[:, 0].clone())
+
+
+@pytest.mark.parametrize("world_id", [DARP, TEAM, TSPD])
+def test_threads_that_share_an_environment_do_not_disturb_each_other(world_id: str) -> None:
+    """Four threads step four batches through one environment; each earns what it earns alone."""
+    env = env_class(world_id)(batch_size=[64], seed=3)
+    team = [("drone", "action")] if world_id == TEAM else []
+    starts, plans = [env.reset() for _ in range(4)], []
+    expected: list[list[torch.Tensor]] = [[] for _ in starts]
+    for start, rewards in zip(starts, expected):
+        td, plan = start.clone(), []
+        for _ in range(12):
+            td = with_action(env, td)
+            plan.append(td.select("action" if world_id != TEAM else ("truck", "action"), *team))
+            td = env.step(td)["next"]
+        plans.append(plan)
+        played(env, start.clone(), plan, rewards)
+    for _ in range(3):
+        found: list[list[torch.Tensor]] = [[] for _ in starts]
+        jobs = [(env, start.clone(), plan, rewards) for start, plan, rewards in zip(starts, plans, found)]
+        threads = [threading.Thread(target=played, args=job) for job in jobs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for mine, alone in zip(found, expected):
+            assert len(mine) == 12 and all(torch.equal(a, b) for a, b in zip(mine, alone))
