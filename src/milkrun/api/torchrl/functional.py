@@ -192,7 +192,7 @@ class Stepper:
 
     def _enter(
         self, root: Tensors, hidden: Tensors, plan: Plan, space: Workspace, keep: list[torch.Tensor]
-    ) -> tuple[array[int], list[torch.Tensor]]:
+    ) -> tuple[array[int], tuple[torch.Tensor, ...]]:
         """Checks every tensor and enters its address into a table; also the state tensors, in order in memory."""
         source = space.table[:]
         source[0] = source[1] = plan.rows
@@ -211,7 +211,7 @@ class Stepper:
                 tensor = _in_order(slot.checked(given.get(name), dtype, shape), keep)
                 source[where] = tensor.data_ptr()
                 carried.append(tensor)
-        return source, carried
+        return source, tuple(carried)
 
     def check(self, root: Tensors, hidden: Tensors, batch: torch.Size) -> None:
         """Raises unless these rows can be stepped: tensors as they must be, values within what is declared."""
@@ -356,7 +356,8 @@ class Stepper:
                 tensor = tensor[tuple(0 if p else slice(None) for p in pattern)].contiguous()
                 keep.append(tensor)
             if expanded is not None and pattern != expanded:  # some fields expanded, others not: copy them all
-                whole = {s.name: (root if s.root else hidden)[s.name].contiguous() for *_, s in plan.instance}
+                whole = {name: slot.checked((root if slot.root else hidden).get(name), dtype, shape).contiguous()
+                         for name, dtype, shape, _, slot in plan.instance}  # fmt: skip
                 keep.extend(whole.values())
                 self._enter_strided(whole, whole, plan, table, keep)
                 return

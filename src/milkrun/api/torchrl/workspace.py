@@ -24,7 +24,7 @@ of their addresses."""
 Instances = tuple[tuple[Any, ...], tuple[int, ...]]
 """The instances last found to be fine: weak references, how often each had been changed in place."""
 
-version_of = torch.Tensor._version.__get__  # type: ignore[attr-defined]  # counts changes in place
+version_of = torch.Tensor._version.__get__  # how often a tensor has been changed in place
 
 
 class Workspace(threading.local):
