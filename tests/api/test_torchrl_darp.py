@@ -12,6 +12,7 @@ import milkrun
 from milkrun.api.torchrl import DARPEnv
 from milkrun.api.torchrl.generators import DARPGenerator, get_generator
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError
+from milkrun.routing import generators as core
 from tests.api.torchrl_tools import assert_same
 
 KEYS = {
@@ -191,3 +192,31 @@ def test_generators_go_by_their_law():
     assert env.config.rule == "seed" and td["time_windows"].dtype == torch.int64
     data = drawn.generate(2, seed=9)
     assert torch.equal(td["locs"], data["locs"]) and torch.equal(td["demand"], data["demand"])
+
+
+@pytest.mark.parametrize("preset", ["classic", "seed"])
+@pytest.mark.parametrize("empty", [(), [], torch.Size([])], ids=repr)
+def test_an_empty_batch_size_is_one_instance_without_a_row(preset, empty):
+    """The first of a batch, from the numpy generator and the one of tensors, and in an environment."""
+    first = core.get_generator("darp", preset=preset).generate(2, seed=7)
+    alone = core.get_generator("darp", preset=preset).generate(empty, seed=7)
+    tensors = DARPGenerator(preset=preset).generate(empty, seed=7)
+    assert tensors.batch_size == torch.Size([])
+    for name, array in first.items():
+        np.testing.assert_array_equal(alone[name], array[0])
+        np.testing.assert_array_equal(tensors[name].numpy(), array[0])
+    env = DARPEnv(preset=preset, seed=7)
+    td = env.reset(TensorDict(dict(tensors.items()), []))
+    assert td.batch_size == torch.Size([]) and torch.equal(td["locs"], tensors["locs"])
+    td, _ = play(env, td)
+    assert td["done"].all()
+
+
+def test_a_stranger_plan_is_refused_under_seed():
+    """A pickup can be reached from the depot, so a vehicle may not stay there: the row, the place and the rule."""
+    env = DARPEnv(generator_params={"num_loc": 4, "num_agents": 2}, preset="seed", seed=3)
+    td = env.reset(TensorDict(TRACE, [1]))
+    assert td["action_mask"].tolist() == [[False, True, False, True, False]]
+    with pytest.raises(BadSolution, match="row 0: vehicle 0, position 0, node 0: idle by 1"):
+        env.check_solution_validity(td, torch.tensor([[0]]))
+    env.check_solution_validity(td, torch.tensor([[3, 1, 2, 0, 0]]))

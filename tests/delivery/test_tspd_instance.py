@@ -48,6 +48,8 @@ CROOKED = np.array([[0.0, 1, 2], [3, 0, 4], [5, 6, 0]])
         ({"max_fly": np.nan}, BadInstance, "square: max_fly is nan, must be >= 0"),
         ({"truck_factor": -1.0}, BadInstance, "square: truck_factor is -1.0, must be >= 0"),
         ({"locs": np.full((3, 2), np.inf)}, BadInstance, "square: node 0: locs is .* must be finite"),
+        ({"locs": np.full((3, 2), 1e31)}, BadInstance, r"square: node 0: locs is .* must be within -1e\+30..1e\+30"),
+        ({"c_truck": CROOKED * 1e35}, BadInstance, r"square: node 0, 1: c_truck is 1e\+35, must be <= 1e\+34"),
         ({"c_truck": CROOKED - 2}, BadInstance, "square: node 0, 0: c_truck is -2.0, must be finite and >= 0"),
         ({"c_drone": CROOKED + np.eye(3)}, BadInstance, "square: node 0, 0: c_drone is 1.0, must be 0 on the diagonal"),
     ],

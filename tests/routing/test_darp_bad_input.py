@@ -86,6 +86,10 @@ NUMBERS = [
     ("max_route_duration", (2,), 0.0, "row 2: max_route_duration = 0.0: must be above 0"),
     ("max_route_duration", (2,), -1.0, "row 2: max_route_duration = -1.0"),
     ("max_route_duration", (2,), math.nan, "row 2: max_route_duration = nan: must be a number"),
+    ("locs", (1, 2, 1), 1e30, "row 1: locs[2, 1] = 1.0000000150474662e+30: must be within -1e+09..1e+09"),
+    ("window_open", (1, 4), -1e30, "row 1: window_open[4] = -1e+30: must be within -1e+09..1e+09"),
+    ("time_windows", (3, 0), 1e10, "row 3: time_windows[0] = 10000000000.0: the depot's must be <= 1e+09"),
+    ("service_time", (3, 6), 1e30, "row 3: service_time[6] = 1e+30: must be <= 1e+09"),
 ]
 RIDERS = [
     ("demand", (1, 0), 1, "row 1: demand[0] = 1: the depot has no riders"),
@@ -95,6 +99,13 @@ RIDERS = [
     ("demand", (3, 4), 1, "row 3: demand[4] = 1: a dropoff is the negative of its pickup"),
     ("capacity", (1, 1), -1, "row 1: capacity[1] = -1: must be >= 0"),
     ("capacity", (1, 1), 0, "row 1: capacity[1] = 0: must be at least 1"),
+    ("capacity", (1, 1), 2**63 - 1, "row 1: capacity[1] = 9223372036854775807: must be <= 1073741824"),
+    ("demand", (3, slice(3, 5)), [2**62, -(2**62)], "row 3: demand[3] = 4611686018427387904: must be <= 1073741824"),
+]
+DEADLINES = [
+    ("time_windows", (2, 3), -1, "row 2: time_windows[3] = -1: must be >= 0"),
+    ("time_windows", (2, 0), 2**53, "row 2: time_windows[0] = 9007199254740992: the depot's must be <= 1e+09"),
+    ("locs", (1, 2, 1), 1e30, "row 1: locs[2, 1] = 1.0000000150474662e+30: must be within -1e+09..1e+09"),
 ]
 
 
@@ -105,11 +116,36 @@ def test_numbers_that_cannot_be(field, at, value, sentence):
         world_of(**CLASSIC).reset(seed=9, instance=put(field, at, value))
 
 
-@pytest.mark.parametrize(("field", "at", "value", "sentence"), [NUMBERS[0], NUMBERS[1], *RIDERS])
+@pytest.mark.parametrize(("field", "at", "value", "sentence"), [NUMBERS[0], NUMBERS[1], *RIDERS, *DEADLINES])
 def test_numbers_that_cannot_be_under_the_rule_seed(field, at, value, sentence):
     """The same of the fields that it has."""
     with refused(world_of(**SEED), BadInstance, sentence):
         world_of(**SEED).reset(seed=9, instance=put(field, at, value, "seed"))
+
+
+def test_a_place_too_far_to_be_counted():
+    """At a millionth of a unit of way in a unit of time, 1,000 away is 1e9: twice as much as is allowed."""
+    world = world_of(**SEED, speed=1e-6)
+    world.reset(instance=put("locs", (2, 4, 1), 499.0, "seed"))
+    sentence = "row 2: locs[4] = [   5. 1000.]: is 1.00001e+09 units of time from the depot at the speed 1e-06, at most"
+    with refused(world, BadInstance, sentence):
+        world.reset(instance=put("locs", (2, 4, 1), 1000.0, "seed"))
+
+
+def test_the_longest_leg_is_counted_exactly():
+    """5e8 units of time out and 1e9 across: clocks show whole numbers, none negative, and deadlines are kept."""
+    far = np.array([[[0, 0], [500, 0], [-500, 0]]], np.float32)
+    world = milkrun.make(ID, 1, rule="seed", num_requests=1, num_agents=1, speed=1e-6, autoreset="disabled")
+    world.reset(instance={
+        "locs": far, "demand": [[0, 1, -1]], "capacity": [[1]], "time_windows": [[48, 5 * 10**8, 15 * 10**8]],
+    })  # fmt: skip
+    clock = []
+    for action in (1, 2):
+        assert world.action_mask[0].nonzero()[0].tolist() == [action]
+        world.step([action])
+        clock.append(int(world.current_time[0]))
+    # 1e-6 is 9.999999974752427e-07 in float32, and the quotients are the nearest float32
+    assert clock == [500000000, 1500000000] and world.terminated[0] and world.objective[0] == -1500
 
 
 def test_no_car_at_all():
@@ -123,6 +159,7 @@ def test_no_car_at_all():
     [
         ((1, 3, 3), 5.0, ("row 1: dist[3", "= 5.0", "diagonal")), ((2, 0, 4), -5.0, ("row 2: dist[0, 4] = -5.0",)),
         ((3, 1, 2), math.nan, ("row 3: dist[1, 2] = nan",)), ((0, 1, 2), math.inf, ("row 0: dist[1, 2] = inf",)),
+        ((0, 1, 2), 1e30, ("row 0: dist[1, 2] = 1e+30", "1e+09")),
     ],
 )  # fmt: skip
 def test_matrices_that_cannot_be(at, value, words):

@@ -71,6 +71,13 @@ def test_equal_instances_say_the_same():
         ({"capacity": [2, 0]}, "vehicle 1: capacity is 0, must be at least 1"),
         ({"dist": np.full((3, 3), -1.0)}, "node 0, 0: dist is -1.0, must be finite and >= 0"),
         ({"dist": np.full((3, 3), np.nan)}, "node 0, 0: dist is nan, must be finite and >= 0"),
+        ({"locs": [[0, 0], [-1e30, 0], [1, 0]]}, "node 1: locs is [-1.0000000150474662e+30, 0.0], must be within"),
+        ({"dist": 1e10 - 1e10 * np.eye(3)}, "node 0, 1: dist is 10000000000.0, must be <= 1e+09"),
+        ({"window_open": [0, -1e30, 50]}, "node 1: window_open is -1e+30, must be within -1e+09..1e+09"),
+        ({"time_windows": [1e10, 100, 60]}, "node 0: time_windows is 10000000000.0, must be <= 1e+09 at the depot"),
+        ({"service_time": [0, 1e10, 0]}, "node 1: service_time is 10000000000.0, must be <= 1e+09"),
+        ({"demand": [0, 2**40, -(2**40)]}, "node 1: demand is 1099511627776, must be <= 1073741824"),
+        ({"capacity": [2, 2**40]}, "vehicle 1: capacity is 1099511627776, must be <= 1073741824"),
         ({"dist": np.ones((3, 3))}, "node 0, 0: dist is 1.0, must be 0 on the diagonal"),
     ],
 )

@@ -58,6 +58,10 @@ OPTIONS = [
     ({"preset": "seed", "min_demand": 4}, ("min_demand", "4", "max_demand", "3")),
     ({"preset": "seed", "min_pickup_tw": 31}, ("min_pickup_tw", "31", "max_pickup_tw", "30")),
     ({"preset": "seed", "max_demand": 6}, ("max_demand", "6", "vehicle_capacity", "5")),
+    ({"preset": "seed", "speed": 1e-6, "max_loc": 1e4}, ("speed = 1e-06", "max_loc = 10000", "1.41421e+10", "5e+08")),
+    ({"preset": "seed", "min_loc": -1e6, "max_loc": 1e6, "speed": 1e-3}, ("speed = 0.001", "min_loc = -1e+06")),
+    ({"speed": 10**400}, ("speed", "1000000000.0")),
+    ({"max_steps": 2**63}, ("max_steps", "9223372036854775808")),
     ({"preset": "seed", "metric": "matrix"}, ("metric", "'matrix'", "'euclid'")),
     ({"preset": "seed", "reward": "dense"}, ("reward", "'dense'", "'terminal'")),
 ]

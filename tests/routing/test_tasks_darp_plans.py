@@ -52,6 +52,9 @@ def test_a_broken_row_raises_or_costs_inf():
         ([1, 2], [1, 3, 2, 4, 0], True),  # the first vehicle has one seat and is passed over
         ([1, 2], [0, 1, 3, 2, 4, 0], True),  # it is left unused by an action
         ([1, 2], [0, 0, 1, 3, 2, 4, 0], False),  # both are
+        ([2, 2], [0, 1, 3, 2, 4, 0], False),  # an equal one may not be left unused for the other's sake
+        ([2, 2, 1], [0, 1, 3, 2, 4, 0], True),  # but for that of the small one behind
+        ([2, 1, 1], [1, 2, 0, 0, 3, 4, 0], False),
         ([2, 1], [1, 3, 2, 4, 0], True),
         ([2, 1], [0, 1, 3, 2, 4, 0], False),
         ([1, 1], [1, 3, 2, 4, 0], False),
@@ -85,6 +88,14 @@ def test_every_limit_of_a_dataset_counts(fields, plan, said):
     """What a single instance would be told, its row of a batch is told."""
     with pytest.raises(BadSolution, match=re.escape(f"row 0: vehicle 0, {said}")):
         DARPProblem.get_costs(batch(darp(**fields)), np.array([[*plan, 0]]))
+
+
+def test_requests_aboard_at_once_are_counted():
+    """Two of one rider each in two seats: one more than `max_onboard` = 1."""
+    data, plan = batch(darp(**TWO)), np.array([[1, 3, 2, 4, 0]])
+    assert np.isfinite(DARPProblem.get_costs(data, plan, max_onboard=2)[0]).all()
+    with pytest.raises(BadSolution, match=re.escape("row 0: vehicle 0, position 1, node 3: onboard by 1")):
+        DARPProblem.get_costs(data, plan, max_onboard=1)
 
 
 def test_padding_is_neither_driven_nor_priced():
@@ -137,6 +148,10 @@ def test_a_matrix_in_the_dataset_is_driven():
         ({"max_ride_time": np.zeros((1, 2))}, BadInstance, "max_ride_time[0] is 0.0"),
         ({"max_route_duration": np.array([np.nan])}, BadInstance, "max_route_duration[] is nan"),
         ({"capacity": np.array([[-1, 2]])}, BadInstance, "capacity[0] is -1"),
+        ({"capacity": np.array([[2, 2**40]])}, BadInstance, "capacity[1] is 1099511627776, must be within"),
+        ({"locs": np.full((1, 5, 2), 1e30)}, BadInstance, "locs[0, 0] is 1e+30, must be within -1e+09..1e+09"),
+        ({"window_open": np.full((1, 5), -1e30)}, BadInstance, "window_open[0] is -1e+30, must be within"),
+        ({"max_route_duration": np.array([None])}, ShapeError, "max_route_duration has dtype object"),
     ],
 )
 def test_bad_datasets_are_refused(changed, error, said):
@@ -151,6 +166,10 @@ def test_bad_datasets_are_refused(changed, error, said):
     [
         ({"rule": "sead"}, "rule 'sead' is unknown; did you mean 'seed'?"),
         ({"speed": 0.0}, "speed is 0.0"),
+        ({"speed": "1"}, "speed is 1, must be a number within 1e-06..1e+09"),
+        ({"speed": 1e-300}, "speed is 1e-300, must be a number within 1e-06..1e+09"),
+        ({"penalty_unvisited": np.nan}, "penalty_unvisited is nan, must be finite and >= 0"),
+        ({"rule": ["seed"]}, "rule ['seed'] is unknown"),
         ({"on_violation": "warn"}, "on_violation is 'warn'"),
         ({"metric": "manhattan"}, "metric is 'manhattan'"),
         ({"rule": "seed", "metric": "matrix"}, "metric is 'matrix', allowed is 'euclid'"),

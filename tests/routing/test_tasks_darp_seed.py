@@ -76,6 +76,16 @@ def test_seed_rules_and_plans_that_break_them():
     assert seed_sentence(trace(), [0, 1, 2, 0]) == "row 0: vehicle 1, position 0, node 1: fleet by 1"
 
 
+def test_seed_vehicles_that_could_go_may_not_stay():
+    """At the depot both pickups are reached in time; once only request 1 is left, whose dropoff is due at 5, vehicle 1
+    may stay only if that pickup, 2 away, is due before."""
+    for plan, vehicle in (([0], 0), ([0, 0], 0), ([1, 2, 0], 1), ([1, 2], 1), ([1, 2, 0, 0, 0], 1)):
+        assert seed_sentence(trace(), plan) == f"row 0: vehicle {vehicle}, position 0, node 0: idle by 1"
+    gone = trace(time_windows=np.array([[48, 10, 13, 1, 5]]))
+    cost, parts, _ = DARPProblem.get_costs(gone, np.array([[1, 2, 0]]), rule="seed")
+    assert cost[0] == pytest.approx(400.0) and parts["unserved"][0] == 1  # 50 + 50 + 100 home, two nodes left
+
+
 def test_seed_vehicles_start_at_0_and_empty():
     """The second vehicle's clock shows 2 and 4 at the other request; windows open and depot deadlines are not asked."""
     report = DARPProblem.check(

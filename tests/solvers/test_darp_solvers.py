@@ -281,6 +281,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
         (lambda i: improve(i, [[], [1, 2]]), BadSolution, "three.*fleet"),
         (lambda i: solve_ortools(i, seconds=-1), ConfigError, "seconds is -1"),
         (lambda i: solve_ortools(i, scale=0), ConfigError, "scale is 0"),
+        (lambda i: solve_ortools(i, scale=10**15), ConfigError, "scale=1000000000000000 numbers reach"),
         (lambda i: insertion_batch(SimpleNamespace(locs=i.locs)), ConfigError, "rule 'classic' only"),
     ],
 )  # fmt: skip

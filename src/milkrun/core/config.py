@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import numbers
 import types
 import typing
@@ -199,7 +198,7 @@ def _check(owner: str, f: dataclasses.Field[Any], value: Any, hint: Any) -> None
         raise ConfigError(f"{where} = {value!r}: must be one of {', '.join(map(repr, meta['choices']))}")
     elif isinstance(value, numbers.Real) and not isinstance(value, bool):
         low, high = meta.get("low"), meta.get("high")
-        if math.isnan(value) or (low is not None and value < low) or (high is not None and value > high):
+        if value != value or (low is not None and value < low) or (high is not None and value > high):
             raise ConfigError(f"{where} = {value!r}: must be {_span(low, high)}")
 
 

@@ -28,6 +28,7 @@ from milkrun.delivery.generators.tspd import generate
 from milkrun.delivery.instances.tspd import EPS, Operation, TSPDInstance
 from milkrun.delivery.tspd_config import TSPDConfig
 from milkrun.delivery.tspd_door import TSPDDoor
+from milkrun.delivery.tspd_states import check_machines, check_mask, check_record
 
 
 class TSPD(TSPDDoor):
@@ -90,6 +91,14 @@ class TSPD(TSPDDoor):
     ) -> tuple[dict[str, float], list[log.Event]]:
         """Plays a whole plan, operations (start, end, fly, internal), through mask and step: (kpis, events)."""
         return log.replay(cls, instance, operations)
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        """Rules between the fields of rows (B first, instances of each row among them) that every play keeps; raises
+        BadInstance. Shapes, dtypes and bounds have been checked."""
+        self.check_instances(arrays)
+        check_machines(arrays)
+        check_mask(arrays)
+        check_record(arrays)
 
     def why_illegal(self, row: int, action: int) -> str:
         return log.why_illegal(self, row, action)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from milkrun.core.config import Config, option
+from milkrun.core.errors import ConfigError
 from milkrun.delivery.generators.tspd import LAWS
+from milkrun.delivery.instances.tspd import LARGEST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,3 +26,7 @@ class TSPDConfig(Config):
     max_steps: int | str | None = option(
         None, "steps until a row is truncated; auto = 3 num_nodes; None = no limit", low=1, high=2**62, words=("auto",)
     )
+
+    def validate(self) -> None:
+        if LARGEST < self.max_fly < math.inf:
+            raise ConfigError(f"TSPDConfig.max_fly = {self.max_fly}: must be <= {LARGEST:g}, or inf for no limit")

@@ -12,7 +12,7 @@ from milkrun.core.fields import Role, bool_, constant, float64, instance, int32,
 from milkrun.core.instances import as_array, refuse
 from milkrun.core.world import World
 from milkrun.delivery.generators.tspd import LAWS
-from milkrun.delivery.instances.tspd import TSPDInstance
+from milkrun.delivery.instances.tspd import DEAREST, LARGEST, TSPDInstance
 from milkrun.delivery.tspd_config import TSPDConfig
 
 
@@ -60,8 +60,8 @@ class TSPDDoor(World):
         if "locs" in values and values["locs"].ndim != 3:
             raise ShapeError(f"locs must have the shape (rows, {nodes}, 2), not {values['locs'].shape}")
         if "locs" in values and self._fits("locs", values["locs"], rows, "fiu"):
-            legs = values["locs"][:, :, None].astype(np.float64) - values["locs"][:, None]
             with np.errstate(invalid="ignore", over="ignore"):
+                legs = values["locs"][:, :, None].astype(np.float64) - values["locs"][:, None]
                 way = np.sqrt(legs[..., 0] * legs[..., 0] + legs[..., 1] * legs[..., 1])
             values.setdefault("c_truck", way)
             values.setdefault("c_drone", (1.0 / self.config.alpha) * way)
@@ -89,6 +89,14 @@ class TSPDDoor(World):
             diagonal = arrays[name] * np.eye(self.sizes["N"])
             if diagonal.any():
                 refuse(name, diagonal, diagonal != 0, "the way from a node to itself costs 0")
+        if (wrong := np.abs(arrays["locs"]) > LARGEST).any():
+            refuse("locs", arrays["locs"], wrong, f"must be within -{LARGEST:g}..{LARGEST:g}")
+        for name in ("c_truck", "c_drone"):
+            if (wrong := arrays[name] > DEAREST).any():
+                refuse(name, arrays[name], wrong, f"must be <= {DEAREST:g}")
+        least = self._fly_on(arrays, len(arrays["c_drone"]))
+        if (wrong := arrays["fly_on"] != least).any():
+            refuse("fly_on", arrays["fly_on"], wrong, f"must be {least[wrong][0]:g}, the least c_drone to another node")
 
     @classmethod
     def from_instances(cls, instances: Sequence[TSPDInstance | Mapping[str, Any]], repeat: int = 1, **make: Any) -> Any:

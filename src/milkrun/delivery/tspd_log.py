@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from milkrun.core.errors import BadSolution
+from milkrun.core.errors import BadSolution, ShapeError
 from milkrun.delivery.instances.tspd import NO_FLY, Operation, TSPDInstance
 from milkrun.delivery.truck_tour import tour_cost, truck_tour
 
@@ -150,13 +150,15 @@ def replay(
     """A whole plan through mask and step; BadSolution with the index of an operation that cannot be."""
     world = world_class.from_instances([instance], autoreset="disabled")
     nodes = int(world.n_nodes[0])
+    if not isinstance(plan, Iterable):
+        raise ShapeError(f"a plan is a list of operations (start, end, fly, internal), not {plan!r}")
     for k, given in enumerate(plan):
         start, end, fly, internal = _operation(k, given, nodes)
-        if fly < 0 and start == end and not internal:
-            continue  # published plans begin with an operation that does nothing
         said = f"operation {k} {(start, end, fly, internal)}"
         if start != world.truck[0]:
             raise BadSolution(f"{said}: starts at {start}, but the truck is at {world.truck[0]}")
+        if fly < 0 and start == end and not internal:
+            continue  # published plans begin with an operation that does nothing
         for action in actions_of(Operation(start, end, fly, internal), nodes):
             if world.done[0]:
                 raise BadSolution(f"{said}: every node is covered and the truck is home already")

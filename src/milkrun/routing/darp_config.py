@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,6 +13,8 @@ from milkrun.core.config import RuledConfig, option
 from milkrun.core.errors import ConfigError
 
 RULES = ("classic", "seed")
+FARTHEST = 5e8
+"""Rule seed: how far a place may be from the depot, in units of time. Then no leg takes longer than 1e9."""
 STYLES = {"a": {"seats": 3, "ride": 30.0}, "b": {"seats": 6, "ride": 45.0}}
 
 BY_RULE: dict[str, dict[str, Any]] = {
@@ -56,12 +59,14 @@ class DARPConfig(RuledConfig):
     )
     max_onboard: int | None = option(None, "requests aboard at once, 8 unless told", low=1, high=8)
     max_steps: int | str | None = option(
-        "auto", "steps until a row is truncated; auto = 4 (2 requests + vehicles)", low=1, words=("auto",)
+        "auto", "steps until a row is truncated; auto = 4 (2 requests + vehicles)", low=1, high=2**62, words=("auto",)
     )
     side: float | None = option(None, "classic law: places lie in [-side, side]^2", low=1e-3, high=1e6)
     window_width: int | None = option(None, "classic law: width of a request's window", low=0, high=10**6)
     open_end: float | None = option(None, "classic law: end of the windows that are none", low=0, high=1e9)
-    max_duration: float | None = option(None, "classic law: longest route; None = 60 requests / vehicles", high=1e9)
+    max_duration: float | None = option(
+        None, "classic law: longest route; None = 60 requests / vehicles", low=60, high=1e9
+    )
     vehicle_capacity: int | None = option(None, "seats; None = by the style, 5 under seed", low=1, high=10**6)
     max_ride: float | None = option(None, "classic law: longest ride; None = 30 or 45 by the style", low=1e-6, high=1e9)
     service: float | None = option(
@@ -93,6 +98,12 @@ class DARPConfig(RuledConfig):
         for low, high in (("min_loc", "max_loc"), ("min_demand", "max_demand"), ("min_pickup_tw", "max_pickup_tw")):
             if getattr(self, low) > getattr(self, high):
                 raise ConfigError(f"DARPConfig.{low} = {getattr(self, low)} is above {high} = {getattr(self, high)}")
+        assert self.min_loc is not None and self.max_loc is not None and self.speed is not None
+        across = math.hypot(self.max_loc - self.min_loc, self.max_loc - self.min_loc) / self.speed
+        if 1.001 * across > FARTHEST:  # float32 may round places outwards
+            raise ConfigError(f"DARPConfig.speed = {self.speed:g}: from min_loc = {self.min_loc:g} to max_loc = "
+                              f"{self.max_loc:g} and across it takes {across:g} units of time, at most {FARTHEST:g} is "
+                              "allowed")  # fmt: skip
         assert self.max_demand is not None and self.vehicle_capacity is not None
         if self.max_demand > self.vehicle_capacity:
             raise ConfigError(f"DARPConfig.max_demand = {self.max_demand} is over vehicle_capacity = "

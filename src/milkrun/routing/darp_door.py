@@ -12,9 +12,10 @@ from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.fields import constant, float64, instance, int32, int64
 from milkrun.core.instances import as_array, refuse
 from milkrun.routing.darp_config import STYLES, DARPConfig
+from milkrun.routing.darp_states import check_riders, check_schedule
 from milkrun.routing.dial import Dial
 from milkrun.routing.generators.darp import GAVE_UP
-from milkrun.routing.instances.darp import TIME_EPS, DARPInstance
+from milkrun.routing.instances.darp import MOST, TIME_EPS, DARPInstance
 
 
 class DARPDoor(Dial):
@@ -113,19 +114,40 @@ class DARPDoor(Dial):
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_instances(arrays)
+        if not self._padding and (wrong := arrays["capacity"] < 1).any():
+            refuse("capacity", arrays["capacity"], wrong, "must be at least 1")
+        self._check_limits(arrays)
+        self._refuse_unservable(arrays)
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        super().check_states(arrays)
+        self._check_limits(arrays)
+        true, opens, closes = self.true_nodes(arrays), arrays["tight_open"], arrays["tight_close"]
+        if (wrong := (opens < arrays["window_open"]) & true).any():
+            refuse("tight_open", opens, wrong, "must not be before window_open")
+        if (wrong := (closes > np.minimum(arrays["time_windows"], arrays["time_windows"][:, :1])) & true).any():
+            refuse("tight_close", closes, wrong, "must not be after time_windows, nor after the end of the day")
+        check_schedule(arrays, check_riders(arrays, true))
+
+    def _check_limits(self, arrays: dict[str, np.ndarray]) -> None:
+        """Windows, times and distances."""
         true, node = self.true_nodes(arrays), np.arange(self.sizes["N"])
         if (even := arrays["n_nodes"] % 2 == 0).any():
             refuse("n_nodes", arrays["n_nodes"], even, "must be odd: two a request and the depot")
-        if not self._padding and (wrong := arrays["capacity"] < 1).any():
-            refuse("capacity", arrays["capacity"], wrong, "must be at least 1")
         opens, closes = arrays["window_open"], arrays["time_windows"]
         if (wrong := (node == 0) & ~np.isfinite(closes)).any():
             refuse("time_windows", closes, wrong, "the depot's must be finite")
+        if (wrong := (node == 0) & (closes > MOST)).any():
+            refuse("time_windows", closes, wrong, f"the depot's must be <= {MOST:g}")
+        if (wrong := np.abs(opens) > MOST).any():
+            refuse("window_open", opens, wrong, f"must be within -{MOST:g}..{MOST:g}")
         if (wrong := (opens > closes) & true).any():
             refuse("time_windows", closes, wrong, "the window closes before it opens")
         service = arrays["service_time"]
         if (wrong := (node == 0) & (service != 0)).any():
             refuse("service_time", service, wrong, "the depot has none")
+        if (wrong := service > MOST).any():
+            refuse("service_time", service, wrong, f"must be <= {MOST:g}")
         rides, requests = arrays["max_ride_time"], true[:, 1::2]
         if (wrong := (rides <= 0) & requests).any():
             refuse("max_ride_time", rides, wrong, "must be above 0")
@@ -133,7 +155,8 @@ class DARPDoor(Dial):
             refuse("max_route_duration", arrays["max_route_duration"], wrong, "must be above 0")
         if "dist" in arrays and (diagonal := np.einsum("bii->bi", arrays["dist"])).any():
             refuse("dist", diagonal, diagonal != 0, "the diagonal of a distance matrix is 0")
-        self._refuse_unservable(arrays)
+        if "dist" in arrays and (wrong := arrays["dist"] > MOST).any():
+            refuse("dist", arrays["dist"], wrong, f"must be <= {MOST:g}")
 
     def true_nodes(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
         true: np.ndarray = np.arange(self.sizes["N"]) < arrays["n_nodes"][:, None]

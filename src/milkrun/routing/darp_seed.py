@@ -19,7 +19,8 @@ import numpy as np
 from milkrun.core.fields import constant, float32, float64, instance, int64, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
-from milkrun.routing.darp_config import DARPConfig
+from milkrun.routing.darp_config import FARTHEST, DARPConfig
+from milkrun.routing.darp_states import check_deadlines, check_riders
 from milkrun.routing.dial import (
     ALLOWED,
     AT_DEPOT,
@@ -41,6 +42,7 @@ from milkrun.routing.dial import (
 )
 from milkrun.routing.generators.darp import distance32
 from milkrun.routing.generators.darp import generate_seed as generate
+from milkrun.routing.instances.darp import MOST
 
 
 class DARPSeed(Dial):
@@ -69,13 +71,33 @@ class DARPSeed(Dial):
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_instances(arrays)
+        self._check_reach(arrays)
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        super().check_states(arrays)
+        self._check_reach(arrays)
+        check_riders(arrays, self.true_nodes(arrays))
+        check_deadlines(arrays)
+
+    def _check_reach(self, arrays: dict[str, np.ndarray]) -> None:
+        """Seats there are, and no leg takes longer than a clock can count."""
         if (wrong := arrays["capacity"] < 1).any():
             refuse("capacity", arrays["capacity"], wrong, "must be at least 1")
+        deadlines, locs = arrays["time_windows"], arrays["locs"].astype(np.float64)
+        if (wrong := deadlines < 0).any():
+            refuse("time_windows", deadlines, wrong, "must be >= 0: no vehicle leaves before that")
+        if (wrong := (np.arange(self.sizes["N"]) == 0) & (deadlines > MOST)).any():
+            refuse("time_windows", deadlines, wrong, f"the depot's must be <= {MOST:g}")
+        out = np.hypot(*np.moveaxis(locs - locs[:, :1], 2, 0)) / self.speed
+        if (wrong := out > FARTHEST).any():
+            refuse("locs", locs, wrong, f"is {out[wrong][0]:g} units of time from the depot at the speed "
+                   f"{self.speed:g}, at most {FARTHEST:g} is allowed")  # fmt: skip
 
 
 @kernel(inline=True)
 def travel_time(w, q, i, j):
-    """The quotient of distance and speed, rounded half to even."""
+    """The quotient of distance and speed, rounded half to even. `FARTHEST` keeps it within int32, which is what the
+    processor turns many floats at once into."""
     return np.int64(np.int32(np.rint(distance32(w, q, i, j) / np.float32(w.speed))))
 
 

@@ -18,6 +18,8 @@ from milkrun.core.fields import Field, bool_, constant, float32, float64, instan
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
 from milkrun.routing.darp_config import DARPConfig
+from milkrun.routing.darp_states import check_fleet, check_record
+from milkrun.routing.instances.darp import MOST, MOST_RIDERS
 from milkrun.routing.vehicle import Recorded
 
 REASONS = (
@@ -99,7 +101,8 @@ class Dial(Recorded):
 
     @classmethod
     def task_options(cls, config: DARPConfig) -> dict[str, Any]:
-        return {key: getattr(config, key) for key in ("rule", "penalty_unvisited", "speed", "metric")}
+        keys = ("rule", "penalty_unvisited", "speed", "metric", "max_onboard")
+        return {key: getattr(config, key) for key in keys}
 
     # -- instances --------------------------------------------------------------------------------------------
 
@@ -135,12 +138,25 @@ class Dial(Recorded):
             refuse("demand", demand, wrong, "a dropoff is the negative of its pickup")
         if (wrong := (demand != 0) & ~true).any():
             refuse("demand", demand, wrong, "padding has no riders")
+        if (wrong := demand > MOST_RIDERS).any():
+            refuse("demand", demand, wrong, f"must be <= {MOST_RIDERS}")
         if (wrong := capacity.max(axis=1) < 1).any():
             refuse("capacity", capacity.max(axis=1), wrong, "must be at least 1")
+        if (wrong := capacity > MOST_RIDERS).any():
+            refuse("capacity", capacity, wrong, f"must be <= {MOST_RIDERS}")
+        if (wrong := np.abs(arrays["locs"]) > MOST).any():
+            refuse("locs", arrays["locs"], wrong, f"must be within -{MOST:g}..{MOST:g}")
 
     def true_nodes(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
         """(Q, N) which nodes are no padding."""
         return np.ones(arrays["demand"].shape, bool)
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        """Rules between the fields of rows (B first, instances of each row among them) that every play keeps; raises
+        BadInstance. Shapes, dtypes and bounds have been checked."""
+        Dial.check_instances(self, arrays)
+        check_fleet(arrays)
+        check_record(arrays)
 
     # -- why an action is closed ------------------------------------------------------------------------------
 

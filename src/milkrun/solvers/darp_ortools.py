@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.errors import missing_extra
+from milkrun.core.errors import ConfigError, missing_extra
 from milkrun.routing.instances.darp import DARPInstance
 from milkrun.solvers.darp_insertion import Routes
+
+MOST = 2.0**53
 
 
 class Model:
@@ -26,6 +28,11 @@ class Model:
             raise missing_extra("ortools", "solvers") from None
         self._enums, self._parameters = enums, pywrapcp.DefaultRoutingSearchParameters
         self.instance, self.scale = instance, scale
+        day = instance.time_windows[0] - instance.window_open[0]
+        largest = scale * max(float(instance.distances().max()), float(day), penalty_unvisited)
+        if largest > MOST:
+            raise ConfigError(f"{instance.name}: at scale={scale} numbers reach {largest:g}, but only {MOST:g} are "
+                              "counted exactly: take a smaller one")  # fmt: skip
         self.manager = pywrapcp.RoutingIndexManager(len(instance.locs), instance.num_agents, 0)
         self.routing = pywrapcp.RoutingModel(self.manager)
         legs = np.rint(scale * instance.distances()).astype(np.int64)
@@ -40,9 +47,10 @@ class Model:
     def _state_times(self, speed: float) -> None:
         """The clock counts from the start of the day; it may start and wait freely."""
         instance, routing, index = self.instance, self.routing, self.manager.NodeToIndex
-        tau = _up(self.scale * (instance.distances() / speed + instance.service_time[:, None]))
         day = int(_down(self.scale * (instance.time_windows[0] - instance.window_open[0])))
-        opens = np.maximum(_up(self.scale * (instance.window_open - instance.window_open[0])), 0)
+        tau = self.scale * (instance.distances() / speed + instance.service_time[:, None])
+        tau = _up(np.minimum(tau, day + 1))  # what takes longer than the day is not driven, however long it takes
+        opens = _up(np.clip(self.scale * (instance.window_open - instance.window_open[0]), 0, day + 1))
         closes = _down(np.clip(self.scale * (instance.time_windows - instance.window_open[0]), -1, day))
         rides = instance.service_time[1::2] + instance.max_ride_time
         routing.AddDimension(routing.RegisterTransitMatrix(tau.tolist()), day, day, False, "time")

@@ -19,6 +19,11 @@ from milkrun.core.errors import BadInstance, ShapeError
 
 EPS = 1e-9  # by which a flight may exceed max_fly
 NO_FLY = -1
+LARGEST = 1e30
+"""The largest coordinate, in amount."""
+DEAREST = 1e34
+"""The most that a leg may cost truck or drone, so that the return of a plan of 1000 nodes is a float32. A limit of
+flights may be larger, or infinite."""
 KINDS = {np.float64: "fiu", np.bool_: "b"}
 
 
@@ -73,9 +78,12 @@ class TSPDInstance:
         for name in ("max_fly", "truck_factor", "drone_factor"):
             self._keep_number(name, optional=name != "max_fly")
         self._refuse("locs", np.asarray(~np.isfinite(self.locs).all(axis=1)), "must be finite")
+        far = np.asarray((np.abs(self.locs) > LARGEST).any(axis=1))
+        self._refuse("locs", far, f"must be within -{LARGEST:g}..{LARGEST:g}")
         for name in ("c_truck", "c_drone"):
             costs = getattr(self, name)
             self._refuse(name, ~(np.isfinite(costs) & (costs >= 0)), "must be finite and >= 0")
+            self._refuse(name, costs > DEAREST, f"must be <= {DEAREST:g}")
             self._refuse(name, (costs != 0) & np.eye(n, dtype=np.bool_), "must be 0 on the diagonal")
 
     def __eq__(self, other: object) -> bool:
@@ -151,6 +159,7 @@ def distances(locs: NDArray[np.float64]) -> NDArray[np.float64]:
     """Euclidean, from each place to each (N, N)."""
     if locs.ndim != 2 or locs.shape[1] != 2:
         raise ShapeError(f"locs has shape {locs.shape}, expected (N, 2)")
-    dx, dy = (locs[:, None, axis] - locs[None, :, axis] for axis in (0, 1))
-    between: NDArray[np.float64] = np.sqrt(dx * dx + dy * dy)
+    with np.errstate(over="ignore", invalid="ignore"):  # of places that are refused afterwards
+        dx, dy = (locs[:, None, axis] - locs[None, :, axis] for axis in (0, 1))
+        between: NDArray[np.float64] = np.sqrt(dx * dx + dy * dy)
     return between

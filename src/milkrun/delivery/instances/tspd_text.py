@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from milkrun.core.errors import ConfigError, FormatError, did_you_mean
-from milkrun.delivery.instances.tspd import NO_FLY, Operation, Solution, TSPDInstance, distances
+from milkrun.core.errors import BadInstance, ConfigError, FormatError, did_you_mean
+from milkrun.delivery.instances.tspd import LARGEST, NO_FLY, Operation, Solution, TSPDInstance, distances
 
 REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
@@ -25,7 +25,6 @@ COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
 OPERATION_COST = re.compile(r"\s*operation cost\s*:\s*(\S+)\s*", re.IGNORECASE)
 TOTAL_COST = re.compile(r"\s*total cost\s*:\s*(\S+)\s*", re.IGNORECASE)
 DIRECTIVES = ("#MAXFLY", "#NOVISIT", "#FORBID")
-LARGEST = 1e30
 MAX_NODES = 10_001
 
 
@@ -51,9 +50,12 @@ def load_tspd(path: str | os.PathLike[str]) -> TSPDInstance:
         page.take(f"the name of node {i}", count)
     page.finish(count)
     max_fly, listed = _restrictions(page, directives, n)
-    return TSPDInstance.of_places(
-        page.path.stem, locs, truck, drone, max_fly=max_fly, no_visit=listed["#NOVISIT"], forbid=listed["#FORBID"]
-    )
+    try:
+        return TSPDInstance.of_places(
+            page.path.stem, locs, truck, drone, max_fly=max_fly, no_visit=listed["#NOVISIT"], forbid=listed["#FORBID"]
+        )
+    except BadInstance as e:  # places far apart at a high cost per distance
+        raise FormatError(f"{page.path}: {e}") from None
 
 
 def write_tspd(instance: TSPDInstance, path: str | os.PathLike[str]) -> None:

@@ -15,10 +15,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from milkrun.core.errors import BadSolution, ShapeError
+from milkrun.core.errors import BadInstance, BadSolution, ConfigError, ShapeError
 from milkrun.delivery.instances.tspd import EPS, NO_FLY, Operation, TSPDInstance
 
 Floats = NDArray[np.float64]
+FIELDS: dict[str, tuple[Any, ...]] = {
+    "locs": ("fiu", "N", 2), "c_truck": ("fiu", "N", "N"), "c_drone": ("fiu", "N", "N"), "max_fly": ("fiu",),
+    "no_visit": ("b", "N"), "forbid": ("b", "N"), "n_nodes": ("iu",),
+}  # fmt: skip
+"""What a dataset has of each row: the kinds of dtype, and the shape."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +104,11 @@ class TSPDProblem:
     ) -> tuple[Any, dict[str, Any], None]:
         """Makespan (B,) of each plan, and it again by name. on_violation: "raise" the BadSolution of the first row that
         breaks a rule, or "inf" for those that do."""
-        costs = np.full(len(pi), np.inf)
-        for b, (instance, actions) in enumerate(_rows(dataset, pi)):
+        if on_violation not in ("raise", "inf"):
+            raise ConfigError(f"on_violation is {on_violation!r}, allowed are 'raise' and 'inf'")
+        plans = _as_plans(pi)
+        costs = np.full(len(plans), np.inf)
+        for b, (instance, actions) in enumerate(_rows(dataset, plans)):
             try:
                 costs[b] = tspd_cost(instance, actions_to_operations(actions, instance.num_nodes, _columns(dataset)))
             except BadSolution as e:
@@ -112,7 +120,7 @@ class TSPDProblem:
     def check(cls, dataset: Any, pi: Any) -> tuple[Any, list[str | None]]:
         """Which rows keep every rule (B,), and for those that do not the first rule broken, as a sentence."""
         said: list[str | None] = []
-        for instance, actions in _rows(dataset, pi):
+        for instance, actions in _rows(dataset, _as_plans(pi)):
             try:
                 check_operations(instance, actions_to_operations(actions, instance.num_nodes, _columns(dataset)))
                 said.append(None)
@@ -123,14 +131,20 @@ class TSPDProblem:
 
 def actions_to_operations(actions: Iterable[int], nodes: int, columns: int) -> list[Operation]:
     """Of a world with `columns` nodes, of which `nodes` are real: j drives, columns + k launches, 2 columns joins. What
-    comes after the end is padding."""
+    comes after the end is padding by 0."""
     plan: list[Operation] = []
     place, fly, start, between = 0, NO_FLY, 0, list[int]()
     covered = {0}
-    for action in actions:
+    for step, action in enumerate(actions):
+        said = f"operation {len(plan)}, action {step}"
+        if not 0 <= action <= 2 * columns:
+            raise BadSolution(f"{said}: {action} does not exist, actions are 0..{2 * columns}")
         if len(covered) == nodes and place == 0 and fly == NO_FLY:
-            break
-        if action < columns:
+            if action != 0:
+                raise BadSolution(f"{said}: {action} comes after the end, where only 0 may stand")
+        elif action < columns:
+            if action == place:
+                raise BadSolution(f"{said}: the truck drives to node {place}, where it is")
             if fly == NO_FLY:
                 plan.append(Operation(place, action))
             else:
@@ -138,9 +152,13 @@ def actions_to_operations(actions: Iterable[int], nodes: int, columns: int) -> l
             place = action
             covered.add(place)
         elif action < 2 * columns:
+            if fly != NO_FLY:
+                raise BadSolution(f"{said}: the drone is launched, but has not rejoined since it left at {start}")
             start, fly, between = place, action - columns, []
             covered.add(fly)
         else:
+            if fly == NO_FLY:
+                raise BadSolution(f"{said}: the drone rejoins, but is aboard")
             plan.append(Operation(start, place, fly, tuple(between[:-1])))
             fly = NO_FLY
     if fly != NO_FLY:
@@ -148,11 +166,32 @@ def actions_to_operations(actions: Iterable[int], nodes: int, columns: int) -> l
     return plan
 
 
-def _rows(dataset: Any, pi: Any) -> Iterator[tuple[TSPDInstance, list[int]]]:
+def _as_plans(pi: Any) -> NDArray[Any]:
+    try:
+        plans = np.asarray(pi)
+    except ValueError:
+        raise ShapeError("pi is ragged, expected (B, L) integers") from None
+    if plans.ndim != 2 or plans.dtype.kind not in "iu":
+        raise ShapeError(f"pi has shape {plans.shape} and dtype {plans.dtype}, expected (B, L) integers")
+    return plans
+
+
+def _rows(dataset: Any, plans: NDArray[Any]) -> Iterator[tuple[TSPDInstance, list[int]]]:
     """Instance and actions of each row, padding cut off."""
-    names = ("locs", "c_truck", "c_drone", "max_fly", "no_visit", "forbid", "n_nodes")
-    fields = {name: np.asarray(dataset[name]) for name in names}
-    for b, actions in enumerate(np.asarray(pi).tolist()):
+    given = set(dataset.keys())
+    if missing := [name for name in FIELDS if name not in given]:
+        raise ShapeError(f"the dataset lacks {', '.join(missing)}")
+    fields = {name: np.asarray(dataset[name]) for name in FIELDS}
+    nodes = _columns(dataset)
+    for name, (kinds, *dims) in FIELDS.items():
+        shape = (len(plans), *(nodes if dim == "N" else dim for dim in dims))
+        have, said = fields[name], {"b": "bool", "iu": "integers", "fiu": "numbers"}[kinds]
+        if have.shape != shape or have.dtype.kind not in kinds:
+            raise ShapeError(f"{name} has shape {have.shape} and dtype {have.dtype}, expected {shape} of {said}")
+    for b, n in enumerate(fields["n_nodes"].tolist()):
+        if not 2 <= n <= nodes:
+            raise BadInstance(f"row {b}: n_nodes is {n}, allowed are 2..{nodes}")
+    for b, actions in enumerate(plans.tolist()):
         n = int(fields["n_nodes"][b])
         yield TSPDInstance(
             name=f"row {b}", locs=fields["locs"][b, :n], c_truck=fields["c_truck"][b, :n, :n],
@@ -162,7 +201,8 @@ def _rows(dataset: Any, pi: Any) -> Iterator[tuple[TSPDInstance, list[int]]]:
 
 
 def _columns(dataset: Any) -> int:
-    return int(dataset["locs"].shape[1])
+    shape = np.shape(dataset["locs"])
+    return int(shape[1]) if len(shape) > 1 else 0
 
 
 def _like(given: Any, values: np.ndarray) -> Any:
@@ -222,6 +262,8 @@ def _check_nodes(instance: TSPDInstance, plan: list[Operation]) -> None:
 
 
 def _as_plan(operations: Iterable[Operation]) -> list[Operation]:
+    if not isinstance(operations, Iterable):
+        raise ShapeError(f"a plan is a list of operations (start, end, fly, internal), not {operations!r}")
     return [_as_operation(k, given) for k, given in enumerate(operations)]
 
 

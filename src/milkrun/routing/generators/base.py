@@ -62,7 +62,7 @@ class Generator:
             seed, first = self.seed, first + self.position
             self.position += count
         flat = self._draw(count, check_seed(seed), first, episode)
-        return {name: array.reshape(*shape, *array.shape[1:]) for name, array in flat.items()}
+        return {name: array.reshape((*shape, *array.shape[1:])) for name, array in flat.items()}
 
     __call__ = generate
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from milkrun.core.errors import ConfigError
+from milkrun.routing.instances.darp import MOST as FARTHEST
 from milkrun.routing.instances.darp import DARPInstance
 from milkrun.routing.instances.text import REAL, Line, Text
 from milkrun.routing.instances.tsplib import MAX_NODES, MOST
@@ -106,6 +107,9 @@ def _rows(text: Text, lines: list[Line]) -> dict[int, Row]:
             raise text.fault(at, None, f"node {node} is also in line {rows[node][0]}")
         x, y, service, _, opens, closes = (text.real(word, at, None) for word in line.words[1:])
         load = text.whole(line.words[4], at, None, -MOST, MOST)
+        for word, value in zip(line.words[1:6], (x, y, service, 0.0, opens), strict=True):
+            if abs(value) > FARTHEST:
+                raise text.fault(at, None, f"{word} is too large: at most {FARTHEST:g}")
         if service < 0:
             raise text.fault(at, None, f"service time {line.words[3]} is below 0")
         if closes < opens:
@@ -115,9 +119,11 @@ def _rows(text: Text, lines: list[Line]) -> dict[int, Row]:
 
 
 def _check_depots(text: Text, start: Row, end: Row) -> None:
-    for at, (_, _, service, load, _, _) in (start, end):
+    for at, (_, _, service, load, _, closes) in (start, end):
         if service or load:
             raise text.fault(at, None, f"the depot has service time {service:g} and load {load:g}, both must be 0")
+        if closes > FARTHEST:
+            raise text.fault(at, None, f"the day ends at {closes:g}: at most {FARTHEST:g}")
     at, there = end
     if there[:2] != start[1][:2]:
         raise text.fault(at, None, f"the day ends at {there[:2]}, but starts at {start[1][:2]} (line {start[0]})")

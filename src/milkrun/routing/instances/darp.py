@@ -17,6 +17,11 @@ from numpy.typing import NDArray
 from milkrun.core.errors import BadInstance, ShapeError
 
 TIME_EPS = 1e-4
+MOST = 1e9
+"""The largest coordinate, distance and time in amount: so far a sum of float64 over a day stays well below `TIME_EPS`.
+A limit (the end of a customer's window, a ride, a route) may be larger or infinite."""
+MOST_RIDERS = 2**30
+"""The largest group, and the most seats of a vehicle."""
 KINDS = {np.float32: "fiu", np.float64: "fiu", np.int64: "iu"}
 
 
@@ -159,8 +164,10 @@ class DARPInstance:
 
     def _check_places(self) -> None:
         self._refuse("locs", np.asarray(~np.isfinite(self.locs).all(axis=1)), "must be finite")
+        self._refuse("locs", np.asarray((np.abs(self.locs) > MOST).any(axis=1)), f"must be within -{MOST:g}..{MOST:g}")
         if self.dist is not None:
             self._refuse("dist", ~(np.isfinite(self.dist) & (self.dist >= 0)), "must be finite and >= 0")
+            self._refuse("dist", self.dist > MOST, f"must be <= {MOST:g}")
             self._refuse("dist", (self.dist != 0) & np.eye(len(self.dist), dtype=np.bool_), "must be 0 on the diagonal")
 
     def _check_riders(self) -> None:
@@ -170,15 +177,20 @@ class DARPInstance:
         self._refuse("demand", (node % 2 == 1) & (self.demand < 1), "must be at least 1 at a pickup")
         unpaired = (node > 0) & (node % 2 == 0) & (self.demand != -picked)
         self._refuse("demand", unpaired, "must be the negative of its pickup's")
+        self._refuse("demand", np.abs(self.demand) > MOST_RIDERS, f"must be <= {MOST_RIDERS}")
         self._refuse("capacity", self.capacity < 1, "must be at least 1")
+        self._refuse("capacity", self.capacity > MOST_RIDERS, f"must be <= {MOST_RIDERS}")
 
     def _check_times(self) -> None:
         node = np.arange(len(self.locs))
         opens, closes, service = self.window_open, self.time_windows, self.service_time
         self._refuse("window_open", ~np.isfinite(opens), "must be finite")
+        self._refuse("window_open", np.abs(opens) > MOST, f"must be within -{MOST:g}..{MOST:g}")
         self._refuse("time_windows", (node == 0) & ~np.isfinite(closes), "must be finite at the depot")
+        self._refuse("time_windows", (node == 0) & (closes > MOST), f"must be <= {MOST:g} at the depot")
         self._refuse("time_windows", ~(opens <= closes), "must not be before window_open")
         self._refuse("service_time", ~(np.isfinite(service) & (service >= 0)), "must be finite and >= 0")
+        self._refuse("service_time", service > MOST, f"must be <= {MOST:g}")
         self._refuse("service_time", (node == 0) & (service != 0), "must be 0 at the depot")
         self._refuse("max_ride_time", ~(self.max_ride_time > 0), "must be > 0")
         if not self.max_route_duration > 0:

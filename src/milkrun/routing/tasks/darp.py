@@ -17,7 +17,7 @@ from milkrun.core.errors import BadSolution, ConfigError, ShapeError, did_you_me
 from milkrun.routing.instances.darp import TIME_EPS, DARPInstance
 from milkrun.routing.tasks.base import WEIGHTS, BaseProblem
 from milkrun.routing.tasks.darp_cases import Case, of_dataset, of_instance
-from milkrun.routing.tasks.darp_replay import Log, Routes, Violation, drive_seed, judge_classic
+from milkrun.routing.tasks.darp_replay import Log, Routes, Violation, assign, drive_plan, drive_seed, judge_classic
 from milkrun.routing.tasks.darp_schedule import earliest
 from milkrun.routing.tasks.dataset import like, to_numpy
 
@@ -85,7 +85,9 @@ class DARPProblem:
         default 1 under `classic` and 25 under `seed`.
         """
         case = of_instance(instance, rule, speed)
-        return _report(case, [_as_route(route) for route in routes], tol, penalty_unvisited)
+        driven = [_as_route(route) for route in routes]
+        log = drive_seed(case, driven) if rule == "seed" else judge_classic(case, driven, tol)
+        return _report(case, driven, log, _price(penalty_unvisited))
 
     @staticmethod
     def get_costs(
@@ -97,6 +99,7 @@ class DARPProblem:
         penalty_unvisited: float = 100.0,
         speed: float | None = None,
         metric: str | None = None,
+        max_onboard: int | None = None,
         tol: float = TOL,
         on_violation: str = "raise",
     ) -> tuple[Any, dict[str, Any], None]:
@@ -104,8 +107,11 @@ class DARPProblem:
 
         Under `classic` nothing in a plan says which vehicle drives a route, as one that can take nobody is passed over
         in silence. Each route, in order, goes to the first vehicle behind the one before whose seats suffice: if any
-        order-preserving choice of vehicles fits, this one does. A 0 at the depot leaves a vehicle unused. Under `seed`
-        route k is vehicle k's. A row that breaks a rule raises `BadSolution`, or costs inf with `on_violation="inf"`.
+        order-preserving choice of vehicles fits, this one does. A 0 at the depot leaves a vehicle unused, for one of
+        another capacity behind it; a plan may stop while requests are left, which pay the penalty. `max_onboard` is how
+        many requests a vehicle may carry at once. Under `seed` route k is vehicle k's, and a plan is a whole episode: a
+        0 at the depot, be it padding, stands where nobody can be taken or the day is over. A row that breaks a rule
+        raises `BadSolution`, or costs inf with `on_violation="inf"`.
         """
         if on_violation not in ("raise", "inf"):
             raise ConfigError(f"on_violation is {on_violation!r}, allowed are 'raise' and 'inf'")
@@ -116,7 +122,7 @@ class DARPProblem:
         if plan.ndim != 2 or plan.dtype.kind not in "iu":
             raise ShapeError(f"pi has shape {plan.shape} and dtype {plan.dtype}, expected (B, L) integers")
         rows, case_of = of_dataset(dataset, len(plan), rule, speed, metric)
-        weight = (cw_dict or {}).get("length", 1.0)
+        weight, price = (cw_dict or {}).get("length", 1.0), _price(penalty_unvisited)
         cost = np.zeros(len(plan))
         parts = {name: np.zeros(len(plan), np.int64) for name in ("unvisited", "unserved", "vehicles")}
         amounts: dict[str, NDArray[Any]] = {"distance": np.zeros(len(plan)), **parts}
@@ -125,13 +131,19 @@ class DARPProblem:
             if case is None or q != known:
                 case, known = case_of(q), q
             routes = DARPProblem.actions_to_routes(plan[b])
-            report = _report(case, routes if rule == "seed" else _assigned(case, routes), tol, penalty_unvisited)
+            if rule == "seed":
+                log = drive_plan(case, routes)
+            else:
+                routes, idle = assign(case, routes, tol)
+                log = judge_classic(case, routes, tol, max_onboard)
+                log.violations = idle + log.violations
+            report = _report(case, routes, log, price)
             if report.violations and on_violation == "raise":
                 raise BadSolution(f"row {b}: {report.violations[0]}")
             for name, amount in amounts.items():
                 amount[b] = getattr(report, name)
-            price = weight * report.distance + penalty_unvisited * report.unvisited
-            cost[b] = np.inf if report.violations else price
+            paid = weight * report.distance + price * report.unvisited
+            cost[b] = np.inf if report.violations else paid
         return like(pi, cost), {name: like(pi, amount) for name, amount in amounts.items()}, None
 
     @staticmethod
@@ -184,8 +196,7 @@ class DARPProblem:
         return np.array(plan, np.int64)
 
 
-def _report(case: Case, routes: Routes, tol: float, penalty: float) -> DARPReport:
-    log: Log = drive_seed(case, routes) if case.rule == "seed" else judge_classic(case, routes, tol)
+def _report(case: Case, routes: Routes, log: Log, penalty: float) -> DARPReport:
     unvisited = case.num_nodes - 1 - len(log.visited)
     return DARPReport(
         feasible=not log.violations, violations=log.violations, cost=log.distance + penalty * unvisited,
@@ -195,20 +206,10 @@ def _report(case: Case, routes: Routes, tol: float, penalty: float) -> DARPRepor
     )  # fmt: skip
 
 
-def _assigned(case: Case, routes: Routes) -> list[list[int]]:
-    """The routes by vehicle; one that fits none of those left goes to the next, or beyond the fleet."""
-    fleet: list[list[int]] = [[] for _ in case.capacity]
-    free = 0
-    for route in routes:
-        known = [case.demand[node] for node in route if 0 < node < case.num_nodes]
-        peak = max(np.cumsum(known), default=0)
-        left = [k for k in range(free, len(case.capacity)) if case.capacity[k] > 0]
-        k = next((k for k in left if case.capacity[k] >= peak), left[0] if left else len(fleet))
-        if k == len(fleet):
-            fleet.append([])
-        fleet[k] = list(route)
-        free = k + 1
-    return fleet
+def _price(penalty: float) -> float:
+    if not 0 <= penalty < np.inf:
+        raise ConfigError(f"penalty_unvisited is {penalty}, must be finite and >= 0")
+    return penalty
 
 
 def _as_route(route: Any) -> list[int]:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from milkrun.core.errors import BadInstance, ConfigError, ShapeError, did_you_mean
-from milkrun.routing.instances.darp import DARPInstance
+from milkrun.routing.instances.darp import MOST, MOST_RIDERS, DARPInstance
 from milkrun.routing.tasks.dataset import Bools, Dataset, Ints
 from milkrun.routing.tasks.distances import Floats
 
 SPEEDS = {"classic": 1.0, "seed": 25.0}
+SLOWEST, FASTEST = 1e-6, 1e9
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,13 @@ class Case:
 
 def speed_of(rule: str, speed: float | None) -> float:
     """The speed of a call, by default that of the rule; refuses what is neither a rule nor a speed."""
-    if rule not in SPEEDS:
+    if not isinstance(rule, str) or rule not in SPEEDS:
         raise ConfigError(f"rule {rule!r} is unknown{did_you_mean(str(rule), SPEEDS)}")
-    value = SPEEDS[rule] if speed is None else float(speed)
-    if not 0 < value < np.inf:
-        raise ConfigError(f"speed is {speed}, must be finite and > 0")
-    return value
+    value: Any = SPEEDS[rule] if speed is None else speed
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not SLOWEST <= value <= FASTEST:
+        raise ConfigError(f"speed is {speed}, must be a number within {SLOWEST:g}..{FASTEST:g}")
+    return float(value)
 
 
 def of_instance(instance: DARPInstance, rule: str, speed: float | None) -> Case:
@@ -106,6 +109,10 @@ def of_dataset(
     capacity = _field(data, "capacity", "iu", (count, None))
     _check_demand(demand, real)
     _refuse(capacity < 0, "capacity", capacity, "must be >= 0")
+    for name, value, most in (("demand", demand, MOST_RIDERS), ("capacity", capacity, MOST_RIDERS),
+                              ("locs", data.locs, MOST), ("dist", data.dist, MOST)):  # fmt: skip
+        if value is not None:
+            _refuse((value > most) | (value < -most), name, value, f"must be within -{most:g}..{most:g}")
     if rule == "classic":
         opens, service = (_per_node(data, name, "iuf", None) for name in ("window_open", "service_time"))
         ride = _field(data, "max_ride_time", "iuf", (count, width // 2))
@@ -116,6 +123,8 @@ def of_dataset(
         _refuse(~(duration > 0), "max_route_duration", duration, "must be > 0")
         _refuse(real[:, 1::2] & ~(ride > 0), "max_ride_time", ride, "must be > 0")
         _refuse(real & ~(np.isfinite(service) & (service >= 0)), "service_time", service, "must be finite and >= 0")
+        _refuse(real & (service > MOST), "service_time", service, f"must be <= {MOST:g}")
+        _refuse(real & ~(np.abs(opens) <= MOST), "window_open", opens, f"must be within -{MOST:g}..{MOST:g}")
     else:
         opens, service, duration = np.zeros(real.shape), np.zeros(real.shape), np.full(count, np.inf)
         ride = np.full((count, width // 2), np.inf)

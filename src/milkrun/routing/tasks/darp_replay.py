@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,8 @@ Routes = Sequence[Sequence[int]]
 class Violation(NamedTuple):
     """A broken rule: the vehicle, the position in its route (the return counts as one), the node, what and how much.
 
-    Kinds: unknown node, duplicate, pairing, precedence, capacity, window, ride, duration, fleet. The amount is in
-    riders or units of time, and 1 where there is nothing to measure.
+    Kinds: unknown node, duplicate, pairing, precedence, capacity, onboard, window, ride, duration, fleet, idle. The
+    amount is in riders, requests or units of time, and 1 where there is nothing to measure.
     """
 
     vehicle: int
@@ -75,11 +76,11 @@ class Log:
         self.duration.append(length)
 
 
-def judge_classic(case: Case, routes: Routes, tol: float) -> Log:
-    """Route k is vehicle k's."""
+def judge_classic(case: Case, routes: Routes, tol: float, max_onboard: int | None = None) -> Log:
+    """Route k is vehicle k's; `max_onboard` is how many requests it may carry at once."""
     log = Log()
     for k, route in enumerate(routes):
-        _judge_riders(case, k, route, log)
+        _judge_riders(case, k, route, log, max_onboard)
         known = [position for position, node in enumerate(route) if 0 < node < case.num_nodes]
         if not known:
             log.stay()
@@ -97,13 +98,13 @@ def judge_classic(case: Case, routes: Routes, tol: float) -> Log:
     return log
 
 
-def _judge_riders(case: Case, k: int, route: Sequence[int], log: Log) -> None:
+def _judge_riders(case: Case, k: int, route: Sequence[int], log: Log, max_onboard: int | None) -> None:
     """Who rides with vehicle k: nobody twice, nobody halfway or backwards, and all of them seated."""
     if route and k >= len(case.capacity):
         log.add(k, 0, route[0], "fleet")
     seats = case.capacity[k] if k < len(case.capacity) else None
-    load, here = 0, set(route)
-    picked: set[int] = set()
+    load = aboard = 0
+    here, picked = set(route), set[int]()
     for position, node in enumerate(route):
         if not 0 < node < case.num_nodes:
             log.add(k, position, node, "unknown node")
@@ -115,12 +116,64 @@ def _judge_riders(case: Case, k: int, route: Sequence[int], log: Log) -> None:
         load += case.demand[node]
         if node % 2:
             picked.add(node)
+            aboard += 1
             if seats is not None and load > seats:
                 log.add(k, position, node, "capacity", load - seats)
             if node + 1 not in here:
                 log.add(k, position, node, "pairing")
-        elif node - 1 not in picked:
+            if max_onboard is not None and aboard > max_onboard:
+                log.add(k, position, node, "onboard", aboard - max_onboard)
+        elif node - 1 in picked:
+            aboard -= 1
+        else:
             log.add(k, position, node, "precedence" if node - 1 in route[position:] else "pairing")
+
+
+def assign(case: Case, routes: Routes, tol: float) -> tuple[list[list[int]], list[Violation]]:
+    """The routes of a plan of `classic` by vehicle, and the vehicles that it leaves idle where it may not.
+
+    A route goes to the first vehicle behind the one before whose seats suffice; one that fits none of those left goes
+    to the next, or beyond the fleet. An empty route leaves the next vehicle unused that could take anybody, which is
+    for the sake of one of another capacity behind it.
+    """
+    fleet: list[list[int]] = [[] for _ in case.capacity]
+    idle: list[Violation] = []
+    waiting: list[int] | None = None
+    visited: set[int] = set()
+    free = 0
+    for route in routes:
+        left = [k for k in range(free, len(case.capacity)) if case.capacity[k] > 0]
+        if not route:
+            if waiting is None:
+                pickups = range(1, case.num_nodes, 2)
+                waiting = [p for p in pickups if earliest(case, [0, p, p + 1, 0], tol) is not None]
+            lightest = min((case.demand[p] for p in waiting if p not in visited), default=None)
+            able = [k for k in left if lightest is not None and lightest <= case.capacity[k]]
+            k = able[0] if able else len(fleet)
+            if all(case.capacity[other] == case.capacity[k] for other in left if other > k):
+                idle.append(Violation(k, 0, 0, "idle", 1.0))
+            free = k + 1
+            continue
+        known = [case.demand[node] for node in route if 0 < node < case.num_nodes]
+        peak = max(accumulate(known), default=0)
+        k = next((k for k in left if case.capacity[k] >= peak), left[0] if left else len(fleet))
+        if k == len(fleet):
+            fleet.append([])
+        fleet[k] = list(route)
+        visited.update(route)
+        free = k + 1
+    return fleet, idle
+
+
+def drive_plan(case: Case, routes: Routes) -> Log:
+    """A whole plan of `seed`: as `drive_seed`, and a vehicle that stays at the depot can take nobody."""
+    log = drive_seed(case, routes)
+    k = next((k for k, route in enumerate(routes) if not route), len(routes))
+    if k < len(case.capacity) and len(log.visited) < case.num_nodes - 1:
+        before = {node for route in routes[:k] for node in route}
+        if _can_go_on(case, 0, 0, 0, case.capacity[k], set(), before):
+            log.add(k, 0, 0, "idle")
+    return log
 
 
 def drive_seed(case: Case, routes: Routes) -> Log:

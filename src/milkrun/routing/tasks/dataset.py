@@ -80,8 +80,15 @@ class Dataset:
 
     def find(self, *names: str) -> NDArray[Any] | None:
         """The first of these keys that the dataset has, as numpy; a field of width 0 is a world's way to have none."""
-        found = (to_numpy(self._data[name]) for name in names if self._data.get(name) is not None)
-        return next((value for value in found if 0 not in value.shape[1:]), None)
+        for name in names:
+            if self._data.get(name) is None:
+                continue
+            value = to_numpy(self._data[name])
+            if value.dtype.kind not in "biuf":
+                raise ShapeError(f"{name} has dtype {value.dtype}, expected numbers")
+            if 0 not in value.shape[1:]:
+                return value
+        return None
 
     def keeper(self, *names: str) -> Callable[[Floats], Floats]:
         """How a running sum of this field is kept from stop to stop.

@@ -1,0 +1,129 @@
+"""Which states of a dial-a-ride row can be: rules between fields that every play keeps, illegal actions or not.
+
+A state from outside that breaks one would let a kernel count seats, vehicles or riders that are not there. The rules
+hold for all rows at once, also for those that have ended; what the mask allows is asked of live rows only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from milkrun.core.instances import refuse
+from milkrun.routing.instances.darp import MOST, TIME_EPS
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def refuse_where(name: str, array: np.ndarray, wrong: np.ndarray, rule: str) -> None:
+    if wrong.any():
+        refuse(name, array, wrong, rule)
+
+
+def live_rows(arrays: Arrays) -> np.ndarray:
+    live: np.ndarray = ~(arrays["terminated"] | arrays["truncated"])
+    return live
+
+
+def check_riders(arrays: Arrays, true: np.ndarray) -> np.ndarray:
+    """Who is aboard, (B, R): what both rules know of visits and loads."""
+    node, load, visited = arrays["current_node"], arrays["current_load"], arrays["visited"]
+    picked, demand, count = arrays["picked_up_by_current"], arrays["demand"], np.arange(true.shape[1])
+    row = np.arange(len(node))
+    refuse_where("current_node", node, ~true[row, node], "is no node of this instance")
+    refuse_where("visited", visited, visited & (count == 0), "the depot is never visited")
+    refuse_where("visited", visited, ~visited & ~true, "padding is visited from the start")
+    picked_before, visited_before = (np.roll(field, 1, axis=1) for field in (picked, visited))
+    dropoff = (count > 0) & (count % 2 == 0) & true
+    refuse_where("visited", visited, visited & dropoff & ~visited_before, "its rider was not picked up")
+    refuse_where("picked_up_by_current", picked, picked & ((count % 2 == 0) | ~true), "is no pickup")
+    refuse_where("picked_up_by_current", picked, picked & ~visited, "the pickup is not visited")
+    away = node > 0
+    refuse_where("current_node", node, away & ~visited[row, node], "the vehicle is there, but it is not visited")
+    by_whom = np.where(node % 2 == 1, node, np.maximum(node - 1, 0))
+    refuse_where("current_node", node, away & ~picked[row, by_whom], "the vehicle is there, but has not its rider")
+    aboard: np.ndarray = picked[:, 1::2] & ~visited[:, 2::2]
+    riders = (demand[:, 1::2] * aboard).sum(axis=1)
+    refuse_where("current_load", load, load != riders, "must be the riders picked up and not set down")
+    seats = arrays["capacity"][row, arrays["current_agent"]]
+    refuse_where("current_load", load, load > seats, "is over the capacity of the vehicle")
+    refuse_where("current_load", load, live_rows(arrays) & ~away & (load > 0), "a vehicle at the depot is empty")
+    allowed = arrays["action_mask"] & live_rows(arrays)[:, None]
+    refuse_where("action_mask", allowed, allowed & visited, "the node is visited, or padding")
+    fits = load[:, None] + np.maximum(demand, 0) <= seats[:, None]
+    refuse_where("action_mask", allowed, allowed & ~fits, "the riders do not fit")
+    refuse_where("action_mask", allowed, allowed & dropoff & ~picked_before, "its rider is not aboard")
+    return aboard
+
+
+def check_fleet(arrays: Arrays) -> None:
+    """One vehicle after the other."""
+    finished, active, capacity = arrays["vehicle_finished"], arrays["current_agent"], arrays["capacity"]
+    vehicle, row = np.arange(finished.shape[1]), np.arange(len(active))
+    refuse_where("current_agent", active, capacity[row, active] < 1, "the vehicle has no seats")
+    earlier = vehicle < active[:, None]
+    refuse_where("vehicle_finished", finished, earlier & ~finished, "must be True before the active vehicle")
+    hopeless = finished.all(axis=1) & (arrays["current_node"] == 0) & ~arrays["picked_up_by_current"].any(axis=1)
+    over = live_rows(arrays) & finished[row, active] & ~hopeless
+    refuse_where("current_agent", active, over, "the active vehicle is finished")
+    if "vehicles_used" in arrays:
+        used = arrays["vehicles_used"]
+        refuse_where("vehicles_used", used, used > finished.sum(axis=1), "is more than are finished")
+
+
+def check_record(arrays: Arrays) -> None:
+    """What was driven and how far: one stop a node, one return a vehicle."""
+    most = arrays["visited"].shape[1] - 1 + arrays["vehicle_finished"].shape[1]
+    driven = arrays["total_distance"]
+    refuse_where("total_distance", driven, driven > 3 * MOST * most, f"must be <= {3 * MOST * most:g}")
+    if "tour_len" in arrays:
+        length = arrays["tour_len"]
+        refuse_where("tour_len", length, length > most, f"must be <= {most}")
+    if "tour" in arrays:
+        tour, nodes = arrays["tour"], arrays["visited"].shape[1]
+        refuse_where("tour", tour, (tour < 0) | (tour >= nodes), f"must be within 0..{nodes - 1}")
+
+
+def check_deadlines(arrays: Arrays) -> None:
+    """Rule seed: the clock of the active vehicle, and when it may go home."""
+    node, clock, deadlines = arrays["current_node"], arrays["current_time"], arrays["time_windows"]
+    nodes, row, live = deadlines.shape[1], np.arange(len(node)), live_rows(arrays)
+    late = (node > 0) & (clock > deadlines[row, node])
+    refuse_where("current_time", clock, late, "is after the deadline of the node where the vehicle is")
+    refuse_where("current_time", clock, live & (node == 0) & (clock > 0), "a vehicle leaves the depot at 0")
+    refuse_where("current_time", clock, clock > nodes * MOST, f"must be <= {nodes * MOST:g}")
+    done = arrays["visited"][:, 1:].all(axis=1)
+    refuse_where("terminated", arrays["terminated"], live & done, "every node is visited, so the row has ended")
+    home, others = arrays["action_mask"][:, 0], arrays["action_mask"][:, 1:].any(axis=1)
+    may = ((arrays["current_load"] == 0) & (node > 0)) | ~others
+    refuse_where("action_mask", home, live & (home != may), "of the depot must be True away from it with nobody "
+                 "aboard, or where nothing else is open")  # fmt: skip
+
+
+def check_schedule(arrays: Arrays, aboard: np.ndarray) -> None:
+    """Rule classic: who is aboard stands in the list, the clock is within the day, nobody is left behind."""
+    visited, onboard, clock = arrays["visited"], arrays["onboard"], arrays["current_time"]
+    node, live, row = arrays["current_node"], live_rows(arrays), np.arange(len(clock))
+    true = np.arange(visited.shape[1]) < arrays["n_nodes"][:, None]
+    waiting = visited[:, 1::2] & ~visited[:, 2::2] & ~aboard
+    refuse_where("visited", visited[:, 1::2], waiting & true[:, 1::2], "the rider was picked up and is nowhere")
+    listed = onboard >= 0
+    gap = np.zeros(listed.shape, bool)
+    gap[:, 1:] = listed[:, 1:] & ~listed[:, :-1]
+    refuse_where("onboard", onboard, gap, "stands behind an empty place")
+    times = np.zeros(aboard.shape, np.int64)
+    np.add.at(times, (np.nonzero(listed)[0], onboard[listed]), 1)
+    refuse_where("listings in onboard", times, times != aboard, "must be 1 of a request aboard, else 0")
+    opens, closes = arrays["window_open"][:, 0], arrays["time_windows"][:, 0]
+    outside = (clock < opens) | (clock > closes + TIME_EPS)
+    refuse_where("current_time", clock, outside, "is not within the depot's window")
+    early = live & (node == 0) & (clock != opens)
+    refuse_where("current_time", clock, early, "a vehicle at the depot begins with the day")
+    home, empty = arrays["action_mask"][:, 0], ~aboard.any(axis=1)
+    refuse_where("action_mask", home, live & (node > 0) & (home != empty), "of the depot must be True where nobody is "
+                 "aboard")  # fmt: skip
+    capacity, finished = arrays["capacity"], arrays["vehicle_finished"]
+    other = capacity != capacity[row, arrays["current_agent"]][:, None]
+    stays = (other & ~finished).any(axis=1) | finished.all(axis=1)
+    refuse_where("action_mask", home, live & (node == 0) & home & ~stays, "no vehicle of another capacity is left")

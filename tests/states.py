@@ -1,0 +1,31 @@
+"""The states that a play goes through, given to the `check_states` of their world."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from milkrun.core.fields import Role
+
+ROLES = (Role.STATE, Role.KEY, Role.MASK, Role.INSTANCE)
+
+
+def arrays_of(world):
+    """Copies of all fields of the rows, instances as each row plays them."""
+    fields = [f for f in world.fields.values() if f.role in ROLES]
+    return {
+        f.name: getattr(world, f.name)[world.instance_row] if f.role is Role.INSTANCE else getattr(world, f.name).copy()
+        for f in fields
+    }
+
+
+def check_play(world, turns=60, seed=3, wild=0.25):
+    """Steps all rows at random, each with chance `wild` by any number, and lets the world check every state."""
+    rng = np.random.default_rng(seed)
+    world.check_states(arrays_of(world))
+    for turn in range(turns):
+        if world.autoreset == "disabled" and world.done.any():
+            world.reset(np.flatnonzero(world.done))
+        actions = world.sample_actions(seed, turn)
+        strange = rng.integers(-2, world.num_actions + 2, len(actions))
+        world.step(np.where(rng.random(len(actions)) < wild, strange, actions))
+        world.check_states(arrays_of(world))
