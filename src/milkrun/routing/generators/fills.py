@@ -45,6 +45,12 @@ def gamma_law(w, j):
 
 
 @kernel
+def is_steady(w, j):
+    """The map says that every day adds the same at customer j."""
+    return w.F > 0 and w.map_std[w.deck[j]] == 0.0
+
+
+@kernel
 def chance_of_waste(w):
     return SPELLS[w.fill_law - RM_LIKE][0] if w.F == 0 and w.fill_law >= RM_LIKE else 1.0
 
@@ -52,6 +58,8 @@ def chance_of_waste(w):
 @kernel
 def day_of_waste(w, b, purpose, j, index):
     """The share of a bin that one day adds at customer j, by a gamma law; `index` numbers the draw."""
+    if is_steady(w, j):
+        return w.map_mean[w.deck[j]]
     shape, scale = gamma_law(w, j)
     chance = chance_of_waste(w)
     if chance < 1.0 and uniform(row_stream(w, b, COIN + purpose), index) >= chance:
@@ -97,6 +105,8 @@ def draw_levels(w, b, out, r):
 @kernel
 def daily_moments(w, q, j, far):
     """Mean and standard deviation of a day's waste at customer j, as shares of a bin, exactly."""
+    if is_steady(w, j):
+        return w.map_mean[w.deck[j]], 0.0
     if not draws_levels(w):
         shape, scale = gamma_law(w, j)
         chance = chance_of_waste(w)

@@ -28,6 +28,7 @@ MAX_UNITS = 9
 HORIZON = 4.6  # the depot closes; with it the laws of service and window (Li et al. 2021, as RL4CO draws them)
 SERVICE = (0.15, 0.18)
 WINDOW = (0.18, 0.20)
+ON_THE_WAY = HORIZON - SERVICE[1] - WINDOW[1]  # what a day leaves for driving, whatever is drawn
 
 
 @kernel
@@ -77,9 +78,9 @@ def generate_capacitated(w, b):
 
 @kernel
 def draw_windows(w, b, q):
-    """Windows in which each customer can be served by a truck of its own; times grow with the box."""
+    """Windows in which each customer can be served by a truck of its own, in units of the day's length."""
     s = row_stream(w, b, TW)
-    side = w.side
+    side = unit_of_time(w, q)
     horizon = HORIZON * side
     w.speed[q, 0] = 1
     w.service_time[q, 0] = 0
@@ -89,11 +90,20 @@ def draw_windows(w, b, q):
         service = side * (SERVICE[0] + (SERVICE[1] - SERVICE[0]) * uniform(s, 3 * j))
         width = side * (WINDOW[0] + (WINDOW[1] - WINDOW[0]) * uniform(s, 3 * j + 1))
         way = travel(w, q, 0, j)
-        reach = (horizon - service - width) / way - 1.0 if way > 0.0 else 0.0
+        reach = (horizon - service - width) / way - travel(w, q, j, 0) / way if way > 0.0 else 0.0
         opens = (1.0 + (reach - 1.0) * uniform(s, 3 * j + 2)) * way
         w.service_time[q, j] = service
         w.time_windows[q, j, 0] = opens
         w.time_windows[q, j, 1] = opens + width
+
+
+@kernel
+def unit_of_time(w, q):
+    """The side of the box, or more if the day would be too short for the longest way there and back."""
+    unit = w.side
+    for j in range(1, w.N):
+        unit = max(unit, (travel(w, q, 0, j) + travel(w, q, j, 0)) / ON_THE_WAY)
+    return unit
 
 
 class VRPPGenerator(Generator):
