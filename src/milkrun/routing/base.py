@@ -283,7 +283,8 @@ class Places(World):
         for r, b in enumerate(rows):
             seed, row, episode = (int(k) for k in self.stream[b])
             rng = np.random.Generator(np.random.Philox(key=[seed, 0], counter=[0, row, episode, 1]))
-            asked[r] = _as_places(f"loc_distribution, asked for {count} places of row {b},", law(rng, count), (count, 2))
+            who = f"loc_distribution, asked for {count} places of row {b},"
+            asked[r] = _as_places(who, law(rng, count), (count, 2))
         return asked
 
 
