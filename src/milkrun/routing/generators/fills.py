@@ -35,19 +35,15 @@ NONE, RANDOM, LEVEL, LOOKAHEAD, SERVICE_LEVEL = range(5)
 
 @kernel
 def gamma_law(w, j):
-    """(shape, scale) of a day's waste of customer j, given that there is any."""
+    """(shape, scale) of a day's waste of customer j, given that there is any; (0, mean) if it is the same every day."""
     if w.F > 0:
         mean, deviation = w.map_mean[w.deck[j]], w.map_std[w.deck[j]]
+        if deviation == 0.0:
+            return 0.0, mean
         return (mean / deviation) ** 2, deviation**2 / mean
     if w.fill_law >= RM_LIKE:
         return SPELLS[w.fill_law - RM_LIKE][1], SPELLS[w.fill_law - RM_LIKE][2]
     return SHAPES[w.fill_law][(j - 1) % 10], SCALES[w.fill_law][(j - 1) % 2]
-
-
-@kernel
-def is_steady(w, j):
-    """The map says that every day adds the same at customer j."""
-    return w.F > 0 and w.map_std[w.deck[j]] == 0.0
 
 
 @kernel
@@ -58,9 +54,9 @@ def chance_of_waste(w):
 @kernel
 def day_of_waste(w, b, purpose, j, index):
     """The share of a bin that one day adds at customer j, by a gamma law; `index` numbers the draw."""
-    if is_steady(w, j):
-        return w.map_mean[w.deck[j]]
     shape, scale = gamma_law(w, j)
+    if shape == 0.0:
+        return scale
     chance = chance_of_waste(w)
     if chance < 1.0 and uniform(row_stream(w, b, COIN + purpose), index) >= chance:
         return 0.0
@@ -105,10 +101,10 @@ def draw_levels(w, b, out, r):
 @kernel
 def daily_moments(w, q, j, far):
     """Mean and standard deviation of a day's waste at customer j, as shares of a bin, exactly."""
-    if is_steady(w, j):
-        return w.map_mean[w.deck[j]], 0.0
     if not draws_levels(w):
         shape, scale = gamma_law(w, j)
+        if shape == 0.0:
+            return scale, 0.0
         chance = chance_of_waste(w)
         mean = chance * shape * scale
         return mean, math.sqrt(max(0.0, chance * shape * (1.0 + shape) * scale * scale - mean * mean))

@@ -6,7 +6,7 @@ import numpy as np
 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import fill_integers, row_stream, uniform
-from milkrun.routing.distance import travel
+from milkrun.routing.distance import MATRIX, travel
 from milkrun.routing.generators.base import Generator
 from milkrun.routing.generators.laws import (
     PRIZE,
@@ -90,7 +90,7 @@ def draw_windows(w, b, q):
         service = side * (SERVICE[0] + (SERVICE[1] - SERVICE[0]) * uniform(s, 3 * j))
         width = side * (WINDOW[0] + (WINDOW[1] - WINDOW[0]) * uniform(s, 3 * j + 1))
         way = travel(w, q, 0, j)
-        reach = (horizon - service - width) / way - travel(w, q, j, 0) / way if way > 0.0 else 0.0
+        reach = (horizon - service - width) / way - way_home(w, q, j, way) / way if way > 0.0 else 0.0
         opens = (1.0 + (reach - 1.0) * uniform(s, 3 * j + 2)) * way
         w.service_time[q, j] = service
         w.time_windows[q, j, 0] = opens
@@ -102,8 +102,15 @@ def unit_of_time(w, q):
     """The side of the box, or more if the day would be too short for the longest way there and back."""
     unit = w.side
     for j in range(1, w.N):
-        unit = max(unit, (travel(w, q, 0, j) + travel(w, q, j, 0)) / ON_THE_WAY)
+        way = travel(w, q, 0, j)
+        unit = max(unit, (way + way_home(w, q, j, way)) / ON_THE_WAY)
     return unit
+
+
+@kernel(inline=True)
+def way_home(w, q, j, way):
+    """As long as the way there, but in a matrix, where roads may be one-way."""
+    return np.float64(w.dist[q, j, 0]) if w.metric == MATRIX else way
 
 
 class VRPPGenerator(Generator):
