@@ -152,10 +152,13 @@ class World(Memory):
         instance or state field of these rows."""
         return drawn
 
-    amends_instances: bool = False
+    amends_instances: bool = False  # Python has a say in what is drawn: slow, for laws given as a callable
+
+    def place_instances(self, rows: np.ndarray) -> None:
+        """Python's say before the kernel `generate`, which finds in the instance fields what is put there."""
 
     def amend_instances(self, rows: np.ndarray) -> None:
-        """Python's say on instances just drawn, where `amends_instances` is set: slow, for laws given as a callable."""
+        """Python's say on what the kernel has drawn; raises BadInstance to refuse it."""
 
     # -- the contract -----------------------------------------------------------------------------------------
 
@@ -234,9 +237,7 @@ class World(Memory):
     def draw_instances(self, episode: int = 0) -> None:
         """Draws the instances of an episode of every row and no more: what generators are made of."""
         self.stream[:, 2] = episode
-        self._run(self._launcher.generate, self._all)
-        if self.amends_instances:
-            self.amend_instances(self._all)
+        self._draw_rows(self._all)
 
     def observe(self) -> dict[str, np.ndarray]:
         """What the agents see now: the observed fields and the mask, the world's own arrays, views made up to date."""
@@ -312,11 +313,25 @@ class World(Memory):
     def _begin(self, rows: np.ndarray) -> None:
         drawn = rows[~self.given[rows]]
         if len(drawn):
-            self._run(self._launcher.generate, drawn)
-            if self.amends_instances:
-                self.amend_instances(drawn)
+            self._draw_rows(drawn)
         self._run(self._launcher.restart, rows)
         self._stale_views = True
+
+    def _draw_rows(self, rows: np.ndarray) -> None:
+        """Draws the instances of these rows; if Python refuses, they keep those that they have."""
+        if not self.amends_instances:
+            self._run(self._launcher.generate, rows)
+            return
+        drawn, owned = self._with_role(Role.INSTANCE), self.instance_row[rows]
+        before = [getattr(self, f.name)[owned] for f in drawn]
+        try:
+            self.place_instances(rows)
+            self._run(self._launcher.generate, rows)
+            self.amend_instances(rows)
+        except BaseException:
+            for f, array in zip(drawn, before, strict=True):
+                getattr(self, f.name)[owned] = array
+            raise
 
     def _begin_due(self, chosen: np.ndarray) -> None:
         """NEXT_STEP: the turn of rows that had ended is the reset of their next episode."""

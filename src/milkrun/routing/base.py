@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,8 @@ from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.fields import constant, float32, float64, instance, int32, int64, scratch
 from milkrun.core.instances import as_array, refuse
 from milkrun.core.world import World
-from milkrun.routing.distance import METRICS
+from milkrun.routing.distance import EARTH_RADIUS_KM, METRICS
+from milkrun.routing.generators.laws import DEPOT_TYPES, PLACED
 from milkrun.routing.maps import Map, load_map
 
 LOCATION_LAWS = ("uniform", "normal", "clustered", "mixed", "map")
@@ -46,6 +48,9 @@ class PlacesConfig(Config):
         if self.map_name is None:
             if law == "map" or self.stream is not None or self.map_path is not None:
                 raise ConfigError("loc_distribution='map', map_path and stream go with a map_name, which is not given")
+            if self.metric == "haversine" and not -90 <= self.min_loc < self.max_loc <= 90:
+                raise ConfigError(f"min_loc = {self.min_loc}, max_loc = {self.max_loc}: under metric='haversine' they "
+                                  "bound latitudes, which lie within -90..90")
             return
         if law not in ("uniform", "map"):
             raise ConfigError(f"map_name = {self.map_name!r} and loc_distribution = {law!r}: the map gives the places")
@@ -63,9 +68,13 @@ class PlacesConfig(Config):
 
     @property
     def side(self) -> float:
-        """The side of the box, on a map that of a square as large, in units of length."""
+        """The side of the box, on a map or a globe that of a square as large, in the metric's unit of length."""
         if self.map_name is None:
-            return self.max_loc - self.min_loc
+            width = self.max_loc - self.min_loc
+            if self.metric == "haversine":
+                south, north = math.radians(self.min_loc), math.radians(self.max_loc)
+                return EARTH_RADIUS_KM * math.sqrt(math.radians(width) * (math.sin(north) - math.sin(south)))
+            return 10.0 * width if self.metric == "trunc1" else width
         by_road = self.metric == "matrix" and self.map.dist is not None
         return self.map.side("euclid" if self.metric != "haversine" and not by_road else self.metric)
 
@@ -113,9 +122,15 @@ class Places(World):
         on_map = self.config.map_name is not None
         return {
             "metric": METRICS.index(self.config.metric),
-            "loc_law": LOCATION_LAWS.index("map" if on_map else "uniform" if callable(law) else law),
+            "loc_law": PLACED if callable(law) else LOCATION_LAWS.index("map" if on_map else law),
             **self._map_tables(),
         }
+
+    def depot_code(self) -> int:
+        """The law of the depot in the words of the kernels; a function that places customers may place it too."""
+        kind = self.config.depot_type
+        by_function = kind == "customer" and callable(self.config.loc_distribution)
+        return PLACED if by_function else DEPOT_TYPES.index(kind)
 
     def _map_tables(self) -> dict[str, np.ndarray]:
         places, by_road, filled = (self.sizes[name] for name in "KDF")
@@ -221,22 +236,66 @@ class Places(World):
         """A per-node field for the customers alone."""
         return array[(slice(None),) * cls.node_axis(name) + (slice(1, None),)]
 
-    def amend_instances(self, rows: np.ndarray) -> None:
-        """The slow path of a location law given as a function: Python draws the customers of each row."""
+    # -- places that Python knows -----------------------------------------------------------------------------
+
+    _standing: tuple[np.ndarray | None, np.ndarray | None] = None, None
+
+    def stand_at(self, places: Any = None, depots: Any = None) -> None:
+        """Draws instances about these customers (B, n, 2) and depots (B, 2) from now on, each by its law if None."""
+        if places is not None:
+            if self.config.map_name is not None:
+                raise ConfigError(f"places and map_name = {self.config.map_name!r}: the map gives the places")
+            if depots is None and self.depot_apart and self.config.depot_type == "customer":
+                raise ConfigError("depot_type = 'customer': places alone do not say where the depot stands; give "
+                                  "depots too, from a generator by _generate_depot")
+            places = _as_places("places", places, (self.num_envs, self.config.num_loc, 2))
+        if depots is not None:
+            if self.sizes["D"]:
+                raise ConfigError(f"depots and metric = 'matrix': the map {self.config.map_name!r} knows no way from "
+                                  "any depot but its own")
+            depots = _as_places("depots", depots, (self.num_envs, 2))
+        self._standing = places, depots
+        for name, given in (("loc_law", places), ("depot_law", depots)):
+            if given is not None:
+                setattr(self, name, PLACED)
+                self._launcher_layout.put(self._table, name, PLACED)
+                self.amends_instances = True
+
+    def place_instances(self, rows: np.ndarray) -> None:
+        """Puts customers and depots where the kernel finds them, those of `stand_at` or of a law that is a function."""
+        places, depots = self._standing
+        owned, first = self.instance_row[rows], int(self.depot_apart)
+        if places is None and callable(self.config.loc_distribution):
+            also_depot = depots is None and self.depot_apart and self.depot_code() == PLACED
+            asked = self._ask_law(rows, self.config.num_loc + also_depot)
+            self.locs[owned, first:] = asked[:, : self.config.num_loc]
+            if also_depot:
+                self.locs[owned, 0] = asked[:, -1]
+        elif places is not None:
+            self.locs[owned, first:] = places[rows]
+        if depots is not None:
+            self.locs[owned, 0] = depots[rows]
+
+    def _ask_law(self, rows: np.ndarray, count: int) -> np.ndarray:
+        """(rows, count, 2) places by a law that is a function: Python is asked row by row."""
         law: Any = self.config.loc_distribution
-        first = int(self.depot_apart)
-        for b in rows:
+        asked = np.zeros((len(rows), count, 2), np.float32)
+        for r, b in enumerate(rows):
             seed, row, episode = (int(k) for k in self.stream[b])
             rng = np.random.Generator(np.random.Philox(key=[seed, 0], counter=[0, row, episode, 1]))
-            places = np.asarray(law(rng, self.config.num_loc), np.float32)
-            if places.shape != (self.config.num_loc, 2) or not np.isfinite(places).all():
-                raise ConfigError(f"loc_distribution gave shape {places.shape} (or non-finite places) for row {b}; "
-                                  f"it must return ({self.config.num_loc}, 2) finite numbers")
-            q = self.instance_row[b]
-            self.locs[q, first:] = places
-            if self.sizes["M"]:
-                legs = self.locs[q, :, None].astype(np.float64) - self.locs[q, None]
-                self.dist[q] = np.sqrt((legs**2).sum(-1))
+            who = f"loc_distribution, asked for {count} places of row {b},"
+            asked[r] = _as_places(who, law(rng, count), (count, 2))
+        return asked
+
+
+def _as_places(who: str, given: Any, shape: tuple[int, ...]) -> np.ndarray:
+    array = as_array(who, given)
+    with np.errstate(over="ignore"):
+        places = array.astype(np.float32) if array.dtype.kind in "fiu" else np.full(array.shape, np.nan, np.float32)
+    if places.shape != shape or not np.isfinite(places).all():
+        raise ConfigError(f"{who} gave {array.dtype} {array.shape} (or non-finite places); it must be {shape} finite "
+                          "numbers")
+    return places
 
 
 def _pad(array: Any, world: World, name: str) -> np.ndarray:

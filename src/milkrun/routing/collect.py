@@ -112,7 +112,7 @@ class Collect(Routing):
         limit = self.config.max_length
         return {
             **super().constants(),
-            "depot_law": DEPOT_TYPES.index(self.config.depot_type),
+            "depot_law": self.depot_code(),
             "multi": TRIPS.index(self.config.trips),
             "reserves": int(self.config.must_go_reserve),
             "trip_limit": math.inf if limit is None else limit,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from milkrun.core.kernels import kernel
 from milkrun.routing.distance import METRICS, fits, leg, travel
 from milkrun.routing.generators.cvrp import generate
 from milkrun.routing.generators.laws import DEPOT_TYPES
+from milkrun.routing.reach import farthest_drawn
 from milkrun.routing.vehicle import Routing, RoutingConfig
 
 CAPACITY = {10: 20, 15: 25, 20: 30, 30: 33, 40: 37, 50: 40, 60: 43, 75: 45, 100: 50, 125: 55, 150: 60, 200: 70,
@@ -55,11 +56,11 @@ class CVRPConfig(RoutingConfig):
         super().validate()
         if self.truck < self.max_demand:
             raise ConfigError(f"capacity = {self.truck} is below max_demand = {self.max_demand}: it would fit no truck")
-        metric = METRICS.index("euclid" if self.metric == "matrix" else self.metric)  # a matrix is drawn of the places
-        farthest = 2 * leg.py_func(metric, self.min_loc, self.min_loc, self.max_loc, self.max_loc)
-        if self.max_length is not None and self.max_length < farthest:
-            raise ConfigError(f"max_length = {self.max_length} is below {farthest:g}, there and back across the box: "
-                              "a customer drawn there could not be served")
+        if self.max_length is not None and not callable(self.loc_distribution):
+            farthest, where = farthest_drawn(self)
+            if not fits.py_func(farthest, float(np.float32(self.max_length))):
+                raise ConfigError(f"max_length = {self.max_length} is below {farthest:g}, there and back {where}: a "
+                                  "customer drawn there could not be served")
 
     @property
     def truck(self) -> int:
@@ -104,7 +105,7 @@ class CVRP(Routing):
         limit = self.config.max_length
         return {
             **super().constants(),
-            "depot_law": DEPOT_TYPES.index(self.config.depot_type),
+            "depot_law": self.depot_code(),
             "truck": self.config.truck,
             "trip_limit": math.inf if limit is None else limit,
         }
@@ -135,15 +136,28 @@ class CVRP(Routing):
         for q in np.flatnonzero(arrays["max_length"] < math.inf).tolist():
             limit = float(arrays["max_length"][q])
             for j in np.flatnonzero(real[q]).tolist():
-                alone = self._there_and_back(arrays, q, j)
-                if not fits.py_func(alone, limit):
-                    raise BadInstance(f"row {q}: customer {j}: there and back {alone:g} is over max_length = {limit:g}")
+                if not fits.py_func(self._there_and_back(arrays, q, j), limit):
+                    self._refuse_far(q, j, arrays, q)
+
+    def _refuse_far(self, row: int, j: int, arrays: dict[str, np.ndarray], q: int) -> NoReturn:
+        alone, limit = self._there_and_back(arrays, q, j), float(arrays["max_length"][q])
+        raise BadInstance(f"row {row}: customer {j}: there and back {alone:g} is over max_length = {limit:g}")
 
     def _there_and_back(self, arrays: dict[str, np.ndarray], q: int, j: int) -> float:
-        if "dist" in arrays:
+        if self.sizes["M"]:
             return float(arrays["dist"][q, 0, j]) + float(arrays["dist"][q, j, 0])
         depot, customer = arrays["locs"][q, 0].astype(float), arrays["locs"][q, j].astype(float)
         return 2 * leg.py_func(METRICS.index(self.config.metric), *depot, *customer)
+
+    def amend_instances(self, rows: np.ndarray) -> None:
+        """Refuses what a law in Python has placed out of reach; of the others the configuration has made sure."""
+        if self.trip_limit == math.inf:
+            return
+        beyond = self.map_rows(first_beyond)[rows]
+        for r in np.flatnonzero(beyond)[:1].tolist():
+            row = int(rows[r])
+            told = {name: getattr(self, name) for name in ("locs", "dist", "max_length")}
+            self._refuse_far(row, int(beyond[r]), told, int(self.instance_row[row]))
 
     def why_illegal(self, row: int, action: int) -> str:
         q = self.instance_row[row]
@@ -248,6 +262,16 @@ def mark_allowed(w, b):
 def short_enough(w, b, q, j):
     """The trip over customer j and home stays within its limit."""
     return fits(w.trip_length[b] + travel(w, q, w.current_node[b], j) + travel(w, q, j, 0), w.max_length[q])
+
+
+@kernel
+def first_beyond(w, b, _, __):
+    """The first customer that no trip can reach, 0 if there is none."""
+    q = w.instance_row[b]
+    for j in range(1, w.n_nodes[q]):
+        if not fits(travel(w, q, 0, j) + travel(w, q, j, 0), w.max_length[q]):
+            return j
+    return 0
 
 
 __all__ = ["CAPACITY", "CVRP", "CVRPConfig", "generate", "reset", "step"]

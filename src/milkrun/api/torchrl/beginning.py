@@ -70,7 +70,11 @@ class BeginMixin(Host):
         if self.stepping == "functional":
             return super()._begin_some(td, rows)
         self._refuse_other(td.batch_size)
-        return self._show(self._owned().restart(rows.numpy()), td.batch_size)
+        owner, arrays = self._owned(), None
+        if self._asks and rows.numel():
+            streams = torch.from_numpy(owner.following(rows.numpy()))
+            arrays = self.reader.arrays(draw(self._given_generator, streams, CPU))
+        return self._show(owner.restart(rows.numpy(), arrays), td.batch_size)
 
     def _restart(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
         if not self._draws or self.device.type != "cpu":

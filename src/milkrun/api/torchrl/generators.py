@@ -15,6 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.routing import generators as core
+from milkrun.routing.generators.base import batch_shape
 
 
 def as_device(device: Any) -> torch.device:
@@ -38,9 +39,10 @@ class TensorGenerator(core.Generator):
     def generate(
         self, batch_size: int | Iterable[int], *, seed: int | None = None, first: int = 0, episode: int = 0
     ) -> TensorDict:
-        """A batch of instances; without `seed` the generator walks on, so repeated calls give fresh ones."""
-        arrays = super().generate(batch_size, seed=seed, first=first, episode=episode)
-        batch = torch.Size([batch_size] if isinstance(batch_size, (int, np.integer)) else [int(k) for k in batch_size])
+        """A batch of instances, or one alone if the batch size is empty. Without `seed` the generator walks on, so
+        repeated calls give fresh ones."""
+        batch = batch_shape(batch_size)
+        arrays = super().generate(batch, seed=seed, first=first, episode=episode)
         tensors = {name: torch.from_numpy(array) for name, array in self._lay_out(arrays).items()}
         return TensorDict(tensors, batch).to(self.device)
 

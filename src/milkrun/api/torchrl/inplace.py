@@ -35,11 +35,18 @@ class Owner:
         self._instances = {s.name: self._copy(s) for s in self.stepper.instance}
         return self.show()
 
-    def restart(self, rows: np.ndarray) -> Rows:
-        """The next episode of these rows, on new instances."""
+    def following(self, rows: np.ndarray) -> np.ndarray:
+        """The keys of the next episodes of these rows."""
+        self._ready()
+        keys: np.ndarray = self.world.stream[rows]
+        keys[:, 2] += 1
+        return keys
+
+    def restart(self, rows: np.ndarray, instance: Mapping[str, Any] | None = None) -> Rows:
+        """The next episode of these rows, on new instances, drawn where none are given."""
         self._ready()
         self.world.given[rows] = False
-        self.world.reset(rows)
+        self.world.reset(rows, instance=instance)
         self._instances = {s.name: self._copy(s) for s in self.stepper.instance}
         return self.show()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -18,7 +19,8 @@ from milkrun.core.errors import ConfigError, did_you_mean
 
 
 class Generator:
-    """Makes instances of one world. Subclasses may redraw places in Python through the two hooks."""
+    """Makes instances of one world. Subclasses may place customers and depots in Python through the two hooks; all that
+    hangs on places is then drawn for those."""
 
     worlds: ClassVar[Mapping[str, str]]  # problem -> "module:Class"; the first is the default
     keys: ClassVar[tuple[str, ...]]  # the instance fields it hands out, where the world has them
@@ -47,17 +49,11 @@ class Generator:
     def generate(
         self, batch_size: int | Iterable[int], *, seed: int | None = None, first: int = 0, episode: int = 0
     ) -> dict[str, np.ndarray]:
-        """A batch of instances; without `seed` the generator walks on, so repeated calls give fresh ones."""
-        episode = check_count("episode", episode, 0)
-        sized = isinstance(batch_size, (int, np.integer)) or (
-            isinstance(batch_size, Iterable) and not isinstance(batch_size, str)
-        )
-        if not sized:
-            raise ConfigError(f"batch_size {batch_size!r}: must be an integer or several")
-        shape = (int(batch_size),) if isinstance(batch_size, (int, np.integer)) else tuple(int(k) for k in batch_size)
+        """A batch of instances, or one alone if the batch size is empty. Without `seed` the generator walks on, so
+        repeated calls give fresh ones."""
+        episode, first = check_count("episode", episode, 0), check_count("first", first, 0)
+        shape = batch_shape(batch_size)
         count = math.prod(shape)
-        if min(shape, default=1) < 0:
-            raise ConfigError(f"batch_size {shape}: must not be negative")
         if seed is None:
             seed, first = self.seed, first + self.position
             self.position += count
@@ -68,6 +64,9 @@ class Generator:
 
     def _draw(self, count: int, seed: int, first: int, episode: int) -> dict[str, np.ndarray]:
         world = self._world.variant(self.config)(max(count, 1), self.config, seed=seed, first_row=first)
+        if count:
+            places = self._generate_locations(count, seed, first, episode)
+            world.stand_at(places, self._generate_depot(count, seed, first, episode) if world.depot_apart else None)
         world.draw_instances(episode)
         present = [name for name in self.keys if name in world.fields and 0 not in getattr(world, name).shape[1:]]
         nodes = {name: getattr(world, name)[:count] for name in present}
@@ -78,10 +77,6 @@ class Generator:
             for name in world.customer_fields:
                 if name in nodes:
                     nodes[name] = world.without_depot(name, nodes[name]).copy()
-            if (depot := self._generate_depot(count, seed, first, episode)) is not None:
-                nodes["depot"] = np.asarray(depot, np.float32)
-        if (places := self._generate_locations(count, seed, first, episode)) is not None:
-            nodes["locs"] = np.asarray(places, np.float32)
         nodes = {self.renamed.get(name, name): array for name, array in nodes.items()}
         return nodes | {alias: nodes[name] for alias, name in self.aliases.items() if name in nodes}
 
@@ -92,3 +87,15 @@ class Generator:
     def _generate_depot(self, count: int, seed: int, first: int, episode: int) -> np.ndarray | None:
         """For subclasses: (count, 2) depots instead of the drawn ones; None keeps those."""
         return None
+
+
+def batch_shape(batch_size: Any) -> tuple[int, ...]:
+    """The shape of a batch: of an integer one axis, of several as many, of none a single instance without any."""
+    try:
+        several = isinstance(batch_size, Iterable) and not (isinstance(batch_size, np.ndarray) and batch_size.ndim == 0)
+        shape = tuple(operator.index(size) for size in (batch_size if several else [batch_size]))
+    except (TypeError, ValueError):
+        raise ConfigError(f"batch_size {batch_size!r}: must be an integer or several") from None
+    if min(shape, default=0) < 0:
+        raise ConfigError(f"batch_size {shape}: must not be negative")
+    return shape

@@ -35,9 +35,11 @@ NONE, RANDOM, LEVEL, LOOKAHEAD, SERVICE_LEVEL = range(5)
 
 @kernel
 def gamma_law(w, j):
-    """(shape, scale) of a day's waste of customer j, given that there is any."""
+    """(shape, scale) of a day's waste of customer j, given that there is any; (0, mean) if it is the same every day."""
     if w.F > 0:
         mean, deviation = w.map_mean[w.deck[j]], w.map_std[w.deck[j]]
+        if deviation == 0.0:
+            return 0.0, mean
         return (mean / deviation) ** 2, deviation**2 / mean
     if w.fill_law >= RM_LIKE:
         return SPELLS[w.fill_law - RM_LIKE][1], SPELLS[w.fill_law - RM_LIKE][2]
@@ -53,6 +55,8 @@ def chance_of_waste(w):
 def day_of_waste(w, b, purpose, j, index):
     """The share of a bin that one day adds at customer j, by a gamma law; `index` numbers the draw."""
     shape, scale = gamma_law(w, j)
+    if shape == 0.0:
+        return scale
     chance = chance_of_waste(w)
     if chance < 1.0 and uniform(row_stream(w, b, COIN + purpose), index) >= chance:
         return 0.0
@@ -99,6 +103,8 @@ def daily_moments(w, q, j, far):
     """Mean and standard deviation of a day's waste at customer j, as shares of a bin, exactly."""
     if not draws_levels(w):
         shape, scale = gamma_law(w, j)
+        if shape == 0.0:
+            return scale, 0.0
         chance = chance_of_waste(w)
         mean = chance * shape * scale
         return mean, math.sqrt(max(0.0, chance * shape * (1.0 + shape) * scale * scale - mean * mean))

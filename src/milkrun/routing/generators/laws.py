@@ -23,6 +23,7 @@ COIN = 30  # + a purpose: whether a day brings any waste
 UNIFORM, NORMAL, CLUSTERED, MIXED = range(4)
 CENTER, CORNER, RANDOM, CUSTOMER = range(4)
 DEPOT_TYPES = ("center", "corner", "random", "customer")
+PLACED = 9  # of customers or of the depot: Python has put them where they stand
 
 
 @kernel
@@ -31,6 +32,8 @@ def draw_customers(w, b, first):
     q = w.instance_row[b]
     n = w.N - first
     w.n_nodes[q] = w.N
+    if w.loc_law == PLACED:
+        return
     if w.K > 0:
         deal_bins(w, b, q, first)
         return
@@ -83,6 +86,8 @@ def clip(w, x):
 @kernel
 def draw_depot(w, b):
     """The depot at node 0."""
+    if w.depot_law == PLACED:
+        return
     q = w.instance_row[b]
     s = row_stream(w, b, DEPOT)
     side = w.max_loc - w.min_loc

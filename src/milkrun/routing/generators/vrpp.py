@@ -6,7 +6,7 @@ import numpy as np
 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import fill_integers, row_stream, uniform
-from milkrun.routing.distance import travel
+from milkrun.routing.distance import MATRIX, travel
 from milkrun.routing.generators.base import Generator
 from milkrun.routing.generators.laws import (
     PRIZE,
@@ -28,6 +28,7 @@ MAX_UNITS = 9
 HORIZON = 4.6  # the depot closes; with it the laws of service and window (Li et al. 2021, as RL4CO draws them)
 SERVICE = (0.15, 0.18)
 WINDOW = (0.18, 0.20)
+ON_THE_WAY = HORIZON - SERVICE[1] - WINDOW[1]  # what a day leaves for driving, whatever is drawn
 
 
 @kernel
@@ -77,9 +78,9 @@ def generate_capacitated(w, b):
 
 @kernel
 def draw_windows(w, b, q):
-    """Windows in which each customer can be served by a truck of its own; times grow with the box."""
+    """Windows in which each customer can be served by a truck of its own, in units of the day's length."""
     s = row_stream(w, b, TW)
-    side = w.side
+    side = unit_of_time(w, q)
     horizon = HORIZON * side
     w.speed[q, 0] = 1
     w.service_time[q, 0] = 0
@@ -89,11 +90,27 @@ def draw_windows(w, b, q):
         service = side * (SERVICE[0] + (SERVICE[1] - SERVICE[0]) * uniform(s, 3 * j))
         width = side * (WINDOW[0] + (WINDOW[1] - WINDOW[0]) * uniform(s, 3 * j + 1))
         way = travel(w, q, 0, j)
-        reach = (horizon - service - width) / way - 1.0 if way > 0.0 else 0.0
+        reach = (horizon - service - width) / way - way_home(w, q, j, way) / way if way > 0.0 else 0.0
         opens = (1.0 + (reach - 1.0) * uniform(s, 3 * j + 2)) * way
         w.service_time[q, j] = service
         w.time_windows[q, j, 0] = opens
         w.time_windows[q, j, 1] = opens + width
+
+
+@kernel
+def unit_of_time(w, q):
+    """The side of the box, or more if the day would be too short for the longest way there and back."""
+    unit = w.side
+    for j in range(1, w.N):
+        way = travel(w, q, 0, j)
+        unit = max(unit, (way + way_home(w, q, j, way)) / ON_THE_WAY)
+    return unit
+
+
+@kernel(inline=True)
+def way_home(w, q, j, way):
+    """As long as the way there, but in a matrix, where roads may be one-way."""
+    return np.float64(w.dist[q, j, 0]) if w.metric == MATRIX else way
 
 
 class VRPPGenerator(Generator):

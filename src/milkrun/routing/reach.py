@@ -1,0 +1,49 @@
+"""How far off a customer may be drawn: what a limit of a trip is measured by before anything is drawn.
+
+Of a law that is a function nobody can tell; what it draws is looked at instead, row by row (`CVRP.amend_instances`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from milkrun.routing.distance import METRICS, great_circle, leg
+
+LATITUDES = 257  # how many are looked at for the farthest two of a box in degrees
+
+
+def farthest_drawn(config: Any) -> tuple[float, str]:
+    """There and back to the farthest customer that the law of the places can draw, and where that is."""
+    if config.map_name is not None:
+        return _on_map(config)
+    low, high = float(np.float32(config.min_loc)), float(np.float32(config.max_loc))  # as places are stored
+    middle = float(np.float32(0.5 * (config.min_loc + config.max_loc)))
+    start = middle if config.depot_type == "center" else low
+    if config.metric == "haversine":
+        return 2 * _on_globe(config.depot_type, low, middle, high), "from the depot across the box"
+    metric = METRICS.index("euclid" if config.metric == "matrix" else config.metric)  # a matrix is drawn of the places
+    way = max(leg.py_func(metric, start, start, high, high), leg.py_func(metric, start, start, low, low))
+    return 2 * way, "from the depot across the box"
+
+
+def _on_map(config: Any) -> tuple[float, str]:
+    found = config.map
+    if config.metric == "matrix" and found.dist is not None:
+        roads = found.dist.astype(np.float32).astype(float)
+        ways = roads[0] + roads[:, 0]
+    else:
+        metric = METRICS.index("haversine" if config.metric == "haversine" else "euclid")
+        places = (found.degrees if config.metric == "haversine" else found.locs).astype(np.float32).astype(float)
+        ways = np.array([2 * leg.py_func(metric, *places[0], *place) for place in places])
+    j = int(ways.argmax())
+    return float(ways[j]), f"to the bin {found.ids[j]!r} of the map {found.name!r}"
+
+
+def _on_globe(depot_type: str, low: float, middle: float, high: float) -> float:
+    """Not always from corner to corner: the way is longest where meridians lie far apart."""
+    latitudes = np.linspace(low, high, LATITUDES).tolist()
+    starts = {"center": [middle], "corner": [low]}.get(depot_type, latitudes)
+    east = high - middle if depot_type == "center" else high - low
+    return max(great_circle.py_func(a, 0.0, b, east) for a in starts for b in latitudes)
