@@ -38,6 +38,7 @@ def draw(world: TruckDrone, row: int, canvas: Canvas) -> None:
     nodes, places, truck = world.route_nodes[q], world.customer_pos[q], world.truck_pos[row]
     canvas.fit((-1, -1), (1, 1), margin=0.1)
     canvas.polyline([(-1, -1), (1, -1), (1, 1), (-1, 1), (-1, -1)], GRID)
+    _draw_roads(world, q, canvas)
     _draw_ways(world, row, canvas)
     taken = [_box(canvas, place, DOT) for place in places] + [_box(canvas, truck, BOX)]
     for n, node in enumerate(nodes):
@@ -56,6 +57,13 @@ def draw(world: TruckDrone, row: int, canvas: Canvas) -> None:
     canvas.caption(f"step {step}  served {int(world.customers_served[row])}/{len(places)}")
     _draw_gauges(world, row, canvas)
     _draw_legend(canvas)
+
+
+def _draw_roads(world: TruckDrone, q: int, canvas: Canvas) -> None:
+    """Where the truck can drive, if not everywhere."""
+    if world.sizes["R"]:
+        nodes, (i, j) = world.route_nodes[q], np.nonzero(np.triu(world.road[q], 1))
+        canvas.line(nodes[i], nodes[j], GRID, width=6)
 
 
 def _draw_ways(world: TruckDrone, row: int, canvas: Canvas) -> None:

@@ -1,5 +1,6 @@
 """What the truck and the drones may do. Under the sound rules a drone keeps, after every move it is allowed, enough in
-its battery to catch a truck that flees straight away: so none ever crashes, whatever the agents do."""
+its battery to catch a truck that flees straight away: so none ever crashes, whatever the agents do. A truck on roads
+moves no farther in a step than one that may drive anywhere, so the same reserve is enough."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from milkrun.delivery.flight import (
     DELIVER,
     EPS,
     HOVER,
+    MOVE,
     NEAR,
     ONBOARD,
     RETURN,
@@ -82,11 +84,20 @@ def hands_over(w, q, c, way, t):
     return way <= w.delivery_threshold + EPS and not (w.wait and t < w.tw_start[q, c])
 
 
+@kernel(inline=True)
+def leads_to(w, b, q, n):
+    """With road_graph: from where the truck is, a road leads to node n without passing another."""
+    u, v = w.truck_edge[b, 0], w.truck_edge[b, 1]
+    return w.road[q, u, n] if u == v else n == u or n == v
+
+
 @kernel
 def mark_allowed(w, b, q, t):
     """The joint mask after t steps: truck, then each drone."""
     for j in range(1 + w.N):
         w.action_mask[b, j] = True
+    for n in range(w.R):
+        w.action_mask[b, MOVE + n] = leads_to(w, b, q, n)
     enough = need(w, w.truck_stride, w.battery_rate) + EPS if w.safe else -math.inf
     for d in range(w.D):
         first = w.T + d * w.K
