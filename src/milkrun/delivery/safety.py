@@ -84,20 +84,13 @@ def hands_over(w, q, c, way, t):
     return way <= w.delivery_threshold + EPS and not (w.wait and t < w.tw_start[q, c])
 
 
-@kernel(inline=True)
-def leads_to(w, b, q, n):
-    """With road_graph: from where the truck is, a road leads to node n without passing another."""
-    u, v = w.truck_edge[b, 0], w.truck_edge[b, 1]
-    return w.road[q, u, n] if u == v else n == u or n == v
-
-
 @kernel
 def mark_allowed(w, b, q, t):
     """The joint mask after t steps: truck, then each drone."""
     for j in range(1 + w.N):
         w.action_mask[b, j] = True
-    for n in range(w.R):
-        w.action_mask[b, MOVE + n] = leads_to(w, b, q, n)
+    if w.R:
+        mark_roads(w, b, q)
     enough = need(w, w.truck_stride, w.battery_rate) + EPS if w.safe else -math.inf
     for d in range(w.D):
         first = w.T + d * w.K
@@ -120,6 +113,14 @@ def mark_allowed(w, b, q, t):
                 beside = False
         w.action_mask[b, 1 + w.N + d] = onboard and w.battery[b, d] - w.hover_energy >= enough
         w.action_mask[b, 1 + w.N + w.D + d] = beside
+
+
+@kernel
+def mark_roads(w, b, q):
+    """With road_graph: from a node the truck can go where a road leads, on a road to its ends."""
+    u, v = w.truck_edge[b, 0], w.truck_edge[b, 1]
+    for n in range(w.N):
+        w.action_mask[b, MOVE + n] = w.road[q, u, n] if u == v else n == u or n == v
 
 
 @kernel
