@@ -50,11 +50,12 @@ def test_no_state_of_play_is_refused(twist: str, wild: bool, mode: str):
 
 @pytest.fixture(scope="module")
 def moment() -> tuple[Any, dict[str, np.ndarray]]:
-    """Three rows on roads after four steps: drone 0 carries parcel 0 towards (.8, .8), drone 1 is on board, and the truck
-    is on its way from node 0 to node 1, which is at (.6, 0)."""
+    """Three rows on roads after four steps: drone 0 carries parcel 0 towards (.8, .8), drone 1 is on board, and the
+    truck is on its way from node 0 to node 1, which is at (.6, 0)."""
     world = milkrun.make("milkrun/TruckDrone-v0", 3, road_graph=True, num_customers=2, autoreset="disabled", seed=1)
-    world.reset(instance={"customer_pos": [[[0.8, 0.8], [-0.5, 0.5]]] * 3, "demand": [[0.5, 0.5]] * 3,
-                          "tw_start": [[0, 0]] * 3, "tw_end": [[99, 99]] * 3, "road": world.ring_road[None].repeat(3, 0)})  # fmt: skip
+    row = {"customer_pos": [[0.8, 0.8], [-0.5, 0.5]], "demand": [0.5, 0.5], "tw_start": [0, 0], "tw_end": [99, 99],
+           "road": world.ring_road}  # fmt: skip
+    world.reset(instance={name: [value] * 3 for name, value in row.items()})
     for joint in ([7, 0, 0], [2, 2, 0], [2, 2, 0], [2, 2, 0]):
         world.step([joint] * 3)
     assert world.truck_edge[1].tolist() == [0, 1] and world.carrying[1].tolist() == [0, -1] and not world.illegal.any()
@@ -100,13 +101,13 @@ IMPOSSIBLE = [
     (put("lost", 1, True), r"row 1: lost\[1\] = True: a parcel is lost while"),
     (all_of(put("status", 0, 3), put("drone_vel", 0, 0.0)), r"row 1: lost\[0\] = False: a parcel is lost while"),
     (put("carrying", 1, 1), r"row 1: carrying\[1\] = 1: on board a drone carries nothing"),
-    (all_of(put("served", 0, True), put("arrival_step", 0, 2)), r"row 1: carrying\[0\] = 0: another drone has this parcel"),
+    (all_of(put("served", 0, True), put("arrival_step", 0, 2)), r"row 1: carrying\[0\] = 0: another drone has this"),
     (put("truck_node", WHOLE, 1), r"row 1: truck_target = 1: a truck that stands on a node has none"),
     (all_of(*AT_NODE_1), r"row 1: truck_node = 1: the truck is not there"),
     (put("truck_edge", 1, 0), r"row 1: truck_edge\[0\] = 0: must be the node of the truck twice"),
     (put("truck_edge", WHOLE, [1, 3]), r"row 1: truck_edge\[0\] = 1: must be the node of the truck twice"),
     (put("truck_target", WHOLE, 4), r"row 1: truck_target = 4: is no end of the truck's road"),
-    (all_of(put("truck_pos", 1, 0.1), put("drone_pos", (1, 1), 0.1)), r"row 1: truck_pos\[0\] = .*: is not on the truck's"),
+    (all_of(put("truck_pos", 1, 0.1), put("drone_pos", (1, 1), 0.1)), r"row 1: truck_pos\[0\] = .*: is not on the"),
     (put("road", (0, 1), False), r"row 1: road\[0, 1\] = False: a road leads both ways"),
     (put("action_mask", WHOLE, False), r"row 1: action_mask\[0\] = False: an agent can do something"),
     (put("action_mask", slice(11, 15), False), r"row 1: action_mask\[11\] = False: an agent can do something"),

@@ -120,7 +120,7 @@ def mark_roads(w, b, q):
     """With road_graph: from a node the truck can go where a road leads, on a road to its ends."""
     u, v = w.truck_edge[b, 0], w.truck_edge[b, 1]
     for n in range(w.N):
-        w.action_mask[b, MOVE + n] = w.road[q, u, n] if u == v else n == u or n == v
+        w.action_mask[b, MOVE + n] = w.road[q, u, n] if u == v else n in (u, v)
 
 
 @kernel

@@ -4,6 +4,7 @@ Observations: `truck_obs` (1, Ft), `drone_obs` (D, Fd) and `state` (S), what a c
 Actions: of the truck, Discrete(1 + N + 2D): STAY, MOVE_n, RELEASE_d, RECOVER_d; of a drone, Discrete(2 + C): HOVER,
     RETURN, DELIVER_c. STAY stops the truck; MOVE, RELEASE and RECOVER keep it rolling to the node it was bound for.
 Mask: truck, drone_0, drone_1, ... one after another. Sound rules: what a drone could not come home from is closed.
+    With `road_graph` the truck heads for nodes that a road leads to, and between nodes for the ends of its road.
 Ends: terminated when complete (all served, by default with every drone on board), when every customer is served or
     lost, or all drones have crashed; truncated after `episode_length` steps.
 Reward: of the team: time, deliveries, energy, overridden drones, lateness, crashes, and how the episode ended.
@@ -48,7 +49,7 @@ class TruckDrone(World):
     truck_vel = state(float64, 2, doc="its velocity in the last step")
     truck_node = state(int64, low=-1, high="last node", doc="node the truck stands on, -1 between nodes")
     truck_target = state(int64, low=-1, high="last node", doc="node it is bound for, -1 none")
-    truck_edge = state(int64, "E", low=0, high="last node", doc="with road_graph: ends of its road; a node twice: there")
+    truck_edge = state(int64, "E", low=0, high="last node", doc="with road_graph: ends of its road; its node twice")
     drone_pos = state(float64, "D", 2, doc="where each drone is")
     drone_vel = state(float64, "D", 2, doc="velocity in the last step")
     battery = state(float64, "D", doc="1 = full")
@@ -130,9 +131,9 @@ class TruckDrone(World):
         reach = 2 if config.obs == "v2" else max(2, math.ceil(config.drone_speed), math.ceil(config.truck_speed))
         roads = {"R": n, "E": 2} if config.road_graph else {"R": 0, "E": 0}
         return {
-            "D": d, "C": c, "N": n, **roads, "A": 1 + d, "T": 1 + n + 2 * d, "K": 2 + c, "M": 1 + n + 2 * d + d * (2 + c),
+            "D": d, "C": c, "N": n, "A": 1 + d, "T": 1 + n + 2 * d, "K": 2 + c, "M": 1 + n + 2 * d + d * (2 + c),
             **SIZES[config.obs](d, c, n), "length": config.episode_length, "last node": n - 1, "last customer": c - 1,
-            "reach of view": reach, "counts": len(COUNTS), "amounts": len(AMOUNTS),
+            "reach of view": reach, "counts": len(COUNTS), "amounts": len(AMOUNTS), **roads,
         }  # fmt: skip
 
     def constants(self) -> dict[str, Any]:

@@ -45,9 +45,12 @@ def _check_roads(arrays: Arrays) -> None:
 
 def _reached(road: np.ndarray) -> np.ndarray:
     """(B, N): nodes that can be reached from node 0."""
-    seen, count = road[:, 0], -1
-    while count != (count := np.count_nonzero(seen)):
-        seen = seen | (seen[:, :, None] & road).any(axis=1)
+    seen: np.ndarray = road[:, 0]
+    for _ in range(road.shape[1]):
+        wider = seen | (seen[:, :, None] & road).any(axis=1)
+        if (wider == seen).all():
+            break
+        seen = wider
     return seen
 
 
@@ -85,16 +88,16 @@ def _check_drones(world: TruckDrone, arrays: Arrays) -> None:
     _refuse("battery", arrays, ~((battery <= 1) & (battery >= least)), "must be in 0..1")
     if world.safe:
         _refuse("battery", arrays, ~(aboard | wreck | (battery > 0)), "of a drone in the air must be above 0")
-    away = _norm(arrays["drone_pos"] - arrays["truck_pos"][:, None]) > NEAR
-    _refuse("drone_pos", arrays, np.repeat((aboard & away)[..., None], 2, axis=2), "of a drone on board: not the truck's")
+    away = aboard & (_norm(arrays["drone_pos"] - arrays["truck_pos"][:, None]) > NEAR)
+    _refuse("drone_pos", arrays, np.repeat(away[..., None], 2, axis=2), "of a drone on board: not the truck's")
     still = (aboard | wreck)[..., None]
     _refuse("drone_vel", arrays, still & (arrays["drone_vel"] != 0), "of a drone that is not in the air must be 0")
     _refuse("has_target", arrays, aboard & arrays["has_target"], "a drone on board has none")
 
 
 def _check_parcels(world: TruckDrone, arrays: Arrays) -> None:
-    """A served customer has an arrival; under the sound rules a parcel is lost if a wreck holds it, none is on board, and
-    one that is reserved has one carrier and no receiver yet."""
+    """A served customer has an arrival. Sound rules: a parcel is lost if a wreck holds it, none is on board, and one
+    that is reserved has one carrier and no receiver yet."""
     served, came, carrying = arrays["served"], arrays["arrival_step"], arrays["carrying"]
     early = (came == 0) | (came > arrays["i"][:, None])
     _refuse("arrival_step", arrays, early, "must be -1, or a step done, counted from 1")

@@ -86,7 +86,7 @@ class _Log:
         self.drones = {f"drone_{d}": _Drone() for d in range(config.num_drones)}
         self.clock, self.truck, self.truck_was = 0, (0.0, 0.0), (0.0, 0.0)
         self.at_node = -1
-        self.road = instance["road"] if config.road_graph else None
+        self.road: Any = instance["road"] if config.road_graph else None
         self.between = (0, 0)  # the ends of the truck's road, or the node it stands on twice
         self.arrival: dict[int, int] = {}
         names = ("energy", "truck_distance", "drone_distance")
