@@ -9,7 +9,7 @@ import numpy as np
 import milkrun
 from milkrun.delivery import Recorder, TruckDroneConfig
 
-INSTANCE = ("customer_pos", "demand", "tw_start", "tw_end", "route_nodes")
+INSTANCE = ("customer_pos", "demand", "tw_start", "tw_end", "route_nodes", "road")
 
 
 def on_line(*doors, demand=0.8, window=(0, 200)):
@@ -43,6 +43,7 @@ TWISTS = {
     "off, shared parcels": {"battery_rule": "off", "battery_rate": 0.7, "reserve": False, "pickup": "air"},
     "to the depot": {"end": "depot", "num_customers": 2, "battery_rate": 0.1, "pickup": "air"},
     "served is enough": {"end": "served", "reserve": False, "early": "ignore", "num_customers": 3},
+    "on roads": {"road_graph": True, "end": "depot", "num_customers": 3, "truck_speed": 1.7},
     "hard to hold": {"drone_speed": 1.3, "episode_length": 60, "recovery_charge": 0.2, "hover_rate": 1.0},
 }
 
@@ -75,7 +76,7 @@ def played(twist, masked, rows=8, seed=5):
 
 def instance_of(world, row):
     q = world.instance_row[row]
-    return {name: getattr(world, name)[q].copy() for name in INSTANCE}
+    return {name: getattr(world, name)[q].copy() for name in INSTANCE if getattr(world, name)[q].size}
 
 
 def log_of(recorder, row, episode=0):

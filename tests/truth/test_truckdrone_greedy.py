@@ -27,6 +27,16 @@ def test_greedy_plays_the_recorded_episodes(episode: Any):
     assert world.done[0]
 
 
+def trees(rows: int, count: int) -> np.ndarray:
+    """Random roads without a circle: often a long way round."""
+    rng, road = np.random.default_rng(1), np.repeat(np.eye(count, dtype=bool)[None], rows, axis=0)
+    for row in road:
+        for n in range(1, count):
+            before = int(rng.integers(n))
+            row[n, before] = row[before, n] = True
+    return road
+
+
 def by_definition(world: Any, b: int, moves: bool) -> list[int]:
     """Greedy of one row, from its description."""
     places, truck = world.customer_pos[b], world.truck_pos[b]
@@ -55,16 +65,34 @@ def by_definition(world: Any, b: int, moves: bool) -> list[int]:
             return [1 + n + d, *said]
     goal = min(free, key=lambda c: (np.linalg.norm(places[c] - truck), c))
     node = min(range(n), key=lambda j: (np.linalg.norm(world.route_nodes[b, j] - places[goal]), j))
-    return [1 + node if moves and world.truck_node[b] != node else 0, *said]
+    if not moves or world.truck_node[b] == node:
+        return [0, *said]
+    return [1 + (first_leg(world, b, node) if world.config.road_graph else node), *said]
 
 
-@pytest.mark.parametrize("preset", ["default", "seed"])
+def first_leg(world: Any, b: int, goal: int) -> int:
+    """The next node on the shortest way by road, by all-pairs shortest ways (Floyd and Warshall)."""
+    nodes, road = world.route_nodes[b], world.road[b]
+    far = np.where(road, np.linalg.norm(nodes[:, None] - nodes, axis=-1), np.inf)
+    for k in range(len(nodes)):
+        far = np.minimum(far, far[:, k, None] + far[k])
+    on = [n for n in np.flatnonzero(world.truck_mask[b, 0, 1 : 1 + len(nodes)]) if n != world.truck_node[b]]
+    way = [np.linalg.norm(nodes[n] - world.truck_pos[b]) + far[n, goal] for n in on]
+    return int(next(n for n, long in zip(on, way, strict=True) if long <= min(way) + 1e-9))
+
+
+@pytest.mark.parametrize("options", [{"preset": "default"}, {"preset": "seed"}, {"road_graph": True}], ids=str)
 @pytest.mark.parametrize("policy", [greedy, parked])
-def test_greedy_is_its_definition(preset: str, policy: Any):
-    """32 episodes of three drones and seven customers, every action."""
-    world = milkrun.make("milkrun/TruckDrone-v0", 32, preset=preset, seed=4, autoreset="disabled", num_drones=3,
-                         num_customers=7)  # fmt: skip
+def test_greedy_is_its_definition(options: dict[str, Any], policy: Any):
+    """32 episodes of three drones and seven customers, every action; roads also as trees."""
+    world = milkrun.make("milkrun/TruckDrone-v0", 32, seed=4, autoreset="disabled", num_drones=3, num_customers=7,
+                         **options)  # fmt: skip
     world.reset()
+    if world.sizes["R"]:
+        names = ("customer_pos", "demand", "tw_start", "tw_end", "route_nodes", "road")
+        instance = {name: getattr(world, name).copy() for name in names}
+        instance["road"][16:] = trees(16, 6)
+        world.reset(instance=instance)
     live = np.arange(32)
     while len(live):
         actions = policy(world)

@@ -20,17 +20,18 @@ CONFIGS = st.fixed_dictionaries({
     "drone_speed": st.floats(1.3, 3.0), "battery_rate": st.floats(0.1, 0.9), "payload_factor": st.floats(0.0, 1.5),
     "hover_rate": st.floats(0.0, 1.0), "recovery_threshold": st.floats(0.05, 0.2),
     "end": st.sampled_from(["served", "returned", "depot"]), "reserve": st.booleans(),
-    "pickup": st.sampled_from(["truck", "air"]), "episode_length": st.just(80),
+    "pickup": st.sampled_from(["truck", "air"]), "episode_length": st.just(80), "road_graph": st.booleans(),
 })  # fmt: skip
 
 
 def fleeing(world: Any, actions: np.ndarray) -> np.ndarray:
-    """The truck drives to the node farthest from its first airborne drone."""
+    """The truck drives to the node farthest from its first airborne drone, of those it may head for."""
     for b in range(world.num_envs):
         airborne = np.flatnonzero((world.status[b] != ONBOARD) & (world.status[b] != CRASHED))
         if len(airborne):
             away = np.hypot(*(world.route_nodes[b] - world.drone_pos[b, airborne[0]]).T)
-            actions[b, 0] = 1 + int(away.argmax())
+            may = world.truck_mask[b, 0, 1 : 1 + len(away)]
+            actions[b, 0] = 1 + int(np.where(may, away, -1.0).argmax()) if may.any() else 0
     return actions
 
 

@@ -20,6 +20,7 @@ STATUS = {ONBOARD: INK, 1: PALETTE[0], RETURNING: PALETTE[3], CRASHED: LATE}
 WORDS = {ONBOARD: "on board", 1: "flying", RETURNING: "returning", CRASHED: "crashed"}
 DOT, BOX, TAG = 8, 8, (13, 14)  # half sides in pixels: customers, the truck, a drone's name over its battery
 SIDES = ((0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1))
+ROAD = 4  # pixels
 GAUGES = 4  # drones that have one above the map
 
 Box = tuple[float, float, float, float]
@@ -38,6 +39,7 @@ def draw(world: TruckDrone, row: int, canvas: Canvas) -> None:
     nodes, places, truck = world.route_nodes[q], world.customer_pos[q], world.truck_pos[row]
     canvas.fit((-1, -1), (1, 1), margin=0.1)
     canvas.polyline([(-1, -1), (1, -1), (1, 1), (-1, 1), (-1, -1)], GRID)
+    _draw_roads(world, q, canvas)
     _draw_ways(world, row, canvas)
     taken = [_box(canvas, place, DOT) for place in places] + [_box(canvas, truck, BOX)]
     for n, node in enumerate(nodes):
@@ -55,7 +57,14 @@ def draw(world: TruckDrone, row: int, canvas: Canvas) -> None:
     _draw_drones(world, row, canvas, taken)
     canvas.caption(f"step {step}  served {int(world.customers_served[row])}/{len(places)}")
     _draw_gauges(world, row, canvas)
-    _draw_legend(canvas)
+    _draw_legend(canvas, roads=world.sizes["R"] > 0)
+
+
+def _draw_roads(world: TruckDrone, q: int, canvas: Canvas) -> None:
+    """Where the truck can drive, if not everywhere."""
+    if world.sizes["R"]:
+        nodes, (i, j) = world.route_nodes[q], np.nonzero(np.triu(world.road[q], 1))
+        canvas.line(nodes[i], nodes[j], GRID, width=ROAD)
 
 
 def _draw_ways(world: TruckDrone, row: int, canvas: Canvas) -> None:
@@ -100,7 +109,7 @@ def _draw_gauges(world: TruckDrone, row: int, canvas: Canvas) -> None:
         canvas.text((x + 42, 34), words, STATUS[status], anchor="w", px=True)
 
 
-def _draw_legend(canvas: Canvas) -> None:
+def _draw_legend(canvas: Canvas, roads: bool) -> None:
     """What colours and shapes mean, in two lines below the map."""
     low, right = canvas.to_px((-1, -1))[1], canvas.to_px((1, -1))[0]
     lines = (
@@ -115,8 +124,10 @@ def _draw_legend(canvas: Canvas) -> None:
             canvas.disc(_at(canvas, x, y), 5, colour, outline=INK)
             canvas.text((x + 9, y), name, INK, anchor="w", px=True)
             x += 9 + 6 * len(name) + 18
-    for k, (name, colour) in enumerate((("T truck", INK), ("node", GRID))):
+    for k, (name, colour) in enumerate((("T truck", INK), ("node, road" if roads else "node", GRID))):
         y = low + 15 + 16 * k
+        if roads and colour == GRID:
+            canvas.line(_at(canvas, right - 64, y), _at(canvas, right - 50, y), GRID, width=ROAD)
         canvas.square(_at(canvas, right - 50, y), 5, colour)
         canvas.text((right - 41, y), name, INK, anchor="w", px=True)
 

@@ -28,6 +28,9 @@ def first_reason(world: TruckDrone, row: int, actions: Any) -> str:
 
 
 def _truck(world: TruckDrone, row: int, action: int) -> str:
+    if action < MOVE + world.sizes["N"]:
+        u, v = world.truck_edge[row].tolist()
+        return f"no road leads there from node {u}" if u == v else f"it is on the road between nodes {u} and {v}"
     recovers, d = divmod(action - MOVE - world.sizes["N"], world.sizes["D"])
     status = world.status[row, d]
     if recovers:

@@ -1,5 +1,6 @@
 """What the truck and the drones may do. Under the sound rules a drone keeps, after every move it is allowed, enough in
-its battery to catch a truck that flees straight away: so none ever crashes, whatever the agents do."""
+its battery to catch a truck that flees straight away: so none ever crashes, whatever the agents do. A truck on roads
+moves no farther in a step than one that may drive anywhere, so the same reserve is enough."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from milkrun.delivery.flight import (
     DELIVER,
     EPS,
     HOVER,
+    MOVE,
     NEAR,
     ONBOARD,
     RETURN,
@@ -87,6 +89,8 @@ def mark_allowed(w, b, q, t):
     """The joint mask after t steps: truck, then each drone."""
     for j in range(1 + w.N):
         w.action_mask[b, j] = True
+    if w.R:
+        mark_roads(w, b, q)
     enough = need(w, w.truck_stride, w.battery_rate) + EPS if w.safe else -math.inf
     for d in range(w.D):
         first = w.T + d * w.K
@@ -109,6 +113,14 @@ def mark_allowed(w, b, q, t):
                 beside = False
         w.action_mask[b, 1 + w.N + d] = onboard and w.battery[b, d] - w.hover_energy >= enough
         w.action_mask[b, 1 + w.N + w.D + d] = beside
+
+
+@kernel
+def mark_roads(w, b, q):
+    """With road_graph: from a node the truck can go where a road leads, on a road to its ends."""
+    u, v = w.truck_edge[b, 0], w.truck_edge[b, 1]
+    for n in range(w.N):
+        w.action_mask[b, MOVE + n] = w.road[q, u, n] if u == v else n in (u, v)
 
 
 @kernel

@@ -4,6 +4,7 @@ Observations: `truck_obs` (1, Ft), `drone_obs` (D, Fd) and `state` (S), what a c
 Actions: of the truck, Discrete(1 + N + 2D): STAY, MOVE_n, RELEASE_d, RECOVER_d; of a drone, Discrete(2 + C): HOVER,
     RETURN, DELIVER_c. STAY stops the truck; MOVE, RELEASE and RECOVER keep it rolling to the node it was bound for.
 Mask: truck, drone_0, drone_1, ... one after another. Sound rules: what a drone could not come home from is closed.
+    With `road_graph` the truck heads for nodes that a road leads to, and between nodes for the ends of its road.
 Ends: terminated when complete (all served, by default with every drone on board), when every customer is served or
     lost, or all drones have crashed; truncated after `episode_length` steps.
 Reward: of the team: time, deliveries, energy, overridden drones, lateness, crashes, and how the episode ended.
@@ -20,12 +21,12 @@ import numpy as np
 
 from milkrun.core.actions import agents
 from milkrun.core.canvas import Canvas
-from milkrun.core.fields import bool_, constant, float32, float64, instance, int64, mask, state, view
-from milkrun.core.instances import refuse
+from milkrun.core.fields import bool_, constant, float32, float64, instance, int64, mask, scratch, state, view
 from milkrun.core.world import World
 from milkrun.delivery.flight import AMOUNTS, COUNTS, DELIVER, EPS, SEED_CHARGE, SEED_HOVER, SEED_MARGIN
-from milkrun.delivery.generators.truckdrone import generate, route_ring
+from milkrun.delivery.generators.truckdrone import generate, roads_between, route_ring
 from milkrun.delivery.sights import SIZES, look
+from milkrun.delivery.truckdrone_checks import check_instance, check_state
 from milkrun.delivery.truckdrone_config import ENDS, LAWS, TruckDroneConfig
 from milkrun.delivery.truckdrone_step import idle, reset, step
 
@@ -42,11 +43,13 @@ class TruckDrone(World):
     demand = instance(float64, "C", low=0, high=1, doc="parcel, as a share of a drone's payload")
     tw_start = instance(int64, "C", low=0, high="length", doc="step from which a parcel is accepted")
     tw_end = instance(int64, "C", low=0, high="length", doc="last step on time")
+    road = instance(bool_, "R", "R", doc="with road_graph: where the truck can drive from node to node; diagonal True")
 
     truck_pos = state(float64, 2, doc="where the truck is")
     truck_vel = state(float64, 2, doc="its velocity in the last step")
     truck_node = state(int64, low=-1, high="last node", doc="node the truck stands on, -1 between nodes")
     truck_target = state(int64, low=-1, high="last node", doc="node it is bound for, -1 none")
+    truck_edge = state(int64, "E", low=0, high="last node", doc="with road_graph: ends of its road; its node twice")
     drone_pos = state(float64, "D", 2, doc="where each drone is")
     drone_vel = state(float64, "D", 2, doc="velocity in the last step")
     battery = state(float64, "D", doc="1 = full")
@@ -117,15 +120,20 @@ class TruckDrone(World):
     late_penalty = constant(float64)
     crash_penalty = constant(float64)
     ring = constant(float64, "N", 2)
+    ring_road = constant(bool_, "R", "R")
+
+    way_left = scratch(float64, "R", doc="by road, of each node")
+    settled = scratch(bool_, "R")
 
     @classmethod
     def size_of(cls, config: Any) -> dict[str, int]:
         d, c, n = config.num_drones, config.num_customers, config.num_route_nodes
         reach = 2 if config.obs == "v2" else max(2, math.ceil(config.drone_speed), math.ceil(config.truck_speed))
+        roads = {"R": n, "E": 2} if config.road_graph else {"R": 0, "E": 0}
         return {
             "D": d, "C": c, "N": n, "A": 1 + d, "T": 1 + n + 2 * d, "K": 2 + c, "M": 1 + n + 2 * d + d * (2 + c),
             **SIZES[config.obs](d, c, n), "length": config.episode_length, "last node": n - 1, "last customer": c - 1,
-            "reach of view": reach, "counts": len(COUNTS), "amounts": len(AMOUNTS),
+            "reach of view": reach, "counts": len(COUNTS), "amounts": len(AMOUNTS), **roads,
         }  # fmt: skip
 
     def constants(self) -> dict[str, Any]:
@@ -134,6 +142,7 @@ class TruckDrone(World):
         windows = (length // 2 - 1, length // 3, length - 1)
         if k.tw_law == "band":
             windows = tuple(math.floor(share * length + EPS) for share in (k.tw_start_max, *k.tw_width))
+        ring = route_ring(k.num_route_nodes, k.route_radius, k.depot_node)
         names = ("late_penalty", "crash_penalty", "payload_factor", "reserve")
         return {
             **{name: getattr(k, name) or 0 for name in names},
@@ -148,7 +157,7 @@ class TruckDrone(World):
             "boarding_charge": k.recovery_charge if sound else SEED_CHARGE,
             "charge": k.charge_rate * k.dt if sound else 0.0,
             "battery_margin": k.battery_margin if sound else SEED_MARGIN,
-            "ring": route_ring(k.num_route_nodes, k.route_radius, k.depot_node),
+            "ring": ring, "ring_road": roads_between(ring) if k.road_graph else np.zeros((0, 0)),
         }  # fmt: skip
 
     @property
@@ -173,8 +182,11 @@ class TruckDrone(World):
         return values
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
-        refuse_where("demand", arrays, arrays["demand"] <= 0, "must be above 0")
-        refuse_where("tw_end", arrays, arrays["tw_end"] < arrays["tw_start"], "the window closes before it opens")
+        check_instance(self, arrays)
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        """Rules between the fields of states that come from outside; raises BadInstance."""
+        check_state(self, arrays)
 
     figure_fields = ("sum_counts", "sum_amounts")
 
@@ -202,11 +214,6 @@ class TruckDrone(World):
         from milkrun.delivery.picture import draw
 
         draw(self, row, canvas)
-
-
-def refuse_where(name: str, arrays: dict[str, np.ndarray], wrong: np.ndarray, rule: str) -> None:
-    if wrong.any():
-        refuse(name, arrays[name], wrong, rule)
 
 
 __all__ = ["TruckDrone", "generate", "idle", "look", "reset", "step"]

@@ -18,8 +18,9 @@ BY_RULES: dict[str, dict[str, Any]] = {
         "num_customers": 6, "num_route_nodes": 6, "depot_node": True, "tw_law": "band", "tw_start_max": 0.3,
         "tw_width": (0.1, 0.25), "battery_rate": 0.4, "payload_factor": 0.5, "hover_rate": 0.2, "recovery_charge": 0.0,
         "charge_rate": 0.3, "battery_rule": "safe", "battery_margin": 1.0, "pickup": "truck", "reserve": True,
-        "early": "wait", "end": "returned", "obey_mask": True, "obs": "v2", "completion_bonus": 20.0,
-        "incomplete_penalty": 10.0, "energy_cost": 0.5, "late_penalty": 0.1, "crash_penalty": 10.0,
+        "early": "wait", "end": "returned", "road_graph": False, "obey_mask": True, "obs": "v2",
+        "completion_bonus": 20.0, "incomplete_penalty": 10.0, "energy_cost": 0.5, "late_penalty": 0.1,
+        "crash_penalty": 10.0,
     },
     "seed": {
         "num_customers": 3, "num_route_nodes": 5, "depot_node": False, "tw_law": "seed", "battery_rate": 0.01,
@@ -75,6 +76,7 @@ class TruckDroneConfig(RuledConfig):
     end: str | None = option(
         None, "sound: what completes: all served; and drones returned; and the truck at the depot", choices=ENDS
     )
+    road_graph: bool | None = option(None, "sound: the truck drives along roads between nodes; needs depot_node")
     obey_mask: bool | None = option(None, "False, the way of seed alone: masked actions are executed, flagged")
     obs: str | None = option(None, "observations: v2, or v1 under seed", choices=("v1", "v2"))
     time_penalty: float = option(0.1, "paid each step", low=0, high=1e6)
@@ -111,6 +113,8 @@ class TruckDroneConfig(RuledConfig):
             self._refuse("num_drones", f"the truck has room for drone_capacity = {self.drone_capacity}, an option too")
         if self.end == "depot" and not self.depot_node:
             self._refuse("end", "needs depot_node=True")
+        if self.road_graph and not self.depot_node:
+            self._refuse("road_graph", "needs depot_node=True, the node where the truck starts")
         if self.battery_rule == "safe" and self.drone_speed <= self.truck_speed:
             self._refuse("drone_speed", f"battery_rule 'safe' needs more than truck_speed = {self.truck_speed}")
         widths: tuple[float, ...] = self.tw_width or ()

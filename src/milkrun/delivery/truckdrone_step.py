@@ -44,6 +44,8 @@ def reset(w, b):
     w.truck_vel[b] = 0.0
     w.truck_node[b] = 0 if w.depot_node or not w.sound else -1
     w.truck_target[b] = -1
+    for j in range(w.E):
+        w.truck_edge[b, j] = 0
     for d in range(w.D):
         for j in range(2):
             w.drone_pos[b, d, j] = 0.0
@@ -173,7 +175,7 @@ def command(w, b, action):
 
 @kernel
 def drive(w, b, q):
-    """Stage 5: the truck rolls towards its target node, drones on board with it."""
+    """Stage 5: the truck rolls towards its target node, drones on board with it. A road is left at its ends alone."""
     n = w.truck_target[b]
     vx = vy = s = 0.0
     if n >= 0:
@@ -199,6 +201,12 @@ def drive(w, b, q):
             w.truck_target[b] = -1
         elif w.sound:
             w.truck_node[b] = -1
+        if w.R:
+            if arrived:
+                w.truck_edge[b, 0] = n
+                w.truck_edge[b, 1] = n
+            elif w.truck_edge[b, 0] == w.truck_edge[b, 1]:
+                w.truck_edge[b, 1] = n
     w.truck_vel[b, 0] = vx
     w.truck_vel[b, 1] = vy
     w.truck_step_dist[b] = s

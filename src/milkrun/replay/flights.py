@@ -44,7 +44,8 @@ def figure_of_flights(pictures: Sequence[tuple[Any, int, str]], title: str = "")
             spine.set_color(rgb(GRID))
         facts = paint_log(axes, world, row) if of_steps else paint_plan(axes, world, row)
         axes.set_title("\n".join(filter(None, (heading, facts))), fontsize=9.5, color=rgb(INK))
-    _legend(figure, of_steps, columns=8 if len(pictures) > 1 else 4)
+    roads = of_steps and pictures[0][0].sizes["R"] > 0
+    _legend(figure, of_steps, roads, columns=8 + roads if len(pictures) > 1 else 4)
     return figure
 
 
@@ -60,6 +61,10 @@ def paint_log(axes: Axes, log: Recorder, row: int) -> str:
                                            alpha=0.8, zorder=2))  # fmt: skip
     q = log.instance_row[row]
     nodes, places = log.route_nodes[q], log.customer_pos[q]
+    if log.sizes["R"]:
+        i, j = np.nonzero(np.triu(log.road[q], 1))
+        roads = np.stack([nodes[i], nodes[j]], axis=1)
+        axes.add_collection(LineCollection(list(roads), colors=[rgb(GRID)], linewidths=6, zorder=0.5))
     _dots(axes, nodes, "s", 90, GRID, CUSTOMER, zorder=1)
     for n, (x, y) in enumerate(nodes.tolist()):
         axes.text(x, y, str(n), fontsize=SMALL, color=rgb(INK), ha="center", va="center_baseline", zorder=3,
@@ -126,7 +131,7 @@ def _joined(legs: np.ndarray) -> list[np.ndarray]:
     return [np.array(line) for line in lines]
 
 
-def _legend(figure: Figure, of_steps: bool, columns: int) -> None:
+def _legend(figure: Figure, of_steps: bool, roads: bool, columns: int) -> None:
     def dot(marker: str, colour: Any, edge: Any = INK, size: float = 7) -> Line2D:
         return Line2D([], [], linestyle="", marker=marker, mfc=rgb(colour), mec=rgb(edge), markersize=size)
 
@@ -135,6 +140,8 @@ def _legend(figure: Figure, of_steps: bool, columns: int) -> None:
         (Line2D([], [], color=rgb(colour), linewidth=width, linestyle=style), words[kind])
         for kind, (colour, width, style) in WAYS.items()
     ]
+    if roads:
+        entries.append((Line2D([], [], color=rgb(GRID), linewidth=6), "road"))
     if of_steps:
         entries += [
             (dot("o", SERVED), "customer served in time"), (dot("o", LATE), "served late"),

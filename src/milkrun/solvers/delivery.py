@@ -14,7 +14,7 @@ import numpy as np
 
 from milkrun.core.errors import ConfigError
 from milkrun.core.kernels import kernel
-from milkrun.delivery.flight import CRASHED, DELIVER, HOVER, MOVE, ONBOARD, RETURN, STAY, distance
+from milkrun.delivery.flight import CRASHED, DELIVER, EPS, HOVER, MOVE, ONBOARD, RETURN, STAY, distance
 from milkrun.solvers.policies import random_policy
 
 READY = 0.8
@@ -25,7 +25,7 @@ BETTER = 1e-9
 
 def greedy(world: Any) -> np.ndarray:
     """Drones deliver the nearest parcel they may; the truck launches them, and drives to the node nearest to the free
-    customer that is nearest to it."""
+    customer that is nearest to it, by the shortest way if it is bound to roads."""
     return _advice(world, 0)
 
 
@@ -106,7 +106,42 @@ def advise_truck(w, b, q, stays):
                        w.customer_pos[q, nearest, 0], w.customer_pos[q, nearest, 1])  # fmt: skip
         if way < shortest:
             node, shortest = n, way
-    return STAY if w.truck_node[b] == node else MOVE + node
+    if w.truck_node[b] == node:
+        return STAY
+    return MOVE + (next_node(w, b, q, node) if w.R else node)
+
+
+@kernel
+def next_node(w, b, q, goal):
+    """With road_graph: where the shortest way by road to a node leads first. Of equally short ones the lower index."""
+    measure_ways(w, q, goal)
+    first, shortest = goal, math.inf
+    for n in range(w.N):
+        if w.action_mask[b, MOVE + n] and n != w.truck_node[b]:
+            way = w.way_left[n] + distance(w.truck_pos[b, 0], w.truck_pos[b, 1],
+                                           w.route_nodes[q, n, 0], w.route_nodes[q, n, 1])  # fmt: skip
+            if way < shortest - EPS:
+                first, shortest = n, way
+    return first
+
+
+@kernel
+def measure_ways(w, q, goal):
+    """Writes how far it is by road from each node to the goal into `way_left` (Dijkstra)."""
+    for n in range(w.N):
+        w.way_left[n] = 0.0 if n == goal else math.inf
+        w.settled[n] = False
+    for _ in range(w.N):
+        near = -1
+        for n in range(w.N):
+            if not w.settled[n] and (near < 0 or w.way_left[n] < w.way_left[near]):
+                near = n
+        w.settled[near] = True
+        for n in range(w.N):
+            if w.road[q, near, n]:
+                leg = distance(w.route_nodes[q, near, 0], w.route_nodes[q, near, 1],
+                               w.route_nodes[q, n, 0], w.route_nodes[q, n, 1])  # fmt: skip
+                w.way_left[n] = min(w.way_left[n], w.way_left[near] + leg)
 
 
 class Lookahead:

@@ -1,16 +1,20 @@
-"""Instances of the truck-and-drones world: the truck's nodes on a circle, customers in a square, parcels, windows."""
+"""Instances of the truck-and-drones world: the truck's nodes on a circle and roads between them, customers in a square,
+parcels, windows."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import integers, row_stream, uniform, uniform_pair
 
 PLACE, PARCEL, START, WIDTH = range(4)
 ANY_TIME, SEED, BAND = range(3)
+TOUCH = 1e-9
+"""A node on the rim of a circle, as far as rounding tells, is not inside."""
 
 
 def route_ring(count: int, radius: float, depot: bool) -> np.ndarray:
@@ -21,12 +25,28 @@ def route_ring(count: int, radius: float, depot: bool) -> np.ndarray:
     return np.array([(0.0, 0.0), *nodes] if depot else nodes)
 
 
+def roads_between(nodes: ArrayLike) -> np.ndarray:
+    """(N, N), True where a road joins two of the nodes (N, 2): their Gabriel graph. Two nodes are joined unless a third
+    lies inside the circle whose diameter is the line between them. Each node reaches every other, since the shortest
+    tree between the nodes is a part of it; detours are short, as on a map. The diagonal is True."""
+    places = np.asarray(nodes, np.float64)
+    road = np.ones((len(places), len(places)), bool)
+    for place in places:
+        to = places - place
+        road &= to @ to.T >= -TOUCH  # below 0 the angle under which the third sees the two is obtuse: it is inside
+    np.fill_diagonal(road, True)
+    return road
+
+
 @kernel
 def generate(w, b):
     q = w.instance_row[b]
     for n in range(w.N):
         w.route_nodes[q, n, 0] = w.ring[n, 0]
         w.route_nodes[q, n, 1] = w.ring[n, 1]
+    for n in range(w.R):
+        for j in range(w.R):
+            w.road[q, n, j] = w.ring_road[n, j]
     place, parcel = row_stream(w, b, PLACE), row_stream(w, b, PARCEL)
     start, width = row_stream(w, b, START), row_stream(w, b, WIDTH)
     extent = w.customer_extent

@@ -86,6 +86,8 @@ class _Log:
         self.drones = {f"drone_{d}": _Drone() for d in range(config.num_drones)}
         self.clock, self.truck, self.truck_was = 0, (0.0, 0.0), (0.0, 0.0)
         self.at_node = -1
+        self.road: Any = instance["road"] if config.road_graph else None
+        self.between = (0, 0)  # the ends of the truck's road, or the node it stands on twice
         self.arrival: dict[int, int] = {}
         names = ("energy", "truck_distance", "drone_distance")
         self.amounts = dict.fromkeys(names, 0.0)
@@ -129,8 +131,25 @@ class _Log:
         else:
             self.need(kind == "wait" and start == end, "moves")
             self.at_node = ref
+        if self.road is not None:
+            self.keep_to_the_road(kind, end, ref)
         self.amounts["truck_distance"] += _far(start, end)
         self.truck_was, self.truck, self.clock = start, end, self.clock + 1
+
+    def keep_to_the_road(self, kind: str, end: Place, ref: int) -> None:
+        """A truck leaves a node by a road, and the road at one of its ends."""
+        u, v = self.between
+        if kind == "wait" and ref == -1:
+            return
+        known = bool(self.road[u][ref]) if u == v else ref in (u, v)
+        where = f"from node {u}" if u == v else f"from the one between {u} and {v}"
+        self.need(known, f"no road leads {where} to node {ref}")
+        there = _far(end, self.nodes[ref]) <= NEAR
+        self.need(there or kind == "drive", f"is not at node {ref}")
+        if there:
+            self.between = (ref, ref)
+        elif u == v:
+            self.between = (u, ref)
 
     def heads(self, start: Place, end: Place, goal: Place, stride: float) -> None:
         """A step straight towards a goal: a stride, or what is left of the way."""

@@ -1,0 +1,187 @@
+"""States of truck and drones that come from outside: what play leads to is taken, what cannot be is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import milkrun
+from milkrun.core.errors import BadInstance
+from milkrun.core.fields import Role
+from tests.delivery.truckdrone_logs import TWISTS
+
+ROLES = (Role.STATE, Role.KEY, Role.INSTANCE, Role.MASK)
+
+
+def arrays_of(world: Any) -> dict[str, np.ndarray]:
+    """Every field that a state is made of, instances row by row."""
+    told = {f.name: getattr(world, f.name) for f in world.fields.values() if f.role in ROLES}
+    own = {f.name: told[f.name][world.instance_row] for f in world.fields.values() if f.role is Role.INSTANCE}
+    return {name: array.copy() for name, array in {**told, **own}.items()}
+
+
+@pytest.mark.parametrize("mode", ["disabled", "same_step"])
+@pytest.mark.parametrize("wild", [False, True], ids=["masked", "unmasked"])
+@pytest.mark.parametrize("twist", [*TWISTS, "a standing truck", "given nodes"])
+def test_no_state_of_play_is_refused(twist: str, wild: bool, mode: str):
+    """Through whole episodes of 16 rows, and where the next ones begin; unmasked play has illegal numbers as well."""
+    more: dict[str, Any] = {"a standing truck": {"truck_speed": 0.0, "road_graph": True}, "given nodes": {}}
+    options = {"episode_length": 60, **(TWISTS | more)[twist]}
+    world = milkrun.make("milkrun/TruckDrone-v0", 16, autoreset=mode, seed=7, **options)
+    world.reset()
+    rng = np.random.default_rng(7)
+    if twist == "given nodes":  # node 0 need not be where the truck starts
+        names = ("customer_pos", "demand", "tw_start", "tw_end")
+        nodes = rng.uniform(-1, 1, (16, 6, 2))
+        world.reset(instance={**{name: getattr(world, name).copy() for name in names}, "route_nodes": nodes})
+    choices = world.action.nvec(world.sizes)
+    world.check_states(arrays_of(world))
+    for turn in range(world.config.limit):
+        live = np.flatnonzero(~world.done) if mode == "disabled" else np.arange(16)
+        drawn = np.stack([rng.integers(-1, n + 1, 16) for n in choices], axis=1)
+        actions = np.where(wild & (rng.random((16, 1)) < 0.5), drawn, world.sample_actions(7, turn))
+        world.step(actions[live], rows=live)
+        world.check_states(arrays_of(world))
+
+
+@pytest.fixture(scope="module")
+def moment() -> tuple[Any, dict[str, np.ndarray]]:
+    """Three rows on roads after four steps: drone 0 carries parcel 0 towards (.8, .8), drone 1 is on board, and the
+    truck is on its way from node 0 to node 1, which is at (.6, 0)."""
+    world = milkrun.make("milkrun/TruckDrone-v0", 3, road_graph=True, num_customers=2, autoreset="disabled", seed=1)
+    row = {"customer_pos": [[0.8, 0.8], [-0.5, 0.5]], "demand": [0.5, 0.5], "tw_start": [0, 0], "tw_end": [99, 99],
+           "road": world.ring_road}  # fmt: skip
+    world.reset(instance={name: [value] * 3 for name, value in row.items()})
+    for joint in ([7, 0, 0], [2, 2, 0], [2, 2, 0], [2, 2, 0]):
+        world.step([joint] * 3)
+    assert world.truck_edge[1].tolist() == [0, 1] and world.carrying[1].tolist() == [0, -1] and not world.illegal.any()
+    return world, arrays_of(world)
+
+
+def put(name: str, index: Any, value: Any) -> Any:
+    """Changes a field of row 1."""
+
+    def change(arrays: dict[str, np.ndarray]) -> None:
+        arrays[name][(1, *index) if isinstance(index, tuple) else (1, index)] = value
+
+    return change
+
+
+def all_of(*changes: Any) -> Any:
+    def change(arrays: dict[str, np.ndarray]) -> None:
+        for each in changes:
+            each(arrays)
+
+    return change
+
+
+WHOLE = ...
+AT_NODE_1 = (put("truck_node", WHOLE, 1), put("truck_target", WHOLE, -1), put("truck_edge", WHOLE, 1))
+IMPOSSIBLE = [
+    (put("i", WHOLE, 10**15), r"row 1: i = 1000000000000000: an episode has 200 steps"),
+    (put("truck_pos", 0, np.nan), r"row 1: truck_pos\[0\] = nan: lies outside the map"),
+    (put("drone_pos", (0, 1), 1e9), r"row 1: drone_pos\[0, 1\] = 1000000000.0: lies outside the map"),
+    (put("target_pos", (0, 1), -2.0), r"row 1: target_pos\[0, 1\] = -2.0: lies outside the map"),
+    (put("truck_vel", 0, 1.5), r"row 1: truck_vel\[0\] = 1.5: is faster than 1.0"),
+    (put("drone_vel", (0, 0), np.inf), r"row 1: drone_vel\[0, 0\] = inf: is faster than 2.0"),
+    (put("drone_vel", (1, 0), 0.1), r"row 1: drone_vel\[1, 0\] = 0.1: of a drone that is not in the air"),
+    (put("battery", 0, 1.5), r"row 1: battery\[0\] = 1.5: must be in 0..1"),
+    (put("battery", 1, -0.5), r"row 1: battery\[1\] = -0.5: must be in 0..1"),
+    (put("battery", 0, 0.0), r"row 1: battery\[0\] = 0.0: of a drone in the air"),
+    (put("battery", 0, np.nan), r"row 1: battery\[0\] = nan: must be in 0..1"),
+    (put("drone_pos", (1, 0), 0.9), r"row 1: drone_pos\[1, 0\] = 0.9: of a drone on board"),
+    (put("has_target", 1, True), r"row 1: has_target\[1\] = True: a drone on board has none"),
+    (put("arrival_step", 1, 9), r"row 1: arrival_step\[1\] = 9: must be -1, or a step done"),
+    (put("served", 1, True), r"row 1: served\[1\] = True: arrival_step says otherwise"),
+    (put("arrival_step", 1, 3), r"row 1: served\[1\] = False: arrival_step says otherwise"),
+    (put("lost", 1, True), r"row 1: lost\[1\] = True: a parcel is lost while"),
+    (all_of(put("status", 0, 3), put("drone_vel", 0, 0.0)), r"row 1: lost\[0\] = False: a parcel is lost while"),
+    (put("carrying", 1, 1), r"row 1: carrying\[1\] = 1: on board a drone carries nothing"),
+    (all_of(put("served", 0, True), put("arrival_step", 0, 2)), r"row 1: carrying\[0\] = 0: another drone has this"),
+    (put("truck_node", WHOLE, 1), r"row 1: truck_target = 1: a truck that stands on a node has none"),
+    (all_of(*AT_NODE_1), r"row 1: truck_node = 1: the truck is not there"),
+    (put("truck_edge", 1, 0), r"row 1: truck_edge\[0\] = 0: must be the node of the truck twice"),
+    (put("truck_edge", WHOLE, [1, 3]), r"row 1: truck_edge\[0\] = 1: must be the node of the truck twice"),
+    (put("truck_target", WHOLE, 4), r"row 1: truck_target = 4: is no end of the truck's road"),
+    (all_of(put("truck_pos", 1, 0.1), put("drone_pos", (1, 1), 0.1)), r"row 1: truck_pos\[0\] = .*: is not on the"),
+    (put("road", (0, 1), False), r"row 1: road\[0, 1\] = False: a road leads both ways"),
+    (put("action_mask", WHOLE, False), r"row 1: action_mask\[0\] = False: an agent can do something"),
+    (put("action_mask", slice(11, 15), False), r"row 1: action_mask\[11\] = False: an agent can do something"),
+    (put("action_mask", 5, True), r"row 1: action_mask\[5\] = True: allows what cannot be done"),
+    (put("action_mask", 7, True), r"row 1: action_mask\[7\] = True: allows what cannot be done"),
+    (put("action_mask", 10, True), r"row 1: action_mask\[10\] = True: allows what cannot be done"),
+    (put("action_mask", 14, True), r"row 1: action_mask\[14\] = True: allows what cannot be done"),
+    (put("action_mask", 16, True), r"row 1: action_mask\[16\] = True: allows what cannot be done"),
+    (put("sum_counts", 3, -1), r"row 1: sum_counts\[3\] = -1: must be in 0..1000"),
+    (put("sum_amounts", 0, np.nan), r"row 1: sum_amounts\[0\] = nan: must be >= 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "words"), IMPOSSIBLE, ids=[words for _, words in IMPOSSIBLE])
+def test_an_impossible_state_is_refused(moment: Any, change: Any, words: str):
+    """One thing of row 1 otherwise: row, field, index, value and rule are named."""
+    world, arrays = moment
+    changed = {name: array.copy() for name, array in arrays.items()}
+    world.check_states(changed)
+    change(changed)
+    with pytest.raises(BadInstance, match=words):
+        world.check_states(changed)
+
+
+def test_a_parcel_has_one_carrier_where_it_is_reserved():
+    """Two drones in the air with parcel 0: refused, but not under reserve=False."""
+    for reserve in (True, False):
+        world = milkrun.make("milkrun/TruckDrone-v0", reserve=reserve, num_customers=1, autoreset="disabled", seed=1)
+        world.reset()
+        for joint in ([7, 0, 0], [8, 0, 0]):
+            world.step([joint])
+        arrays = arrays_of(world)
+        arrays["carrying"][:] = 0
+        if reserve:
+            with pytest.raises(BadInstance, match=r"row 0: carrying\[0\] = 0: another drone has this parcel"):
+                world.check_states(arrays)
+        else:
+            world.check_states(arrays)
+
+
+def test_tallies_may_be_left_out(moment: Any):
+    """Functional stepping keeps none."""
+    world, arrays = moment
+    world.check_states({name: array for name, array in arrays.items() if not name.startswith("sum_")})
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(twist=st.sampled_from(sorted(TWISTS)), seed=st.integers(0, 2**31))
+def test_what_is_taken_stays_possible(twist: str, seed: int):
+    """Some numbers of a state replaced by others within their bounds: a state that is taken can be played on, masked or
+    not, and every state after it is possible, too."""
+    rng = np.random.default_rng(seed)
+    world = milkrun.make("milkrun/TruckDrone-v0", 8, autoreset="disabled", seed=seed, **TWISTS[twist])
+    world.reset()
+    for turn in range(int(rng.integers(25))):
+        live = np.flatnonzero(~world.done)
+        world.step(world.sample_actions(seed, turn)[live], rows=live)
+    saved = world.state_dict()
+    fields = [f for f in world.fields.values() if f.role in (Role.STATE, Role.MASK) and saved[f.name].size]
+    for _ in range(int(rng.integers(1, 3))):
+        f = fields[rng.integers(len(fields))]
+        low, high = f.bounds(world.sizes)
+        at = tuple(rng.integers(saved[f.name].shape))
+        low, high = -5 if low is None else low, 5 if high is None else high
+        saved[f.name][at] = rng.integers(low, high + 1) if f.dtype.kind in "ib" else rng.choice([0, -0.5, 0.7, 1, 1.3])
+    try:
+        world.load_state_dict(saved)
+        world.check_states(arrays_of(world))
+    except BadInstance:
+        return
+    choices = world.action.nvec(world.sizes)
+    for turn in range(12):
+        live = np.flatnonzero(~(world.terminated | world.truncated))
+        drawn = np.stack([rng.integers(-1, n + 1, 8) for n in choices], axis=1)
+        actions = np.where(rng.random((8, 1)) < 0.5, drawn, world.sample_actions(seed, turn))
+        world.step(actions[live], rows=live)
+        world.check_states(arrays_of(world))
