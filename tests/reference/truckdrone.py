@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from . import truckdrone_roads as roads
 from .truckdrone_presets import (
     CRASHED,
     DEFAULT,
@@ -190,7 +191,8 @@ class SoundTruckDrone(TruckDroneModel):
             for status, battery in zip(self.status, self.battery, strict=True)
         ]
         recover = [self.status[d] in (FLYING, RETURNING) and self._beside(d) for d in range(self.D)]
-        return [[True] * (1 + self.N) + release + recover] + [self._drone_mask(d) for d in range(self.D)]
+        move = [True] * self.N if self.road is None else roads.exits(self.road, self.truck_node, self.truck_edge)
+        return [[True] + move + release + recover] + [self._drone_mask(d) for d in range(self.D)]
 
     def _beside(self, d: int) -> bool:
         return dist(self.drone_pos[d], self.truck_pos) <= self.recovery_threshold + EPS

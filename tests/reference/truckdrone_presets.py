@@ -26,7 +26,7 @@ DEFAULT: dict[str, Any] = SEED | {
     "completion_bonus": 20.0, "incomplete_penalty": 10.0, "energy_cost": 0.5,
     "payload_factor": 0.5, "hover_rate": 0.2, "recovery_charge": 0.0, "charge_rate": 0.3, "battery_rule": "safe",
     "battery_margin": 1.0, "pickup": "truck", "reserve": True, "early": "wait", "end": "returned",
-    "late_penalty": 0.1, "crash_penalty": 10.0,
+    "late_penalty": 0.1, "crash_penalty": 10.0, "road_graph": False,
 }  # fmt: skip
 
 

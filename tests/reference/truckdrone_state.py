@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import truckdrone_obs as views
+from . import truckdrone_roads as roads
 from .truckdrone_presets import CRASHED, FLYING, NEAR, ONBOARD, REST, Point, dist, ring, towards
 
 STATE = (
@@ -20,6 +21,7 @@ STATE = (
     "target_pos", "has_target", "forced_phase", "served", "lost", "arrival_step", "world_step", "terminated",
     "truncated",
 )  # fmt: skip
+ROAD_STATE = (*STATE, "truck_edge")
 COUNTS = (
     "served", "on_time", "lateness", "lateness_max", "sorties", "aborted", "forced_onsets", "crashes", "truck_wait",
     "drone_wait", "onboard_steps", "illegal", "conflicts",
@@ -37,6 +39,7 @@ class TruckDroneModel:
         tw_start: Sequence[int],
         tw_end: Sequence[int],
         route_nodes: Sequence | None = None,
+        road: Sequence | None = None,
         **config: Any,
     ) -> None:
         self.config = config
@@ -51,6 +54,9 @@ class TruckDroneModel:
             route_nodes = ring(self.num_route_nodes, self.route_radius, self.depot_node)
         self.route_nodes: list[Point] = [(float(x), float(y)) for x, y in route_nodes]
         self.N, self.A, self.L = len(self.route_nodes), 1 + self.D, int(self.episode_length)
+        self.road = None if road is None else roads.checked(road, self.N, self.depot_node)
+        if (road is not None) != config.get("road_graph", False):
+            raise ValueError("roads go with road_graph=True, and that needs roads")
         self.limit = self.L if self.max_steps is None else min(self.L, int(self.max_steps))
         self.reset()
 
@@ -96,6 +102,7 @@ class TruckDroneModel:
         drones, customers = range(self.D), range(self.C)
         self.truck_pos, self.truck_vel = REST, REST
         self.truck_node, self.truck_target = self._start_node(), -1
+        self.truck_edge = [] if self.road is None else [self.truck_node, self.truck_node]
         self.drone_pos, self.drone_vel = [REST for _ in drones], [REST for _ in drones]
         self.battery = [1.0 for _ in drones]
         self.carrying = [-1 for _ in drones]
@@ -114,7 +121,7 @@ class TruckDroneModel:
     def put(self, **fields: Any) -> None:
         """Set state fields by name, as a world's arrays give them, and make the masks anew."""
         for name, value in fields.items():
-            if name not in STATE:
+            if name not in (STATE if self.road is None else ROAD_STATE):
                 raise ValueError(f"{name!r} is no state field")
             plain = np.asarray(value).tolist()
             if name.endswith(("_pos", "_vel")):
@@ -203,6 +210,12 @@ class TruckDroneModel:
 
     def _drive(self) -> None:
         """Stage 5."""
+        left = self.truck_node
+        self._roll()
+        if self.road is not None:
+            self.truck_edge = roads.edge(self.truck_edge, left, self.truck_node, self.truck_target)
+
+    def _roll(self) -> None:
         if self.truck_target == -1:
             self.truck_vel = REST
             return
