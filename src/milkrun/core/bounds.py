@@ -23,15 +23,27 @@ from milkrun.core.threads import Entry
 
 KINDS = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64")
 MASK = len(KINDS)
+WIDTH = 8  # numbers in a line
 
 
 class Bounds:
-    """The rules of some fields, in their order; booleans and numbers without a rule are left out."""
+    """The rules of some fields, in their order; booleans and numbers without a rule are left out. `choices` are those of
+    each agent: a row that goes on leaves every one of them something to do."""
 
-    def __init__(self, layout: Layout, fields: Sequence[Field], sizes: dict[str, int]) -> None:
-        lines = [(f, _line(f, layout, sizes)) for f in fields]
+    def __init__(
+        self, layout: Layout, fields: Sequence[Field], sizes: dict[str, int], choices: Sequence[int] = ()
+    ) -> None:
+        starts = np.cumsum([0, *choices])
+        lines: list[tuple[Field, tuple[int, ...] | None]] = []
+        for f in fields:
+            if f.role is Role.MASK:
+                whole = _line(f, layout, sizes)
+                parts = zip(starts.tolist(), choices, strict=False)
+                lines += [(f, None if whole is None else (*whole, first, many)) for first, many in parts]
+            else:
+                lines.append((f, _line(f, layout, sizes)))
         self.fields = [f for f, line in lines if line is not None]
-        self._lines = np.array([line for _, line in lines if line is not None], np.int64).reshape(-1, 6)
+        self._lines = np.array([line for _, line in lines if line is not None], np.int64).reshape(-1, WIDTH)
         self._address = int(self._lines.__array_interface__["data"][0])
 
     def __len__(self) -> int:
@@ -50,7 +62,8 @@ def has_rule(f: Field) -> bool:
 
 
 def _line(f: Field, layout: Layout, sizes: dict[str, int]) -> tuple[int, ...] | None:
-    """Place in the table, kind, numbers a row, lowest and highest (their bits), the word that counts the rows."""
+    """Place in the table, kind, numbers a row, lowest and highest (their bits) or for a mask the places of the flags of
+    ended rows, the word that counts the rows; and which part of a row is meant: first number, how many."""
     each = math.prod(f.shape(sizes))
     where, rows = layout.slots[f.name], INSTANCES if f.role is Role.INSTANCE else ROWS
     if not has_rule(f) or not each or (f.dtype == np.bool_ and f.role is not Role.MASK):
@@ -64,18 +77,18 @@ def _line(f: Field, layout: Layout, sizes: dict[str, int]) -> tuple[int, ...] | 
     if f.limit and low is None:
         least = -math.inf
     ends = np.array([least, most], np.float64 if f.dtype.kind == "f" else np.int64).view(np.int64)
-    return where, KINDS.index(f.dtype.name), each, int(ends[0]), int(ends[1]), rows
+    return where, KINDS.index(f.dtype.name), each, int(ends[0]), int(ends[1]), rows, 0, each
 
 
 @cache
 def _checker() -> Entry:
-    branches = "".join(_BRANCH.format(kind=k, name=name, ends="float64" if name.startswith("f") else "int64")
+    branches = "".join(_BRANCH.format(kind=k, name=name, width=WIDTH, ends="float64" if name.startswith("f") else "int64")
                        for k, name in enumerate(KINDS))  # fmt: skip
     names = {
         "njit": njit, "OPTIONS": KERNEL_OPTIONS, "array_at": array_at, "eight_flags": eight_flags,
         "boolean": types.boolean, **{name: getattr(types, name) for name in KINDS},
     }  # fmt: skip
-    text = _TEXT.format(branches=branches, mask=MASK)
+    text = _TEXT.format(branches=branches, mask=MASK, width=WIDTH)
     return Entry(compile_module("bounds", text, names).first_broken)
 
 
@@ -83,7 +96,7 @@ _TEXT = """# Written by milkrun.core.bounds; the folder's name is a hash of this
 
 @njit(cache=True, **OPTIONS)
 def first_broken(table, rules, count):
-    rule = array_at(rules, (count, 6), None, int64)
+    rule = array_at(rules, (count, {width}), None, int64)
     words = array_at(table, (1024,), None, int64)
     for k in range(count):
         address, each, rows = words[rule[k, 0]], rule[k, 2], words[rule[k, 5]]
@@ -95,11 +108,12 @@ def first_broken(table, rules, count):
             truncated = array_at(words[rule[k, 4]], (rows,), None, boolean)
             for b in range(rows):
                 some = terminated[b] or truncated[b]
-                j = 0
-                while j + 8 <= each and not some:  # eight at a time: most rows are decided by the first few
+                j = rule[k, 6]
+                last = j + rule[k, 7]
+                while j + 8 <= last and not some:  # eight at a time: most rows are decided by the first few
                     some = eight_flags(flags, b, j) != 0
                     j += 8
-                while j < each and not some:
+                while j < last and not some:
                     some = flags[b, j]
                     j += 1
                 wrong |= int32(not some)
@@ -113,7 +127,7 @@ def first_broken(table, rules, count):
 _BRANCH = """
         elif rule[k, 1] == {kind}:
             x{kind} = array_at(address, (n,), None, {name})
-            ends{kind} = array_at(rules + 8 * (6 * k + 3), (2,), None, {ends})
+            ends{kind} = array_at(rules + 8 * ({width} * k + 3), (2,), None, {ends})
             least{kind}, most{kind} = {name}(ends{kind}[0]), {name}(ends{kind}[1])
             for j in range(n):
                 wrong |= int32(not ((x{kind}[j] >= least{kind}) & (x{kind}[j] <= most{kind})))

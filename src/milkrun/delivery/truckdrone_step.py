@@ -129,7 +129,7 @@ def take_actions(w, b, action):
         if not fine:
             if w.obey_mask:
                 a = 0
-                while not w.action_mask[b, first + a]:
+                while a < n - 1 and not w.action_mask[b, first + a]:
                     a += 1
             elif not inside:
                 a = 0

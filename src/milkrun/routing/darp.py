@@ -148,6 +148,12 @@ def reset(w, b):
 def step(w, b, action):
     q = w.instance_row[b]
     here = w.current_node[b]
+    if action > 0:
+        recall(w, b, 0)
+        if not append(w, q, 0, action):  # never in play; a mask from outside may allow what no schedule bears out
+            w.illegal[b] = True
+            w.illegal_reason[b] = TOO_LATE
+            return
     leg = distance(w, q, here, action)
     w.total_distance[b] += leg
     w.reward_exact[b] = -leg
@@ -155,8 +161,6 @@ def step(w, b, action):
     write_down(w, b, action)
     if action > 0:
         serve(w, b, q, action)
-        recall(w, b, 0)
-        append(w, q, 0, action)
         keep(w, b, 1)
         w.current_node[b] = action
         mark_allowed(w, b, q, 1)

@@ -86,7 +86,7 @@ class SDWCVRP(Recourse):
     fill_std = instance(float32, "N", low=0, doc="standard deviation of what a day adds")
     real_waste = state(float32, "N", low=0, hidden=True, doc="what each bin really holds")
     must_go = state(bool_, "N", doc="mandatory today")
-    day = state(int32, low=0, column=True, doc="days done")
+    day = state(int32, low=0, high="T", column=True, doc="days done")
     overflows = state(int32, low=0, doc="bins that nights have filled up")
     lost = state(float32, low=0, doc="waste that ran over")
     tour = state(int16, "T", "A", observed=False, tally=True, doc="the legal actions of each day; only with record")

@@ -79,16 +79,16 @@ class TSPKopt(Places):
     reward_mode = constant(int64)
     piece = scratch(int32, "N")
 
-    tour = state(int32, "N", low=0, high="N", doc="the nodes in order, node 0 first")
-    pos = state(int32, "N", low=0, high="N", doc="where each node stands in the tour")
-    best_tour = state(int32, "N", low=0, high="N", doc="the shortest tour so far")
+    tour = state(int32, "N", low=0, high="last node", doc="the nodes in order, node 0 first")
+    pos = state(int32, "N", low=0, high="last node", doc="where each node stands in the tour")
+    best_tour = state(int32, "N", low=0, high="last node", doc="the shortest tour so far")
     cost_current = state(float32, low=0, doc="length of the tour")
     cost_best = state(float32, low=0, doc="length of the shortest tour so far")
     action_mask = mask("A")
 
     @classmethod
     def size_of(cls, config: TSPKoptConfig) -> dict[str, int]:
-        return {**cls.space(config), "A": config.num_loc**2}
+        return {**cls.space(config), "A": config.num_loc**2, "last node": config.num_loc - 1}
 
     @classmethod
     def auto_max_steps(cls, config: TSPKoptConfig) -> int:

@@ -105,8 +105,10 @@ class Stepper:
         always = [s.field for s in slots if whole(s)]
         state = [s.field for s in self.carried if not whole(s)]
         layout, sizes = self.world._launcher_layout, self.world.sizes
-        self._always, self._ours = (len(Bounds(layout, some, sizes)) for some in (always, always + state))
-        self._rules = Bounds(layout, [*always, *state, *(s.field for s in self.instance if not whole(s))], sizes)
+        rest = [s.field for s in self.instance if not whole(s)]
+        sets = (always, always + state, always + state + rest)
+        every = [Bounds(layout, some, sizes, self.world.action.nvec(sizes)) for some in sets]
+        self._always, self._ours, self._rules = len(every[0]), len(every[1]), every[2]
 
     # -- stepping ---------------------------------------------------------------------------------------------
 
@@ -234,7 +236,9 @@ class Stepper:
             return tensor.reshape(plan.rows, *shape).numpy(force=True)
 
         if f.role is Role.MASK:
-            stuck = ~(rows(f.name).any(-1) | rows("terminated") | rows("truncated"))
+            starts = np.cumsum([0, *self.world.action.nvec(self.world.sizes)])[:-1]
+            free = np.logical_or.reduceat(rows(f.name), starts, axis=-1).all(-1)
+            stuck = ~(free | rows("terminated") | rows("truncated"))
             raise BadInstance(f"row {int(stuck.argmax())}: {f.name} allows nothing, and the row has not ended")
         check_values(f, rows(f.name), self.world.sizes)
 
