@@ -167,10 +167,11 @@ def solve_one(problem: Problem, b: int, judge: Any) -> tuple[list[int], bool]:
         _, tour = held_karp(limits.dist)
         return tour[1:].tolist(), True
     n = len(limits.dist)
-    alone = fits(limits.dist[0] + limits.dist[:, 0], limits.max_length)
+    ways = problem.ways(b)
+    alone = fits(ways[0] + ways[:, 0], limits.max_length)
     everybody = problem.multi and bool((problem.required[b, 1:n] & alone[1:]).all()) and problem.windows is None
     if everybody and not problem.gain[b].any():
-        _, best = exact_cvrp(limits.dist, limits.weight, limits.capacity, limits.max_length)
+        _, best = exact_cvrp(ways, limits.weight, limits.capacity, limits.max_length)
         return best[:-1].tolist(), True
 
     def cost(plans: Ints) -> Floats:

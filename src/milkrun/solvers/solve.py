@@ -157,6 +157,8 @@ def _read(spec: Any, instances: Any, config: dict[str, Any]) -> tuple[Any, dict[
     windowed = {"time_windows", "start_time"} & set(given)
     if windowed and "time_windows" in cls.Config.__dataclass_fields__:
         config.setdefault("time_windows", True)
+    if "service_time" in given and "service_times" in cls.Config.__dataclass_fields__:
+        config.setdefault("service_times", True)
     world = make(spec.id, num_envs=1, **config)
     owner = given.pop("instance_row", None)
     arrays = read_instances(world, given, len(places)).arrays

@@ -82,7 +82,7 @@ def _play(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
         world.step(np.array([0]))  # worlds of profits end when the vehicle at home stays there
     if not world.terminated[0]:
         return math.inf, f"the episode has not ended after {len(plan)} actions"
-    return float(world.objective[0]) + instance.service * instance.n, None
+    return float(world.objective[0]), None
 
 
 def _check(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
@@ -90,15 +90,10 @@ def _check(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
     name = CHECKERS[instance.kind]
     checker = getattr(tasks, name)
     dataset = {field: np.asarray(value)[None] for field, value in instance.arrays().items()}
-    if instance.metric != "matrix":
-        dataset.pop("dist", None)
-        if instance.service:
-            dataset["service_time"] = np.full((1, instance.n + 1), instance.service) * (np.arange(instance.n + 1) > 0)
-    told = {"metric": instance.metric, **ARGUMENTS.get(name, {})}
+    told = {"metric": instance.config["metric"], **ARGUMENTS.get(name, {})}
     pi = np.array([plan or [0]], np.int64)
     valid, reasons = checker.check(dataset, pi, **told)
     if not valid[0]:
         return math.inf, reasons[0]
     cost, _, _ = checker.get_costs(dataset, pi, WEIGHTS.get(name), **told)
-    extra = instance.service * instance.n if instance.metric == "matrix" else 0.0
-    return extra - float(cost[0]), None
+    return -float(cost[0]), None
