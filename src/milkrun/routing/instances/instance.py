@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from milkrun.core.arguments import check_count, check_number
 from milkrun.core.errors import ConfigError
 from milkrun.core.registry import list_worlds, world_spec
 
@@ -99,13 +100,14 @@ class Instance:
 
     def world(self, repeat: int = 1, **make: Any) -> Any:
         """Its world with this instance in `repeat` rows, reset and ready to play."""
+        repeat = check_count("repeat", repeat, 1)
         if self.world_id not in list_worlds():
             raise ConfigError(f"{self.name}: a {self.kind} plays in {self.world_id}, which this version does not have")
         return world_spec(self.world_id).load().from_instances([self.arrays()], repeat, **{**self.config, **make})
 
     def published(self, objective: float) -> float:
         """An objective (- length, + prizes collected) as the literature prints it: a cost, prizes left included."""
-        cost = float(np.sum(self.fields.get("prize", 0.0))) - objective
+        cost = float(np.sum(self.fields.get("prize", 0.0))) - check_number("objective", objective)
         return cost / self.scale if self.kind == "CVRPTW" else cost
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from milkrun.core.errors import ConfigError, IllegalAction, MilkrunError
 from milkrun.routing import tasks
 from milkrun.routing.instances.instance import Instance
-from milkrun.routing.instances.solutions import Solution
+from milkrun.routing.instances.solutions import Solution, read_routes
 
 Routes = Iterable[Sequence[int]]
 CHECKERS = {"TSP": "TSP", "ATSP": "TSP", "CVRP": "CVRP", "CVRPTW": "CVRPP", "PCVRPTW": "CVRPP"}
@@ -27,10 +27,12 @@ def replay(instance: Instance, solution: Solution | Routes) -> tuple[float, bool
 
     `solution` is what `read_solution` gives, or routes of customers; for a TSP, one route of nodes from 0.
     """
+    if not isinstance(instance, Instance):
+        raise ConfigError(f"what is replayed is an Instance, not a {type(instance).__name__}")
     if instance.kind not in CHECKERS:
         raise ConfigError(f"{instance.name}: a {instance.kind} can be read and written; {instance.world_id}, the world "
                           "and the checker that would replay it, is not in this version")  # fmt: skip
-    routes = [list(route) for route in (solution.routes if isinstance(solution, Solution) else solution)]
+    routes = [list(route) for route in read_routes(solution.routes if isinstance(solution, Solution) else solution)]
     if wrong := _misnamed(instance, routes):
         return math.inf, False, wrong
     tour = instance.kind in ("TSP", "ATSP")

@@ -6,14 +6,18 @@ here.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from milkrun.core.errors import ShapeError
-from milkrun.routing.instances.text import Page, Text
+from milkrun.routing.instances.text import LARGEST, Line, Page, Text, name_of, save
 
 MOST = 10_001
 ROUTE = re.compile(r"\s*route\s*#?\s*\d+\s*:(.*)", re.IGNORECASE)
@@ -41,14 +45,37 @@ def read_solution(path: str | os.PathLike[str]) -> Solution:
 
 def write_solution(path: str | os.PathLike[str], routes: Iterable[Sequence[int]], cost: float | None = None) -> None:
     """Writes routes as CVRPLIB does, or a tour as TSPLIB does if the name ends in `.tour`."""
-    plan = tuple(tuple(int(j) for j in route) for route in routes)
-    tour = os.fspath(path).endswith(".tour")
+    plan = read_routes(routes)
+    tour = name_of(path).endswith(".tour")
+    if cost is not None and not _is_number(cost):
+        raise ShapeError(f"cost is {cost!r}, expected a finite number, or None")
     if tour and len(plan) != 1:
         raise ShapeError(f"a tour is one route, not {len(plan)}")
     if low := [j for route in plan for j in route if j < (0 if tour else 1)]:
         raise ShapeError(f"a route names {low[0]}; {'nodes count from 0' if tour else 'customers count from 1'}")
     lines = _tour_lines(Path(path).name, plan[0], cost) if tour else _route_lines(plan, cost)
-    Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    save(path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def read_routes(routes: Any) -> tuple[tuple[int, ...], ...]:
+    """Routes of whole numbers, whatever kind of sequence they are in."""
+    if isinstance(routes, (str, bytes, Mapping)) or not isinstance(routes, Iterable):
+        raise ShapeError(f"routes are lists of node numbers, one a route, not a {type(routes).__name__}")
+    plan = []
+    for k, route in enumerate(routes, start=1):
+        if isinstance(route, (str, bytes, Mapping)) or not isinstance(route, Iterable):
+            raise ShapeError(f"route {k} is a {type(route).__name__}, expected a list of node numbers")
+        nodes = list(route)
+        for node in nodes:
+            if isinstance(node, (bool, np.bool_)) or not isinstance(node, (int, np.integer)):
+                raise ShapeError(f"route {k} names {node!r}, which is not a node number")
+        plan.append(tuple(int(node) for node in nodes))
+    return tuple(plan)
+
+
+def _is_number(value: Any) -> bool:
+    plain = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return plain and -LARGEST <= value <= LARGEST
 
 
 def number(value: float) -> str:
@@ -72,6 +99,8 @@ def _routes(text: Text) -> Solution:
     cost: float | None = None
     for line in text.filled():
         raw = text.lines[line.number - 1]
+        if not routes and _is_heading(line):
+            continue
         if found := ROUTE.fullmatch(raw):
             if cost is not None:
                 raise text.fault(line.number, "Route", "a route after the cost")
@@ -87,6 +116,12 @@ def _routes(text: Text) -> Solution:
     if cost is None:
         text.refuse_a_cut_line("Route")
     return Solution(tuple(routes), cost)
+
+
+def _is_heading(line: Line) -> bool:
+    """Words above the routes: who found them, when, for which instance. A route or a cost in disguise is none."""
+    letters = line.words[0].rstrip(":#").lower()
+    return letters[:1].isalpha() and not difflib.get_close_matches(letters.rstrip("0123456789"), ("route", "cost"), 1, 0.7)
 
 
 def _tour(text: Text) -> Solution:

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
-from milkrun.core.errors import FormatError, did_you_mean
+from milkrun.core.errors import ConfigError, FormatError, did_you_mean
 
 REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
@@ -49,10 +50,11 @@ class Text:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Text:
+        name = name_of(path)
         try:
-            return cls(os.fspath(path), Path(path).read_bytes())
-        except OSError as e:
-            raise FormatError(f"{os.fspath(path) or '(no name)'}: cannot be read: {e.strerror}") from None
+            return cls(name, Path(name).read_bytes())
+        except (OSError, ValueError) as e:  # a null byte in a name is a ValueError
+            raise FormatError(f"{name or '(no name)'}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
 
     def fault(self, line: int | None, section: str | None, sentence: str) -> FormatError:
         where = [self.file, *([] if line is None else [f"line {line}"]), *([section] if section else [])]
@@ -207,6 +209,22 @@ class Page:
         if key not in self.entries:
             raise self.text.fault(None, key, "this key is missing")
         return self.entries[key]
+
+
+def save(path: str | os.PathLike[str], raw: bytes) -> None:
+    """Writes a file."""
+    name = name_of(path)
+    try:
+        Path(name).write_bytes(raw)
+    except (OSError, ValueError) as e:
+        raise FormatError(f"{name or '(no name)'}: cannot be written: {getattr(e, 'strerror', None) or e}") from None
+
+
+def name_of(path: Any) -> str:
+    """A path as text."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ConfigError(f"a path is a str or an os.PathLike, not a {type(path).__name__}")
+    return os.fsdecode(path)
 
 
 def _short(word: str) -> str:

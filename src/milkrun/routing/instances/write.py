@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,19 +17,21 @@ from milkrun.core.errors import ConfigError
 from milkrun.routing.instances import solomon, tsplib
 from milkrun.routing.instances.instance import Instance
 from milkrun.routing.instances.solutions import number
-from milkrun.routing.instances.text import Text
+from milkrun.routing.instances.text import Text, save
 
 
 def write(instance: Instance, path: str | os.PathLike[str]) -> None:
     """Writes a file from which `read` gives an equal instance; one that has no such file is refused."""
+    if not isinstance(instance, Instance):
+        raise ConfigError(f"what is written is an Instance, not a {type(instance).__name__}")
     lines = _solomon(instance) if instance.kind == "CVRPTW" else _tsplib(instance)
     raw = "".join(f"{line}\n" for line in lines).encode()
-    text = Text(os.fspath(path), raw)
+    text = Text(str(path), raw)
     again = solomon.parse(text) if instance.kind == "CVRPTW" else tsplib.parse(text)
     if again != instance:
         raise ConfigError(f"{instance.name}: a {instance.kind} file of that name cannot say metric {instance.metric!r} "
                           "with these fields: it would read back as another instance")  # fmt: skip
-    Path(path).write_bytes(raw)
+    save(path, raw)
 
 
 def _tsplib(instance: Instance) -> list[str]:
