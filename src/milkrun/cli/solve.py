@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import typer
 
-from milkrun.cli.output import SEED, console, out_folder, table, text, write_json
+from milkrun.cli.output import SEED, console, out_folder, table, text, timed, write_json
 
 
 def solve(
@@ -61,9 +60,8 @@ def solve(
         raise ConfigError(f"{file.name}: {instance.kind} files are read and written, but no world plays them yet")
     method, best = method or ("pyvrp" if "time_windows" in instance.fields else "ls"), best or instance.best
     folder = out_folder(out)
-    start = time.perf_counter()
-    found = solve_instances(instance.world_id, instance, method=method, time_limit=time_limit, seed=seed)
-    seconds = time.perf_counter() - start
+    with timed(f"{file.name} by {method}") as taken:
+        found = solve_instances(instance.world_id, instance, method=method, time_limit=time_limit, seed=seed)
     routes = split(found.actions[0].tolist(), closed=instance.kind in ("TSP", "ATSP"))
     cost, valid, reason = replay(instance, routes)
     gap = None if not best else 100 * (cost - best) / best
@@ -83,12 +81,12 @@ def solve(
         save(figure_of(world, 0, f"{instance.name}, {method}: {cost:g}"), picture)
     figures = {"file": file.name, "kind": instance.kind, "n": instance.n, "method": method, "cost": cost,
                "valid": valid, "best_known": best, "gap_percent": gap, "optimal": bool(found.optimal[0]),
-               "routes": len(routes), "seconds": seconds, "seed": seed}  # fmt: skip
+               "routes": len(routes), **taken.figures(), "seed": seed}  # fmt: skip
     write_json(folder / f"{stem}.json", figures)
 
     who = "nodes" if is_tour else "customers"
     shown = table(f"{instance.name}, {instance.kind}, {instance.n} {who}", "", "value", right=("value",))
-    shown.add_row("method", f"{method}, {seconds:.2f} s")
+    taken.show(shown, method)
     shown.add_row("cost", f"{cost:g}" + (" (optimal)" if found.optimal[0] else ""))
     if gap is not None:
         shown.add_row("best known", f"{best:g}")

@@ -32,8 +32,9 @@ def solve_rows(
             hint = did_you_mean(name, OPTIONS)
             raise ConfigError(f"{name}={options[name]!r} is no option of the solvers of DARP{hint}")
         check_number(name, options[name])
-    if iterations is not None and method != "improve":
-        raise ConfigError(f"iterations={iterations}: of the methods of DARP only 'improve' counts them, not {method!r}")
+    if iterations is not None and method not in ("improve", "ortools"):
+        raise ConfigError(f"iterations={iterations}: of the methods of DARP 'improve' and 'ortools' count them, not "
+                          f"{method!r}")  # fmt: skip
     task = (method, time_limit, seed, iterations, order, dict(options))
     found = workers.solve_each("darp_rows", lambda b: (rows[b], *task), len(rows), cores, progress)
     actions = np.zeros((len(rows), max(1, *(len(plan) for plan, _ in found))), np.int32)
@@ -61,7 +62,7 @@ def plan_by(
     if method == "improve":
         return darp.improve(instance, None, seconds, seed, iterations, **rules)
     if method == "ortools":
-        return darp.solve_ortools(instance, seconds, **rules)
+        return darp.solve_ortools(instance, seconds, iterations=iterations, **rules)
     if method == "exact":
         return darp.solve_exact(instance, **rules)
     if order is None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milkrun.core.arguments import check_count, check_seconds, check_seed
+from milkrun.core.clock import Clock, listening
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean, missing_extra
 from milkrun.core.instances import as_array, read_instances
 from milkrun.core.registry import list_worlds, make, world_spec
@@ -24,6 +25,7 @@ from milkrun.solvers import darp_rows, heuristics
 from milkrun.solvers import workers as pool
 from milkrun.solvers.problem import MUST_VISIT_ALL, Problem, of_world
 
+NOTICEABLE = 0.05  # seconds
 COMMON = ("nearest", "insertion", "2opt", "oropt", "ls")
 WORLDS: Mapping[str, tuple[str, ...]] = {
     "TSP": (*COMMON, "exact", "pyvrp", "ortools"),
@@ -59,9 +61,9 @@ def solve(
 
     `instances` is a dict of arrays with the instance first, as a generator gives them or under the names of the world's
     fields, or an Instance read from a file; for DARP a DARPInstance, or a list of them. `config` are options of the
-    world: weights of the objective, metric, single or many trips. `time_limit` (seconds an instance), `seed` and
-    `iterations` are for `pyvrp`, `ortools` and `improve`; with `iterations` the answer does not depend on the speed of
-    the machine. `rule` is for `insertion`. `workers` cores are used, by threads (heuristics) or by processes.
+    world: weights of the objective, metric, single or many trips. `time_limit` (seconds an instance, without those of the
+    compiler), `seed` and `iterations` are for `pyvrp`, `ortools` and `improve`; with `iterations`, `time_limit` has no
+    effect and the answer does not depend on the speed of the machine. `rule` is for `insertion`. `workers` cores are used, by threads (heuristics) or by processes.
     `progress=True` shows a bar. Whatever the method, the actions are those that the world's mask allows, one after the
     other.
     """
@@ -233,4 +235,11 @@ def _bar(progress: bool | None, title: str, total: int) -> Iterator[Callable[[in
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns) as bar:
         task = bar.add_task(title, total=total)
-        yield lambda count: bar.advance(task, count)
+        clock = Clock()
+
+        def say(compiling: bool) -> None:
+            told = f", after {clock.compiling:.1f} s of compiling" if clock.compiling >= NOTICEABLE else ""
+            bar.update(task, description="compiling" if compiling else f"{title}{told}", refresh=True)
+
+        with listening(say):
+            yield lambda count: bar.advance(task, count)
