@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def solve_rides(
-    instance: DARPInstance, file: str, method: str, time_limit: float, best: float | None, seed: int, out: Path
-) -> None:
+    instance: DARPInstance, file: str, method: str, time_limit: float, iterations: int | None, best: float | None,
+    seed: int, out: Path,
+) -> None:  # fmt: skip
     """Solves, prints and writes; the cost is the checker's and, where its mask is complete, the world's."""
     from milkrun.replay.rides import draw_rides
     from milkrun.routing.tasks import DARPProblem
@@ -23,7 +24,7 @@ def solve_rides(
 
     folder = out_folder(out)
     with timed(f"{file} by {method}") as taken:
-        found = solve("DARP", instance, method=method, time_limit=time_limit, seed=seed)
+        found = solve("DARP", instance, method=method, time_limit=time_limit, seed=seed, iterations=iterations)
     actions, n = found.actions[0].tolist(), instance.num_requests
     played = play(instance, actions, float(found.cost[0]))
     routes = DARPProblem.actions_to_routes(actions)

@@ -19,6 +19,10 @@ def solve(
         "(default beyond) or truck_only.",
     ),
     time_limit: float = typer.Option(10.0, "--time-limit", min=0.01, help="Seconds for pyvrp, ortools and improve."),
+    iterations: int | None = typer.Option(
+        None, "--iterations", min=1, show_default=False,
+        help="Iterations of pyvrp and improve, solutions of ortools, instead of seconds: the same answer on any machine.",
+    ),
     best: float | None = typer.Option(None, "--best", min=1e-9, help="The best known cost, for the gap.",
                                       show_default=False),
     seed: int = SEED,
@@ -54,14 +58,15 @@ def solve(
     if isinstance(instance, DARPInstance):
         from milkrun.cli.rides import solve_rides
 
-        solve_rides(instance, file.name, method or "improve", time_limit, best, seed, out)
+        solve_rides(instance, file.name, method or "improve", time_limit, iterations, best, seed, out)
         return
     if instance.world_id not in list_worlds():
         raise ConfigError(f"{file.name}: {instance.kind} files are read and written, but no world plays them yet")
     method, best = method or ("pyvrp" if "time_windows" in instance.fields else "ls"), best or instance.best
     folder = out_folder(out)
     with timed(f"{file.name} by {method}") as taken:
-        found = solve_instances(instance.world_id, instance, method=method, time_limit=time_limit, seed=seed)
+        found = solve_instances(instance.world_id, instance, method=method, time_limit=time_limit, seed=seed,
+                                iterations=iterations)  # fmt: skip
     routes = split(found.actions[0].tolist(), closed=instance.kind in ("TSP", "ATSP"))
     cost, valid, reason = replay(instance, routes)
     gap = None if not best else 100 * (cost - best) / best
