@@ -11,7 +11,7 @@ import pytest
 from milkrun.cli.solve import split
 from milkrun.core.errors import BadInstance, ConfigError
 from milkrun.routing.instances import read, replay, write
-from milkrun.solvers import solve
+from milkrun.solvers import WORLDS, solve
 from tests.routing.instance_files import CVRP, PCVRPTW, SERVED, SOLOMON, SQUARE, TSP, explicit, legs, put
 
 
@@ -112,10 +112,10 @@ def test_service_takes_of_the_trip_limit_and_not_of_the_cost(file):
     assert replay(unlimited, [[1, 2, 3]]) == (14, True, None)
 
 
-@pytest.mark.parametrize("method", ["nearest", "insertion", "2opt", "oropt", "ls", "savings", "exact", "pyvrp", "ortools"])
+@pytest.mark.parametrize("method", WORLDS["CVRP"])
 def test_the_cost_of_a_solver_has_no_service_in_it(file, method):
-    """The square: one trip takes 14 + 3 * 2 = 20 and costs 14; within 19.5 there must be two, the cheapest to customer 1
-    and back, 6, and over 2 and 3, 12. On a matrix, two stops: 12."""
+    """The square: one trip takes 14 + 3 * 2 = 20 and costs 14; within 19.5 there must be two, the cheapest to customer
+    1 and back, 6, and over 2 and 3, 12. On a matrix, two stops: 12."""
     text = CVRP.replace("A-n4-k2", "CMT0").replace("CAPACITY : 10", "CAPACITY : 15\nDISTANCE : 20\nSERVICE_TIME : 2")
     for change, best in ((text, 14), (text.replace("DISTANCE : 20", "DISTANCE : 19.5"), 18), (SERVED, 12)):
         instance = read(file(change))
@@ -132,7 +132,7 @@ def test_the_cost_of_a_solver_has_no_service_in_it(file, method):
 
 
 def test_a_stop_takes_of_the_limit_as_soon_as_the_truck_goes_there(file):
-    """Out to 1 (3 long) with a stop of 2: 5 used; on to 2 and home would take 5 + 4 + 2 + 5 = 16; to 3, 5 + 5 + 2 + 4."""
+    """Out to 1 (3 long) with a stop of 2: 5 used; on to 2 and home would take 5 + 4 + 2 + 5, to 3, 5 + 5 + 2 + 4."""
     text = CVRP.replace("CAPACITY : 10", "CAPACITY : 15\nDISTANCE : 15.5\nSERVICE_TIME : 2")
     world = read(file(text)).world(illegal="raise")
     assert world.action_mask[0].tolist() == [False, True, True, True]

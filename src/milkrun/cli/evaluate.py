@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,10 @@ def eval_(
         typer.echo(f"{path}  all figures")
 
 
+def _say(status: Any, name: str, compiling: bool) -> None:
+    status.update(f"{name}, compiling" if compiling else name)
+
+
 def compare(
     id: str, factories: dict[str, Any], instances: int, num_envs: int, seed: int, preset: str | None, settings: Any
 ) -> list[dict[str, Any]]:
@@ -74,7 +79,7 @@ def compare(
         for name, factory in factories.items():
             status.update(name)
             world = milkrun.make(id, num_envs, preset=preset, config=settings, seed=seed, autoreset="disabled")
-            with listening(lambda busy, name=name: status.update(f"{name}, compiling" if busy else name)):
+            with listening(partial(_say, status, name)):
                 compile_all(world, factory)
                 clock = Clock()
                 results[name] = evaluate(world, factory(seed), instances, seed)

@@ -106,11 +106,11 @@ def timed(title: str) -> Iterator[Taken]:
     from milkrun.core.clock import Clock, listening
 
     taken = Taken()
-    with console(stderr=True).status(text(title)) as status:
-        with listening(lambda busy: status.update("compiling" if busy else text(title))):
-            clock = Clock()
-            yield taken
-            taken.seconds, taken.compiling = clock.seconds, clock.compiling
+    status = console(stderr=True).status(text(title))
+    with status, listening(lambda busy: status.update("compiling" if busy else text(title))):
+        clock = Clock()
+        yield taken
+        taken.seconds, taken.compiling = clock.seconds, clock.compiling
 
 
 def out_folder(path: Path) -> Path:

@@ -21,7 +21,7 @@ def solve(
     time_limit: float = typer.Option(10.0, "--time-limit", min=0.01, help="Seconds for pyvrp, ortools and improve."),
     iterations: int | None = typer.Option(
         None, "--iterations", min=1, show_default=False,
-        help="Iterations of pyvrp and improve, solutions of ortools, instead of seconds: the same answer on any machine.",
+        help="Iterations of pyvrp and improve, solutions of ortools, instead of seconds: any machine answers alike.",
     ),
     best: float | None = typer.Option(None, "--best", min=1e-9, help="The best known cost, for the gap.",
                                       show_default=False),

@@ -135,7 +135,7 @@ class CVRP(Routing):
             refuse("demand_units", demand, real & (demand < 1), "must be 1..capacity")
         service = arrays.get("service_time", np.zeros((len(demand), 0)))
         if service[:, :1].any():
-            refuse("service_time", service, np.eye(1, service.shape[1], dtype=bool) & (service != 0), "the depot's is 0")
+            refuse("service_time", service[:, :1], service[:, :1] != 0, "the depot's is 0")
         over = real & (demand > arrays["capacity"][:, None])
         if over.any():
             row = np.argwhere(over)[0][0]

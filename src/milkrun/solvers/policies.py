@@ -207,8 +207,8 @@ def policies_for(world_id: str) -> dict[str, Factory]:
 def add_policy(owner: str, name: str, factory: Factory) -> None:
     """Makes a policy known by name: to a whole family, or by its full id to one world, which then has its own only."""
     if not isinstance(owner, str) or not isinstance(name, str) or not callable(factory):
-        raise RegistryError(f"add_policy({owner!r}, {name!r}, {factory!r}): a family or an id, a name, and a function of "
-                            "a seed that gives a policy")  # fmt: skip
+        raise RegistryError(f"add_policy({owner!r}, {name!r}, {factory!r}): takes a family or an id, a name, and a "
+                            "function of a seed that gives a policy")  # fmt: skip
     if name == "random":
         raise RegistryError("the policy 'random' is every world's and cannot be replaced")
     _policies.setdefault(owner, {})[name] = factory

@@ -61,11 +61,12 @@ def solve(
 
     `instances` is a dict of arrays with the instance first, as a generator gives them or under the names of the world's
     fields, or an Instance read from a file; for DARP a DARPInstance, or a list of them. `config` are options of the
-    world: weights of the objective, metric, single or many trips. `time_limit` (seconds an instance, without those of the
-    compiler), `seed` and `iterations` are for `pyvrp`, `ortools` and `improve`; with `iterations`, `time_limit` has no
-    effect and the answer does not depend on the speed of the machine. `rule` is for `insertion`. `workers` cores are used, by threads (heuristics) or by processes.
-    `progress=True` shows a bar. Whatever the method, the actions are those that the world's mask allows, one after the
-    other.
+    world: weights of the objective, metric, single or many trips. `time_limit` (seconds an instance, without those of
+    the compiler), `seed` and `iterations` are for `pyvrp`, `ortools` and `improve`; with `iterations` (of `ortools`:
+    solutions) `time_limit` has no effect, and the answer does not depend on the speed of the machine. `rule` is for
+    `insertion`. `workers` cores are used, by threads (heuristics) or by processes. `progress=True` shows a bar, which
+    also says when it waits for the compiler. Whatever the method, the actions are those that the world's mask allows,
+    one after the other.
     """
     name = str(world_name)
     spec = world_spec(name if "-v" in name else f"milkrun/{_exact_name(name)}-v0")

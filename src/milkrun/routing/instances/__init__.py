@@ -13,7 +13,6 @@ import os
 from pathlib import Path
 
 from milkrun.core.errors import FormatError
-
 from milkrun.routing.instances import cordeau, solomon, tsplib
 from milkrun.routing.instances.darp import DARPInstance
 from milkrun.routing.instances.instance import Instance

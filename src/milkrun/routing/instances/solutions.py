@@ -120,8 +120,8 @@ def _routes(text: Text) -> Solution:
 
 def _is_heading(line: Line) -> bool:
     """Words above the routes: who found them, when, for which instance. A route or a cost in disguise is none."""
-    letters = line.words[0].rstrip(":#").lower()
-    return letters[:1].isalpha() and not difflib.get_close_matches(letters.rstrip("0123456789"), ("route", "cost"), 1, 0.7)
+    word = line.words[0].rstrip(":#0123456789").lower()
+    return word[:1].isalpha() and not difflib.get_close_matches(word, ("route", "cost"), n=1, cutoff=0.7)
 
 
 def _tour(text: Text) -> Solution:

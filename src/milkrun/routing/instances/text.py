@@ -52,9 +52,10 @@ class Text:
     def load(cls, path: str | os.PathLike[str]) -> Text:
         name = name_of(path)
         try:
-            return cls(name, Path(name).read_bytes())
+            raw = Path(name).read_bytes()
         except (OSError, ValueError) as e:  # a null byte in a name is a ValueError
             raise FormatError(f"{name or '(no name)'}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
+        return cls(name, raw)
 
     def fault(self, line: int | None, section: str | None, sentence: str) -> FormatError:
         where = [self.file, *([] if line is None else [f"line {line}"]), *([section] if section else [])]

@@ -248,7 +248,7 @@ class Dataset:
                 raise ShapeError(f"{self._batch} solutions for {self.num_instances} instances need `instance_row`")
             return np.arange(self._batch) if self.num_instances == self._batch else np.zeros(self._batch, np.int64)
         if rows.dtype.kind not in "iu":
-            raise ShapeError(f"instance_row is of dtype {rows.dtype}, expected integers, the number of an instance each")
+            raise ShapeError(f"instance_row is of dtype {rows.dtype}, expected integers: numbers of instances")
         rows = rows.reshape(-1).astype(np.int64)
         if len(rows) != self._batch:
             raise ShapeError(f"instance_row has {len(rows)} entries for {self._batch} solutions")
