@@ -227,7 +227,7 @@ def step(w, b, action):
         w.terminated[b] = all_served(w, b, q)
     else:
         w.load[b] += w.demand_units[q, action]
-        w.trip_length[b] = w.trip_length[b] + leg + service(w, q, action)
+        w.trip_length[b] = w.trip_length[b] + leg + (np.float64(w.service_time[q, action]) if w.V > 0 else 0.0)
         w.visited[b, action] = True
     if w.tour_len[b] < w.A:
         w.tour[b, w.tour_len[b]] = action
@@ -255,20 +255,22 @@ def mark_allowed(w, b):
     if w.max_length[q] < math.inf:
         for j in range(1, n):
             w.action_mask[b, j] &= short_enough(w, b, q, j)
+        for j in range(1, w.V):  # a loop of its own: without service times the one above is not slowed down
+            w.action_mask[b, j] = w.action_mask[b, j] and short_enough_with_stop(w, b, q, j)
     w.action_mask[b, 0] = w.current_node[b] != 0
 
 
 @kernel
 def short_enough(w, b, q, j):
     """The trip over customer j and home stays within its limit."""
-    there = w.trip_length[b] + travel(w, q, w.current_node[b], j) + service(w, q, j)
-    return fits(there + travel(w, q, j, 0), w.max_length[q])
+    return fits(w.trip_length[b] + travel(w, q, w.current_node[b], j) + travel(w, q, j, 0), w.max_length[q])
 
 
-@kernel(inline=True)
-def service(w, q, j):
-    """What the stop at customer j takes of the trip's limit."""
-    return np.float64(w.service_time[q, j]) if w.V > 0 else 0.0
+@kernel
+def short_enough_with_stop(w, b, q, j):
+    """The same with what the stop at j takes of the limit."""
+    way = travel(w, q, w.current_node[b], j) + np.float64(w.service_time[q, j]) + travel(w, q, j, 0)
+    return fits(w.trip_length[b] + way, w.max_length[q])
 
 
 __all__ = ["CAPACITY", "CVRP", "CVRPConfig", "generate", "reset", "step"]
