@@ -6,7 +6,9 @@ here.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import operator
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,12 +67,15 @@ def read_routes(routes: Any) -> tuple[tuple[int, ...], ...]:
     for k, route in enumerate(routes, start=1):
         if isinstance(route, (str, bytes, Mapping)) or not isinstance(route, Iterable):
             raise ShapeError(f"route {k} is a {type(route).__name__}, expected a list of node numbers")
-        nodes = list(route)
-        for node in nodes:
-            if isinstance(node, (bool, np.bool_)) or not isinstance(node, (int, np.integer)):
-                raise ShapeError(f"route {k} names {node!r}, which is not a node number")
-        plan.append(tuple(int(node) for node in nodes))
+        plan.append(tuple(_node(node, k) for node in route))
     return tuple(plan)
+
+
+def _node(value: Any, route: int) -> int:
+    if not isinstance(value, (bool, np.bool_)):
+        with contextlib.suppress(TypeError):
+            return operator.index(value)
+    raise ShapeError(f"route {route} names {value!r}, which is not a node number")
 
 
 def _is_number(value: Any) -> bool:
