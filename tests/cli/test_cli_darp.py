@@ -66,10 +66,12 @@ def test_solve_by_all_plans_gives_the_best_in_the_numbers_of_the_file(call, file
     assert (tmp_path / "three_exact.png").read_bytes().startswith(PNG)
 
 
-@pytest.mark.parametrize(("options", "method"), [((), "improve"), (("--method", "insertion"), "insertion")])
+@pytest.mark.parametrize(
+    ("options", "method"), [(("--iterations", 20), "improve"), (("--method", "insertion"), "insertion")]
+)
 def test_solve_of_one_request(call, file, tmp_path, options, method):
     """There, on and back is 20, the ride 20; without a method it is improved, without a best value there is no gap."""
-    code, out, _ = call("solve", file("one.txt", ONE), "--time-limit", 0.1, "--out", tmp_path, *options)
+    code, out, _ = call("solve", file("one.txt", ONE), "--out", tmp_path, *options)
     assert code == 0
     assert row(out, "method")[1] == f"{method}," and row(out, "distance")[1] == "20.00"
     assert row(out, "longest ride")[2] == "20.00" and "vehicle 1: 1 2\n" in out

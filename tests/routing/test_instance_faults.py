@@ -196,6 +196,8 @@ def test_a_broken_instance_is_refused(tmp_path, text, old, new, said):
     (ROUTES, "Cost 18", "Cost nan", ", line 3, Cost: 'nan' is not a number"),
     (ROUTES, "Cost 18", "Cost 18\nCost 19", ", line 4, Cost: a second cost"),
     (ROUTES, "Cost 18", "Price 18", ", line 3: neither `Route #k: customers` nor `Cost value`"),
+    (ROUTES, "Route #1", "Rout #1", ", line 1: neither `Route #k: customers` nor `Cost value`"),
+    (ROUTES, "Route #1: 1 2\n", "1 2\nRoute #1: 1 2\n", ", line 1: neither `Route #k: customers` nor `Cost value`"),
     (ROUTES, "\nCost 18\n", "", ", line 2, Route: the file stops within a line"),
     (ROUTES, ROUTES, "", ", Route: the file has no route"),
     (ROUTES, ROUTES, "Cost 18\nRoute #1: 1\n", ", line 2, Route: a route after the cost"),
@@ -204,6 +206,25 @@ def test_a_broken_solution_is_refused(tmp_path, text, old, new, said):
     """With the line and the section that are wrong."""
     assert old in text
     assert refusal(read_solution, tmp_path, text.replace(old, new, 1)).startswith(said)
+
+
+def test_words_above_the_routes_are_no_fault(tmp_path):
+    """As SINTEF and others write them: for which instance, by whom, when."""
+    path = tmp_path / "x.sol"
+    path.write_text("Instance name : C101\nAuthors : A & B\nDate : 2001\nReference 1.2\nSolution\n" + ROUTES)
+    assert read_solution(path).routes == ((1, 2), (3,))
+    assert read_solution(path).cost == 18
+
+
+def test_an_instance_is_not_refused_for_what_lies_beside_it(tmp_path, caplog):
+    """A solution that does not parse tells no best value, and the log says why."""
+    path = tmp_path / "a.vrp"
+    path.write_text(CVRP)
+    (tmp_path / "a.sol").write_text("NAME : x\n" + ROUTES)
+    assert read(path).best == 18
+    (tmp_path / "a.sol").write_text("Route #1: x\n")
+    assert read(path).best is None
+    assert f"the best known value is not read: {tmp_path / 'a.sol'}, line 1, Route: 'x' is not a number" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", ROUTES, TOUR])
@@ -230,16 +251,17 @@ def test_a_file_cut_anywhere_reads_the_same_or_not_at_all(tmp_path, text):
 
 
 def test_a_solomon_file_cut_within_a_line_is_refused(tmp_path):
-    """It names no number of customers, so it can only be cut unseen between two of them."""
-    path, read_again = tmp_path / "cut", []
+    """It names no number of customers, so it can only be cut unseen between two of them, or behind a line that is as
+    wide as the others: a last line end may be missing."""
+    path, read_again = tmp_path / "cut", {}
     for length in range(len(SOLOMON)):
         path.write_text(SOLOMON[:length])
         try:
-            assert read(path).n == 1
-            read_again.append(SOLOMON[:length].rstrip(" "))
+            read_again[SOLOMON[:length].rstrip(" \n")] = read(path).n
         except FormatError as refused:
             assert str(refused).startswith(str(path))
-    assert set(read_again) == {"".join(SOLOMON.splitlines(keepends=True)[:11])}
+    lines = SOLOMON.splitlines()
+    assert read_again == {"\n".join(lines[:11]): 1, "\n".join(lines): 2}
 
 
 WORDS = st.sampled_from(

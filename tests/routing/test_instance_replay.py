@@ -84,6 +84,21 @@ def test_solutions_that_no_file_can_say_are_refused(tmp_path, name, routes):
     assert not (tmp_path / name).exists()
 
 
+@pytest.mark.parametrize(("routes", "cost", "told"), [
+    ([[1, 2]], math.inf, "cost is inf, expected a finite number, or None"),
+    ([[1, 2]], "18", "cost is '18', expected a finite number, or None"),
+    ([[1, 1.7]], 18, "route 1 names 1.7, which is not a node number"),
+    ([[1], 2], 18, "route 2 is a int, expected a list of node numbers"),
+    ("12", 18, "routes are lists of node numbers, one a route, not a str"),
+])  # fmt: skip
+def test_what_is_no_plan_is_not_written(tmp_path, routes, cost, told):
+    """Neither rounded to one nor half written."""
+    for name in ("a.sol", "a.tour"):
+        with pytest.raises(ShapeError, match=told):
+            write_solution(tmp_path / name, routes, cost)
+        assert not (tmp_path / name).exists()
+
+
 @pytest.mark.parametrize(("comment", "cost"), [
     ("Length 6528", 6528), ("optimal tour for fri26 (937)", 937), ("Optimum for eil101.tsp (Length 629)", 629),
     ("Optimum solution for att48", None),

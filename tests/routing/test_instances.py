@@ -8,8 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from milkrun.core.errors import ConfigError
+from milkrun.cli.solve import split
+from milkrun.core.errors import BadInstance, ConfigError
 from milkrun.routing.instances import read, replay, write
+from milkrun.solvers import WORLDS, solve
 from tests.routing.instance_files import CVRP, PCVRPTW, SERVED, SOLOMON, SQUARE, TSP, explicit, legs, put
 
 
@@ -108,6 +110,37 @@ def test_service_takes_of_the_trip_limit_and_not_of_the_cost(file):
     unlimited = read(file(text.replace("DISTANCE : 20\n", "")))
     assert (unlimited.dist, unlimited.service) == (None, 0)
     assert replay(unlimited, [[1, 2, 3]]) == (14, True, None)
+
+
+@pytest.mark.parametrize("method", WORLDS["CVRP"])
+def test_the_cost_of_a_solver_has_no_service_in_it(file, method):
+    """The square: one trip takes 14 + 3 * 2 = 20 and costs 14; within 19.5 there must be two, the cheapest to customer
+    1 and back, 6, and over 2 and 3, 12. On a matrix, two stops: 12."""
+    text = CVRP.replace("A-n4-k2", "CMT0").replace("CAPACITY : 10", "CAPACITY : 15\nDISTANCE : 20\nSERVICE_TIME : 2")
+    for change, best in ((text, 14), (text.replace("DISTANCE : 20", "DISTANCE : 19.5"), 18), (SERVED, 12)):
+        instance = read(file(change))
+        found = solve("CVRP", instance, method, iterations=50)
+        routes = [r for r in split(found.actions[0].tolist(), closed=False) if r]
+        assert instance.published(-found.cost[0]) == found.cost[0]
+        assert replay(instance, routes)[0] == pytest.approx(found.cost[0], rel=1e-7)
+        assert found.cost[0] == best or (method in ("nearest", "2opt", "oropt") and found.cost[0] == 20)
+        world = instance.world(autoreset="disabled", illegal="raise")
+        for node in found.actions[0].tolist():
+            if not world.terminated[0]:
+                world.step([node])
+        assert world.terminated[0] and -world.objective[0] == pytest.approx(found.cost[0], rel=1e-6)
+
+
+def test_a_stop_takes_of_the_limit_as_soon_as_the_truck_goes_there(file):
+    """Out to 1 (3 long) with a stop of 2: 5 used; on to 2 and home would take 5 + 4 + 2 + 5, to 3, 5 + 5 + 2 + 4."""
+    text = CVRP.replace("CAPACITY : 10", "CAPACITY : 15\nDISTANCE : 15.5\nSERVICE_TIME : 2")
+    world = read(file(text)).world(illegal="raise")
+    assert world.action_mask[0].tolist() == [False, True, True, True]
+    world.step([1])
+    assert (world.trip_length[0], world.tour_length[0], world.objective[0]) == (5, 3, -3)
+    assert world.action_mask[0].tolist() == [True, False, False, False]
+    with pytest.raises(BadInstance, match=r"customer 2: there and back 12 is over max_length = 11\.9"):
+        read(file(text.replace("15.5", "11.9"))).world()
 
 
 def test_service_on_an_explicit_matrix(file):

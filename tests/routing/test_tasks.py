@@ -302,7 +302,10 @@ def test_cost_weights():
         (cvrp(demand_units=np.array([[5, 5]])), ShapeError, "demand_units has shape"),
         (cvrp(capacity=None), BadInstance, "capacity is missing"),
         (cvrp(demand_units=None), ShapeError, "lacks `demand_units`"),
-        (cvrp(n_nodes=np.array([5])), BadInstance, "n_nodes is 5, allowed are 2..4"),
+        (cvrp(n_nodes=np.array([5])), BadInstance, "n_nodes is 5, allowed are the whole numbers 2..4"),
+        (cvrp(n_nodes=np.array([2.5])), BadInstance, "n_nodes is 2.5, allowed are the whole numbers 2..4"),
+        (cvrp(instance_row=np.array([0.5])), ShapeError, "instance_row is of dtype float64, expected integers"),
+        (cvrp(capacity=["ten"]), ShapeError, "capacity is a list of dtype <U3, expected numbers"),
         (cvrp(instance_row=np.array([1])), BadInstance, "instance_row is 1, allowed are 0..0"),
         (cvrp(dist=np.ones((1, 4, 4))), BadInstance, "dist.0, 0. is 1.0, must be 0 on the diagonal"),
         (cvrp(dist=np.zeros((1, 3, 3))), ShapeError, "dist has shape"),
@@ -320,6 +323,10 @@ def test_bad_call_is_refused():
     for pi in ([1, 2, 3], [[1.0, 2.0]], [[True]]):
         with pytest.raises(ShapeError, match=r"expected \(B, L\) integers"):
             CVRP.check(cvrp(), np.array(pi))
+    with pytest.raises(ShapeError, match=r"pi is not an array: .*inhomogeneous"):
+        CVRP.check(cvrp(), [[1, 2, 3], [1]])
+    with pytest.raises(ConfigError, match="cost weight 'length' is nan, must be finite"):
+        CVRP.get_costs(cvrp(), [[1, 2, 0, 3]], {"length": float("nan")})
     with pytest.raises(ConfigError, match="'euclidean' is unknown; did you mean 'euclid'"):
         CVRP.check(cvrp(), [[1]], metric="euclidean")
     with pytest.raises(ShapeError, match="needs `dist`"):

@@ -71,9 +71,9 @@ class Case:
             pi = np.pad(pi, ((0, 0), (0, 1)))
         return task.get_costs(dataset, pi, weights, metric=config.metric, on_violation="inf", **modes)[0]
 
-    def solve(self, backend, b=0, time_limit=1.0, seed=0, **options):
+    def solve(self, backend, b=0, iterations=1000, seed=0, time_limit=1.0):
         """The plan and its cost; one that breaks a rule is worth the test's failure."""
-        actions, proven = backend.solve_one(self.problem, b, time_limit, seed, **options)
+        actions, proven = backend.solve_one(self.problem, b, time_limit, seed, iterations)
         assert not actions or (actions[0] != 0 and actions[-1] != 0)
         cost = float(self.cost([actions or [0]], b)[0])
         assert np.isfinite(cost), actions

@@ -95,7 +95,7 @@ def test_speed_and_penalty_are_those_of_the_cost():
     ("options", "told"),
     [
         ({"method": "ls"}, "'ls' is not for DARP; DARP has insertion, improve, ortools, exact"),
-        ({"method": "exact", "iterations": 5}, "only 'improve' counts them"),
+        ({"method": "exact", "iterations": 5}, "'improve' and 'ortools' count them, not 'exact'"),
         ({"method": "exact", "sped": 2.0}, "did you mean 'speed'"),
         ({"method": "improve", "rule": "cheapest"}, "belongs to the methods 'insertion'"),
         ({"method": "insertion", "rule": "nearest"}, "'nearest'"),

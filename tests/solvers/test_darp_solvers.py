@@ -228,8 +228,8 @@ def test_the_search_weighs_the_penalty():
 @pytest.mark.truth
 @pytest.mark.parametrize("name", ["a2-16", "b4-16", "a4-32"])
 def test_the_search_comes_close_to_the_published_best(name):
-    """All served and within 5 % after two seconds, and not below."""
-    plan = improve(file(name), seconds=2)
+    """All served and within 5 % after 5000 iterations, and not below."""
+    plan = improve(file(name), iterations=5000)
     assert plan.unserved == 0
     assert BEST[name] - 0.01 <= plan.cost <= 1.05 * BEST[name]
 
@@ -238,9 +238,9 @@ def test_the_search_comes_close_to_the_published_best(name):
 @pytest.mark.truth
 @pytest.mark.long
 def test_ortools_comes_close_to_the_published_best():
-    """b4-32 in 10 s: all served, within 5 %, not below."""
+    """b4-32 after 2000 solutions: all served, within 5 %, not below."""
     pytest.importorskip("ortools.constraint_solver.pywrapcp", reason="needs the extra 'solvers'")
-    plan = solve_ortools(file("b4-32"), 10)
+    plan = solve_ortools(file("b4-32"), iterations=2000)
     assert plan.unserved == 0
     assert BEST["b4-32"] - 0.01 <= plan.cost <= 1.05 * BEST["b4-32"]
 
@@ -259,14 +259,14 @@ def test_ortools_never_returns_worse_than_its_start():
 def test_ortools_without_a_warm_start():
     """Its own first solution and what follows: the best plan of three requests."""
     pytest.importorskip("ortools.constraint_solver.pywrapcp", reason="needs the extra 'solvers'")
-    assert solve_ortools(three_requests(2), 0.2, warm_start=False).cost == pytest.approx(41.032918, abs=1e-6)
+    assert solve_ortools(three_requests(2), warm_start=False, iterations=300).cost == pytest.approx(41.032918, abs=1e-6)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
     """pip install "milkrun[solvers]"."""
     monkeypatch.setitem(sys.modules, "ortools.constraint_solver", None)
     with pytest.raises(MissingExtra, match=r"ortools.*milkrun\[solvers\]"):
-        solve_ortools(three_requests(1), 0.1)
+        solve_ortools(three_requests(1), iterations=1)
 
 
 @pytest.mark.parametrize(

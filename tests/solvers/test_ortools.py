@@ -15,14 +15,14 @@ from tests.solvers.plays import crooked, drawn, play
 
 pytest.importorskip("ortools.constraint_solver.pywrapcp", reason="needs the extra 'solvers'")
 
-SHORT = 0.1  # seconds; guided local search uses all it is given
+FEW = 300  # solutions; guided local search uses all it is given
 
 
 @pytest.mark.parametrize("case", BY_HAND)
 def test_the_rectangle_by_hand(case):
     """The eight optima of the routing spec, section 12.2."""
     name, fields, config, best = BY_HAND[case]
-    _, cost, proven = Case(name, {"locs": RECTANGLE, **fields}, **config).solve(ortools, time_limit=SHORT)
+    _, cost, proven = Case(name, {"locs": RECTANGLE, **fields}, **config).solve(ortools, iterations=FEW)
     assert cost == pytest.approx(best, abs=1e-5)
     assert not proven
 
@@ -34,7 +34,7 @@ def test_tours_of_ten_nodes_are_the_shortest(symmetric):
     d = d + d.transpose(0, 2, 1) if symmetric else d
     case = Case("TSP", {"dist": d.astype(np.float32)})
     for b in range(4):
-        assert case.solve(ortools, b, SHORT)[1] == held_karp(d[b])[0]
+        assert case.solve(ortools, b)[1] == held_karp(d[b])[0]
 
 
 def test_plans_of_eight_customers_are_the_cheapest():
@@ -42,13 +42,13 @@ def test_plans_of_eight_customers_are_the_cheapest():
     case = Case("CVRP", drawn("CVRP", 8, 4))
     for b in range(4):
         best, _ = exact_cvrp(case.problem.distances(b), case.arrays["demand_units"][b], 20)
-        assert case.solve(ortools, b, 0.3)[1] == pytest.approx(best, rel=1e-6)
+        assert case.solve(ortools, b)[1] == pytest.approx(best, rel=1e-6)
 
 
 def test_trips_that_could_not_be_broken_off_are_driven_otherwise():
     """Five instances of the CVRP where detours are short cuts; the method is handed through, and proves nothing."""
     instances = crooked("CVRP", 8, 5)
-    found = solve("CVRP", instances, "ortools", time_limit=SHORT)
+    found = solve("CVRP", instances, "ortools", iterations=FEW)
     np.testing.assert_allclose(play("CVRP", instances, found.actions), -found.cost, rtol=1e-5)
     assert (found.cost >= solve("CVRP", instances, "exact").cost - 1e-5).all()
     assert not found.optimal.any()
@@ -59,13 +59,29 @@ def test_windows_force_the_order():
     fields = {"locs": [[[0, 0], [1, 0], [2, 0]]], "prize": [[0, 10, 10]], "service_time": [[0, 0, 0]],
               "time_windows": [[[0, 6], [5, 6], [0, 3]]]}  # fmt: skip
     case = Case("VRPP", fields, length_weight=1.0, time_windows=True)
-    assert case.solve(ortools, time_limit=SHORT)[:2] == ([2, 1], -16.0)
+    assert case.solve(ortools, iterations=FEW)[:2] == ([2, 1], -16.0)
 
 
 def test_no_time_is_enough_for_a_valid_plan():
     """One millisecond for 60 customers: whoever OR-Tools left out has a trip of its own."""
-    actions, _, _ = Case("CVRP", drawn("CVRP", 60, 1)).solve(ortools, time_limit=1e-9)
+    actions, _, _ = Case("CVRP", drawn("CVRP", 60, 1)).solve(ortools, iterations=None, time_limit=1e-9)
     assert sorted(a for a in actions if a) == list(range(1, 61))
+
+
+@pytest.mark.parametrize("name", ["TSP", "CVRP"])
+def test_solutions_are_counted_whatever_the_time(name):
+    """The least time there is takes nothing from a search of so many solutions, and the answer is the same again."""
+    instances = drawn(name, 12, 2)
+    found = [solve(name, instances, "ortools", iterations=FEW, time_limit=t) for t in (1e-9, 1e6)]
+    np.testing.assert_array_equal(found[0].actions, found[1].actions)
+    assert (found[0].cost <= solve(name, instances, "ortools", iterations=1).cost).all()
+
+
+def test_a_search_that_finds_no_second_solution_ends():
+    """Windows that allow one order only: without an end by branches it would look for another for ever."""
+    fields = {"locs": [[[0, 0], [1, 0], [2, 0], [3, 0]]], "prize": [[0, 9, 9, 9]], "service_time": [[0, 0, 0, 0]],
+              "time_windows": [[[0, 99], [1, 1], [2, 2], [3, 3]]], "must_go": [[False, True, True, True]]}  # fmt: skip
+    assert Case("VRPP", fields, length_weight=1.0, time_windows=True).solve(ortools)[:2] == ([1, 2, 3], -21.0)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import milkrun
-from milkrun.core.errors import RegistryError
+from milkrun.core.errors import ConfigError, RegistryError
 from milkrun.routing.cvrp import CVRP
 from milkrun.routing.tsp import TSP
 from milkrun.solvers import add_policy, evaluate, nearest, policies, policies_for, random_policy, rollout
@@ -121,6 +123,25 @@ def test_a_world_of_another_family_has_only_random_until_one_is_added(monkeypatc
     assert list(policies_for("tests/Other-v0")) == ["random", "eager"]
     with pytest.raises(RegistryError, match="every world's"):
         add_policy("tests", "random", random_policy)
+
+
+@pytest.mark.parametrize(("policy", "other", "told"), [
+    ("DARP/soonest", "TSP", "'soonest' is a policy of dial-a-ride: it looks at 'current_agent', 'vehicle_finished', "
+     "which TSP does not have"),
+    ("CVRP/nearest", "TruckDrone", "'nearest' is a policy of a vehicle that drives from node to node: it looks at"),
+    ("CVRP/nearest", "TSPKopt", "which TSPKopt does not have"),
+    ("VRPP/greedy", "CVRP", "'greedy' is a policy of the worlds of profit and waste: it looks at 'must_go', "),
+    ("SDWCVRP/rolling", "WCVRP", "'rolling' is a policy of the uncertain waste worlds: it looks at 'failures', "),
+    ("TSPKopt/steepest", "TSP", "'steepest' is a policy of the world that improves a tour, not of TSP"),
+    ("TruckDrone/lookahead", "TSP", "this is a policy of the truck-and-drones world, not of TSP"),
+    ("TSPD/partition", "TSP", "partition is a policy of the TSP with drone, not of TSP"),
+])  # fmt: skip
+def test_a_policy_of_another_world_says_so(policy, other, told):
+    """Which policy, for which worlds, and what this world lacks."""
+    own, name = policy.split("/")
+    world = milkrun.make(f"milkrun/{other}-v0", num_envs=2, seed=1)
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        evaluate(world, policies_for(f"milkrun/{own}-v0")[name](0), 2)
 
 
 def test_policies_of_an_unknown_world_are_refused():

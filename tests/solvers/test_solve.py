@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import milkrun
-from milkrun.core.errors import BadSolution, ConfigError, ShapeError, WorkerError
+from milkrun.core.errors import BadInstance, BadSolution, ConfigError, ShapeError, WorkerError
 from milkrun.routing.generators import get_generator
 from milkrun.routing.instances import read
 from milkrun.solvers import Solution, heuristics, solve, workers
@@ -64,6 +65,27 @@ def test_one_instance_for_several_rows():
     single = solve("CVRP", instances, "savings").cost
     shared = solve("CVRP", {**instances, "instance_row": np.array([1, 0, 1])}, "savings").cost
     np.testing.assert_array_equal(shared, single[[1, 0, 1]])
+
+
+@pytest.mark.parametrize(("rows", "told"), [
+    ([0, 5], "row 1: instance_row = 5: there are 2 instances, 0..1"),
+    ([0, -1], "row 1: instance_row = -1: there are 2 instances, 0..1"),
+    ([0.5, 1.0], "instance_row must be 2 integers, one a row, not float64"),
+    (1, "instance_row must have the row as its first axis"),
+    ([], "there is no instance to solve: the batch has 0 rows"),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["TSP", "CVRP"])
+def test_an_instance_that_is_not_there_is_not_asked_for(name, rows, told):
+    """Neither beyond the last, nor from behind, nor between two."""
+    with pytest.raises((BadInstance, ShapeError), match=re.escape(told)):
+        solve(name, {**drawn(name, 4, 2), "instance_row": rows}, "nearest")
+
+
+@pytest.mark.parametrize("method", ["nearest", "exact", "pyvrp"])
+def test_nothing_to_solve_is_said(method):
+    """A batch of no instances."""
+    with pytest.raises(ShapeError, match="there is no instance to solve"):
+        solve("VRPP", {name: value[:0] for name, value in drawn("VRPP", 4, 2).items()}, method)
 
 
 def test_weights_of_the_config_are_those_of_the_cost():
@@ -124,6 +146,8 @@ def test_windows_are_left_to_pyvrp():
     ("options", "told"),
     [({"rule": "steepest", "method": "insertion"}, "nearest, farthest, random, cheapest"),
      ({"rule": "nearest", "method": "2opt"}, "insertion"), ({"time_limit": 0}, "time_limit"),
+     ({"time_limit": "1"}, "time_limit='1': must be a finite number"), ({"time_limit": float("inf")}, "time_limit=inf"),
+     ({"method": ["ls"]}, r"method=\['ls'\] is unknown"), ({"iterations": 0.5}, "iterations=0.5"),
      ({"workers": 0}, "workers"), ({"bogus": 1}, "bogus")],
 )  # fmt: skip
 def test_options_that_cannot_be(options, told):

@@ -17,6 +17,7 @@ from milkrun.core.errors import ConfigError
 from milkrun.routing.cvrp import CVRP
 from milkrun.routing.instances import read, read_solution, replay, write, write_solution
 from milkrun.routing.tasks.distances import distance_matrix
+from milkrun.solvers import solve
 
 DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "routing"
 
@@ -122,6 +123,17 @@ def test_cmt6_replays_unrounded_within_its_trip_limit():
     assert longest <= 200
     shorter = with_fields(instance, max_length=longest - 0.01)
     assert replay(shorter, solution)[1] is False
+
+
+def test_the_cost_of_a_solver_is_the_published_one():
+    """Of CMT6 too, which has 500 of service: the length of the routes, and the best known within the iterations."""
+    instance, _ = cvrplib("CMT6")
+    found = solve("CVRP", instance, "pyvrp", iterations=300)
+    assert found.cost[0] == instance.published(-found.cost[0])
+    assert 555.42 < found.cost[0] < 560
+    trips = np.split(found.actions[0], np.flatnonzero(found.actions[0] == 0))
+    routes = [trip[trip > 0].tolist() for trip in trips if (trip > 0).any()]
+    assert replay(instance, routes)[0] == pytest.approx(found.cost[0], rel=1e-6)
 
 
 @pytest.mark.parametrize(("name", "optimum"), VRPB.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +59,19 @@ def eval_(
         typer.echo(f"{path}  all figures")
 
 
+def _say(status: Any, name: str, compiling: bool) -> None:
+    status.update(f"{name}, compiling" if compiling else name)
+
+
 def compare(
     id: str, factories: dict[str, Any], instances: int, num_envs: int, seed: int, preset: str | None, settings: Any
 ) -> list[dict[str, Any]]:
     """The figures of each policy, best mean first."""
-    import time
-
     import numpy as np
 
     import milkrun
     from milkrun.cli.play import compile_all
+    from milkrun.core.clock import Clock, listening
     from milkrun.solvers.evaluate import Z95, evaluate
 
     results, seconds = {}, {}
@@ -75,10 +79,11 @@ def compare(
         for name, factory in factories.items():
             status.update(name)
             world = milkrun.make(id, num_envs, preset=preset, config=settings, seed=seed, autoreset="disabled")
-            compile_all(world, factory)
-            start = time.perf_counter()
-            results[name] = evaluate(world, factory(seed), instances, seed)
-            seconds[name] = time.perf_counter() - start
+            with listening(partial(_say, status, name)):
+                compile_all(world, factory)
+                clock = Clock()
+                results[name] = evaluate(world, factory(seed), instances, seed)
+            seconds[name] = clock.seconds
     best = np.max([result.returns for result in results.values()], axis=0)
     rows = []
     for name, result in results.items():

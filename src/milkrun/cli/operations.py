@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from milkrun.cli.output import console, out_folder, table, write_json
+from milkrun.cli.output import console, out_folder, table, timed, write_json
 
 if TYPE_CHECKING:
     from milkrun.delivery.instances import Operation, TSPDInstance
@@ -56,9 +55,8 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
     instance = read(file)
     method = method or ("exact" if instance.num_nodes <= EXACT_UP_TO else "partition")
     folder = out_folder(out)
-    start = time.perf_counter()
-    plan = plan_by(instance, method)
-    seconds = time.perf_counter() - start
+    with timed(f"{file.name} by {method}") as taken:
+        plan = plan_by(instance, method)
     world = play(instance, plan)
     alone = truck_only(instance).cost
     saving = 1.0 - plan.cost / alone if alone > 0 else 0.0
@@ -75,11 +73,11 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
     figures = {"file": file.name, "kind": "TSPD", "n": instance.num_nodes, "method": method, "makespan": plan.cost,
                "truck_only": alone, "saving": saving, "best_known": best, "gap_percent": gap, "optimal": optimal,
                "operations": [op._asdict() | {"cost": cost} for op, cost in zip(plan.operations, costs, strict=True)],
-               "kpis": world.kpis(0), "seconds": seconds}  # fmt: skip
+               "kpis": world.kpis(0), **taken.figures()}  # fmt: skip
     write_json(files["all figures"], figures)
 
     shown = table(f"{instance.name}, TSP-D, {instance.num_nodes} nodes", "", "value", right=("value",))
-    shown.add_row("method", f"{method}, {seconds:.2f} s")
+    taken.show(shown, method)
     shown.add_row("makespan", f"{plan.cost:.6f}" + (" (optimal)" if optimal else ""))
     shown.add_row("truck only", f"{alone:.6f}")
     shown.add_row("saving", f"{100 * saving:.2f} %")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +82,35 @@ def read_value(value: str) -> Any:
         if all(isinstance(part, (int, float)) for part in several):
             return several
     return value
+
+
+@dataclass
+class Taken:
+    """What a method took, and apart from it what the compiler took that made it, once."""
+
+    seconds: float = 0.0
+    compiling: float = 0.0
+
+    def figures(self) -> dict[str, float]:
+        return {"seconds": self.seconds, "compile_seconds": self.compiling}
+
+    def show(self, rows: Table, method: str) -> None:
+        rows.add_row("method", f"{method}, {self.seconds:.2f} s")
+        if self.compiling >= 0.01:
+            rows.add_row("compiling, once", f"{self.compiling:.2f} s")
+
+
+@contextmanager
+def timed(title: str) -> Iterator[Taken]:
+    """Tells what is being done, and when it waits for the compiler; what it took is known afterwards."""
+    from milkrun.core.clock import Clock, listening
+
+    taken = Taken()
+    status = console(stderr=True).status(text(title))
+    with status, listening(lambda busy: status.update("compiling" if busy else text(title))):
+        clock = Clock()
+        yield taken
+        taken.seconds, taken.compiling = clock.seconds, clock.compiling
 
 
 def out_folder(path: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import milkrun
 from milkrun.cli.delivery import recorded, write_episode
+from milkrun.core.clock import Clock
 from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.core.registry import WorldSpec, world_spec
 from milkrun.core.world import World
@@ -56,9 +56,9 @@ def play(
     )
     world = make(num_envs)
     compile_all(world, factory)
-    start = time.perf_counter()
+    clock = Clock()
     result = evaluate(world, factory(seed), episodes, seed, progress=progress)
-    seconds = time.perf_counter() - start
+    seconds = clock.seconds
 
     shown = {}
     pictures = []

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from milkrun.cli.output import console, out_folder, table, write_json
+from milkrun.cli.output import console, out_folder, table, timed, write_json
 
 if TYPE_CHECKING:
     from milkrun.routing.instances import DARPInstance
 
 
 def solve_rides(
-    instance: DARPInstance, file: str, method: str, time_limit: float, best: float | None, seed: int, out: Path
-) -> None:
+    instance: DARPInstance, file: str, method: str, time_limit: float, iterations: int | None, best: float | None,
+    seed: int, out: Path,
+) -> None:  # fmt: skip
     """Solves, prints and writes; the cost is the checker's and, where its mask is complete, the world's."""
     from milkrun.replay.rides import draw_rides
     from milkrun.routing.tasks import DARPProblem
     from milkrun.solvers import solve
 
     folder = out_folder(out)
-    start = time.perf_counter()
-    found = solve("DARP", instance, method=method, time_limit=time_limit, seed=seed)
-    seconds = time.perf_counter() - start
+    with timed(f"{file} by {method}") as taken:
+        found = solve("DARP", instance, method=method, time_limit=time_limit, seed=seed, iterations=iterations)
     actions, n = found.actions[0].tolist(), instance.num_requests
     played = play(instance, actions, float(found.cost[0]))
     routes = DARPProblem.actions_to_routes(actions)
@@ -40,13 +39,13 @@ def solve_rides(
     draw_rides(instance, routes, picture, f"{instance.name}, {method}")
     figures = {"file": file, "kind": "DARP", "n": n, "method": method, "distance": report.distance,
                "served": served, "cost": report.cost, "best_known": best, "gap_percent": gap,
-               "optimal": bool(found.optimal[0]), "routes": named, "longest_ride": longest, "seconds": seconds,
+               "optimal": bool(found.optimal[0]), "routes": named, "longest_ride": longest, **taken.figures(),
                "seed": seed}  # fmt: skip
     write_json(written, figures)
 
     title = f"{instance.name}, DARP, {n} requests, {instance.num_agents} vehicles"
     shown = table(title, "", "value", right=("value",))
-    shown.add_row("method", f"{method}, {seconds:.2f} s")
+    taken.show(shown, method)
     shown.add_row("distance", f"{report.distance:.2f}" + (" (optimal)" if found.optimal[0] else ""))
     shown.add_row("served", f"{served} of {n}")
     if best is not None and gap is not None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import typer
 
-from milkrun.cli.output import SEED, console, out_folder, table, text, write_json
+from milkrun.cli.output import SEED, console, out_folder, table, text, timed, write_json
 
 
 def solve(
@@ -20,6 +19,10 @@ def solve(
         "(default beyond) or truck_only.",
     ),
     time_limit: float = typer.Option(10.0, "--time-limit", min=0.01, help="Seconds for pyvrp, ortools and improve."),
+    iterations: int | None = typer.Option(
+        None, "--iterations", min=1, show_default=False,
+        help="Iterations of pyvrp and improve, solutions of ortools, instead of seconds: any machine answers alike.",
+    ),
     best: float | None = typer.Option(None, "--best", min=1e-9, help="The best known cost, for the gap.",
                                       show_default=False),
     seed: int = SEED,
@@ -55,15 +58,15 @@ def solve(
     if isinstance(instance, DARPInstance):
         from milkrun.cli.rides import solve_rides
 
-        solve_rides(instance, file.name, method or "improve", time_limit, best, seed, out)
+        solve_rides(instance, file.name, method or "improve", time_limit, iterations, best, seed, out)
         return
     if instance.world_id not in list_worlds():
         raise ConfigError(f"{file.name}: {instance.kind} files are read and written, but no world plays them yet")
     method, best = method or ("pyvrp" if "time_windows" in instance.fields else "ls"), best or instance.best
     folder = out_folder(out)
-    start = time.perf_counter()
-    found = solve_instances(instance.world_id, instance, method=method, time_limit=time_limit, seed=seed)
-    seconds = time.perf_counter() - start
+    with timed(f"{file.name} by {method}") as taken:
+        found = solve_instances(instance.world_id, instance, method=method, time_limit=time_limit, seed=seed,
+                                iterations=iterations)  # fmt: skip
     routes = split(found.actions[0].tolist(), closed=instance.kind in ("TSP", "ATSP"))
     cost, valid, reason = replay(instance, routes)
     gap = None if not best else 100 * (cost - best) / best
@@ -83,12 +86,12 @@ def solve(
         save(figure_of(world, 0, f"{instance.name}, {method}: {cost:g}"), picture)
     figures = {"file": file.name, "kind": instance.kind, "n": instance.n, "method": method, "cost": cost,
                "valid": valid, "best_known": best, "gap_percent": gap, "optimal": bool(found.optimal[0]),
-               "routes": len(routes), "seconds": seconds, "seed": seed}  # fmt: skip
+               "routes": len(routes), **taken.figures(), "seed": seed}  # fmt: skip
     write_json(folder / f"{stem}.json", figures)
 
     who = "nodes" if is_tour else "customers"
     shown = table(f"{instance.name}, {instance.kind}, {instance.n} {who}", "", "value", right=("value",))
-    shown.add_row("method", f"{method}, {seconds:.2f} s")
+    taken.show(shown, method)
     shown.add_row("cost", f"{cost:g}" + (" (optimal)" if found.optimal[0] else ""))
     if gap is not None:
         shown.add_row("best known", f"{best:g}")

@@ -11,6 +11,7 @@ from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.launcher import MODES
 
 SEED_LIMIT = 2**63
+FINITE = float(np.finfo(np.float64).max)
 Rows = Sequence[int] | np.ndarray | None
 
 
@@ -35,6 +36,21 @@ def check_count(name: str, value: Any, low: int) -> int:
     if not _is_integer(value) or value < low:
         raise ConfigError(f"{name}={value!r}: must be an integer >= {low}")
     return int(value)
+
+
+def check_number(name: str, value: Any) -> float:
+    """A finite real number."""
+    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+        if -FINITE <= value <= FINITE:
+            return float(value)
+    raise ConfigError(f"{name}={value!r}: must be a finite number")
+
+
+def check_seconds(name: str, value: Any) -> float:
+    """A time above 0."""
+    if not (seconds := check_number(name, value)) > 0:
+        raise ConfigError(f"{name}={value!r}: must be above 0 seconds")
+    return seconds
 
 
 def read_rows(rows: Any, num_envs: int) -> np.ndarray:

@@ -27,8 +27,8 @@ WIDTH = 8  # numbers in a line
 
 
 class Bounds:
-    """The rules of some fields, in their order; booleans and numbers without a rule are left out. `choices` are those of
-    each agent: a row that goes on leaves every one of them something to do."""
+    """The rules of some fields, in their order; booleans and numbers without a rule are left out. `choices` are those
+    of each agent: a row that goes on leaves every one of them something to do."""
 
     def __init__(
         self, layout: Layout, fields: Sequence[Field], sizes: dict[str, int], choices: Sequence[int] = ()
@@ -82,8 +82,10 @@ def _line(f: Field, layout: Layout, sizes: dict[str, int]) -> tuple[int, ...] | 
 
 @cache
 def _checker() -> Entry:
-    branches = "".join(_BRANCH.format(kind=k, name=name, width=WIDTH, ends="float64" if name.startswith("f") else "int64")
-                       for k, name in enumerate(KINDS))  # fmt: skip
+    branches = ""
+    for k, name in enumerate(KINDS):
+        ends = "float64" if name.startswith("f") else "int64"
+        branches += _BRANCH.format(kind=k, name=name, width=WIDTH, ends=ends)
     names = {
         "njit": njit, "OPTIONS": KERNEL_OPTIONS, "array_at": array_at, "eight_flags": eight_flags,
         "boolean": types.boolean, **{name: getattr(types, name) for name in KINDS},

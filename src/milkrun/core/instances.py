@@ -42,7 +42,7 @@ def read_instances(world: World, instance: Mapping[str, Any], rows: int) -> Give
     for name, array in arrays.items():
         check_values(fields[name], array, world.sizes)
     world.check_instances(arrays)
-    return Given(arrays, None if owner is None else _owners(owner, rows, count))
+    return Given(arrays, None if owner is None else owners_of(owner, rows, count))
 
 
 def read_saved(world: World, saved: Any, rows: int) -> tuple[dict[str, np.ndarray], Given]:
@@ -59,12 +59,13 @@ def read_saved(world: World, saved: Any, rows: int) -> tuple[dict[str, np.ndarra
         arrays[f.name] = _as_field(f, arrays[f.name], count if f.role is Role.INSTANCE else rows, world.sizes)
         if f.role in (Role.INSTANCE, Role.STATE):
             check_values(f, arrays[f.name], world.sizes)
-    owner = _owners(arrays.pop("instance_row"), rows, count)
+    owner = owners_of(arrays.pop("instance_row"), rows, count)
     given = Given({f.name: arrays.pop(f.name) for f in own}, owner)
     return arrays, given
 
 
-def _owners(owner: Any, rows: int, count: int) -> np.ndarray:
+def owners_of(owner: Any, rows: int, count: int) -> np.ndarray:
+    """Which of `count` instances each of the rows plays."""
     array = _with_rows("instance_row", owner)
     if array.shape != (rows,) or array.dtype.kind not in "iu":
         raise ShapeError(f"instance_row must be {rows} integers, one a row, not {array.dtype} of shape {array.shape}")

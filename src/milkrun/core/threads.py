@@ -20,6 +20,7 @@ import numpy as np
 from numba import njit, prange, types
 
 from milkrun.core.cache import BUILDING, compile_module
+from milkrun.core.clock import compiling
 from milkrun.core.errors import ConfigError
 from milkrun.core.kernels import call_at
 
@@ -57,7 +58,7 @@ class Entry:
 
 def _compiled(function: Any) -> Any:
     """The function, which takes int64 only, ready to run."""
-    with BUILDING:
+    with compiling(), BUILDING:
         if not function.signatures:
             with _without_collector():
                 function.compile((types.int64,) * function.py_func.__code__.co_argcount)

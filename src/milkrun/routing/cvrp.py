@@ -1,10 +1,10 @@
 """Capacitated vehicle routing: serve every customer once, return to the depot to empty the truck.
 
 Observations: `locs`, `demand_units`, `capacity`, `n_nodes`, `current_node`, `visited`, `load`, `tour_length`,
-    `trip_length`, `i` (and `dist` with a matrix, `max_length` where there is one).
+    `trip_length`, `i` (and `dist` with a matrix, `max_length` and `service_time` where there are any).
 Actions: the node to go to, Discrete(num_loc + 1); 0 is the depot.
-Mask: customers not yet visited whose demand fits the room left (and whose trip fits `max_length`); the depot unless
-    the truck is there.
+Mask: customers not yet visited whose demand fits the room left (and whose trip, with the service at its stops, fits
+    `max_length`); the depot unless the truck is there.
 Ends: terminated on the return to the depot after the last customer.
 Reward: minus the distance driven; the return is minus the length of all trips.
 References: Kool, van Hoof, Welling 2019 (instances); Uchoa et al. 2017 (files).
@@ -51,6 +51,7 @@ class CVRPConfig(RoutingConfig):
     capacity: int | None = option(None, "units a truck takes; None = that of the literature", low=1, high=2**30)
     max_demand: int = option(9, "largest demand drawn, in units", low=1, high=2**30)
     max_length: float | None = option(None, "limit of one trip's length, the leg home included; None = none", low=0)
+    service_times: bool = option(False, "a stop takes its `service_time` of max_length; drawn instances have none")
 
     def validate(self) -> None:
         super().validate()
@@ -92,14 +93,16 @@ class CVRP(Routing):
     demand_units = instance(int32, "N", low=0, doc="units to collect; 0 at the depot")
     capacity = instance(int32, low=1, column=True, doc="units a truck takes")
     max_length = instance(float32, low=0, limit=True, doc="limit of one trip's length, the leg home included")
+    service_time = instance(float32, "V", low=0, doc="what a stop takes of max_length; only with service_times")
     load = state(int32, low=0, doc="units on the truck")
-    trip_length = state(float32, low=0, doc="distance driven since the depot")
+    trip_length = state(float32, low=0, doc="distance driven since the depot, and service on the way")
     trips = state(int32, low=0, observed=False, tally=True, doc="returns to the depot")
     action_mask = mask("N")
 
     @classmethod
     def size_of(cls, config: CVRPConfig) -> dict[str, int]:
-        return {**cls.space(config), "A": 2 * (config.num_loc + 1) if config.record else 0}
+        nodes = config.num_loc + 1
+        return {**cls.space(config), "A": 2 * nodes if config.record else 0, "V": nodes if config.service_times else 0}
 
     def constants(self) -> dict[str, Any]:
         limit = self.config.max_length
@@ -113,8 +116,14 @@ class CVRP(Routing):
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
         if "demand" in values and "demand_units" not in values:
             values = in_units(values, self.config.truck)
+        service = values.get("service_time")
+        if self.sizes["V"] and service is not None and service.ndim == 2 and service.shape[1] == self.sizes["V"] - 1:
+            values["service_time"] = np.pad(service, ((0, 0), (1, 0)))  # of the customers alone
         values = super().arrange_instances(values)
-        values.setdefault("max_length", np.full(len(values["n_nodes"]), self.trip_limit, np.float32))
+        rows = len(values["n_nodes"])
+        values.setdefault("max_length", np.full(rows, self.trip_limit, np.float32))
+        if self.sizes["V"]:
+            values.setdefault("service_time", np.zeros((rows, self.sizes["V"]), np.float32))
         return values
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
@@ -125,6 +134,9 @@ class CVRP(Routing):
             refuse("demand_units", demand, np.eye(1, demand.shape[1], dtype=bool) & (demand != 0), "the depot's is 0")
         if (real & (demand < 1)).any():
             refuse("demand_units", demand, real & (demand < 1), "must be 1..capacity")
+        service = arrays.get("service_time", np.zeros((len(demand), 0)))
+        if service[:, :1].any():
+            refuse("service_time", service[:, :1], service[:, :1] != 0, "the depot's is 0")
         over = real & (demand > arrays["capacity"][:, None])
         if over.any():
             row = np.argwhere(over)[0][0]
@@ -144,10 +156,12 @@ class CVRP(Routing):
         raise BadInstance(f"row {row}: customer {j}: there and back {alone:g} is over max_length = {limit:g}")
 
     def _there_and_back(self, arrays: dict[str, np.ndarray], q: int, j: int) -> float:
+        """What serving a customer alone takes of the limit."""
+        stop = float(arrays["service_time"][q, j]) if self.sizes["V"] else 0.0
         if self.sizes["M"]:
-            return float(arrays["dist"][q, 0, j]) + float(arrays["dist"][q, j, 0])
+            return float(arrays["dist"][q, 0, j]) + float(arrays["dist"][q, j, 0]) + stop
         depot, customer = arrays["locs"][q, 0].astype(float), arrays["locs"][q, j].astype(float)
-        return 2 * leg.py_func(METRICS.index(self.config.metric), *depot, *customer)
+        return 2 * leg.py_func(METRICS.index(self.config.metric), *depot, *customer) + stop
 
     def amend_instances(self, rows: np.ndarray) -> None:
         """Refuses what a law in Python has placed out of reach; of the others the configuration has made sure."""
@@ -227,7 +241,7 @@ def step(w, b, action):
         w.terminated[b] = all_served(w, b, q)
     else:
         w.load[b] += w.demand_units[q, action]
-        w.trip_length[b] = w.trip_length[b] + leg
+        w.trip_length[b] = w.trip_length[b] + leg + (np.float64(w.service_time[q, action]) if w.V > 0 else 0.0)
         w.visited[b, action] = True
     if w.tour_len[b] < w.A:
         w.tour[b, w.tour_len[b]] = action
@@ -255,6 +269,8 @@ def mark_allowed(w, b):
     if w.max_length[q] < math.inf:
         for j in range(1, n):
             w.action_mask[b, j] &= short_enough(w, b, q, j)
+        for j in range(1, w.V):  # a loop of its own: without service times the one above is not slowed down
+            w.action_mask[b, j] = w.action_mask[b, j] and short_enough_with_stop(w, b, q, j)
     w.action_mask[b, 0] = w.current_node[b] != 0
 
 
@@ -272,6 +288,13 @@ def first_beyond(w, b, _, __):
         if not fits(travel(w, q, 0, j) + travel(w, q, j, 0), w.max_length[q]):
             return j
     return 0
+
+
+@kernel
+def short_enough_with_stop(w, b, q, j):
+    """The same with what the stop at j takes of the limit."""
+    way = travel(w, q, w.current_node[b], j) + np.float64(w.service_time[q, j]) + travel(w, q, j, 0)
+    return fits(w.trip_length[b] + way, w.max_length[q])
 
 
 __all__ = ["CAPACITY", "CVRP", "CVRPConfig", "generate", "reset", "step"]

@@ -48,7 +48,7 @@ class TSP(Routing):
 
     start = constant(int64)
     first_node = state(int64, index="N", doc="where the tour starts")
-    tour_len = state(int32, low=0, high="N", observed=False, doc="how many legal actions were taken: the tour ends by it")
+    tour_len = state(int32, low=0, high="N", observed=False, doc="legal actions taken: the tour ends by it")
     action_mask = mask("N")
 
     @classmethod

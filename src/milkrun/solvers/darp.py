@@ -99,20 +99,23 @@ def solve_ortools(
     scale: int = 1000,
     penalty_unvisited: float = 100.0,
     speed: float = 1.0,
+    iterations: int | None = None,
 ) -> DARPPlan:
     """The plan of OR-Tools' guided local search in whole numbers, `scale` to a unit; needs the extra `solvers`.
 
     It starts from the better of the two insertions and never returns worse; without `warm_start` from OR-Tools' own
-    first solution.
+    first solution. `iterations` are solutions looked at; with them `seconds` has no effect.
     """
     if not seconds > 0:
         raise ConfigError(f"seconds is {seconds}, must be > 0")
     if scale < 1:
         raise ConfigError(f"scale is {scale}, must be at least 1")
+    if iterations is not None and iterations < 1:
+        raise ConfigError(f"iterations is {iterations}, must be at least 1, or None")
     rules = {"speed": speed, "penalty_unvisited": penalty_unvisited}
     start = best_insertion(instance, **rules) if warm_start else judged(instance, [], **rules)
     model = darp_ortools.Model(instance, scale, penalty_unvisited, speed)
-    found = model.search(seconds, start.routes if warm_start else None)
+    found = model.search(seconds, start.routes if warm_start else None, iterations)
     return start if found is None else _better(start, judged(instance, found, **rules))
 
 

@@ -8,12 +8,12 @@ annealing. Every draw is a function of seed and iteration, so the same iteration
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
+from milkrun.core.clock import Clock
 from milkrun.core.fields import constant, float64, int32, int64, scratch
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
@@ -56,9 +56,9 @@ def search(
         kept["plan"][0, v, : len(route)] = route
         kept["visits"][0, v] = len(route)
     entry, done, chunk = _entry(), 0, 16
-    start = time.perf_counter()
+    clock = Clock()
     while True:
-        spent = time.perf_counter() - start
+        spent = clock.seconds
         share = spent / seconds if iterations is None else done / iterations
         if share >= 1:
             break
@@ -67,7 +67,7 @@ def search(
         LAYOUT.put(table, "share", share)
         entry.run((table.ctypes.data, seed, done, chunk), 1, 1)
         done += chunk
-        took = time.perf_counter() - start - spent
+        took = clock.seconds - spent
         chunk = max(1, min(2 * chunk, int(chunk * CHUNK_SECONDS / max(took, 1e-9))))
     return routes_of(kept, 0)
 

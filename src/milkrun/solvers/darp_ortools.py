@@ -13,6 +13,7 @@ import numpy as np
 from milkrun.core.errors import ConfigError, missing_extra
 from milkrun.routing.instances.darp import DARPInstance
 from milkrun.solvers.darp_insertion import Routes
+from milkrun.solvers.ortools import limit_search
 
 MOST = 2.0**53
 
@@ -78,9 +79,7 @@ class Model:
         search = self._parameters()
         search.first_solution_strategy = self._enums.FirstSolutionStrategy.PARALLEL_CHEAPEST_INSERTION
         search.local_search_metaheuristic = self._enums.LocalSearchMetaheuristic.GUIDED_LOCAL_SEARCH
-        search.time_limit.FromMilliseconds(max(1, round(1000 * seconds)))
-        if solutions is not None:
-            search.solution_limit = solutions
+        limit_search(self.routing, search, seconds, solutions)
         self.routing.CloseModelWithParameters(search)
         first = None if start is None else self.routing.ReadAssignmentFromRoutes(start, True)
         if first is None:

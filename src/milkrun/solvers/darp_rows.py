@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from milkrun.core.arguments import check_number
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
+from milkrun.core.instances import as_array, owners_of
 from milkrun.routing.instances.darp import DARPInstance
 from milkrun.routing.tasks.darp import DARPProblem
 from milkrun.solvers import darp, workers
@@ -16,6 +18,7 @@ from milkrun.solvers.darp import DARPPlan
 
 METHODS = ("insertion", "improve", "ortools", "exact")
 OPTIONS = ("speed", "penalty_unvisited")
+AXES = {"locs": (3,), "dist": (3,), "n_nodes": (1, 2), "max_route_duration": (1, 2)}
 NODES = ("locs", "demand", "time_windows", "window_open", "service_time")
 
 
@@ -28,8 +31,10 @@ def solve_rows(
         if name not in OPTIONS:
             hint = did_you_mean(name, OPTIONS)
             raise ConfigError(f"{name}={options[name]!r} is no option of the solvers of DARP{hint}")
-    if iterations is not None and method != "improve":
-        raise ConfigError(f"iterations={iterations}: of the methods of DARP only 'improve' counts them, not {method!r}")
+        check_number(name, options[name])
+    if iterations is not None and method not in ("improve", "ortools"):
+        raise ConfigError(f"iterations={iterations}: of the methods of DARP 'improve' and 'ortools' count them, not "
+                          f"{method!r}")  # fmt: skip
     task = (method, time_limit, seed, iterations, order, dict(options))
     found = workers.solve_each("darp_rows", lambda b: (rows[b], *task), len(rows), cores, progress)
     actions = np.zeros((len(rows), max(1, *(len(plan) for plan, _ in found))), np.int32)
@@ -57,7 +62,7 @@ def plan_by(
     if method == "improve":
         return darp.improve(instance, None, seconds, seed, iterations, **rules)
     if method == "ortools":
-        return darp.solve_ortools(instance, seconds, **rules)
+        return darp.solve_ortools(instance, seconds, iterations=iterations, **rules)
     if method == "exact":
         return darp.solve_exact(instance, **rules)
     if order is None:
@@ -94,7 +99,8 @@ def rows_of(instances: Any) -> list[DARPInstance]:
     if isinstance(instances, DARPInstance):
         return [instances]
     if hasattr(instances, "keys"):
-        return _of_fields({str(name): np.asarray(instances[name]) for name in list(instances.keys())})
+        return _of_fields({str(name): as_array(str(name), instances[name]) for name in list(instances.keys())
+                           if instances[name] is not None})  # fmt: skip
     rows = list(instances) if isinstance(instances, Sequence) else []
     if not rows or not all(isinstance(one, DARPInstance) for one in rows):
         raise ShapeError("instances of DARP are a DARPInstance, a list of them, or a mapping of fields to arrays")
@@ -105,6 +111,18 @@ def _of_fields(fields: dict[str, NDArray[Any]]) -> list[DARPInstance]:
     needed = (*NODES, "capacity", "max_ride_time", "max_route_duration")
     if missing := [name for name in needed if name not in fields]:
         raise ShapeError(f"the instances lack {', '.join(missing)}")
-    known = [name for name in (*needed, "dist", "n_nodes") if name in fields]
-    return [DARPInstance.of_row(f"instance {b}", {name: fields[name][b] for name in known})
-            for b in range(len(fields["locs"]))]  # fmt: skip
+    known = {name: fields[name] for name in (*needed, "dist", "n_nodes") if name in fields}
+    batch = fields["locs"].shape[:1]
+    for name, array in known.items():
+        if array.ndim not in AXES.get(name, (2,)) or array.shape[:1] != batch or batch == (0,):
+            raise ShapeError(f"{name} has the shape {array.shape}; the fields of a batch have the instance first, at "
+                             f"least one and as many as locs {fields['locs'].shape}")  # fmt: skip
+        if array.dtype.kind not in "fiub":
+            raise ShapeError(f"{name} is of dtype {array.dtype}, expected numbers")
+    rows = range(batch[0])
+    if "instance_row" in fields:
+        owner = fields["instance_row"]
+        rows = owners_of(owner, np.size(owner), batch[0]).tolist()
+        if not rows:
+            raise ShapeError("there is no instance to solve: the batch has 0 rows")
+    return [DARPInstance.of_row(f"instance {b}", {name: array[b] for name, array in known.items()}) for b in rows]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from milkrun.core.errors import ConfigError
 from milkrun.core.kernels import kernel
 from milkrun.routing.distance import MATRIX, travel
 from milkrun.routing.tsp_kopt import NODE, THREE
@@ -17,6 +18,8 @@ from milkrun.routing.tsp_kopt import NODE, THREE
 
 def steepest(world: Any) -> np.ndarray:
     """The best 2-opt move of each row, under any naming of the moves."""
+    if not hasattr(world, "action_mode"):
+        raise ConfigError(f"'steepest' is a policy of the world that improves a tour, not of {type(world).__name__}")
     return world.map_rows(best_move, np.int64)
 
 

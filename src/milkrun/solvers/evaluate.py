@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from milkrun.core.arguments import check_count
 from milkrun.core.errors import ConfigError
 from milkrun.core.world import World
 from milkrun.solvers.policies import Policy
@@ -107,8 +108,8 @@ def evaluate(
     Works under every autoreset mode and keeps given instances. A row never waits for another, so its episodes are the
     same in a batch of any size. `progress` is called with the number of episodes that have just ended.
     """
-    if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or episodes < 1:
-        raise ConfigError(f"episodes={episodes!r}: must be an integer >= 1")
+    episodes = check_count("episodes", episodes, 1)
+    _check(world, policy)
     rows = world.num_envs
     restarts_itself = world.autoreset == "same_step"
     returns, lengths = np.empty(episodes), np.empty(episodes, np.int64)
@@ -140,6 +141,9 @@ def evaluate(
 def rollout(world: World, policy: Policy, max_steps: int | None = None) -> int:
     """Plays on from where the world stands until every row has ended, or for `max_steps` turns; returns the steps done,
     summed over the rows. A row that has ended is not stepped again, under any autoreset mode."""
+    _check(world, policy)
+    if max_steps is not None:
+        max_steps = check_count("max_steps", max_steps, 0)
     live = np.arange(world.num_envs)
     if world.autoreset != "same_step":  # there the flags tell of the episode before
         live = live[~(world.terminated | world.truncated)]
@@ -151,6 +155,13 @@ def rollout(world: World, policy: Policy, max_steps: int | None = None) -> int:
         if len(ended):
             live = live[~(world.terminated | world.truncated)[live]]
     return steps
+
+
+def _check(world: Any, policy: Any) -> None:
+    if not hasattr(world, "num_envs") or not hasattr(world, "autoreset"):
+        raise ConfigError(f"what is played is a world, as milkrun.make gives it, not a {type(world).__name__}")
+    if not callable(policy):
+        raise ConfigError(f"a policy is a function of a world that gives its actions, not a {type(policy).__name__}")
 
 
 def _turn(world: World, policy: Policy, live: np.ndarray) -> np.ndarray:

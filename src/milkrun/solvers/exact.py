@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milkrun.core.errors import BadInstance, ShapeError
+from milkrun.core.errors import BadInstance, ConfigError, ShapeError
+from milkrun.core.instances import as_array
 from milkrun.routing.tasks import CVRP, TSP
 from milkrun.routing.tasks.base import fits
 from milkrun.solvers.limits import Limits, can_be_driven, limits_of
@@ -58,6 +59,7 @@ def exact_cvrp(dist: Any, demand: Any, capacity: float, max_length: float = np.i
     `demand` is over nodes, 0 at the depot.
     """
     d = _read_dist(dist, MAX_SUBSET_CVRP)
+    capacity, max_length = _limit("capacity", capacity), _limit("max_length", max_length)
     path = _shortest_paths(d, max_length)
     subsets = np.arange(len(path))
     member = (subsets[:, None] >> np.arange(len(d) - 1)) & 1
@@ -90,6 +92,7 @@ def exact_cvrp(dist: Any, demand: Any, capacity: float, max_length: float = np.i
 def brute_force_cvrp(dist: Any, demand: Any, capacity: float, max_length: float = np.inf) -> tuple[float, Ints]:
     """As `exact_cvrp`, by pricing every order with every choice of returns with the checker; up to 6 customers."""
     d = _read_dist(dist, MAX_BRUTE_CVRP)
+    capacity, max_length = _limit("capacity", capacity), _limit("max_length", max_length)
     customers = len(d) - 1
     orders = np.array(list(permutations(range(1, len(d)))), np.int64)
     goes_home = np.array([(*cut, True) for cut in product((False, True), repeat=customers - 1)])
@@ -138,7 +141,7 @@ def _trace(path: Floats, d: Floats, subset: int) -> list[int]:
 
 
 def _read_dist(dist: Any, most: int) -> Floats:
-    d = np.asarray(dist, np.float64)
+    d = _numbers("dist", dist)
     if d.ndim != 2 or d.shape[0] != d.shape[1] or not 1 <= len(d) <= most:
         raise ShapeError(f"dist has shape {d.shape}, expected (n, n) with at most {most} nodes")
     if not (np.isfinite(d) & (d >= 0)).all():
@@ -147,10 +150,26 @@ def _read_dist(dist: Any, most: int) -> Floats:
 
 
 def _read_demand(demand: Any, d: Floats) -> Floats:
-    w = np.asarray(demand, np.float64)
+    w = _numbers("demand", demand)
     if w.shape != (len(d),):
         raise ShapeError(f"demand has shape {w.shape}, expected ({len(d)},), the depot first")
+    if not (np.isfinite(w) & (w >= 0)).all():
+        raise BadInstance("demand must be finite and >= 0")
     return w
+
+
+def _limit(name: str, value: Any) -> float:
+    limit = _numbers(name, value)
+    if limit.ndim or not limit >= 0:
+        raise ConfigError(f"{name}={value!r}: must be a number >= 0")
+    return float(limit)
+
+
+def _numbers(name: str, value: Any) -> Floats:
+    array = as_array(name, value)
+    if array.dtype.kind not in "fiu":
+        raise ShapeError(f"{name} is of dtype {array.dtype}, expected numbers")
+    return array.astype(np.float64)
 
 
 # -- any world ----------------------------------------------------------------------------------------------------
@@ -167,10 +186,11 @@ def solve_one(problem: Problem, b: int, judge: Any) -> tuple[list[int], bool]:
         _, tour = held_karp(limits.dist)
         return tour[1:].tolist(), True
     n = len(limits.dist)
-    alone = fits(limits.dist[0] + limits.dist[:, 0], limits.max_length)
+    ways = problem.ways(b)
+    alone = fits(ways[0] + ways[:, 0], limits.max_length)
     everybody = problem.multi and bool((problem.required[b, 1:n] & alone[1:]).all()) and problem.windows is None
     if everybody and not problem.gain[b].any():
-        _, best = exact_cvrp(limits.dist, limits.weight, limits.capacity, limits.max_length)
+        _, best = exact_cvrp(ways, limits.weight, limits.capacity, limits.max_length)
         return best[:-1].tolist(), True
 
     def cost(plans: Ints) -> Floats:

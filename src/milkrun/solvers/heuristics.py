@@ -43,6 +43,7 @@ def run_heuristic(
         raise ConfigError(f"method={method!r} does not know time windows; 'pyvrp' and 'exact' do")
     if rule is not None and rule not in RULES:
         raise ConfigError(f"rule={rule!r}: allowed are {', '.join(RULES)}")
+    problem = problem.with_stops_in_the_legs()
     batch, nodes = len(problem), problem.nodes
     pairs = nodes * nodes if method in ("savings", "ls") and problem.multi else 1
     sizes = {"N": nodes, "L": 0 if problem.locs is None else nodes, "M": 0 if problem.dist is None else nodes,

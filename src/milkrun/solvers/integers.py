@@ -43,7 +43,7 @@ class Whole(NamedTuple):
 def in_whole_numbers(problem: Problem, b: int) -> Whole:
     """Instance b, times in units of length."""
     n = int(problem.n_nodes[b])
-    d = problem.distances(b)
+    d = problem.ways(b)
     scale = _scale(d)
     timed = problem.windows is not None
     limited = bool(np.isfinite(problem.max_length[b]))

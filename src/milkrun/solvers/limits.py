@@ -25,6 +25,7 @@ class Limits:
     weight: Floats
     capacity: float = np.inf
     max_length: float = np.inf
+    stops: Floats | None = None
     windows: Floats | None = None
     service: Floats | None = None
     speed: float = 1.0
@@ -47,7 +48,8 @@ class Stop(NamedTuple):
 def limits_of(problem: Problem, b: int) -> Limits:
     """Those of instance b."""
     n = int(problem.n_nodes[b])
-    plain = problem.distances(b), problem.weight[b, :n], float(problem.capacity[b]), float(problem.max_length[b])
+    plain = (problem.distances(b), problem.weight[b, :n], float(problem.capacity[b]), float(problem.max_length[b]),
+             None if problem.stops is None else problem.stops[b, :n])  # fmt: skip
     if problem.windows is None or problem.service is None or problem.speed is None:
         return Limits(*plain)
     return Limits(*plain, problem.windows[b, :n], problem.service[b, :n], float(problem.speed[b]))
@@ -56,7 +58,8 @@ def limits_of(problem: Problem, b: int) -> Limits:
 def drive_on(limits: Limits, at: Stop, j: Any) -> tuple[Stop, Any]:
     """The truck after customer j, and whether it may go there: load, way and time suffice, also for going home."""
     leg, home = limits.dist[at.node, j], limits.dist[j, 0]
-    there = Stop(j, at.load + limits.weight[j], at.length + leg, at.clock)
+    way = leg if limits.stops is None else leg + limits.stops[j]
+    there = Stop(j, at.load + limits.weight[j], at.length + way, at.clock)
     allowed = fits(there.load, limits.capacity) & fits(there.length + home, limits.max_length)
     if limits.windows is not None and limits.service is not None:
         arrival = at.clock + leg / limits.speed
@@ -118,5 +121,5 @@ def _owed(problem: Problem, limits: Limits, required: NDArray[np.bool_]) -> Floa
     """The room that optional customers of a single trip leave for each mandatory one still to come."""
     if problem.multi or not problem.reserves:
         return np.zeros(len(required))
-    alone = limits.dist[0] + limits.dist[:, 0]
+    alone = limits.dist[0] + limits.dist[:, 0]  # a single trip has no stops that take of its length
     return np.where(required & fits(alone, limits.max_length), limits.weight, 0.0)

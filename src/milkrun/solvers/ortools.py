@@ -8,13 +8,17 @@ from milkrun.core.errors import missing_extra
 from milkrun.solvers.integers import FAR, Whole, complete, in_whole_numbers
 from milkrun.solvers.problem import Problem
 
+LONGEST = 10**12  # milliseconds that OR-Tools takes
+BRANCHES, BRANCHES_AT_LEAST = 100, 10_000
+
 
 def solve_one(
     problem: Problem, b: int, time_limit: float, seed: int, iterations: int | None = None
 ) -> tuple[list[int], bool]:
     """Actions for instance b and whether nothing is better, which is known only where there is nothing to choose.
 
-    Guided local search draws no random numbers, so `seed` has no effect; `iterations` are solutions looked at.
+    Guided local search draws no random numbers, so `seed` has no effect. The search ends at `time_limit` seconds or,
+    if `iterations` are given, after so many solutions, whatever the time.
     """
     try:
         from ortools.constraint_solver import pywrapcp
@@ -31,12 +35,20 @@ def solve_one(
     search = pywrapcp.DefaultRoutingSearchParameters()
     search.first_solution_strategy = enums.FirstSolutionStrategy.PARALLEL_CHEAPEST_INSERTION
     search.local_search_metaheuristic = enums.LocalSearchMetaheuristic.GUIDED_LOCAL_SEARCH
-    search.time_limit.FromMilliseconds(max(1, round(1000 * time_limit)))
-    if iterations is not None:
-        search.solution_limit = iterations
+    limit_search(routing, search, time_limit, iterations)
     found = routing.SolveWithParameters(search)
     trips = [] if found is None else [trip_of(routing, manager, found, whole, k) for k in range(whole.vehicles)]
     return complete(problem, b, trips), False
+
+
+def limit_search(routing: Any, search: Any, seconds: float, solutions: int | None) -> None:
+    """Ends a search after so many solutions, if given, else so many seconds. A search that finds none any more makes
+    branches still, some ten to a solution."""
+    if solutions is None:
+        search.time_limit.FromMilliseconds(max(1, min(round(1000 * seconds), LONGEST)))
+        return
+    search.solution_limit = solutions
+    routing.AddSearchMonitor(routing.solver().BranchesLimit(BRANCHES * solutions + BRANCHES_AT_LEAST))
 
 
 def state_rules(routing: Any, manager: Any, whole: Whole) -> None:

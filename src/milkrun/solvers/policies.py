@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from milkrun.core.errors import RegistryError
+from milkrun.core.errors import ConfigError, RegistryError
 from milkrun.core.kernels import kernel
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
@@ -45,8 +45,16 @@ def random_policy(seed: int = 0) -> RandomPolicy:
     return RandomPolicy(seed)
 
 
+def meant_for(policy: str, world: Any, of: str, *needed: str) -> None:
+    """Refuses a world that lacks what a policy looks at."""
+    if lacking := [name for name in needed if not hasattr(world, name)]:
+        raise ConfigError(f"{policy!r} is a policy of {of}: it looks at {', '.join(map(repr, lacking))}, which "
+                          f"{type(world).__name__} does not have; policies_for tells those of a world")  # fmt: skip
+
+
 def nearest(world: Any) -> np.ndarray:
     """In routing: the nearest allowed customer, ties to the lower index; the depot only where none is allowed."""
+    meant_for("nearest", world, "a vehicle that drives from node to node", "depot_apart", "current_node")
     return world.map_rows(nearest_allowed, np.int64, int(world.depot_apart))
 
 
@@ -67,7 +75,9 @@ def nearest_allowed(w, b, first, _):
 def greedy(world: Any) -> np.ndarray:
     """In the worlds of profit and waste: the allowed customer whose gain exceeds its detour most, mandatory ones first;
     home when none pays its way and no mandatory one is open."""
-    return world.map_rows(_GREEDY[type(world).__name__], np.int64, 0)
+    meant_for("greedy", world, "the worlds of profit and waste", "must_go", "gain_weight", "beta")
+    kernel_of = next(_GREEDY[kind.__name__] for kind in type(world).__mro__ if kind.__name__ in _GREEDY)
+    return world.map_rows(kernel_of, np.int64, 0)
 
 
 @kernel
@@ -130,6 +140,7 @@ def greedy_daily(w, b, _, __):
 def soonest(world: Any) -> np.ndarray:
     """In dial-a-ride: the allowed stop at which service could start first, a little for the way; the depot only where
     no stop is allowed. Under the rule `seed`, which knows no waiting: the nearest one."""
+    meant_for("soonest", world, "dial-a-ride", "current_agent", "vehicle_finished")
     return world.map_rows(nearest_stop if world.config.rule == "seed" else soonest_stop, np.int64)
 
 
@@ -195,6 +206,9 @@ def policies_for(world_id: str) -> dict[str, Factory]:
 
 def add_policy(owner: str, name: str, factory: Factory) -> None:
     """Makes a policy known by name: to a whole family, or by its full id to one world, which then has its own only."""
+    if not isinstance(owner, str) or not isinstance(name, str) or not callable(factory):
+        raise RegistryError(f"add_policy({owner!r}, {name!r}, {factory!r}): takes a family or an id, a name, and a "
+                            "function of a seed that gives a policy")  # fmt: skip
     if name == "random":
         raise RegistryError("the policy 'random' is every world's and cannot be replaced")
     _policies.setdefault(owner, {})[name] = factory

@@ -38,6 +38,7 @@ class Problem:
     reserves: bool  # a single trip keeps room for required customers
     circular: bool  # node 0 is a node like any other (TSP)
     unit: float  # of weights: the fullest bin, the heaviest customer
+    stops: Floats | None = None  # (B, N) what a stop takes of max_length, where everybody is served
     windows: Floats | None = None  # (B, N, 2) earliest and latest start of service
     service: Floats | None = None  # (B, N)
     speed: Floats | None = None  # (B,)
@@ -52,8 +53,8 @@ class Problem:
 
     def rows(self, chosen: Any) -> Problem:
         """Some of the instances."""
-        per_row = ("locs", "dist", "n_nodes", "gain", "weight", "capacity", "max_length", "required", "windows",
-                   "service", "speed")  # fmt: skip
+        per_row = ("locs", "dist", "n_nodes", "gain", "weight", "capacity", "max_length", "required", "stops",
+                   "windows", "service", "speed")  # fmt: skip
         kept = {name: getattr(self, name) for name in per_row}
         some: dict[str, Any] = {name: None if value is None else value[chosen] for name, value in kept.items()}
         return replace(self, **some)
@@ -65,6 +66,27 @@ class Problem:
             return self.dist[b, :n, :n].astype(np.float64)
         assert self.locs is not None
         return distance_matrix(self.locs[b, :n], self.metric)
+
+    def ways(self, b: int) -> Floats:
+        """(n, n) what a leg takes of max_length: its distance and the stop that follows. Where everybody is served once
+        the stops add the same to every plan, so the shortest by these is the shortest."""
+        d = self.distances(b)
+        if self.stops is not None:
+            d = d + self.stops[b, None, : len(d)]
+            np.fill_diagonal(d, 0.0)
+        return d
+
+    def with_stops_in_the_legs(self) -> Problem:
+        """The same for solvers that know only distances: half of a stop in each leg to it and from it, so that what was
+        symmetric stays so."""
+        if self.stops is None:
+            return self
+        dist = np.zeros((len(self), self.nodes, self.nodes), np.float32)
+        for b, n in enumerate(self.n_nodes.tolist()):
+            half = self.stops[b, :n] / 2
+            dist[b, :n, :n] = self.distances(b) + half[:, None] + half
+            np.fill_diagonal(dist[b], 0.0)
+        return replace(self, metric="matrix", locs=None, dist=dist, stops=None)
 
 
 def of_world(world: Any, arrays: dict[str, NDArray[Any]]) -> Problem:
@@ -96,6 +118,8 @@ def of_world(world: Any, arrays: dict[str, NDArray[Any]]) -> Problem:
         if name == "CVRP":
             told["weight"] = arrays["demand_units"].astype(np.float64)
             told["capacity"] = arrays["capacity"].astype(np.float64)
+            if "service_time" in arrays:
+                told["stops"] = np.where(everyone, arrays["service_time"].astype(np.float64), 0.0)
         return Problem(**told)
     told |= {
         "required": arrays["must_go"] & everyone,

@@ -16,7 +16,8 @@ def solve_one(
 ) -> tuple[list[int], bool]:
     """Actions for instance b and whether nothing is better, which is known only where there is nothing to choose.
 
-    The search ends at `time_limit` seconds, after `iterations`, or earlier when it has long found nothing better.
+    The search ends at `time_limit` seconds or, if `iterations` are given, after these, whatever the time; and earlier
+    when it has long found nothing better.
     """
     try:
         from pyvrp.stop import MaxIterations, MaxRuntime, MultipleCriteria, NoImprovement
@@ -26,10 +27,8 @@ def solve_one(
     customers = len(whole.nodes) - 1
     if customers == 0 or (customers == 1 and whole.required[1]):
         return complete(problem, b, [whole.nodes[1:]]), bool(customers == problem.n_nodes[b] - 1)
-    ends: list[Any] = [MaxRuntime(time_limit), NoImprovement(PATIENCE * customers)]
-    if iterations is not None:
-        ends.append(MaxIterations(iterations))
-    stop = MultipleCriteria(ends)
+    end = MaxRuntime(time_limit) if iterations is None else MaxIterations(iterations)
+    stop = MultipleCriteria([end, NoImprovement(PATIENCE * customers)])
     found = model_of(whole).solve(stop, seed=seed % 2**32, collect_stats=False, display=False).best
     kept = [route for route in found.routes() if route.is_feasible()]
     trips = [[whole.nodes[1 + visit.idx] for visit in route if visit.is_client()] for route in kept]

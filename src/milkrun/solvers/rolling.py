@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from milkrun.core.arguments import check_count, check_number, check_seconds, check_seed
 from milkrun.core.errors import ConfigError
 from milkrun.core.world import World
 from milkrun.routing.wcvrp import FULL
 from milkrun.solvers.heuristics import METHODS, run_heuristic
-from milkrun.solvers.policies import add_policy
+from milkrun.solvers.policies import add_policy, meant_for
 from milkrun.solvers.problem import Floats, Problem
 from milkrun.solvers.solve import solve_by_package
 
@@ -47,13 +49,18 @@ class RollingHorizon:
     _step: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.router not in ROUTERS:
+        if not isinstance(self.router, str) or self.router not in ROUTERS:
             raise ConfigError(f"router={self.router!r}: allowed are {', '.join(ROUTERS)}")
-        if self.rule not in MUST_GO_RULES:
+        if not isinstance(self.rule, (str, NoneType)) or self.rule not in MUST_GO_RULES:
             raise ConfigError(f"rule={self.rule!r}: allowed are {', '.join(str(r) for r in MUST_GO_RULES)}")
+        for name in ("level", "k"):
+            setattr(self, name, check_number(name, getattr(self, name)))
+        self.time_limit = check_seconds("time_limit", self.time_limit)
+        self.seed, self.workers = check_seed(self.seed), check_count("workers", self.workers, 1)
 
     def __call__(self, world: World) -> np.ndarray:
         w: Any = world
+        meant_for("rolling", w, "the uncertain waste worlds", "failures", "expected_waste", "must_go")
         rows = np.arange(w.num_envs)
         day = w.day if "day" in w.fields else np.zeros(len(rows), np.int64)
         key = np.stack([w.stream[:, 2], day.reshape(len(rows)), w.failures], axis=1).astype(np.int64)

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from milkrun.core.arguments import check_count, check_seed
+from milkrun.core.arguments import check_count, check_seconds, check_seed
+from milkrun.core.clock import Clock, listening
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean, missing_extra
 from milkrun.core.instances import as_array, read_instances
 from milkrun.core.registry import list_worlds, make, world_spec
@@ -24,6 +25,7 @@ from milkrun.solvers import darp_rows, heuristics
 from milkrun.solvers import workers as pool
 from milkrun.solvers.problem import MUST_VISIT_ALL, Problem, of_world
 
+NOTICEABLE = 0.05  # seconds
 COMMON = ("nearest", "insertion", "2opt", "oropt", "ls")
 WORLDS: Mapping[str, tuple[str, ...]] = {
     "TSP": (*COMMON, "exact", "pyvrp", "ortools"),
@@ -59,26 +61,30 @@ def solve(
 
     `instances` is a dict of arrays with the instance first, as a generator gives them or under the names of the world's
     fields, or an Instance read from a file; for DARP a DARPInstance, or a list of them. `config` are options of the
-    world: weights of the objective, metric, single or many trips. `time_limit` (seconds an instance), `seed` and
-    `iterations` are for `pyvrp`, `ortools` and `improve`; with `iterations` the answer does not depend on the speed of
-    the machine. `rule` is for `insertion`. `workers` cores are used, by threads (heuristics) or by processes.
-    `progress=True` shows a bar. Whatever the method, the actions are those that the world's mask allows, one after the
-    other.
+    world: weights of the objective, metric, single or many trips. `time_limit` (seconds an instance, without those of
+    the compiler), `seed` and `iterations` are for `pyvrp`, `ortools` and `improve`; with `iterations` (of `ortools`:
+    solutions) `time_limit` has no effect, and the answer does not depend on the speed of the machine. `rule` is for
+    `insertion`. `workers` cores are used, by threads (heuristics) or by processes. `progress=True` shows a bar, which
+    also says when it waits for the compiler. Whatever the method, the actions are those that the world's mask allows,
+    one after the other.
     """
-    spec = world_spec(world_name if "-v" in world_name else f"milkrun/{_exact_name(world_name)}-v0")
+    name = str(world_name)
+    spec = world_spec(name if "-v" in name else f"milkrun/{_exact_name(name)}-v0")
     methods = WORLDS.get(spec.name)
     if methods is None:
         hint = "; the policy 'rolling' plans it day by day" if spec.name in ("SCWCVRP", "SDWCVRP") else ""
         raise ConfigError(f"{spec.id} has no solvers{hint}; worlds that have: {', '.join(WORLDS)}")
-    method = method or ("ls" if "ls" in methods else "improve")
-    if method not in methods:
+    if method is None:
+        method = "ls" if "ls" in methods else "improve"
+    if not isinstance(method, str) or method not in methods:
         known = {name for those in WORLDS.values() for name in those}
-        what = f"is not for {spec.name}" if method in known else f"is unknown{did_you_mean(str(method), methods)}"
+        what = f"is not for {spec.name}" if str(method) in known else f"is unknown{did_you_mean(str(method), methods)}"
         raise ConfigError(f"method={method!r} {what}; {spec.name} has {', '.join(methods)}")
+    if rule is not None and not isinstance(rule, str):
+        raise ConfigError(f"rule={rule!r}: must be the name of a rule")
     if rule is not None and method not in ("insertion", "ls"):
         raise ConfigError(f"rule={rule!r} belongs to the methods 'insertion' and 'ls', not to {method!r}")
-    if not time_limit > 0:
-        raise ConfigError(f"time_limit={time_limit!r}: must be above 0 seconds")
+    time_limit = check_seconds("time_limit", time_limit)
     workers, seed = check_count("workers", workers, 1), check_seed(seed)
     if iterations is not None:
         iterations = check_count("iterations", iterations, 1)
@@ -143,13 +149,15 @@ def _read(spec: Any, instances: Any, config: dict[str, Any]) -> tuple[Any, dict[
         instances = {name: np.asarray(value)[None] for name, value in instances.arrays().items()}
     if not hasattr(instances, "keys"):
         raise ShapeError(f"instances are a mapping of names to arrays or an Instance, not a {type(instances).__name__}")
-    given = {str(k): as_array(str(k), instances[k]) for k in list(instances.keys())}
+    given = {str(k): as_array(str(k), instances[k]) for k in list(instances.keys()) if instances[k] is not None}
     if {"prize", "waste", "demand_units"} & set(given):
         given.pop("demand", None)  # generators hand the same array out under both names
     matrix = given.get("dist", given.get("dist_matrix"))
     places = given.get("locs") if matrix is None else matrix
     if places is None or places.ndim != 3:
         raise ShapeError("the instances need `locs` (B, n, 2) or `dist` (B, n, n), the instance first")
+    if len(places) == 0 or np.shape(given.get("instance_row", [0])) == (0,):
+        raise ShapeError("there is no instance to solve: the batch has 0 rows")
     if matrix is not None:
         config.setdefault("metric", "matrix")
     apart = cls.depot_apart and ("depot" not in given or matrix is not None)
@@ -157,11 +165,13 @@ def _read(spec: Any, instances: Any, config: dict[str, Any]) -> tuple[Any, dict[
     windowed = {"time_windows", "start_time"} & set(given)
     if windowed and "time_windows" in cls.Config.__dataclass_fields__:
         config.setdefault("time_windows", True)
+    if "service_time" in given and "service_times" in cls.Config.__dataclass_fields__:
+        config.setdefault("service_times", True)
     world = make(spec.id, num_envs=1, **config)
-    owner = given.pop("instance_row", None)
-    arrays = read_instances(world, given, len(places)).arrays
-    if owner is not None:
-        arrays = {name: array[owner] for name, array in arrays.items()}
+    owner = given.get("instance_row")
+    arrays, played = read_instances(world, given, len(places) if owner is None else np.size(owner))
+    if played is not None:
+        arrays = {name: array[played] for name, array in arrays.items()}
     return world, arrays
 
 
@@ -226,4 +236,11 @@ def _bar(progress: bool | None, title: str, total: int) -> Iterator[Callable[[in
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns) as bar:
         task = bar.add_task(title, total=total)
-        yield lambda count: bar.advance(task, count)
+        clock = Clock()
+
+        def say(compiling: bool) -> None:
+            told = f", after {clock.compiling:.1f} s of compiling" if clock.compiling >= NOTICEABLE else ""
+            bar.update(task, description="compiling" if compiling else f"{title}{told}", refresh=True)
+
+        with listening(say):
+            yield lambda count: bar.advance(task, count)

@@ -16,6 +16,8 @@ def generate(w, b):
     draw_units(w, b, DEMAND, 1, w.max_demand, w.demand_units)
     w.capacity[q] = w.truck
     w.max_length[q] = w.trip_limit
+    for j in range(w.V):
+        w.service_time[q, j] = 0.0
 
 
 class CVRPGenerator(Generator):

@@ -8,9 +8,11 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from pathlib import Path
 
+from milkrun.core.errors import FormatError
 from milkrun.routing.instances import cordeau, solomon, tsplib
 from milkrun.routing.instances.darp import DARPInstance
 from milkrun.routing.instances.instance import Instance
@@ -33,9 +35,19 @@ def read(path: str | os.PathLike[str]) -> Instance | DARPInstance:
     instance = solomon.parse(text) if solomon.looks_like(text) else tsplib.parse(text)
     if instance.best is not None:
         return instance
+    path = text.file
     beside = (Path(path).with_name(Path(path).stem + ending) for ending in BESIDE)
-    best = next((read_solution(p).cost for p in beside if p.is_file()), None)
+    best = next((_cost_in(p) for p in beside if p.is_file()), None)
     return dataclasses.replace(instance, best=best)
+
+
+def _cost_in(path: Path) -> float | None:
+    """What a solution file says it costs; an instance is not refused for what lies beside it."""
+    try:
+        return read_solution(path).cost
+    except FormatError as e:
+        logging.getLogger("milkrun").warning("the best known value is not read: %s", e)
+        return None
 
 
 __all__ = [

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from milkrun.core.arguments import check_count, check_number
 from milkrun.core.errors import ConfigError
 from milkrun.core.registry import list_worlds, world_spec
 
@@ -49,11 +50,9 @@ class Instance:
     best: float | None = None
     """the cost that the file, or the solution beside it, calls the best known"""
     metric: str = "round"
-    """how the literature measures: round, ceil, euclid, trunc1, or matrix"""
+    """how the literature measures: round, ceil, euclid, trunc1, or matrix; with `dist`, how that was measured"""
     edge: str = "EUC_2D"
     """TSPLIB's EDGE_WEIGHT_TYPE"""
-    service: float = 0.0
-    """what a stop takes of `max_length`; `dist` has it in each leg to a customer, the published cost has not"""
     vehicles: int | None = None
     """the fleet the file names; told, not enforced"""
 
@@ -66,7 +65,7 @@ class Instance:
         """The same problem; `best` is knowledge about it and does not count."""
         if not isinstance(other, Instance):
             return NotImplemented
-        plain = ("name", "kind", "n", "scale", "metric", "edge", "service", "vehicles")
+        plain = ("name", "kind", "n", "scale", "metric", "edge", "vehicles")
         return (
             all(getattr(self, a) == getattr(other, a) for a in plain)
             and _same(self.locs, other.locs)
@@ -86,7 +85,13 @@ class Instance:
     @property
     def config(self) -> dict[str, Any]:
         """The options under which the world plays it."""
-        return {**WORLDS[self.kind][1], "metric": self.metric if self.dist is None else "matrix"}
+        served = {"service_times": True} if self.service else {}
+        return {**WORLDS[self.kind][1], **served, "metric": self.metric if self.dist is None else "matrix"}
+
+    @property
+    def service(self) -> float:
+        """What a stop of a CVRP takes of `max_length`; the cost has it not."""
+        return float(np.max(self.fields.get("service_time", 0.0))) if self.kind == "CVRP" else 0.0
 
     def arrays(self) -> dict[str, Any]:
         """The instance fields by name, without a row axis: what `from_instances` takes."""
@@ -95,13 +100,14 @@ class Instance:
 
     def world(self, repeat: int = 1, **make: Any) -> Any:
         """Its world with this instance in `repeat` rows, reset and ready to play."""
+        repeat = check_count("repeat", repeat, 1)
         if self.world_id not in list_worlds():
             raise ConfigError(f"{self.name}: a {self.kind} plays in {self.world_id}, which this version does not have")
         return world_spec(self.world_id).load().from_instances([self.arrays()], repeat, **{**self.config, **make})
 
     def published(self, objective: float) -> float:
         """An objective (- length, + prizes collected) as the literature prints it: a cost, prizes left included."""
-        cost = float(np.sum(self.fields.get("prize", 0.0))) - objective
+        cost = float(np.sum(self.fields.get("prize", 0.0))) - check_number("objective", objective)
         return cost / self.scale if self.kind == "CVRPTW" else cost
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from milkrun.core.errors import ConfigError, IllegalAction, MilkrunError
 from milkrun.routing import tasks
 from milkrun.routing.instances.instance import Instance
-from milkrun.routing.instances.solutions import Solution
+from milkrun.routing.instances.solutions import Solution, read_routes
 
 Routes = Iterable[Sequence[int]]
 CHECKERS = {"TSP": "TSP", "ATSP": "TSP", "CVRP": "CVRP", "CVRPTW": "CVRPP", "PCVRPTW": "CVRPP"}
@@ -27,10 +27,12 @@ def replay(instance: Instance, solution: Solution | Routes) -> tuple[float, bool
 
     `solution` is what `read_solution` gives, or routes of customers; for a TSP, one route of nodes from 0.
     """
+    if not isinstance(instance, Instance):
+        raise ConfigError(f"what is replayed is an Instance, not a {type(instance).__name__}")
     if instance.kind not in CHECKERS:
         raise ConfigError(f"{instance.name}: a {instance.kind} can be read and written; {instance.world_id}, the world "
                           "and the checker that would replay it, is not in this version")  # fmt: skip
-    routes = [list(route) for route in (solution.routes if isinstance(solution, Solution) else solution)]
+    routes = [list(route) for route in read_routes(solution.routes if isinstance(solution, Solution) else solution)]
     if wrong := _misnamed(instance, routes):
         return math.inf, False, wrong
     tour = instance.kind in ("TSP", "ATSP")
@@ -82,7 +84,7 @@ def _play(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
         world.step(np.array([0]))  # worlds of profits end when the vehicle at home stays there
     if not world.terminated[0]:
         return math.inf, f"the episode has not ended after {len(plan)} actions"
-    return float(world.objective[0]) + instance.service * instance.n, None
+    return float(world.objective[0]), None
 
 
 def _check(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
@@ -90,15 +92,10 @@ def _check(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
     name = CHECKERS[instance.kind]
     checker = getattr(tasks, name)
     dataset = {field: np.asarray(value)[None] for field, value in instance.arrays().items()}
-    if instance.metric != "matrix":
-        dataset.pop("dist", None)
-        if instance.service:
-            dataset["service_time"] = np.full((1, instance.n + 1), instance.service) * (np.arange(instance.n + 1) > 0)
-    told = {"metric": instance.metric, **ARGUMENTS.get(name, {})}
+    told = {"metric": instance.config["metric"], **ARGUMENTS.get(name, {})}
     pi = np.array([plan or [0]], np.int64)
     valid, reasons = checker.check(dataset, pi, **told)
     if not valid[0]:
         return math.inf, reasons[0]
     cost, _, _ = checker.get_costs(dataset, pi, WEIGHTS.get(name), **told)
-    extra = instance.service * instance.n if instance.metric == "matrix" else 0.0
-    return extra - float(cost[0]), None
+    return -float(cost[0]), None

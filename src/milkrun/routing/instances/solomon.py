@@ -8,12 +8,15 @@ world of profits such a file is a set of mandatory customers without a prize.
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import numpy as np
 
 from milkrun.routing.instances.instance import Instance
+from milkrun.routing.instances.precision import guarded
 from milkrun.routing.instances.text import Line, Text
-from milkrun.routing.instances.tsplib import MAX_NODES, MOST, TENTHS
+from milkrun.routing.instances.tsplib import MAX_NODES, MOST, TENTHS, in_tenths
+from milkrun.routing.instances.weights import Places
 
 COLUMNS = 7  # customer, x, y, demand, ready time, due date, service time
 
@@ -40,39 +43,47 @@ def parse(text: Text) -> Instance:
     capacity = text.whole(fleet.words[1], fleet.number, "VEHICLE", 1, MOST)
     if len(lines) == 5 or not lines[5].words[0].upper().startswith("CUST"):
         raise text.fault(lines[4].number, "CUSTOMER", "the heads of the columns must follow: CUST NO., XCOORD. ...")
-    text.refuse_a_cut_line("CUSTOMER")
     table = _customers(text, lines[6:], lines[4].number, capacity)
-    must_go = np.ones(len(table), np.bool_)
-    must_go[0] = False
-    return Instance(
-        name=name, kind="CVRPTW", n=len(table) - 1, locs=table[:, 1:3], dist=None, scale=TENTHS, metric="trunc1",
-        vehicles=vehicles,
-        fields={
-            "prize": np.zeros(len(table)), "weight": table[:, 3], "capacity": float(capacity), "must_go": must_go,
-            "max_length": math.inf, "time_windows": TENTHS * table[:, 4:6], "service_time": TENTHS * table[:, 6],
-        },
-    )  # fmt: skip
+    times = np.array([[in_tenths(x) for x in row[3:]] for row in table])
+    must_go = np.arange(len(table)) > 0
+    fields = {
+        "prize": np.zeros(len(table)), "weight": np.array([float(row[2]) for row in table]),
+        "capacity": float(capacity), "must_go": must_go, "max_length": math.inf, "time_windows": times[:, :2],
+        "service_time": times[:, 2],
+    }  # fmt: skip
+    told = {"name": name, "kind": "CVRPTW", "n": len(table) - 1, "scale": TENTHS, "metric": "trunc1",
+            "edge": "EUC_2D", "vehicles": vehicles, "fields": fields}  # fmt: skip
+    return guarded(text, told, Places([(x, y) for x, y, *_ in table]))
 
 
-def _customers(text: Text, lines: list[Line], start: int, capacity: int) -> np.ndarray:
-    """The numbers of the table by node, (N, 7)."""
+def _customers(text: Text, lines: list[Line], start: int, capacity: int) -> list[list[Decimal]]:
+    """The numbers of the table by node: x, y, demand, ready time, due date, service time."""
     if not 2 <= len(lines) <= MAX_NODES:
         raise text.fault(start, "CUSTOMER", f"{len(lines)} lines; a depot and 1..{MAX_NODES - 1} customers are read")
-    rows: dict[int, tuple[int, list[float]]] = {}
+    _refuse_a_cut_line(text, lines)
+    rows: dict[int, tuple[int, list[Decimal]]] = {}
     for line in lines:
         if len(line.words) != COLUMNS:
             raise text.fault(line.number, "CUSTOMER", f"{len(line.words)} words; a line has {COLUMNS}")
         node = text.whole(line.words[0], line.number, "CUSTOMER", 0, len(lines) - 1)
         if node in rows:
             raise text.fault(line.number, "CUSTOMER", f"customer {node} is also in line {rows[node][0]}")
-        places = [text.real(w, line.number, "CUSTOMER") for w in line.words[:3]]
-        rows[node] = line.number, places + [text.real(w, line.number, "CUSTOMER", 0.0) for w in line.words[3:]]
+        places = [text.decimal(w, line.number, "CUSTOMER") for w in line.words[1:3]]
+        rows[node] = line.number, places + [text.decimal(w, line.number, "CUSTOMER", 0.0) for w in line.words[3:]]
         _check(text, line.number, node, rows[node][1], capacity)
-    return np.array([rows[node][1] for node in range(len(rows))])
+    return [rows[node][1] for node in range(len(rows))]
 
 
-def _check(text: Text, line: int, node: int, row: list[float], capacity: int) -> None:
-    demand, ready, due, service = row[3:]
+def _refuse_a_cut_line(text: Text, lines: list[Line]) -> None:
+    """A last line without an end is complete if it has all columns, and as wide as the others if these are alike."""
+    if text.lines[-1].strip():
+        width = {len(text.lines[line.number - 1].rstrip()) for line in lines[:-1]}
+        if len(lines[-1].words) != COLUMNS or (len(width) == 1 and len(text.lines[-1].rstrip()) not in width):
+            text.refuse_a_cut_line("CUSTOMER")
+
+
+def _check(text: Text, line: int, node: int, row: list[Decimal], capacity: int) -> None:
+    demand, ready, due, service = row[2:]
     if demand > capacity:
         raise text.fault(line, "CUSTOMER", f"a demand of {demand:g} is over the capacity {capacity}")
     if due < ready:

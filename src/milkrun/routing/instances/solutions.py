@@ -6,14 +6,20 @@ here.
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import operator
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from milkrun.core.errors import ShapeError
-from milkrun.routing.instances.text import Page, Text
+from milkrun.routing.instances.text import LARGEST, Line, Page, Text, name_of, save
 
 MOST = 10_001
 ROUTE = re.compile(r"\s*route\s*#?\s*\d+\s*:(.*)", re.IGNORECASE)
@@ -41,14 +47,40 @@ def read_solution(path: str | os.PathLike[str]) -> Solution:
 
 def write_solution(path: str | os.PathLike[str], routes: Iterable[Sequence[int]], cost: float | None = None) -> None:
     """Writes routes as CVRPLIB does, or a tour as TSPLIB does if the name ends in `.tour`."""
-    plan = tuple(tuple(int(j) for j in route) for route in routes)
-    tour = os.fspath(path).endswith(".tour")
+    plan = read_routes(routes)
+    tour = name_of(path).endswith(".tour")
+    if cost is not None and not _is_number(cost):
+        raise ShapeError(f"cost is {cost!r}, expected a finite number, or None")
     if tour and len(plan) != 1:
         raise ShapeError(f"a tour is one route, not {len(plan)}")
     if low := [j for route in plan for j in route if j < (0 if tour else 1)]:
         raise ShapeError(f"a route names {low[0]}; {'nodes count from 0' if tour else 'customers count from 1'}")
     lines = _tour_lines(Path(path).name, plan[0], cost) if tour else _route_lines(plan, cost)
-    Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    save(path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def read_routes(routes: Any) -> tuple[tuple[int, ...], ...]:
+    """Routes of whole numbers, whatever kind of sequence they are in."""
+    if isinstance(routes, (str, bytes, Mapping)) or not isinstance(routes, Iterable):
+        raise ShapeError(f"routes are lists of node numbers, one a route, not a {type(routes).__name__}")
+    plan = []
+    for k, route in enumerate(routes, start=1):
+        if isinstance(route, (str, bytes, Mapping)) or not isinstance(route, Iterable):
+            raise ShapeError(f"route {k} is a {type(route).__name__}, expected a list of node numbers")
+        plan.append(tuple(_node(node, k) for node in route))
+    return tuple(plan)
+
+
+def _node(value: Any, route: int) -> int:
+    if not isinstance(value, (bool, np.bool_)):
+        with contextlib.suppress(TypeError):
+            return operator.index(value)
+    raise ShapeError(f"route {route} names {value!r}, which is not a node number")
+
+
+def _is_number(value: Any) -> bool:
+    plain = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return plain and -LARGEST <= value <= LARGEST
 
 
 def number(value: float) -> str:
@@ -72,6 +104,8 @@ def _routes(text: Text) -> Solution:
     cost: float | None = None
     for line in text.filled():
         raw = text.lines[line.number - 1]
+        if not routes and _is_heading(line):
+            continue
         if found := ROUTE.fullmatch(raw):
             if cost is not None:
                 raise text.fault(line.number, "Route", "a route after the cost")
@@ -87,6 +121,12 @@ def _routes(text: Text) -> Solution:
     if cost is None:
         text.refuse_a_cut_line("Route")
     return Solution(tuple(routes), cost)
+
+
+def _is_heading(line: Line) -> bool:
+    """Words above the routes: who found them, when, for which instance. A route or a cost in disguise is none."""
+    word = line.words[0].rstrip(":#0123456789").lower()
+    return word[:1].isalpha() and not difflib.get_close_matches(word, ("route", "cost"), n=1, cutoff=0.7)
 
 
 def _tour(text: Text) -> Solution:

@@ -11,15 +11,18 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
-from milkrun.core.errors import FormatError, did_you_mean
+from milkrun.core.errors import ConfigError, FormatError, did_you_mean
 
 REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 ENTRY = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*:\s*(.*?)\s*")
 SECTION = re.compile(r"\s*([A-Za-z_]+_SECTION)\s*:?\s*")
 BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x19\x1b-\x1f]")  # all controls but line ends, tab and DOS's end of a file
+MOST_DECIMALS = 60
 LARGEST = 1e30  # float32, which the worlds keep, holds it with room for sums
 
 
@@ -47,10 +50,12 @@ class Text:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Text:
+        name = name_of(path)
         try:
-            return cls(os.fspath(path), Path(path).read_bytes())
-        except OSError as e:
-            raise FormatError(f"{os.fspath(path) or '(no name)'}: cannot be read: {e.strerror}") from None
+            raw = Path(name).read_bytes()
+        except (OSError, ValueError) as e:  # a null byte in a name is a ValueError
+            raise FormatError(f"{name or '(no name)'}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
+        return cls(name, raw)
 
     def fault(self, line: int | None, section: str | None, sentence: str) -> FormatError:
         where = [self.file, *([] if line is None else [f"line {line}"]), *([section] if section else [])]
@@ -75,6 +80,14 @@ class Text:
             raise self.fault(line, section, f"{_short(word)} is too large: at most {LARGEST:g}")
         if value < low:
             raise self.fault(line, section, f"{_short(word)} is below {low:g}")
+        return value
+
+    def decimal(self, word: str, line: int, section: str | None, low: float = -LARGEST) -> Decimal:
+        """As it is written: float64 would keep some 16 digits of it, and those in twos."""
+        self.real(word, line, section, low)
+        value = Decimal(word)
+        if int(value.as_tuple().exponent) < -MOST_DECIMALS:
+            raise self.fault(line, section, f"{_short(word)} has more than {MOST_DECIMALS} decimals")
         return value
 
     def whole(self, word: str, line: int, section: str | None, low: int, high: int) -> int:
@@ -159,6 +172,11 @@ class Page:
         value, number = self.entries[key]
         return self.text.real(value, number, key, low)
 
+    def decimal(self, key: str, low: float) -> Decimal:
+        """0 if the key is not there."""
+        value, number = self.entries.get(key, ("0", 0))
+        return self.text.decimal(value, number, key, low)
+
     def lines(self, section: str) -> list[Line]:
         if section not in self.sections:
             raise self.text.fault(None, section, "this section is missing")
@@ -166,18 +184,22 @@ class Page:
 
     def table(self, section: str, rows: int, columns: int, low: float) -> list[tuple[int, list[float]]]:
         """A section of `node value ...` lines, one for each node 1..rows in any order: (line, values) by node."""
+        return [(line, [float(x) for x in values]) for line, values in self.decimals(section, rows, columns, low)]
+
+    def decimals(self, section: str, rows: int, columns: int, low: float) -> list[tuple[int, list[Decimal]]]:
+        """The same as the decimals that they are."""
         lines = self.lines(section)
         if len(lines) != rows:
             last = lines[-1].number if lines else self.starts[section]
             raise self.text.fault(last, section, f"{len(lines)} lines, where DIMENSION says {rows}")
-        found: dict[int, tuple[int, list[float]]] = {}
+        found: dict[int, tuple[int, list[Decimal]]] = {}
         for line in lines:
             if len(line.words) != columns + 1:
                 raise self.text.fault(line.number, section, f"{len(line.words)} words; a line has {columns + 1}")
             node = self.text.whole(line.words[0], line.number, section, 1, rows)
             if node in found:
                 raise self.text.fault(line.number, section, f"node {node} is also in line {found[node][0]}")
-            found[node] = line.number, [self.text.real(w, line.number, section, low) for w in line.words[1:]]
+            found[node] = line.number, [self.text.decimal(w, line.number, section, low) for w in line.words[1:]]
         return [found[node] for node in range(1, rows + 1)]
 
     def stream(self, section: str, low: float) -> list[float]:
@@ -188,6 +210,22 @@ class Page:
         if key not in self.entries:
             raise self.text.fault(None, key, "this key is missing")
         return self.entries[key]
+
+
+def save(path: str | os.PathLike[str], raw: bytes) -> None:
+    """Writes a file."""
+    name = name_of(path)
+    try:
+        Path(name).write_bytes(raw)
+    except (OSError, ValueError) as e:
+        raise FormatError(f"{name or '(no name)'}: cannot be written: {getattr(e, 'strerror', None) or e}") from None
+
+
+def name_of(path: Any) -> str:
+    """A path as text."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ConfigError(f"a path is a str or an os.PathLike, not a {type(path).__name__}")
+    return os.fsdecode(path)
 
 
 def _short(word: str) -> str:

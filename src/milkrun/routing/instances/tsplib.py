@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
-from milkrun.routing.instances import weights
+from milkrun.routing.instances import precision, weights
 from milkrun.routing.instances.instance import Instance
 from milkrun.routing.instances.text import Page, Text
 
@@ -52,13 +53,19 @@ def parse(text: Text) -> Instance:
     nodes = page.whole("DIMENSION", 2, MAX_NODES)
     name = page.entries.get("NAME", ("", 0))[0] or PurePath(text.file).stem
     told: dict[str, Any] = {"name": name, "kind": kind, "n": nodes - int(kind not in ("TSP", "ATSP"))}
-    told |= {"best": best_value(page.comment), **_places(page, kind, name, nodes)}
+    told |= {"best": best_value(page.comment), **_measure(page, kind, name)}
+    places = _places(page, told["edge"], nodes)
     if "VEHICLES" in page.entries:
         told["vehicles"] = page.whole("VEHICLES", 1, MOST)
     if kind in ("CVRP", "PCVRPTW", "VRPB"):
         _check_depot(page, nodes)
-        told |= {"CVRP": _cvrp, "PCVRPTW": _pcvrptw, "VRPB": _vrpb}[kind](page, nodes, told)
-    return Instance(**told)
+        told |= {"CVRP": _cvrp, "PCVRPTW": _pcvrptw, "VRPB": _vrpb}[kind](page, nodes)
+    return precision.guarded(text, told, places)
+
+
+def in_tenths(x: Decimal) -> float:
+    """Ten times a decimal, in one rounding."""
+    return float(x.scaleb(1))
 
 
 def best_value(comment: str) -> float | None:
@@ -67,33 +74,32 @@ def best_value(comment: str) -> float | None:
     return float(found[1] or found[2]) if found else None
 
 
-def _places(page: Page, kind: str, name: str, nodes: int) -> dict[str, Any]:
-    """Where the nodes are and how far apart: `locs`, `dist`, `metric`, `edge`, `scale`."""
+def _measure(page: Page, kind: str, name: str) -> dict[str, Any]:
+    """How far apart the nodes are: `metric`, `edge`, `scale`."""
     edge = page.word("EDGE_WEIGHT_TYPE", (*weights.LAWS, "EXPLICIT"))
-    if edge == "EXPLICIT":
-        if kind == "PCVRPTW":
-            raise page.text.fault(page.entries["EDGE_WEIGHT_TYPE"][1], "EDGE_WEIGHT_TYPE", "PCVRPTW needs EUC_2D")
-        shown = next((s for s in ("NODE_COORD_SECTION", "DISPLAY_DATA_SECTION") if s in page.sections), None)
-        locs = None if shown is None else _coordinates(page, shown, nodes)
-        return {"locs": locs, "dist": _explicit(page, nodes), "metric": "matrix", "edge": edge}
-    if "EDGE_WEIGHT_SECTION" in page.sections:
-        start = page.starts["EDGE_WEIGHT_SECTION"]
-        raise page.text.fault(start, "EDGE_WEIGHT_SECTION", f"contradicts EDGE_WEIGHT_TYPE {edge}")
-    locs = _coordinates(page, "NODE_COORD_SECTION", nodes)
     if kind == "PCVRPTW":
         if edge != "EUC_2D":
             raise page.text.fault(page.entries["EDGE_WEIGHT_TYPE"][1], "EDGE_WEIGHT_TYPE", "PCVRPTW needs EUC_2D")
-        return {"locs": locs, "dist": None, "metric": "trunc1", "edge": edge, "scale": TENTHS}
+        return {"metric": "trunc1", "edge": edge, "scale": TENTHS}
     if kind == "CVRP" and edge == "EUC_2D" and UNROUNDED.match(name):
-        return {"locs": locs, "dist": None, "metric": "euclid", "edge": edge}
-    law = weights.LAWS[edge]
-    metric = {"EUC_2D": "round", "CEIL_2D": "ceil"}.get(edge, "matrix")
-    keep = metric != "matrix" and weights.survives_float32(law, locs)
-    return {"locs": locs, "dist": None if keep else weights.matrix(law, locs), "metric": metric, "edge": edge}
+        return {"metric": "euclid", "edge": edge}
+    return {"metric": {"EUC_2D": "round", "CEIL_2D": "ceil"}.get(edge, "matrix"), "edge": edge}
 
 
-def _coordinates(page: Page, section: str, nodes: int) -> weights.Floats:
-    return np.array([values for _, values in page.table(section, nodes, 2, -math.inf)], np.float64)
+def _places(page: Page, edge: str, nodes: int) -> weights.Places | precision.Matrix:
+    """Where the nodes are, or all distances and where the file shows its nodes."""
+    if edge == "EXPLICIT":
+        shown = next((s for s in ("NODE_COORD_SECTION", "DISPLAY_DATA_SECTION") if s in page.sections), None)
+        locs = None if shown is None else _coordinates(page, shown, nodes).at
+        return precision.Matrix(_explicit(page, nodes), locs)
+    if "EDGE_WEIGHT_SECTION" in page.sections:
+        start = page.starts["EDGE_WEIGHT_SECTION"]
+        raise page.text.fault(start, "EDGE_WEIGHT_SECTION", f"contradicts EDGE_WEIGHT_TYPE {edge}")
+    return _coordinates(page, "NODE_COORD_SECTION", nodes)
+
+
+def _coordinates(page: Page, section: str, nodes: int) -> weights.Places:
+    return weights.Places([(x, y) for _, (x, y) in page.decimals(section, nodes, 2, -math.inf)])
 
 
 def _explicit(page: Page, nodes: int) -> weights.Floats:
@@ -131,7 +137,7 @@ def _column(page: Page, section: str, nodes: int, low: int, high: int) -> np.nda
     return column
 
 
-def _cvrp(page: Page, nodes: int, told: dict[str, Any]) -> dict[str, Any]:
+def _cvrp(page: Page, nodes: int) -> dict[str, Any]:
     capacity = page.whole("CAPACITY", 1, MOST)
     limit = page.real("DISTANCE", math.inf, 0.0)
     service = page.real("SERVICE_TIME", 0.0, 0.0)
@@ -139,40 +145,34 @@ def _cvrp(page: Page, nodes: int, told: dict[str, Any]) -> dict[str, Any]:
     fields = {"demand_units": demand, "capacity": capacity, "max_length": limit}
     if not service or math.isinf(limit):  # a stop takes of the limit; without one it takes nothing
         return {"fields": fields}
-    d = told["dist"]
-    if d is None:
-        d = weights.matrix(weights.euclid if told["metric"] == "euclid" else weights.LAWS[told["edge"]], told["locs"])
-    d[:, 1:] += service
-    np.fill_diagonal(d, 0.0)
-    return {"fields": fields, "service": service, "dist": d}
+    return {"fields": {**fields, "service_time": service * (np.arange(nodes) > 0)}}
 
 
-def _pcvrptw(page: Page, nodes: int, told: dict[str, Any]) -> dict[str, Any]:
+def _pcvrptw(page: Page, nodes: int) -> dict[str, Any]:
     capacity = page.whole("CAPACITY", 1, MOST)
-    service = np.full(nodes, TENTHS * page.real("SERVICE_TIME", 0.0, 0.0))
-    service[0] = 0.0
-    prize = np.array([values[0] for _, values in page.table("PRIZE_SECTION", nodes, 1, 0.0)])
-    windows = page.table("TIME_WINDOW_SECTION", nodes, 2, 0.0)
+    service = page.decimal("SERVICE_TIME", 0.0)
+    prizes = page.decimals("PRIZE_SECTION", nodes, 1, 0.0)
+    windows = page.decimals("TIME_WINDOW_SECTION", nodes, 2, 0.0)
     for line, (opens, closes) in windows:
         if closes < opens:
             raise page.text.fault(line, "TIME_WINDOW_SECTION", f"closes at {closes:g} before it opens at {opens:g}")
-    if prize[0] != 0:
-        line = page.table("PRIZE_SECTION", nodes, 1, 0.0)[0][0]
-        raise page.text.fault(line, "PRIZE_SECTION", f"the depot has {prize[0]:g}, it must be 0")
+    line, (prize,) = prizes[0]
+    if prize != 0:
+        raise page.text.fault(line, "PRIZE_SECTION", f"the depot has {prize:g}, it must be 0")
     if windows[0][1][0] != 0:
         raise page.text.fault(windows[0][0], "TIME_WINDOW_SECTION", "the depot must open at 0")
     return {"fields": {
-        "prize": TENTHS * prize,
+        "prize": np.array([in_tenths(prize) for _, (prize,) in prizes]),
         "weight": _column(page, "DEMAND_SECTION", nodes, 0, capacity).astype(np.float64),
         "capacity": float(capacity),
         "must_go": np.zeros(nodes, np.bool_),
         "max_length": math.inf,
-        "time_windows": TENTHS * np.array([pair for _, pair in windows]),
-        "service_time": service,
+        "time_windows": np.array([[in_tenths(x) for x in pair] for _, pair in windows]),
+        "service_time": in_tenths(service) * (np.arange(nodes) > 0),
     }}  # fmt: skip
 
 
-def _vrpb(page: Page, nodes: int, told: dict[str, Any]) -> dict[str, Any]:
+def _vrpb(page: Page, nodes: int) -> dict[str, Any]:
     capacity = page.whole("CAPACITY", 1, MOST)
     linehaul = _column(page, "DEMAND_SECTION", nodes, 0, capacity)
     backhaul = _column(page, "BACKHAUL_SECTION", nodes, 0, capacity)

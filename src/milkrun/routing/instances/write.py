@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -17,19 +17,21 @@ from milkrun.core.errors import ConfigError
 from milkrun.routing.instances import solomon, tsplib
 from milkrun.routing.instances.instance import Instance
 from milkrun.routing.instances.solutions import number
-from milkrun.routing.instances.text import Text
+from milkrun.routing.instances.text import Text, save
 
 
 def write(instance: Instance, path: str | os.PathLike[str]) -> None:
     """Writes a file from which `read` gives an equal instance; one that has no such file is refused."""
+    if not isinstance(instance, Instance):
+        raise ConfigError(f"what is written is an Instance, not a {type(instance).__name__}")
     lines = _solomon(instance) if instance.kind == "CVRPTW" else _tsplib(instance)
     raw = "".join(f"{line}\n" for line in lines).encode()
-    text = Text(os.fspath(path), raw)
+    text = Text(str(path), raw)
     again = solomon.parse(text) if instance.kind == "CVRPTW" else tsplib.parse(text)
     if again != instance:
         raise ConfigError(f"{instance.name}: a {instance.kind} file of that name cannot say metric {instance.metric!r} "
                           "with these fields: it would read back as another instance")  # fmt: skip
-    Path(path).write_bytes(raw)
+    save(path, raw)
 
 
 def _tsplib(instance: Instance) -> list[str]:
@@ -49,14 +51,14 @@ def _tsplib(instance: Instance) -> list[str]:
     if instance.service:
         head["SERVICE_TIME"] = number(instance.service)
     elif instance.kind == "PCVRPTW":
-        head["SERVICE_TIME"] = number(fields["service_time"][-1] / instance.scale)
+        head["SERVICE_TIME"] = from_tenths(fields["service_time"][-1])
     return [*(f"{key} : {value}" for key, value in head.items()), *_sections(instance), "EOF"]
 
 
 def _sections(instance: Instance) -> Iterable[str]:
     fields = instance.fields
-    if instance.edge == "EXPLICIT":
-        yield from ["EDGE_WEIGHT_SECTION", *(" ".join(map(number, row)) for row in _without_service(instance))]
+    if instance.edge == "EXPLICIT" and instance.dist is not None:
+        yield from ["EDGE_WEIGHT_SECTION", *(" ".join(map(number, row)) for row in instance.dist)]
     if instance.locs is not None:
         yield from _table("DISPLAY_DATA" if instance.edge == "EXPLICIT" else "NODE_COORD", instance.locs)
     columns = {"DEMAND": ("demand_units", "weight", "demand_linehaul"), "BACKHAUL": ("demand_backhaul",)}
@@ -65,22 +67,19 @@ def _sections(instance: Instance) -> Iterable[str]:
             if name in fields:
                 yield from _table(section, fields[name])
     if instance.kind == "PCVRPTW":
-        yield from _table("TIME_WINDOW", fields["time_windows"] / instance.scale)
-        yield from _table("PRIZE", fields["prize"] / instance.scale)
+        yield from _table("TIME_WINDOW", fields["time_windows"], from_tenths)
+        yield from _table("PRIZE", fields["prize"], from_tenths)
     if instance.kind not in ("TSP", "ATSP"):
         yield from ["DEPOT_SECTION", "1", "-1"]
 
 
-def _without_service(instance: Instance) -> np.ndarray:
-    assert instance.dist is not None
-    d = instance.dist.copy()
-    d[:, 1:] -= instance.service
-    np.fill_diagonal(d, 0.0)
-    return d
+def from_tenths(value: float) -> str:
+    """A tenth of a number, as the decimal of which `in_tenths` makes it again."""
+    return format(Decimal(repr(float(value))).scaleb(-1).normalize(), "f")
 
 
-def _table(section: str, values: np.ndarray) -> list[str]:
-    rows = (" ".join(map(number, np.atleast_1d(row).tolist())) for row in values)
+def _table(section: str, values: np.ndarray, told: Callable[[float], str] = number) -> list[str]:
+    rows = (" ".join(map(told, np.atleast_1d(row).tolist())) for row in values)
     return [f"{section}_SECTION", *(f"{k} {row}" for k, row in enumerate(rows, start=1))]
 
 
@@ -88,10 +87,10 @@ def _solomon(instance: Instance) -> list[str]:
     fields, locs = instance.fields, instance.locs
     if locs is None or instance.vehicles is None:
         raise ConfigError(f"{instance.name}: a Solomon file needs `locs` and `vehicles`")
-    times = np.column_stack([fields["time_windows"], fields["service_time"]]) / instance.scale
-    table = np.column_stack([np.arange(instance.n + 1), locs, fields["weight"], times])
+    places = np.column_stack([np.arange(instance.n + 1), locs, fields["weight"]]).tolist()
+    times = np.column_stack([fields["time_windows"], fields["service_time"]]).tolist()
     return [
         instance.name, "", "VEHICLE", "NUMBER CAPACITY", f"{instance.vehicles} {number(fields['capacity'])}", "",
         "CUSTOMER", "CUST NO. XCOORD. YCOORD. DEMAND READY TIME DUE DATE SERVICE TIME", "",
-        *(" ".join(map(number, row)) for row in table.tolist()),
+        *(" ".join([*map(number, place), *map(from_tenths, when)]) for place, when in zip(places, times, strict=True)),
     ]  # fmt: skip

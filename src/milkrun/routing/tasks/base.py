@@ -118,16 +118,14 @@ class BaseProblem:
         A row that breaks a rule raises `BadSolution`, or costs inf with `on_violation="inf"`; its amounts are then
         those of the plan without the nodes that do not exist, or up to the broken rule where a plan is driven.
         """
-        if on_violation not in ("raise", "inf"):
+        if not _is_one_of(on_violation, ("raise", "inf")):
             raise ConfigError(f"on_violation is {on_violation!r}, allowed are 'raise' and 'inf'")
-        for key in cw_dict or {}:
-            if key not in WEIGHTS:
-                raise ConfigError(f"cost weight {key!r} is unknown{did_you_mean(key, WEIGHTS)}")
+        weights = _read_weights(cw_dict)
         data, plan, learnt, faults = cls._study(dataset, pi, metric, limits)
         if on_violation == "raise" and not faults.valid.all():
             raise faults.first()
         parts = cls._parts(data, plan, learnt)
-        cost = np.where(faults.valid, cls._price(data, parts, cw_dict or {}), np.inf)
+        cost = np.where(faults.valid, cls._price(data, parts, weights), np.inf)
         return like(pi, cost), {name: like(pi, amount) for name, amount in parts.items()}, None
 
     @classmethod
@@ -141,7 +139,7 @@ class BaseProblem:
                 overrides[key] = value
             elif key not in modes:
                 raise ConfigError(f"{cls.__name__} has no limit {key!r}{did_you_mean(key, [*cls.limits, *modes])}")
-            elif value not in cls.modes[key]:
+            elif not _is_one_of(value, cls.modes[key]):
                 raise ConfigError(f"{key} is {value!r}, allowed are {' and '.join(map(repr, cls.modes[key]))}")
             else:
                 modes[key] = value
@@ -205,6 +203,26 @@ def trip_totals(trip: Ints, values: Floats) -> Floats:
     cells = trip + width * np.arange(len(trip))[:, None]
     totals = np.bincount(cells.ravel(), weights=values.ravel(), minlength=len(trip) * width)
     return np.asarray(totals, np.float64).reshape(len(trip), width)
+
+
+def _is_one_of(value: Any, allowed: tuple[Any, ...]) -> bool:
+    return isinstance(value, (str, bool, np.bool_, int)) and value in allowed
+
+
+def _read_weights(given: Any) -> dict[str, float]:
+    """The caller's weights by name, each a finite number."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"cost weights are a mapping of names to numbers, not a {type(given).__name__}")
+    for key, value in given.items():
+        if key not in WEIGHTS:
+            raise ConfigError(f"cost weight {key!r} is unknown{did_you_mean(str(key), WEIGHTS)}")
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
+            raise ConfigError(f"cost weight {key!r} is {value!r}, expected a number")
+        if not np.isreal(value) or not np.isfinite(float(value.real)):
+            raise ConfigError(f"cost weight {key!r} is {value!r}, must be finite")
+    return {key: float(value) for key, value in given.items()}
 
 
 def _read_plan(pi: Any, axes: int) -> Ints:

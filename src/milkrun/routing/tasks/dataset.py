@@ -26,8 +26,15 @@ def is_torch(x: Any) -> bool:
     return hasattr(x, "detach")
 
 
-def to_numpy(x: Any) -> NDArray[Any]:
-    return np.asarray(x.detach().cpu().numpy() if is_torch(x) else x)
+def to_numpy(x: Any, name: str = "pi") -> NDArray[Any]:
+    """What the caller calls `name`, as real numbers or bools."""
+    try:
+        array = np.asarray(x.detach().cpu().numpy() if is_torch(x) else x)
+    except Exception as e:
+        raise ShapeError(f"{name} is not an array: {e}") from None
+    if array.dtype.kind not in "fiub":
+        raise ShapeError(f"{name} is a {type(x).__name__} of dtype {array.dtype}, expected numbers")
+    return array
 
 
 def like(x: Any, array: NDArray[Any]) -> Any:
@@ -58,6 +65,8 @@ class Dataset:
         self.overrides = dict(overrides or {})
         self._data = _with_hidden(dataset) | self.overrides
         self._batch = batch
+        if metric is not None and not isinstance(metric, str):
+            raise ConfigError(f"metric is {metric!r}, expected one of {', '.join(METRICS)}")
         self.locs = self._read_locs()
         self.dist = self._read_dist(dist_matrix)
         self.metric = metric or ("euclid" if self.dist is None else "matrix")
@@ -66,29 +75,23 @@ class Dataset:
         needed = "dist" if self.metric == "matrix" else "locs"
         if getattr(self, needed) is None:
             raise ShapeError(f"metric {self.metric!r} needs `{needed}` in the dataset")
-        nodes = self.dist if self.locs is None else self.locs
-        assert nodes is not None
-        self.num_instances, self.num_nodes = nodes.shape[:2]
+        places = self.dist if self.locs is None else self.locs
+        assert places is not None
+        self.num_instances, self.num_nodes = places.shape[:2]
         square = (self.num_nodes, self.num_nodes)
         if self.dist is not None and self.dist.shape not in ((1, *square), (self.num_instances, *square)):
             raise ShapeError(f"dist has shape {self.dist.shape}, expected {(self.num_instances, *square)}")
         self.rows = self._read_rows()
-        self.n_nodes = self.scalar("n_nodes", default=self.num_nodes).astype(np.int64)
-        if (wrong := (self.n_nodes < 2) | (self.n_nodes > self.num_nodes)).any():
+        nodes = self.scalar("n_nodes", default=self.num_nodes)
+        if (wrong := ~((nodes >= 2) & (nodes <= self.num_nodes)) | (nodes != np.floor(nodes))).any():
             b = int(wrong.argmax())
-            raise BadInstance(f"row {b}: n_nodes is {self.n_nodes[b]}, allowed are 2..{self.num_nodes}")
+            raise BadInstance(f"row {b}: n_nodes is {nodes[b]:.10g}, allowed are the whole numbers 2..{self.num_nodes}")
+        self.n_nodes = nodes.astype(np.int64)
 
     def find(self, *names: str) -> NDArray[Any] | None:
         """The first of these keys that the dataset has, as numpy; a field of width 0 is a world's way to have none."""
-        for name in names:
-            if self._data.get(name) is None:
-                continue
-            value = to_numpy(self._data[name])
-            if value.dtype.kind not in "biuf":
-                raise ShapeError(f"{name} has dtype {value.dtype}, expected numbers")
-            if 0 not in value.shape[1:]:
-                return value
-        return None
+        found = (to_numpy(self._data[name], name) for name in names if self._data.get(name) is not None)
+        return next((value for value in found if 0 not in value.shape[1:]), None)
 
     def keeper(self, *names: str) -> Callable[[Floats], Floats]:
         """How a running sum of this field is kept from stop to stop.
@@ -132,7 +135,11 @@ class Dataset:
         """A yes or no for each node of each solution row (B, N), no for padding; None if the dataset has none."""
         if self.find(*names) is None:
             return None
-        return (self.per_node(*names) > 0) & self.exists()
+        value = self.per_node(*names)
+        if (wrong := (value != 0) & (value != 1)).any():
+            b, i = (int(k) for k in np.argwhere(wrong)[0])
+            raise BadInstance(f"row {b}: {names[0]} of node {i} is {value[b, i]:.10g}, must be 0 or 1")
+        return (value > 0) & self.exists()
 
     def per_day(self, name: str, days: int) -> Callable[[int], Floats] | None:
         """Values >= 0 of day t for each node (B, N), 0 at the depot, as a function of t; None if there are none."""
@@ -224,7 +231,7 @@ class Dataset:
         return locs
 
     def _read_dist(self, dist_matrix: Any) -> Floats | None:
-        dist = self.find("dist", "dist_matrix") if dist_matrix is None else to_numpy(dist_matrix)
+        dist = self.find("dist", "dist_matrix") if dist_matrix is None else to_numpy(dist_matrix, "dist_matrix")
         if dist is None:
             return None
         dist = (dist[None] if dist.ndim == 2 else dist).astype(np.float64)
@@ -240,6 +247,8 @@ class Dataset:
             if self.num_instances not in (1, self._batch):
                 raise ShapeError(f"{self._batch} solutions for {self.num_instances} instances need `instance_row`")
             return np.arange(self._batch) if self.num_instances == self._batch else np.zeros(self._batch, np.int64)
+        if rows.dtype.kind not in "iu":
+            raise ShapeError(f"instance_row is of dtype {rows.dtype}, expected integers: numbers of instances")
         rows = rows.reshape(-1).astype(np.int64)
         if len(rows) != self._batch:
             raise ShapeError(f"instance_row has {len(rows)} entries for {self._batch} solutions")
@@ -251,9 +260,15 @@ class Dataset:
 
 def _with_hidden(dataset: Any) -> dict[str, Any]:
     """The fields of a dataset; those nested under `hidden`, which agents do not see, stand beside the others."""
-    fields = dict(dataset.items())
+    fields = _items("the dataset", dataset)
     hidden = fields.pop("hidden", None)
-    return fields if hidden is None else dict(hidden.items()) | fields
+    return fields if hidden is None else _items("hidden", hidden) | fields
+
+
+def _items(what: str, fields: Any) -> dict[str, Any]:
+    if not hasattr(fields, "items"):
+        raise ShapeError(f"{what} is a {type(fields).__name__}, expected a dict or TensorDict of arrays by name")
+    return dict(fields.items())
 
 
 def _refuse(wrong: Bools, field: str, value: NDArray[Any], rule: str) -> None:

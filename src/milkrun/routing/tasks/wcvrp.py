@@ -48,7 +48,10 @@ class WCVRP(Collecting):
 
 def read_max_waste(data: Dataset) -> Floats:
     """What a bin holds (B,)."""
-    return positive(data.scalar("max_waste", default=1.0), "max_waste")
+    most = positive(data.scalar("max_waste", default=1.0), "max_waste")
+    if (wrong := np.isinf(most)).any():
+        raise BadInstance(f"row {wrong.argmax()}: max_waste is inf, must be finite")
+    return most
 
 
 def read_waste(data: Dataset, *names: str) -> Floats:

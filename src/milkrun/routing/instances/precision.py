@@ -1,0 +1,78 @@
+"""The guard that every file passes: what a world keeps in single precision must play as the file says.
+
+Distances come from the places only where that gives every one of them to the last digit, else from a matrix. Whole
+numbers that single precision does not hold, and sums that would leave its range of whole numbers, are refused.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from milkrun.routing.instances.instance import Instance
+from milkrun.routing.instances.text import Text
+from milkrun.routing.instances.weights import EUCLID, LAWS, TRUNC1, Floats, Places
+from milkrun.routing.tasks.base import TOL
+
+WHOLE = 2.0**24
+"""Single precision holds every whole number up to this."""
+WORLDLY = ("euclid", "round", "ceil", "trunc1")
+"""Metrics that a world has itself."""
+
+
+class Matrix(NamedTuple):
+    """Distances that the file lists."""
+
+    dist: Floats
+    locs: Floats | None
+    """where it shows the nodes"""
+
+
+def guarded(text: Text, told: dict[str, Any], places: Places | Matrix) -> Instance:
+    """The instance of these parts, `locs` and `dist` from the places."""
+    if isinstance(places, Matrix):
+        locs, dist, longest = places.locs, places.dist, float(places.dist.max())
+    else:
+        locs, dist = places.at, None
+        law = {"euclid": EUCLID, "trunc1": TRUNC1}.get(told["metric"]) or LAWS[told["edge"]]
+        if told["metric"] not in WORLDLY or not places.tell_all(law, TOL):
+            dist = places.matrix(law)
+        corners = np.stack([locs.min(axis=0), locs.max(axis=0)])
+        longest = float(told.get("scale", 1.0) * EUCLID.measure(*corners)) if dist is None else float(dist.max())
+    if dist is not None and told["metric"] != "euclid":
+        _refuse_lost(text, "the distance", dist, f"from node {{}} to node {{}}, counted from 0, in {told['edge']}")
+    instance = Instance(**told, locs=locs, dist=dist)
+    _refuse_sums(text, instance, longest)
+    return instance
+
+
+def _refuse_lost(text: Text, what: str, values: Floats, where: str) -> None:
+    with np.errstate(over="ignore"):
+        kept = values.astype(np.float32)
+    lost = (np.abs(values) > WHOLE) & (kept != values)
+    if lost.any():
+        at = tuple(int(k) for k in np.argwhere(lost)[0])
+        raise text.fault(None, None, f"{what} {where.format(*at)} is {values[at]:.10g}: single precision, which the "
+                         f"worlds keep, holds whole numbers up to {WHOLE:.0f}")  # fmt: skip
+
+
+def _refuse_sums(text: Text, instance: Instance, longest: float) -> None:
+    """A trip's load, way and clock are summed in single precision; what they can come to must be within it."""
+    fields, legs = instance.fields, (instance.n + 1) * longest
+    can_come_to = {}
+    if "weight" in fields:
+        can_come_to["the load of a trip"] = min(fields["capacity"], float(fields["weight"].sum()))
+    if math.isfinite(fields.get("max_length", math.inf)):
+        service = float(np.sum(fields.get("service_time", 0.0)))
+        can_come_to["the length of a trip"] = min(fields["max_length"], legs + service)
+    if "time_windows" in fields:
+        windows, service = fields["time_windows"], float(fields["service_time"].sum())
+        can_come_to["the time of a trip"] = min(float(windows[0, 1]), float(windows[:, 0].max()) + legs + service)
+        _refuse_lost(text, "the prize", fields["prize"], "of node {}, counted from 0,")
+    for what, most in can_come_to.items():
+        if most > WHOLE:
+            unit = " tenths" if instance.scale != 1 and "load" not in what else ""
+            raise text.fault(None, None, f"{what} can come to {most:.10g}{unit}: single precision, in which the worlds "
+                             f"count, holds whole numbers up to {WHOLE:.0f}")  # fmt: skip
