@@ -139,6 +139,7 @@ class Memory:
         self._all = np.arange(self.num_envs, dtype=np.int64)
         self._actions = np.zeros((self.num_envs, *self.action.shape(self.sizes)), self.action.dtype)
         self._num_instances = self._scratch_slots = 0
+        self._some_given = False  # a row may play a given instance; only a hint that saves looking
         self.laid = 0
         self._find_kernels()
         self._lay([f for f in self.fields.values() if f.per_row and f.role is not Role.INSTANCE], self.num_envs)
@@ -218,7 +219,9 @@ class Memory:
         return chunks
 
     def _run(self, entry: Entry, rows: np.ndarray, *args: int) -> int:
-        return entry.run((self._table_address, address_of(rows), *args), len(rows), self._chunks(len(rows)))
+        n = len(rows)
+        chunks = 1 if n < self.parallel_from and self.threads is None else self._chunks(n)
+        return entry.run((self._table_address, address_of(rows), *args), n, chunks)
 
     def _adopt(self, given: Given, rows: np.ndarray, *, whole: bool) -> None:
         """Writes checked instances: a whole reset may share instance rows; a partial one gives each row its own."""
@@ -236,7 +239,7 @@ class Memory:
                 arrays = {name: array[owner] for name, array in arrays.items()}
         for name, array in arrays.items():
             getattr(self, name)[target] = array
-        self.given[rows] = True
+        self.given[rows] = self._some_given = True
         self.laid += 1
 
     def _unshare(self) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -56,13 +56,9 @@ _copyto = np.copyto
 FieldOf = Callable[[str], np.ndarray]
 
 
-class Beginning(NamedTuple):
-    """Episodes that begin: all that is needed to begin them, so that an interrupted beginning is done again."""
-
-    rows: np.ndarray
-    keys: np.ndarray  # what their streams become
-    told: dict[str, Any]  # fields that tell of the step before, not of the new episode
-    attributes: dict[str, Any]  # what becomes of the world itself
+Beginning = tuple[np.ndarray, np.ndarray, dict[str, Any], dict[str, Any]]
+"""Episodes that begin, so that an interrupted beginning can be done again: the rows, what their streams become, the
+fields that tell of the step before and not of the new episode, what becomes of the world's own attributes."""
 
 
 class World(Memory):
@@ -190,9 +186,9 @@ class World(Memory):
             become = {"_fresh": fresh, "_all_fresh": bool(fresh.all())}
         if whole and seed is not None and not is_list(seed):
             become["seed"] = int(seed)
-        beginning = Beginning(chosen, keys, {"reward": 0}, become)
+        beginning = chosen, keys, {"reward": 0}, become
         try:
-            if given is not None or (whole and (self.given.any() or self.num_instances != self.num_envs)):
+            if given is not None or (whole and (self._some_given or self.num_instances != self.num_envs)):
                 with undisturbed():
                     self._change_instances(given, chosen, whole)
                     self._ready, self._beginning = False, beginning
@@ -233,7 +229,7 @@ class World(Memory):
             ended = run.serial(*args, 0, n, 0) if chunks == 1 else run.run(args, n, chunks)
             if self._mode == 2:
                 if ended:
-                    self._restart(chosen[self.done[chosen]])
+                    self._restart(self.done.nonzero()[0] if rows is None else chosen[self.done[chosen]])
                 elif len(self.final_rows):
                     self.final, self.final_rows = {}, self.final_rows[:0]
             elif ended:
@@ -339,7 +335,7 @@ class World(Memory):
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _begin(self, rows: np.ndarray) -> None:
-        drawn = rows[~self.given[rows]]
+        drawn = rows[~self.given[rows]] if self._some_given else rows
         if len(drawn):
             self._run(self._launcher.generate, drawn)
             if self.amends_instances:
@@ -350,21 +346,21 @@ class World(Memory):
     def _begin_recorded(self) -> None:
         """Begins the episodes on record. Nothing here reads what it has written: interrupted, it is done again from its
         start, and the record goes last."""
-        assert self._beginning is not None
-        rows, keys, told, attributes = self._beginning
+        rows, keys, told, attributes = self._beginning  # type: ignore[misc]
         self.stream[rows] = keys
         self._begin(rows)
-        for name, values in told.items():
-            getattr(self, name)[rows] = values
-        vars(self).update(attributes)
+        if told:
+            for name, values in told.items():
+                getattr(self, name)[rows] = values
+            vars(self).update(attributes)
         self._beginning, self._ready = None, self._all_fresh
 
     def _begin_due(self, chosen: np.ndarray) -> None:
         """NEXT_STEP: the turn of rows that had ended is the reset of their next episode."""
-        due = chosen[self.i[chosen] == DUE]
-        keys = self.stream[due]
+        due = (self.i == DUE).nonzero()[0] if chosen is self._all else chosen[self.i[chosen] == DUE]
+        keys = self.stream.take(due, 0)
         keys[:, 2] += 1
-        self._ready, self._beginning = False, Beginning(due, keys, {}, {})
+        self._ready, self._beginning = False, (due, keys, {}, {})
         self._begin_recorded()
 
     def _restart(self, rows: np.ndarray) -> None:
@@ -376,9 +372,9 @@ class World(Memory):
         played = self.instance_row[rows]
         final = {f.name: getattr(self, f.name)[played if f.role is Role.INSTANCE else rows] for f in kept}
         told = {name: getattr(self, name)[rows] for name in ("reward", "terminated", "truncated", "done", "illegal")}
-        keys = self.stream[rows]
+        keys = self.stream.take(rows, 0)
         keys[:, 2] += 1
-        self._ready, self._beginning = False, Beginning(rows, keys, told, {"final": final, "final_rows": rows})
+        self._ready, self._beginning = False, (rows, keys, told, {"final": final, "final_rows": rows})
         self._begin_recorded()
 
     def _complete(self, stepped: np.ndarray | None = None) -> None:
@@ -410,8 +406,9 @@ class World(Memory):
             self._open()
         chosen = self._rows(rows)
         if self._beginning is not None:
-            if np.isin(self._beginning.rows, chosen).all():
-                self.stream[self._beginning.rows] = self._beginning.keys
+            begun, keys = self._beginning[:2]
+            if np.isin(begun, chosen).all():
+                self.stream[begun] = keys
             else:
                 self._open()
         return chosen
@@ -422,6 +419,7 @@ class World(Memory):
             return
         self._lay_instances(self.num_envs)
         self.given[:] = False
+        self._some_given = False
         self.instance_row[:] = self._all
 
     @property
