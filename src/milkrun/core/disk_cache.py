@@ -58,7 +58,7 @@ class DiskCache(NullCache):
         try:
             _write(name, FORMAT + _checksum(key, payload) + payload)
         except OSError as e:
-            _not_kept(str(e))
+            _not_used(str(e))
 
     def _file(self, sig: Any, codegen: Any) -> tuple[str, bytes]:
         """The file of a signature on this kind of processor, and all that its contents depend on."""
@@ -71,7 +71,7 @@ class DiskCache(NullCache):
         except FileNotFoundError:
             return None
         except OSError as e:
-            _not_kept(str(e))
+            _not_used(str(e))
             return None
         start = len(FORMAT) + hashlib.sha256().digest_size
         payload = content[start:]
@@ -188,10 +188,10 @@ def _refuse_strangers(name: str, found: os.stat_result) -> None:
         raise PermissionError(f"{name} can be written by others (mode {stat.S_IMODE(found.st_mode):o})")
 
 
-def _not_kept(reason: str) -> None:
+def _not_used(reason: str) -> None:
     """One warning a process: every function would repeat it."""
     global _warned
     if not _warned:
         _warned = True
-        warnings.warn(f"compiled code is not kept on disk: {reason}. The world works, but every process compiles anew; "
-                      f"MILKRUN_CACHE_DIR names another folder", UserWarning, stacklevel=2)
+        warnings.warn(f"the cache of compiled code is not used: {reason}. All works, but what is not found there is "
+                      f"compiled by every process; MILKRUN_CACHE_DIR names another folder", UserWarning, stacklevel=2)
