@@ -5,7 +5,7 @@ Nothing here writes into a world; a refused instance leaves it as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -57,11 +57,42 @@ def read_saved(world: World, saved: Any, rows: int) -> tuple[dict[str, np.ndarra
     count = len(arrays[own[0].name]) if own else rows
     for f in fields:
         arrays[f.name] = _as_field(f, arrays[f.name], count if f.role is Role.INSTANCE else rows, world.sizes)
-        if f.role in (Role.INSTANCE, Role.STATE):
+        if f.role is Role.INSTANCE:
             _check_values(f, arrays[f.name], world.sizes)
     owner = _owners(arrays.pop("instance_row"), rows, count)
     given = Given({f.name: arrays.pop(f.name) for f in own}, owner)
+    check_rows(world, lambda name: given.arrays[name][owner] if name in given.arrays else arrays[name], arrays)
     return arrays, given
+
+
+def check_rows(world: World, field: Callable[[str], np.ndarray], names: Iterable[str]) -> None:
+    """Refuses rows that no play of `world` can have led to; `field(name)` is a field of these rows, of right shape and
+    dtype, of instance fields what each row plays.
+
+    Of the fields in `names`, states lie within their declared bounds, streams are not negative, and live rows have an
+    allowed action for every agent. Then the world has its say, by `check_states`. Kernels index with all of this.
+    """
+    known = set(names)
+    for f in (world.fields[name] for name in known):
+        if f.role is Role.STATE:
+            _check_values(f, field(f.name), world.sizes)
+        elif f.name == "stream" and (wrong := field(f.name) < 0).any():
+            refuse(f.name, field(f.name), wrong, "must be >= 0")
+        elif f.role is Role.MASK:
+            live = ~(field("terminated") | field("truncated")) if {"terminated", "truncated"} <= known else True
+            _check_mask(f.name, field(f.name), world.action.nvec(world.sizes), live)
+    world.check_states(field)
+
+
+def _check_mask(name: str, array: np.ndarray, choices: Iterable[int], live: np.ndarray | bool) -> None:
+    first = 0
+    for agent, n in enumerate(choices):
+        closed = live & ~array[:, first : first + n].any(axis=1)
+        if closed.any():
+            at = f"{name}[{first}:{first + n}]" if n < array.shape[1] else name
+            raise BadInstance(f"row {int(np.flatnonzero(closed)[0])}: {at} is all False: agent {agent} of a row that "
+                              f"has not ended must be allowed something")
+        first += n
 
 
 def _owners(owner: Any, rows: int, count: int) -> np.ndarray:

@@ -134,6 +134,10 @@ class World(Memory):
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         """Rules between instance fields; raises BadInstance. Shapes, dtypes and bounds have been checked."""
 
+    def check_states(self, field: FieldOf) -> None:
+        """Rules between the state of rows and the instances they play, `field(name)`; raises BadInstance. Shapes,
+        dtypes and bounds have been checked."""
+
     @classmethod
     def task_options(cls, config: Any) -> dict[str, Any]:
         """The keywords with which the `get_costs` of the task judges by this configuration."""

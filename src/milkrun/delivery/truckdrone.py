@@ -176,6 +176,11 @@ class TruckDrone(World):
         refuse_where("demand", arrays, arrays["demand"] <= 0, "must be above 0")
         refuse_where("tw_end", arrays, arrays["tw_end"] < arrays["tw_start"], "the window closes before it opens")
 
+    def check_states(self, field: Any) -> None:
+        battery = field("battery")
+        if (over := battery > 1).any():
+            refuse("battery", battery, over, "1 is full")
+
     figure_fields = ("sum_counts", "sum_amounts")
 
     def figures(self, told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -90,6 +90,13 @@ class TSPDDoor(World):
             if diagonal.any():
                 refuse(name, diagonal, diagonal != 0, "the way from a node to itself costs 0")
 
+    def check_states(self, field: Any) -> None:
+        left = (~field("covered")).sum(axis=1)
+        if (wrong := field("left") != left).any():
+            refuse("left", field("left"), wrong, f"there are {left[wrong][0]} nodes not covered")
+        if (wrong := (field("launch") < 0) != (field("fly") < 0)).any():
+            refuse("fly", field("fly"), wrong, "launch and fly are both -1, or neither is")
+
     @classmethod
     def from_instances(cls, instances: Sequence[TSPDInstance | Mapping[str, Any]], repeat: int = 1, **make: Any) -> Any:
         """A world that plays these instances (dicts without a row axis), each in `repeat` rows without a copy.

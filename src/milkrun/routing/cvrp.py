@@ -130,6 +130,11 @@ class CVRP(Routing):
             refuse("demand_units", demand, over, f"over the capacity {arrays['capacity'][row]}: no truck can take it")
         self._check_reach(arrays, real)
 
+    def check_states(self, field: Any) -> None:
+        super().check_states(field)
+        if (over := field("load") > field("capacity")).any():
+            refuse("load", field("load"), over, f"over the capacity {field('capacity')[over][0]}")
+
     def _check_reach(self, arrays: dict[str, np.ndarray], real: np.ndarray) -> None:
         """Every customer must be served, so each must be reachable alone within the trip limit."""
         for q in np.flatnonzero(arrays["max_length"] < math.inf).tolist():

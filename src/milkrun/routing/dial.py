@@ -138,6 +138,12 @@ class Dial(Recorded):
         if (wrong := capacity.max(axis=1) < 1).any():
             refuse("capacity", capacity.max(axis=1), wrong, "must be at least 1")
 
+    def check_states(self, field: Any) -> None:
+        load, seats = field("current_load"), field("capacity")
+        seats = seats[np.arange(len(seats)), field("current_agent")]
+        if (over := load > seats).any():
+            refuse("current_load", load, over, f"over the capacity {seats[over][0]}")
+
     def true_nodes(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
         """(Q, N) which nodes are no padding."""
         return np.ones(arrays["demand"].shape, bool)
