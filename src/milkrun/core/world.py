@@ -31,7 +31,7 @@ from milkrun.core.arguments import (
     read_rows,
 )
 from milkrun.core.canvas import Canvas
-from milkrun.core.errors import Closed, ConfigError, IllegalAction, ResetNeeded, ShapeError
+from milkrun.core.errors import Closed, ConfigError, IllegalAction, ResetNeeded, ShapeError, shown
 from milkrun.core.fields import (
     Field,
     Role,
@@ -94,18 +94,18 @@ class World(Memory):
         illegal: str = "noop",
         threads: int | None = None,
     ) -> None:
-        self.num_envs = check_count("num_envs", num_envs, 1)
+        self.num_envs = check_count("num_envs", num_envs, 1, 2**31 - 1)  # `instance_row` has 32 bits
         self.config = self.Config() if config is None else config
         if not isinstance(self.config, self.Config):
             raise ConfigError(f"{type(self).__name__} takes a {self.Config.__name__}, not a {type(config).__name__}")
         self.autoreset = autoreset_name(autoreset)
-        if illegal not in ("noop", "raise"):
-            raise ConfigError(f"illegal={illegal!r}: must be 'noop' or 'raise'")
+        if not isinstance(illegal, str) or illegal not in ("noop", "raise"):
+            raise ConfigError(f"illegal={shown(illegal)}: must be 'noop' or 'raise'")
         self.illegal_rule = illegal
         self._raises = illegal == "raise"
         self.threads = None if threads is None else check_count("threads", threads, 1)
         self.seed = secrets.randbits(63) if seed is None else check_seed(seed)
-        self.first_row = check_count("first_row", first_row, 0)
+        self.first_row = check_count("first_row", first_row, 0, 2**63 - self.num_envs)
         self.sizes = self.size_of(self.config)
         self.groups = self.action.names(self.sizes) if isinstance(self.action, Agents) else {}
         self.observed = observed_fields(self.fields, self.sizes)
