@@ -15,10 +15,11 @@ from hypothesis.extra import numpy as arrays
 
 import milkrun
 from milkrun.core.errors import BadInstance, ConfigError, IllegalAction, MilkrunError, ResetNeeded, ShapeError
+from milkrun.core.instances import check_rows
 from milkrun.core.world import World
 from milkrun.routing.cvrp import CVRP
 from milkrun.routing.generators import get_generator
-from tests.core.toys import Glider, rows_of
+from tests.core.toys import Convoy, Glider, rows_of
 
 B, N, TRUCK = 4, 6, 12  # rows, nodes and capacity of the worlds here
 fuzz = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -356,6 +357,9 @@ SAVED = {
     "fewer instances": lambda s: {**s, "capacity": s["capacity"][:2]},
     "an owner out of range": lambda s: {**s, "instance_row": np.array([0, 1, 2, 99], np.int32)},
     "a node out of range": lambda s: {**s, "current_node": np.full(B, 10**6)},
+    "nothing allowed": lambda s: {**s, "action_mask": np.zeros_like(s["action_mask"])},
+    "a negative stream": lambda s: {**s, "stream": -s["stream"] - 1},
+    "a load over the capacity": lambda s: {**s, "load": s["capacity"] + 1},
 }
 
 
@@ -367,6 +371,67 @@ def test_saved_states_that_cannot_be(case, some):
     broken = SAVED[case](world.state_dict())
     with refused(world, MilkrunError):
         world.load_state_dict(broken, rows=[3, 1, 0, 2] if some else None)
+
+
+def swapped(pos: np.ndarray) -> np.ndarray:
+    """With the places of two nodes exchanged."""
+    return pos[:, [0, 2, 1, *range(3, pos.shape[1])]]
+
+
+STATES: dict[str, tuple[str, dict[str, Any], str, Any, str]] = {
+    "CVRP": ("CVRP", {"num_loc": 5, "capacity": 9}, "load", lambda a: a + 10, r"row 0: load = \d+: over the capacity 9"),
+    "CVRP's padding": ("CVRP", {"num_loc": 5}, "n_nodes", lambda a: a * 0 + 2, r"current_node = [2-5]: is padding"),
+    "CVRPP": ("CVRPP", {"num_loc": 5}, "load", lambda a: a + 1e6, "row 0: load = .*: over the capacity"),
+    "WCVRP": ("WCVRP", {"num_loc": 5}, "load", lambda a: a + 1e6, "row 0: load = .*: over the capacity"),
+    "SDWCVRP": ("SDWCVRP", {"num_loc": 5}, "load", lambda a: a + 1e6, "row 0: load = .*: over the capacity"),
+    "DARP": ("DARP", {}, "current_load", lambda a: a + 99, r"row 0: current_load = \d+: over the capacity"),
+    "TSPKopt": ("TSPKopt", {}, "tour", lambda a: a * 0, r"row 0: tour\[1\] = 0: a tour has every node once"),
+    "TSPKopt's N": ("TSPKopt", {"num_loc": 6}, "best_tour", lambda a: np.where(a == 5, 6, a), r"best_tour\[5\] = 6"),
+    "TSPKopt's places": ("TSPKopt", {}, "pos", swapped, r"row 0: pos\[1\]"),
+    "TSPD": ("TSPD", {}, "left", lambda a: a + 1, r"row 0: left = \d+: there are \d+ nodes not covered"),
+    "TSPD's flight": ("TSPD", {}, "fly", lambda a: np.where(a < 0, 1, -1), "row 0: fly = .*launch and fly"),
+    "TruckDrone": ("TruckDrone", {}, "battery", lambda a: a + 1, r"row 0: battery\[0\] = 2.0: 1 is full"),
+}
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_a_state_agrees_with_its_instance(case):
+    """What no bound of one field can say: row, field, value and rule are named, and the world is as it was."""
+    name, options, field, change, words = STATES[case]
+    world = milkrun.make(f"milkrun/{name}-v0", 2, seed=1, **options)
+    world.reset()
+    world.step(world.sample_actions(0, 1))
+    saved = world.state_dict()
+    world.load_state_dict(saved)
+    before = rows_of(world)
+    with pytest.raises(BadInstance, match=words):
+        world.load_state_dict({**saved, field: change(saved[field]).astype(saved[field].dtype)})
+    assert rows_of(world) == before
+
+
+def test_every_agent_of_a_live_row_is_allowed_something():
+    """One drone's part of the mask is all False: named by row and place. A row that has ended is left alone."""
+    world = Convoy(2, seed=0)
+    world.reset()
+    saved = world.state_dict()
+    saved["action_mask"][1, 4:6] = False
+    with refused(world, BadInstance, "row 1: action_mask[4:6] is all False", "agent 1"):
+        world.load_state_dict(saved)
+    saved["terminated"][1] = True
+    world.load_state_dict(saved)
+    assert world.terminated.tolist() == [False, True]
+
+
+def test_rows_of_somebody_else_are_checked_field_by_field():
+    """`check_rows` takes what there is, as an environment on foreign tensors has it, and says which row is wrong."""
+    world = Convoy(2, seed=0)
+    world.reset()
+    rows = world.state_dict()
+    check_rows(world, rows.__getitem__, ["at", "action_mask", "i"])
+    rows["i"][1] = -3
+    with pytest.raises(BadInstance, match="row 1: i = -3: must be >= 0"):
+        check_rows(world, rows.__getitem__, ["i"])
+    check_rows(world, rows.__getitem__, ["at", "action_mask"])
 
 
 @pytest.mark.parametrize("row", [-1, B, "a", 1.5, None])

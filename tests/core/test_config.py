@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass, fields
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +16,7 @@ import pytest
 
 import milkrun
 from milkrun.core.config import Config, option
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import ConfigError, MilkrunError
 from milkrun.routing.cvrp import CVRPConfig
 from milkrun.routing.tsp import TSPConfig
 from tests.core.toys import Lantern, LanternConfig
@@ -251,10 +254,69 @@ def test_a_tsp_needs_two_nodes():
         ("num_envs", 0), ("num_envs", -3), ("num_envs", 2.0), ("num_envs", True), ("num_envs", "4"),
         ("seed", -1), ("seed", 2**63), ("seed", 1.0), ("seed", True), ("seed", "7"), ("seed", [1, 2]),
         ("first_row", -1), ("first_row", 0.5), ("threads", 0), ("threads", 1.5), ("illegal", "ignore"),
-        ("illegal", None), ("autoreset", "never"), ("api", "jax"), ("api", 3),
+        ("illegal", None), ("autoreset", "never"), ("api", "jax"), ("api", 3), ("api", [1]), ("illegal", np.zeros(2)),
+        ("num_envs", 2**31), ("first_row", 2**63), ("first_row", 2**63 - 1), ("max_steps", 2**63), ("preset", [1]),
     ],
 )  # fmt: skip
 def test_keywords_of_make_are_checked(keyword, value):
     """Each is refused by its name."""
     with pytest.raises(ConfigError, match=keyword):
         milkrun.make("milkrun/TSP-v0", **{"num_envs": 2, keyword: value})
+
+
+class Contrary:
+    """Neither equal to anything, nor to be hashed, nor to be printed."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("eq")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("repr")
+
+
+STRANGE = [
+    [1], [], {}, {"a": 1}, (), (None, None), (math.nan, 1.0), ("a", "b"), [[1]], set(), range(3), np.array([1, 2]),
+    np.array(3), np.array([]), np.int8(3), np.uint64(2**64 - 1), np.float32(1.5), np.bool_(True), np.str_("x"),
+    math.nan, math.inf, -math.inf, 1e308, 5e-324, 0, -1, 2**31, 2**62, 2**63, -(2**63) - 1, 10**400, 10**5000, 1 + 2j,
+    Decimal("NaN"), Decimal(3), Fraction(1, 3), Fraction(10**400), b"x", "", "x", "\0", None, True, object(), Contrary(),
+    len, type, Ellipsis, np.datetime64("2020"), memoryview(b"abc"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("keyword", ["num_envs", "first_row", "seed", "threads", "autoreset", "illegal", "preset", "api"])
+def test_strange_keywords_are_taken_or_refused_in_a_sentence(keyword):
+    """What `make` itself reads."""
+    for value in STRANGE:
+        if type(value) is int and keyword == "num_envs":
+            value = max(value, 2**31)  # fewer rows may be too many for this machine, which is no error of ours
+        with suppress(MilkrunError):
+            milkrun.make("milkrun/TSP-v0", **{keyword: value})
+
+
+@pytest.mark.parametrize("world_id", milkrun.list_worlds())
+def test_strange_values_are_taken_or_refused_in_a_sentence(world_id):
+    """Every option of every world: a configuration or an error of ours, never one of Python's."""
+    config = milkrun.world_spec(world_id).load().Config
+    for f in fields(config):
+        for value in STRANGE:
+            try:
+                config.build(**{f.name: value})
+            except MilkrunError as e:
+                assert 0 < len(str(e)) < 1500
+            except Exception as e:
+                raise AssertionError(f"{f.name} given a {type(value).__name__}: {e!r}") from e
+
+
+def test_numbers_become_pythons_own():
+    """Where numpy's would wrap around in a rule: 4 * (40 + 1) does not fit 8 bits."""
+    config = CVRPConfig(num_loc=np.int8(40), max_length=np.float32(3.5))
+    assert type(config.num_loc) is int and config.max_length == 3.5 and type(config.max_length) is float
+    assert milkrun.make("milkrun/CVRP-v0", config=config).max_steps == 164
+
+
+def test_an_option_given_a_list_is_named():
+    """A rule that is no word is refused as any other option is, in a configuration of several rules too."""
+    with pytest.raises(ConfigError, match=r"TruckDroneConfig.rules = \[1\]: must be str"):
+        milkrun.make("milkrun/TruckDrone-v0", rules=[1])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.core.errors import ConfigError, ShapeError, shown
 from milkrun.core.launcher import MODES
 
 SEED_LIMIT = 2**63
@@ -17,24 +17,27 @@ Rows = Sequence[int] | np.ndarray | None
 
 def autoreset_name(mode: Any) -> str:
     """"next_step", "same_step" or "disabled", from Gymnasium's AutoresetMode, its value or our word."""
-    word = str(getattr(mode, "value", mode)).lower().replace("_", "")
+    said = getattr(mode, "value", mode)
+    word = said.lower().replace("_", "") if isinstance(said, str) else ""
     for name in MODES:
         if word == name.replace("_", ""):
             return name
-    raise ConfigError(f"autoreset={mode!r}: must be 'next_step', 'same_step' or 'disabled'")
+    raise ConfigError(f"autoreset={shown(mode)}: must be 'next_step', 'same_step' or 'disabled'")
 
 
 def check_seed(seed: Any) -> int:
     """A seed as an int in 0..2**63-1."""
     if not _is_integer(seed) or not 0 <= int(seed) < SEED_LIMIT:
-        raise ConfigError(f"seed {seed!r}: must be an integer in 0..2**63-1")
+        raise ConfigError(f"seed {shown(seed)}: must be an integer in 0..2**63-1")
     return int(seed)
 
 
-def check_count(name: str, value: Any, low: int) -> int:
-    """An integer that is at least `low`."""
+def check_count(name: str, value: Any, low: int, high: int = SEED_LIMIT - 1) -> int:
+    """An integer that is at least `low`, and at most what 64 bits hold or `high`."""
     if not _is_integer(value) or value < low:
-        raise ConfigError(f"{name}={value!r}: must be an integer >= {low}")
+        raise ConfigError(f"{name}={shown(value)}: must be an integer >= {low}")
+    if value > high:
+        raise ConfigError(f"{name}={shown(value)}: must be an integer in {low}..{high}")
     return int(value)
 
 

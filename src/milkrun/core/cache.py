@@ -1,21 +1,19 @@
-"""How compiled code is built and kept on disk.
+"""How compiled code is built, and under which name it is kept.
 
 Facts about numba that shape this file (measured, version 0.68): a launcher that is a closure over a kernel never hits
 numba's disk cache, and a change in a callee's file does not invalidate its callers. So launchers are generated as
-modules of their own in a folder whose name is a hash of everything they compile.
+modules of their own whose name holds a hash of everything they compile. `disk_cache` keeps what comes of them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+import linecache
 import sys
-import tempfile
 import threading
 import types as pytypes
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -23,25 +21,18 @@ import numpy as np
 from numba import types
 from numba.core.dispatcher import Dispatcher
 
-from milkrun.core.kernels import KERNEL_OPTIONS
+from milkrun.core.disk_cache import DiskCache
+from milkrun.core.kernels import KERNEL_OPTIONS, Kernel
 
 BUILDING = threading.RLock()
 """One thread builds at a time."""
 
 
-def cache_root() -> Path:
-    """Where compiled code is kept: MILKRUN_CACHE_DIR, else the user's cache folder, else a temporary one."""
-    if override := os.environ.get("MILKRUN_CACHE_DIR"):
-        return Path(override)
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(home) / "milkrun"
-
-
 def compile_module(name: str, source: str, names: Mapping[str, Any]) -> pytypes.ModuleType:
-    """Imports `source` as a module of its own with `names` in its globals, so that numba's disk cache serves it.
+    """Runs `source` as a module of its own with `names` in its globals; what it compiles is kept on disk.
 
-    The folder is keyed by a fingerprint of the text and of every kernel it reaches, so a change of any of them,
-    also in another file, compiles anew, and nothing else does.
+    It is kept under a fingerprint of the text and of every kernel it reaches, so a change of any of them, also in
+    another file, compiles anew, and nothing else does.
     """
     fingerprint = hashlib.sha256(source.encode())
     seen: set[int] = set()
@@ -54,33 +45,16 @@ def compile_module(name: str, source: str, names: Mapping[str, Any]) -> pytypes.
     with BUILDING:
         if module_name in sys.modules:
             return sys.modules[module_name]
-        path = _write_once(unique, source)
+        file = f"<milkrun launcher {unique}>"
         module = pytypes.ModuleType(module_name)
-        module.__file__ = str(path)
         module.__dict__.update(names)
-        sys.modules[module_name] = module  # numba's cached code looks its module up by name
-        exec(compile(source, str(path), "exec"), module.__dict__)
+        exec(compile(source, file, "exec"), module.__dict__)
+        for label, value in vars(module).items():
+            if isinstance(value, Dispatcher) and not isinstance(value, Kernel) and label not in names:
+                value._cache = DiskCache(f"{unique}.{label}", fingerprint.hexdigest())
+        linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file  # for error messages
+        sys.modules[module_name] = module  # numba's cached code looks its module up by name; last, so it is whole
         return module
-
-
-def _write_once(unique: str, source: str) -> Path:
-    """The launcher's file. Numba trusts its modification time, so that is a constant: processes cannot race."""
-    try:
-        folder = cache_root() / unique
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(folder)
-    except OSError:
-        folder = Path(tempfile.gettempdir()) / f"milkrun-cache-{os.getuid() if hasattr(os, 'getuid') else 0}" / unique
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / "launcher.py"
-    if not path.exists():
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".py")
-        with os.fdopen(handle, "w") as file:
-            file.write(source)
-        os.utime(temporary, (1, 1))
-        os.replace(temporary, path)
-    return path
 
 
 def _digest(value: Any, digest: Any, seen: set[int]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import numbers
 import types
 import typing
@@ -17,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from milkrun.core.errors import ConfigError, did_you_mean
+from milkrun.core.errors import ConfigError, did_you_mean, shown
 
 C = TypeVar("C", bound="Config")
 R = TypeVar("R", bound="RuledConfig")
@@ -61,7 +62,11 @@ class Config:
     def __post_init__(self) -> None:
         hints = _hints(type(self))
         for f in dataclasses.fields(self):
-            _check(type(self).__name__, f, getattr(self, f.name), hints[f.name])
+            value = getattr(self, f.name)
+            _check(type(self).__name__, f, value, hints[f.name])
+            if isinstance(value, numbers.Real) and type(value) not in (int, float, bool):
+                # numpy's numbers wrap around, fractions are not printed: rules are worked out in Python's
+                object.__setattr__(self, f.name, int(value) if isinstance(value, numbers.Integral) else float(value))
         self.validate()
 
     def validate(self) -> None:
@@ -91,7 +96,8 @@ class Config:
         values: dict[str, Any] = {}
         if preset is not None:
             if not isinstance(preset, str) or preset not in cls.presets:
-                raise ConfigError(f"{cls.__name__} has no preset {preset!r}{did_you_mean(str(preset), cls.presets)}")
+                raise ConfigError(f"{cls.__name__} has no preset {shown(preset)}"
+                                  f"{did_you_mean(shown(preset), cls.presets)}")
             values.update(cls._known(cls.presets[preset]))
         if isinstance(config, cls):
             values.update(config.as_dict())
@@ -143,7 +149,8 @@ class RuledConfig(Config):
     def __post_init__(self) -> None:
         given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
         object.__setattr__(self, "_given", given)
-        for name, value in self.by_rule.get(getattr(self, self.rule_option), {}).items():
+        rule = getattr(self, self.rule_option)
+        for name, value in self.by_rule.get(rule if isinstance(rule, str) else "", {}).items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         super().__post_init__()
@@ -188,24 +195,34 @@ def _check(owner: str, f: dataclasses.Field[Any], value: Any, hint: Any) -> None
     meta = f.metadata
     where = f"{owner}.{f.name}"
     if not _is_a(value, hint):
-        raise ConfigError(f"{where} = {value!r}: must be {_spell(hint)}")
+        raise ConfigError(f"{where} = {shown(value)}: must be {_spell(hint)}")
     if isinstance(value, str):
         allowed = (*meta.get("choices", ()), *meta.get("words", ()))
         if allowed and value not in allowed:
-            raise ConfigError(f"{where} = {value!r}: must be one of {', '.join(map(repr, allowed))}"
+            raise ConfigError(f"{where} = {shown(value)}: must be one of {', '.join(map(repr, allowed))}"
                               f"{did_you_mean(value, [a for a in allowed if isinstance(a, str)])}")
     elif meta.get("choices") and value is not None and not callable(value) and value not in meta["choices"]:
-        raise ConfigError(f"{where} = {value!r}: must be one of {', '.join(map(repr, meta['choices']))}")
+        raise ConfigError(f"{where} = {shown(value)}: must be one of {', '.join(map(repr, meta['choices']))}")
     elif isinstance(value, numbers.Real) and not isinstance(value, bool):
         low, high = meta.get("low"), meta.get("high")
-        if value != value or (low is not None and value < low) or (high is not None and value > high):
-            raise ConfigError(f"{where} = {value!r}: must be {_span(low, high)}")
+        if not _has_room(value) or (low is not None and value < low) or (high is not None and value > high):
+            raise ConfigError(f"{where} = {shown(value)}: must be {_span(low, high)}")
+
+
+def _has_room(value: Any) -> bool:
+    """Whether a number is one, and is not beyond what 64 bits hold."""
+    if isinstance(value, numbers.Integral):
+        return bool(-(2**63) <= value < 2**63)
+    try:
+        return not math.isnan(value)
+    except OverflowError:  # a fraction of huge integers
+        return False
 
 
 def _span(low: float | None, high: float | None) -> str:
     if low is not None and high is not None:
         return f"in {low}..{high}"
-    return f">= {low}" if low is not None else f"<= {high}" if high is not None else "a number"
+    return f">= {low}" if low is not None else f"<= {high}" if high is not None else "a number that 64 bits hold"
 
 
 def _is_a(value: Any, hint: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class MilkrunError(Exception):
@@ -93,6 +94,15 @@ class WorkerTimeout(MilkrunError, TimeoutError):
 
 class LinkError(MilkrunError, ConnectionError):
     """The link to a simulator in another process failed."""
+
+
+def shown(value: Any) -> str:
+    """A value in an error sentence: short, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer of thousands of digits; an object that cannot tell
+        return f"a {type(value).__name__} that cannot be printed"
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

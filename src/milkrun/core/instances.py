@@ -5,7 +5,7 @@ Nothing here writes into a world; a refused instance leaves it as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -57,11 +57,43 @@ def read_saved(world: World, saved: Any, rows: int) -> tuple[dict[str, np.ndarra
     count = len(arrays[own[0].name]) if own else rows
     for f in fields:
         arrays[f.name] = _as_field(f, arrays[f.name], count if f.role is Role.INSTANCE else rows, world.sizes)
-        if f.role in (Role.INSTANCE, Role.STATE):
+        if f.role is Role.INSTANCE:
             check_values(f, arrays[f.name], world.sizes)
     owner = owners_of(arrays.pop("instance_row"), rows, count)
     given = Given({f.name: arrays.pop(f.name) for f in own}, owner)
+    check_rows(world, {**arrays, **{name: array[owner] for name, array in given.arrays.items()}})
     return arrays, given
+
+
+def check_rows(world: World, arrays: dict[str, np.ndarray]) -> None:
+    """Refuses rows that no play of `world` can have led to. `arrays` has fields of these rows, of right shape and
+    dtype, of instance fields what each row plays.
+
+    States lie within their declared bounds, streams are not negative, and rows that go on have an allowed action for
+    every agent. Then the world has its say, by `check_states`. Kernels index with all of this.
+    """
+    for name, array in arrays.items():
+        f = world.fields[name]
+        if f.role is Role.STATE:
+            check_values(f, array, world.sizes)
+        elif name == "stream" and (wrong := array < 0).any():
+            refuse(name, array, wrong, "must be >= 0")
+        elif f.role is Role.MASK:
+            live = ~(arrays["terminated"] | arrays["truncated"])
+            check_mask(name, array, world.action.nvec(world.sizes), live)
+    world.check_states(arrays)
+
+
+def check_mask(name: str, array: np.ndarray, choices: Iterable[int], live: np.ndarray) -> None:
+    """Raises BadInstance for the first row that goes on and leaves one of its agents nothing to do."""
+    first = 0
+    for agent, n in enumerate(choices):
+        closed = live & ~array[:, first : first + n].any(axis=1)
+        if closed.any():
+            at = f"{name}[{first}:{first + n}]" if n < array.shape[1] else name
+            raise BadInstance(f"row {int(np.flatnonzero(closed)[0])}: {at} is all False: agent {agent} of a row that "
+                              f"has not ended must be allowed something")
+        first += n
 
 
 def owners_of(owner: Any, rows: int, count: int) -> np.ndarray:

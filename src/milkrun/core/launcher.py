@@ -169,7 +169,7 @@ def _agent_count(action: Action, layout: Layout) -> str:
 
 
 def _head(layout: Layout) -> str:
-    return f"""# Written by milkrun.core.launcher; do not edit: the folder's name is a hash of this and of the kernels.
+    return f"""# Written by milkrun.core.launcher; the module's name is a hash of this and of the kernels.
 # {layout.text}
 """
 
@@ -293,7 +293,7 @@ _IN_BLOCKS = """for first in range(lo, hi, 64):
 
 
 _LOOP = """
-@njit(cache=True, **OPTIONS)
+@njit(**OPTIONS)
 def loop_rows(table{numbers}, lo, hi, slot):
     w = record(table, slot)
     for b in range(lo, hi):
@@ -307,7 +307,7 @@ def _entry(name: str, parameters: str, prologue: str, body: str, loop: str = _IN
     args = "table, rows" + (f", {parameters}" if parameters else "")
     return f"""
 
-@njit(cache=True, **OPTIONS)
+@njit(**OPTIONS)
 def {name}({args}, lo, hi, slot):
     t = array_at(table, (1024,), None, int64)
     w = record(table, slot)

@@ -16,6 +16,7 @@ from milkrun.core.config import Config
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import Field, Role, declared_fields
 from milkrun.core.instances import Given
+from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_player, build_row_map, kernels_of
 from milkrun.core.record import INSTANCES, Layout
 from milkrun.core.threads import Entry, chunks_for
@@ -138,11 +139,10 @@ class Memory:
         self._all = np.arange(self.num_envs, dtype=np.int64)
         self._actions = np.zeros((self.num_envs, *self.action.shape(self.sizes)), self.action.dtype)
         self._num_instances = self._scratch_slots = 0
+        self._some_given = False  # a row may play a given instance; only a hint that saves looking
         self.laid = 0
         self._find_kernels()
-        for f in self.fields.values():
-            if f.per_row and f.role is not Role.INSTANCE:
-                self._lay(f, self.num_envs)
+        self._lay([f for f in self.fields.values() if f.per_row and f.role is not Role.INSTANCE], self.num_envs)
         self._lay_instances(self.num_envs)
         self.instance_row[:] = self._all
         choices = self.action.nvec(self.sizes)
@@ -180,30 +180,34 @@ class Memory:
         numbers["reward_at_end"] = getattr(self.config, "reward", "dense") == "terminal"
         return numbers | self.constants()
 
-    def _lay(self, f: Field, rows: int) -> None:
+    def _lay(self, fields: list[Field], rows: int) -> None:
+        """Memory for fields: all of it is there before the first of them moves."""
+        for name, array in {f.name: self._allocated(f, rows) for f in fields}.items():
+            setattr(self, name, array)
+            self._launcher_layout.put(self._table, name, array)
+
+    def _allocated(self, f: Field, rows: int) -> np.ndarray:
         shape = (rows, *f.shape(self.sizes))
         array = self.allocate(f, shape)
         if array.dtype != f.dtype or array.shape != shape or not (f.strided or array.flags.c_contiguous):
             wanted = f"{f.dtype} {shape}" + ("" if f.strided else ", contiguous (or declared strided)")
             raise ConfigError(f"allocate gave {f.name} as {array.dtype} {array.shape}, strides {array.strides}; "
                               f"it must be {wanted}")
-        setattr(self, f.name, array)
-        self._launcher_layout.put(self._table, f.name, array)
+        return array
 
     def _lay_instances(self, count: int) -> None:
         if self._num_instances == count:
             return
-        for f in self._with_role(Role.INSTANCE):
-            self._lay(f, count)
+        self._lay(self._with_role(Role.INSTANCE), count)
         self._num_instances = count
         self._table[INSTANCES] = count
         self.laid += 1
 
     def _lay_scratch(self, slots: int) -> None:
         if slots > self._scratch_slots:
-            self._scratch_slots = slots
-            for f in self._with_role(Role.SCRATCH):
-                self._lay(f, slots)
+            with undisturbed():
+                self._lay(self._with_role(Role.SCRATCH), slots)
+                self._scratch_slots = slots
 
     def _with_role(self, *roles: Role) -> list[Field]:
         return [f for f in self.fields.values() if f.role in roles and not f.on_demand]
@@ -215,7 +219,9 @@ class Memory:
         return chunks
 
     def _run(self, entry: Entry, rows: np.ndarray, *args: int) -> int:
-        return entry.run((self._table_address, address_of(rows), *args), len(rows), self._chunks(len(rows)))
+        n = len(rows)
+        chunks = 1 if n < self.parallel_from and self.threads is None else self._chunks(n)
+        return entry.run((self._table_address, address_of(rows), *args), n, chunks)
 
     def _adopt(self, given: Given, rows: np.ndarray, *, whole: bool) -> None:
         """Writes checked instances: a whole reset may share instance rows; a partial one gives each row its own."""
@@ -233,7 +239,7 @@ class Memory:
                 arrays = {name: array[owner] for name, array in arrays.items()}
         for name, array in arrays.items():
             getattr(self, name)[target] = array
-        self.given[rows] = True
+        self.given[rows] = self._some_given = True
         self.laid += 1
 
     def _unshare(self) -> None:

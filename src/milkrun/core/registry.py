@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from milkrun.core.config import RESERVED, Config
-from milkrun.core.errors import ConfigError, RegistryError, did_you_mean, missing_extra
+from milkrun.core.errors import ConfigError, RegistryError, did_you_mean, missing_extra, shown
 
 _GRAMMAR = re.compile(r"(?:(?P<namespace>[\w:.-]+)/)?(?P<name>[\w:.-]+?)(?:-[vV](?P<version>\d+))?")
 
@@ -211,8 +211,8 @@ def make(
     """
     spec = world_spec(id)
     if api is not None:
-        if api not in APIS:
-            raise ConfigError(f"api={api!r} is unknown{did_you_mean(str(api), APIS)}")
+        if not isinstance(api, str) or api not in APIS:
+            raise ConfigError(f"api={shown(api)} is unknown{did_you_mean(shown(api), APIS)}")
         module = importlib.import_module(APIS[api])
         return module.make(
             spec.id, num_envs, preset=preset, config=config, seed=seed, first_row=first_row, autoreset=autoreset,

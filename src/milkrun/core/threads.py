@@ -22,6 +22,7 @@ from numba import njit, prange, types
 from milkrun.core.cache import BUILDING, compile_module
 from milkrun.core.clock import compiling
 from milkrun.core.errors import ConfigError
+from milkrun.core.interrupts import undisturbed
 from milkrun.core.kernels import call_at
 
 
@@ -60,7 +61,7 @@ def _compiled(function: Any) -> Any:
     """The function, which takes int64 only, ready to run."""
     with compiling(), BUILDING:
         if not function.signatures:
-            with _without_collector():
+            with undisturbed(), _without_collector():
                 function.compile((types.int64,) * function.py_func.__code__.co_argcount)
             function.disable_compile()
     return function
@@ -87,9 +88,9 @@ def _spread(numbers: int) -> Any:
     return _compiled(compile_module(f"spread_{numbers}", text, names).spread)
 
 
-_SPREAD = """# Written by milkrun.core.threads; the folder's name is a hash of this.
+_SPREAD = """# Written by milkrun.core.threads; the module's name is a hash of this.
 
-@njit(cache=True, parallel=True, nogil=True, error_model="numpy")
+@njit(parallel=True, nogil=True, error_model="numpy")
 def spread(entry, {numbers}, n, chunks):
     total = 0
     for c in prange(chunks):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +31,7 @@ from milkrun.core.arguments import (
     read_rows,
 )
 from milkrun.core.canvas import Canvas
-from milkrun.core.errors import Closed, ConfigError, IllegalAction, ResetNeeded, ShapeError
+from milkrun.core.errors import Closed, ConfigError, IllegalAction, ResetNeeded, ShapeError, shown
 from milkrun.core.fields import (
     Field,
     Role,
@@ -46,12 +47,18 @@ from milkrun.core.fields import (
     view,
 )
 from milkrun.core.instances import read_instances, read_saved
+from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import DUE, DUE_ONE, MODES, NO_LIMIT
 from milkrun.core.memory import Memory, address_of
 
 _copyto = np.copyto
 
 FieldOf = Callable[[str], np.ndarray]
+
+
+Beginning = tuple[np.ndarray, np.ndarray, dict[str, Any], dict[str, Any]]
+"""Episodes that begin, so that an interrupted beginning can be done again: the rows, what their streams become, the
+fields that tell of the step before and not of the new episode, what becomes of the world's own attributes."""
 
 
 class World(Memory):
@@ -87,18 +94,18 @@ class World(Memory):
         illegal: str = "noop",
         threads: int | None = None,
     ) -> None:
-        self.num_envs = check_count("num_envs", num_envs, 1)
+        self.num_envs = check_count("num_envs", num_envs, 1, 2**31 - 1)  # `instance_row` has 32 bits
         self.config = self.Config() if config is None else config
         if not isinstance(self.config, self.Config):
             raise ConfigError(f"{type(self).__name__} takes a {self.Config.__name__}, not a {type(config).__name__}")
         self.autoreset = autoreset_name(autoreset)
-        if illegal not in ("noop", "raise"):
-            raise ConfigError(f"illegal={illegal!r}: must be 'noop' or 'raise'")
+        if not isinstance(illegal, str) or illegal not in ("noop", "raise"):
+            raise ConfigError(f"illegal={shown(illegal)}: must be 'noop' or 'raise'")
         self.illegal_rule = illegal
         self._raises = illegal == "raise"
         self.threads = None if threads is None else check_count("threads", threads, 1)
         self.seed = secrets.randbits(63) if seed is None else check_seed(seed)
-        self.first_row = check_count("first_row", first_row, 0)
+        self.first_row = check_count("first_row", first_row, 0, 2**63 - self.num_envs)
         self.sizes = self.size_of(self.config)
         self.groups = self.action.names(self.sizes) if isinstance(self.action, Agents) else {}
         self.observed = observed_fields(self.fields, self.sizes)
@@ -111,10 +118,12 @@ class World(Memory):
         self.stream[:, 1] = self.first_row + self._all
         self._mode = MODES[self.autoreset]
         self._some_ended = False  # a row may have ended; only a hint that saves looking
-        self._ready = False  # every row has been reset at least once
         self._fresh = np.zeros(self.num_envs, bool)
-        self._stale_views = True
+        self._all_fresh = False  # every row has been reset at least once
+        self._beginning: Beginning | None = None
         self._closed = False
+        self._ready = False  # all rows fresh, none beginning, and not closed
+        self._stale_views = True
 
     # -- what a world class says ------------------------------------------------------------------------------
 
@@ -124,6 +133,10 @@ class World(Memory):
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         """Rules between instance fields; raises BadInstance. Shapes, dtypes and bounds have been checked."""
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        """Rules between the state of rows and the instances they play, both with the row first; raises BadInstance.
+        Shapes, dtypes and bounds have been checked."""
 
     @classmethod
     def task_options(cls, config: Any) -> dict[str, Any]:
@@ -169,23 +182,29 @@ class World(Memory):
         number goes up by one. `instance`: fields to play instead of drawn ones; they stay through later resets
         of these rows, until a full reset without any.
         """
-        self._open()
-        chosen = self._rows(rows)
+        chosen = self._settle(rows)
         keys = read_keys(self.stream, chosen, self.first_row, seed)
         given = None if instance is None else read_instances(self, instance, len(chosen))
-        if given is not None:
-            self._adopt(given, chosen, whole=rows is None)
-        elif rows is None and (self.given.any() or self.num_instances != self.num_envs):
-            self._lay_instances(self.num_envs)
-            self.given[:] = False
-            self.instance_row[:] = self._all
-        if rows is None and seed is not None and not is_list(seed):
-            self.seed = int(seed)
-        self.stream[chosen] = keys
-        self._begin(chosen)
-        self._fresh[chosen] = True
-        self._ready = self._ready or bool(self._fresh.all())
-        self.reward[chosen] = 0
+        whole = rows is None
+        become: dict[str, Any] = {}
+        if not self._all_fresh:
+            fresh = self._fresh.copy()
+            fresh[chosen] = True
+            become = {"_fresh": fresh, "_all_fresh": bool(fresh.all())}
+        if whole and seed is not None and not is_list(seed):
+            become["seed"] = int(seed)
+        beginning = chosen, keys, {"reward": 0}, become
+        try:
+            if given is not None or (whole and (self._some_given or self.num_instances != self.num_envs)):
+                with undisturbed():
+                    self._change_instances(given, chosen, whole)
+                    self._ready, self._beginning = False, beginning
+            else:
+                self._ready, self._beginning = False, beginning
+            self._begin_recorded()
+        except BaseException:
+            self._complete()
+            raise
 
     def step(self, actions: Any, rows: Rows = None) -> None:
         """Plays one action in each named row (all without `rows`): one native call."""
@@ -194,7 +213,7 @@ class World(Memory):
         else:
             chosen = self._rows(rows)
             order, n = address_of(chosen), len(chosen)
-        if not self._ready or self._closed:
+        if not self._ready:
             self.refuse_unready(chosen)
         if (
             rows is None
@@ -212,13 +231,21 @@ class World(Memory):
         self._stale_views = True
         chunks = 1 if n < self.parallel_from and self.threads is None else self._chunks(n)
         args = (self._table_address, order, self._actions_address, self._mode)
-        ended = self._launcher.step.serial(*args, 0, n, 0) if chunks == 1 else self._launcher.step.run(args, n, chunks)
-        if self._mode == 2:
-            self._restart_ended(chosen, ended)
-        elif ended:
-            self._some_ended = True
-            if ended >= DUE_ONE:
-                self._begin_due(chosen)
+        run = self._launcher.step
+        try:
+            ended = run.serial(*args, 0, n, 0) if chunks == 1 else run.run(args, n, chunks)
+            if self._mode == 2:
+                if ended:
+                    self._restart(self.done.nonzero()[0] if rows is None else chosen[self.done[chosen]])
+                elif len(self.final_rows):
+                    self.final, self.final_rows = {}, self.final_rows[:0]
+            elif ended:
+                self._some_ended = True
+                if ended >= DUE_ONE:
+                    self._begin_due(chosen)
+        except BaseException:
+            self._complete(chosen)
+            raise
 
     def play_out(self, choose: Any, x: int = 0) -> int:
         """Plays every live row to its end by a compiled policy, in one native call; returns the steps of all rows.
@@ -285,25 +312,27 @@ class World(Memory):
 
     def load_state_dict(self, saved: Mapping[str, np.ndarray], rows: Rows = None) -> None:
         """Puts rows back to what `state_dict` saved of as many rows."""
-        self._open()
-        chosen = self._rows(rows)
+        chosen = self._settle(rows)
         arrays, given = read_saved(self, saved, len(chosen))
-        self._adopt(given, chosen, whole=rows is None)
-        for name, array in arrays.items():
-            getattr(self, name)[chosen] = array
-        self._fresh[chosen] = True
-        self._ready = self._ready or bool(self._fresh.all())
-        self._some_ended = self._stale_views = True
+        with undisturbed():
+            self._adopt(given, chosen, whole=rows is None)
+            for name, array in arrays.items():
+                getattr(self, name)[chosen] = array
+            self._fresh[chosen] = True
+            self._all_fresh = bool(self._fresh.all())
+            self._beginning, self._ready = None, self._all_fresh
+            self._some_ended = self._stale_views = True
 
     def refuse_unready(self, rows: np.ndarray | slice = slice(None)) -> None:
         """Raises unless the world is open and these rows have been reset once."""
         self._open()
         if not self._fresh[rows].all():
             raise ResetNeeded(f"{type(self).__name__} is used before the first reset()")
+        self._ready = self._all_fresh
 
     def close(self) -> None:
         """Ends the use of this world; a second time does nothing."""
-        self._closed = True
+        self._closed, self._ready = True, False
 
     def __repr__(self) -> str:
         return f"<{self.id or type(self).__name__}: {self.num_envs} rows, seed {self.seed}, {self.autoreset}>"
@@ -311,7 +340,7 @@ class World(Memory):
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _begin(self, rows: np.ndarray) -> None:
-        drawn = rows[~self.given[rows]]
+        drawn = rows[~self.given[rows]] if self._some_given else rows
         if len(drawn):
             self._draw_rows(drawn)
         self._run(self._launcher.restart, rows)
@@ -333,31 +362,84 @@ class World(Memory):
                 getattr(self, f.name)[owned] = array
             raise
 
+    def _begin_recorded(self) -> None:
+        """Begins the episodes on record. Nothing here reads what it has written: interrupted, it is done again from its
+        start, and the record goes last."""
+        rows, keys, told, attributes = self._beginning  # type: ignore[misc]
+        self.stream[rows] = keys
+        self._begin(rows)
+        if told:
+            for name, values in told.items():
+                getattr(self, name)[rows] = values
+            vars(self).update(attributes)
+        self._beginning, self._ready = None, self._all_fresh
+
     def _begin_due(self, chosen: np.ndarray) -> None:
         """NEXT_STEP: the turn of rows that had ended is the reset of their next episode."""
-        due = chosen[self.i[chosen] == DUE]
-        self.stream[due, 2] += 1
-        self._begin(due)
+        due = (self.i == DUE).nonzero()[0] if chosen is self._all else chosen[self.i[chosen] == DUE]
+        keys = self.stream.take(due, 0)
+        keys[:, 2] += 1
+        self._ready, self._beginning = False, (due, keys, {}, {})
+        self._begin_recorded()
 
-    def _restart_ended(self, chosen: np.ndarray, ended: int) -> None:
+    def _restart(self, rows: np.ndarray) -> None:
         """SAME_STEP: keeps what the ended rows showed last, then begins their next episode."""
-        if not ended:
-            if len(self.final_rows):
-                self.final, self.final_rows = {}, self.final_rows[:0]
-            return
-        rows = chosen[(self.terminated | self.truncated)[chosen]]
         if self._launcher.observe is not None:
             self._run(self._launcher.observe, rows)
         kept = [*self.observed, *self._with_role(Role.MASK), *self.info_fields]
         kept += [self.fields[name] for name in self.figure_fields]
         played = self.instance_row[rows]
-        self.final = {f.name: getattr(self, f.name)[played if f.role is Role.INSTANCE else rows] for f in kept}
-        self.final_rows = rows
+        final = {f.name: getattr(self, f.name)[played if f.role is Role.INSTANCE else rows] for f in kept}
         told = {name: getattr(self, name)[rows] for name in ("reward", "terminated", "truncated", "done", "illegal")}
-        self.stream[rows, 2] += 1
-        self._begin(rows)
-        for name, values in told.items():
-            getattr(self, name)[rows] = values
+        keys = self.stream.take(rows, 0)
+        keys[:, 2] += 1
+        self._ready, self._beginning = False, (rows, keys, told, {"final": final, "final_rows": rows})
+        self._begin_recorded()
+
+    def _complete(self, stepped: np.ndarray | None = None) -> None:
+        """After an interrupt or an error in the midst of a step or a reset: does what is left of it, undisturbed.
+
+        What a step left undone shows in the rows: their next episode is due, or they have ended after a step or more
+        (a row that begins anew in the same step keeps the flags of its end, but has made none). A law of the user's is
+        not asked again here, it may be what was interrupted: the next call begins with it.
+        """
+        with undisturbed():
+            if stepped is not None and self._beginning is None:
+                self._some_ended = True
+                if self._mode == 1 and (self.i[stepped] == DUE).any():
+                    self._begin_due(stepped)
+                elif self._mode == 2:
+                    ended = stepped[self.done[stepped] & (self.i[stepped] > 0)]
+                    if len(ended):
+                        self._restart(ended)
+                    elif not self.done[stepped].any():
+                        self.final, self.final_rows = {}, self.final_rows[:0]
+            if self._beginning is not None and not self.amends_instances:
+                with suppress(Exception):  # the first error is on its way already
+                    self._begin_recorded()
+
+    def _settle(self, rows: Rows) -> np.ndarray:
+        """The named rows, before they are given something else: an unfinished beginning of theirs is let go, that of
+        others is finished first."""
+        if self._closed:
+            self._open()
+        chosen = self._rows(rows)
+        if self._beginning is not None:
+            begun, keys = self._beginning[:2]
+            if np.isin(begun, chosen).all():
+                self.stream[begun] = keys
+            else:
+                self._open()
+        return chosen
+
+    def _change_instances(self, given: Any, rows: np.ndarray, whole: bool) -> None:
+        if given is not None:
+            self._adopt(given, rows, whole=whole)
+            return
+        self._lay_instances(self.num_envs)
+        self.given[:] = False
+        self._some_given = False
+        self.instance_row[:] = self._all
 
     @property
     def info_fields(self) -> list[Field]:
@@ -368,6 +450,8 @@ class World(Memory):
     def _open(self) -> None:
         if self._closed:
             raise Closed(f"this {type(self).__name__} has been closed")
+        if self._beginning is not None:
+            self._begin_recorded()
 
     def _rows(self, rows: Rows) -> np.ndarray:
         return self._all if rows is None else read_rows(rows, self.num_envs)

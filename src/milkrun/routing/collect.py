@@ -139,6 +139,14 @@ class Collect(Routing):
             values["speed"] = np.asarray(values.get("speed", np.ones(rows, np.float32))).reshape(rows, 1)
         return values
 
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        """A load is a sum of numbers that each fitted within the tolerance."""
+        super().check_states(arrays)
+        if "capacity" in self.fields:
+            capacity = arrays["capacity"].astype(np.float64)
+            if (over := arrays["load"] > capacity + 2 * TOL * np.maximum(1, capacity)).any():
+                refuse("load", arrays["load"], over, f"over the capacity {capacity[over][0]}")
+
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_instances(arrays)
         at_depot = np.eye(1, self.sizes["N"], dtype=bool)

@@ -143,6 +143,11 @@ class CVRP(Routing):
             refuse("demand_units", demand, over, f"over the capacity {arrays['capacity'][row]}: no truck can take it")
         self._check_reach(arrays, real)
 
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        super().check_states(arrays)
+        if (over := arrays["load"] > arrays["capacity"]).any():
+            refuse("load", arrays["load"], over, f"over the capacity {arrays['capacity'][over][0]}")
+
     def _check_reach(self, arrays: dict[str, np.ndarray], real: np.ndarray) -> None:
         """Every customer must be served, so each must be reachable alone within the trip limit."""
         for q in np.flatnonzero(arrays["max_length"] < math.inf).tolist():

@@ -108,6 +108,16 @@ class TSPKopt(Places):
 
             refuse("n_nodes", arrays["n_nodes"], small, "a tour of fewer than 4 nodes has no move")
 
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        from milkrun.core.instances import refuse
+
+        places = np.arange(self.sizes["N"])
+        for name in ("tour", "best_tour"):
+            if (wrong := np.sort(arrays[name], axis=1) != places).any():
+                refuse(name, np.sort(arrays[name], axis=1), wrong, "a tour has every node once")
+        if (wrong := np.take_along_axis(arrays["tour"], arrays["pos"] % len(places), axis=1) != places).any():
+            refuse("pos", arrays["pos"], wrong, "is not where the tour has this node")
+
     def step(self, actions: Any, rows: Rows = None) -> None:
         """Plays one move in each named row: (B,) indices, or (B, 2) pairs; with moves="3opt" (B, 4) = m, i, j, k."""
         given = np.asarray(actions)

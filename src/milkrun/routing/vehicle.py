@@ -12,6 +12,7 @@ from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
 from milkrun.core.config import option
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, float32, int16, int32, int64, state
+from milkrun.core.instances import refuse
 from milkrun.core.kernels import fetch, kernel
 from milkrun.core.world import World
 from milkrun.routing.base import Places, PlacesConfig
@@ -61,6 +62,11 @@ class Routing(Recorded, Places):
     @classmethod
     def auto_max_steps(cls, config: Any) -> int:
         return 4 * (config.num_loc + 1)
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        super().check_states(arrays)
+        if (wrong := arrays["current_node"] >= arrays["n_nodes"]).any():
+            refuse("current_node", arrays["current_node"], wrong, "is padding: the row's instance has fewer nodes")
 
     # -- pictures -------------------------------------------------------------------------------------------
 

@@ -24,9 +24,9 @@ import torch
 from milkrun.api.torchrl.slots import DTYPES, TOLD, Plan, Slot, shown_fields
 from milkrun.api.torchrl.workspace import Workspace, version_of
 from milkrun.core.bounds import Bounds
-from milkrun.core.errors import BadInstance, IllegalAction, ShapeError
+from milkrun.core.errors import IllegalAction, ShapeError
 from milkrun.core.fields import Field, Role
-from milkrun.core.instances import check_values
+from milkrun.core.instances import check_mask, check_values
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_row_map, kernels_of
 from milkrun.core.rng import stream
@@ -236,10 +236,8 @@ class Stepper:
             return tensor.reshape(plan.rows, *shape).numpy(force=True)
 
         if f.role is Role.MASK:
-            starts = np.cumsum([0, *self.world.action.nvec(self.world.sizes)])[:-1]
-            free = np.logical_or.reduceat(rows(f.name), starts, axis=-1).all(-1)
-            stuck = ~(free | rows("terminated") | rows("truncated"))
-            raise BadInstance(f"row {int(stuck.argmax())}: {f.name} allows nothing, and the row has not ended")
+            live = ~(rows("terminated") | rows("truncated"))
+            check_mask(f.name, rows(f.name), self.world.action.nvec(self.world.sizes), live)
         check_values(f, rows(f.name), self.world.sizes)
 
     def _fresh_looks(self, plan: Plan) -> list[torch.Tensor]:
