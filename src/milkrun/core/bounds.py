@@ -94,9 +94,9 @@ def _checker() -> Entry:
     return Entry(compile_module("bounds", text, names).first_broken)
 
 
-_TEXT = """# Written by milkrun.core.bounds; the folder's name is a hash of this.
+_TEXT = """# Written by milkrun.core.bounds; the module's name is a hash of this.
 
-@njit(cache=True, **OPTIONS)
+@njit(**OPTIONS)
 def first_broken(table, rules, count):
     rule = array_at(rules, (count, {width}), None, int64)
     words = array_at(table, (1024,), None, int64)
