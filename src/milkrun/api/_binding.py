@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import logger
 
-from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
+from milkrun.core.instances import as_array
 from milkrun.core.registry import make
 from milkrun.core.world import World, check_seed
 
@@ -48,6 +49,26 @@ def batch_behind(
         raise ConfigError(f"{type(env).__name__} takes a world or its id, not {world_or_id!r}: functions that make "
                           "environments are for Async_SubprocVecEnv, SubprocVecEnv_TS, VRPSubprocVecEnv")  # fmt: skip
     return world_behind(env, world_or_id, None, 1 if num_envs is None else num_envs, autoreset, settings)
+
+
+def read_options(options: Any, known: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """The options of a reset, those in `known` and no others; None lets any pass."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise ConfigError(f"options={options!r}: must be a dict, or None")
+    for name in options:
+        if known is not None and name not in known:
+            raise ConfigError(f"reset has no option {name!r}{did_you_mean(str(name), known)}")
+    return dict(options)
+
+
+def one_instance(instance: Any) -> Any:
+    """The instance of one row, given without an axis of rows, as a world takes it."""
+    if not hasattr(instance, "keys"):
+        return instance
+    names = list(instance.keys())  # not every mapping iterates over its keys: a TensorDict goes over rows
+    return {name: as_array(name, instance[name])[None] for name in names}
 
 
 SEED_RULES = ("offset", "row")
