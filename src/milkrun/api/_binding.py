@@ -71,6 +71,19 @@ def one_instance(instance: Any) -> Any:
     return {name: as_array(name, instance[name])[None] for name in names}
 
 
+def read_indices(indices: Any, count: int) -> np.ndarray:
+    """What Stable-Baselines3 calls indices: None is all, one integer or several, from the end where negative."""
+    if indices is None:
+        return np.arange(count)
+    given = as_array("indices", indices)
+    if given.ndim > 1 or (given.dtype.kind not in "iu" and given.size):
+        raise ShapeError(f"indices={indices!r}: must be an integer, a list of such, or None")
+    chosen = given.reshape(-1)
+    if (outside := (chosen < -count) | (chosen >= count)).any():
+        raise ShapeError(f"indices: {chosen[outside][0]} is not in 0..{count - 1}, nor from the end in {-count}..-1")
+    return chosen.astype(np.int64) % count
+
+
 SEED_RULES = ("offset", "row")
 
 
@@ -110,15 +123,21 @@ def value_of(array: np.ndarray, row: int) -> Any:
 
 
 class Waiting:
-    """The actions between `step_async` and `step_wait`."""
+    """The actions between `step_async` and `step_wait`. A `step` in one goes past it: were it interrupted in between,
+    its actions would wait for ever."""
 
     def __init__(self) -> None:
         self._actions: Any = None
 
     def put(self, actions: Any) -> None:
-        if self._actions is not None:
-            raise ConfigError("step_async() was called twice: step_wait() must play the first step before")
+        self.refuse()
         self._actions = actions
+
+    def refuse(self) -> None:
+        """Raises if a step is waiting already."""
+        if self._actions is not None:
+            raise ConfigError("step_async() was called twice: step_wait() must play the first step before, or reset() "
+                              "forget it")  # fmt: skip
 
     def take(self) -> Any:
         actions, self._actions = self._actions, None

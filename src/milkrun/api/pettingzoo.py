@@ -75,7 +75,6 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
         self.render_mode = check_render_mode(render_mode)
         self.metadata = {**copying.deepcopy(METADATA), "name": self.world.id or type(self.world).__name__}
         self.possible_agents = list(self._row.names)
-        self.agents = list(self._row.names)
         self.state_space = team.state_box()
         self.action_spaces = dict(zip(self._row.names, team.action_spaces()))
         self.observation_spaces = {}
@@ -85,6 +84,11 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
                 choices: Any = self.action_spaces[name]
                 seen["action_mask"] = spaces.Box(0, 1, (int(choices.n),), np.int8)
             self.observation_spaces[name] = spaces.Dict(seen)
+
+    @property
+    def agents(self) -> list[str]:  # type: ignore[override]
+        """Those that act: all of them, and none between the end of an episode and the next."""
+        return [] if self.world.done.item(0) else list(self._row.names)
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         """What an agent sees (`observation`) and may do (`action_mask`)."""
@@ -101,7 +105,6 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
         options: `instance`, a mapping of instance fields (without a row axis) to play instead of a drawn one.
         """
         self._row.begin(seed, options)
-        self.agents = list(self._row.names)
         return self._look()
 
     def step(
@@ -115,8 +118,6 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
         ended = terminated or truncated
         for place, info in enumerate(infos.values()):
             row.tell(info, place, ended)
-        if ended:
-            self.agents = []
         each = row.names
         return (
             obs, dict.fromkeys(each, reward), dict.fromkeys(each, terminated), dict.fromkeys(each, truncated), infos

@@ -90,8 +90,7 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
 
         options: `instance`, a mapping of instance fields (without a row axis) to play instead of a drawn one.
         """
-        self._row.begin(seed, options)
-        super().reset(seed=None if seed is None else int(seed))
+        self._row.begin(seed, options, partial(super().reset, seed=None if seed is None else int(seed)))
         return self._look()
 
     def step(  # type: ignore[override]
