@@ -80,8 +80,13 @@ def read_indices(indices: Any, count: int) -> np.ndarray:
         raise ShapeError(f"indices={indices!r}: must be an integer, a list of such, or None")
     chosen = given.reshape(-1)
     if (outside := (chosen < -count) | (chosen >= count)).any():
-        raise ShapeError(f"indices: {chosen[outside][0]} is not in 0..{count - 1}, nor from the end in {-count}..-1")
-    return chosen.astype(np.int64) % count
+        wrong = chosen[outside][0]
+        raise ShapeError(f"{wrong} is not in 0..{count - 1}: must be indices in 0..{count - 1}, or in {-count}..-1 from "
+                         "the end")  # fmt: skip
+    chosen = chosen.astype(np.int64) % count
+    if len(np.unique(chosen)) < len(chosen):
+        raise ShapeError(f"indices={indices!r}: one is named twice")
+    return chosen
 
 
 SEED_RULES = ("offset", "row")

@@ -88,10 +88,9 @@ class Batch(Follower):
     def _bind(self) -> None:
         self.observer.bind()
 
-    def ends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """terminated, truncated, and whether the last turn was the reset of an episode: of each row."""
-        world = self.world
-        return world.terminated.copy(), world.truncated.copy(), world.i == 0
+    def due(self) -> np.ndarray:
+        """Rows whose next turn is a reset."""
+        return self.world.terminated | self.world.truncated
 
     def close(self) -> None:
         self.world.close()

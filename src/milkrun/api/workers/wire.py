@@ -14,27 +14,49 @@ AHEAD = 1 << 16  # bytes read at once, before the length is known
 
 def send(fd: int, message: bytes) -> None:
     """Sends a message, however long the other end takes to make room for it."""
-    data = len(message).to_bytes(LENGTH, "little") + message
-    sent = os.write(fd, data)
-    if sent < len(data):
-        rest = memoryview(data)
-        while sent < len(data):
-            sent += os.write(fd, rest[sent:])
+    Outgoing(message).write(fd)
 
 
 def receive(fd: int, ahead: int = AHEAD) -> bytes:
     """Waits for a message. No other may be on its way behind it, unless `ahead` is LENGTH: then no byte more is read.
     Raises EOFError if the other end was closed."""
-    data = _read(fd, ahead)
-    while len(data) < LENGTH:
-        data += _read(fd, LENGTH - len(data))
-    size = LENGTH + int.from_bytes(data[:LENGTH], "little")
-    if len(data) == size:
-        return data[LENGTH:]
-    whole = bytearray(data)
-    while len(whole) < size:
-        whole += _read(fd, min(size - len(whole), 1 << 20))
-    return bytes(whole[LENGTH:])
+    return Incoming().read(fd, ahead)
+
+
+class Outgoing:
+    """A message to be sent, and how much of it has been: who was interrupted goes on."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self, message: bytes) -> None:
+        self._rest = memoryview(len(message).to_bytes(LENGTH, "little") + message)
+
+    def write(self, fd: int) -> None:
+        """Sends what is left, however long the other end takes to make room for it."""
+        while self._rest:
+            self._rest = self._rest[os.write(fd, self._rest) :]
+
+
+class Incoming:
+    """A message that comes, and what there is of it: who was interrupted goes on."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self) -> None:
+        self._data: bytes | bytearray = b""
+
+    def read(self, fd: int, ahead: int = AHEAD) -> bytes:
+        """As `receive`."""
+        if not self._data:
+            self._data = _read(fd, ahead)
+        while len(self._data) < LENGTH:
+            self._data += _read(fd, LENGTH - len(self._data))
+        size = LENGTH + int.from_bytes(self._data[:LENGTH], "little")
+        if len(self._data) < size and isinstance(self._data, bytes):
+            self._data = bytearray(self._data)
+        while len(self._data) < size:
+            self._data += _read(fd, min(size - len(self._data), 1 << 20))
+        return bytes(self._data[LENGTH:])
 
 
 def _read(fd: int, most: int) -> bytes:
