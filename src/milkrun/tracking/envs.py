@@ -67,7 +67,7 @@ class Envs:
         self.action_space = getattr(items[0], "action_space", None)
         self._batch = _batch_of(items)
         self._returns = Returns(logged, Path(logs_dir)) if logged else None
-        self._closed = False
+        self._closed = self._begun = False
         self._last_states: Any = None
         self._forget()
 
@@ -135,7 +135,6 @@ class Envs:
             raise Closed(f"these {self.num_envs} environments are closed")
 
     def _forget(self) -> None:
-        self._begun = False
         self.terminated, self.truncated, self.reset_turn = (np.zeros(self.num_envs, bool) for _ in range(3))
         self._infos, self._last_states = None, None
 

@@ -127,8 +127,10 @@ class Async_SubprocVecEnv(VecEnv):
     def _get_ready(self) -> None:
         if self._ahead is not None:
             raise ResetNeeded("step before the first reset")
-        if self._restarts and not self.workers.under_way and self.workers.ended.any():  # the last step was interrupted
-            self.workers.reset(np.flatnonzero(self.workers.ended))
+        if self._restarts:
+            self.workers.settle()
+            if self.workers.ended.any() and not self.workers.under_way:  # the step that ended them was interrupted
+                self.workers.reset(np.flatnonzero(self.workers.ended))
 
     def _tell(self, result: Any) -> Turn:
         if isinstance(result, list):

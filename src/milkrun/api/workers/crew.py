@@ -211,6 +211,8 @@ class Crew:
     def _receive(self, turn: Turn, timeout: float | None) -> None:
         """Waits for the answers that have not come."""
         out = turn.unheard
+        for i in [i for i, message in out.items() if message.begun]:
+            self._take(turn, i)
         deadline = None if timeout is None else time.monotonic() + timeout
         while out:
             left = GLANCE_SECONDS if deadline is None else deadline - time.monotonic()
@@ -220,14 +222,7 @@ class Crew:
                 for is_death, i in sorted(key.data for key, _ in events):  # a last word is heard before a death
                     if is_death or i not in out:
                         raise self.death(i, turn.name_of(i))
-                    try:
-                        answer = unpack(out[i].read(self.connections[i].fileno()))
-                    except (EOFError, OSError):
-                        raise self.death(i, turn.name_of(i)) from None
-                    if isinstance(answer, Failure):
-                        raise self.failure(i, turn.name_of(i), answer)
-                    turn.answers[i] = answer
-                    del out[i]
+                    self._take(turn, i)
             if not events:
                 for i in out:
                     if self.processes[i].exitcode is not None:
@@ -235,15 +230,27 @@ class Crew:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise _late({i: turn.name_of(i) for i in out}, timeout)
 
+    def _take(self, turn: Turn, i: int) -> None:
+        """Reads the answer of worker i."""
+        try:
+            answer = unpack(turn.unheard[i].read(self.connections[i].fileno()))
+        except (EOFError, OSError):
+            raise self.death(i, turn.name_of(i)) from None
+        if isinstance(answer, Failure):
+            raise self.failure(i, turn.name_of(i), answer)
+        turn.answers[i] = answer
+        del turn.unheard[i]
+
     def _wait_for(self, i: int, seconds: float) -> None:
         """Until this worker has spoken or any has died. To be woken costs more than all else in a turn, so the parent
         sleeps until the one that was asked last is ready, when the others mostly are too."""
         until = self._until.get(i)
         if until is None:
-            until = self._until[i] = selectors.DefaultSelector()
+            until = selectors.DefaultSelector()
             until.register(self.connections[i], selectors.EVENT_READ)
             for process in self.processes:
                 until.register(process.sentinel, selectors.EVENT_READ)
+            self._until[i] = until
         until.select(seconds)
 
     def _close_selectors(self) -> None:

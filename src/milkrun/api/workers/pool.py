@@ -122,7 +122,7 @@ class Workers:
     def masks(self) -> list[np.ndarray | None]:
         """What each environment allows: bool, never all False; None if it has no masks. They came with the last turn;
         after a `call` the environment is asked anew, unless it tells masks in its infos alone."""
-        self._settle()
+        self.settle()
         if self._outdated and not self.under_way and not self._crew.ended:
             self._ask(dict.fromkeys(sorted(self._outdated), command("mask")))
         return self._masks
@@ -185,7 +185,7 @@ class Workers:
             raise ShapeError(f"actions={actions!r}: must have one for each of {len(chosen)} workers") from None
         if count != len(chosen):
             raise ShapeError(f"{count} actions for {len(chosen)} workers")
-        self._settle()
+        self.settle()
         commands = steps(chosen, actions)
         if reset is not None:
             due = [i for i, is_due in zip(chosen, self.ended[chosen] if isinstance(reset, str) else reset) if is_due]
@@ -230,6 +230,12 @@ class Workers:
     def ask(self, question: Command, ids: Ids = None) -> list[Any]:
         """What each environment named answers to an `application` of a function."""
         return [answer.result for answer in self._ask(dict.fromkeys(self.named(ids), question))]
+
+    def settle(self) -> None:
+        """Finishes a turn that was interrupted; its results are nobody's."""
+        if self._crew.turn is not None and self._crew.turn.interrupted and not self._crew.ended:
+            self._hear()
+            self._crew.turn = None
 
     def close(self) -> None:
         """Closes the environments and ends their processes; a second call does nothing."""
@@ -289,7 +295,7 @@ class Workers:
 
     def _tell(self, commands: dict[int, Command]) -> None:
         self.check_open()
-        self._settle()
+        self.settle()
         if self.under_way:
             raise ConfigError("a turn is under way: its results must be taken before anything else is asked")
         try:
@@ -310,12 +316,6 @@ class Workers:
         for i, answer in zip(turn.commands, answers):
             self._take_in(i, turn.commands[i].name, answer)
         return answers
-
-    def _settle(self) -> None:
-        """Finishes a turn that was interrupted; its results are nobody's."""
-        if self._crew.turn is not None and self._crew.turn.interrupted and not self._crew.ended:
-            self._hear()
-            self._crew.turn = None
 
     def _take_in(self, i: int, asked: str, answer: Any) -> None:
         """What an answer tells of its environment; told twice, it is the same."""

@@ -45,22 +45,31 @@ class Incoming:
     def __init__(self) -> None:
         self._data: bytes | bytearray = b""
 
+    @property
+    def begun(self) -> bool:
+        """Whether there is some of it, or all."""
+        return bool(self._data)
+
     def read(self, fd: int, ahead: int = AHEAD) -> bytes:
-        """As `receive`."""
+        """As `receive`; once it is whole, it can be read again."""
         if not self._data:
-            self._data = _read(fd, ahead)
-        while len(self._data) < LENGTH:
-            self._data += _read(fd, LENGTH - len(self._data))
-        size = LENGTH + int.from_bytes(self._data[:LENGTH], "little")
-        if len(self._data) < size and isinstance(self._data, bytes):
-            self._data = bytearray(self._data)
-        while len(self._data) < size:
-            self._data += _read(fd, min(size - len(self._data), 1 << 20))
+            self._data = os.read(fd, ahead)
+            _refuse_end(len(self._data))
+        while missing := self._missing():
+            had = len(self._data)
+            self._data += os.read(fd, min(missing, 1 << 20))
+            _refuse_end(len(self._data) - had)
         return bytes(self._data[LENGTH:])
 
+    def _missing(self) -> int:
+        if len(self._data) < LENGTH:
+            return LENGTH - len(self._data)
+        missing = LENGTH + int.from_bytes(self._data[:LENGTH], "little") - len(self._data)
+        if missing and isinstance(self._data, bytes):
+            self._data = bytearray(self._data)  # which grows without a copy
+        return missing
 
-def _read(fd: int, most: int) -> bytes:
-    data = os.read(fd, most)
-    if not data:
+
+def _refuse_end(came: int) -> None:
+    if not came:
         raise EOFError("the other end is closed")
-    return data
