@@ -25,8 +25,8 @@ from milkrun.api._binding import (
     world_behind,
 )
 from milkrun.api._spaces import Arrays, Follower, Observed, Observer, action_space, layouts
+from milkrun.core.actions import action_array
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
-from milkrun.core.instances import as_array
 from milkrun.core.world import World
 
 BY_AGENT = "illegal_agents"
@@ -224,7 +224,7 @@ class TeamRow(Follower):
         self._aside = [(key, array[0].copy) for key, array in self.team.aside.items()]
 
     def _checked(self, name: str, action: Any) -> np.ndarray:
-        given, shape = as_array(name, action), self._slots[0].shape
+        given, shape = action_array(name, action), self._slots[0].shape
         if given.shape != shape or given.dtype.kind not in ("f" if self._numbers else "iu"):
             kind = "numbers" if self._numbers else "an integer"
             raise ShapeError(f"{name}: the action must be {kind} of shape {shape}, not {given.dtype} {given.shape}")

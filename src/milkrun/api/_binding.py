@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import logger
 
+from milkrun.core.arguments import check_count
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.instances import as_array
 from milkrun.core.registry import make
@@ -29,7 +30,7 @@ def world_behind(
         weakref.finalize(env, made.close)
         return made
     defaults = {"illegal": "noop", "first_row": 0}
-    if extra := [name for name, value in settings.items() if value != defaults.get(name)]:
+    if extra := [name for name, value in settings.items() if not np.array_equal(value, defaults.get(name))]:
         raise ConfigError(f"a given world is made already: {', '.join(extra)} cannot be set here")
     if world.num_envs != rows:
         raise ConfigError(f"the given world has {world.num_envs} rows, not {rows}")
@@ -93,7 +94,7 @@ SEED_RULES = ("offset", "row")
 
 
 def check_choice(name: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ConfigError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}")
     return value
 
@@ -102,6 +103,12 @@ def offset_seeds(world: World, seed: Any, rows: Iterable[int]) -> list[int]:
     """The rule "offset": row i has seed + i, also in a slice that begins at `first_row`."""
     first = check_seed(seed) + world.first_row
     return [check_seed(first + b) for b in rows]
+
+
+def refuse_rows(num_envs: Any, why: str) -> None:
+    """For a binding of one row: raises unless no number was given, or one."""
+    if num_envs is not None and check_count("num_envs", num_envs, 1) != 1:
+        raise ConfigError(f"num_envs={num_envs}: {why}")
 
 
 def begin_with(world: World, seed: int) -> None:
@@ -158,7 +165,7 @@ METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
 
 def check_render_mode(mode: str | None) -> str | None:
-    if mode is not None and mode not in METADATA["render_modes"]:
+    if mode is not None and (not isinstance(mode, str) or mode not in METADATA["render_modes"]):
         raise ConfigError(f"render_mode={mode!r}: must be None or one of {METADATA['render_modes']}")
     return mode
 

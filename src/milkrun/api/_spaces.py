@@ -144,7 +144,7 @@ class Observer(Follower):
 
     def __init__(self, world: World, layout: str | None = None) -> None:
         known = layouts(world)
-        if layout is not None and layout not in known:
+        if layout is not None and (not isinstance(layout, str) or layout not in known):
             raise ConfigError(f"{type(world).__name__} has no layout {layout!r}{did_you_mean(str(layout), known)}")
         self.world = world
         self.layout = layout or known[0]

@@ -34,6 +34,8 @@ from milkrun.api._binding import (
     world_behind,
 )
 from milkrun.api._spaces import Follower, Observer, action_space
+from milkrun.core.actions import action_array
+from milkrun.core.arguments import check_count, is_list
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError
 from milkrun.core.fields import Role
 from milkrun.core.instances import as_array
@@ -113,7 +115,7 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Plays one action; all that is returned is fresh."""
-        world, given = self.world, as_array("action", action)
+        world, given = self.world, action_array("action", action)
         if given.shape != self._action_shape:
             raise ShapeError(f"the action must have the shape {self._action_shape}, not {given.shape}")
         world.step(given[None])
@@ -188,7 +190,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         **overrides: Any,
     ) -> None:
         self.seed_rule, self.copy = check_choice("seed_rule", seed_rule, SEED_RULES), bool(copy)
-        limit = max_episode_steps
+        limit = None if max_episode_steps is None else check_count("max_episode_steps", max_episode_steps, 1)
         if limit is not None and overrides.setdefault("max_steps", limit) != limit:
             raise ConfigError(f"max_episode_steps={limit} contradicts max_steps={overrides['max_steps']}")
         mode = autoreset_name(autoreset_mode)
@@ -358,10 +360,10 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         return np.flatnonzero(array)
 
     def _seeds(self, seed: Any, rows: np.ndarray | None) -> Any:
-        if seed is None or (np.ndim(seed) == 0 and self.seed_rule == "row"):
+        if seed is None or (not is_list(seed) and self.seed_rule == "row"):
             return seed
         chosen = range(self.num_envs) if rows is None else rows.tolist()
-        if np.ndim(seed) == 0:
+        if not is_list(seed):
             return offset_seeds(self.world, seed, chosen)
         if len(seed) != self.num_envs:
             raise ShapeError(f"{len(seed)} seeds for {self.num_envs} rows: a list has one a row, reset_mask or not")

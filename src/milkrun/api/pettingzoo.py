@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.api._agents import TeamRow
-from milkrun.api._binding import METADATA, check_render_mode, may_render
+from milkrun.api._binding import METADATA, check_render_mode, may_render, refuse_rows
 from milkrun.core.errors import ConfigError, UnknownName, did_you_mean, missing_extra
 from milkrun.core.world import World, autoreset_name
 
@@ -33,8 +33,7 @@ def make(
     **keywords: Any,
 ) -> MilkrunParallelEnv:  # fmt: skip
     """What `milkrun.make(api="pettingzoo")` returns: one row, which its caller resets."""
-    if num_envs not in (None, 1):
-        raise ConfigError(f"num_envs={num_envs}: a PettingZoo environment is one row")
+    refuse_rows(num_envs, "a PettingZoo environment is one row")
     if autoreset_name(autoreset) == "same_step":
         raise ConfigError("autoreset='same_step' is for a batch: under PettingZoo the caller resets")
     return MilkrunParallelEnv(world_id, **keywords)

@@ -8,9 +8,9 @@ import numpy as np
 
 from milkrun.api._binding import every_step, offset_seeds, told_names, value_of
 from milkrun.api._spaces import Follower, Observer, action_space
+from milkrun.core.actions import action_array
 from milkrun.core.arguments import is_list
 from milkrun.core.errors import ConfigError, ShapeError
-from milkrun.core.instances import as_array
 from milkrun.core.world import World
 
 
@@ -75,7 +75,7 @@ class Batch(Follower):
 
     def play(self, row: int, action: Any) -> None:
         """A turn of one row."""
-        given = as_array("action", action)
+        given = action_array("action", action)
         expected = self.world.action.shape(self.world.sizes)
         if given.shape != expected:
             raise ShapeError(f"the action must have the shape {expected}, not {given.shape}")

@@ -211,7 +211,7 @@ def make(
     """
     spec = world_spec(id)
     if api is not None:
-        if api not in APIS:
+        if not isinstance(api, str) or api not in APIS:
             raise ConfigError(f"api={api!r} is unknown{did_you_mean(str(api), APIS)}")
         module = importlib.import_module(APIS[api])
         return module.make(

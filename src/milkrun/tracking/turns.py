@@ -260,12 +260,12 @@ def _seeds(seed: int | Sequence[int] | None, count: int) -> Sequence[int | None]
     """The seed of each: of an int the one, its followers for the others."""
     if seed is None:
         return [None] * count
-    from milkrun.core.arguments import check_seed  # brings numba, which other people's environments can do without
+    from milkrun.core.arguments import check_seed, is_list  # brings numba, which other people's environments can do without
 
-    if np.ndim(seed) == 0:
+    if not is_list(seed):
         first = check_seed(seed)
         return [check_seed(first + i) for i in range(count)]
-    seeds = [check_seed(one) for one in np.asarray(seed, object)]
+    seeds = [check_seed(one) for one in seed]  # type: ignore[union-attr]
     if len(seeds) != count:
         raise ShapeError(f"{len(seeds)} seeds for {count} environments")
     return seeds

@@ -18,6 +18,7 @@ from milkrun.api._agents import BY_AGENT, Parts, Team, said_to_all
 from milkrun.api._binding import Waiting, batch_behind, told_names
 from milkrun.api._spaces import Follower
 from milkrun.api.mappo.infos import Infos, RowInfo
+from milkrun.core.actions import action_array
 from milkrun.core.arguments import check_seed, is_list
 from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.world import World, autoreset_name
@@ -178,10 +179,7 @@ class MAPPOVecEnv(Follower):
 
     def _read(self, actions: Any) -> np.ndarray:
         """The actions in the world's own shape; what they mean is the world's to judge."""
-        try:
-            given = np.asarray(actions)
-        except Exception as e:
-            raise ShapeError(f"actions: not an array: {e}") from None
+        given = action_array("actions", actions)
         team = (self.num_envs, self.n_agents)
         if given.shape in (team, (*team, 1)) and given.dtype.kind in "iu":
             return given.reshape(self._joint_actions).astype(np.int64)

@@ -246,7 +246,10 @@ class Workers:
         """The workers that `ids` names."""
         if ids is None:
             return self._all
-        array = np.asarray(ids)
+        try:
+            array = np.asarray(ids)
+        except Exception as e:
+            raise ShapeError(f"ids: not an array: {e}") from None
         if array.dtype == np.bool_ or not np.issubdtype(array.dtype, np.integer) or array.ndim > 1 or not array.size:
             raise ShapeError(f"ids={ids!r}: must be an index of a worker, a list of such, or None")
         chosen: list[int] = array.reshape(-1).tolist()
