@@ -15,7 +15,7 @@ SCALARS = [
     np.float32(1), np.float64(2), "1", "", b"1", Fraction(1, 1), object(), {}, {1}, (), [], [[]], print, int, Ellipsis,
     NotImplemented, np.nan, np.datetime64("2020-01-01"), np.timedelta64(1), 2**64, -(2**63) - 1, 10**30, slice(1),
     range(2), iter([1]), np.zeros(0), np.array(None), np.array("x"), torch.tensor(True), torch.tensor(1.0),
-    torch.tensor(1 + 1j), memoryview(b"1"), bytearray(b"1"), type("Odd", (), {"__array__": lambda self, *a, **k: 1 / 0})(),
+    torch.tensor(1 + 1j), type("Odd", (), {"__array__": lambda self, *a, **k: 1 / 0})(),
 ]  # fmt: skip
 """No action of any agent, nor any seed."""
 KINDS = ["bool", "c8", "c16", "f2", "f4", "f8", "O", "U3", "S3", "m8[s]", "M8[s]", [("a", "i8")]]
@@ -123,6 +123,17 @@ def is_whole_numbers(given):
     if isinstance(given, (list, tuple, deque, range)):
         return all(map(is_whole_numbers, given))
     return isinstance(given, (int, np.integer)) and not isinstance(given, (bool, np.bool_))
+
+
+def is_fine(given, shape, one_hot, pairs):
+    """Whether these are actions: integers of this shape, or one more axis of one; where it is allowed, pairs of them, or
+    of each agent (the last axis) a vector with a single 1."""
+    if one_hot and shape and hasattr(given, "__len__"):
+        return len(given) == shape[0] and all(is_fine(one, shape[1:], one_hot, pairs) for one in given)
+    if one_hot and np.ndim(given) == 1 and np.size(given) > 1:
+        numbers = [complex(one) for one in given]
+        return sorted(numbers, key=abs)[-1] == 1 and numbers.count(0) == len(numbers) - 1
+    return is_whole_numbers(given) and np.shape(given) in (shape, (*shape, 1), *([(*shape, 2)] if pairs else []))
 
 
 def frozen(world):

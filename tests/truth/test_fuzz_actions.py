@@ -24,7 +24,7 @@ A_FEW = {id: SMALL[id] for id in ("milkrun/CVRP-v0", "milkrun/TruckDrone-v0", "m
 class Batch:
     """A binding of several rows; `play` is its step."""
 
-    one_row = one_hot = False
+    one_row = one_hot = pairs = False
     api = "gymnasium"
     keywords: dict = {}
 
@@ -32,6 +32,7 @@ class Batch:
         rows = {} if self.one_row else {"num_envs": ROWS}
         self.env = milkrun.make(id, api=self.api, seed=1, **rows, **self.keywords, **options)
         self.world = self.env.world
+        self.pairs = "Kopt" in id
         self.begin()
 
     def begin(self):
@@ -110,6 +111,7 @@ class Handles(Batch):
     def __init__(self, id, options):
         self.world = milkrun.make(id, ROWS, seed=1, **options)
         self.env = Envs(ROWS, handles(self.world, "flat"))
+        self.pairs = "Kopt" in id
         self.begin()
 
     def options(self, options):
@@ -181,9 +183,7 @@ def hand_strange_things(player, rng, count):
             refused += 1
             assert fuzz.frozen(player.world) == before, f"{said} was refused and moved: {error}"
         elif call == player.play and given is not None:
-            shape = np.shape(np.asarray(given))
-            whole = fuzz.is_whole_numbers(given) and shape in (valid.shape, (*valid.shape, 1))
-            assert whole or (player.one_hot and np.size(given) > valid.size), f"{said} was taken"
+            assert fuzz.is_fine(given, valid.shape, player.one_hot, player.pairs), f"{said} was taken"
     return refused
 
 

@@ -99,6 +99,13 @@ def check_choice(name: str, value: str, known: tuple[str, ...]) -> str:
     return value
 
 
+def read_flag(name: str, value: Any) -> bool:
+    """A bool, or a number that is one."""
+    if not isinstance(value, (bool, np.bool_, int, np.integer)) or value not in (0, 1):
+        raise ConfigError(f"{name}={value!r}: must be True or False")
+    return bool(value)
+
+
 def offset_seeds(world: World, seed: Any, rows: Iterable[int]) -> list[int]:
     """The rule "offset": row i has seed + i, also in a slice that begins at `first_row`."""
     first = check_seed(seed) + world.first_row

@@ -27,6 +27,7 @@ from milkrun.api._binding import (
     may_render,
     offset_seeds,
     one_instance,
+    read_flag,
     read_options,
     scatter,
     told_names,
@@ -189,7 +190,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         first_row: int = 0,
         **overrides: Any,
     ) -> None:
-        self.seed_rule, self.copy = check_choice("seed_rule", seed_rule, SEED_RULES), bool(copy)
+        self.seed_rule, self.copy = check_choice("seed_rule", seed_rule, SEED_RULES), read_flag("copy", copy)
         limit = None if max_episode_steps is None else check_count("max_episode_steps", max_episode_steps, 1)
         if limit is not None and overrides.setdefault("max_steps", limit) != limit:
             raise ConfigError(f"max_episode_steps={limit} contradicts max_steps={overrides['max_steps']}")

@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from milkrun.api._agents import TeamRow
 from milkrun.api._binding import check_render_mode, may_render, refuse_rows
+from milkrun.core.arguments import check_seed
 from milkrun.core.errors import ConfigError, missing_extra
 from milkrun.core.registry import list_worlds, world_spec
 from milkrun.core.world import World, autoreset_name
@@ -89,7 +90,7 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
 
         options: `instance`, a mapping of instance fields (without a row axis) to play instead of a drawn one.
         """
-        self._row.begin(seed, options, partial(super().reset, seed=None if seed is None else int(seed)))
+        self._row.begin(seed, options, partial(super().reset, seed=None if seed is None else check_seed(seed)))
         return self._look()
 
     def step(  # type: ignore[override]

@@ -30,10 +30,12 @@ def check_seed(seed: Any) -> int:
     return int(seed)
 
 
-def check_count(name: str, value: Any, low: int) -> int:
-    """An integer that is at least `low`."""
+def check_count(name: str, value: Any, low: int, high: int = 2**62) -> int:
+    """An integer from `low` to `high`, which is left unsaid where only overflow would meet it."""
     if not _is_integer(value) or value < low:
         raise ConfigError(f"{name}={value!r}: must be an integer >= {low}")
+    if value > high:
+        raise ConfigError(f"{name}={value!r}: must be an integer in {low}..{high}")
     return int(value)
 
 

@@ -29,6 +29,8 @@ RESERVED = frozenset(
     "stepping pad_actions features".split()
 )
 """Keywords of `make` and of the bindings: no configuration may use them as its own."""
+LARGEST = 2**62
+"""Kernels count in 64 bits."""
 ROWS = frozenset("n_envs num_env n_env nenvs batch_size num_rows n_rows".split())
 """What other libraries call `num_envs`."""
 
@@ -199,6 +201,8 @@ def _check(owner: str, f: dataclasses.Field[Any], value: Any, hint: Any) -> None
         raise ConfigError(f"{where} = {value!r}: must be one of {', '.join(map(repr, meta['choices']))}")
     elif isinstance(value, numbers.Real) and not isinstance(value, bool):
         low, high = meta.get("low"), meta.get("high")
+        if isinstance(value, numbers.Integral) and not -LARGEST <= value <= LARGEST:
+            raise ConfigError(f"{where} = {value!r}: must be within +-2**62")
         if math.isnan(value) or (low is not None and value < low) or (high is not None and value > high):
             raise ConfigError(f"{where} = {value!r}: must be {_span(low, high)}")
 

@@ -50,6 +50,7 @@ from milkrun.core.launcher import DUE, DUE_ONE, MODES, NO_LIMIT
 from milkrun.core.memory import Memory, address_of
 
 _copyto = np.copyto
+MOST_ROWS = 2**31 - 1  # which `instance_row` can name
 
 FieldOf = Callable[[str], np.ndarray]
 
@@ -87,12 +88,12 @@ class World(Memory):
         illegal: str = "noop",
         threads: int | None = None,
     ) -> None:
-        self.num_envs = check_count("num_envs", num_envs, 1)
+        self.num_envs = check_count("num_envs", num_envs, 1, MOST_ROWS)
         self.config = self.Config() if config is None else config
         if not isinstance(self.config, self.Config):
             raise ConfigError(f"{type(self).__name__} takes a {self.Config.__name__}, not a {type(config).__name__}")
         self.autoreset = autoreset_name(autoreset)
-        if illegal not in ("noop", "raise"):
+        if not isinstance(illegal, str) or illegal not in ("noop", "raise"):
             raise ConfigError(f"illegal={illegal!r}: must be 'noop' or 'raise'")
         self.illegal_rule = illegal
         self._raises = illegal == "raise"

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.api._agents import BY_AGENT, Parts, Team, said_to_all
-from milkrun.api._binding import Waiting, batch_behind, told_names
+from milkrun.api._binding import Waiting, batch_behind, read_flag, told_names
 from milkrun.api._spaces import Follower
 from milkrun.api.mappo.infos import Infos, RowInfo
 from milkrun.core.actions import action_array
@@ -57,6 +57,7 @@ class MAPPOVecEnv(Follower):
         first_row: int = 0,
         **overrides: Any,
     ) -> None:
+        pads = read_flag("pad_actions", pad_actions)
         settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
                     "threads": threads, **overrides}  # fmt: skip
         self.world = batch_behind(self, world_or_id, num_envs, "same_step", settings)
@@ -71,7 +72,7 @@ class MAPPOVecEnv(Follower):
         self._state_width = math.prod(state.shape)
         self.observation_space = [_padded(box, self._seen_width) for box in boxes]
         self.share_observation_space = [_padded(state, self._state_width) for _ in boxes]
-        self.action_space = [spaces.Discrete(self._choices) for _ in own] if pad_actions else own
+        self.action_space = [spaces.Discrete(self._choices) for _ in own] if pads else own
         self._joint_actions = (self.num_envs, *self.world.action.shape(self.world.sizes))
         self._joint_rewards = (self.num_envs, self.n_agents, 1)
         self._told = told_names(self.world)

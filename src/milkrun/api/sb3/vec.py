@@ -24,6 +24,7 @@ from milkrun.api._binding import (
     masks,
     may_render,
     offset_seeds,
+    read_flag,
     read_indices,
     told_names,
 )
@@ -85,7 +86,7 @@ class SB3VecEnv(Follower, VecEnv):
         first_row: int = 0,
         **overrides: Any,
     ) -> None:
-        self.seed_rule, self.monitor = check_choice("seed_rule", seed_rule, SEED_RULES), bool(monitor)
+        self.seed_rule, self.monitor = check_choice("seed_rule", seed_rule, SEED_RULES), read_flag("monitor", monitor)
         self._shares = check_choice("infos", infos, INFOS) == "shared"
         settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
                     "threads": threads, **overrides}  # fmt: skip
