@@ -18,7 +18,7 @@ def interrupt():
 
 
 def call_until(call, line, deliver=interrupt):
-    """Makes the call; at its line number `line` (of this library's bindings) an interrupt comes. (came, what it gave)."""
+    """Makes the call; at its line number `line`, of this library's bindings, an interrupt comes: (came, its result)."""
     seen = 0
 
     def local(frame, event, arg):
@@ -47,7 +47,7 @@ def call_until(call, line, deliver=interrupt):
 def plain(value):
     """Anything that an environment hands out, as what can be compared."""
     if isinstance(value, dict) or (hasattr(value, "keys") and not isinstance(value, np.ndarray)):
-        return {str(key): plain(value[key]) for key in value.keys() if key != "t"}  # "t": the seconds of a Monitor
+        return {str(key): plain(value[key]) for key in list(value.keys()) if key != "t"}  # "t": seconds of a Monitor
     if isinstance(value, np.ndarray) and value.dtype != object:
         return (str(value.dtype), value.tolist())
     if isinstance(value, (list, tuple, np.ndarray)) or type(value).__name__ == "Infos":

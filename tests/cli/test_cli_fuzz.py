@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 COMMANDS = ["list", "info", "run", "eval", "bench", "check", "demo", "", "fly", "--version"]
-IDS = ["tsp", "milkrun/TSP-v0", "TSP-v9", "tps", "", "milkrun/", "../x", "TSP-v0 ", "CVRP-v0", "\x00", "[bold]", "-v0", "é"]
+IDS = ["tsp", "milkrun/TSP-v0", "TSP-v9", "tps", "", "milkrun/", "../x", "TSP-v0 ", "CVRP-v0", "\x00", "[bold]", "é"]
 OPTIONS = ["--num-envs", "--policy", "--policies", "--episodes", "--instances", "--seed", "--preset", "--set", "--out",
            "--family", "--seconds", "--threads", "--size", "--fly", "-x"]  # fmt: skip
-VALUES = ["2", "0", "-1", "1.5", "nan", "", "x", "random", "nearest,random", ",", "num_loc=4", "num_loc=four", "num_loc=-3",
-          "num_loc", "=3", "num_loc=", "a=b=c", "num_loc=nan", "num_loc=1e400", "metric=[red]", "seed=3", "api=sb3",
-          "num_envs=3", "max_steps=99999999999999999999", "max_steps=0", "99999999999999999999", "n20", "routing", "\x00",
-          "/proc/none/x", "num_loc=(1,2)", "num_loc=true", "loc_distribution=[]", "é=1", "%s"]  # fmt: skip
+VALUES = ["2", "0", "-1", "1.5", "nan", "", "x", "random", "nearest,random", ",", "num_loc=4", "num_loc=four",
+          "num_loc=-3", "num_loc", "=3", "num_loc=", "a=b=c", "num_loc=nan", "num_loc=1e400", "metric=[red]", "seed=3",
+          "api=sb3", "num_envs=3", "max_steps=99999999999999999999", "max_steps=0", "99999999999999999999", "n20",
+          "routing", "\x00", "/proc/none/x", "num_loc=(1,2)", "num_loc=true", "loc_distribution=[]", "é=1",
+          "%s"]  # fmt: skip
 COSTLY = {"--num-envs", "--episodes", "--instances", "--seconds"}
 """A count that is allowed here makes work, so it is small or refused."""
 
@@ -56,6 +57,16 @@ def test_a_wrong_line_is_told_in_a_sentence(call, tmp_path, monkeypatch, count):
             told = [one for one in err.splitlines() if one.startswith("error: ")]
             assert (len(told) == 1 and len(told[0]) > 12) or "finding" in out, (line, out, err)
     assert wrong > count / 3
+
+
+def test_a_full_memory_is_told_in_a_line(call, monkeypatch):
+    """A billion rows may fit nowhere: what could not be had, and exit code 1."""
+
+    def fail(*args):
+        raise MemoryError("(9, 9), int16")
+
+    monkeypatch.setattr("milkrun.check_world", fail)
+    assert call("check", "milkrun/TSP-v0", "--num-envs", 2) == (1, "", "error: not enough memory: (9, 9), int16\n")
 
 
 class _Work(Exception):

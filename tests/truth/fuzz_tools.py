@@ -33,7 +33,8 @@ def strange_scalar(rng):
 
 def strange_action(rng, valid):
     """Something in place of an array of valid actions, mostly nearly one."""
-    return pick(rng, [_cast, _one_wrong, _one_wrong, _reshaped, _ragged, _other, _number, _tensor, _integers])(rng, valid)
+    ways = [_cast, _one_wrong, _one_wrong, _reshaped, _ragged, _other, _number, _tensor, _integers]
+    return pick(rng, ways)(rng, valid)
 
 
 def _cast(rng, valid):
@@ -103,8 +104,8 @@ def _integers(rng, valid):
 def strange_seed(rng, rows):
     """A seed or a list of them."""
     one = pick(rng, [strange_scalar(rng), pick(rng, [-1, 2**63, 2**70, 5, np.int8(3), np.uint64(2**64 - 1)])])
-    return pick(rng, [one, [one] * rows, [1, one, 2], np.array([1.5] * rows), [[1], [2, 3]], [1] * (rows + 1), (), "seed",
-                      np.arange(rows) - 1])  # fmt: skip
+    return pick(rng, [one, [one] * rows, [1, one, 2], np.array([1.5] * rows), [[1], [2, 3]], [1] * (rows + 1), (),
+                      "seed", np.arange(rows) - 1])  # fmt: skip
 
 
 def strange_options(rng):
@@ -126,8 +127,8 @@ def is_whole_numbers(given):
 
 
 def is_fine(given, shape, one_hot, pairs):
-    """Whether these are actions: integers of this shape, or one more axis of one; where it is allowed, pairs of them, or
-    of each agent (the last axis) a vector with a single 1."""
+    """Whether these are actions: integers of this shape, or one more axis of one; where it is allowed, pairs of them,
+    or of each agent (the last axis) a vector with a single 1."""
     if one_hot and shape and hasattr(given, "__len__"):
         return len(given) == shape[0] and all(is_fine(one, shape[1:], one_hot, pairs) for one in given)
     if one_hot and np.ndim(given) == 1 and np.size(given) > 1:

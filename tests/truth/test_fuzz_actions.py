@@ -213,8 +213,10 @@ def test_lists_of_truck_and_drones_are_read_strictly(binding, count):
 
 
 APIS = [None, "gymnasium", "sb3", "tianshou", "mappo", "pettingzoo", "rllib"]
-KEYWORDS = ["num_envs", "first_row", "max_steps", "seed", "threads", "autoreset", "illegal", "preset", "config", "layout",
-            "seed_rule", "render_mode", "copy", "infos", "monitor", "max_episode_steps", "num_loc", "api", "pad_actions"]  # fmt: skip
+KEYWORDS = (
+    "num_envs first_row max_steps seed threads autoreset illegal preset config layout seed_rule render_mode copy infos "
+    "monitor max_episode_steps num_loc api pad_actions".split()
+)
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(3000, marks=pytest.mark.long)])
@@ -222,7 +224,7 @@ KEYWORDS = ["num_envs", "first_row", "max_steps", "seed", "threads", "autoreset"
 def test_strange_keywords_are_refused(api, count):
     """Through every front door; whatever is not refused makes an environment that begins."""
     rng = np.random.default_rng(APIS.index(api))
-    odd = [-1, 0, 2**63, 2**64, -(2**63), 10**30, np.int64(2), np.array([1, 2]), np.array(["a", "b"]), [1], "auto", "flat"]
+    odd = [-1, 0, 2**63, 2**64, -(2**63), 10**30, np.int64(2), np.array([1, 2]), np.array(["a", "b"]), [1], "auto"]
     for _ in range(count):
         name = fuzz.pick(rng, KEYWORDS)
         given = fuzz.pick(rng, [fuzz.strange_scalar(rng), fuzz.pick(rng, odd)])
@@ -244,7 +246,9 @@ def test_indices_of_sb3_count_from_the_end_too(indices):
     assert len(env.env_is_wrapped(int, indices)) == len(rows)
 
 
-@pytest.mark.parametrize("indices", [[0, 3], -4, [0.5], True, [True, False, True], "a", [0, 0], [-1, 2], [[0]], [None], {}, 1j])
+@pytest.mark.parametrize(
+    "indices", [[0, 3], -4, [0.5], True, [True, False, True], "a", [0, 0], [-1, 2], [[0]], [None], {}, 1j], ids=repr
+)
 def test_other_indices_of_sb3_are_refused(indices):
     """Out of range, no integers, or one row twice."""
     env = milkrun.make("milkrun/TSP-v0", 3, api="sb3", num_loc=4, seed=1)

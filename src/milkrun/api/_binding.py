@@ -29,14 +29,19 @@ def world_behind(
         made = make(str(world_id), rows, autoreset=autoreset, **settings)
         weakref.finalize(env, made.close)
         return made
-    defaults = {"illegal": "noop", "first_row": 0}
-    if extra := [name for name, value in settings.items() if not np.array_equal(value, defaults.get(name))]:
+    defaults: dict[str, Any] = {"illegal": "noop", "first_row": 0}
+    if extra := [name for name, value in settings.items() if not _is_same(value, defaults.get(name))]:
         raise ConfigError(f"a given world is made already: {', '.join(extra)} cannot be set here")
     if world.num_envs != rows:
         raise ConfigError(f"the given world has {world.num_envs} rows, not {rows}")
     if world.autoreset != autoreset:
         raise ConfigError(f"the given world was made with autoreset={world.autoreset!r}; here it must be {autoreset!r}")
     return world
+
+
+def _is_same(value: Any, default: Any) -> bool:
+    same = value == default
+    return isinstance(same, (bool, np.bool_)) and bool(same)  # of an array it is another array
 
 
 def batch_behind(
@@ -82,8 +87,8 @@ def read_indices(indices: Any, count: int) -> np.ndarray:
     chosen = given.reshape(-1)
     if (outside := (chosen < -count) | (chosen >= count)).any():
         wrong = chosen[outside][0]
-        raise ShapeError(f"{wrong} is not in 0..{count - 1}: must be indices in 0..{count - 1}, or in {-count}..-1 from "
-                         "the end")  # fmt: skip
+        raise ShapeError(f"{wrong} is not in 0..{count - 1}: must be indices in 0..{count - 1}, or in {-count}..-1 "
+                         "from the end")  # fmt: skip
     chosen = chosen.astype(np.int64) % count
     if len(np.unique(chosen)) < len(chosen):
         raise ShapeError(f"indices={indices!r}: one is named twice")

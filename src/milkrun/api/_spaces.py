@@ -95,7 +95,7 @@ class Follower:
         """The same, for subclasses to say."""
 
     def _restart(self, rows: Any = None, *, then: Callable[[], object] | None = None, **given: Any) -> None:
-        """`World.reset`, and `then` what goes with it: also if an interrupt comes between them, not if it is refused."""
+        """`World.reset`, and `then` what goes with it: also if an interrupt comes between, but not if it is refused."""
         self._laid = LOST
         before = Moment(self.world)
         try:

@@ -85,7 +85,7 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
             self.observation_spaces[name] = spaces.Dict(seen)
 
     @property
-    def agents(self) -> list[str]:  # type: ignore[override]
+    def agents(self) -> list[str]:
         """Those that act: all of them, and none between the end of an episode and the next."""
         return [] if self.world.done.item(0) else list(self._row.names)
 

@@ -201,7 +201,7 @@ def _check(owner: str, f: dataclasses.Field[Any], value: Any, hint: Any) -> None
         raise ConfigError(f"{where} = {value!r}: must be one of {', '.join(map(repr, meta['choices']))}")
     elif isinstance(value, numbers.Real) and not isinstance(value, bool):
         low, high = meta.get("low"), meta.get("high")
-        if isinstance(value, numbers.Integral) and not -LARGEST <= value <= LARGEST:
+        if isinstance(value, numbers.Integral) and abs(int(value)) > LARGEST:
             raise ConfigError(f"{where} = {value!r}: must be within +-2**62")
         if math.isnan(value) or (low is not None and value < low) or (high is not None and value > high):
             raise ConfigError(f"{where} = {value!r}: must be {_span(low, high)}")

@@ -207,7 +207,7 @@ class OneByOne:
         """The end of a turn that was interrupted; its results are nobody's."""
         answers = None if self._failed else self._way.resume()
         if answers is None:
-            raise ResetNeeded("an environment failed in the last turn, or it was interrupted: reset before the next step")
+            raise ResetNeeded("an environment failed in the last turn, or an interrupt came: reset before the next one")
         self._taken_in(answers, "step")
 
     def _taken_in(self, answers: Sequence[Any], command: str) -> Turn:
@@ -260,7 +260,8 @@ def _seeds(seed: int | Sequence[int] | None, count: int) -> Sequence[int | None]
     """The seed of each: of an int the one, its followers for the others."""
     if seed is None:
         return [None] * count
-    from milkrun.core.arguments import check_seed, is_list  # brings numba, which other people's environments can do without
+    # here, since it brings numba, which other people's environments can do without
+    from milkrun.core.arguments import check_seed, is_list
 
     if not is_list(seed):
         first = check_seed(seed)

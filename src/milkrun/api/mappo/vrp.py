@@ -136,7 +136,7 @@ class VRPDummyVecEnv(_VecEnv):
     def _one_by_one(self, actions: Any) -> Turn:
         """A turn of environments that know nothing of each other; if it is broken off, not all have moved."""
         if self._torn:
-            raise ResetNeeded("the last step was broken off, and not all environments have moved: reset before the next")
+            raise ResetNeeded("the last call was broken off, and not all environments have moved: reset them")
         self._torn = True
         turns = [env.step(own) for env, own in zip(self._restarting, actions)]
         self._torn = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType, TracebackType
+from typing import Any
 
 try:  # what `signal.signal` calls: its enums take ten times as long
     from _signal import signal as _swap  # type: ignore[import-not-found]
@@ -19,6 +20,9 @@ class Uninterrupted:
     block cannot be broken off. Interrupts are the main thread's; in others this does nothing."""
 
     __slots__ = ("_before", "_came")
+
+    _before: Any
+    _came: tuple[int, FrameType | None] | None
 
     def __enter__(self) -> None:
         self._before = self._came = None

@@ -209,7 +209,7 @@ class Workers:
         obs = self._observations(turn.commands, answers)
         ends = [(0.0, False, False) if isinstance(answer, Start) else answer[1:4] for answer in answers]
         rewards, terminated, truncated = zip(*ends)
-        infos = [{**answer.info, "reset_turn": True} if isinstance(answer, Start) else answer.info for answer in answers]
+        infos = [{**one.info, "reset_turn": True} if isinstance(one, Start) else one.info for one in answers]
         flags = np.array(terminated, bool), np.array(truncated, bool)
         self._crew.turn = None
         return obs, np.array(rewards, np.float64), *flags, infos
