@@ -25,19 +25,24 @@ WORLDS = {
     "TruckDrone": ("milkrun/TruckDrone-v0", {}),
 }
 
+NO_COPY_SHARE = {("milkrun/CVRP-v0", 64): 1.3, ("milkrun/CVRP-v0", 1024): 1.05}
+"""How many times as long as `World.step` a step through Gymnasium may take that copies nothing."""
+
 Step = Callable[[Any], Any]
 
 
 class Binding:
     """Plays the recorded actions; `begin` resets, `step` plays one and returns the rewards.
 
-    goal: the microseconds that it may add to a step, where there is a target.
+    goal: the microseconds that it may add to a step, where there is a target. share: how many times the world's own
+    step it may take, where that is one.
     """
 
     def __init__(
-        self, begin: Callable[[], object], step: Step, actions: list[Any], goal: float | None = None
-    ) -> None:
-        self.begin, self.step, self.actions, self.goal = begin, step, actions, goal
+        self, begin: Callable[[], object], step: Step, actions: list[Any], goal: float | None = None,
+        share: float | None = None,
+    ) -> None:  # fmt: skip
+        self.begin, self.step, self.actions, self.goal, self.share = begin, step, actions, goal, share
 
     def play(self, first: int, last: int) -> float:
         before = clock()
@@ -82,7 +87,8 @@ def bindings(id: str, rows: int, options: dict[str, Any], actions: list[np.ndarr
     for label, copy in (("gymnasium", True), ("gymnasium, no copy", False)):
         vector = milkrun.make(id, rows, api="gymnasium", seed_rule="row", copy=copy, **made)
         goal = 10 + copying(vector.reset()[0]) if copy else 2 if rows <= 64 else None
-        found[label] = Binding(lambda e=vector: e.reset(seed=1), lambda a, e=vector: e.step(a)[1], actions, goal)
+        share = None if copy else NO_COPY_SHARE.get((id, rows))
+        found[label] = Binding(lambda e=vector: e.reset(seed=1), lambda a, e=vector: e.step(a)[1], actions, goal, share)
     for label, layout in (("SB3", "dict"), ("SB3, flat", "flat")):
         rows_of = milkrun.make(id, rows, api="sb3", seed_rule="row", layout=layout, **made)
         found[label] = Binding(lambda e=rows_of: (e.seed(1), e.reset()), lambda a, e=rows_of: e.step(a)[1], actions,
@@ -190,6 +196,9 @@ def api_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
             for name, binding in found.items():
                 if binding.goal is not None:
                     promised[f"{label}, {rows} rows, {name}: us added (at most {binding.goal:.0f})"] = added[name]
+                if binding.share is not None:
+                    times = f"{label}, {rows} rows, {name} / World.step (at most {binding.share})"
+                    promised[times] = (base + added[name]) / base
             table.add(**{"world": label, "rows": rows, "World.step": base, **added})
             print(f"{label} {rows}: {base:.3g} us, " + ", ".join(f"{k} +{v:.3g}" for k, v in added.items()), flush=True)
     promised["VectorEnv / SyncVectorEnv of the same environments, 64 rows of CVRP-50 (30)"] = sync_ratio()

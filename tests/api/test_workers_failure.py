@@ -219,19 +219,6 @@ def test_a_death_behind_a_grandchild_that_holds_the_pipe_is_noticed():
     assert time.monotonic() - began < 2
 
 
-def test_an_interrupt_closes_the_pool(interrupts):
-    """Ctrl-C in the middle of a step is the caller's KeyboardInterrupt; no stale answer is ever taken for a new one."""
-    pool = Workers([envs.Trouble] * 2, "fork")
-    pids = pool.pids
-    pool.reset()
-    threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,)).start()
-    with pytest.raises(KeyboardInterrupt):
-        pool.step([0, 9])
-    assert still_running(pids, 0) == []
-    with pytest.raises(Closed, match="KeyboardInterrupt"):
-        pool.step([0, 0])
-
-
 def test_a_worker_ignores_ctrl_c():
     """SIGINT reaches every process of a terminal; the workers go on, the parent decides."""
     with Workers([envs.Script], "fork") as pool:

@@ -183,6 +183,18 @@ class Trouble(Script):
         return super().step(action)
 
 
+class Interrupter(Script):
+    """On action 1 all processes of its group get Ctrl-C, as from a terminal; on action 2 its parent, and it sleeps."""
+
+    def step(self, action):
+        if action == 1:
+            os.killpg(os.getpgrp(), signal.SIGINT)
+        if action == 2:
+            os.kill(os.getppid(), signal.SIGINT)
+            time.sleep(60)
+        return super().step(action)
+
+
 def unmakeable():
     raise RuntimeError("no simulator here")
 

@@ -14,10 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from milkrun.api._binding import begin_with, every_step, offset_seeds, told_names, value_of, world_behind
+from milkrun.api._binding import (
+    begin_with,
+    every_step,
+    offset_seeds,
+    one_instance,
+    read_options,
+    told_names,
+    value_of,
+    world_behind,
+)
 from milkrun.api._spaces import Arrays, Follower, Observed, Observer, action_space, layouts
+from milkrun.core.actions import action_array
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
-from milkrun.core.instances import as_array
 from milkrun.core.world import World
 
 BY_AGENT = "illegal_agents"
@@ -68,7 +77,7 @@ class Team(Follower):
         self._flat = self._observers[-1]
         self.bind()
 
-    def bind(self) -> None:
+    def _bind(self) -> None:
         """Finds the arrays anew."""
         for observer in self._observers:
             observer.bind()
@@ -77,13 +86,6 @@ class Team(Follower):
         known = {"action_mask", "state", *(group.name for group in self.groups)}
         rest = live if isinstance(live, dict) else aside
         self.aside = {key: array for key, array in rest.items() if key not in known}
-
-    _bind = bind
-
-    @property
-    def moved(self) -> bool:
-        """As an Observer's."""
-        return self._observer.moved
 
     def refresh(self) -> None:
         """Brings up to date what is not the world's own memory."""
@@ -151,18 +153,17 @@ class TeamRow(Follower):
         self._told = {key: getattr(self.world, name) for key, name in told_names(self.world).items()}
         self._by_agent: np.ndarray | None = getattr(self.world, BY_AGENT, None)
         self._always = [(name, getattr(self.world, name)) for name in said_to_all(self.world)]
-        self._bind()
+        self.bind()
 
-    def begin(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
+    def begin(
+        self, seed: int | None, options: Mapping[str, Any] | None, then: Callable[[], object] | None = None
+    ) -> None:
         """The episode of key (seed, 0, 0), else the next one of this row; of options `instance` is known, a mapping of
-        instance fields without a row axis, and others are let pass, as PettingZoo's checker wants."""
+        instance fields without a row axis, and others are let pass, as PettingZoo's checker wants. `then`: what goes
+        with it."""
         seeds = None if seed is None else offset_seeds(self.world, seed, [0])
-        instance: Any = (options or {}).get("instance")
-        if hasattr(instance, "keys"):
-            names = list(instance.keys())  # a TensorDict iterates over rows, not keys
-            instance = {name: as_array(name, instance[name])[None] for name in names}
-        self.world.reset(seed=seeds, instance=instance)
-        self._bind()
+        instance = one_instance(read_options(options).get("instance"))
+        self._restart(seed=seeds, instance=instance, then=then)
 
     def play(self, actions: Mapping[str, Any]) -> None:
         """One step; an agent without an action does its idle one, number 0."""
@@ -185,8 +186,8 @@ class TeamRow(Follower):
 
     def look(self) -> list[tuple[str, np.ndarray, np.ndarray | None, dict[str, Any]]]:
         """(name, what it sees, its mask, what else the world shows) of each agent, all fresh."""
-        if self.team.moved:
-            self._bind()
+        if self.moved:
+            self.bind()
         self.team.refresh()
         return [
             (name, see(), None if may is None else may(), {key: take() for key, take in self._aside})
@@ -223,7 +224,7 @@ class TeamRow(Follower):
         self._aside = [(key, array[0].copy) for key, array in self.team.aside.items()]
 
     def _checked(self, name: str, action: Any) -> np.ndarray:
-        given, shape = as_array(name, action), self._slots[0].shape
+        given, shape = action_array(name, action), self._slots[0].shape
         if given.shape != shape or given.dtype.kind not in ("f" if self._numbers else "iu"):
             kind = "numbers" if self._numbers else "an integer"
             raise ShapeError(f"{name}: the action must be {kind} of shape {shape}, not {given.dtype} {given.shape}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import logger
 
-from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.core.arguments import check_count
+from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
+from milkrun.core.instances import as_array
 from milkrun.core.registry import make
 from milkrun.core.world import World, check_seed
 
@@ -27,14 +29,19 @@ def world_behind(
         made = make(str(world_id), rows, autoreset=autoreset, **settings)
         weakref.finalize(env, made.close)
         return made
-    defaults = {"illegal": "noop", "first_row": 0}
-    if extra := [name for name, value in settings.items() if value != defaults.get(name)]:
+    defaults: dict[str, Any] = {"illegal": "noop", "first_row": 0}
+    if extra := [name for name, value in settings.items() if not _is_same(value, defaults.get(name))]:
         raise ConfigError(f"a given world is made already: {', '.join(extra)} cannot be set here")
     if world.num_envs != rows:
         raise ConfigError(f"the given world has {world.num_envs} rows, not {rows}")
     if world.autoreset != autoreset:
         raise ConfigError(f"the given world was made with autoreset={world.autoreset!r}; here it must be {autoreset!r}")
     return world
+
+
+def _is_same(value: Any, default: Any) -> bool:
+    same = value == default
+    return isinstance(same, (bool, np.bool_)) and bool(same)  # of an array it is another array
 
 
 def batch_behind(
@@ -50,19 +57,70 @@ def batch_behind(
     return world_behind(env, world_or_id, None, 1 if num_envs is None else num_envs, autoreset, settings)
 
 
+def read_options(options: Any, known: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """The options of a reset, those in `known` and no others; None lets any pass."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise ConfigError(f"options={options!r}: must be a dict, or None")
+    for name in options:
+        if known is not None and name not in known:
+            raise ConfigError(f"reset has no option {name!r}{did_you_mean(str(name), known)}")
+    return dict(options)
+
+
+def one_instance(instance: Any) -> Any:
+    """The instance of one row, given without an axis of rows, as a world takes it."""
+    if not hasattr(instance, "keys"):
+        return instance
+    names = list(instance.keys())  # not every mapping iterates over its keys: a TensorDict goes over rows
+    return {name: as_array(name, instance[name])[None] for name in names}
+
+
+def read_indices(indices: Any, count: int) -> np.ndarray:
+    """What Stable-Baselines3 calls indices: None is all, one integer or several, from the end where negative."""
+    if indices is None:
+        return np.arange(count)
+    given = as_array("indices", indices)
+    if given.ndim > 1 or (given.dtype.kind not in "iu" and given.size):
+        raise ShapeError(f"indices={indices!r}: must be an integer, a list of such, or None")
+    chosen = given.reshape(-1)
+    if (outside := (chosen < -count) | (chosen >= count)).any():
+        wrong = chosen[outside][0]
+        raise ShapeError(f"{wrong} is not in 0..{count - 1}: must be indices in 0..{count - 1}, or in {-count}..-1 "
+                         "from the end")  # fmt: skip
+    chosen = chosen.astype(np.int64) % count
+    if len(np.unique(chosen)) < len(chosen):
+        raise ShapeError(f"indices={indices!r}: one is named twice")
+    return chosen
+
+
 SEED_RULES = ("offset", "row")
 
 
 def check_choice(name: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ConfigError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}")
     return value
+
+
+def read_flag(name: str, value: Any) -> bool:
+    """A bool, or a number that is one."""
+    if not isinstance(value, (bool, np.bool_, int, np.integer)) or value not in (0, 1):
+        raise ConfigError(f"{name}={value!r}: must be True or False")
+    return bool(value)
 
 
 def offset_seeds(world: World, seed: Any, rows: Iterable[int]) -> list[int]:
     """The rule "offset": row i has seed + i, also in a slice that begins at `first_row`."""
     first = check_seed(seed) + world.first_row
     return [check_seed(first + b) for b in rows]
+
+
+def refuse_rows(num_envs: Any, why: str) -> None:
+    """For a binding of one row: raises unless no number was given, or one."""
+    if num_envs is not None and check_count("num_envs", num_envs, 1) != 1:
+        raise ConfigError(f"num_envs={num_envs}: {why}")
 
 
 def begin_with(world: World, seed: int) -> None:
@@ -89,15 +147,21 @@ def value_of(array: np.ndarray, row: int) -> Any:
 
 
 class Waiting:
-    """The actions between `step_async` and `step_wait`."""
+    """The actions between `step_async` and `step_wait`. A `step` in one goes past it: were it interrupted in between,
+    its actions would wait for ever."""
 
     def __init__(self) -> None:
         self._actions: Any = None
 
     def put(self, actions: Any) -> None:
-        if self._actions is not None:
-            raise ConfigError("step_async() was called twice: step_wait() must play the first step before")
+        self.refuse()
         self._actions = actions
+
+    def refuse(self) -> None:
+        """Raises if a step is waiting already."""
+        if self._actions is not None:
+            raise ConfigError("step_async() was called twice: step_wait() must play the first step before, or reset() "
+                              "forget it")  # fmt: skip
 
     def take(self) -> Any:
         actions, self._actions = self._actions, None
@@ -113,7 +177,7 @@ METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
 
 def check_render_mode(mode: str | None) -> str | None:
-    if mode is not None and mode not in METADATA["render_modes"]:
+    if mode is not None and (not isinstance(mode, str) or mode not in METADATA["render_modes"]):
         raise ConfigError(f"render_mode={mode!r}: must be None or one of {METADATA['render_modes']}")
     return mode
 

@@ -8,7 +8,7 @@ numpy-side bindings (Gymnasium, PettingZoo, SB3, tianshou, RLlib) show worlds th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +20,9 @@ from milkrun.core.world import World
 
 UNBOUNDED = 1e9
 """A float field that declares no bound has this one: Gymnasium's checker asks for finite spaces."""
+
+LOST = -1
+"""For the number of times that a world's instances were laid: none that a world has."""
 
 Sizes = dict[str, int]
 Arrays = dict[str, np.ndarray]
@@ -66,27 +69,72 @@ class Follower:
     """What follows a world's memory, and follows the copy's in a copy or pickle of both.
 
     `_found` names the attributes that `_bind` finds in the world: views of its arrays and calls of their methods.
+
+    An interrupt may fall between any two lines. So whatever a follower knows of its world it either reads off the
+    world when it needs it, or knows to be out of date before the world moves: until `bind` is through, `moved` is True.
     """
 
+    world: World
     _found: ClassVar[tuple[str, ...]] = ()
+    _laid = LOST
+
+    @property
+    def moved(self) -> bool:
+        """What was found may stand elsewhere: instances were put in, as `World.load_state_dict` does, or a reset was
+        interrupted."""
+        return self._laid != self.world.laid
+
+    def bind(self) -> None:
+        """Finds anew what follows the world."""
+        self._laid = LOST
+        laid = self.world.laid
+        self._bind()
+        self._laid = laid
 
     def _bind(self) -> None:
-        """Finds them anew."""
+        """The same, for subclasses to say."""
+
+    def _restart(self, rows: Any = None, *, then: Callable[[], object] | None = None, **given: Any) -> None:
+        """`World.reset`, and `then` what goes with it: also if an interrupt comes between, but not if it is refused."""
+        self._laid = LOST
+        before = Moment(self.world)
+        try:
+            self.world.reset(rows, **given)
+            if then is not None:
+                then()
+        except BaseException:
+            if then is not None and before.passed:
+                then()
+            raise
+        self.bind()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in self._found}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._bind()
+        self.bind()
+
+
+class Moment:
+    """The episodes and steps of a world's rows, to tell whether it has moved since. A reset that changes neither leaves
+    the world as it was, so it does not matter whether it has happened."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._was = world, (world.stream.copy(), world.i.copy())
+
+    @property
+    def passed(self) -> bool:
+        """Whether a row has begun an episode or played a step."""
+        return not all(map(np.array_equal, self._was, (self._world.stream, self._world.i)))
 
 
 class Observer(Follower):
     """What the agents of a world see in one layout.
 
     `live` is the observation of all rows and `aside` what the layout leaves to `info`; both follow the world's memory.
-    `bind` must be called after a reset and when `moved`, since given instances may stand elsewhere, else `refresh`
-    before a look, unless `steady` says that there is nothing to bring up to date.
+    `bind` must be called after a reset and when `moved`, else `refresh` before a look, unless `steady` says that there
+    is nothing to bring up to date.
     """
 
     live: Observed
@@ -96,7 +144,7 @@ class Observer(Follower):
 
     def __init__(self, world: World, layout: str | None = None) -> None:
         known = layouts(world)
-        if layout is not None and layout not in known:
+        if layout is not None and (not isinstance(layout, str) or layout not in known):
             raise ConfigError(f"{type(world).__name__} has no layout {layout!r}{did_you_mean(str(layout), known)}")
         self.world = world
         self.layout = layout or known[0]
@@ -113,11 +161,6 @@ class Observer(Follower):
         self.bind()
 
     @property
-    def moved(self) -> bool:
-        """Instances were put in since the last `bind`, as `World.load_state_dict` does."""
-        return self._laid != self.world.laid
-
-    @property
     def single_space(self) -> spaces.Space[Any]:
         """The observations of one row."""
         each = [(key, field_space(f, self.world.sizes)) for key, f in self._seen.items()]
@@ -128,7 +171,7 @@ class Observer(Follower):
         ends = [_flat_bounds(f, self.world.sizes) for f in self._seen.values()]
         return spaces.Box(np.concatenate([low for low, _ in ends]), np.concatenate([high for _, high in ends]))
 
-    def bind(self) -> None:
+    def _bind(self) -> None:
         """Finds the arrays anew; where rows share instances, each row is shown its own."""
         world = self.world
         shared = not np.array_equal(world.instance_row, np.arange(world.num_instances))
@@ -148,13 +191,10 @@ class Observer(Follower):
         self._lasting = [fill for f, fill in zip(self._seen.values(), fills) if f.role is Role.INSTANCE]
         self._episodes = world.stream[:, 2]  # a row whose number changes has begun an episode
         self._begun = self._episodes.tobytes()
-        self._laid = world.laid
         for fill in self._lasting:
             fill.all()
         self.steady = not (self._looks or self._casts or fills)
         self.refresh()
-
-    _bind = bind
 
     def refresh(self) -> None:
         """Brings up to date what is not the world's own memory."""
@@ -166,9 +206,9 @@ class Observer(Follower):
             fill.all()
         if self._lasting and (begun := self._episodes.tobytes()) != self._begun:
             rows = np.flatnonzero(np.frombuffer(begun, np.int64) != np.frombuffer(self._begun, np.int64))
-            self._begun = begun
             for fill in self._lasting:
                 fill.some(rows)
+            self._begun = begun
 
     def of(self, arrays: Mapping[str, np.ndarray], count: int) -> Observed:
         """The observation of rows that stand apart by field name (`world.final`)."""

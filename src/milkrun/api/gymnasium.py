@@ -26,13 +26,18 @@ from milkrun.api._binding import (
     masks,
     may_render,
     offset_seeds,
+    one_instance,
+    read_flag,
+    read_options,
     scatter,
     told_names,
     value_of,
     world_behind,
 )
 from milkrun.api._spaces import Follower, Observer, action_space
-from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError, did_you_mean
+from milkrun.core.actions import action_array
+from milkrun.core.arguments import check_count, is_list
+from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError
 from milkrun.core.fields import Role
 from milkrun.core.instances import as_array
 from milkrun.core.world import World, autoreset_name
@@ -96,7 +101,7 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
         self._action_shape = self.world.action.shape(self.world.sizes)
         self._told = {key: getattr(self.world, name) for key, name in told_names(self.world).items()}
         self._every_step = every_step(self.world)
-        self._bind()
+        self.bind()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode: with a seed the one of key (seed, 0, 0), else the next one of this row.
@@ -104,18 +109,14 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
         options: `instance`, a mapping of instance fields (without a row axis) to play instead of a drawn one.
         """
         seeds = None if seed is None else offset_seeds(self.world, seed, [0])
-        instance: Any = _options(options, ("instance",)).get("instance")
-        if hasattr(instance, "keys"):
-            names = list(instance.keys())  # not every mapping iterates over its keys: a TensorDict goes over rows
-            instance = {name: as_array(name, instance[name])[None] for name in names}
-        self.world.reset(seed=seeds, instance=instance)
-        super().reset(seed=None if seed is None else int(seed))
-        self._bind()
+        instance = one_instance(read_options(options, ("instance",)).get("instance"))
+        begin = partial(super().reset, seed=None if seed is None else int(seed))
+        self._restart(seed=seeds, instance=instance, then=begin)
         return self._look()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Plays one action; all that is returned is fresh."""
-        world, given = self.world, as_array("action", action)
+        world, given = self.world, action_array("action", action)
         if given.shape != self._action_shape:
             raise ShapeError(f"the action must have the shape {self._action_shape}, not {given.shape}")
         world.step(given[None])
@@ -149,8 +150,8 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
         self._take_aside = _takers(self._observer.aside)
 
     def _look(self) -> tuple[Any, dict[str, Any]]:
-        if self._observer.moved:
-            self._bind()
+        if self.moved:
+            self.bind()
         elif not self._observer.steady:
             self._observer.refresh()
         obs = {key: take() for key, take in self._take}
@@ -189,8 +190,8 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         first_row: int = 0,
         **overrides: Any,
     ) -> None:
-        self.seed_rule, self.copy = check_choice("seed_rule", seed_rule, SEED_RULES), bool(copy)
-        limit = max_episode_steps
+        self.seed_rule, self.copy = check_choice("seed_rule", seed_rule, SEED_RULES), read_flag("copy", copy)
+        limit = None if max_episode_steps is None else check_count("max_episode_steps", max_episode_steps, 1)
         if limit is not None and overrides.setdefault("max_steps", limit) != limit:
             raise ConfigError(f"max_episode_steps={limit} contradicts max_steps={overrides['max_steps']}")
         mode = autoreset_name(autoreset_mode)
@@ -212,8 +213,8 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         self._told = {key: getattr(self.world, name) for key, name in self._told_names.items()}
         self._every = np.ones(self.num_envs, bool)
         self._every_step = every_step(self.world)
-        self._due: np.ndarray | None = None  # the rows whose next step is a reset turn
-        self._bind()
+        self._some_ended = True  # a row may have; only a hint that saves looking
+        self.bind()
 
     def reset(
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
@@ -223,36 +224,38 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         options: `reset_mask`, bool (B,); `instance`, a mapping of instance fields with an axis of the rows reset.
         seed: an int, by the seed rule, or a list with one a row of the batch.
         """
-        given = _options(options, ("reset_mask", "instance"))
+        given = read_options(options, ("reset_mask", "instance"))
         rows = self._masked(given["reset_mask"]) if "reset_mask" in given else None
-        self.world.reset(rows, seed=self._seeds(seed, rows), instance=given.get("instance"))
-        if isinstance(seed, (int, np.integer)):
-            super().reset(seed=int(seed))
-        if rows is None:
-            self._due = None
-        elif self._due is not None:
-            self._due[rows] = False
-        self._bind()
-        return self._look()
+        seeds = self._seeds(seed, rows)
+        begin = partial(super().reset, seed=int(seed)) if isinstance(seed, (int, np.integer)) else None
+        self._restart(rows, seed=seeds, instance=given.get("instance"), then=begin)
+        obs, infos = self._look()
+        for name in self._every_step:  # which only a step tells
+            del infos[name], infos[f"_{name}"]
+        return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Plays one action a row."""
         world = self.world
+        some_begin = self._some_ended and self._next_step
+        self._some_ended = True
         world.step(actions)
-        obs, infos = self._look()
+        if self._laid == world.laid and self._steady and not self.copy:
+            obs, infos = self._fresh_shown(), self._fresh_infos()
+        else:
+            obs, infos = self._look()
         reward, terminated, truncated = world.reward, world.terminated, world.truncated
         if self.copy:
             reward, terminated, truncated = reward.copy(), terminated.copy(), truncated.copy()
-        told = self._every if self._due is None else ~self._due
-        self._due = None
-        for name in self._every_step:
-            array = getattr(world, name)
-            infos[name], infos[f"_{name}"] = (array.copy(), told.copy()) if self.copy else (array, told)
+        if some_begin:
+            self._silence(infos)
         if self._same_step:
             if len(world.final_rows):
                 self._tell_final(infos)
-        elif 1 in terminated.tobytes() or 1 in truncated.tobytes():  # a third of the time that .any() takes
-            self._tell_ended(infos, terminated | truncated)
+        elif 1 in world.done.tobytes():  # a third of the time that .any() takes
+            self._tell_ended(infos)
+        else:
+            self._some_ended = False
         return obs, reward, terminated, truncated, infos
 
     def action_masks(self) -> np.ndarray:
@@ -288,39 +291,48 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
     def __del__(self) -> None:
         """Nothing: `weakref.finalize` closes a world that was made here, and a given one belongs to its giver."""
 
-    _found = ("_shown", "_infos", "_copies", "_info_copies")
+    _found = ("_fresh_shown", "_fresh_infos", "_copies", "_info_copies")
 
     def _bind(self) -> None:
         self._observer.bind()
         live, aside = self._observer.live, self._observer.aside
         if isinstance(live, dict):
             aside = {key: live[key] for key in ("action_mask",) if key in live}
-        self._shown = live if isinstance(live, dict) else {"": live}
-        self._infos: dict[str, Any] = {**aside, **{f"_{key}": self._every for key in aside}}
-        self._copies = [(key, array.copy) for key, array in self._shown.items()]
-        self._info_copies = [(key, array.copy) for key, array in self._infos.items() if key not in self._shown]
+        infos: dict[str, Any] = {**aside, **{f"_{key}": self._every for key in aside}}
+        for name in self._every_step:
+            infos[name], infos[f"_{name}"] = getattr(self.world, name), self._every
+        self._fresh_shown: Callable[[], Any] = live.copy if isinstance(live, dict) else lambda: live
+        self._fresh_infos = infos.copy
+        shown = live if isinstance(live, dict) else {"": live}
+        self._copies = [(key, array.copy) for key, array in shown.items()]
+        self._info_copies = [(key, array.copy) for key, array in infos.items() if key not in shown]
+        self._steady = self._observer.steady
 
     def _look(self) -> tuple[Any, dict[str, Any]]:
-        """Observation and the part of `infos` that reset and step share."""
-        if self._observer.moved:
-            self._bind()
-        elif not self._observer.steady:
+        """Observation, and `infos` as they are if no row ended or began."""
+        if self.moved:
+            self.bind()
+        elif not self._steady:
             self._observer.refresh()
-        if self.copy:
-            obs = {key: fresh() for key, fresh in self._copies}
-            infos = {key: fresh() for key, fresh in self._info_copies}
-            if "action_mask" in obs:
-                infos["action_mask"] = obs["action_mask"]
-        else:
-            obs, infos = self._shown.copy(), self._infos.copy()
+        if not self.copy:
+            return self._fresh_shown(), self._fresh_infos()
+        obs = {key: fresh() for key, fresh in self._copies}
+        infos = {key: fresh() for key, fresh in self._info_copies}
+        if "action_mask" in obs:
+            infos["action_mask"] = obs["action_mask"]
         return obs if self._observer.layout == "dict" else obs[""], infos
 
-    def _tell_ended(self, infos: dict[str, Any], ended: np.ndarray) -> None:
+    def _silence(self, infos: dict[str, Any]) -> None:
+        """NEXT_STEP: on its reset turn a row has no step to tell of; those are the rows that have counted none."""
+        told = self.world.i != 0
+        for name in self._every_step:
+            infos[f"_{name}"] = told.copy() if self.copy else told
+
+    def _tell_ended(self, infos: dict[str, Any]) -> None:
         """NEXT_STEP and DISABLED: what is said of rows on their last step."""
+        ended = self.world.done.copy()
         for key, array in self._told.items():
             infos[key], infos[f"_{key}"] = (array.copy(), ended.copy()) if self.copy else (array, ended)
-        if self._next_step:
-            self._due = ended
 
     def _tell_final(self, infos: dict[str, Any]) -> None:
         """SAME_STEP: rows that ended show their new episode already; how the old one ended is told apart."""
@@ -339,7 +351,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
             infos[f"_{name}"] = ~ended
 
     def _masked(self, reset_mask: Any) -> np.ndarray:
-        array = np.asarray(reset_mask)
+        array = as_array("reset_mask", reset_mask)
         if array.dtype != np.bool_ or array.shape != (self.num_envs,):
             raise ShapeError(f"reset_mask must be bool of shape ({self.num_envs},), not {array.dtype} {array.shape}")
         if not array.any():
@@ -349,21 +361,14 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         return np.flatnonzero(array)
 
     def _seeds(self, seed: Any, rows: np.ndarray | None) -> Any:
-        if seed is None or (np.ndim(seed) == 0 and self.seed_rule == "row"):
+        if seed is None or (not is_list(seed) and self.seed_rule == "row"):
             return seed
         chosen = range(self.num_envs) if rows is None else rows.tolist()
-        if np.ndim(seed) == 0:
+        if not is_list(seed):
             return offset_seeds(self.world, seed, chosen)
         if len(seed) != self.num_envs:
             raise ShapeError(f"{len(seed)} seeds for {self.num_envs} rows: a list has one a row, reset_mask or not")
         return [seed[b] for b in chosen]
-
-
-def _options(options: dict[str, Any] | None, known: tuple[str, ...]) -> dict[str, Any]:
-    for name in options or {}:
-        if name not in known:
-            raise ConfigError(f"reset has no option {name!r}{did_you_mean(str(name), known)}")
-    return dict(options or {})
 
 
 def _takers(arrays: dict[str, np.ndarray]) -> list[tuple[str, Callable[[], Any]]]:

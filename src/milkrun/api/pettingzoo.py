@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.api._agents import TeamRow
-from milkrun.api._binding import METADATA, check_render_mode, may_render
+from milkrun.api._binding import METADATA, check_render_mode, may_render, refuse_rows
 from milkrun.core.errors import ConfigError, UnknownName, did_you_mean, missing_extra
 from milkrun.core.world import World, autoreset_name
 
@@ -33,8 +33,7 @@ def make(
     **keywords: Any,
 ) -> MilkrunParallelEnv:  # fmt: skip
     """What `milkrun.make(api="pettingzoo")` returns: one row, which its caller resets."""
-    if num_envs not in (None, 1):
-        raise ConfigError(f"num_envs={num_envs}: a PettingZoo environment is one row")
+    refuse_rows(num_envs, "a PettingZoo environment is one row")
     if autoreset_name(autoreset) == "same_step":
         raise ConfigError("autoreset='same_step' is for a batch: under PettingZoo the caller resets")
     return MilkrunParallelEnv(world_id, **keywords)
@@ -75,7 +74,6 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
         self.render_mode = check_render_mode(render_mode)
         self.metadata = {**copying.deepcopy(METADATA), "name": self.world.id or type(self.world).__name__}
         self.possible_agents = list(self._row.names)
-        self.agents = list(self._row.names)
         self.state_space = team.state_box()
         self.action_spaces = dict(zip(self._row.names, team.action_spaces()))
         self.observation_spaces = {}
@@ -85,6 +83,11 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
                 choices: Any = self.action_spaces[name]
                 seen["action_mask"] = spaces.Box(0, 1, (int(choices.n),), np.int8)
             self.observation_spaces[name] = spaces.Dict(seen)
+
+    @property
+    def agents(self) -> list[str]:
+        """Those that act: all of them, and none between the end of an episode and the next."""
+        return [] if self.world.done.item(0) else list(self._row.names)
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         """What an agent sees (`observation`) and may do (`action_mask`)."""
@@ -101,7 +104,6 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
         options: `instance`, a mapping of instance fields (without a row axis) to play instead of a drawn one.
         """
         self._row.begin(seed, options)
-        self.agents = list(self._row.names)
         return self._look()
 
     def step(
@@ -115,8 +117,6 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
         ended = terminated or truncated
         for place, info in enumerate(infos.values()):
             row.tell(info, place, ended)
-        if ended:
-            self.agents = []
         each = row.names
         return (
             obs, dict.fromkeys(each, reward), dict.fromkeys(each, terminated), dict.fromkeys(each, truncated), infos

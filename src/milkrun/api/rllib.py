@@ -13,7 +13,8 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.api._agents import TeamRow
-from milkrun.api._binding import check_render_mode, may_render
+from milkrun.api._binding import check_render_mode, may_render, refuse_rows
+from milkrun.core.arguments import check_seed
 from milkrun.core.errors import ConfigError, missing_extra
 from milkrun.core.registry import list_worlds, world_spec
 from milkrun.core.world import World, autoreset_name
@@ -32,8 +33,7 @@ def make(
     **keywords: Any,
 ) -> MilkrunMultiAgentEnv:  # fmt: skip
     """What `milkrun.make(api="rllib")` returns: one row, which its caller resets."""
-    if num_envs not in (None, 1):
-        raise ConfigError(f"num_envs={num_envs}: an RLlib environment is one row; RLlib makes as many as it wants")
+    refuse_rows(num_envs, "an RLlib environment is one row; RLlib makes as many as it wants")
     if autoreset_name(autoreset) == "same_step":
         raise ConfigError("autoreset='same_step' is for a batch: RLlib resets")
     return MilkrunMultiAgentEnv({"world": world_id, **keywords})
@@ -90,8 +90,7 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
 
         options: `instance`, a mapping of instance fields (without a row axis) to play instead of a drawn one.
         """
-        self._row.begin(seed, options)
-        super().reset(seed=None if seed is None else int(seed))
+        self._row.begin(seed, options, partial(super().reset, seed=None if seed is None else check_seed(seed)))
         return self._look()
 
     def step(  # type: ignore[override]

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from milkrun.api._binding import every_step, offset_seeds, told_names, value_of
-from milkrun.api._spaces import Observer, action_space
+from milkrun.api._spaces import Follower, Observer, action_space
+from milkrun.core.actions import action_array
 from milkrun.core.arguments import is_list
 from milkrun.core.errors import ConfigError, ShapeError
-from milkrun.core.instances import as_array
 from milkrun.core.world import World
 
 
@@ -23,7 +23,7 @@ def handles(world: World, layout: str | None = None) -> list[Row]:
     return [Row(batch, b) for b in range(world.num_envs)]
 
 
-class Batch:
+class Batch(Follower):
     """All rows of a world in the words of `Envs`: states, rewards, ends, and a dict a row of what else there is."""
 
     def __init__(self, world: World, layout: str | None = None) -> None:
@@ -33,28 +33,24 @@ class Batch:
         self.observer = Observer(world, layout)
         self.observation_space, self.action_space = self.observer.single_space, action_space(world)
         self._every_step, self._told = every_step(world), told_names(world)
-        self._silent = np.ones(self.num_envs, bool)  # rows that have just begun: there was no step to tell of
+        self.bind()
 
     def reset(self, seed: Any) -> Any:
         """Begins an episode in every row; the states."""
         offset = seed is not None and not is_list(seed)
-        self.world.reset(seed=offset_seeds(self.world, seed, range(self.num_envs)) if offset else seed)
-        self._silent[:] = True
-        self.observer.bind()
+        self._restart(seed=offset_seeds(self.world, seed, range(self.num_envs)) if offset else seed)
         return self.look()
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
         """A turn of every row, one native call."""
         world = self.world
-        due = world.terminated | world.truncated
         world.step(actions)
-        self._silent = due
         return self.look(), world.reward.astype(np.float64), world.terminated.copy(), world.truncated.copy()
 
     def look(self, row: int | None = None) -> Any:
         """A copy of what all rows, or one, show now."""
-        if self.observer.moved:
-            self.observer.bind()
+        if self.moved:
+            self.bind()
         else:
             self.observer.refresh()
         live, chosen = self.observer.live, slice(None) if row is None else row
@@ -71,7 +67,7 @@ class Batch:
         told = {key: array[row].copy() for key, array in observer.aside.items()}
         if isinstance(observer.live, dict) and "action_mask" in observer.live:
             told["action_mask"] = observer.live["action_mask"][row].copy()
-        if not self._silent[row]:
+        if world.i[row]:  # else it has just begun: there was no step to tell of
             told |= {name: value_of(getattr(world, name), row) for name in self._every_step}
             if world.terminated[row] or world.truncated[row]:
                 told |= {key: value_of(getattr(world, name), row) for key, name in self._told.items()}
@@ -79,19 +75,22 @@ class Batch:
 
     def play(self, row: int, action: Any) -> None:
         """A turn of one row."""
-        given = as_array("action", action)
+        given = action_array("action", action)
         expected = self.world.action.shape(self.world.sizes)
         if given.shape != expected:
             raise ShapeError(f"the action must have the shape {expected}, not {given.shape}")
-        due = bool(self.world.terminated[row] or self.world.truncated[row])
         self.world.step(given[None], rows=[row])
-        self._silent[row] = due
 
     def begin(self, row: int, seed: int | None) -> None:
         """An episode of one row."""
-        self.world.reset([row], seed=None if seed is None else [seed])
-        self._silent[row] = True
+        self._restart([row], seed=None if seed is None else [seed])
+
+    def _bind(self) -> None:
         self.observer.bind()
+
+    def due(self) -> np.ndarray:
+        """Rows whose next turn is a reset."""
+        return self.world.terminated | self.world.truncated
 
     def close(self) -> None:
         self.world.close()

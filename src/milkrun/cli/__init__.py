@@ -10,7 +10,8 @@ from milkrun.core.errors import ConfigError, MilkrunError, RegistryError, missin
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Runs a command and exits: 0 fine, 1 a finding or a failure, 2 wrong usage. Errors are one line on stderr."""
+    """Runs a command and exits: 0 fine, 1 a finding or a failure, 2 wrong usage, 130 interrupted. Errors are one line
+    on stderr."""
     try:
         code = _run(arguments)
     except (RegistryError, ConfigError) as e:
@@ -18,6 +19,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         code = 2
     except MilkrunError as e:
         _say(f"error: {e}")
+        code = 1
+    except MemoryError as e:
+        _say(f"error: not enough memory: {e or 'fewer rows or smaller ones may fit'}")
         code = 1
     sys.exit(code)
 

@@ -9,11 +9,16 @@ A world's actions arrive as one array with the row first: (B,), (B, agents) or (
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from milkrun.core.errors import ShapeError
+
 Size = str | int
+PLAIN = frozenset((int, float, np.int64, np.int32, np.float32, np.float64))
 
 
 def _value(size: Size, sizes: dict[str, int]) -> int:
@@ -81,3 +86,24 @@ def agents(**groups: tuple[Size, Size]) -> Agents:
 
 def box(n: Size) -> Box:
     return Box(n)
+
+
+def action_array(name: str, given: Any) -> np.ndarray:
+    """What numpy makes of an action, or of a list of them. A bool among integers, which it would count as one of them,
+    is refused as a bool alone is; kind and shape are the caller's to judge."""
+    if type(given) is np.ndarray:
+        return given
+    try:
+        array = np.asarray(given)
+    except Exception as e:
+        raise ShapeError(f"{name}: not an array: {e}") from None
+    if array.dtype.kind in "iu" and _has_bool(given):
+        raise ShapeError(f"{name}: a bool among integers: an action is the number of a choice")
+    return array
+
+
+def _has_bool(given: Any) -> bool:
+    if not isinstance(given, Sequence):
+        return isinstance(given, (bool, np.bool_)) or str(getattr(given, "dtype", "")).endswith("bool")
+    kinds = set(map(type, given))
+    return not kinds <= PLAIN and any(map(_has_bool, given))

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from milkrun.core.actions import Agents
+from milkrun.core.actions import Agents, action_array
 from milkrun.core.arguments import (
     Rows,
     autoreset_name,
@@ -458,11 +458,7 @@ class World(Memory):
 
     def _take(self, actions: Any, n: int) -> None:
         """Copies the actions into the world's own buffer, which fixes dtype, order and address."""
-        if type(actions) is not np.ndarray:
-            try:
-                actions = np.asarray(actions)
-            except Exception as e:
-                raise ShapeError(f"actions: not an array: {e}") from None
+        actions = action_array("actions", actions)
         expected = (n, *self._action_shape[1:])
         if actions.dtype.kind not in self._action_kinds or actions.shape != expected:
             kind = "numbers" if self._action_kinds == "f" else "integers"

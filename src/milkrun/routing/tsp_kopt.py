@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.actions import discrete
+from milkrun.core.actions import action_array, discrete
 from milkrun.core.arguments import Rows
 from milkrun.core.canvas import CUSTOMER, PALETTE, Canvas
 from milkrun.core.config import option
@@ -120,7 +120,7 @@ class TSPKopt(Places):
 
     def step(self, actions: Any, rows: Rows = None) -> None:
         """Plays one move in each named row: (B,) indices, or (B, 2) pairs; with moves="3opt" (B, 4) = m, i, j, k."""
-        given = np.asarray(actions)
+        given = action_array("actions", actions)
         if given.ndim == 2 and given.dtype.kind in "iu":
             actions = self.encode(given)
         super().step(actions, rows)

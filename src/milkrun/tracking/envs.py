@@ -67,7 +67,7 @@ class Envs:
         self.action_space = getattr(items[0], "action_space", None)
         self._batch = _batch_of(items)
         self._returns = Returns(logged, Path(logs_dir)) if logged else None
-        self._closed = False
+        self._closed = self._begun = False
         self._last_states: Any = None
         self._forget()
 
@@ -86,14 +86,14 @@ class Envs:
         self._open()
         if not self._begun:
             raise ResetNeeded("Envs is stepped before its first reset()")
-        given = actions if isinstance(actions, (list, tuple, np.ndarray)) else np.asarray(actions)
+        given = actions if isinstance(actions, (list, tuple, np.ndarray)) else _as_array(actions)
         if (isinstance(given, np.ndarray) and given.ndim == 0) or len(given) != self.num_envs:
             raise ShapeError(f"actions must have one for each of the {self.num_envs} environments")
-        due = self.terminated | self.truncated
+        due = self._batch.due()
+        self._infos = None
         states, rewards, terminated, truncated = self._batch.step(given)
         self.terminated, self.truncated, self.reset_turn = terminated, truncated, due
         done = terminated | truncated
-        self._infos = None
         self._last_states = _taken(states, done) if done.any() else None
         if self._returns is not None:
             self._returns.add(rewards, done, due)
@@ -135,7 +135,6 @@ class Envs:
             raise Closed(f"these {self.num_envs} environments are closed")
 
     def _forget(self) -> None:
-        self._begun = False
         self.terminated, self.truncated, self.reset_turn = (np.zeros(self.num_envs, bool) for _ in range(3))
         self._infos, self._last_states = None, None
 
@@ -176,6 +175,13 @@ def _has(item: Any, *names: str) -> bool:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _as_array(actions: Any) -> np.ndarray:
+    try:
+        return np.asarray(actions)
+    except Exception as e:
+        raise ShapeError(f"actions: not an array: {e}") from None
 
 
 def _taken(states: Any, index: Any) -> Any:

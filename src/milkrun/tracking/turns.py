@@ -45,6 +45,8 @@ class Asks(Protocol):
 
     def ask(self, actions: Sequence[Any], seeds: Sequence[int | None]) -> list[Answer | Exception]: ...
 
+    def resume(self) -> list[Answer | Exception] | None: ...
+
     def close(self) -> list[Exception | None]: ...
 
 
@@ -55,6 +57,7 @@ class Threads:
         self._envs = envs
         self._seeding = [_seeding(env) for env in envs]
         self._hands = [Hand(f"Envs-{i}") for i in range(len(envs))]
+        self._calls: list[Call] = []  # of the last turn
 
     def check_seeds(self) -> None:
         if None in self._seeding:
@@ -62,18 +65,25 @@ class Threads:
             raise ConfigError(f"item {which} takes no seed, neither reset(seed=...) nor seed(...)")
 
     def ask(self, actions: Sequence[Any], seeds: Sequence[int | None]) -> list[Answer | Exception]:
-        return self._all([partial(self._play, *told) for told in zip(range(len(actions)), actions, seeds)])
+        self._calls = [Call(partial(self._play, *told)) for told in zip(range(len(actions)), actions, seeds)]
+        return self._made(self._calls)
+
+    def resume(self) -> list[Answer | Exception] | None:
+        """The answers of the last turn, also if it was interrupted."""
+        return self._made(self._calls) if self._calls else None
 
     def close(self) -> list[Exception | None]:
-        closed = self._all([partial(_close, env) for env in self._envs])
+        self._calls = []
+        closed = self._made([Call(partial(_close, env)) for env in self._envs])
         for hand in self._hands:
             hand.end()
         return closed
 
-    def _all(self, calls: list[Callable[[], Any]]) -> list[Any]:
+    def _made(self, calls: Sequence[Call]) -> list[Any]:
         """What each call returns, or the exception it ended with."""
-        running = [hand.submit(_kept, call) for hand, call in zip(self._hands, calls)]
-        return [one.result() for one in running]
+        for hand, call in zip(self._hands, calls):
+            hand.put(call)
+        return [call.result.result() for call in calls]
 
     def _play(self, i: int, action: Any, seed: int | None) -> Answer:
         env = self._envs[i]
@@ -87,6 +97,24 @@ class Threads:
         return begun(env.reset())
 
 
+class Call:
+    """A call and what came of it. It is made once, however often it is asked for."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function: Callable[[], Any] | None = function
+        self.result: Future[Any] = Future()
+
+    def make(self) -> None:
+        """Makes it, unless that was done."""
+        function, self._function = self._function, None  # which holds the environment, and the result may be kept
+        if function is None:
+            return
+        try:
+            self.result.set_result(_kept(function))
+        except BaseException as e:
+            self.result.set_exception(e)
+
+
 class Hand:
     """A thread that makes one call after another. It ends with this object; the interpreter leaves without waiting for
     it, since an environment may hang."""
@@ -97,11 +125,9 @@ class Hand:
         self._thread.start()
         weakref.finalize(self, self._calls.put, None)
 
-    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+    def put(self, call: Call) -> None:
         """Lets the call begin when those before it are done."""
-        future: Future[Any] = Future()
-        self._calls.put((future, partial(function, *args)))
-        return future
+        self._calls.put(call)
 
     def end(self) -> None:
         """Waits until all calls are done."""
@@ -135,17 +161,21 @@ class Links:
                 self._owed.remove(i)
         return answers
 
+    def resume(self) -> None:
+        """What goes on elsewhere when a turn is interrupted is not known here."""
+
     def close(self) -> list[Exception | None]:
         return [_kept(partial(_close, env)) for env in self._envs]
 
 
 class OneByOne:
-    """Environments on one beat, played like a batch. After a failure it asks for a reset: not all have moved."""
+    """Environments on one beat, played like a batch. After a failure it asks for a reset: not all have moved. A turn
+    that was interrupted is finished by the next call, where that can be done."""
 
     def __init__(self, way: Asks, count: int) -> None:
         self._way, self.num_envs = way, count
         self._due = np.zeros(count, bool)
-        self._whole = True
+        self._whole, self._failed = True, False
         self._infos: list[dict[str, Any]] = []
 
     def reset(self, seed: int | Sequence[int] | None) -> Any:
@@ -158,7 +188,7 @@ class OneByOne:
     def step(self, actions: Sequence[Any]) -> Turn:
         """A step of each, or the reset that is due."""
         if not self._whole:
-            raise ResetNeeded("an environment failed in the last turn: reset before the next step")
+            self._finish()
         told = [RESET if due else action for due, action in zip(self._due, actions)]
         return self._turn(told, [None] * self.num_envs, "step")
 
@@ -170,13 +200,30 @@ class OneByOne:
         _raise_first(self._way.close(), "close")
 
     def _turn(self, actions: Sequence[Any], seeds: Sequence[int | None], command: str) -> Turn:
-        self._whole = False
-        answers = self._way.ask(actions, seeds)
+        self._whole = self._failed = False
+        return self._taken_in(self._way.ask(actions, seeds), command)
+
+    def _finish(self) -> None:
+        """The end of a turn that was interrupted; its results are nobody's."""
+        answers = None if self._failed else self._way.resume()
+        if answers is None:
+            raise ResetNeeded("an environment failed in the last turn, or an interrupt came: reset before the next one")
+        self._taken_in(answers, "step")
+
+    def _taken_in(self, answers: Sequence[Any], command: str) -> Turn:
+        self._failed = any(isinstance(answer, Exception) for answer in answers)
         _raise_first(answers, command)
         obs, rewards, terminated, truncated, infos = zip(*answers)
         states, ends = stacked(obs), (np.array(terminated, bool), np.array(truncated, bool))
+        turn = states, np.array(rewards, np.float64), *ends
         self._infos, self._due, self._whole = list(infos), ends[0] | ends[1], True
-        return states, np.array(rewards, np.float64), *ends
+        return turn
+
+    def due(self) -> np.ndarray:
+        """Those whose next turn is a reset."""
+        if not self._whole and not self._failed:
+            self._finish()
+        return self._due
 
 
 def begun(result: Any) -> Answer:
@@ -213,25 +260,22 @@ def _seeds(seed: int | Sequence[int] | None, count: int) -> Sequence[int | None]
     """The seed of each: of an int the one, its followers for the others."""
     if seed is None:
         return [None] * count
-    from milkrun.core.arguments import check_seed  # brings numba, which other people's environments can do without
+    # here, since it brings numba, which other people's environments can do without
+    from milkrun.core.arguments import check_seed, is_list
 
-    if np.ndim(seed) == 0:
+    if not is_list(seed):
         first = check_seed(seed)
         return [check_seed(first + i) for i in range(count)]
-    seeds = [check_seed(one) for one in np.asarray(seed, object)]
+    seeds = [check_seed(one) for one in seed]  # type: ignore[union-attr]
     if len(seeds) != count:
         raise ShapeError(f"{len(seeds)} seeds for {count} environments")
     return seeds
 
 
 def _work(calls: SimpleQueue[Any]) -> None:
-    while (told := calls.get()) is not None:
-        future, call = told
-        try:
-            future.set_result(call())
-        except BaseException as e:
-            future.set_exception(e)
-        del told, future, call  # which hold the environments, also while this thread waits
+    while (call := calls.get()) is not None:
+        call.make()
+        del call  # whose result would be held while this thread waits
 
 
 def _kept(call: Callable[[], Any]) -> Any:

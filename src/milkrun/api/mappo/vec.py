@@ -15,13 +15,16 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.api._agents import BY_AGENT, Parts, Team, said_to_all
-from milkrun.api._binding import Waiting, batch_behind, told_names
+from milkrun.api._binding import Waiting, batch_behind, read_flag, told_names
+from milkrun.api._spaces import Follower
 from milkrun.api.mappo.infos import Infos, RowInfo
+from milkrun.core.actions import action_array
 from milkrun.core.arguments import check_seed, is_list
 from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.world import World, autoreset_name
 
 Looks = tuple[np.ndarray, np.ndarray, np.ndarray]
+Turn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos, np.ndarray]
 
 
 def make(
@@ -33,7 +36,7 @@ def make(
     return MAPPOVecEnv(world_id, num_envs, **keywords)
 
 
-class MAPPOVecEnv:
+class MAPPOVecEnv(Follower):
     """A batch of rows of a world. Its `world` is stepped and reset through it only.
 
     pad_actions: True gives every agent the largest of the action spaces, for policies that agents share; what an agent
@@ -54,6 +57,7 @@ class MAPPOVecEnv:
         first_row: int = 0,
         **overrides: Any,
     ) -> None:
+        pads = read_flag("pad_actions", pad_actions)
         settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
                     "threads": threads, **overrides}  # fmt: skip
         self.world = batch_behind(self, world_or_id, num_envs, "same_step", settings)
@@ -68,7 +72,7 @@ class MAPPOVecEnv:
         self._state_width = math.prod(state.shape)
         self.observation_space = [_padded(box, self._seen_width) for box in boxes]
         self.share_observation_space = [_padded(state, self._state_width) for _ in boxes]
-        self.action_space = [spaces.Discrete(self._choices) for _ in own] if pad_actions else own
+        self.action_space = [spaces.Discrete(self._choices) for _ in own] if pads else own
         self._joint_actions = (self.num_envs, *self.world.action.shape(self.world.sizes))
         self._joint_rewards = (self.num_envs, self.n_agents, 1)
         self._told = told_names(self.world)
@@ -77,6 +81,7 @@ class MAPPOVecEnv:
         self._says = [(key, getattr(self.world, name)) for key, name in self._said.items()]
         self._waiting = Waiting()
         self._seed: Any = None
+        self.bind()
 
     def seed(self, seed: Any = None) -> None:
         """From the next reset on: an int gives row i the stream (seed, i), a list each row its own seed."""
@@ -87,28 +92,31 @@ class MAPPOVecEnv:
 
         instance: instance fields to play instead of drawn ones, with an axis of rows.
         """
-        seed, self._seed = self._seed, None
         self._waiting.drop()
-        self.world.reset(seed=seed, instance=instance)
-        self.team.bind()
+        self._restart(seed=self._seed, instance=instance, then=self.seed)
         return self._arrange(self.team.now, self.num_envs)
 
-    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos, np.ndarray]:
+    def step(self, actions: Any) -> Turn:
         """Plays one action an agent, as numbers (B, A) or (B, A, 1), or one-hot (B, A, n).
 
         Returns obs, share_obs, rewards (B, A, 1), dones (B, A), infos, available_actions; `infos[b][a]` is a dict.
         """
-        self.step_async(actions)
-        return self.step_wait()
+        self._waiting.refuse()
+        return self._play(self._read(actions))
 
     def step_async(self, actions: Any) -> None:
         """Takes the actions of the step that `step_wait` plays."""
         self._waiting.put(self._read(actions))
 
-    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos, np.ndarray]:
+    def step_wait(self) -> Turn:
         """Plays the step."""
+        return self._play(self._waiting.take())
+
+    def _play(self, actions: np.ndarray) -> Turn:
         world = self.world
-        world.step(self._waiting.take())
+        world.step(actions)
+        if self.moved:
+            self.bind()
         self.team.refresh()
         obs, share_obs, available = self._arrange(self.team.now, self.num_envs)
         rewards = world.reward.repeat(self.n_agents).reshape(self._joint_rewards)
@@ -127,6 +135,9 @@ class MAPPOVecEnv:
 
     def close(self) -> None:
         self.world.close()
+
+    def _bind(self) -> None:
+        self.team.bind()
 
     def _ends(self, final: dict[str, np.ndarray], truncated: np.ndarray) -> list[RowInfo]:
         """The infos of the rows that ended."""
@@ -169,10 +180,7 @@ class MAPPOVecEnv:
 
     def _read(self, actions: Any) -> np.ndarray:
         """The actions in the world's own shape; what they mean is the world's to judge."""
-        try:
-            given = np.asarray(actions)
-        except Exception as e:
-            raise ShapeError(f"actions: not an array: {e}") from None
+        given = action_array("actions", actions)
         team = (self.num_envs, self.n_agents)
         if given.shape in (team, (*team, 1)) and given.dtype.kind in "iu":
             return given.reshape(self._joint_actions).astype(np.int64)

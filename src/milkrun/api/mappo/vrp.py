@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.api._binding import Waiting
-from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError
 from milkrun.core.foreign import makers
 from milkrun.delivery.vrp.actions import read_actions
 from milkrun.delivery.vrp.environment import share_world
@@ -38,21 +38,27 @@ class _VecEnv(ABC):
 
     def step(self, actions: Any) -> Turn:
         """Plays one turn of every environment."""
-        self.step_async(actions)
-        return self.step_wait()
+        self._check_count(actions)
+        return self._play(actions)
 
     def step_async(self, actions: Any) -> None:
         """Takes the actions of a turn; in processes, it begins."""
+        self._check_count(actions)
+        self._begin(actions)
+
+    def _check_count(self, actions: Any) -> None:
         try:
             count = len(actions)
         except TypeError:
             raise ShapeError(f"actions must be a list with one entry for each environment, not {actions!r}") from None
         if count != self.num_envs:
             raise ShapeError(f"actions of {count} environments, not of {self.num_envs}")
-        self._begin(actions)
 
     @abstractmethod
     def _begin(self, actions: Any) -> None: ...
+
+    @abstractmethod
+    def _play(self, actions: Any) -> Turn: ...
 
     @abstractmethod
     def step_wait(self) -> Turn:
@@ -80,6 +86,7 @@ class VRPDummyVecEnv(_VecEnv):
         self._show([{name: getattr(env, name) for name in SPACES} for env in self.envs])
         self._batch = share_world(self.envs)
         self._waiting = Waiting()
+        self._torn = False
         self._restarting = [Restarting(env) for env in self.envs]
         if self._batch is not None:
             self._lists = Lists(self._batch, slice(None))
@@ -89,7 +96,9 @@ class VRPDummyVecEnv(_VecEnv):
     def reset(self) -> np.ndarray:
         """Begins an episode in every environment: obs (n, A, O)."""
         self._waiting.drop()
+        self._torn = True
         started = [env.reset() for env in self._restarting]
+        self._torn = False
         self.reset_infos = [told["agents"] for _, told in started]
         return np.stack([obs for obs, _ in started])
 
@@ -105,11 +114,17 @@ class VRPDummyVecEnv(_VecEnv):
         self._waiting.put(actions)
 
     def step_wait(self) -> Turn:
-        actions = self._waiting.take()
+        return self._play(self._waiting.take())
+
+    def _play(self, actions: Any) -> Turn:
+        self._waiting.refuse()
         if self._batch is None:
-            return _stacked([env.step(own) for env, own in zip(self._restarting, actions)])
+            return self._one_by_one(actions)
         batch, agents = self._batch, len(self._names)
-        batch.step(self._read(actions))
+        joint = self._read(actions)
+        for b in np.flatnonzero(batch.done):  # an interrupt came before the last step had begun their next episode
+            self.envs[b].reset()
+        batch.step(joint)
         rewards = batch.reward_exact.repeat(agents).reshape(-1, agents, 1)
         dones = batch.done.repeat(agents).reshape(-1, agents)
         infos = self._lists.infos()
@@ -117,6 +132,15 @@ class VRPDummyVecEnv(_VecEnv):
             self.envs[b].reset()
             infos[b] = after_end(infos[b], self.envs[b].moments())
         return self._lists.observations(), rewards, dones, infos
+
+    def _one_by_one(self, actions: Any) -> Turn:
+        """A turn of environments that know nothing of each other; if it is broken off, not all have moved."""
+        if self._torn:
+            raise ResetNeeded("the last call was broken off, and not all environments have moved: reset them")
+        self._torn = True
+        turns = [env.step(own) for env, own in zip(self._restarting, actions)]
+        self._torn = False
+        return _stacked(turns)
 
     def _read(self, actions: Any) -> np.ndarray:
         """The joint actions of all rows."""
@@ -160,6 +184,9 @@ class VRPSubprocVecEnv(_VecEnv):
 
     def _begin(self, actions: Any) -> None:
         self._workers.send(actions)
+
+    def _play(self, actions: Any) -> Turn:
+        return _stacked(self._workers.step(actions))
 
     def step_wait(self) -> Turn:
         return _stacked(self._workers.receive())

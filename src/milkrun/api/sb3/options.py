@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
+from milkrun.api._binding import read_options
+from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.instances import as_array
 
 
 def read_instances(options: Sequence[dict[str, Any]], rows: int) -> dict[str, np.ndarray] | None:
     """The instances that the options of a reset name, each once, and which of them each row plays."""
+    if not isinstance(options, Sequence) or isinstance(options, str):
+        raise ConfigError(f"options={options!r}: must be a dict for all rows, or a list with one a row")
     if len(options) != rows:
         raise ShapeError(f"{len(options)} options for {rows} rows: a list has one a row")
-    for given in options:
-        for name in given:
-            if name != "instance":
-                raise ConfigError(f"reset has no option {name!r}{did_you_mean(str(name), ['instance'])}")
-    each = [given["instance"] for given in options if "instance" in given]
+    read = [read_options(given, ("instance",)) for given in options]
+    each = [given["instance"] for given in read if "instance" in given]
     if not each:
         return None
     if len(each) != rows:

@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from milkrun.api import _remote as remote
+from milkrun.api._binding import read_indices
 from milkrun.api.workers import Aligned, Workers
 from milkrun.api.workers.commands import application
 from milkrun.core.arguments import autoreset_name, check_seed, is_list
@@ -28,6 +29,7 @@ except ImportError as e:
     raise missing_extra(str(e.name), "sb3") from e
 
 Info = dict[str, Any]
+Turn = tuple[Any, np.ndarray, np.ndarray, list[Info]]
 
 
 class Ahead(NamedTuple):
@@ -87,43 +89,64 @@ class Async_SubprocVecEnv(VecEnv):
 
     def reset(self) -> Any:
         """Begins an episode in every environment, whatever was due, with the seeds and options set since the last."""
-        seeds, options = self._seeds, self._options
-        self._reset_seeds()
-        self._reset_options()
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.seeds is seeds and ahead.options is options:
-            self.workers.check_open()
-            obs, infos = ahead.begun
-        else:
-            obs, infos = self._pool.reset(seeds=seeds, options=options)
+        seeds, options, ahead, before = self._seeds, self._options, self._ahead, self.workers.turns
+        try:
+            if ahead is not None and ahead.seeds is seeds and ahead.options is options:
+                self.workers.check_open()
+                obs, infos = ahead.begun
+            else:
+                obs, infos = self._pool.reset(seeds=seeds, options=options)
+            self._use_up()
+        except BaseException as e:
+            if isinstance(e, Exception) or self.workers.turns > before:
+                self._use_up()
+            raise
         self._fresh, self.reset_infos = False, infos
         return obs
 
+    def _use_up(self) -> None:
+        """Seeds, options and what was made ahead are for one reset."""
+        self._ahead = None
+        self._reset_seeds()
+        self._reset_options()
+
     def step_async(self, actions: Any) -> None:
         """Lets a turn begin: the environments play while the caller does something else."""
-        if self._ahead is not None:
-            raise ResetNeeded("step before the first reset")
+        self._get_ready()
         self._pool.send(actions)
 
-    def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[Info]]:
+    def step_wait(self) -> Turn:
         """What the turn came to."""
-        result = self._pool.receive()
+        return self._tell(self._pool.receive())
+
+    def step(self, actions: Any) -> Turn:
+        """Both in one."""
+        self._get_ready()
+        return self._tell(self._pool.step(actions))
+
+    def _get_ready(self) -> None:
+        if self._ahead is not None:
+            raise ResetNeeded("step before the first reset")
+        if self._restarts:
+            self.workers.settle()
+            if self.workers.ended.any() and not self.workers.under_way:  # the step that ended them was interrupted
+                self.workers.reset(np.flatnonzero(self.workers.ended))
+
+    def _tell(self, result: Any) -> Turn:
         if isinstance(result, list):
             raise ConfigError("Async_SubprocVecEnv is for one agent an environment: this one's step returns lists")
         obs, rewards, terminated, truncated, infos = result
         dones = terminated | truncated
         for i, info in enumerate(infos):
-            if info.get("reset_turn"):
-                self.reset_infos[i] = {key: value for key, value in info.items() if key != "reset_turn"}
             info["TimeLimit.truncated"] = bool(truncated[i] and not terminated[i])
         ended = np.flatnonzero(dones).tolist()
         for i in ended:
             infos[i]["terminal_observation"] = _row(obs, i)
         if ended and self._restarts:
-            begun, starts = self.workers.reset(ended)
+            begun, _ = self.workers.reset(ended)
             for k, i in enumerate(ended):
-                self.reset_infos[i] = starts[k]
                 _put_row(obs, i, begun, k)
+        self.reset_infos = [*map(dict, self.workers.starts)]
         return obs, rewards, dones, infos
 
     def close(self) -> None:
@@ -177,8 +200,8 @@ class Async_SubprocVecEnv(VecEnv):
         return self.env_method("render") if self.render_mode == "rgb_array" else [None] * self.num_envs
 
     def _ids(self, indices: Any) -> list[int]:
-        ids = [*self._get_indices(indices)]
-        return self.workers.named(ids) if ids else []
+        ids: list[int] = read_indices(indices, self.num_envs).tolist()
+        return ids
 
     def _ask(self, indices: Any, told: str, question: Callable[..., Any], name: str, *args: Any) -> list[Any]:
         ids = self._ids(indices)

@@ -24,12 +24,14 @@ from milkrun.api._binding import (
     masks,
     may_render,
     offset_seeds,
+    read_flag,
+    read_indices,
     told_names,
 )
 from milkrun.api._spaces import Follower, Observer, action_space
 from milkrun.api.sb3.infos import SharedInfo
 from milkrun.api.sb3.options import read_instances
-from milkrun.core.arguments import check_seed, is_list, read_rows
+from milkrun.core.arguments import check_seed, is_list
 from milkrun.core.errors import ConfigError, ShapeError, missing_extra
 from milkrun.core.fields import Role
 from milkrun.core.world import World, autoreset_name
@@ -45,6 +47,7 @@ OWN = ("render_mode", "observation_space", "action_space")  # what get_attr find
 BY_ROW = (Role.STATE, Role.MASK, Role.VIEW, Role.KEY)
 
 Info = dict[str, Any]
+Turn = tuple[Any, np.ndarray, np.ndarray, list[Info]]
 SHARED: Info = SharedInfo({"illegal": False, "TimeLimit.truncated": False})
 
 
@@ -83,7 +86,7 @@ class SB3VecEnv(Follower, VecEnv):
         first_row: int = 0,
         **overrides: Any,
     ) -> None:
-        self.seed_rule, self.monitor = check_choice("seed_rule", seed_rule, SEED_RULES), bool(monitor)
+        self.seed_rule, self.monitor = check_choice("seed_rule", seed_rule, SEED_RULES), read_flag("monitor", monitor)
         self._shares = check_choice("infos", infos, INFOS) == "shared"
         settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
                     "threads": threads, **overrides}  # fmt: skip
@@ -100,7 +103,7 @@ class SB3VecEnv(Follower, VecEnv):
         self._began = time.perf_counter()
         self._waiting = Waiting()
         self._row_seed: int | None = None
-        self._bind()
+        self.bind()
 
     def seed(self, seed: Any = None) -> Sequence[int | None]:
         """The seeds of the next reset: an int, by the seed rule, or a list with one a row; None draws one."""
@@ -124,23 +127,37 @@ class SB3VecEnv(Follower, VecEnv):
         seeds: Any = None if None in self._seeds else self._seeds
         seed = seeds if self._row_seed is None else self._row_seed
         self._waiting.drop()
-        options = self._options
-        self._reset_options()
-        self.world.reset(seed=seed, instance=read_instances(options, self.num_envs))
-        self._row_seed = None
-        self._reset_seeds()
-        self._bind()
+        try:
+            instance = read_instances(self._options, self.num_envs)
+            self._restart(seed=seed, instance=instance, then=self._use_up)
+        except Exception:
+            self._reset_options()
+            raise
         self.reset_infos = [self._start(b) for b in range(self.num_envs)]
         return self._look()
+
+    def _use_up(self) -> None:
+        """Seeds and options are for one reset."""
+        self._row_seed = None
+        self._reset_seeds()
+        self._reset_options()
 
     def step_async(self, actions: Any) -> None:
         """Takes the actions of the step that `step_wait` plays."""
         self._waiting.put(actions)
 
-    def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[Info]]:
+    def step_wait(self) -> Turn:
         """Plays the step."""
+        return self._play(self._waiting.take())
+
+    def step(self, actions: Any) -> Turn:
+        """Both in one."""
+        self._waiting.refuse()
+        return self._play(actions)
+
+    def _play(self, actions: Any) -> Turn:
         world = self.world
-        world.step(self._waiting.take())
+        world.step(actions)
         obs = self._look()
         if not self._shares:
             infos = self._tell_all(obs)
@@ -177,6 +194,7 @@ class SB3VecEnv(Follower, VecEnv):
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Refused: rows share one configuration."""
+        self._rows(indices)
         raise ConfigError(f"{attr_name!r} cannot be set: the rows of a world share one configuration, given when made")
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
@@ -213,8 +231,8 @@ class SB3VecEnv(Follower, VecEnv):
             self._copies, self._aside = live.copy, self._observer.aside
 
     def _look(self) -> Any:
-        if self._observer.moved:
-            self._bind()
+        if self.moved:
+            self.bind()
         elif not self._observer.steady:
             self._observer.refresh()
         copies = self._copies
@@ -256,7 +274,7 @@ class SB3VecEnv(Follower, VecEnv):
             self.reset_infos[b] = self._start(b)
 
     def _rows(self, indices: Any) -> np.ndarray:
-        return read_rows([*self._get_indices(indices)], self.num_envs)
+        return read_indices(indices, self.num_envs)
 
 
 def _column(array: np.ndarray) -> list[Any]:

@@ -66,9 +66,14 @@ class SubprocVecEnv_TS(Venv):
         chosen = self.pool.workers.named(env_id)
         if seed is None and any(self._seeds[i] is not None for i in chosen):
             seed = [self._seeds[i] for i in chosen]
-        obs, infos = self.pool.reset(env_id, seed, options)
-        for i in chosen:
-            self._seeds[i] = None
+        before = self.pool.workers.turns
+        try:
+            obs, infos = self.pool.reset(env_id, seed, options)
+            self._use_up(chosen)
+        except BaseException:
+            if self.pool.workers.turns > before:
+                self._use_up(chosen)
+            raise
         return self._dress(obs, chosen), _named(infos, chosen)
 
     def step(self, action: Any, id: Ids = None) -> Turn:
@@ -115,6 +120,11 @@ class SubprocVecEnv_TS(Venv):
         """Closes the environments and ends their processes; a second time does nothing."""
         self.pool.close()
         self.is_closed = True
+
+    def _use_up(self, chosen: list[int]) -> None:
+        """The seeds of these are for one reset."""
+        for i in chosen:
+            self._seeds[i] = None
 
     def _assert_is_not_closed(self) -> None:
         if self.is_closed:

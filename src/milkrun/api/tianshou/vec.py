@@ -9,6 +9,7 @@ of every row's dict into an array, twice a step, which takes longer than the ste
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,14 @@ from milkrun.api._binding import (
     check_choice,
     every_step,
     offset_seeds,
+    read_options,
     told_names,
     value_of,
 )
 from milkrun.api._spaces import Follower, Observer, action_space
 from milkrun.api.tianshou.venv import Ids, Turn, Venv, in_array
 from milkrun.core.arguments import autoreset_name, check_seed, is_list, read_rows
-from milkrun.core.errors import Closed, ConfigError, ShapeError, did_you_mean
+from milkrun.core.errors import Closed, ConfigError, ShapeError
 from milkrun.core.fields import Role
 from milkrun.core.world import World
 
@@ -82,7 +84,7 @@ class TianshouVectorEnv(Follower, Venv):
         self._blanks: list[dict[str, Any]] = [{"env_id": b, "illegal": False} for b in range(self.env_num)]
         self._seeded = np.zeros(self.env_num, bool)  # the rows whose next episode has the key in _keys
         self._keys = np.full((self.env_num, 3), -1)
-        self._bind()
+        self.bind()
 
     def reset(self, env_id: Ids = None, *, seed: Any = None, options: Any = None) -> tuple[Any, np.ndarray]:  # type: ignore[override]
         """Begins an episode in the named rows: observations and infos, in the order they are named.
@@ -91,21 +93,19 @@ class TianshouVectorEnv(Follower, Venv):
         options: `instance`, a mapping of instance fields with an axis of the rows named.
         """
         rows, world = self._named(env_id), self.world
-        instance = _options(options).get("instance")
+        instance = read_options(options, ("instance",)).get("instance")
         chosen = self._all if rows is None else rows
         if seed is not None and not is_list(seed) and self.seed_rule == "offset":
             seed = offset_seeds(world, seed, chosen.tolist())
-        before = world.stream[chosen]
-        if seed is None and self._seeded[chosen].any():
-            due = chosen[self._seeded[chosen]]
-            world.stream[due] = self._keys[due]
+        due = chosen[self._seeded[chosen]] if seed is None else chosen[:0]
+        before = world.stream[due]
         try:
-            world.reset(rows, seed=seed, instance=instance)
+            world.stream[due] = self._keys[due]
+            self._restart(rows, seed=seed, instance=instance, then=partial(self._use_up, chosen))
         except BaseException:
-            world.stream[chosen] = before
+            stayed = world.stream[due, 2] < 0  # the keys count from the episode before the first
+            world.stream[due[stayed]] = before[stayed]
             raise
-        self._seeded[chosen] = False
-        self._bind()
         infos: list[dict[str, Any]] = [{"env_id": b} for b in chosen.tolist()]
         self._tell(infos, rows, self._aside)
         return self._look(rows), in_array(infos)
@@ -114,8 +114,8 @@ class TianshouVectorEnv(Follower, Venv):
         """Plays one action in each named row; results stand in the order the rows are named."""
         world, rows = self.world, self._named(id)
         world.step(action, rows)
-        if self._observer.moved:
-            self._bind()
+        if self.moved:
+            self.bind()
         elif not self._observer.steady:
             self._observer.refresh()
         infos = [blank.copy() for blank in (self._blanks if rows is None else map(self._blanks.__getitem__, rows))]
@@ -198,6 +198,10 @@ class TianshouVectorEnv(Follower, Venv):
             raise ShapeError("id names no row")
         return None if rows.tobytes() == self._in_order else rows
 
+    def _use_up(self, chosen: np.ndarray) -> None:
+        """The seeds of these rows are for one reset."""
+        self._seeded[chosen] = False
+
     _found = ("_aside", "_columns")
 
     def _bind(self) -> None:
@@ -228,10 +232,3 @@ class TianshouVectorEnv(Follower, Venv):
 
 def _fresh(array: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
     return array.copy() if rows is None else array[rows]
-
-
-def _options(options: Any) -> dict[str, Any]:
-    for name in options or {}:
-        if name != "instance":
-            raise ConfigError(f"reset has no option {name!r}{did_you_mean(str(name), ['instance'])}")
-    return dict(options or {})

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.api.workers.pool import Ids, Workers
+from milkrun.api.workers.pool import Ids, Turn, Workers
 from milkrun.core.errors import ConfigError
 
 
@@ -25,43 +25,22 @@ class Aligned:
 
     def __init__(self, workers: Workers) -> None:
         self.workers = workers
-        self._due = np.zeros(len(workers), bool)
-        self._playing: list[int] = []
 
     def reset(self, ids: Ids = None, seeds: Any = None, options: Any = None) -> tuple[Any, list[dict[str, Any]]]:
         """Begins an episode in these environments, whatever was due in them."""
-        if self.workers.under_way:
-            self.receive()
-        started = self.workers.reset(ids, seeds, options)
-        self._due[self.workers.named(ids)] = False
-        return started
+        return self.workers.reset(ids, seeds, options)
 
-    def step(
-        self, actions: Sequence[Any] | np.ndarray, ids: Ids = None
-    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    def step(self, actions: Sequence[Any] | np.ndarray, ids: Ids = None) -> Turn:
         """One turn of these environments: a step, or the reset that is due."""
-        self.send(actions, ids)
-        return self.receive()
+        return _of_one_agent(self.workers.step(actions, ids, reset="due"))
 
     def send(self, actions: Sequence[Any] | np.ndarray, ids: Ids = None) -> None:
         """Lets a turn begin; the environments play while the caller does something else."""
-        chosen = self.workers.named(ids)
-        self.workers.send(actions, ids, reset=self._due[chosen])
-        self._playing = chosen
+        self.workers.send(actions, ids, reset="due")
 
-    def receive(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    def receive(self) -> Turn:
         """What the turn that was sent came to; as `step`."""
-        chosen = self._playing
-        due = self._due[chosen]
-        result = self.workers.receive()
-        if isinstance(result, list):
-            raise ConfigError("Aligned is for one agent an environment: this one's step returns lists")
-        obs, rewards, terminated, truncated, infos = result
-        for info, was_due in zip(infos, due):
-            if was_due:
-                info["reset_turn"] = True
-        self._due[chosen] = terminated | truncated
-        return obs, rewards, terminated, truncated, infos
+        return _of_one_agent(self.workers.receive())
 
     @property
     def masks(self) -> list[np.ndarray | None]:
@@ -80,3 +59,9 @@ class Aligned:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def _of_one_agent(result: Turn | list[Any]) -> Turn:
+    if isinstance(result, list):
+        raise ConfigError("Aligned is for one agent an environment: this one's step returns lists")
+    return result

@@ -58,9 +58,9 @@ def read_seeds(chosen: Sequence[int], seeds: Any, hello: Sequence[Hello]) -> lis
     """A seed for each: of an int s worker i has s + i."""
     if seeds is None:
         return [None] * len(chosen)
-    from milkrun.core.arguments import check_seed  # brings numba, which a pool of other worlds can do without
+    from milkrun.core.arguments import check_seed, is_list  # brings numba, which a pool of other worlds can do without
 
-    if np.ndim(seeds) == 0:
+    if not is_list(seeds):
         first = check_seed(seeds)
         seeds = [first + i for i in chosen]
     if len(seeds) != len(chosen):
@@ -76,6 +76,8 @@ def read_options(chosen: Sequence[int], options: Any, hello: Sequence[Hello]) ->
     """The options for each: a dict is for all."""
     if options is None or isinstance(options, dict):
         options = [options] * len(chosen)
+    if not isinstance(options, (list, tuple)) or any(not isinstance(one, (dict, type(None))) for one in options):
+        raise ConfigError(f"options={options!r}: must be a dict for all workers, or a list with one (or None) for each")
     if len(options) != len(chosen):
         raise ShapeError(f"{len(options)} options for {len(chosen)} workers: a list has one for each that is named")
     for i, given in zip(chosen, options):

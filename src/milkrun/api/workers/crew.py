@@ -2,6 +2,10 @@
 
 The parent waits on pipes and on process sentinels alike, so a death is noticed at once, also that of a worker that was
 asked for nothing. After any failure all processes are ended: what an environment was about to do is not known.
+
+An interrupt is no failure. What was asked is written down in a `Turn` before the first word of it is sent, and stays
+there until its answers have been used; who was interrupted meanwhile goes on where it stopped, and no answer is ever
+taken for that of another turn.
 """
 
 from __future__ import annotations
@@ -19,8 +23,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from milkrun.api.workers.commands import Command
+from milkrun.api.workers.interrupts import Uninterrupted
 from milkrun.api.workers.memory import send_descriptor
-from milkrun.api.workers.wire import receive, send
+from milkrun.api.workers.wire import Incoming, Outgoing, send
 from milkrun.api.workers.worker import Failure, unpack, work
 from milkrun.core.errors import Closed, ConfigError, WorkerError, WorkerTimeout
 
@@ -32,6 +37,24 @@ UNGUARDED = (
     "; perhaps the script, which each worker imports, makes its pool in the open: it must do it below "
     "`if __name__ == \"__main__\":`"
 )
+
+
+class Turn:
+    """What was asked of some workers, and how far it has come.
+
+    interrupted: an interrupt came before its answers were used, so they are nobody's.
+    """
+
+    def __init__(self, commands: Mapping[int, Command]) -> None:
+        self.commands = dict(commands)
+        self.unsent = {i: Outgoing(one.packed) for i, one in commands.items()}
+        self.unheard = {i: Incoming() for i in commands}
+        self.answers: dict[int, Any] = dict.fromkeys(commands)
+        self.interrupted = False
+
+    def name_of(self, i: int) -> str:
+        """What worker i was asked for."""
+        return self.commands[i].name if i in self.commands else "idle"
 
 
 class Crew:
@@ -49,6 +72,8 @@ class Crew:
         self.connections: list[Connection] = []
         self.pids: list[int] = []
         self.ended = ""
+        self.turn: Turn | None = None
+        self.turns = 0
         self._all = selectors.DefaultSelector()
         self._until: dict[int, selectors.BaseSelector] = {}
         _crews.add(self)
@@ -59,40 +84,43 @@ class Crew:
             self.end("was not started", FAILED_SECONDS)
             raise
 
-    def ask(self, commands: Mapping[int, Command], timeout: float | None) -> list[Any]:
-        """Sends each of these workers its command and returns their answers, in this order."""
+    def ask(self, commands: Mapping[int, Command]) -> list[Any]:
+        """Sends each of these workers its command and returns their answers, in this order, however long that takes."""
         self.send(commands)
-        return self.hear(commands, timeout)
+        answers = self.hear(None)
+        self.turn = None
+        return answers
 
     def send(self, commands: Mapping[int, Command]) -> None:
-        """Sends each of these workers its command; `hear` must follow."""
+        """Sends each of these workers its command; `hear` must follow, and then `turn` be forgotten."""
+        turn = Turn(commands)
+        self.turn, self.turns = turn, self.turns + 1
         try:
-            for i, command in commands.items():
-                try:
-                    send(self.connections[i].fileno(), command.packed)
-                    if command.descriptor is not None:
-                        send_descriptor(self.connections[i], command.descriptor)
-                except OSError:
-                    raise self.death(i, command.name) from None
-        except BaseException as e:
+            self._post(turn)
+        except Exception as e:
             self.fail(e)
             raise
 
-    def hear(self, commands: Mapping[int, Command], timeout: float | None) -> list[Any]:
-        """The answers to what was sent, in this order."""
+    def hear(self, timeout: float | None) -> list[Any]:
+        """The answers to what was sent, in the order of its commands; asked again, the same."""
+        assert self.turn is not None
         try:
-            return self._receive({i: command.name for i, command in commands.items()}, timeout)
-        except BaseException as e:
+            self._post(self.turn)
+            self._receive(self.turn, timeout)
+        except Exception as e:
             self.fail(e)
             raise
+        return list(self.turn.answers.values())
 
     def greet(self) -> list[Any]:
         """What each worker tells when its environment is made, however long that takes."""
+        turn = Turn({i: Command("start", b"") for i in range(len(self.processes))})
         try:
-            return self._receive(dict.fromkeys(range(len(self.processes)), "start"), None)
+            self._receive(turn, None)
         except BaseException as e:
             self.fail(e)
             raise
+        return list(turn.answers.values())
 
     def fail(self, error: BaseException) -> None:
         """Ends all processes because of this error, unless it came of another thread's ending them: that is Closed."""
@@ -105,6 +133,9 @@ class Crew:
         if self.ended or os.getpid() != self.owner:
             return
         self.ended = reason
+        if self.turn is not None and self.turn.interrupted:
+            seconds = FAILED_SECONDS  # whoever interrupted it does not want to wait
+        self.turn = None
         _crews.discard(self)
         self._close_selectors()
         for connection in self.connections:
@@ -162,42 +193,64 @@ class Crew:
         self._all.register(ours, selectors.EVENT_READ, (0, i))
         self._all.register(process.sentinel, selectors.EVENT_READ, (1, i))
 
-    def _receive(self, asked: dict[int, str], timeout: float | None) -> list[Any]:
-        answers: dict[int, Any] = dict.fromkeys(asked)
-        out = dict(asked)
+    def _post(self, turn: Turn) -> None:
+        """Sends what has not been sent."""
+        if not turn.unsent:
+            return
+        with Uninterrupted():
+            for i, message in list(turn.unsent.items()):
+                try:
+                    message.write(self.connections[i].fileno())
+                    descriptor = turn.commands[i].descriptor
+                    if descriptor is not None:
+                        send_descriptor(self.connections[i], descriptor)
+                except OSError:
+                    raise self.death(i, turn.name_of(i)) from None
+                del turn.unsent[i]
+
+    def _receive(self, turn: Turn, timeout: float | None) -> None:
+        """Waits for the answers that have not come."""
+        out = turn.unheard
+        for i in [i for i, message in out.items() if message.begun]:
+            self._take(turn, i)
         deadline = None if timeout is None else time.monotonic() + timeout
         while out:
             left = GLANCE_SECONDS if deadline is None else deadline - time.monotonic()
             self._wait_for(next(reversed(out)), max(0.0, min(left, GLANCE_SECONDS)))
             events = self._all.select(0)
-            for is_death, i in sorted(key.data for key, _ in events):  # a last word is heard before a death
-                if is_death:
-                    raise self.death(i, asked.get(i, "idle"))
-                try:
-                    answer = unpack(receive(self.connections[i].fileno()))
-                except (EOFError, OSError):
-                    raise self.death(i, asked.get(i, "idle")) from None
-                if isinstance(answer, Failure):
-                    raise self.failure(i, asked[i], answer)
-                answers[i] = answer
-                del out[i]
+            with Uninterrupted():
+                for is_death, i in sorted(key.data for key, _ in events):  # a last word is heard before a death
+                    if is_death or i not in out:
+                        raise self.death(i, turn.name_of(i))
+                    self._take(turn, i)
             if not events:
-                for i, command in out.items():
+                for i in out:
                     if self.processes[i].exitcode is not None:
-                        raise self.death(i, command)
+                        raise self.death(i, turn.name_of(i))
                 if deadline is not None and time.monotonic() >= deadline:
-                    raise _late(out, timeout)
-        return list(answers.values())
+                    raise _late({i: turn.name_of(i) for i in out}, timeout)
+
+    def _take(self, turn: Turn, i: int) -> None:
+        """Reads the answer of worker i."""
+        try:
+            answer = unpack(turn.unheard[i].read(self.connections[i].fileno()))
+        except (EOFError, OSError):
+            raise self.death(i, turn.name_of(i)) from None
+        if isinstance(answer, Failure):
+            raise self.failure(i, turn.name_of(i), answer)
+        turn.answers[i] = answer
+        del turn.unheard[i]
 
     def _wait_for(self, i: int, seconds: float) -> None:
         """Until this worker has spoken or any has died. To be woken costs more than all else in a turn, so the parent
         sleeps until the one that was asked last is ready, when the others mostly are too."""
         until = self._until.get(i)
         if until is None:
-            until = self._until[i] = selectors.DefaultSelector()
+            until = selectors.DefaultSelector()
             until.register(self.connections[i], selectors.EVENT_READ)
             for process in self.processes:
                 until.register(process.sentinel, selectors.EVENT_READ)
+            self._until[i] = until
         until.select(seconds)
 
     def _close_selectors(self) -> None:

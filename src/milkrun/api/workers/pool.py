@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from numbers import Real
 from types import TracebackType
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from milkrun.api.workers.commands import (
     resets,
     steps,
 )
-from milkrun.api.workers.crew import Crew
+from milkrun.api.workers.crew import FAILED_SECONDS, Crew
 from milkrun.api.workers.memory import Slots, is_arrays, map_memory, open_memory, size_of
 from milkrun.api.workers.worker import AsItCame, Failure, Hello, Start
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded, ShapeError
@@ -36,6 +36,7 @@ from milkrun.core.foreign import makers
 
 Ids = int | Sequence[int] | np.ndarray | None
 Turn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]
+Resets = Sequence[bool] | np.ndarray | Literal["due"] | None
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
@@ -43,16 +44,24 @@ Result = TypeVar("Result")
 def _one_thread(
     method: Callable[Concatenate[Workers, Given], Result],
 ) -> Callable[Concatenate[Workers, Given], Result]:
-    """Refuses a second thread while the first is inside: it would take answers that are not its own."""
+    """Refuses a second thread while the first is inside: it would take answers that are not its own. A turn that is
+    interrupted inside is finished by the next call."""
 
     @wraps(method)
     def alone(self: Workers, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
-        if not self._inside.acquire(blocking=False):
-            raise ConfigError("another thread is waiting for this pool: only one may use it at a time")
+        inside = False
         try:
+            inside = self._inside.acquire(blocking=False)
+            if not inside:
+                raise ConfigError("another thread is waiting for this pool: only one may use it at a time")
             return method(self, *args, **kwargs)
+        except BaseException as e:
+            if not isinstance(e, Exception) and self._crew.turn is not None:
+                self._crew.turn.interrupted = True
+            raise
         finally:
-            self._inside.release()
+            if inside:
+                self._inside.release()
 
     return alone
 
@@ -66,7 +75,8 @@ class Workers:
     timeout: seconds a call may take; None: as long as it takes. Making the environments is not limited.
 
     `ids` names the workers of a call, all by default; results stand in its order and are never changed by a later call.
-    A worker that dies or raises is a `WorkerError`, one that is late a `WorkerTimeout`; both close the pool.
+    A worker that dies or raises is a `WorkerError`, one that is late a `WorkerTimeout`; both close the pool. An
+    interrupt does not: the turn that it met is finished before the next call begins, and its results are dropped.
     """
 
     def __init__(
@@ -85,11 +95,18 @@ class Workers:
         self._inside = threading.RLock()
         self._all = list(range(len(packed)))
         self._begun = [False] * len(packed)
-        self._out: dict[int, Command] | None = None  # a turn that was sent and not yet received
+        self.ended = np.zeros(len(packed), bool)
+        """Which environments have ended an episode and not begun another."""
+        self.starts: list[dict[str, Any]] = [{} for _ in packed]
+        """What each told when it was last reset."""
         self._crew = Crew(packed, start_method)
         weakref.finalize(self, self._crew.end, "was forgotten")
-        self._hello: list[Hello] = self._crew.greet()
-        self._slots, self._shared = self._furnish(bool(shared_memory))
+        try:
+            self._hello: list[Hello] = self._crew.greet()
+            self._slots, self._shared = self._furnish(bool(shared_memory))
+        except BaseException:
+            self._crew.end("was not started", FAILED_SECONDS)
+            raise
 
     @property
     def observation_spaces(self) -> list[Any]:
@@ -105,17 +122,20 @@ class Workers:
     def masks(self) -> list[np.ndarray | None]:
         """What each environment allows: bool, never all False; None if it has no masks. They came with the last turn;
         after a `call` the environment is asked anew, unless it tells masks in its infos alone."""
+        self.settle()
         if self._outdated and not self.under_way and not self._crew.ended:
-            asked = dict.fromkeys(sorted(self._outdated), command("mask"))
-            for i, answer in zip(asked, self._ask(asked)):
-                self._masks[i] = answer.result
-            self._outdated.clear()
+            self._ask(dict.fromkeys(sorted(self._outdated), command("mask")))
         return self._masks
 
     @property
     def under_way(self) -> bool:
         """A turn has been sent and not yet received."""
-        return self._out is not None
+        return self._crew.turn is not None
+
+    @property
+    def turns(self) -> int:
+        """How often these environments were asked for something."""
+        return self._crew.turns
 
     @property
     def pids(self) -> list[int]:
@@ -130,29 +150,33 @@ class Workers:
         options: a dict for all, or a list with one (or None) for each worker named.
         """
         chosen = self.named(ids)
-        if self.under_way:
-            self.receive()
         told = read_seeds(chosen, seeds, self._hello), read_options(chosen, options, self._hello)
+        self.check_open()
+        if self.under_way:
+            self._hear()
+            self._crew.turn = None
         commands = resets(chosen, *told)
-        answers: list[Start] = self._ask(commands)
-        return self._observations(commands, answers), [answer.info for answer in answers]
+        self._tell(commands)
+        answers: list[Start] = self._hear()
+        started = self._observations(commands, answers), [dict(answer.info) for answer in answers]
+        self._crew.turn = None
+        return started
 
     @_one_thread
     def step(
-        self, actions: Sequence[Any] | np.ndarray, ids: Ids = None, *, reset: Sequence[bool] | np.ndarray | None = None
+        self, actions: Sequence[Any] | np.ndarray, ids: Ids = None, *, reset: Resets = None
     ) -> Turn | list[Any]:
         """One turn of these environments: observations, rewards, terminated, truncated, infos.
 
-        reset: True for each worker named that shall be reset instead; its reward is 0.0, both its flags are False.
+        reset: True for each worker named that shall be reset instead, or "due": those that have `ended`. Of these the
+        reward is 0.0, both flags are False, and the info, that of the reset, has `reset_turn`.
         Environments of several agents, whose `step` returns lists: a list of what each returned, unchanged.
         """
         self.send(actions, ids, reset=reset)
         return self.receive()
 
     @_one_thread
-    def send(
-        self, actions: Sequence[Any] | np.ndarray, ids: Ids = None, *, reset: Sequence[bool] | np.ndarray | None = None
-    ) -> None:
+    def send(self, actions: Sequence[Any] | np.ndarray, ids: Ids = None, *, reset: Resets = None) -> None:
         """Lets the turn of `step` begin; the environments play while the caller does something else."""
         chosen = self.named(ids)
         try:
@@ -161,30 +185,34 @@ class Workers:
             raise ShapeError(f"actions={actions!r}: must have one for each of {len(chosen)} workers") from None
         if count != len(chosen):
             raise ShapeError(f"{count} actions for {len(chosen)} workers")
+        self.settle()
         commands = steps(chosen, actions)
         if reset is not None:
-            due = [i for i, is_due in zip(chosen, reset) if is_due]
+            due = [i for i, is_due in zip(chosen, self.ended[chosen] if isinstance(reset, str) else reset) if is_due]
             commands |= resets(due, [None] * len(due), [None] * len(due))
         if early := [i for i, one in commands.items() if one.name == "step" and not self._begun[i]]:
             raise ResetNeeded(f"step before the first reset of worker {', '.join(map(str, early))}")
         self._tell(commands)
-        self._out = commands
 
     @_one_thread
     def receive(self) -> Turn | list[Any]:
         """What the turn that was sent came to; as `step`."""
         self.check_open()
-        commands, self._out = self._out, None
-        if commands is None:
+        turn = self._crew.turn
+        if turn is None:
             raise ShapeError("no turn is under way: its actions must be sent, as step_async() does, before step_wait()")
-        answers = self._hear(commands)
+        answers = self._hear()
         if any(isinstance(answer, AsItCame) for answer in answers):
-            return [answer.result if isinstance(answer, AsItCame) else tuple(answer)[:2] for answer in answers]
-        obs = self._observations(commands, answers)
+            came = [answer.result if isinstance(answer, AsItCame) else tuple(answer)[:2] for answer in answers]
+            self._crew.turn = None
+            return came
+        obs = self._observations(turn.commands, answers)
         ends = [(0.0, False, False) if isinstance(answer, Start) else answer[1:4] for answer in answers]
         rewards, terminated, truncated = zip(*ends)
-        infos = [answer.info for answer in answers]
-        return obs, np.array(rewards, np.float64), np.array(terminated, bool), np.array(truncated, bool), infos
+        infos = [{**one.info, "reset_turn": True} if isinstance(one, Start) else one.info for one in answers]
+        flags = np.array(terminated, bool), np.array(truncated, bool)
+        self._crew.turn = None
+        return obs, np.array(rewards, np.float64), *flags, infos
 
     def call(self, name: str | Callable[..., Any], *args: Any, ids: Ids = None, **kwargs: Any) -> list[Any]:
         """Of each environment named, what its method returns or its attribute is, also one behind wrappers.
@@ -201,21 +229,27 @@ class Workers:
 
     def ask(self, question: Command, ids: Ids = None) -> list[Any]:
         """What each environment named answers to an `application` of a function."""
-        chosen = self.named(ids)
-        answers = self._ask(dict.fromkeys(chosen, question))
-        self._outdated.update(i for i in chosen if self._begun[i] and self._hello[i].tells_masks)
-        return [answer.result for answer in answers]
+        return [answer.result for answer in self._ask(dict.fromkeys(self.named(ids), question))]
+
+    def settle(self) -> None:
+        """Finishes a turn that was interrupted; its results are nobody's."""
+        if self._crew.turn is not None and self._crew.turn.interrupted and not self._crew.ended:
+            self._hear()
+            self._crew.turn = None
 
     def close(self) -> None:
         """Closes the environments and ends their processes; a second call does nothing."""
         self._crew.end("is closed")
-        self._slots = self._out = None
+        self._slots = None
 
     def named(self, ids: Ids) -> list[int]:
         """The workers that `ids` names."""
         if ids is None:
             return self._all
-        array = np.asarray(ids)
+        try:
+            array = np.asarray(ids)
+        except Exception as e:
+            raise ShapeError(f"ids: not an array: {e}") from None
         if array.dtype == np.bool_ or not np.issubdtype(array.dtype, np.integer) or array.ndim > 1 or not array.size:
             raise ShapeError(f"ids={ids!r}: must be an index of a worker, a list of such, or None")
         chosen: list[int] = array.reshape(-1).tolist()
@@ -250,7 +284,7 @@ class Workers:
         fd = open_memory(size_of(space, len(self)))
         attach = Command("attach", pickle.dumps(("attach", (space, len(self)))), fd)
         try:
-            self._crew.ask(dict.fromkeys(self._all, attach), None)
+            self._crew.ask(dict.fromkeys(self._all, attach))
         finally:
             memory = map_memory(fd)
         return Slots(space, len(self), memory), True
@@ -258,39 +292,59 @@ class Workers:
     @_one_thread
     def _ask(self, commands: dict[int, Command]) -> list[Any]:
         self._tell(commands)
-        return self._hear(commands)
+        answers = self._hear()
+        self._crew.turn = None
+        return answers
 
     def _tell(self, commands: dict[int, Command]) -> None:
         self.check_open()
+        self.settle()
         if self.under_way:
             raise ConfigError("a turn is under way: its results must be taken before anything else is asked")
         try:
             self._crew.send(commands)
-        except BaseException:
+        except Exception:
             self.close()
             raise
 
-    def _hear(self, commands: dict[int, Command]) -> list[Any]:
+    def _hear(self) -> list[Any]:
+        """The answers to the turn under way; what they tell of the environments is taken in."""
+        turn = self._crew.turn
+        assert turn is not None
         try:
-            return self._crew.hear(commands, self.timeout)
-        except BaseException:
+            answers = self._crew.hear(self.timeout)
+        except Exception:
             self.close()
             raise
+        for i, answer in zip(turn.commands, answers):
+            self._take_in(i, turn.commands[i].name, answer)
+        return answers
+
+    def _take_in(self, i: int, asked: str, answer: Any) -> None:
+        """What an answer tells of its environment; told twice, it is the same."""
+        if isinstance(answer, AsItCame):
+            if asked == "mask":
+                self._masks[i] = answer.result
+                self._outdated.discard(i)
+            elif asked != "step" and self._begun[i] and self._hello[i].tells_masks:
+                self._outdated.add(i)
+            return
+        self._masks[i], self._begun[i] = answer.mask, True
+        self._outdated.discard(i)
+        if isinstance(answer, Start):
+            self.ended[i], self.starts[i] = False, answer.info
+        else:
+            self.ended[i] = answer.terminated or answer.truncated
+        if self._slots is not None and not self._shared:
+            try:
+                self._slots.write(i, answer.obs)
+            except ShapeError as e:
+                error = self._crew.failure(i, asked, Failure(f"ShapeError: {e}", ""))
+                self._crew.fail(error)
+                raise error from e
 
     def _observations(self, commands: dict[int, Command], answers: list[Any]) -> Any:
-        """Takes in what came beside the observations, and returns those."""
-        for i, answer in zip(commands, answers):
-            self._masks[i] = answer.mask
-            self._begun[i] = True
-        self._outdated.difference_update(commands)
+        """What these environments show."""
         if self._slots is None:
             return [answer.obs for answer in answers]
-        if not self._shared:
-            for i, answer in zip(commands, answers):
-                try:
-                    self._slots.write(i, answer.obs)
-                except ShapeError as e:
-                    error = self._crew.failure(i, commands[i].name, Failure(f"ShapeError: {e}", ""))
-                    self._crew.fail(error)
-                    raise error from e
         return self._slots.read(None if list(commands) == self._all else list(commands))

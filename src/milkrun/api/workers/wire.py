@@ -14,31 +14,62 @@ AHEAD = 1 << 16  # bytes read at once, before the length is known
 
 def send(fd: int, message: bytes) -> None:
     """Sends a message, however long the other end takes to make room for it."""
-    data = len(message).to_bytes(LENGTH, "little") + message
-    sent = os.write(fd, data)
-    if sent < len(data):
-        rest = memoryview(data)
-        while sent < len(data):
-            sent += os.write(fd, rest[sent:])
+    Outgoing(message).write(fd)
 
 
 def receive(fd: int, ahead: int = AHEAD) -> bytes:
     """Waits for a message. No other may be on its way behind it, unless `ahead` is LENGTH: then no byte more is read.
     Raises EOFError if the other end was closed."""
-    data = _read(fd, ahead)
-    while len(data) < LENGTH:
-        data += _read(fd, LENGTH - len(data))
-    size = LENGTH + int.from_bytes(data[:LENGTH], "little")
-    if len(data) == size:
-        return data[LENGTH:]
-    whole = bytearray(data)
-    while len(whole) < size:
-        whole += _read(fd, min(size - len(whole), 1 << 20))
-    return bytes(whole[LENGTH:])
+    return Incoming().read(fd, ahead)
 
 
-def _read(fd: int, most: int) -> bytes:
-    data = os.read(fd, most)
-    if not data:
+class Outgoing:
+    """A message to be sent, and how much of it has been: who was interrupted goes on."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self, message: bytes) -> None:
+        self._rest = memoryview(len(message).to_bytes(LENGTH, "little") + message)
+
+    def write(self, fd: int) -> None:
+        """Sends what is left, however long the other end takes to make room for it."""
+        while self._rest:
+            self._rest = self._rest[os.write(fd, self._rest) :]
+
+
+class Incoming:
+    """A message that comes, and what there is of it: who was interrupted goes on."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self) -> None:
+        self._data: bytes | bytearray = b""
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is some of it, or all."""
+        return bool(self._data)
+
+    def read(self, fd: int, ahead: int = AHEAD) -> bytes:
+        """As `receive`; once it is whole, it can be read again."""
+        if not self._data:
+            self._data = os.read(fd, ahead)
+            _refuse_end(len(self._data))
+        while missing := self._missing():
+            had = len(self._data)
+            self._data += os.read(fd, min(missing, 1 << 20))
+            _refuse_end(len(self._data) - had)
+        return bytes(self._data[LENGTH:])
+
+    def _missing(self) -> int:
+        if len(self._data) < LENGTH:
+            return LENGTH - len(self._data)
+        missing = LENGTH + int.from_bytes(self._data[:LENGTH], "little") - len(self._data)
+        if missing and isinstance(self._data, bytes):
+            self._data = bytearray(self._data)  # which grows without a copy
+        return missing
+
+
+def _refuse_end(came: int) -> None:
+    if not came:
         raise EOFError("the other end is closed")
-    return data

@@ -126,7 +126,7 @@ def _reply(connection: Connection, act: Callable[[bytes], Answer], packed: bytes
     failed = False
     try:
         reply = pack(act(packed))
-    except Exception as e:
+    except (Exception, KeyboardInterrupt) as e:
         failed = True
         reply = pack(Failure(_summary(e), traceback.format_exc()))
     try:
@@ -136,7 +136,7 @@ def _reply(connection: Connection, act: Callable[[bytes], Answer], packed: bytes
     return not failed
 
 
-def _summary(error: Exception) -> str:
+def _summary(error: BaseException) -> str:
     return "".join(traceback.format_exception_only(error)).strip()
 
 

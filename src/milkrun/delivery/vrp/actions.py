@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from milkrun.core.actions import action_array
 from milkrun.core.errors import ShapeError
 
 QUICK = frozenset((int, np.int64))
@@ -30,10 +31,7 @@ def read_actions(given: Any, choices: Sequence[int], names: Sequence[str], out: 
 
 
 def _number(action: Any, choices: int, name: str) -> int:
-    try:
-        given = np.asarray(action)
-    except Exception as e:
-        raise ShapeError(f"{name}: the action is not an array: {e}") from None
+    given = action_array(name, action)
     if given.shape in ((), (1,)) and given.dtype.kind in "iu":
         return int(given.item())
     if given.shape == (choices,) and given.dtype.kind in "biuf":
