@@ -20,7 +20,7 @@ WAITING = tuple(
 """The signals that people give handlers in Python to."""
 
 
-class undisturbed:  # noqa: N801 (used like a statement: `with undisturbed():`)
+class undisturbed:
     """Within it no Python handler of a signal runs; those that were called for run when it ends.
 
     Blocking signals would not do: the system hands a blocked one to another thread, and Python still runs the handler
