@@ -280,12 +280,12 @@ STRANGE = [
     [1], [], {}, {"a": 1}, (), (None, None), (math.nan, 1.0), ("a", "b"), [[1]], set(), range(3), np.array([1, 2]),
     np.array(3), np.array([]), np.int8(3), np.uint64(2**64 - 1), np.float32(1.5), np.bool_(True), np.str_("x"),
     math.nan, math.inf, -math.inf, 1e308, 5e-324, 0, -1, 2**31, 2**62, 2**63, -(2**63) - 1, 10**400, 10**5000, 1 + 2j,
-    Decimal("NaN"), Decimal(3), Fraction(1, 3), Fraction(10**400), b"x", "", "x", "\0", None, True, object(), Contrary(),
-    len, type, Ellipsis, np.datetime64("2020"), memoryview(b"abc"),
+    Decimal("NaN"), Decimal(3), Fraction(1, 3), Fraction(10**400), b"x", "", "x", "\0", None, True, object(), len,
+    Contrary(), type, Ellipsis, np.datetime64("2020"), memoryview(b"abc"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("keyword", ["num_envs", "first_row", "seed", "threads", "autoreset", "illegal", "preset", "api"])
+@pytest.mark.parametrize("keyword", "num_envs first_row seed threads autoreset illegal preset api".split())
 def test_strange_keywords_are_taken_or_refused_in_a_sentence(keyword):
     """What `make` itself reads."""
     for value in STRANGE:

@@ -1,5 +1,5 @@
 """The cache of compiled code: what is ours is used, what is not is neither read nor written, and nothing that lies in
-it or happens to it stops a world. A `process` here is a module loaded anew, which asks the disk as a new process does."""
+it or happens to it stops a world. A `process` here is a module loaded anew: it asks the disk as a new process does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Ctrl-C and other signals: a call is done whole or not at all, wherever an interrupt strikes.
 
-The tests call for SIGINT before one bytecode of a call after the other, in all files of ours that it runs through; those
-marked long leave none out.
+The tests call for SIGINT before one bytecode of a call after the other, in all files of ours that it runs through;
+those marked long leave none out.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def shown(world: World) -> Any:
 
 
 def strike_everywhere(start: World, call: Callable[[World], Any], stride: int = 1) -> int:
-    """Interrupts a call on copies of a world, before each `stride`-th bytecode; returns how often. After each interrupt the world is as
-    before the call or as after it, and plays on as others do."""
+    """Interrupts a call on copies of a world, before each `stride`-th bytecode; returns how often. After each interrupt
+    the world is as before the call or as after it, and plays on as others do."""
     done = copy.deepcopy(start)
     call(done)
     before, after = shown(start), shown(done)
@@ -145,7 +145,8 @@ def test_a_reset_is_done_whole_or_not_at_all(how):
     """Drawn or given instances, own or shared, before and after: adopted, keyed and begun together."""
     start = Lantern(3, seed=2)
     if how != "first":
-        start.reset(instance={"goal": [9, 8], "instance_row": [0, 1, 0]} if how in ("drawn again", "some rows") else None)
+        shared = {"goal": [9, 8], "instance_row": [0, 1, 0]}
+        start.reset(instance=shared if how in ("drawn again", "some rows") else None)
         start.step([1, 2, 1])
     call: Callable[[World], Any] = {
         "plain": lambda world: world.reset(),

@@ -64,7 +64,7 @@ class Config:
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             _check(type(self).__name__, f, value, hints[f.name])
-            if isinstance(value, numbers.Real) and type(value) not in (int, float, bool):
+            if isinstance(value, numbers.Real) and not isinstance(value, (int, float)):
                 # numpy's numbers wrap around, fractions are not printed: rules are worked out in Python's
                 object.__setattr__(self, f.name, int(value) if isinstance(value, numbers.Integral) else float(value))
         self.validate()
@@ -212,7 +212,7 @@ def _check(owner: str, f: dataclasses.Field[Any], value: Any, hint: Any) -> None
 def _has_room(value: Any) -> bool:
     """Whether a number is one, and is not beyond what 64 bits hold."""
     if isinstance(value, numbers.Integral):
-        return bool(-(2**63) <= value < 2**63)
+        return -(2**63) <= int(value) < 2**63
     try:
         return not math.isnan(value)
     except OverflowError:  # a fraction of huge integers

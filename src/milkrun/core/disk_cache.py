@@ -2,8 +2,8 @@
 
 Machine code is loaded by unpickling, so whoever can write a file of the cache can run code as its reader. Hence folder
 and files must belong to us (or to root, as in a container image) and be writable by nobody else. A checksum, which is
-looked at before anything is unpickled, tells damaged files and those of other functions. What cannot be used is compiled,
-what cannot be written is not kept: a cache never stops a world.
+looked at before anything is unpickled, tells damaged files and those of other functions. What cannot be used is
+compiled, what cannot be written is not kept: a cache never stops a world.
 """
 
 from __future__ import annotations
