@@ -204,6 +204,8 @@ def test_a_function_that_places_customers_out_of_reach_is_refused():
             before = world.locs.copy()
     assert (world.locs == before).all()
     assert world.action_mask.tolist() == [[False, True, True, True]]
+    world.step([1])  # it plays on where it was
+    assert world.current_node.tolist() == [1] and world.visited.tolist() == [[False, True, False, False]]
 
 
 def test_generators_refuse_what_is_out_of_reach():

@@ -194,15 +194,18 @@ class World(Memory):
         if whole and seed is not None and not is_list(seed):
             become["seed"] = int(seed)
         beginning = chosen, keys, {"reward": 0}, become
+        changes = given is not None or (whole and (self._some_given or self.num_instances != self.num_envs))
         try:
-            if given is not None or (whole and (self._some_given or self.num_instances != self.num_envs)):
+            if changes:
                 with undisturbed():
                     self._change_instances(given, chosen, whole)
                     self._ready, self._beginning = False, beginning
             else:
                 self._ready, self._beginning = False, beginning
             self._begin_recorded()
-        except BaseException:
+        except BaseException as error:
+            if self.amends_instances and not changes and isinstance(error, Exception):
+                self._beginning, self._ready = None, self._all_fresh  # a law refused: the rows stay as they were
             self._complete()
             raise
 
