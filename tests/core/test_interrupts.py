@@ -243,6 +243,32 @@ def test_a_law_that_was_interrupted_is_asked_again_by_the_next_call(mode, error)
     assert world.final_rows.tolist() == calm.final_rows.tolist()
 
 
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_an_interrupt_before_the_law_does_not_run_it(mode, monkeypatch):
+    """It strikes when the compiled step is done: the law is asked by the next call, where it can be interrupted."""
+    world, calm = (Fickle(2, seed=0, autoreset=mode) for _ in range(2))
+    for w in (world, calm):
+        w.reset()
+        w.step([2, 1])
+        if mode == "next_step":
+            w.step([1, 1])
+    asked, record = world.asked, "_record_ended" if mode == "same_step" else "_record_due"
+    whole = getattr(world, record)
+
+    def strike(rows: np.ndarray) -> None:
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT)
+        whole(rows)
+
+    monkeypatch.setattr(world, record, strike)
+    with pytest.raises(KeyboardInterrupt):
+        world.step([1, 1])
+    assert world.asked == asked
+    calm.step([1, 1])
+    assert rows_of(world) == rows_of(calm)
+    assert world.asked == asked + 1
+
+
 def test_a_reset_lets_a_failed_beginning_go():
     """A world whose law failed is not stuck: its rows are begun anew, by another episode."""
     world = Fickle(2, seed=0)

@@ -239,13 +239,15 @@ class World(Memory):
             ended = run.serial(*args, 0, n, 0) if chunks == 1 else run.run(args, n, chunks)
             if self._mode == 2:
                 if ended:
-                    self._restart(self.done.nonzero()[0] if rows is None else chosen[self.done[chosen]])
+                    self._record_ended(self.done.nonzero()[0] if rows is None else chosen[self.done[chosen]])
+                    self._begin_recorded()
                 elif len(self.final_rows):
                     self.final, self.final_rows = {}, self.final_rows[:0]
             elif ended:
                 self._some_ended = True
                 if ended >= DUE_ONE:
-                    self._begin_due(chosen)
+                    self._record_due(chosen)
+                    self._begin_recorded()
         except BaseException:
             self._complete(chosen)
             raise
@@ -328,9 +330,9 @@ class World(Memory):
 
     def refuse_unready(self, rows: np.ndarray | slice = slice(None)) -> None:
         """Raises unless the world is open and these rows have been reset once."""
-        self._open()
-        if not self._fresh[rows].all():
+        if not (self._closed or self._fresh[rows].all()):
             raise ResetNeeded(f"{type(self).__name__} is used before the first reset()")
+        self._open()
         self._ready = self._all_fresh
 
     def close(self) -> None:
@@ -371,22 +373,21 @@ class World(Memory):
         rows, keys, told, attributes = self._beginning  # type: ignore[misc]
         self.stream[rows] = keys
         self._begin(rows)
-        if told:
+        if told:  # of a step before, or of a reset
             for name, values in told.items():
                 getattr(self, name)[rows] = values
             vars(self).update(attributes)
         self._beginning, self._ready = None, self._all_fresh
 
-    def _begin_due(self, chosen: np.ndarray) -> None:
+    def _record_due(self, chosen: np.ndarray) -> None:
         """NEXT_STEP: the turn of rows that had ended is the reset of their next episode."""
         due = (self.i == DUE).nonzero()[0] if chosen is self._all else chosen[self.i[chosen] == DUE]
         keys = self.stream.take(due, 0)
         keys[:, 2] += 1
         self._ready, self._beginning = False, (due, keys, {}, {})
-        self._begin_recorded()
 
-    def _restart(self, rows: np.ndarray) -> None:
-        """SAME_STEP: keeps what the ended rows showed last, then begins their next episode."""
+    def _record_ended(self, rows: np.ndarray) -> None:
+        """SAME_STEP: what the ended rows showed last is kept, and their next episode begins."""
         if self._launcher.observe is not None:
             self._run(self._launcher.observe, rows)
         kept = [*self.observed, *self._with_role(Role.MASK), *self.info_fields]
@@ -397,7 +398,6 @@ class World(Memory):
         keys = self.stream.take(rows, 0)
         keys[:, 2] += 1
         self._ready, self._beginning = False, (rows, keys, told, {"final": final, "final_rows": rows})
-        self._begin_recorded()
 
     def _complete(self, stepped: np.ndarray | None = None) -> None:
         """After an interrupt or an error in the midst of a step or a reset: does what is left of it, undisturbed.
@@ -410,11 +410,11 @@ class World(Memory):
             if stepped is not None and self._beginning is None:
                 self._some_ended = True
                 if self._mode == 1 and (self.i[stepped] == DUE).any():
-                    self._begin_due(stepped)
+                    self._record_due(stepped)
                 elif self._mode == 2:
                     ended = stepped[self.done[stepped] & (self.i[stepped] > 0)]
                     if len(ended):
-                        self._restart(ended)
+                        self._record_ended(ended)
                     elif not self.done[stepped].any():
                         self.final, self.final_rows = {}, self.final_rows[:0]
             if self._beginning is not None and not self.amends_instances:
