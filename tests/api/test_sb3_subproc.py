@@ -381,3 +381,17 @@ def test_what_cannot_be_is_refused():
 def test_both_spellings():
     """The published name has two."""
     assert ASYNC_SubprocVecEnv is Async_SubprocVecEnv
+
+
+def test_indices_count_from_the_end_too():
+    """As Python's lists have them: the last of three is -1; -4 and 3 there are none, and none is named twice."""
+    env = Async_SubprocVecEnv([monitored] * 3, "fork")
+    env.reset()
+    env.set_attr("t", 2, indices=-1)
+    assert env.get_attr("t", indices=[0, -1]) == [0, 2]
+    assert env.env_method("add", 10, indices=[-1, 0]) == [11, 11]
+    assert env.env_is_wrapped(Monitor, indices=-3) == [True]
+    for wrong in (-4, [0, 3], [2, -1], [True], 0.5):
+        with pytest.raises(ShapeError):
+            env.get_attr("t", indices=wrong)
+    env.close()
