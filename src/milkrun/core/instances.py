@@ -79,7 +79,8 @@ def check_rows(world: World, arrays: dict[str, np.ndarray]) -> None:
         elif name == "stream" and (wrong := array < 0).any():
             refuse(name, array, wrong, "must be >= 0")
         elif f.role is Role.MASK:
-            live = ~(arrays["terminated"] | arrays["truncated"])
+            ended = [arrays[flag] for flag in ("terminated", "truncated") if flag in arrays]
+            live = ~np.logical_or.reduce([*ended, np.zeros(len(array), bool)])
             check_mask(name, array, world.action.nvec(world.sizes), live)
     world.check_states(arrays)
 
