@@ -129,7 +129,7 @@ class Async_SubprocVecEnv(VecEnv):
             raise ResetNeeded("step before the first reset")
         if self._restarts:
             self.workers.settle()
-            if self.workers.ended.any() and not self.workers.under_way:  # the step that ended them was interrupted
+            if any(self.workers.ended) and not self.workers.under_way:  # the step that ended them was interrupted
                 self.workers.reset(np.flatnonzero(self.workers.ended))
 
     def _tell(self, result: Any) -> Turn:

@@ -105,7 +105,8 @@ class Crew:
         """The answers to what was sent, in the order of its commands; asked again, the same."""
         assert self.turn is not None
         try:
-            self._post(self.turn)
+            if self.turn.unsent:
+                self._post(self.turn)
             self._receive(self.turn, timeout)
         except Exception as e:
             self.fail(e)
@@ -195,8 +196,6 @@ class Crew:
 
     def _post(self, turn: Turn) -> None:
         """Sends what has not been sent."""
-        if not turn.unsent:
-            return
         with Uninterrupted():
             for i, message in list(turn.unsent.items()):
                 try:

@@ -95,7 +95,7 @@ class Workers:
         self._inside = threading.RLock()
         self._all = list(range(len(packed)))
         self._begun = [False] * len(packed)
-        self.ended = np.zeros(len(packed), bool)
+        self.ended = [False] * len(packed)
         """Which environments have ended an episode and not begun another."""
         self.starts: list[dict[str, Any]] = [{} for _ in packed]
         """What each told when it was last reset."""
@@ -172,12 +172,15 @@ class Workers:
         reward is 0.0, both flags are False, and the info, that of the reset, has `reset_turn`.
         Environments of several agents, whose `step` returns lists: a list of what each returned, unchanged.
         """
-        self.send(actions, ids, reset=reset)
-        return self.receive()
+        self._send(actions, ids, reset)
+        return self._receive()
 
     @_one_thread
     def send(self, actions: Sequence[Any] | np.ndarray, ids: Ids = None, *, reset: Resets = None) -> None:
         """Lets the turn of `step` begin; the environments play while the caller does something else."""
+        self._send(actions, ids, reset)
+
+    def _send(self, actions: Sequence[Any] | np.ndarray, ids: Ids, reset: Resets) -> None:
         chosen = self.named(ids)
         try:
             count = len(actions)
@@ -188,8 +191,9 @@ class Workers:
         self.settle()
         commands = steps(chosen, actions)
         if reset is not None:
-            due = [i for i, is_due in zip(chosen, self.ended[chosen] if isinstance(reset, str) else reset) if is_due]
-            commands |= resets(due, [None] * len(due), [None] * len(due))
+            asked = [self.ended[i] for i in chosen] if isinstance(reset, str) else reset
+            if due := [i for i, is_due in zip(chosen, asked) if is_due]:
+                commands |= resets(due, [None] * len(due), [None] * len(due))
         if early := [i for i, one in commands.items() if one.name == "step" and not self._begun[i]]:
             raise ResetNeeded(f"step before the first reset of worker {', '.join(map(str, early))}")
         self._tell(commands)
@@ -197,6 +201,9 @@ class Workers:
     @_one_thread
     def receive(self) -> Turn | list[Any]:
         """What the turn that was sent came to; as `step`."""
+        return self._receive()
+
+    def _receive(self) -> Turn | list[Any]:
         self.check_open()
         turn = self._crew.turn
         if turn is None:
@@ -316,8 +323,8 @@ class Workers:
         except Exception:
             self.close()
             raise
-        for i, answer in zip(turn.commands, answers):
-            self._take_in(i, turn.commands[i].name, answer)
+        for (i, asked), answer in zip(turn.commands.items(), answers):
+            self._take_in(i, asked.name, answer)
         return answers
 
     def _take_in(self, i: int, asked: str, answer: Any) -> None:

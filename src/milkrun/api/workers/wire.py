@@ -24,12 +24,12 @@ def receive(fd: int, ahead: int = AHEAD) -> bytes:
 
 
 class Outgoing:
-    """A message to be sent, and how much of it has been: who was interrupted goes on."""
+    """A message to be sent, and what of it is left: who was interrupted goes on."""
 
     __slots__ = ("_rest",)
 
     def __init__(self, message: bytes) -> None:
-        self._rest = memoryview(len(message).to_bytes(LENGTH, "little") + message)
+        self._rest = len(message).to_bytes(LENGTH, "little") + message
 
     def write(self, fd: int) -> None:
         """Sends what is left, however long the other end takes to make room for it."""
@@ -52,24 +52,16 @@ class Incoming:
 
     def read(self, fd: int, ahead: int = AHEAD) -> bytes:
         """As `receive`; once it is whole, it can be read again."""
-        if not self._data:
-            self._data = os.read(fd, ahead)
-            _refuse_end(len(self._data))
-        while missing := self._missing():
+        while True:
             had = len(self._data)
-            self._data += os.read(fd, min(missing, 1 << 20))
-            _refuse_end(len(self._data) - had)
-        return bytes(self._data[LENGTH:])
-
-    def _missing(self) -> int:
-        if len(self._data) < LENGTH:
-            return LENGTH - len(self._data)
-        missing = LENGTH + int.from_bytes(self._data[:LENGTH], "little") - len(self._data)
-        if missing and isinstance(self._data, bytes):
-            self._data = bytearray(self._data)  # which grows without a copy
-        return missing
-
-
-def _refuse_end(came: int) -> None:
-    if not came:
-        raise EOFError("the other end is closed")
+            if had >= LENGTH:
+                missing = LENGTH + int.from_bytes(self._data[:LENGTH], "little") - had
+                if not missing:
+                    return bytes(self._data[LENGTH:])
+                if isinstance(self._data, bytes):
+                    self._data = bytearray(self._data)  # which grows without a copy
+                self._data += os.read(fd, min(missing, 1 << 20))
+            else:
+                self._data += os.read(fd, LENGTH - had if had else ahead)
+            if len(self._data) == had:
+                raise EOFError("the other end is closed")
