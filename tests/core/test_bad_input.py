@@ -384,13 +384,13 @@ STATES: dict[str, tuple[str, dict[str, Any], str, Any, str]] = {
     "CVRPP": ("CVRPP", {"num_loc": 5}, "load", lambda a: a + 1e6, "row 0: load = .*: over the capacity"),
     "WCVRP": ("WCVRP", {"num_loc": 5}, "load", lambda a: a + 1e6, "row 0: load = .*: over the capacity"),
     "SDWCVRP": ("SDWCVRP", {"num_loc": 5}, "load", lambda a: a + 1e6, "row 0: load = .*: over the capacity"),
-    "DARP": ("DARP", {}, "current_load", lambda a: a + 99, r"row 0: current_load = \d+: over the capacity"),
+    "DARP": ("DARP", {}, "current_load", lambda a: a + 99, r"row 0: current_load = \d+: must be the riders picked up"),
     "TSPKopt": ("TSPKopt", {}, "tour", lambda a: a * 0, r"row 0: tour\[1\] = 0: a tour has every node once"),
-    "TSPKopt's N": ("TSPKopt", {"num_loc": 6}, "best_tour", lambda a: np.where(a == 5, 6, a), r"best_tour\[5\] = 6"),
+    "TSPKopt's N": ("TSPKopt", {"num_loc": 6}, "best_tour", lambda a: np.where(a == 5, 6, a), r"best_tour\[\d\] = 6"),
     "TSPKopt's places": ("TSPKopt", {}, "pos", swapped, r"row 0: pos\[1\]"),
-    "TSPD": ("TSPD", {}, "left", lambda a: a + 1, r"row 0: left = \d+: there are \d+ nodes not covered"),
-    "TSPD's flight": ("TSPD", {}, "fly", lambda a: np.where(a < 0, 1, -1), "row 0: fly = .*launch and fly"),
-    "TruckDrone": ("TruckDrone", {}, "battery", lambda a: a + 1, r"row 0: battery\[0\] = 2.0: 1 is full"),
+    "TSPD": ("TSPD", {}, "left", lambda a: a + 1, r"row 0: left = \d+: must be the nodes not covered"),
+    "TSPD's flight": ("TSPD", {}, "fly", lambda a: np.where(a < 0, 1, -1), "row 0: launch = .*: must be -1"),
+    "TruckDrone": ("TruckDrone", {}, "battery", lambda a: a + 1, r"row 0: battery\[0\] = 2.0: must be in 0..1"),
 }
 
 

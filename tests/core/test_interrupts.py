@@ -19,7 +19,7 @@ import pytest
 
 import milkrun
 from milkrun.core import interrupts, launcher, memory, sampling, threads, world
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import ConfigError, ResetNeeded
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.kernels import kernel
 from milkrun.core.world import World
@@ -275,8 +275,8 @@ def test_a_reset_lets_a_failed_beginning_go():
     world.refuses = ConfigError("no such place")
     with pytest.raises(ConfigError):
         world.reset()
-    with pytest.raises(ConfigError):
-        world.observe()
+    with pytest.raises(ResetNeeded):
+        world.step([1, 1])
     world.refuses = None
     world.reset(seed=4)
     assert world.stream[:, 0].tolist() == [4, 4]

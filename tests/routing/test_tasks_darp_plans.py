@@ -151,7 +151,7 @@ def test_a_matrix_in_the_dataset_is_driven():
         ({"capacity": np.array([[2, 2**40]])}, BadInstance, "capacity[1] is 1099511627776, must be within"),
         ({"locs": np.full((1, 5, 2), 1e30)}, BadInstance, "locs[0, 0] is 1e+30, must be within -1e+09..1e+09"),
         ({"window_open": np.full((1, 5), -1e30)}, BadInstance, "window_open[0] is -1e+30, must be within"),
-        ({"max_route_duration": np.array([None])}, ShapeError, "max_route_duration has dtype object"),
+        ({"max_route_duration": np.array([None])}, ShapeError, "max_route_duration is a ndarray of dtype object"),
     ],
 )
 def test_bad_datasets_are_refused(changed, error, said):

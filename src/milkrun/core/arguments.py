@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.errors import ConfigError, ShapeError, shown
-from milkrun.core.launcher import MODES
 
 SEED_LIMIT = 2**63
+MODES = {"disabled": 0, "next_step": 1, "same_step": 2}
+"""What `step` does to a row that had ended: leaves it; begins its next episode; has begun it already (the flags
+still tell of the end) and plays on."""
 FINITE = float(np.finfo(np.float64).max)
 Rows = Sequence[int] | np.ndarray | None
 

@@ -205,7 +205,10 @@ def _check(owner: str, f: dataclasses.Field[Any], value: Any, hint: Any) -> None
         raise ConfigError(f"{where} = {shown(value)}: must be one of {', '.join(map(repr, meta['choices']))}")
     elif isinstance(value, numbers.Real) and not isinstance(value, bool):
         low, high = meta.get("low"), meta.get("high")
-        if not _has_room(value) or (low is not None and value < low) or (high is not None and value > high):
+        if not _has_room(value):
+            room = ", within 64 bits" if isinstance(value, numbers.Integral) else ""
+            raise ConfigError(f"{where} = {shown(value)}: must be {_span(low, high)}{room}")
+        if (low is not None and value < low) or (high is not None and value > high):
             raise ConfigError(f"{where} = {shown(value)}: must be {_span(low, high)}")
 
 
@@ -222,7 +225,7 @@ def _has_room(value: Any) -> bool:
 def _span(low: float | None, high: float | None) -> str:
     if low is not None and high is not None:
         return f"in {low}..{high}"
-    return f">= {low}" if low is not None else f"<= {high}" if high is not None else "a number that 64 bits hold"
+    return f">= {low}" if low is not None else f"<= {high}" if high is not None else "a number"
 
 
 def _is_a(value: Any, hint: Any) -> bool:

@@ -32,10 +32,6 @@ instances is no part of the compiled step, which would take twice as long to com
 AHEAD = 8
 """How many rows before its turn a row's memory is asked for."""
 
-MODES = {"disabled": 0, "next_step": 1, "same_step": 2}
-"""What `step` does to a row that had ended: leaves it; begins its next episode; has begun it already (the flags
-still tell of the end) and plays on."""
-
 
 def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[str, Any]) -> Launcher:
     """Compiles (or finds in the cache) the entries of a world."""

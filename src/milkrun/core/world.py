@@ -21,6 +21,7 @@ import numpy as np
 
 from milkrun.core.actions import Agents, action_array
 from milkrun.core.arguments import (
+    MODES,
     Rows,
     autoreset_name,
     check_count,
@@ -48,7 +49,7 @@ from milkrun.core.fields import (
 )
 from milkrun.core.instances import read_instances, read_saved
 from milkrun.core.interrupts import undisturbed
-from milkrun.core.launcher import DUE, DUE_ONE, MODES, NO_LIMIT
+from milkrun.core.launcher import DUE, DUE_ONE, NO_LIMIT
 from milkrun.core.memory import Memory, address_of
 
 _copyto = np.copyto
