@@ -3,9 +3,9 @@
 A case takes rows that play, changes one to three entries and steps. What may happen is judged by the declared fields
 alone: a field that is not there, is no tensor of its type, shape and device, or has a value outside its bounds must be
 refused in a sentence that names it, unless it was written behind torch's back and is no number with which kernels
-index; then nothing worse than a wrong number may come of it. A step that is taken must give what a step of fresh copies
-gives, leave what it was given alone, touch no other row and keep indices within their bounds. A line is printed before each case, so that
-whoever reads knows the case in which the process died.
+index; then nothing worse than a wrong number may come of it. A step that is taken must give what a step of fresh
+copies gives, leave what it was given alone, touch no other row and keep indices within their bounds. A line is printed
+before each case, so that whoever reads knows the case in which the process died.
 """
 
 from __future__ import annotations
