@@ -204,6 +204,9 @@ def test_a_function_that_places_customers_out_of_reach_is_refused():
             before = world.locs.copy()
     assert (world.locs == before).all()
     assert world.action_mask.tolist() == [[False, True, True, True]]
+    with pytest.raises(BadInstance, match="customer 1: there and back"):
+        far = {"loc_distribution": lambda rng, n: np.full((n, 2), 10.0), "service_times": True}
+        milkrun.make("milkrun/CVRP-v0", 1, seed=1, num_loc=3, max_length=3.0, **far).reset()
     world.step([1])  # it plays on where it was
     assert world.current_node.tolist() == [1] and world.visited.tolist() == [[False, True, False, False]]
 

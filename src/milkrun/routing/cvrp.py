@@ -175,7 +175,7 @@ class CVRP(Routing):
         beyond = self.map_rows(first_beyond)[rows]
         for r in np.flatnonzero(beyond)[:1].tolist():
             row = int(rows[r])
-            told = {name: getattr(self, name) for name in ("locs", "dist", "max_length")}
+            told = {name: getattr(self, name) for name in ("locs", "dist", "max_length", "service_time")}
             self._refuse_far(row, int(beyond[r]), told, int(self.instance_row[row]))
 
     def why_illegal(self, row: int, action: int) -> str:
