@@ -162,3 +162,9 @@ def refuse(name: str, array: np.ndarray, wrong: np.ndarray, rule: str) -> None:
     at = tuple(int(k) for k in np.argwhere(wrong)[0])
     index = f"[{', '.join(map(str, at[1:]))}]" if len(at) > 1 else ""
     raise BadInstance(f"row {at[0]}: {name}{index} = {array[at]}: {rule}")
+
+
+def refuse_where(name: str, array: np.ndarray, wrong: np.ndarray, rule: str) -> None:
+    """The same, if anything is wrong."""
+    if wrong.any():
+        refuse(name, array, wrong, rule)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from milkrun.core.instances import refuse
+from milkrun.core.instances import refuse_where
 from milkrun.delivery.flight import CRASHED, DELIVER, HOVER, MOVE, NEAR, ONBOARD, SEED_HOVER
 
 if TYPE_CHECKING:
@@ -173,5 +173,4 @@ def _norm(vectors: np.ndarray) -> np.ndarray:
 
 
 def _refuse(name: str, arrays: Arrays, wrong: np.ndarray, rule: str) -> None:
-    if wrong.any():
-        refuse(name, arrays[name], wrong, rule)
+    refuse_where(name, arrays[name], wrong, rule)

@@ -11,15 +11,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from milkrun.core.instances import refuse
+from milkrun.core.instances import refuse_where
 from milkrun.delivery.instances.tspd import DEAREST
 
 Arrays = Mapping[str, np.ndarray]
-
-
-def refuse_where(name: str, array: np.ndarray, wrong: np.ndarray, rule: str) -> None:
-    if wrong.any():
-        refuse(name, array, wrong, rule)
 
 
 def check_machines(arrays: Arrays) -> None:

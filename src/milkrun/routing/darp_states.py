@@ -10,15 +10,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from milkrun.core.instances import refuse
+from milkrun.core.instances import refuse_where
 from milkrun.routing.instances.darp import MOST, TIME_EPS
 
 Arrays = Mapping[str, np.ndarray]
-
-
-def refuse_where(name: str, array: np.ndarray, wrong: np.ndarray, rule: str) -> None:
-    if wrong.any():
-        refuse(name, array, wrong, rule)
 
 
 def live_rows(arrays: Arrays) -> np.ndarray:
