@@ -64,8 +64,9 @@ def entries_of(env: Any, td: TensorDictBase) -> dict[Key, Entry]:
         reads = field is not None and (field.role in (Role.INSTANCE, Role.STATE, Role.MASK) or field.name == "stream")
         low, high = field.bounds(world.sizes) if reads else (None, None)
         value = td.get(key)
-        whole = reads and field.dtype.kind in "iu" and (field.role is not Role.INSTANCE or not field.dims)
-        found[path] = Entry(path, value.dtype, value.shape, reads, low, high, reads and field.limit, whole)
+        bounded = reads and field.dtype.kind in "iu" and high is not None
+        watched = bounded and (field.role is not Role.INSTANCE or not field.dims)
+        found[path] = Entry(path, value.dtype, value.shape, reads, low, high, reads and field.limit, watched)
     return found
 
 
@@ -75,7 +76,8 @@ def entries_of(env: Any, td: TensorDictBase) -> dict[Key, Entry]:
 def fault(entry: Entry, value: Any) -> str | None:
     """Why an entry must be refused, by its declaration alone; None if it need not be."""
     if entry.name == "action":
-        good = isinstance(value, torch.Tensor) and value.shape == entry.shape and value.device.type == "cpu"
+        shapes = entry.shape, (*entry.shape, 1)  # dial-a-ride takes both
+        good = isinstance(value, torch.Tensor) and value.shape in shapes and value.device.type == "cpu"
         return None if good and value.dtype in (torch.int16, torch.int32, torch.int64) else "no action"
     if not entry.declared:
         return None
@@ -210,7 +212,8 @@ def mutate(td: TensorDictBase, known: dict[Key, Entry], draw: random.Random) -> 
         if entry.key in done or look_up(td, entry.key) is None:
             continue
         bend = change_values if draw.random() < 0.6 and entry.name != "action" else change_tensor
-        done[entry.key] = bend(td, entry, draw)
+        with contextlib.suppress(RuntimeError, IndexError):  # two names of one tensor: the first has bent it already
+            done[entry.key] = bend(td, entry, draw)
     return list(done.values())
 
 

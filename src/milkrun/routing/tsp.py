@@ -96,7 +96,7 @@ def step(w, b, action):
     w.visited[b, action] = True
     if w.tour_len[b] < w.A:
         w.tour[b, w.tour_len[b]] = action
-    w.tour_len[b] += 1
+    w.tour_len[b] = min(w.tour_len[b] + 1, w.N)
     w.terminated[b] = w.tour_len[b] == n
     w.action_mask[b, action] = False  # nothing else changes, so a step costs the same at any size
     if w.start != FREE:

@@ -95,17 +95,18 @@ class Stepper:
         self._marker: Entry | None = None
 
     def _set_rules(self) -> None:
-        """What is asked of values, in the order of how often it is: whole numbers, with which kernels index, at every
-        step; the rest of the state where it is not what the last step gave; instances once."""
+        """What is asked of values, in the order of how often it is: numbers with which kernels index (whole, with a
+        highest one) at every step; the rest of the state where it is not what the last step gave; instances once."""
 
-        def whole(slot: Slot) -> bool:
-            return slot.field.dtype.kind in "iu" and (slot.field.role is not Role.INSTANCE or not slot.field.dims)
+        def indexes(slot: Slot) -> bool:
+            f = slot.field
+            bounded = f.dtype.kind in "iu" and (f.index is not None or f.high is not None)
+            return bounded and (f.role is not Role.INSTANCE or not f.dims)
 
-        slots = [*self.carried, self.stream, *self.instance]
-        always = [s.field for s in slots if whole(s)]
-        state = [s.field for s in self.carried if not whole(s)]
+        always = [s.field for s in (*self.carried, *self.instance) if indexes(s)]
+        state = [s.field for s in (*self.carried, self.stream) if not indexes(s)]
         layout, sizes = self.world._launcher_layout, self.world.sizes
-        rest = [s.field for s in self.instance if not whole(s)]
+        rest = [s.field for s in self.instance if not indexes(s)]
         sets = (always, always + state, always + state + rest)
         every = [Bounds(layout, some, sizes, self.world.action.nvec(sizes)) for some in sets]
         self._always, self._ours, self._rules = len(every[0]), len(every[1]), every[2]
