@@ -15,7 +15,6 @@ import weakref
 from array import array
 from collections.abc import Mapping
 from dataclasses import replace
-from operator import is_
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,6 @@ WHOLE = frozenset((torch.int8, torch.int16, torch.int32, torch.int64, torch.uint
 FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 
 _empty_like = torch.empty_like  # less than half the cost of torch.empty, and this is most of a small step
-_address = torch.Tensor.data_ptr
 
 Tensors = Mapping[str, Any]
 Rows = tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]  # what stands at the root, what under "hidden"
@@ -138,11 +136,8 @@ class Stepper:
             space.instances = _remembered(given[seen:secret] + given[unseen:])
         made = (*map(_empty_like, carried), *map(_empty_like, plan.told_patterns))
         result = source[:]
-        for where, address in zip(plan.fresh_places, map(_address, made), strict=True):
-            result[where] = address
-        root_made, hidden_made = made[:seen] + given[seen:secret], made[seen : plan.changing] + given[unseen:]
-        fresh_root = dict(zip(plan.root_out, root_made + made[plan.changing :], strict=True))
-        fresh_hidden = dict(zip(plan.hidden_out, hidden_made, strict=True))
+        plan.enter(result, made)
+        fresh_root, fresh_hidden, after = plan.show(made, given)
         if plan.looks:
             looks = self._fresh_looks(plan) if self._looks_anew else self._last_looks(plan, root)
             for (name, _, _, where, _), look in zip(plan.looks, looks, strict=True):
@@ -154,7 +149,7 @@ class Stepper:
         self.world._launcher.step_from.run((there, order, action.data_ptr(), here), n, chunks)
         if self._paint is not None:
             self._paint.run((there, order), n, chunks)
-        space.last = None if keep else (plan, _held(root_made + hidden_made, n), versions, result)
+        space.last = None if keep else (plan, _held(after, n), versions, result)
         return fresh_root, fresh_hidden
 
     def _chunks(self, rows: int) -> int:
@@ -181,9 +176,8 @@ class Stepper:
         _, before, versions, table = last
         if plan.rows >= REMEMBERED:
             before = tuple(ref() for ref in before)
-        if all(map(is_, given, before)) and _unchanged(given, versions):
-            if tuple(map(_address, given)) == plan.read_places(table):
-                return given, versions, table
+        if plan.is_last(given, before, versions, table):
+            return given, versions, table
         return given, _fresh_versions(plan, given), None
 
     def _known(self, space: Workspace, shared: tuple[Any, ...]) -> bool:

@@ -109,17 +109,53 @@ class Plan:
         seen, unseen = [s for s in instance if s.root], [*(s for s in instance if not s.root), stream]
         given = [*(s for *_, s in self.root), *seen, *(s for *_, s in self.hidden), *unseen]
         changing = [s for *_, s in (*self.root, *self.hidden)]
-        self.changing = len(changing)
         self.read_root = _reader([s.name for *_, s in self.root] + [s.name for s in seen])
         self.read_hidden = _reader([s.name for *_, s in self.hidden] + [s.name for s in unseen])
-        self.read_places = itemgetter(*(s.where for s in given))
         self.parts = len(self.root), len(self.root) + len(seen), len(given) - len(unseen)
         """Where in what is read the instances at the root begin, the hidden state, the hidden instances."""
-        self.fresh_places = [*(s.where for s in changing), *(where for _, _, where in self.told)]
-        self.root_out = [*(s.name for *_, s in self.root), *(s.name for s in seen), *(name for name, _, _ in self.told)]
-        self.hidden_out = [*(s.name for *_, s in self.hidden), *(s.name for s in unseen)]
+        made = [*((s.name, s.where) for s in changing), *((name, where) for name, _, where in self.told)]
+        scope: dict[str, Any] = {}
+        exec(_written(made, [(s.name, s.where) for s in given], self.parts), scope)
+        self.is_last, self.enter, self.show = (scope[name] for name in ("is_last", "enter", "show"))
         self.stream = torch.Size((*batch, 3))
         self.action = torch.Size((*batch, *action))
+
+
+def _written(made: list[tuple[str, int]], given: list[tuple[str, int]], parts: tuple[int, int, int]) -> str:
+    """Three functions of a plan, name by name: loops over its tensors would take twice as long, and at few rows that is
+    most of a step.
+
+    `is_last`: what is given are the tensors of the last result, unchanged, at the addresses in its table. `enter`: puts
+    the addresses of fresh tensors into a table. `show`: what stands at the root and under "hidden" after a step, and
+    the same tensors in the order in which they would be given.
+    """
+    seen, secret, unseen = parts
+    g, m = [f"g{k}" for k in range(len(given))], [f"m{k}" for k in range(len(made))]
+    hidden_made = m[seen : seen + unseen - secret]
+    after = [*m[:seen], *g[seen:secret], *hidden_made, *g[unseen:]]
+    names = [name for name, _ in given]
+    told = [f"{name!r}: {k}" for (name, _), k in zip(made, m, strict=True)][seen + len(hidden_made) :]
+    root = [f"{name!r}: {k}" for name, k in zip(names[:secret], after[:secret], strict=True)] + told
+    hidden = [f"{name!r}: {k}" for name, k in zip(names[secret:], after[secret:], strict=True)]
+    same = " and ".join(f"{k} is b{k}" for k in g)
+    there = " and ".join(f"{k}.data_ptr() == table[{where}]" for k, (_, where) in zip(g, given, strict=True))
+    puts = "; ".join(f"table[{where}] = {k}.data_ptr()" for k, (_, where) in zip(m, made, strict=True))
+    return f"""
+def is_last(given, before, versions, table):
+    ({", ".join(g)},), ({", ".join(f"b{k}" for k in g)},) = given, before
+    try:
+        return ({same} and ({", ".join(f"{k}._version" for k in g)},) == versions and {there})
+    except RuntimeError:  # made in inference mode, where changes are not counted
+        return False
+
+def enter(table, made):
+    ({", ".join(m)},) = made
+    {puts}
+
+def show(made, given):
+    ({", ".join(m)},), ({", ".join(g)},) = made, given
+    return {{{", ".join(root)}}}, {{{", ".join(hidden)}}}, ({", ".join(after)},)
+"""
 
 
 def _reader(names: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
