@@ -193,7 +193,7 @@ def change_tensor(td: TensorDictBase, entry: Entry, draw: random.Random) -> Muta
         put(td, entry.key, value.transpose(-1, -2))
     elif kind == "transposed in place" and value.ndim > 1:
         value.transpose_(*draw.sample(range(value.ndim), 2))
-    else:
+    elif value.untyped_storage().resizable():  # not once numpy has seen it
         kind = "resized in place"
         factor = draw.choice([2, 3])
         if draw.random() < 0.5 and value.shape[-1] >= factor:

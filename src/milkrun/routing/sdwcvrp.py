@@ -143,6 +143,8 @@ def reset(w, b):
 @kernel(inline=True)
 def step(w, b, action):
     q = w.instance_row[b]
+    if w.day[b] >= w.T:  # never in play; a state from outside may go on after its last day
+        w.day[b] = w.T - 1
     today = w.day[b]
     if w.tour_len[b, today] < w.A:
         w.tour[b, today, w.tour_len[b, today]] = action
