@@ -36,6 +36,8 @@ class TSPD(TSPDDoor):
 
     id = "milkrun/TSPD-v0"
     task = "milkrun.delivery.tasks:TSPDProblem"
+    policies = {"partition": "milkrun.solvers.tspd.policy:PartitionPolicy"}
+    figure = "milkrun.replay.flights:figure_of_flights"
     action = discrete("choices")
 
     truck = state(int64, index="N", doc="node of the truck")
