@@ -144,8 +144,9 @@ def scratch(dtype: Any, *dims: str | int, **options: Any) -> Any:
 def declared_fields(cls: type) -> dict[str, Field]:
     """All fields of a world class in declaration order: its own first, the contract's (the root's) last."""
     found: dict[str, Field] = {}
-    *own, root = [c for c in cls.__mro__ if any(isinstance(v, Field) for v in vars(c).values())]
-    for c in [*reversed(own), root]:
+    declaring = [c for c in cls.__mro__ if any(isinstance(v, Field) for v in vars(c).values())]
+    root = declaring[-1] if declaring else None
+    for c in [*reversed(declaring[:-1]), *declaring[-1:]]:
         for name, value in vars(c).items():
             if isinstance(value, Field):
                 if c is root and name in found:
