@@ -53,7 +53,6 @@ class Yard(World):
 
     id = "test/Yard-v0"
     action = agents(truck=(1, 3), drone=("D", 2))
-    kernels = {"generate": draw_nothing, "reset": yard_reset, "step": yard_step}
 
     moved = state(int64, low=0)
     truck_obs = view(float32, 1, 2, observed=True)
@@ -64,6 +63,9 @@ class Yard(World):
     @classmethod
     def size_of(cls, config):
         return {"D": 2, "M": 7}
+
+
+Yard.bind(generate=draw_nothing, reset=yard_reset, step=yard_step)
 
 
 @kernel
@@ -94,7 +96,6 @@ class Meadow(World):
 
     id = "test/Meadow-v0"
     action = box(2)
-    kernels = {"generate": draw_nothing, "reset": field_reset, "step": field_step, "observe": field_observe}
 
     x = state(float64, low=-9, high=9)
     turns = state(int64, low=0)
@@ -106,6 +107,9 @@ class Meadow(World):
     @classmethod
     def size_of(cls, config):
         return {"P": 4}
+
+
+Meadow.bind(generate=draw_nothing, reset=field_reset, step=field_step, observe=field_observe)
 
 
 def env_of(cls, **options):

@@ -205,6 +205,9 @@ def legal(w, b, action):
     return 0 <= action < 3 and (w.action_mask[b, action] or (w.defect == TAKES_CLOSED and action == 1))
 
 
+Stairs.bind(generate=generate, reset=reset, step=step, observe=observe, legal=legal)
+
+
 # -- defects of Python code -------------------------------------------------------------------------------------
 
 
@@ -268,5 +271,5 @@ def draws_on_the_world(self: Any, row: int, canvas: Any) -> None:
 
 
 def refuses_all(self: Any, arrays: Any) -> None:
-    """A door that lets no instance in."""
+    """A check that lets no instance in."""
     raise BadInstance("row 0: height = 3: must be even")

@@ -207,6 +207,8 @@ def reset(w, b):
 def step(w, b, action):
     w.paid[b] += pay(action)
     w.reward[b] = pay(action)
+
+Parcel.bind(generate=generate, reset=reset, step=step)
 """
 
 USE = """

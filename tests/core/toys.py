@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -94,7 +94,6 @@ class Sorter(World):
 
     Config = SorterConfig
     action = discrete("L")
-    kernels: ClassVar[Any] = {"generate": sorter_generate, "reset": sorter_reset, "step": sorter_step}
 
     pages = scratch(int64, 2, "L")
     sums = scratch(int64, "L1")
@@ -106,6 +105,9 @@ class Sorter(World):
     @classmethod
     def size_of(cls, config: SorterConfig) -> dict[str, int]:
         return {"L": config.length, "L1": config.length + 1}
+
+
+Sorter.bind(generate=sorter_generate, reset=sorter_reset, step=sorter_step)
 
 
 # -- Borrowed --------------------------------------------------------------------------------------------------
@@ -139,7 +141,6 @@ class Borrowed(World):
     """A body whose place, fuel and goal lie in arrays of another program, with gaps between them."""
 
     action = discrete(3)
-    kernels: ClassVar[Any] = {"generate": borrowed_generate, "reset": borrowed_reset, "step": borrowed_step}
 
     goal = instance(float64, 3, strided=True)
     place = state(float64, 3, strided=True)
@@ -158,6 +159,9 @@ class Borrowed(World):
         if field.name == "fuel":
             return self.memory[:, 7]
         return super().allocate(field, shape)
+
+
+Borrowed.bind(generate=borrowed_generate, reset=borrowed_reset, step=borrowed_step)
 
 
 # -- Lantern ---------------------------------------------------------------------------------------------------
@@ -208,9 +212,6 @@ class Lantern(World):
 
     Config = LanternConfig
     action = discrete(3)
-    kernels: ClassVar[Any] = {
-        "generate": lantern_generate, "reset": lantern_reset, "step": lantern_step, "observe": lantern_observe,
-    }  # fmt: skip
 
     longest = constant(int64)
     goal = instance(int32, low=1, high=1000)
@@ -222,6 +223,9 @@ class Lantern(World):
     @classmethod
     def size_of(cls, config: LanternConfig) -> dict[str, int]:
         return {"S": config.side}
+
+
+Lantern.bind(generate=lantern_generate, reset=lantern_reset, step=lantern_step, observe=lantern_observe)
 
 
 # -- Convoy ----------------------------------------------------------------------------------------------------
@@ -276,7 +280,6 @@ class Convoy(World):
 
     Config = ConvoyConfig
     action = agents(truck=(1, 4), drone=("D", 2))
-    kernels: ClassVar[Any] = {"generate": convoy_generate, "reset": convoy_reset, "step": convoy_step}
 
     home = instance(int32, "A", low=0)
     at = state(int32, "A")
@@ -288,6 +291,9 @@ class Convoy(World):
     @classmethod
     def size_of(cls, config: ConvoyConfig) -> dict[str, int]:
         return {"D": config.drones, "A": 1 + config.drones, "M": 4 + 2 * config.drones}
+
+
+Convoy.bind(generate=convoy_generate, reset=convoy_reset, step=convoy_step)
 
 
 # -- Turnstile -------------------------------------------------------------------------------------------------
@@ -337,15 +343,16 @@ class Turnstile(World):
     """Pass gates until they close; never the same one twice in a row."""
 
     action = discrete(4)
-    kernels: ClassVar[Any] = {
-        "generate": turnstile_generate, "reset": turnstile_reset, "step": turnstile_step,
-        "legal": turnstile_legal, "idle": turnstile_idle,
-    }  # fmt: skip
 
     closing = instance(int32, low=1)
     clock = state(int32, low=0)
     last = state(int64)
     action_mask = mask(4)
+
+
+Turnstile.bind(
+    generate=turnstile_generate, reset=turnstile_reset, step=turnstile_step, legal=turnstile_legal, idle=turnstile_idle
+)
 
 
 # -- Glider ----------------------------------------------------------------------------------------------------
@@ -374,7 +381,6 @@ class Glider(World):
     """Push a body along; the wind pushes too."""
 
     action = box("K")
-    kernels: ClassVar[Any] = {"generate": glider_generate, "reset": glider_reset, "step": glider_step}
 
     wind = instance(float64, low=0, high=1)
     place = state(float64, "K")
@@ -382,6 +388,9 @@ class Glider(World):
     @classmethod
     def size_of(cls, config: Config) -> dict[str, int]:
         return {"K": 2}
+
+
+Glider.bind(generate=glider_generate, reset=glider_reset, step=glider_step)
 
 
 # -- what tests compare ----------------------------------------------------------------------------------------

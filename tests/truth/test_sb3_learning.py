@@ -7,7 +7,6 @@ V = 1 + 0.9 V, which is 10. A learner that takes each fifth step for an end solv
 import math
 import random
 from functools import partial
-from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -65,10 +64,12 @@ class Drip(World):
     """One state, 1 a step, whatever is done."""
 
     action = discrete(2)
-    kernels: ClassVar[Any] = {"generate": drip_generate, "reset": drip_reset, "step": drip_step}
 
     tap = view(float32, 1, observed=True, doc="always 1")
     action_mask = mask(2)
+
+
+Drip.bind(generate=drip_generate, reset=drip_reset, step=drip_step)
 
 
 class DripEnv(gymnasium.Env):

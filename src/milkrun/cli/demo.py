@@ -100,7 +100,7 @@ def play_apart(ids: list[str], folder: Path, num_envs: int, seed: int) -> dict[s
 def _own_kernels_first(ids: list[str]) -> list[str]:
     """Those with the most to compile come first, so that the cores are done together; the worlds that share all their
     compiled code with one before them come last, when it is there."""
-    from milkrun.core.launcher import kernels_of
+    from milkrun.core.hooks import kernels_of
     from milkrun.core.registry import world_spec
 
     kept: dict[Any, str] = {}
@@ -110,7 +110,7 @@ def _own_kernels_first(ids: list[str]) -> list[str]:
             cls = world_spec(id).load()
         except Exception:  # it is told when the world is to be played
             continue
-        kept.setdefault(kernels_of(cls, cls.kernels).get("step"), id)
+        kept.setdefault(kernels_of(cls).get("step"), id)
         fields[id] = len(cls.fields)
     return sorted(ids, key=lambda id: (id not in kept.values(), -fields.get(id, 0)))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from milkrun.core.config import Config
 from milkrun.core.fields import Field, Role
-from milkrun.core.launcher import kernels_of
+from milkrun.core.hooks import kernels_of
 from milkrun.core.world import World
 
 Fault = tuple[int | None, str, str]
@@ -70,7 +70,7 @@ def choose(world: World, rng: np.random.Generator, closed: float = 0.0) -> np.nd
         numbers[wild, 0] = 2.0
         return numbers
     choices = world.action.nvec(world.sizes)
-    own_legal = "legal" in kernels_of(type(world), world.kernels)
+    own_legal = "legal" in kernels_of(type(world))
     rebel = rng.integers(len(choices), size=world.num_envs)
     actions, end = np.zeros((world.num_envs, len(choices)), np.int64), 0
     for agent, n in enumerate(choices):

@@ -8,7 +8,6 @@ illegal actions, truncation, finished rows and NEXT_STEP are stated here once.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,6 @@ from numba import njit, types
 
 from milkrun.core.actions import Action, Agents
 from milkrun.core.cache import compile_module
-from milkrun.core.errors import ConfigError
 from milkrun.core.fields import Role
 from milkrun.core.kernels import KERNEL_OPTIONS, array_at, copy_rows, kernel
 from milkrun.core.record import Layout, lower_attribute, record_at
@@ -33,11 +31,8 @@ AHEAD = 8
 """How many rows before its turn a row's memory is asked for."""
 
 
-def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[str, Any]) -> Launcher:
+def build_launcher(layout: Layout, action: Action, kernels: Mapping[str, Any]) -> Launcher:
     """Compiles (or finds in the cache) the entries of a world."""
-    for required in ("generate", "reset", "step"):
-        if required not in kernels:
-            raise ConfigError(f"{name} has no kernel {required!r}: define it beside the world class, marked @kernel")
     text = _head(layout) + _turns(layout, action, kernels)
     actions = {
         "discrete": "array_at(action, (hi,), None, int64)",
@@ -51,11 +46,11 @@ def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[s
     text += _entry("restart_rows", "", "", "restart(w, b)")
     text += _entry(
         "step_rows", "action, mode", f"actions = {actions}",
-        _foreseen("order[r + AHEAD]", 8) + "total += turn(w, b, actions[r], mode)",
+        _prefetched("order[r + AHEAD]", 8) + "total += turn(w, b, actions[r], mode)",
     )  # fmt: skip
     text += _entry(
         "step_from", "action, source", f"actions = {actions}\n    v = record(source, slot)",
-        _foreseen("r + AHEAD", 12) + "total += turn(w, r, actions[r], 0)", _IN_BLOCKS.format(copies=copies),
+        _prefetched("r + AHEAD", 12) + "total += turn(w, r, actions[r], 0)", _IN_BLOCKS.format(copies=copies),
     )  # fmt: skip
     text += _entry(
         "count_illegal", "action, mode", f"actions = {actions}",
@@ -68,14 +63,14 @@ def build_launcher(name: str, layout: Layout, action: Action, kernels: Mapping[s
 
 def build_player(layout: Layout, action: Action, kernels: Mapping[str, Any], choose: Any) -> Entry:
     """An entry that plays each live row to its end by the policy choose(w, b, x, i), the row staying in the cache."""
-    text = _head(layout) + _turns(layout, action, kernels, looks=False)
+    text = _head(layout) + _turns(layout, action, kernels, views=False)
     chosen = "w.advice[b]" if action.kind == "multi" else "a"
     text += _entry("play_rows", "x", "", f"""while not (w.terminated[b] or w.truncated[b]):
             a = choose(w, b, x, w.i[b])
             turn(w, b, {chosen}, 0)
             total += 1
             if w.illegal[b]:
-                break""" + ("\n        look(w, b)" if "look" in kernels else ""))
+                break""" + ("\n        update_views(w, b)" if "update_views" in kernels else ""))
     module = compile_module(
         f"{_room(kernels['step'])}_plays_{choose.py_func.__name__}", text,
         {**_names(layout), **kernels, "choose": choose},
@@ -122,19 +117,6 @@ class Launcher:
         return lo
 
 
-def kernels_of(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The kernels of a world class: those of the module it stands in, by name, overridden by its `kernels`."""
-    found: dict[str, Any] = {}
-    for base in reversed(cls.__mro__):
-        module = sys.modules.get(base.__module__)
-        for name in ("generate", "reset", "step", "observe", "legal", "idle", "foresee", "look"):
-            candidate = getattr(module, name, None)
-            if hasattr(candidate, "py_func"):
-                found[name] = candidate
-    found.update(given)
-    return found
-
-
 def _names(layout: Layout) -> dict[str, Any]:
     """What a launcher's text refers to; LOWERING only stands there to be part of the fingerprint."""
     numbers = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64", "boolean")
@@ -170,17 +152,17 @@ def _head(layout: Layout) -> str:
 """
 
 
-def _turns(layout: Layout, action: Action, kernels: Mapping[str, Any], looks: bool = True) -> str:
+def _turns(layout: Layout, action: Action, kernels: Mapping[str, Any], views: bool = True) -> str:
     """A turn of a row. A world that keeps `reward_exact` writes its rewards there; `reward` is that in float32.
-    Without `looks` the views that a world's kernel `look` makes are left as they were."""
+    Without `views` those that a world's kernel `update_views` makes are left as they were."""
     exact = "reward_exact" in layout.fields
     paid = "reward_exact" if exact else "reward"
     rounded = "w.reward[b] = w.reward_exact[b]" if exact else "pass"
     cleared = "\n    w.reward_exact[b] = 0" if exact else ""
-    looked = "\n    look(w, b)" if "look" in kernels and looks else ""
-    again = looked.replace("\n    ", "\n            ")  # into memory that may be fresh
+    viewed = "\n    update_views(w, b)" if "update_views" in kernels and views else ""
+    again = viewed.replace("\n    ", "\n            ")  # into memory that may be fresh
     return _legality(action, kernels) + _TURN.format(
-        paid=paid, rounded=rounded, cleared=cleared, looked=looked, looked_again=again
+        paid=paid, rounded=rounded, cleared=cleared, viewed=viewed, viewed_again=again
     )
 
 
@@ -214,7 +196,7 @@ def _legality(action: Action, kernels: Mapping[str, Any]) -> str:
     text = f"\n@kernel\ndef close_mask(w, b):\n    {close}\n"
     if "legal" not in kernels:
         text += f"\n@kernel\ndef legal(w, b, action):\n    {legal}\n"
-    for name in ("idle", "foresee"):
+    for name in ("idle", "prefetch"):
         if name not in kernels:
             text += f"\n@kernel\ndef {name}(w, b, action):\n    pass\n"
     return text
@@ -230,7 +212,7 @@ def restart(w, b):
     w.truncated[b] = False
     w.done[b] = False
     w.illegal[b] = False
-    reset(w, b){looked}
+    reset(w, b){viewed}
 
 
 @kernel(inline=True)
@@ -245,7 +227,7 @@ def turn(w, b, action, mode):
             w.done[b] = True
             if mode == 1:
                 w.i[b] = DUE
-                return DUE_ONE{looked_again}
+                return DUE_ONE{viewed_again}
             return 0
     if legal(w, b, action):
         w.illegal[b] = False
@@ -261,7 +243,7 @@ def turn(w, b, action, mode):
     w.done[b] = ended
     if w.reward_at_end:
         w.{paid}[b] = w.objective[b] if ended else 0
-    {rounded}{looked}
+    {rounded}{viewed}
     if ended:
         close_mask(w, b)
         return 1
@@ -269,11 +251,11 @@ def turn(w, b, action, mode):
 """
 
 
-def _foreseen(row: str, indent: int) -> str:
+def _prefetched(row: str, indent: int) -> str:
     """Lines that ask for the memory of a row to come, so that it is there when its turn is: with thousands of rows
     that is half of the time."""
     pad = "\n" + " " * indent
-    return f"if r + AHEAD < hi:{pad}    foresee(w, {row}, actions[r + AHEAD]){pad}"
+    return f"if r + AHEAD < hi:{pad}    prefetch(w, {row}, actions[r + AHEAD]){pad}"
 
 
 _IN_ORDER = """for r in range(lo, hi):

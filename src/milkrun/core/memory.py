@@ -6,6 +6,7 @@ Only instance arrays may be laid anew, when the number of instances changes.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -15,9 +16,10 @@ from milkrun.core.actions import Action
 from milkrun.core.config import Config
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import Field, Role, declared_fields
+from milkrun.core.hooks import bind, kernels_of, playable
 from milkrun.core.instances import Given
 from milkrun.core.interrupts import undisturbed
-from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_player, build_row_map, kernels_of
+from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_player, build_row_map
 from milkrun.core.record import INSTANCES, Layout
 from milkrun.core.threads import Entry, chunks_for
 
@@ -35,7 +37,6 @@ class Memory:
 
     Config: ClassVar[type] = Config
     action: ClassVar[Action]
-    kernels: ClassVar[Mapping[str, Any]] = {}  # for a world whose kernels have other names or stand elsewhere
     parallel_from: ClassVar[int] = 1024  # rows from which several threads pay; measured for cheap steps
     fields: ClassVar[dict[str, Field]] = {}
 
@@ -61,6 +62,16 @@ class Memory:
         cls.fields = declared_fields(cls)
         cls._compiled = None
         cls._row_maps = {}
+        if isinstance(kernels := vars(cls).get("kernels"), Mapping):
+            warnings.warn(f"the attribute `kernels` of {cls.__name__} is deprecated: write {cls.__name__}.bind(...)",
+                          DeprecationWarning, stacklevel=2)
+            bind(cls, kernels)
+
+    @classmethod
+    def bind(cls, **kernels: Any) -> None:
+        """Says which kernels this class plays: the one statement below them, `Van.bind(generate=generate, ...)`. What
+        it leaves out is its base's. The hooks stand in `core/hooks.py`."""
+        bind(cls, kernels)
 
     @classmethod
     def size_of(cls, config: Any) -> dict[str, int]:
@@ -120,8 +131,7 @@ class Memory:
     def _player(self, choose: Any) -> Entry:
         entry = self._row_maps.get(choose)
         if entry is None:
-            kernels = kernels_of(type(self), self.kernels)
-            entry = build_player(self._launcher_layout, self.action, kernels, choose)
+            entry = build_player(self._launcher_layout, self.action, kernels_of(type(self)), choose)
             self._row_maps[choose] = entry
         return entry
 
@@ -132,7 +142,7 @@ class Memory:
             if clash := sorted(set(sizes) & set(cls.fields)):
                 raise ConfigError(f"{cls.__name__} has a size and a field of the same name: {', '.join(clash)}")
             layout = Layout(cls.fields, list(sizes))
-            cls._compiled = layout, build_launcher(cls.__name__, layout, cls.action, kernels_of(cls, cls.kernels))
+            cls._compiled = layout, build_launcher(layout, cls.action, playable(cls))
         return cls._compiled
 
     def _allocate(self) -> None:

@@ -1,11 +1,7 @@
 """World: a batch of independent rows, each an episode of one problem.
 
 All data of a world are fields, arrays whose first axis is the row. A world class declares them and its actions,
-names a configuration, and has its kernels beside it: functions of its module called `generate(w, b)` (draws an
-instance), `reset(w, b)` (puts the state at its start), `step(w, b, action)` (moves it), and where it needs them
-`look(w, b)` (makes the views that are due after every step and reset), `observe(w, b)` (those that wait until somebody
-asks), `legal(w, b, action)`, `idle(w, b, action)`, `foresee(w, b, action)` (fetches what a step will look up, for speed
-alone); the class attribute `kernels` names others instead.
+names a configuration, and binds its kernels: `bind(generate=..., reset=..., step=...)` and what else `hooks` lists.
 Everything else is here (seeding, autoreset, illegal actions, given instances, saving), in `memory` (allocation) and
 in `launcher` (what a turn of a row is).
 """

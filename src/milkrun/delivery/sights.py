@@ -20,7 +20,7 @@ SIZES = {
 
 
 @kernel
-def look(w, b):
+def update_views(w, b):
     q = w.instance_row[b]
     if w.second_form:
         truck_by_v2(w, b, q)

@@ -25,7 +25,7 @@ from milkrun.core.fields import bool_, constant, float32, float64, instance, int
 from milkrun.core.world import World
 from milkrun.delivery.flight import AMOUNTS, COUNTS, DELIVER, EPS, SEED_CHARGE, SEED_HOVER, SEED_MARGIN
 from milkrun.delivery.generators.truckdrone import generate, roads_between, route_ring
-from milkrun.delivery.sights import SIZES, look
+from milkrun.delivery.sights import SIZES, update_views
 from milkrun.delivery.truckdrone_checks import check_instance, check_state
 from milkrun.delivery.truckdrone_config import ENDS, LAWS, TruckDroneConfig
 from milkrun.delivery.truckdrone_step import idle, reset, step
@@ -216,4 +216,6 @@ class TruckDrone(World):
         draw(self, row, canvas)
 
 
-__all__ = ["TruckDrone", "generate", "idle", "look", "reset", "step"]
+TruckDrone.bind(generate=generate, reset=reset, step=step, idle=idle, update_views=update_views)
+
+__all__ = ["TruckDrone", "generate", "idle", "reset", "step"]

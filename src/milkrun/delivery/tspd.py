@@ -287,7 +287,7 @@ def write_down(w, b, start, end, fly):
 
 
 @kernel(inline=True)
-def foresee(w, b, action):
+def prefetch(w, b, action):
     """The places in memory that a step looks up."""
     q = w.instance_row[b]
     fetch(w.c_truck[q], w.truck[b], action)
@@ -297,5 +297,7 @@ def foresee(w, b, action):
     fetch(w.ops, b, w.num_ops[b])
     fetch(w.action_mask, b, 0)
 
+
+TSPD.bind(generate=generate, reset=reset, step=step, prefetch=prefetch)
 
 __all__ = ["TSPD", "TSPDConfig", "generate", "reset", "step"]

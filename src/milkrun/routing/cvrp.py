@@ -302,4 +302,6 @@ def short_enough_with_stop(w, b, q, j):
     return fits(w.trip_length[b] + way, w.max_length[q])
 
 
+CVRP.bind(generate=generate, reset=reset, step=step)
+
 __all__ = ["CAPACITY", "CVRP", "CVRPConfig", "generate", "reset", "step"]

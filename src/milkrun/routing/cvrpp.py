@@ -139,4 +139,6 @@ def mark(w, b, q):
     mark_allowed(w, b, w.weight, q, w.must_go, q, room_left(np.float64(w.capacity[q]), np.float64(w.load[b])))
 
 
+CVRPP.bind(generate=generate, reset=reset, step=step)
+
 __all__ = ["CVRPP", "CVRPPConfig", "generate", "reset", "step"]

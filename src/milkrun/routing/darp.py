@@ -235,4 +235,6 @@ def observe(w, b):
                     w.route_elapsed[b] / w.max_route_duration[q])  # fmt: skip
 
 
+DARP.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe)
+
 __all__ = ["DARP", "generate", "idle", "observe", "reset", "step"]

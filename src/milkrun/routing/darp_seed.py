@@ -226,4 +226,6 @@ def observe(w, b):
     look_at_vehicle(w, b, q, w.N, clock, aboard / (w.N // 2), clock)
 
 
+DARPSeed.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe)
+
 __all__ = ["DARPSeed", "generate", "idle", "observe", "reset", "step"]

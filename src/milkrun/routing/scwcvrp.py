@@ -180,4 +180,6 @@ def serve(w, b, q, node, real, r, must, s):
     return w.gain_weight * gain - w.beta * way - w.failure_weight * fails
 
 
+Recourse.bind(generate=generate, reset=reset, step=step)
+
 __all__ = ["SCWCVRP", "Recourse", "RecourseConfig", "SCWCVRPConfig", "generate", "reset", "serve", "step"]

@@ -228,4 +228,6 @@ def mark(w, b, q):
     mark_allowed(w, b, w.expected_waste, b, w.must_go, b, room_left(np.float64(w.capacity[q]), np.float64(w.load[b])))
 
 
+SDWCVRP.bind(generate=generate, reset=reset, step=step)
+
 __all__ = ["SDWCVRP", "SDWCVRPConfig", "generate", "reset", "step"]

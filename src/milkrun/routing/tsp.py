@@ -118,4 +118,6 @@ def drive(w, b, action):
     return leg
 
 
+TSP.bind(generate=generate, reset=reset, step=step)
+
 __all__ = ["TSP", "TSPConfig", "generate", "reset", "step"]

@@ -380,4 +380,6 @@ def rejoin(w, b, q, n, m, i, j, k):
     return stretch(w, b, q, i, k) + travel(w, q, w.tour[b, k], w.tour[b, (k + 1) % n]) - before
 
 
+TSPKopt.bind(generate=generate, reset=reset, step=step, legal=legal)
+
 __all__ = ["TSPKopt", "TSPKoptConfig", "generate", "legal", "reset", "step"]

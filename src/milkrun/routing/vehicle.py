@@ -88,10 +88,13 @@ class Routing(Recorded, Places):
 
 
 @kernel(inline=True)
-def foresee(w, b, action):
+def prefetch(w, b, action):
     """The places in memory that a step from node to node looks up."""
     q = w.instance_row[b]
     fetch(w.locs, q, w.current_node[b])
     fetch(w.locs, q, action)
     fetch(w.visited, b, action)
     fetch(w.action_mask, b, action)
+
+
+Recorded.bind(prefetch=prefetch)

@@ -145,4 +145,6 @@ def mark(w, b, q):
     mark_allowed(w, b, w.prize, q, w.must_go, q, np.inf)
 
 
+Profit.bind(generate=generate, reset=reset, step=step)
+
 __all__ = ["VRPP", "Profit", "ProfitConfig", "VRPPConfig", "generate", "reset", "step"]

@@ -220,4 +220,6 @@ def count_full(w, b, level, r):
     return total
 
 
+Waste.bind(generate=generate, reset=reset, step=step)
+
 __all__ = ["WCVRP", "WCVRPConfig", "Waste", "WasteConfig", "count_full", "generate", "reset", "step"]

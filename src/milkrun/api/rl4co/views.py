@@ -60,7 +60,6 @@ def step_cvrp(w, b, action):  # type: ignore[no-untyped-def]
 class CVRPView(CVRP):
     """The CVRP of RL4CO: demand as shares of a truck beside the units that decide."""
 
-    kernels = {"reset": reset_cvrp, "step": step_cvrp}
     shown: ClassVar[tuple[str, ...]] = (
         "locs", "demand", "vehicle_capacity", "current_node", "used_capacity", "visited", "action_mask",
     )  # fmt: skip
@@ -107,3 +106,6 @@ def whole_units(demand: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, n
         whole &= (np.abs(counts - np.rint(counts)) <= WHOLE).all(axis=1) & (trucks >= 1) & (trucks < FINE)
     units = np.where(whole[:, None], counts, shares * FINE)
     return np.rint(units).astype(np.int32), np.rint(np.where(whole, trucks, FINE + SLACK)).astype(np.int32)
+
+
+CVRPView.bind(reset=reset_cvrp, step=step_cvrp)

@@ -25,9 +25,10 @@ from milkrun.api.torchrl.workspace import Workspace, version_of
 from milkrun.core.bounds import Bounds
 from milkrun.core.errors import IllegalAction, ShapeError
 from milkrun.core.fields import Field, Role
+from milkrun.core.hooks import kernels_of
 from milkrun.core.instances import check_mask, check_values
 from milkrun.core.kernels import kernel
-from milkrun.core.launcher import build_row_map, kernels_of
+from milkrun.core.launcher import build_row_map
 from milkrun.core.rng import stream
 from milkrun.core.sampling import SAMPLING, pick
 from milkrun.core.threads import Entry, chunks_for
@@ -71,7 +72,7 @@ class Stepper:
         self.stream = Slot(replace(world.fields["stream"], low=0), world, shown)
         self.told = [s for s in slots(Role.VIEW) if s.name in TOLD]
         self.looks = [s for s in slots(Role.VIEW) if s.field in shown]  # what a reset shows too
-        self._looks_anew = "look" in kernels_of(type(world), world.kernels) and len({s.dtype for s in self.looks}) == 1
+        self._looks_anew = "update_views" in kernels_of(type(world)) and len({s.dtype for s in self.looks}) == 1
         self._paint = world._launcher.observe if any(s.field.on_demand for s in self.looks) else None
         known = (*self.instance, *self.carried, *self.told, *self.looks, self.stream)
         seen = {s.name for s in known if s.root}

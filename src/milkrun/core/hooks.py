@@ -1,0 +1,92 @@
+"""Which kernels a world plays: the statement `CVRP.bind(generate=generate, reset=reset, step=step)` below its kernels.
+
+A kernel is never found by its name. A class plays what it bound itself, else what its base bound; whatever leaves a
+doubt is refused by name: two bases that disagree, a kernel called `step` that nobody bound, a binding that comes after
+the world was compiled.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from milkrun.core.errors import ConfigError, did_you_mean
+
+HOOKS = {
+    "generate": ("w", "b"),  # draws the instance of row b
+    "reset": ("w", "b"),  # puts its state at the start, mask included
+    "step": ("w", "b", "action"),  # plays one allowed action
+    "legal": ("w", "b", "action"),  # whether an action may be played, where the mask is not all of the rule
+    "idle": ("w", "b", "action"),  # what happens instead of an illegal action; without it nothing
+    "update_views": ("w", "b"),  # computes the views that are due after every reset and step
+    "observe": ("w", "b"),  # computes the views declared on_demand, when somebody asks for them
+    "prefetch": ("w", "b", "action"),  # asks for the memory that a step will read; for speed alone
+}
+REQUIRED = ("generate", "reset", "step")
+
+_bound: set[Any] = set()  # every kernel that some class has bound
+
+
+def bind(cls: type, kernels: Mapping[str, Any]) -> None:
+    """Makes `kernels`, by hook, those of a world class and of its subclasses that bind none of their own."""
+    own: dict[str, Any] = vars(cls).get("_kernels", {})
+    for hook, function in kernels.items():
+        if hook not in HOOKS:
+            raise ConfigError(f"{cls.__name__}.bind: there is no kernel {hook!r}{did_you_mean(hook, HOOKS)}")
+        if not hasattr(function, "py_func"):
+            raise ConfigError(f"{cls.__name__}.bind({hook}=...): {function!r} is not a @kernel")
+        code, parameters = function.py_func.__code__, HOOKS[hook]
+        if code.co_argcount != len(parameters):
+            raise ConfigError(f"{cls.__name__}.bind({hook}=...): {_place(function)} takes {code.co_argcount} "
+                              f"parameters, not ({', '.join(parameters)})")
+        if own.get(hook, function) is not function:
+            raise ConfigError(f"{cls.__name__} has bound {hook!r} already, to {_place(own[hook])}")
+    for c in (cls, *_subclasses(cls)):
+        if vars(c).get("_compiled") is not None:
+            raise ConfigError(f"{cls.__name__}.bind comes too late: a {c.__name__} has been made already")
+    cls._kernels = {**own, **kernels}  # type: ignore[attr-defined]
+    _bound.update(kernels.values())
+
+
+def kernels_of(cls: type) -> dict[str, Any]:
+    """The kernels that a world class plays, by hook."""
+    found: dict[str, Any] = {}
+    owner: dict[str, type] = {}
+    for c in cls.__mro__:
+        for hook, function in vars(c).get("_kernels", {}).items():
+            if hook not in owner:
+                found[hook], owner[hook] = function, c
+            elif not issubclass(owner[hook], c) and function is not found[hook]:
+                raise ConfigError(f"{cls.__name__} inherits the kernel {hook!r} from {owner[hook].__name__} and from "
+                                  f"{c.__name__}: say which by {cls.__name__}.bind({hook}=...)")
+    return found
+
+
+def playable(cls: type) -> dict[str, Any]:
+    """The same, for a class of which a world is to be made: refused where a kernel is missing or was forgotten."""
+    found = kernels_of(cls)
+    for c in cls.__mro__:
+        _refuse_forgotten(c)
+    if missing := [hook for hook in REQUIRED if hook not in found]:
+        statement = f"{cls.__name__}.bind({', '.join(f'{hook}={hook}' for hook in REQUIRED)})"
+        raise ConfigError(f"{cls.__name__} has no kernel {missing[0]!r}: write {statement} below its kernels")
+    return found
+
+
+def _refuse_forgotten(cls: type) -> None:
+    """A kernel beside a class that has the name of a hook was meant to be played by somebody."""
+    for hook in HOOKS:
+        function = getattr(sys.modules.get(cls.__module__), hook, None)
+        if hasattr(function, "py_func") and function.py_func.__module__ == cls.__module__ and function not in _bound:
+            raise ConfigError(f"no class plays the kernel {hook!r} ({_place(function)}): write "
+                              f"{cls.__name__}.bind({hook}={hook}) below it, or give it another name")
+
+
+def _place(function: Any) -> str:
+    code = function.py_func.__code__
+    return f"{code.co_filename.replace(chr(92), '/').rpartition('/')[2]}:{code.co_firstlineno}"
+
+
+def _subclasses(cls: type) -> list[type]:
+    return [found for c in cls.__subclasses__() for found in (c, *_subclasses(c))]

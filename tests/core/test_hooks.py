@@ -1,0 +1,136 @@
+"""Which kernels a class plays: what it bound, else what its base bound; every doubt is refused by name."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+from milkrun.core.actions import discrete
+from milkrun.core.errors import ConfigError
+from milkrun.core.fields import instance, int32, mask, state
+from milkrun.core.hooks import kernels_of
+from milkrun.core.kernels import kernel
+from milkrun.core.world import World
+
+
+class Counter(World):
+    """Counts by what its step adds."""
+
+    action = discrete(2)
+    start = instance(int32)
+    count = state(int32)
+    action_mask = mask(2)
+
+
+@kernel
+def draw(w, b):
+    w.start[w.instance_row[b]] = 0
+
+
+@kernel
+def begin(w, b):
+    w.count[b] = 0
+    for a in range(2):
+        w.action_mask[b, a] = True
+
+
+@kernel
+def add_one(w, b, action):
+    w.count[b] += 1
+
+
+@kernel
+def add_ten(w, b, action):
+    w.count[b] += 10
+
+
+Counter.bind(generate=draw, reset=begin, step=add_one)
+
+
+class Tens(Counter):
+    """Another world of the same file, with a step of its own."""
+
+
+Tens.bind(step=add_ten)
+
+
+class Heir(Tens):
+    """Binds nothing."""
+
+
+def counted(cls: type[World]) -> int:
+    world = cls(1, seed=0)
+    world.reset()
+    world.step([0])
+    return int(world.count[0])
+
+
+def test_two_worlds_of_one_file_play_their_own_steps():
+    """One adds one, the other ten; who binds nothing plays as its base does."""
+    assert [counted(cls) for cls in (Counter, Tens, Heir)] == [1, 10, 10]
+
+
+def test_a_world_without_a_kernel_says_what_to_write():
+    """The sentence has the statement that is missing."""
+    bare = type("Bare", (World,), {"action": discrete(2), "action_mask": mask(2), "__module__": "elsewhere"})
+    with pytest.raises(ConfigError, match=r"Bare has no kernel 'generate': write Bare\.bind\(generate=generate, reset="):
+        bare(1)
+
+
+def test_a_kernel_that_nobody_bound_is_not_passed_over():
+    """A `step` beside a subclass that forgot to bind it would leave the base's rules in force, in silence."""
+    module = types.ModuleType("forgetful")
+    exec("from milkrun.core.kernels import kernel\n@kernel\ndef step(w, b, action):\n    pass\n", vars(module))
+    sys.modules["forgetful"] = module
+    try:
+        heir = type("Forgetful", (Counter,), {"__module__": "forgetful"})
+        with pytest.raises(ConfigError, match=r"no class plays the kernel 'step' .*: write Forgetful\.bind\(step=step\)"):
+            heir(1)
+    finally:
+        del sys.modules["forgetful"]
+
+
+def test_bases_that_disagree_are_refused():
+    """A class of two bases with steps of their own must say which it plays."""
+    other = type("Other", (Counter,), {})
+    other.bind(step=add_one)
+    both = type("Both", (Tens, other), {})
+    with pytest.raises(ConfigError, match="Both inherits the kernel 'step' from Tens and from Other"):
+        kernels_of(both)
+    both.bind(step=add_ten)
+    assert counted(both) == 10
+
+
+@pytest.mark.parametrize(
+    ("kernels", "sentence"),
+    [
+        ({"stepp": add_one}, "there is no kernel 'stepp'; did you mean 'step'"),
+        ({"step": len}, "is not a @kernel"),
+        ({"step": begin}, r"test_hooks.py:\d+ takes 2 parameters, not \(w, b, action\)"),
+    ],
+)
+def test_a_wrong_statement_is_refused_in_a_sentence(kernels, sentence):
+    """A hook that is none, a plain function, a kernel of other parameters."""
+    fresh = type("Fresh", (Counter,), {})
+    with pytest.raises(ConfigError, match=sentence):
+        fresh.bind(**kernels)
+
+
+def test_what_is_bound_stays():
+    """Neither a second kernel for one hook nor a binding after the first world of the class."""
+    fresh = type("Fresh", (Counter,), {})
+    fresh.bind(step=add_ten)
+    with pytest.raises(ConfigError, match="Fresh has bound 'step' already"):
+        fresh.bind(step=add_one)
+    counted(fresh)
+    with pytest.raises(ConfigError, match="comes too late: a Fresh has been made already"):
+        fresh.bind(idle=add_one)
+
+
+def test_the_attribute_kernels_is_read_with_a_warning():
+    """As worlds were written before `bind`."""
+    with pytest.warns(DeprecationWarning, match=r"write Old\.bind"):
+        old = type("Old", (Counter,), {"kernels": {"step": add_ten}})
+    assert counted(old) == 10
