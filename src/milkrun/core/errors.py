@@ -67,7 +67,7 @@ class Closed(MilkrunError, RuntimeError):
 
 
 class KernelFault(MilkrunError, RuntimeError):
-    """What a kernel does that compiled code would not notice, found by interpreting it: kernel, line, field, row, index."""
+    """A kernel does what compiled code would not notice, found by interpreting it: kernel, line, field, row, index."""
 
     def __init__(
         self, message: str = "", *, kernel: str = "", file: str = "", line: int = 0, row: int | None = None,

@@ -1,78 +1,12 @@
 """Worlds played as plain Python: the very kernels of compiled play, row by row, with every array access checked.
 
-`interpret_module` runs the text of a launcher (`core.launcher`) as `compile_module` does, and gives entries that are
-called in the same way and leave the same bits. So a world in debug mode is a world whose launcher comes from here; nothing
-else differs.
+| file | holds |
+|---|---|
+| `module.py` | a launcher's text run as Python: entries that are called as compiled ones are, and leave the same bits |
+| `functions.py` | kernels as functions of Python |
+| `record.py` | `w` |
+| `arrays.py` | arrays, and the checks of every access |
+| `numbers.py` | the numbers of compiled code |
+| `words.py` | what `np`, `math` and the builtins mean there |
+| `faults.py` | the sentence of an error: kernel, file, line, row |
 """
-
-from __future__ import annotations
-
-import linecache
-from bdb import BdbQuit
-from collections.abc import Callable, Mapping
-from types import FunctionType, ModuleType
-from typing import Any
-
-from numba.core.dispatcher import Dispatcher
-
-from milkrun.core.errors import MilkrunError
-from milkrun.core.interpreter.faults import PLAYING, explained
-from milkrun.core.interpreter.functions import interpreted, meaning
-from milkrun.core.interpreter.record import Record
-from milkrun.core.interpreter.words import BUILTINS
-from milkrun.core.record import Layout
-
-
-def interpret_module(name: str, source: str, names: Mapping[str, Any], layout: Layout, owner: str) -> ModuleType:
-    """Runs the text of a launcher; its entries are functions of Python over int64, as the compiled ones are."""
-    module = ModuleType(f"milkrun_interpreted_{name}")
-    space = vars(module)
-    space.update(BUILTINS)
-    space.update({label: meaning(value) for label, value in names.items()})
-    kernels = {label for label, value in names.items() if isinstance(value, Dispatcher)}
-    entries: list[str] = []
-
-    def kernel(function: Callable[..., Any] | None = None, *, inline: bool = False) -> Any:
-        if function is None:
-            return kernel
-        kernels.add(function.__name__)
-        return function
-
-    def entry(**options: Any) -> Any:
-        def keep(function: FunctionType) -> FunctionType:
-            entries.append(function.__name__)
-            return function
-
-        return keep
-
-    space.update(kernel=kernel, njit=entry, record=lambda table, slot: Record(layout, owner, table, slot))
-    file = f"<milkrun launcher of {name}, interpreted>"
-    exec(compile(source, file, "exec"), space)
-    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
-    outside = {**space, **{label: _played(label, space[label]) for label in kernels}}
-    for label in entries:
-        space[label] = FunctionType(space[label].__code__, outside, label)
-    return module
-
-
-def _played(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel as an entry calls it: from here on a row is played, until it returns."""
-
-    def play(w: Record, b: int, *rest: Any) -> Any:
-        before = PLAYING.row
-        PLAYING.row = b
-        w.begin_turn(b, generating=label == "generate")
-        try:
-            return function(w, b, *rest)
-        except (MilkrunError, BdbQuit):
-            raise
-        except Exception as error:
-            raise explained(error) from error
-        finally:
-            w.end_turn()
-            PLAYING.row = before
-
-    return play
-
-
-__all__ = ["interpret_module", "interpreted"]

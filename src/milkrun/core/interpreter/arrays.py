@@ -1,7 +1,7 @@
 """Arrays of interpreted kernels: numpy's memory, with every access checked.
 
-An index must be in range and not negative, a value must fit the type, a row may touch its own state and its own instance
-only, an instance is written by `generate` alone, and scratch is read after it was written. A part of an array
+An index must be in range and not negative, a value must fit the type, a row may touch only its own state and its own
+instance, an instance is written by `generate` alone, and scratch is read after it was written. A part of an array
 (`w.locs[q]`, `w.tour[b, :n]`) is checked in the same way and knows what it is a part of.
 """
 
@@ -137,7 +137,7 @@ class Array:
     def _indices(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
         """The index as Python's integers and slices; refused unless every one is in range."""
         if len(key) > len(self.shape):
-            raise fault(f"{self._label} has {len(self.shape)} axes, and {len(key)} indices were given", field=self._name)
+            raise fault(f"{self._label} has {len(self.shape)} axes and was given {len(key)} indices", field=self._name)
         clean: list[Any] = []
         for k, extent in zip(key, self.shape):
             if isinstance(k, slice):

@@ -11,7 +11,8 @@ from typing import Any
 
 from milkrun.core.errors import KernelFault, did_you_mean
 
-_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_OURS = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "kernels.py"))  # what kernels call is no kernel
 
 
 class Playing(threading.local):
@@ -39,7 +40,8 @@ def explained(error: Exception) -> KernelFault:
         if not _ours(trace.tb_frame.f_code):
             code, line = trace.tb_frame.f_code, trace.tb_lineno
         trace = trace.tb_next
-    what = {ZeroDivisionError: "a whole number is divided by 0"}.get(type(error), f"{type(error).__name__}: {error}")
+    divided = isinstance(error, ZeroDivisionError)
+    what = "a whole number is divided by 0" if divided else f"{type(error).__name__}: {error}"
     return KernelFault(what, row=PLAYING.row) if code is None else _located(what, code, line, "")
 
 
@@ -60,7 +62,7 @@ def _kernel_frame() -> FrameType | None:
 
 
 def _ours(code: CodeType) -> bool:
-    return code.co_filename.startswith(_HERE)
+    return code.co_filename.startswith(_OURS)
 
 
 def _located(sentence: str, code: CodeType, line: int, field: str) -> KernelFault:

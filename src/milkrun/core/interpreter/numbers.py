@@ -1,7 +1,7 @@
 """The numbers of interpreted kernels: Python's own, with the types and the bits that compiled code has.
 
 Compiled code knows bool, int64, uint64, float32 and float64, and gives every operation the type of its operands.
-A Python int stands for int64 (what leaves 64 bits is refused where it is stored); the classes here stand for the others.
+A Python int stands for int64 (what leaves 64 bits is refused where it is stored), and the classes here for the others.
 They are subclasses of int and float, so they print, compare and index as these do.
 """
 
@@ -189,8 +189,9 @@ class Float64(float):
 
 
 class Float32(float):
-    """A float32. With another, a bool or an integer of at most 16 bits it gives a float32, rounded once, which is exact:
-    a float64 has more than twice its digits. With all else, a literal too, it gives a float64."""
+    """A float32. With another, a bool or an integer of at most 16 bits it gives a float32: computed in float64 and
+    rounded once, which is exact, as that has more than twice the digits. With all else, a literal too, it gives a
+    float64."""
 
     __slots__ = ()
 

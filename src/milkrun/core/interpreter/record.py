@@ -1,7 +1,7 @@
 """The record `w` of interpreted kernels: the same table of words as in `core.record`, read by Python.
 
-A field becomes a checked array over the memory that the table names when a kernel first asks for it; a constant or a size
-becomes its number. A name that the world does not declare is refused with the one that was probably meant.
+When a kernel first asks for a field, it becomes a checked array over the memory that the table names; a constant or a
+size becomes its number. A name that the world does not declare is refused with the one that was probably meant.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _ACCESS = {Role.INSTANCE: GENERATED, Role.KEY: GENERATED, Role.CONSTANT: CONSTAN
 class Record:
     """What a kernel calls `w`."""
 
-    def __init__(self, layout: Layout, owner: str, table: int, slot: int) -> None:
-        self._layout, self._owner, self._slot = layout, owner, slot
+    def __init__(self, layout: Layout, table: int, slot: int) -> None:
+        self._layout, self._slot = layout, slot
         self._words = memory_at(table, (layout.width,), np.dtype(np.int64))
         self._turn = Turn()
         self._scratch: list[np.ndarray] = []  # which elements of a scratch field this row has written
@@ -52,7 +52,7 @@ class Record:
         elif name.startswith("__"):
             raise AttributeError(name)
         else:
-            raise unknown_field(self._owner, name, [*layout.fields, *layout.sizes])
+            raise unknown_field(layout.owner, name, [*layout.fields, *layout.sizes])
         vars(self)[name] = value
         return value
 

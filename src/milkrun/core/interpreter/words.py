@@ -1,7 +1,7 @@
 """What `math`, `np`, the builtins and numba's types mean in interpreted kernels: what compiled code makes of them.
 
-Compiled code calls the C library for every function of `math` and for the scalar functions of numpy, in float32 where the
-argument is one, and answers inf or nan where Python raises. So does this.
+Compiled code calls the C library for every function of `math` and for the scalar functions of numpy, in float32 where
+the argument is one, and answers inf or nan where Python raises. So does this.
 """
 
 from __future__ import annotations
@@ -181,7 +181,11 @@ class Namespace:
             return Namespace(value, {})
         if not callable(value):
             return lifted(value)
-        return lambda *args, **named: lifted(value(*(np.asarray(a) if isinstance(a, Array) else a for a in args), **named))
+
+        def call(*args: Any, **named: Any) -> Any:
+            return lifted(value(*(np.asarray(a) if isinstance(a, Array) else a for a in args), **named))
+
+        return call
 
 
 MATH, NUMPY = Namespace(math, _MATH), Namespace(np, _NUMPY)
