@@ -135,7 +135,7 @@ def _add_insertion(put: Any) -> None:
 
 
 def _first_solution(instance: Any) -> Any:
-    from milkrun.solvers.darp_ortools import Model
+    from milkrun.solvers.darp.ortools import Model
 
     return Model(instance, 1000, 100.0, 1.0).search(60, None, 1)
 

@@ -9,21 +9,23 @@ This is the front door. It imports neither torch nor any family of worlds; those
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from milkrun._version import __version__
+from milkrun.core.lazy import lazy
 from milkrun.core.registry import WorldSpec, list_worlds, make, register, world_spec
+from milkrun.moved import install
 from milkrun.worlds import register_all
 
 if TYPE_CHECKING:
     from milkrun.core.check import check_world
     from milkrun.core.threads import get_num_threads, set_num_threads
 
-_LATER = {
+__getattr__ = lazy(__name__, {
     "check_world": "milkrun.core.check",
     "set_num_threads": "milkrun.core.threads",
     "get_num_threads": "milkrun.core.threads",
-}
+})
 
 __all__ = [
     "WorldSpec",
@@ -38,12 +40,5 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        import importlib
-
-        return getattr(importlib.import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'milkrun' has no attribute {name!r}")
-
-
+install()
 register_all()

@@ -34,14 +34,14 @@ def register_all() -> None:
             presets=(*_ROUTING_PRESETS, *presets),
         )  # fmt: skip
     register(
-        "milkrun/DARP-v0", "milkrun.routing.darp:DARP", family="routing", title="Dial-a-ride",
+        "milkrun/DARP-v0", "milkrun.routing.darp.world:DARP", family="routing", title="Dial-a-ride",
         presets=("default", "classic", "classic-b", "seed"),
     )  # fmt: skip
     register(
-        "milkrun/TruckDrone-v0", "milkrun.delivery.truckdrone:TruckDrone", family="delivery", title="Truck and drones",
-        agents="multi", action="multi", presets=("default", "seed"),
+        "milkrun/TruckDrone-v0", "milkrun.delivery.truckdrone.world:TruckDrone", family="delivery",
+        title="Truck and drones", agents="multi", action="multi", presets=("default", "seed"),
     )  # fmt: skip
     register(
-        "milkrun/TSPD-v0", "milkrun.delivery.tspd:TSPD", family="delivery", title="TSP with drone",
+        "milkrun/TSPD-v0", "milkrun.delivery.tspd.world:TSPD", family="delivery", title="TSP with drone",
         presets=("alpha1", "alpha2", "alpha3"),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from milkrun.core.errors import MissingExtra
 
 
 def test_envs_is_the_class_of_the_family():
-    from milkrun.tracking.envs import Envs
+    from milkrun.api.parallel.envs import Envs
 
     assert dat.Envs is Envs
 

@@ -10,8 +10,8 @@ import pytest
 import milkrun
 from milkrun.core.actions import discrete
 from milkrun.core.check import Finding, check_world
-from milkrun.core.check_replays import REPLAY_RULES
-from milkrun.core.check_rules import DECLARATIONS, RESET_RULES, STEP_RULES
+from milkrun.core.check.replays import REPLAY_RULES
+from milkrun.core.check.rules import DECLARATIONS, RESET_RULES, STEP_RULES
 from milkrun.core.errors import ConfigError, RegistryError
 from milkrun.core.fields import float32, int32, mask, state
 from milkrun.core.world import World

@@ -12,7 +12,7 @@ import pytest
 import milkrun
 from milkrun.core.errors import IllegalAction, MilkrunError, ResetNeeded
 from milkrun.delivery import Recorder, TruckDroneConfig, kpis, replay
-from milkrun.delivery.log import EVENT, INTERVALS, POINTS
+from milkrun.delivery.truckdrone.log import EVENT, INTERVALS, POINTS
 from tests.delivery.truckdrone_logs import TWISTS, WORKED_SEED, WORKED_SOUND, brief, on_line, played
 
 ALONE = TruckDroneConfig(num_drones=1, num_customers=1)

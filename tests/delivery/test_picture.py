@@ -7,7 +7,7 @@ import pytest
 
 import milkrun
 from milkrun.core.canvas import CUSTOMER, INK, LATE, OPEN, PALETTE, SERVED, Canvas
-from milkrun.delivery.picture import STATUS, _beside, _overlap, customer_colour
+from milkrun.delivery.truckdrone.picture import STATUS, _beside, _overlap, customer_colour
 
 PLACES = [[-0.5, 0.5], [0.5, 0.5], [-0.5, -0.5], [0.5, -0.5]]
 

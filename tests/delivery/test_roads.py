@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from milkrun.delivery.vrp.core import World
+from milkrun.delivery.vrp.environment import MultiAgentVRPEnv
 from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import pdist, squareform
 
@@ -15,10 +17,8 @@ import milkrun
 from milkrun.core.canvas import GRID, PAPER
 from milkrun.core.errors import BadInstance, BadSolution, ConfigError, IllegalAction, ShapeError
 from milkrun.delivery import TruckDroneConfig, replay
-from milkrun.delivery.generators.truckdrone import roads_between, route_ring
 from milkrun.delivery.tasks import check_episode
-from milkrun.delivery.vrp.core import World
-from milkrun.delivery.vrp.environment import MultiAgentVRPEnv
+from milkrun.delivery.truckdrone.generator import roads_between, route_ring
 from tests.delivery.test_picture import pixel
 
 STAY, RELEASE = 0, 5

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from milkrun.core.errors import BadSolution
-from milkrun.delivery.truck_tour import tour_cost, truck_tour
 from milkrun.delivery.tspd import TSPD
+from milkrun.delivery.tspd.truck_tour import tour_cost, truck_tour
 from tests.delivery.tspd_by_hand import begun, drawn, instance_of, line, play, walk
 
 

@@ -11,7 +11,7 @@ import pytest
 import milkrun
 from milkrun.core.errors import IllegalAction, ResetNeeded
 from milkrun.routing import DARP, DARPConfig
-from milkrun.routing.darp_seed import DARPSeed
+from milkrun.routing.darp.deadlines import DARPSeed
 from tests.core.toys import rows_of
 from tests.routing.darp_by_hand import TWO, darp
 

@@ -327,7 +327,7 @@ def test_times_have_a_tolerance(over, tol, feasible):
 def test_the_checker_imports_no_world_and_no_compiler():
     """Its opinion is its own."""
     code = (
-        "import sys, milkrun.routing.tasks.darp;"
+        "import sys, milkrun.routing.darp.task.checker;"
         "sys.exit(any(m in sys.modules for m in ('numba', 'torch', 'milkrun.core.world', 'milkrun.routing.darp')))"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -11,7 +11,8 @@ from numba import njit
 from milkrun.core import clock
 from milkrun.core.clock import Clock, compiling, listening
 from milkrun.core.threads import Entry
-from milkrun.solvers import darp_improve, heuristics, solve
+from milkrun.solvers import heuristics, solve
+from milkrun.solvers.darp import search as darp_search
 from tests.solvers.darp_cases import drawn as drawn_rides
 from tests.solvers.plays import drawn
 
@@ -72,8 +73,8 @@ def test_a_search_of_five_seconds_searches_for_five_seconds(hand, monkeypatch):
             hand["at"] += 1.0
             pieces.append(args[2])
 
-    monkeypatch.setattr(darp_improve, "_entry", Slow)
-    darp_improve.search(drawn_rides(1, 3, 2), [], 5.0, 0, None, 1.0, 200.0)
+    monkeypatch.setattr(darp_search, "_entry", Slow)
+    darp_search.search(drawn_rides(1, 3, 2), [], 5.0, 0, None, 1.0, 200.0)
     assert len(pieces) == 5
 
 

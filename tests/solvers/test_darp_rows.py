@@ -9,7 +9,7 @@ import milkrun
 from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.routing.darp import DARP
 from milkrun.solvers import solve
-from milkrun.solvers.darp_rows import actions_of
+from milkrun.solvers.darp.rows import actions_of
 from tests.routing.darp_by_hand import ONE, TWO, darp
 from tests.solvers.darp_cases import three_requests
 

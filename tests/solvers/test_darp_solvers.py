@@ -18,7 +18,7 @@ from milkrun.routing.instances import DARPInstance
 from milkrun.routing.instances.darp import TIME_EPS
 from milkrun.routing.tasks import DARPProblem
 from milkrun.solvers.darp import best_insertion, improve, insertion, insertion_batch, judged, solve_ortools
-from milkrun.solvers.darp_ortools import Model
+from milkrun.solvers.darp.ortools import Model
 from tests.solvers.darp_cases import BEST, DATA, NO_DATA, drawn, file, table, three_requests
 
 with_files = pytest.mark.skipif(not DATA.is_dir(), reason=NO_DATA)

@@ -9,10 +9,10 @@ import milkrun
 from milkrun.core.errors import ConfigError, ResetNeeded
 from milkrun.delivery import TSPD
 from milkrun.delivery.instances import Operation, TSPDInstance
-from milkrun.delivery.tspd_log import actions_of
+from milkrun.delivery.tspd.log import actions_of
 from milkrun.solvers import evaluate, policies_for, rollout
 from milkrun.solvers.tspd import partition, truck_only
-from milkrun.solvers.tspd_policy import PartitionPolicy, instance_of
+from milkrun.solvers.tspd.policy import PartitionPolicy, instance_of
 
 TRIANGLE = TSPDInstance.of_places("triangle", [[0, 0], [3, 4], [6, 0]])
 LINE = TSPDInstance.of_places("line", [[0, 0], [10, 0], [20, 0], [30, 0]], drone_factor=1.0)

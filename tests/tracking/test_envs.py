@@ -217,7 +217,7 @@ def test_it_needs_numpy_alone():
     """Importing it brings neither the compiler nor torch nor another library's wrappers."""
     script = (
         "import sys\n"
-        "from milkrun.tracking.envs import Envs\n"
+        "from milkrun.api.parallel.envs import Envs\n"
         "assert not {'numba', 'torch', 'stable_baselines3', 'tianshou'} & sys.modules.keys()\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

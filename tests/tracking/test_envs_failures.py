@@ -169,7 +169,7 @@ def test_close_waits_for_a_turn_that_was_interrupted(interrupts):
 
 HANGS = """
 import os, signal, threading, time
-from milkrun.tracking.envs import Envs
+from milkrun.api.parallel.envs import Envs
 class Hangs:
     def reset(self): return 0
     def step(self, action): time.sleep(600)

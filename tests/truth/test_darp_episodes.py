@@ -17,7 +17,7 @@ import pytest
 import milkrun
 from milkrun.core.kernels import kernel
 from milkrun.routing.darp import DARP
-from milkrun.routing.darp_plan import append, keep, recall, set_off
+from milkrun.routing.darp.schedule import append, keep, recall, set_off
 from milkrun.routing.instances import DARPInstance, cordeau
 from milkrun.routing.tasks import DARPProblem
 

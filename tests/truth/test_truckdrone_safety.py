@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import milkrun
-from milkrun.delivery.flight import CRASHED, HOVER, ONBOARD
+from milkrun.delivery.truckdrone.flight import CRASHED, HOVER, ONBOARD
 
 pytestmark = pytest.mark.truth
 

@@ -6,25 +6,19 @@ that nobody needs a library that they do not use.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from milkrun.tracking.envs import Envs
+from milkrun.api.parallel.envs import Envs
+from milkrun.core.lazy import lazy
 
 if TYPE_CHECKING:
     from milkrun.api.rows import handles
     from milkrun.api.sb3 import ASYNC_SubprocVecEnv, Async_SubprocVecEnv
     from milkrun.api.tianshou import SubprocVecEnv_TS, TS_Collector
 
-_WHERE = {
-    "ASYNC_SubprocVecEnv": "sb3", "Async_SubprocVecEnv": "sb3", "SubprocVecEnv_TS": "tianshou",
-    "TS_Collector": "tianshou", "handles": "rows",
-}  # fmt: skip
+__getattr__ = lazy(__name__, {
+    "ASYNC_SubprocVecEnv": "milkrun.api.sb3", "Async_SubprocVecEnv": "milkrun.api.sb3",
+    "SubprocVecEnv_TS": "milkrun.api.tianshou", "TS_Collector": "milkrun.api.tianshou", "handles": "milkrun.api.rows",
+})  # fmt: skip
 
 __all__ = ["ASYNC_SubprocVecEnv", "Async_SubprocVecEnv", "Envs", "SubprocVecEnv_TS", "TS_Collector", "handles"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(importlib.import_module(f"milkrun.api.{_WHERE[name]}"), name)
-    raise AttributeError(f"module 'milkrun.api.dat' has no attribute {name!r}")

@@ -49,7 +49,7 @@ def write_events(world: Any, path: Path) -> None:
     """The bars of truck and drone, a line each, under their names."""
     import csv
 
-    from milkrun.delivery.tspd_log import Event
+    from milkrun.delivery.tspd.log import Event
 
     with path.open("w", newline="") as file:
         writer = csv.writer(file)

@@ -12,7 +12,7 @@ from milkrun.cli.output import console, out_folder, table, timed, write_json
 
 if TYPE_CHECKING:
     from milkrun.delivery.instances import Operation, TSPDInstance
-    from milkrun.solvers.tspd import Plan
+    from milkrun.solvers.tspd.plans import Plan
 
 METHODS = ("exact", "partition", "truck_only")
 EXACT_UP_TO = 12  # nodes
@@ -50,7 +50,7 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
     from milkrun.delivery.tasks import price_operations
     from milkrun.replay.figures import figure_of, save
     from milkrun.replay.gantt import chart_of_events, figure_of_chart
-    from milkrun.solvers.tspd import truck_only
+    from milkrun.solvers.tspd.plans import truck_only
 
     instance = read(file)
     method = method or ("exact" if instance.num_nodes <= EXACT_UP_TO else "partition")
@@ -96,7 +96,7 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
 def plan_by(instance: TSPDInstance, method: str) -> Plan:
     from milkrun.core.errors import ConfigError, did_you_mean
     from milkrun.solvers.solve import WORLDS
-    from milkrun.solvers.tspd import exact, partition, truck_only
+    from milkrun.solvers.tspd.plans import exact, partition, truck_only
 
     if method not in METHODS:
         known = {name for those in WORLDS.values() for name in those}
@@ -112,8 +112,8 @@ def play(instance: TSPDInstance, plan: Plan) -> Any:
     """A world of one row that has played the plan; checker and world must find the makespan that the solver told."""
     from milkrun.core.errors import MilkrunError
     from milkrun.delivery.tasks import tspd_cost
-    from milkrun.delivery.tspd import TSPD
-    from milkrun.delivery.tspd_log import actions_of
+    from milkrun.delivery.tspd.log import actions_of
+    from milkrun.delivery.tspd.world import TSPD
 
     world = TSPD.from_instances([instance], autoreset="disabled", illegal="raise")
     for operation in plan.operations:

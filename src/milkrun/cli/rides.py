@@ -68,7 +68,7 @@ def in_file(route: list[int], n: int) -> list[int]:
 def play(instance: DARPInstance, actions: list[int], cost: float) -> bool:
     """Drives the actions through the world. False: with so many seats its mask is narrower than the rules."""
     from milkrun.core.errors import MilkrunError
-    from milkrun.routing.darp import DARP
+    from milkrun.routing.darp.world import DARP
 
     world = DARP.from_instances([instance], autoreset="disabled", illegal="raise")
     if not world.mask_is_complete[0]:

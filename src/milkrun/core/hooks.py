@@ -77,7 +77,7 @@ def playable(cls: type) -> dict[str, Any]:
 def _refuse_forgotten(cls: type) -> None:
     """A kernel beside a class that has the name of a hook was meant to be played by somebody."""
     for hook in HOOKS:
-        function = getattr(sys.modules.get(cls.__module__), hook, None)
+        function: Any = getattr(sys.modules.get(cls.__module__), hook, None)
         if hasattr(function, "py_func") and function.py_func.__module__ == cls.__module__ and function not in _bound:
             raise ConfigError(f"no class plays the kernel {hook!r} ({_place(function)}): write "
                               f"{cls.__name__}.bind({hook}={hook}) below it, or give it another name")
@@ -89,4 +89,5 @@ def _place(function: Any) -> str:
 
 
 def _subclasses(cls: type) -> list[type]:
-    return [found for c in cls.__subclasses__() for found in (c, *_subclasses(c))]
+    direct: list[type] = cls.__subclasses__()
+    return [found for c in direct for found in (c, *_subclasses(c))]

@@ -17,11 +17,11 @@ from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, PALETTE, PAPER, Colo
 from milkrun.core.errors import missing_extra
 from milkrun.core.fields import Role
 from milkrun.core.world import World
-from milkrun.delivery.log import Recorder
-from milkrun.delivery.tspd_door import TSPDDoor
+from milkrun.delivery.truckdrone.log import Recorder
+from milkrun.delivery.tspd.instances import TSPDDoor
 from milkrun.replay.retrace import retrace
 from milkrun.routing.collect import Collect
-from milkrun.routing.dial import Dial
+from milkrun.routing.darp.base import Dial
 from milkrun.routing.scwcvrp import Recourse
 from milkrun.routing.vehicle import Routing
 

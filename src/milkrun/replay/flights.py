@@ -18,8 +18,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
 from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, LATE, PALETTE, PAPER, SERVED, Colour
-from milkrun.delivery.log import Recorder
-from milkrun.delivery.tspd_log import paths
+from milkrun.delivery.truckdrone.log import Recorder
+from milkrun.delivery.tspd.log import paths
 from milkrun.replay.figures import DPI, rgb, square_window
 from milkrun.replay.labels import label_places
 

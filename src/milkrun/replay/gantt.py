@@ -18,8 +18,8 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 
 from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, OPEN, PALETTE, PAPER, SERVED, Colour
-from milkrun.delivery.log import Recorder
-from milkrun.delivery.tspd_log import Event
+from milkrun.delivery.truckdrone.log import Recorder
+from milkrun.delivery.tspd.log import Event
 from milkrun.replay.figures import DPI, rgb
 
 WIDTH = 11.0  # inches

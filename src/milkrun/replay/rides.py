@@ -27,8 +27,8 @@ from milkrun.core.fields import Role
 from milkrun.replay.figures import DPI, rgb, save, square_window
 from milkrun.replay.labels import label_places
 from milkrun.replay.timetable import Aboard, Shift, lanes, timetable
+from milkrun.routing.darp.task.checker import DARPProblem, DARPReport
 from milkrun.routing.instances.darp import DARPInstance
-from milkrun.routing.tasks.darp import DARPProblem, DARPReport
 
 Routes = Sequence[Sequence[int]]
 

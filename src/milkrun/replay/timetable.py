@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from milkrun.core.errors import BadSolution
+from milkrun.routing.darp.task.cases import Case, of_instance
+from milkrun.routing.darp.task.checker import DARPProblem, DARPReport
+from milkrun.routing.darp.task.schedule import NOISE, legs
 from milkrun.routing.instances.darp import DARPInstance
-from milkrun.routing.tasks.darp import DARPProblem, DARPReport
-from milkrun.routing.tasks.darp_cases import Case, of_instance
-from milkrun.routing.tasks.darp_schedule import NOISE, legs
 
 Span = tuple[float, float]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from milkrun.core.errors import ConfigError
 from milkrun.core.kernels import kernel
-from milkrun.delivery.flight import CRASHED, DELIVER, EPS, HOVER, MOVE, ONBOARD, RETURN, STAY, distance
+from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, EPS, HOVER, MOVE, ONBOARD, RETURN, STAY, distance
 from milkrun.solvers.policies import random_policy
 
 READY = 0.8

@@ -18,8 +18,8 @@ from milkrun.core.errors import ConfigError, RegistryError
 from milkrun.core.kernels import kernel
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
+from milkrun.routing.darp.generator import distance32, travel_time
 from milkrun.routing.distance import travel
-from milkrun.routing.generators.darp import distance32, travel_time
 from milkrun.routing.wcvrp import FULL
 from milkrun.solvers.descent import steepest
 
@@ -182,7 +182,7 @@ def _of_delivery(name: str, seed: int) -> Policy:
 
 
 def _partition(seed: int) -> Policy:
-    from milkrun.solvers.tspd_policy import PartitionPolicy
+    from milkrun.solvers.tspd.policy import PartitionPolicy
 
     return PartitionPolicy()
 

@@ -21,8 +21,9 @@ from milkrun.core.errors import ConfigError, ShapeError, did_you_mean, missing_e
 from milkrun.core.instances import as_array, read_instances
 from milkrun.core.registry import list_worlds, make, world_spec
 from milkrun.routing.instances import Instance
-from milkrun.solvers import darp_rows, heuristics
+from milkrun.solvers import heuristics
 from milkrun.solvers import workers as pool
+from milkrun.solvers.darp import rows as darp_rows
 from milkrun.solvers.problem import MUST_VISIT_ALL, Problem, of_world
 
 NOTICEABLE = 0.05  # seconds

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from milkrun.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from milkrun.tracking.envs import Envs
+    from milkrun.api.parallel.envs import Envs
 
-_WHERE = {"Envs": "envs"}
+__getattr__ = lazy(__name__, {
+    "Envs": "milkrun.api.parallel.envs",
+})  # fmt: skip
 
 __all__ = ["Envs"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(importlib.import_module(f"milkrun.tracking.{_WHERE[name]}"), name)
-    raise AttributeError(f"module 'milkrun.tracking' has no attribute {name!r}")

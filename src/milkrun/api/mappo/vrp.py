@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from milkrun.api._binding import Waiting
+from milkrun.api.vrp.actions import read_actions
+from milkrun.api.vrp.environment import share_world
+from milkrun.api.vrp.lists import Info, Lists
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError
 from milkrun.core.foreign import makers
-from milkrun.delivery.vrp.actions import read_actions
-from milkrun.delivery.vrp.environment import share_world
-from milkrun.delivery.vrp.lists import Info, Lists
 
 EnvFns = Sequence[Callable[[], Any]]
 Turn = tuple[np.ndarray, np.ndarray, np.ndarray, list[list[Info]]]

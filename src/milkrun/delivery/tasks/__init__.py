@@ -1,7 +1,7 @@
 """The independent checkers of delivery: what finished plans cost and which rule they break. They call no kernel."""
 
-from milkrun.delivery.tasks.truckdrone import check_episode, truckdrone_return
-from milkrun.delivery.tasks.tspd import Prices, TSPDProblem, check_operations, price_operations, tspd_cost
+from milkrun.delivery.truckdrone.task import check_episode, truckdrone_return
+from milkrun.delivery.tspd.task import Prices, TSPDProblem, check_operations, price_operations, tspd_cost
 
 __all__ = [
     "Prices", "TSPDProblem", "check_episode", "check_operations", "price_operations", "truckdrone_return", "tspd_cost",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from milkrun.core.errors import ConfigError, did_you_mean
+from milkrun.routing.darp.generator import DARPGenerator
 from milkrun.routing.generators.base import Generator
 from milkrun.routing.generators.cvrp import CVRPGenerator
-from milkrun.routing.generators.darp import DARPGenerator
 from milkrun.routing.generators.scwcvrp import SCWCVRPGenerator
 from milkrun.routing.generators.sdwcvrp import SDWCVRPGenerator
 from milkrun.routing.generators.tsp import TSPGenerator

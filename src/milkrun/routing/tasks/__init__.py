@@ -1,10 +1,10 @@
 """The independent checkers: stateless costs and validity of finished solutions, one class a problem."""
 
+from milkrun.routing.darp.task.checker import DARPProblem, DARPReport
 from milkrun.routing.tasks.base import BaseProblem
 from milkrun.routing.tasks.cvrp import CVRP
 from milkrun.routing.tasks.cvrpp import CVRPP
 from milkrun.routing.tasks.cwcvrp import CWCVRP
-from milkrun.routing.tasks.darp import DARPProblem, DARPReport
 from milkrun.routing.tasks.scwcvrp import SCWCVRP
 from milkrun.routing.tasks.sdwcvrp import SDWCVRP
 from milkrun.routing.tasks.tsp import TSP

@@ -1,0 +1,82 @@
+"""From the buffers of some rows to what the list API hands out: fresh arrays, padded, and a dict an agent.
+
+A row's agents stand in the world's order, the truck first. Every array handed out is new and shares no number with
+another, so nothing that a caller keeps or changes meets a later step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from milkrun.delivery.truckdrone.world import TruckDrone
+
+Info = dict[str, Any]
+OF_STEP = ("executed_action", "illegal", "forced")
+"""What an info says of the step that was played; its other keys are of the moment that the observations show."""
+
+
+class Lists:
+    """The agents of a slice of rows. Made once: a world's state and views stay where they are."""
+
+    def __init__(self, batch: TruckDrone, rows: slice) -> None:
+        sizes = batch.sizes
+        self._of = batch, rows
+        self._truck_seen, self._drones_seen = batch.truck_obs[rows], batch.drone_obs[rows]
+        count = len(self._truck_seen)
+        self.raw_widths = [sizes["Ft"]] + [sizes["Fd"]] * sizes["D"]
+        self.width = max(self.raw_widths)
+        self._blank = np.zeros((count, sizes["A"], self.width), np.float32)
+        self._shared = np.broadcast_to(batch.state[rows][:, None], (count, sizes["A"], sizes["S"]))
+        self._mask, self._truck_choices = batch.action_mask[rows], sizes["T"]
+        self._drone_masks = (count, sizes["D"], sizes["K"])
+        self._executed, self._illegal = batch.executed[rows], batch.illegal_agents[rows]
+        self._forced = batch.forced[rows]
+        self._served, self._steps, self._customers = batch.customers_served[rows], batch.i[rows], sizes["C"]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy shows the copy of the world."""
+        return Lists, self._of
+
+    def observations(self) -> np.ndarray:
+        """What each agent sees, with trailing zeros: (rows, agents, width)."""
+        seen = self._blank.copy()
+        seen[:, :1, : self._truck_seen.shape[2]] = self._truck_seen
+        seen[:, 1:, : self._drones_seen.shape[2]] = self._drones_seen
+        return seen
+
+    def shared(self) -> np.ndarray:
+        """What a central critic sees, once for each agent: (rows, agents, S)."""
+        return self._shared.copy()
+
+    def masks(self) -> list[list[np.ndarray]]:
+        """By row and agent, 1 for what it may do and 0 for the rest, float32, as long as it has actions."""
+        mask = self._mask.astype(np.float32)
+        drones = mask[:, self._truck_choices :].reshape(self._drone_masks)
+        return [[truck, *own] for truck, own in zip(mask[:, : self._truck_choices], drones)]
+
+    def moments(self) -> list[list[Info]]:
+        """By row and agent, what goes with an observation: after a reset there is no more to say."""
+        return [
+            [
+                {
+                    "available_actions": mask, "policy_id": 1 if agent else 0, "share_obs": shared,
+                    "customers_served": served, "total_customers": self._customers, "time_step": step,
+                }
+                for agent, (mask, shared) in enumerate(zip(masks, all_shared))
+            ]
+            for masks, all_shared, served, step in zip(
+                self.masks(), self.shared(), self._served.tolist(), self._steps.tolist()
+            )
+        ]  # fmt: skip
+
+    def infos(self) -> list[list[Info]]:
+        """By row and agent, what a step says: what goes with its observation and what became of the action."""
+        infos = self.moments()
+        executed, illegal, forced = self._executed.tolist(), self._illegal.tolist(), self._forced.tolist()
+        for row, done_row, wrong_row, forced_row in zip(infos, executed, illegal, forced):
+            for info, done, wrong, by_force in zip(row, done_row, wrong_row, (False, *forced_row)):
+                info["executed_action"], info["illegal"], info["forced"] = done, wrong, by_force
+        return infos

@@ -1,0 +1,70 @@
+"""`View`: what all entities of a row share: they show what its buffers say and cannot be written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from milkrun.delivery.truckdrone.world import TruckDrone
+
+
+class View:
+    """One entity of a row, or a part of it; `index` counts entities of a kind."""
+
+    batch: TruckDrone
+    row: int
+    index: int
+    options: ClassVar[dict[str, str]] = {}
+    """Attributes that an option of the configuration sets."""
+    fields: ClassVar[dict[str, str]] = {}
+    """Attributes that a given instance sets."""
+
+    def __init__(self, batch: TruckDrone, row: int, index: int = 0, **parts: Any) -> None:
+        self.__dict__.update(batch=batch, row=row, index=index, **parts)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._refuse(name)
+
+    def __delattr__(self, name: str) -> None:
+        self._refuse(name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.index} of row {self.row}>"
+
+    def _refuse(self, name: str) -> NoReturn:
+        kind = type(self).__name__
+        if name in self.options:
+            how = f"it is the option {self.options[name]!r} of TruckDroneConfig"
+        elif name in self.fields:
+            how = f"give {self.fields[name]!r} in the instance of a reset"
+        elif hasattr(self, name):
+            how = "only reset() and step() change it"
+        else:
+            raise AttributeError(f"{kind} has no attribute {name!r}, and takes none: it is a view of row {self.row}")
+        raise AttributeError(f"{kind}.{name} cannot be assigned, it is a view of row {self.row}: {how}")
+
+    def _array(self, field: str) -> np.ndarray:
+        """The entity's part of a state field, read-only."""
+        return locked(getattr(self.batch, field)[self.row, self.index])
+
+    def _given(self, field: str) -> Any:
+        """The entity's part of an instance field; many rows may stand on one instance."""
+        return getattr(self.batch, field)[self.batch.instance_row[self.row], self.index]
+
+    def _executed(self, agent: int) -> int:
+        """What an agent did last; -1 before the first step."""
+        return int(self.batch.executed[self.row, agent]) if self.batch.i[self.row] > 0 else -1
+
+
+def locked(array: np.ndarray) -> np.ndarray:
+    """The same memory, not to be written through."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def unless_none(number: Any) -> int | None:
+    """An index, where fields write -1 for none."""
+    return int(number) if number >= 0 else None

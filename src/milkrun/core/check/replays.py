@@ -1,0 +1,250 @@
+"""The rules of the contract that show when two worlds make the same calls.
+
+One world is played once (`check.play`); the calls are kept and made again by worlds that may differ in batch size,
+thread count, history, saving or who looks at them, and in no bit of their rows. Each rule is a function as in
+`rules`, of the bench that makes the worlds and holds the calls.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from milkrun.core.check.bench import Bench, Fault, apply, bits_differ, choose, differences, replayed
+from milkrun.core.check.rules import OUTCOME, Moment, finite, in_bounds
+from milkrun.core.errors import BadInstance, ConfigError
+from milkrun.core.fields import Field, Role
+from milkrun.core.launcher import NO_LIMIT
+from milkrun.core.world import World
+
+PATIENCE = 5_000  # turns in which some row of a world without a step limit must have ended
+
+
+def writes_inside(bench: Bench) -> Iterator[Fault]:
+    """Kernels write into their own arrays."""
+    for name in bench.overrun():
+        yield None, name, f"a kernel writes beyond the ends of {name}"
+
+
+def ends(bench: Bench) -> Iterator[Fault]:
+    """Random play comes to an end where no step limit cuts it off."""
+    world, rng = bench.make(), np.random.default_rng(bench.seed)
+    if bench.some_ended or world.max_steps != NO_LIMIT:
+        return
+    world.reset()
+    for _ in range(PATIENCE):
+        world.step(choose(world, rng))
+        if (world.terminated | world.truncated).any():
+            return
+    yield None, "terminated", f"no row of {bench.rows} ended within {PATIENCE} random steps, and max_steps is None"
+
+
+def reproducible(bench: Bench) -> Iterator[Fault]:
+    """The same calls on the same seed give the same bits."""
+    yield from replayed(bench, bench.make(), bench.make(), "when the same calls are made again")
+
+
+def reads_inside(bench: Bench) -> Iterator[Fault]:
+    """Kernels read from their own arrays: what lies beyond them makes no difference."""
+    told = "when other bytes lie beyond the ends of the arrays"
+    yield from replayed(bench, bench.make(), bench.make(guard=0x01), told)
+
+
+def rows_alone(bench: Bench) -> Iterator[Fault]:
+    """A row is the same in any batch: any slice of a big one, made alone with `first_row`, has its bits."""
+    n = bench.rows
+    cuts = sorted({0, 1, 3, n // 2, n // 2 + 1, n - 1, n})
+    whole = bench.make()
+    parts = [bench.make(b - a, first_row=a) for a, b in pairwise(cuts)]
+    for call in bench.script:
+        apply(whole, call)
+        for part in parts:
+            apply(part, call)
+            told = f"in a world of {part.num_envs} row{'s' * (part.num_envs > 1)} that begins at row {part.first_row}"
+            if found := list(differences(whole, part, told, instances=call.actions is None)):
+                yield from found
+                return
+
+
+def reset_forgets(bench: Bench) -> Iterator[Fault]:
+    """An episode starts the same whatever was played before: every field is put to its start."""
+    played, fresh = bench.make(), bench.make()
+    for call in bench.script:
+        apply(played, call)
+    for world in (played, fresh):
+        world.reset(seed=bench.seed ^ 1)
+        world.observe()
+    # a record is only as long as its counter says, so what lies behind may stay
+    records = [f.name for f in bench.cls.fields.values() if f.tally and f.dims]
+    yield from differences(played, fresh, "after the same reset of a world never played", skip=records, on_demand=True)
+
+
+def looking_changes_nothing(bench: Bench) -> Iterator[Fault]:
+    """`observe` and `render` write views and nothing else, and a view does not know how often it was made."""
+    blind, seen = bench.make(), bench.make()
+    for number, call in enumerate(bench.script):
+        apply(blind, call)
+        apply(seen, call)
+        seen.observe()
+        if number % 32 == 0:
+            seen.render(0)
+        if found := list(differences(blind, seen, "when observe() or render() was called")):
+            yield from found
+            return
+    blind.observe()
+    yield from differences(blind, seen, "when observe() was called before", on_demand=True)
+
+
+def views_in_bounds(bench: Bench) -> Iterator[Fault]:
+    """What is computed on demand keeps the bounds of its field too."""
+    world = bench.make()
+    made = [f.name for f in world.fields.values() if f.on_demand and 0 not in f.shape(world.sizes)]
+    for call in bench.script if made else ():
+        apply(world, call)
+        world.observe()
+        look = Moment(world, call, {}, {name: getattr(world, name) for name in made})
+        if found := [*in_bounds(look), *finite(look)]:
+            yield from found
+            return
+
+
+def views_not_read(bench: Bench) -> Iterator[Fault]:
+    """The dynamics read no view and no tally back: functional stepping does not carry them."""
+    for f in bench.cls.fields.values():
+        if 0 in f.shape(bench.cls.size_of(bench.config)) or f.name in ("objective", *OUTCOME):
+            continue
+        if f.role is Role.VIEW or (f.role is Role.STATE and f.tally):
+            yield from _read_back(bench, f)
+
+
+def saves_all(bench: Bench) -> Iterator[Fault]:
+    """`state_dict` holds all that a row is: loaded into another world it continues bit for bit."""
+    first, half = bench.make(), len(bench.script) // 2
+    for call in bench.script[:half]:
+        apply(first, call)
+    second = bench.make(seed=bench.seed ^ 1)
+    second.load_state_dict(first.state_dict())
+    yield from replayed(bench, first, second, "in a world that loaded its state_dict", start=half)
+
+
+def autoreset_as_by_hand(bench: Bench) -> Iterator[Fault]:
+    """NEXT_STEP and SAME_STEP play the episodes that `reset(rows=...)` by hand plays."""
+    hand, auto = bench.make(), bench.make(autoreset="next_step")
+    hand.reset()
+    auto.reset()
+    for actions in _moves(bench, hand):
+        ended = hand.terminated | hand.truncated
+        auto.step(actions)
+        hand.step(actions[~ended], rows=~ended)
+        hand.reset(rows=ended)
+        if found := list(differences(hand, auto, "under autoreset='next_step'")):
+            yield from found
+            return
+    hand, auto = bench.make(), bench.make(autoreset="same_step")
+    hand.reset()
+    auto.reset()
+    for actions in _moves(bench, hand):
+        auto.step(actions)
+        hand.step(actions)
+        told = "under autoreset='same_step'"
+        found = [*differences(hand, auto, told, only=OUTCOME)]
+        hand.reset(rows=hand.terminated | hand.truncated)
+        if found := found + list(differences(hand, auto, told, skip=OUTCOME)):
+            yield from found
+            return
+
+
+def takes_own_instances(bench: Bench) -> Iterator[Fault]:
+    """An instance that the generator draws is one that `reset(instance=...)` accepts."""
+    try:
+        bench.make().reset(instance=_drawn(bench))
+    except BadInstance as refusal:
+        yield None, "", f"an instance that was drawn is refused when given: {refusal}"
+
+
+def instances_shared(bench: Bench) -> Iterator[Fault]:
+    """A row plays the instance `instance_row` names, wherever it stands."""
+    drawn = _drawn(bench)
+    if not drawn:
+        return
+    order = np.arange(bench.rows)[::-1]
+    own, shared = bench.make(autoreset="next_step"), bench.make(autoreset="next_step")
+    own.reset(instance={name: array[order] for name, array in drawn.items()})
+    shared.reset(instance={**drawn, "instance_row": order})
+    for actions in _moves(bench, own):
+        own.step(actions)
+        shared.step(actions)
+        if found := list(differences(own, shared, "when the instance stands in another row")):
+            yield from found
+            return
+
+
+def terminal_is_dense(bench: Bench) -> Iterator[Fault]:
+    """reward='terminal' pays on the last step what 'dense' pays on the way, and changes nothing else."""
+    option = next((f for f in dataclasses.fields(bench.config) if f.name == "reward"), None)
+    if option is None or not {"dense", "terminal"} <= set(option.metadata.get("choices", ())):
+        return
+    try:
+        dense, late = (bench.make(config=bench.config.replace(reward=word)) for word in ("dense", "terminal"))
+    except ConfigError:  # a configuration that pays in one way only
+        return
+    for call in bench.script:
+        apply(dense, call)
+        apply(late, call)
+        due = np.where(late.terminated | late.truncated, dense.objective, 0)[call.rows].astype(late.reward.dtype)
+        found = list(differences(dense, late, "under reward='terminal'", skip=("reward", "reward_exact")))
+        for k in np.flatnonzero(late.reward[call.rows] != due)[:1].tolist():
+            b = int(call.rows[k])
+            found.append((b, "reward", f"reward = {late.reward[b]} under reward='terminal': must be {due[k]}"))
+        if found:
+            yield from found
+            return
+
+
+def threads_agree(bench: Bench) -> Iterator[Fault]:
+    """No bit depends on the number of threads."""
+    yield from replayed(bench, bench.make(), bench.make(threads=2), "on 2 threads")
+
+
+REPLAY_RULES = (
+    ends, reproducible, reads_inside, rows_alone, reset_forgets, looking_changes_nothing, views_in_bounds,
+    views_not_read, saves_all, autoreset_as_by_hand, takes_own_instances, instances_shared,
+    terminal_is_dense, threads_agree,
+)  # fmt: skip
+"""In the order of cause and effect: what breaks one is likely to break those behind it."""
+
+
+def _moves(bench: Bench, world: World) -> Iterator[np.ndarray]:
+    """Random actions by the masks of `world`, for as many turns as the script has calls."""
+    rng = np.random.default_rng(bench.seed)
+    for _ in bench.script:
+        yield choose(world, rng, closed=0.1)
+
+
+def _read_back(bench: Bench, f: Field) -> Iterator[Fault]:
+    """Plays with `f` exchanged between rows before every step; all but other tallies must stay, a view be made anew."""
+    one, two = bench.make(), bench.make()
+    spared = (f.name, *(g.name for g in bench.cls.fields.values() if g.tally and g.name != "objective"))
+    for call in bench.script:
+        if call.actions is not None:
+            getattr(two, f.name)[:] = np.roll(getattr(two, f.name), 1, axis=0)
+        apply(one, call)
+        apply(two, call)
+        if next(differences(one, two, "", skip=spared), None):
+            yield None, f.name, f"the dynamics read {f.name}, a {f.role.value}{' for reports' * f.tally}"
+            return
+        if f.role is Role.VIEW and not f.on_demand and call.actions is not None:
+            stepped = call.rows[~one.illegal[call.rows]]
+            if bits_differ(getattr(one, f.name)[stepped], getattr(two, f.name)[stepped]).any():
+                yield None, f.name, f"a step does not make {f.name} anew, but a view is not carried from step to step"
+                return
+
+
+def _drawn(bench: Bench) -> dict[str, np.ndarray]:
+    world = bench.make()
+    world.reset()
+    fields = (f for f in world.fields.values() if f.role is Role.INSTANCE and 0 not in f.shape(world.sizes))
+    return {f.name: getattr(world, f.name).copy() for f in fields}

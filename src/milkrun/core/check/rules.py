@@ -1,0 +1,279 @@
+"""The rules of the contract that show in a declaration or in a single call of `reset` or `step`.
+
+Each rule is a function of one sentence: it yields (row, field, what is wrong) where a world breaks it, and its name
+is the rule's name in a Finding. Rules that need two worlds to compare stand in `replays`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.check.bench import Call, Fault, bits_differ
+from milkrun.core.config import Config
+from milkrun.core.fields import Role
+from milkrun.core.hooks import kernels_of
+from milkrun.core.world import World
+
+Frame = dict[str, np.ndarray]
+Task = Callable[[World], Any]
+
+TOL = 1e-5
+OUTCOME = ("reward", "terminated", "truncated", "done", "illegal")
+
+
+def frame_of(world: World) -> Frame:
+    """Copies of all that stands in a world, but for views made on demand."""
+    fields = (f for f in world.fields.values() if f.per_row and not f.on_demand)
+    return {f.name: getattr(world, f.name).copy() for f in fields if 0 not in f.shape(world.sizes)}
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A call seen from outside: what stood in the world before and after it. Every row plays its own instance."""
+
+    world: World
+    call: Call
+    before: Frame
+    after: Frame
+
+    @property
+    def named(self) -> np.ndarray:
+        """(B,) the rows that the call named."""
+        chosen = np.zeros(self.world.num_envs, bool)
+        chosen[self.call.rows] = True
+        return chosen
+
+    @property
+    def ended(self) -> np.ndarray:
+        """(B,) the rows that stand finished now."""
+        return self.after["terminated"] | self.after["truncated"]
+
+
+# -- what a class declares --------------------------------------------------------------------------------------
+
+
+def sizes_known(cls: type[World], config: Config) -> Iterator[Fault]:
+    """Every name among a field's dimensions, bounds and index is a size, whatever the configuration."""
+    sizes, usual = cls.size_of(config), cls.size_of(cls.Config())
+    if list(sizes) != list(usual):
+        yield None, "", f"size_of gives {list(sizes)}, under the default configuration {list(usual)}"
+    for f in cls.fields.values():
+        for name in (*f.dims, f.high, f.index):
+            if isinstance(name, str) and name not in sizes:
+                yield None, f.name, f"{f.name} names the size {name!r}, which size_of does not give"
+
+
+def bounds_declared(cls: type[World], config: Config) -> Iterator[Fault]:
+    """An index is an integer, and no lowest value is above the highest."""
+    sizes = cls.size_of(config)
+    for f in cls.fields.values():
+        low, high = f.bounds(sizes)
+        if f.index is not None and f.dtype.kind not in "iu":
+            yield None, f.name, f"{f.name} is {f.dtype.name}: an index into {f.index!r} must be an integer"
+        if low is not None and high is not None and low > high and 0 not in f.shape(sizes):
+            yield None, f.name, f"{f.name} must be in {low}..{high}: no value is"
+
+
+def mask_width(cls: type[World], config: Config) -> Iterator[Fault]:
+    """The mask has one entry for each choice of each agent."""
+    sizes = cls.size_of(config)
+    choices = cls.action.nvec(sizes)
+    field = cls.fields.get("action_mask")
+    if choices and field is None:
+        yield None, "action_mask", f"there is no action_mask: {sum(choices)} choices need one"
+    elif choices and field is not None and field.shape(sizes) != (sum(choices),):
+        yield None, "action_mask", f"action_mask has the row shape {field.shape(sizes)}; the actions are {choices}"
+
+
+def documented(cls: type[World], config: Config) -> Iterator[Fault]:
+    """Every array of a row says what it is."""
+    for f in cls.fields.values():
+        if f.per_row and not f.doc:
+            yield None, f.name, f"{f.name} has no doc: say what it means"
+
+
+# -- after any call ---------------------------------------------------------------------------------------------
+
+
+def in_bounds(m: Moment) -> Iterator[Fault]:
+    """Values stay within what their field declares; an index points into its range."""
+    for name, array in m.after.items():
+        low, high = m.world.fields[name].bounds(m.world.sizes)
+        if low is not None:
+            yield from _where(name, array, array < low, f"must be >= {low}")
+        if high is not None:
+            yield from _where(name, array, array > high, f"must be <= {high}")
+
+
+def finite(m: Moment) -> Iterator[Fault]:
+    """Numbers are numbers; only a field declared `limit` may be +inf."""
+    for name, array in m.after.items():
+        if array.dtype.kind == "f":
+            fine = np.isfinite(array) | (np.isposinf(array) & m.world.fields[name].limit)
+            yield from _where(name, array, ~fine, "must be finite")
+
+
+def open_while_live(m: Moment) -> Iterator[Fault]:
+    """A live row has an allowed action, each of its agents one."""
+    for agent, allowed in enumerate(masks_of(m.world, m.after)):
+        shut = ~allowed.any(1) & ~m.ended
+        yield from _rows("action_mask", shut, f"the mask of agent {agent} is all False on a live row")
+
+
+def shut_when_ended(m: Moment) -> Iterator[Fault]:
+    """A finished row shows index 0 as its only action."""
+    for agent, allowed in enumerate(masks_of(m.world, m.after)):
+        wrong = m.ended & ~(allowed[:, 0] & ~allowed[:, 1:].any(1))
+        yield from _rows("action_mask", wrong, f"the mask of agent {agent} on a finished row is not index 0 alone")
+
+
+def one_end(m: Moment) -> Iterator[Fault]:
+    """An episode ends by its rules or by the limit, not both."""
+    both = m.after["terminated"] & m.after["truncated"]
+    yield from _rows("truncated", both, "terminated and truncated are both True")
+
+
+def rows_apart(m: Moment) -> Iterator[Fault]:
+    """A call leaves the rows it does not name as they were."""
+    for name, array in m.after.items():
+        moved = bits_differ(m.before[name], array) & ~m.named
+        yield from _rows(name, moved, f"{name} changed in a call for other rows")
+
+
+# -- after a reset ----------------------------------------------------------------------------------------------
+
+
+def fresh_start(m: Moment) -> Iterator[Fault]:
+    """A new episode is live, with nothing counted and nothing paid."""
+    for name in ("i", "objective", *OUTCOME):
+        yield from _where(name, m.after[name], (m.after[name] != 0) & m.named, "must be 0 after a reset")
+
+
+# -- after a step -----------------------------------------------------------------------------------------------
+
+
+def instance_constant(m: Moment) -> Iterator[Fault]:
+    """The instance and the row's keys stay the same through an episode."""
+    for name, array in m.after.items():
+        if m.world.fields[name].role in (Role.INSTANCE, Role.KEY):
+            yield from _rows(name, bits_differ(m.before[name], array), f"a step changed {name}, which is constant")
+
+
+def open_is_legal(m: Moment) -> Iterator[Fault]:
+    """What the mask allows is executed."""
+    wrong = m.named & ~_outside(m) & m.after["illegal"]
+    yield from _rows("illegal", wrong, "the action is open in the mask, but was refused as illegal")
+
+
+def closed_is_illegal(m: Moment) -> Iterator[Fault]:
+    """What the mask closes is flagged, never executed silently."""
+    wrong = m.named & _outside(m) & ~m.after["illegal"]
+    yield from _rows("illegal", wrong, "the action is closed in the mask, but was not flagged as illegal")
+
+
+def illegal_changes_nothing(m: Moment) -> Iterator[Fault]:
+    """An illegal action counts as a step and does nothing else, unless the world runs on by its `idle` kernel."""
+    if "idle" in kernels_of(type(m.world)):
+        return
+    refused = m.named & m.after["illegal"]
+    for name, array in m.after.items():
+        if name not in ("i", "reward_exact", *OUTCOME):
+            idle = refused & ~m.ended if name == "action_mask" else refused
+            yield from _rows(name, bits_differ(m.before[name], array) & idle, f"an illegal action changed {name}")
+
+
+def steps_counted(m: Moment) -> Iterator[Fault]:
+    """`i` grows by one a step."""
+    expected = m.before["i"] + m.named
+    yield from _where("i", m.after["i"], m.after["i"] != expected, "must be one more than before the step")
+
+
+def rewards_sum(m: Moment) -> Iterator[Fault]:
+    """`objective` is the sum of the rewards, paid as they fall due or all on the last step; `reward` is `reward_exact`
+    in float32 where a world keeps that."""
+    paid, total = m.after.get("reward_exact", m.after["reward"]), m.after["objective"]
+    if "reward_exact" in m.after:
+        wrong = m.named & (m.after["reward"] != paid.astype(np.float32))
+        yield from _where("reward", m.after["reward"], wrong, "must be reward_exact in float32")
+    if m.world.reward_at_end:
+        due = np.where(m.ended, total, 0).astype(paid.dtype)
+        yield from _where("reward", paid, m.named & (paid != due), "must be the objective on the last step, 0 before")
+    else:
+        wrong = m.named & (total != m.before["objective"] + paid)
+        yield from _where("objective", total, wrong, "must be what it was plus the reward")
+
+
+def agrees_with_task(m: Moment, task: Task) -> Iterator[Fault]:
+    """The return of a finished episode is minus the cost that an independent checker gives its solution."""
+    done = m.named & m.after["terminated"]
+    if m.call.actions is not None and done.any():
+        cost, gained = np.asarray(task(m.world), np.float64), m.after["objective"]
+        wrong = done & ~(np.abs(cost + gained) <= TOL * np.maximum(1.0, np.abs(gained)))
+        for b in np.flatnonzero(wrong)[:1].tolist():
+            said = f"finds a cost of {cost[b]:.10g}" if np.isfinite(cost[b]) else "refuses the solution"
+            yield b, "objective", f"objective = {gained[b]:.10g}: the task {said}"
+
+
+def task_of(cls: type[World], config: Any) -> Task | None:
+    """The task that a world class names as "module:Class", if it names one and the configuration keeps solutions."""
+    if not cls.task or not getattr(config, "record", True):
+        return None
+    module, _, name = cls.task.partition(":")
+    problem = getattr(importlib.import_module(module), name)
+    options = cls.task_options(config)
+
+    def costs(world: Any) -> Any:
+        fields = (f.name for f in world.fields.values() if f.role is Role.INSTANCE)
+        instances = {name: getattr(world, name)[world.instance_row] for name in fields}
+        return problem.get_costs(instances, world.solution(), on_violation="inf", **options)[0]
+
+    return costs
+
+
+DECLARATIONS = (sizes_known, bounds_declared, mask_width, documented)
+ALWAYS = (in_bounds, finite, open_while_live, shut_when_ended, one_end, rows_apart)
+RESET_RULES = (*ALWAYS, fresh_start)
+STEP_RULES = (
+    *ALWAYS, instance_constant, open_is_legal, closed_is_illegal, illegal_changes_nothing, steps_counted, rewards_sum,
+)  # fmt: skip
+
+
+# -- reading a moment -------------------------------------------------------------------------------------------
+
+
+def masks_of(world: World, frame: Frame) -> list[np.ndarray]:
+    """The mask of each agent, (B, its choices)."""
+    choices = world.action.nvec(world.sizes)
+    return np.split(frame["action_mask"], np.cumsum(choices)[:-1], axis=1) if choices else []
+
+
+def _outside(m: Moment) -> np.ndarray:
+    """(B,) the rows whose action the mask of that moment did not allow."""
+    outside = np.zeros(m.world.num_envs, bool)
+    assert m.call.actions is not None
+    actions = m.call.actions.reshape(len(m.call.rows), -1)
+    if m.world.action.kind == "box":
+        outside[m.call.rows] = ~(np.abs(actions) <= 1).all(1)
+        return outside
+    for agent, allowed in enumerate(masks_of(m.world, m.before)):
+        a = actions[:, agent]
+        inside = (a >= 0) & (a < allowed.shape[1])
+        outside[m.call.rows] |= ~(inside & allowed[m.call.rows, np.where(inside, a, 0)])
+    return outside
+
+
+def _rows(field: str, wrong: np.ndarray, sentence: str) -> Iterator[Fault]:
+    if wrong.any():
+        yield int(wrong.argmax()), field, sentence
+
+
+def _where(name: str, array: np.ndarray, wrong: np.ndarray, rule: str) -> Iterator[Fault]:
+    if wrong.any():
+        at = tuple(int(k) for k in np.argwhere(wrong)[0])
+        index = f"[{', '.join(map(str, at[1:]))}]" if len(at) > 1 else ""
+        yield at[0], name, f"{name}{index} = {array[at]}: {rule}"

@@ -1,1 +1,0 @@
-"""The laws that delivery instances are drawn by."""

@@ -1,0 +1,176 @@
+"""What an instance and a state of truck and drones must satisfy before kernels see them: the rules between fields.
+
+Each field has been held against its own shape, type and bounds before. A state that play can lead to, masked or not,
+passes; what could make a kernel read beyond its arrays, or count what cannot be, does not. Whole batches at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from milkrun.core.instances import refuse_where
+from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, HOVER, MOVE, NEAR, ONBOARD, SEED_HOVER
+
+if TYPE_CHECKING:
+    from milkrun.delivery.truckdrone.world import TruckDrone
+
+Arrays = dict[str, np.ndarray]
+
+OFF_ROAD = 1e-5
+"""A truck that turns on a road may drift from the straight line by rounding, and by `NEAR` at its ends."""
+ROUNDING = 1e-9
+
+
+def check_instance(world: TruckDrone, arrays: Arrays) -> None:
+    """Windows open before they close, parcels weigh something, and roads let the truck go anywhere and come back."""
+    _refuse("demand", arrays, arrays["demand"] <= 0, "must be above 0")
+    _refuse("tw_end", arrays, arrays["tw_end"] < arrays["tw_start"], "the window closes before it opens")
+    if world.sizes["R"]:
+        _check_roads(arrays)
+
+
+def _check_roads(arrays: Arrays) -> None:
+    road, nodes = arrays["road"], arrays["route_nodes"]
+    _refuse("road", arrays, ~road & np.eye(road.shape[1], dtype=bool), "a node is on the road to itself")
+    _refuse("road", arrays, road != road.swapaxes(1, 2), "a road leads both ways, but the other way differs")
+    unreached = np.zeros_like(road)
+    unreached[:, 0] = ~_reached(road)
+    _refuse("road", arrays, unreached, "no way by road leads from node 0, the depot, to this node")
+    astray = np.zeros(nodes.shape, bool)
+    astray[:, 0] = (nodes[:, 0] != 0) & (_norm(nodes[:, 0]) > NEAR)[:, None]
+    _refuse("route_nodes", arrays, astray, "with road_graph node 0 is the depot at (0, 0), where the truck starts")
+
+
+def _reached(road: np.ndarray) -> np.ndarray:
+    """(B, N): nodes that can be reached from node 0."""
+    seen: np.ndarray = road[:, 0]
+    for _ in range(road.shape[1]):
+        wider = seen | (seen[:, :, None] & road).any(axis=1)
+        if (wider == seen).all():
+            break
+        seen = wider
+    return seen
+
+
+def check_state(world: TruckDrone, arrays: Arrays) -> None:
+    """All fields of rows, instances row by row. The tallies may be left out."""
+    check_instance(world, arrays)
+    _check_bounds(world, arrays)
+    _check_drones(world, arrays)
+    _check_parcels(world, arrays)
+    if world.sound:
+        _check_truck(world, arrays)
+    _check_mask(world, arrays)
+
+
+def _check_bounds(world: TruckDrone, arrays: Arrays) -> None:
+    """Bounds that the rules or the configuration set."""
+    limit, agents, customers = world.config.limit, world.sizes["A"], world.sizes["C"]
+    _refuse("i", arrays, arrays["i"] > limit, f"an episode has {limit} steps")
+    for name in ("truck_pos", "drone_pos", "target_pos"):
+        _refuse(name, arrays, ~(np.abs(arrays[name]) <= 1 + NEAR), "lies outside the map, [-1, 1]^2")
+    for name, top in (("truck_vel", world.config.truck_speed), ("drone_vel", world.config.drone_speed)):
+        fast = ~(_norm(arrays[name]) <= top * (1 + ROUNDING))
+        _refuse(name, arrays, fast[..., None] & (arrays[name] != 0), f"is faster than {top}")
+    if "sum_counts" in arrays:
+        counts, most = arrays["sum_counts"], limit * (agents + customers)
+        _refuse("sum_counts", arrays, (counts < 0) | (counts > most), f"must be in 0..{most}")
+    if "sum_amounts" in arrays:
+        _refuse("sum_amounts", arrays, ~(arrays["sum_amounts"] >= 0), "must be >= 0")
+
+
+def _check_drones(world: TruckDrone, arrays: Arrays) -> None:
+    battery, aboard = arrays["battery"], arrays["status"] == ONBOARD
+    wreck = arrays["status"] == CRASHED
+    least = 0.0 if world.sound else -SEED_HOVER * arrays["i"][:, None] - ROUNDING  # a drone may hover on below 0
+    _refuse("battery", arrays, ~((battery <= 1) & (battery >= least)), "must be in 0..1")
+    if world.safe:
+        _refuse("battery", arrays, ~(aboard | wreck | (battery > 0)), "of a drone in the air must be above 0")
+    away = aboard & (_norm(arrays["drone_pos"] - arrays["truck_pos"][:, None]) > NEAR)
+    _refuse("drone_pos", arrays, np.repeat(away[..., None], 2, axis=2), "of a drone on board: not the truck's")
+    still = (aboard | wreck)[..., None]
+    _refuse("drone_vel", arrays, still & (arrays["drone_vel"] != 0), "of a drone that is not in the air must be 0")
+    _refuse("has_target", arrays, aboard & arrays["has_target"], "a drone on board has none")
+
+
+def _check_parcels(world: TruckDrone, arrays: Arrays) -> None:
+    """A served customer has an arrival. Sound rules: a parcel is lost if a wreck holds it, none is on board, and one
+    that is reserved has one carrier and no receiver yet."""
+    served, came, carrying = arrays["served"], arrays["arrival_step"], arrays["carrying"]
+    early = (came == 0) | (came > arrays["i"][:, None])
+    _refuse("arrival_step", arrays, early, "must be -1, or a step done, counted from 1")
+    _refuse("served", arrays, served != (came > 0), "arrival_step says otherwise")
+    live = arrays["status"] != CRASHED
+    lies = _held(arrays, ~live) > 0 if world.sound else np.zeros_like(served)
+    _refuse("lost", arrays, arrays["lost"] != lies, "a parcel is lost while, under the sound rules, a wreck holds it")
+    if world.sound:
+        _refuse("carrying", arrays, (carrying >= 0) & (arrays["status"] == ONBOARD), "on board a drone carries nothing")
+    if world.reserve:
+        twice = np.take_along_axis((_held(arrays, live) > 1) | served, np.maximum(carrying, 0), axis=1)
+        _refuse("carrying", arrays, twice & live & (carrying >= 0), "another drone has this parcel, or the customer")
+
+
+def _held(arrays: Arrays, drones: np.ndarray) -> np.ndarray:
+    """(B, C): how many of these drones hold the parcel of a customer."""
+    rows, d = np.nonzero(drones & (arrays["carrying"] >= 0))
+    count = np.zeros(arrays["served"].shape, np.int64)
+    np.add.at(count, (rows, arrays["carrying"][rows, d]), 1)
+    return count
+
+
+def _check_truck(world: TruckDrone, arrays: Arrays) -> None:
+    """Sound rules: it stands on a node or is on its way, on a road if there are roads."""
+    node, target, place, nodes = (arrays[name] for name in ("truck_node", "truck_target", "truck_pos", "route_nodes"))
+    _refuse("truck_target", arrays, (target >= 0) & (node >= 0), "a truck that stands on a node has none")
+    rows = np.arange(len(node))
+    there = _norm(place - nodes[rows, np.maximum(node, 0)]) <= NEAR
+    waits = (node == 0) & (place == 0).all(axis=1)  # it starts at (0, 0), wherever a given node 0 is
+    _refuse("truck_node", arrays, (node >= 0) & ~there & ~waits, "the truck is not there")
+    if not world.sizes["R"]:
+        return
+    edge, at_node = arrays["truck_edge"], (node >= 0)[:, None]
+    u, v = edge.T
+    wrong = np.where(at_node, edge != node[:, None], (~arrays["road"][rows, u, v] | (u == v))[:, None])
+    _refuse("truck_edge", arrays, wrong, "must be the node of the truck twice, or between nodes the ends of a road")
+    _refuse("truck_target", arrays, (target >= 0) & (target != u) & (target != v), "is no end of the truck's road")
+    start, way = nodes[rows, u], nodes[rows, v] - nodes[rows, u]
+    share = ((place - start) * way).sum(axis=1) / np.maximum((way * way).sum(axis=1), NEAR * NEAR)
+    aside = _norm(place - start - way * np.clip(share, 0, 1)[:, None]) > OFF_ROAD
+    _refuse("truck_pos", arrays, np.repeat((aside & (node < 0))[:, None], 2, axis=1), "is not on the truck's road")
+
+
+def _check_mask(world: TruckDrone, arrays: Arrays) -> None:
+    """Each agent can do something, and nothing that it never could. Kernels trust the mask, and look for the first
+    allowed action without an end."""
+    mask, status, own = arrays["action_mask"], arrays["status"], arrays["carrying"]
+    rows, t, k = len(mask), world.sizes["T"], world.sizes["K"]
+    drones, nodes = world.sizes["D"], world.sizes["N"]
+    stuck = np.zeros_like(mask)
+    stuck[:, 0] = ~mask[:, 0]
+    stuck[:, t::k] = ~mask[:, t:].reshape(rows, drones, k).any(axis=2)
+    _refuse("action_mask", arrays, stuck, "an agent can do something: the truck STAY, a drone one thing at least")
+    can = np.ones_like(mask)
+    if world.sizes["R"]:
+        u, v = arrays["truck_edge"].T
+        ends = np.arange(nodes)[None]
+        out = arrays["road"][np.arange(rows), u]
+        can[:, MOVE : MOVE + nodes] = np.where((u == v)[:, None], out, (ends == u[:, None]) | (ends == v[:, None]))
+    can[:, MOVE + nodes : MOVE + nodes + drones] = status == ONBOARD
+    can[:, MOVE + nodes + drones : t] = status != ONBOARD
+    of_drones = np.ones((rows, drones, k), bool)
+    parcel = (own[..., None] < 0) | (own[..., None] == np.arange(k - DELIVER))
+    of_drones[..., DELIVER:] = parcel & ~arrays["served"][:, None]
+    of_drones[..., HOVER + 1 :] &= ((status != ONBOARD) & (status != CRASHED))[..., None]
+    can[:, t:] = of_drones.reshape(rows, -1)
+    _refuse("action_mask", arrays, mask & ~can, "allows what cannot be done in this state")
+
+
+def _norm(vectors: np.ndarray) -> np.ndarray:
+    length: np.ndarray = np.sqrt((vectors * vectors).sum(axis=-1))
+    return length
+
+
+def _refuse(name: str, arrays: Arrays, wrong: np.ndarray, rule: str) -> None:
+    refuse_where(name, arrays[name], wrong, rule)

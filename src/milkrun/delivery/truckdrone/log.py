@@ -1,0 +1,234 @@
+"""The event log of the truck-and-drones world: who did what, when, from where to where, at what energy.
+
+A step of a row is told from its fields before and after: `happenings`. `Recorder` steps a world and keeps what
+happened in the rows it watches.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.arguments import Rows, read_rows
+from milkrun.core.watch import Watched
+from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, HOVER, MOVE, NEAR, ONBOARD, RETURN
+
+EVENT = np.dtype([
+    ("row", np.int64), ("episode", np.int64), ("agent", "U16"), ("kind", "U9"), ("t0", np.int64), ("t1", np.int64),
+    ("x0", np.float64), ("y0", np.float64), ("x1", np.float64), ("y1", np.float64), ("ref", np.int64),
+    ("energy", np.float64),
+])  # fmt: skip
+INTERVALS = ("drive", "wait", "onboard", "hover", "fly_out", "wait_open", "return", "crashed")
+POINTS = ("release", "recover", "load", "served", "landed", "forced", "conflict", "illegal", "crash")
+
+BEFORE = ("i", "truck_pos", "drone_pos", "battery", "carrying", "status", "forced_phase")
+AFTER = ("truck_pos", "truck_node", "truck_target", "truck_step_dist", "drone_pos", "battery", "carrying", "status",
+         "executed", "illegal_agents", "forced", "conflict", "battery_used")  # fmt: skip
+
+Place = list[float]
+Happening = tuple[int, str, int, int, Place, Place, int, float]
+"""agent, kind, t0, t1, from, to, ref, energy"""
+
+
+class Recorder(Watched):
+    """A world that keeps a log of some of its rows: step it instead of the world; all else is the world's.
+
+    A step that does not begin where the last one of its row ended begins an episode; `episode` counts them from 0.
+    """
+
+    def __init__(self, world: Any, rows: Rows = (0,)) -> None:
+        super().__init__(world)
+        self.rows = read_rows(rows, world.num_envs)
+        self._agents = [name for group in world.groups.values() for name in group]
+        self._told: list[tuple[Any, ...]] = []
+        self._clock: dict[int, int] = {}
+        self._episode: dict[int, int] = {}
+        self._stage: Any = None
+
+    def step(self, actions: Any, rows: Rows = None) -> None:
+        """As the world's own."""
+        world = self.world
+        stepped = np.arange(world.num_envs) if rows is None else read_rows(rows, world.num_envs)
+        plays = np.isin(stepped, self.rows)
+        again = world.autoreset == "same_step"  # there the flags tell of the episode before, and every row plays on
+        if not again:
+            plays &= ~(world.terminated | world.truncated)[stepped]
+        watched = stepped[plays]
+        was = _seen(world, watched, BEFORE)
+        doors = world.customer_pos[world.instance_row[watched]].tolist()
+        saved = world.state_dict(watched) if again else {}
+        world.step(actions, rows)
+        given = np.asarray(actions)[plays]
+        now = self._replayed(saved, given) if again else _seen(world, watched, AFTER)
+        for k, row in enumerate(watched.tolist()):
+            if self._clock.get(row) != was[k].i:
+                self._episode[row] = self._episode.get(row, -1) + 1
+            self._clock[row] = was[k].i + 1
+            for agent, kind, t0, t1, start, end, ref, energy in happenings(world, was[k], now[k], given[k], doors[k]):
+                self._told.append(
+                    (row, self._episode[row], self._agents[agent], kind, t0, t1, *start, *end, ref, energy)
+                )
+
+    def events(self) -> np.ndarray:
+        """What happened, by row and episode, in the order of time: an array of `EVENT`.
+
+        Times are steps done: a step takes an interval of each agent from t to t + 1; commands (release, recover, load,
+        forced, conflict, illegal) stand at t, what comes of a step (landed, crash, served) at t + 1. `ref` is the node
+        that the truck is bound for or stands on; the customer flown to, loaded, contended for, served; at a recovery,
+        landing or crash the customer of the parcel on board; else -1. A recovery and a landing lead from the
+        drone's place to the truck's, a delivery to the customer's. `energy` is what was taken from the battery; below 0
+        what was put in, and at a crash what the battery did not have: over a drone's log it sums to 1 - battery.
+        `forced` stands where an overridden drone is fined: each step under seed rules, once a phase under sound ones.
+        """
+        events = np.array(self._told, EVENT)
+        return events[np.lexsort((events["episode"], events["row"]))]
+
+    def gantt(self) -> np.ndarray:
+        """The intervals alone, agent by agent, equal neighbours made one: of each agent they tile the episode."""
+        events = self.events()
+        bars = events[np.isin(events["kind"], INTERVALS)]
+        agent = np.array([self._agents.index(name) for name in bars["agent"]], np.int64)
+        bars = bars[np.lexsort((agent, bars["episode"], bars["row"]))]
+        same = ("row", "episode", "agent", "kind", "ref")
+        differs = np.any([bars[name][1:] != bars[name][:-1] for name in same], axis=0)
+        first = np.flatnonzero(np.concatenate([[True], differs])[: len(bars)])
+        last = np.append(first[1:], len(bars)) - 1
+        merged = bars[first]
+        for name in ("t1", "x1", "y1"):
+            merged[name] = bars[name][last[: len(first)]]
+        if len(bars):
+            merged["energy"] = np.add.reduceat(bars["energy"], first)
+        return merged
+
+    def to_csv(self, path: str | Path) -> None:
+        """The events, a line each, under their names."""
+        with Path(path).open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(EVENT.names or ())
+            writer.writerows(self.events().tolist())
+
+    def to_json(self, path: str | Path) -> None:
+        """The events, a list of objects."""
+        told = [dict(zip(EVENT.names or (), event, strict=True)) for event in self.events().tolist()]
+        Path(path).write_text(json.dumps(told, indent=0) + "\n")
+
+    def _replayed(self, saved: dict[str, np.ndarray], actions: np.ndarray) -> list[SimpleNamespace]:
+        """SAME_STEP has begun the next episode of a row that ended: the step is played again where rows wait."""
+        if self._stage is None:
+            self._stage = type(self.world)(len(self.rows), self.world.config, seed=0, autoreset="disabled")
+        rows = np.arange(len(actions))
+        saved["terminated"][:] = saved["truncated"][:] = False
+        self._stage.load_state_dict(saved, rows)
+        self._stage.step(actions, rows)
+        return _seen(self._stage, rows, AFTER)
+
+
+def _seen(world: Any, rows: np.ndarray, names: tuple[str, ...]) -> list[SimpleNamespace]:
+    """Fields of some rows, each row apart, as plain numbers and lists."""
+    columns = [getattr(world, name)[rows].tolist() for name in names]
+    return [SimpleNamespace(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
+
+
+class Turn:
+    """What a drone went through in a step."""
+
+    def __init__(self, world: Any, d: int, was: SimpleNamespace, now: SimpleNamespace) -> None:
+        order = now.executed[0] - MOVE - world.sizes["N"]
+        self.action = now.executed[1 + d]
+        self.parcel = was.carrying[d]
+        aboard, ends_aboard = was.status[d] == ONBOARD, now.status[d] == ONBOARD
+        called = order == world.sizes["D"] + d and not aboard
+        self.released = order == d and aboard
+        self.recovered = called and ends_aboard and self.action != RETURN
+        self.wreck = was.status[d] == CRASHED and not self.recovered
+        self.onboard = self.recovered or (aboard and not self.released)
+        self.airborne = not self.wreck and not self.onboard
+        self.landed = self.airborne and ends_aboard
+        self.crashed = self.airborne and now.status[d] == CRASHED
+        self.loads = self.airborne and self.action >= DELIVER and self.parcel < 0
+        self.holds = self.action - DELIVER if self.loads else self.parcel
+        self.serves = self.action >= DELIVER and self.holds >= 0 and now.carrying[d] < 0
+
+
+def happenings(
+    world: Any, was: SimpleNamespace, now: SimpleNamespace, asked: Any, doors: list[Place]
+) -> Iterator[Happening]:
+    """A step of one row: commands, then an interval of each agent, then what came of it."""
+    t = was.i
+    turns = [Turn(world, d, was, now) for d in range(world.sizes["D"])]
+    places = [was.truck_pos, *was.drone_pos]
+    for agent, wrong in enumerate(now.illegal_agents):
+        if wrong:
+            yield agent, "illegal", t, t, places[agent], places[agent], -1, 0.0
+    for d, turn in enumerate(turns):
+        yield from _commands(world, d, turn, was, now, int(asked[1 + d]))
+    drives = now.truck_step_dist > 0
+    bound = now.truck_target if drives and now.truck_target >= 0 else now.truck_node
+    yield 0, "drive" if drives else "wait", t, t + 1, was.truck_pos, now.truck_pos, bound, 0.0
+    ends = [_interval(world, d, turn, was, now) for d, turn in enumerate(turns)]
+    yield from ends
+    for d, turn in enumerate(turns):
+        here, there = ends[d][5], now.drone_pos[d]
+        left = was.battery[d] - now.battery_used[d]
+        if turn.landed:
+            yield 1 + d, "landed", t + 1, t + 1, here, there, turn.parcel, left - now.battery[d]
+        if turn.crashed:
+            yield 1 + d, "crash", t + 1, t + 1, there, there, turn.holds, left - now.battery[d]
+        if turn.serves:
+            c = turn.action - DELIVER
+            yield 1 + d, "served", t + 1, t + 1, there, doors[c], c, 0.0
+
+
+def _commands(
+    world: Any, d: int, turn: Turn, was: SimpleNamespace, now: SimpleNamespace, asked: int
+) -> Iterator[Happening]:
+    t, here = was.i, was.drone_pos[d]
+    if now.forced[d] and not was.forced_phase[d]:
+        yield 1 + d, "forced", t, t, here, here, -1, 0.0
+    if turn.released:
+        yield 1 + d, "release", t, t, here, here, -1, 0.0
+    if turn.recovered:
+        charged = was.battery[d] - _boarded(world, was.battery[d])
+        yield 1 + d, "recover", t, t, here, was.truck_pos, turn.parcel, charged
+    if now.conflict[d]:
+        yield 1 + d, "conflict", t, t, here, here, asked - DELIVER, 0.0
+    if turn.loads:
+        yield 1 + d, "load", t, t, here, here, turn.action - DELIVER, 0.0
+
+
+def _interval(world: Any, d: int, turn: Turn, was: SimpleNamespace, now: SimpleNamespace) -> Happening:
+    t, start, end = was.i, was.drone_pos[d], now.drone_pos[d]
+    energy, ref = now.battery_used[d], -1
+    if turn.wreck:
+        kind = "crashed"
+    elif turn.onboard:
+        kind, start = "onboard", was.truck_pos
+        battery = _boarded(world, was.battery[d]) if turn.recovered else was.battery[d]
+        energy = battery - now.battery[d]
+    elif turn.action == HOVER:
+        kind = "hover"
+    elif turn.action == RETURN:
+        kind = "return"
+        end = _towards(start, was.truck_pos, world.drone_stride) if turn.landed else end
+    else:
+        kind, ref = "fly_out" if start != end else "wait_open", turn.action - DELIVER
+    return 1 + d, kind, t, t + 1, start, end, ref, energy
+
+
+def _boarded(world: Any, battery: float) -> float:
+    return min(1.0, battery + float(world.boarding_charge))
+
+
+def _towards(start: Place, goal: Place, stride: float) -> Place:
+    """Where a drone was before it landed: no field keeps that."""
+    dx, dy = goal[0] - start[0], goal[1] - start[1]
+    way = math.sqrt(dx * dx + dy * dy)
+    s = min(float(stride), way)
+    return [start[0] + dx / way * s, start[1] + dy / way * s] if way > NEAR else start

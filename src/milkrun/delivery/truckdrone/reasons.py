@@ -1,0 +1,71 @@
+"""Why an action of the truck or of a drone is masked, in the words of the trade: for `illegal="raise"`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, HOVER, MOVE, ONBOARD, RETURN
+
+if TYPE_CHECKING:
+    from milkrun.delivery.truckdrone.world import TruckDrone
+
+STRANDED = "the battery might not bring it home from there"
+
+
+def first_reason(world: TruckDrone, row: int, actions: Any) -> str:
+    """Of the first agent whose action is masked: "drone_0: DELIVER_3: carried by drone_1"."""
+    names = [name for group in world.groups.values() for name in group]
+    masks = [world.truck_mask[row, 0], *world.drone_mask[row]]
+    for agent, (name, action, mask) in enumerate(zip(names, actions, masks, strict=True)):
+        if not 0 <= action < len(mask):
+            return f"{name}: {action} is not one of its {len(mask)} actions"
+        if not mask[action]:
+            why = _truck(world, row, action) if agent == 0 else _drone(world, row, agent - 1, action)
+            return f"{name}: {world.action_name(agent, action)}: {why}"
+    return "not in the action mask"
+
+
+def _truck(world: TruckDrone, row: int, action: int) -> str:
+    if action < MOVE + world.sizes["N"]:
+        u, v = world.truck_edge[row].tolist()
+        return f"no road leads there from node {u}" if u == v else f"it is on the road between nodes {u} and {v}"
+    recovers, d = divmod(action - MOVE - world.sizes["N"], world.sizes["D"])
+    status = world.status[row, d]
+    if recovers:
+        if status == ONBOARD:
+            return f"drone_{d} is on board"
+        return f"drone_{d} has crashed" if status == CRASHED and world.sound else f"drone_{d} is out of reach"
+    return f"drone_{d} is not on board" if status != ONBOARD else f"the battery of drone_{d} is too low"
+
+
+def _drone(world: TruckDrone, row: int, d: int, action: int) -> str:
+    status, own = world.status[row, d], int(world.carrying[row, d])
+    if status == ONBOARD:
+        return "it is on board"
+    if status == CRASHED:
+        return "it has crashed"
+    if action == HOVER:
+        return STRANDED
+    if action == RETURN:
+        return f"it carries the parcel of customer {own}"
+    return _delivery(world, row, d, action - DELIVER, own)
+
+
+def _delivery(world: TruckDrone, row: int, d: int, c: int, own: int) -> str:
+    if world.served[row, c]:
+        return "has been served"
+    if own >= 0 and own != c:
+        return f"it carries the parcel of customer {own}"
+    if world.lost[row, c]:
+        return "the parcel lies in a wreck"
+    if own < 0:
+        carriers = np.flatnonzero((world.carrying[row] == c) & (world.status[row] != CRASHED))
+        others = [int(other) for other in carriers if other != d]
+        if world.reserve and others:
+            return f"carried by drone_{others[0]}"
+        gap = np.hypot(*(world.drone_pos[row, d] - world.truck_pos[row]))
+        if not world.air and gap > world.reach:
+            return "parcels are loaded beside the truck"
+    return STRANDED

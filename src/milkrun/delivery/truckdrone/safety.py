@@ -1,0 +1,165 @@
+"""What the truck and the drones may do. Under the sound rules a drone keeps, after every move it is allowed, enough in
+its battery to catch a truck that flees straight away: so none ever crashes, whatever the agents do. A truck on roads
+moves no farther in a step than one that may drive anywhere, so the same reserve is enough."""
+
+from __future__ import annotations
+
+import math
+
+from milkrun.core.kernels import kernel
+from milkrun.delivery.truckdrone.flight import (
+    CRASHED,
+    DELIVER,
+    EPS,
+    HOVER,
+    MOVE,
+    NEAR,
+    ONBOARD,
+    RETURN,
+    SEED_MARGIN,
+    carried_elsewhere,
+    distance,
+    load,
+    to_truck,
+)
+
+
+@kernel
+def chase(w, gap):
+    """Steps of RETURN until a drone has caught a truck that flees: it gains its stride, then loses the truck's."""
+    ahead = gap - w.truck_stride - w.recovery_threshold
+    gain = w.drone_stride - w.truck_stride
+    if gain <= 0.0:
+        return 1.0 if ahead <= 0.0 else math.inf
+    return max(1.0, math.ceil(ahead / gain - EPS))
+
+
+@kernel(inline=True)
+def rate_under(w, parcel):
+    """Battery a unit of distance under this load."""
+    return w.battery_rate * (1 + w.payload_factor * parcel)
+
+
+@kernel(inline=True)
+def need(w, gap, rate):
+    """Battery for the worst way home from this gap."""
+    return w.battery_margin * rate * w.drone_stride * chase(w, gap)
+
+
+@kernel
+def safe_hover(w, b, q, d, gap):
+    if not w.safe:
+        return True
+    parcel = load(w, b, q, d)
+    left = w.battery[b, d] - w.hover_energy * (1 + w.payload_factor * parcel)
+    return left >= need(w, gap + w.truck_stride, rate_under(w, parcel)) + EPS
+
+
+@kernel
+def safe_deliver(w, b, q, d, c, t):
+    """Whether a drone that flies towards c now, with its parcel, could still come home from where it ends."""
+    if not w.safe:
+        return True
+    x, y = w.drone_pos[b, d, 0], w.drone_pos[b, d, 1]
+    cx, cy = w.customer_pos[q, c, 0], w.customer_pos[q, c, 1]
+    parcel = w.demand[q, c]
+    dx, dy = cx - x, cy - y
+    way = math.sqrt(dx * dx + dy * dy)
+    energy = w.hover_energy * (1 + w.payload_factor * parcel)
+    if way > NEAR:
+        s = min(w.drone_stride, way)
+        x += dx / way * s
+        y += dy / way * s
+        energy = s * w.battery_rate * (1 + w.payload_factor * parcel)
+    rate = rate_under(w, parcel)
+    if w.reserve and hands_over(w, q, c, distance(x, y, cx, cy), t + 1):
+        rate = w.battery_rate
+    gap = distance(x, y, w.truck_pos[b, 0], w.truck_pos[b, 1]) + w.truck_stride
+    return w.battery[b, d] - energy >= need(w, gap, rate) + EPS
+
+
+@kernel(inline=True)
+def hands_over(w, q, c, way, t):
+    """Sound rules: a carrier this far from its customer delivers in step t."""
+    return way <= w.delivery_threshold + EPS and not (w.wait and t < w.tw_start[q, c])
+
+
+@kernel
+def mark_allowed(w, b, q, t):
+    """The joint mask after t steps: truck, then each drone."""
+    for j in range(1 + w.N):
+        w.action_mask[b, j] = True
+    if w.R:
+        mark_roads(w, b, q)
+    enough = need(w, w.truck_stride, w.battery_rate) + EPS if w.safe else -math.inf
+    for d in range(w.D):
+        first = w.T + d * w.K
+        for j in range(w.K):
+            w.action_mask[b, first + j] = False
+        status = w.status[b, d]
+        onboard = status == ONBOARD
+        beside = False
+        if onboard or status == CRASHED:
+            w.action_mask[b, first + HOVER] = True
+        if not onboard:
+            gap = to_truck(w, b, d)
+            beside = gap <= w.reach
+            if status != CRASHED:
+                if w.sound:
+                    mark_drone(w, b, q, d, first, t, gap, beside)
+                else:
+                    mark_drone_by_seed(w, b, d, first)
+            elif w.sound:
+                beside = False
+        w.action_mask[b, 1 + w.N + d] = onboard and w.battery[b, d] - w.hover_energy >= enough
+        w.action_mask[b, 1 + w.N + w.D + d] = beside
+
+
+@kernel
+def mark_roads(w, b, q):
+    """With road_graph: from a node the truck can go where a road leads, on a road to its ends."""
+    u, v = w.truck_edge[b, 0], w.truck_edge[b, 1]
+    for n in range(w.N):
+        w.action_mask[b, MOVE + n] = w.road[q, u, n] if u == v else n in (u, v)
+
+
+@kernel
+def mark_drone(w, b, q, d, first, t, gap, beside):
+    """An airborne drone under the sound rules."""
+    w.action_mask[b, first + HOVER] = safe_hover(w, b, q, d, gap)
+    k = w.carrying[b, d]
+    if k >= 0:
+        on = not w.served[b, k] and safe_deliver(w, b, q, d, k, t)
+        w.action_mask[b, first + DELIVER + k] = on
+        w.action_mask[b, first + RETURN] = not on
+        return
+    w.action_mask[b, first + RETURN] = True
+    if w.air or beside:
+        for c in range(w.C):
+            if not (w.served[b, c] or w.lost[b, c] or (w.reserve and carried_elsewhere(w, b, d, c))):
+                w.action_mask[b, first + DELIVER + c] = safe_deliver(w, b, q, d, c, t)
+
+
+@kernel
+def mark_drone_by_seed(w, b, d, first):
+    """An airborne drone under the seed rules; a carrier whose customer was served by another has HOVER only."""
+    k = w.carrying[b, d]
+    w.action_mask[b, first + HOVER] = True
+    w.action_mask[b, first + RETURN] = k < 0
+    for c in range(w.C):
+        w.action_mask[b, first + DELIVER + c] = not w.served[b, c] and (k < 0 or k == c)
+
+
+@kernel
+def slack(w, b, q, d):
+    """What a drone has left beyond the worst way home, as agents see it."""
+    if w.status[b, d] == CRASHED:
+        return 0.0
+    if w.status[b, d] == ONBOARD:
+        return w.battery[b, d]
+    gap = to_truck(w, b, d)
+    if w.sound:
+        spare = w.battery[b, d] - need(w, gap, rate_under(w, load(w, b, q, d)))
+    else:
+        spare = w.battery[b, d] - gap * w.battery_rate * SEED_MARGIN
+    return min(1.0, max(-1.0, spare))

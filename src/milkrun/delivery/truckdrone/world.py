@@ -1,0 +1,221 @@
+"""Truck and drones: a truck drives between nodes and launches drones, which carry parcels to customers and come back.
+
+Observations: `truck_obs` (1, Ft), `drone_obs` (D, Fd) and `state` (S), what a central critic sees; all of one moment.
+Actions: of the truck, Discrete(1 + N + 2D): STAY, MOVE_n, RELEASE_d, RECOVER_d; of a drone, Discrete(2 + C): HOVER,
+    RETURN, DELIVER_c. STAY stops the truck; MOVE, RELEASE and RECOVER keep it rolling to the node it was bound for.
+Mask: truck, drone_0, drone_1, ... one after another. Sound rules: what a drone could not come home from is closed.
+    With `road_graph` the truck heads for nodes that a road leads to, and between nodes for the ends of its road.
+Ends: terminated when complete (all served, by default with every drone on board), when every customer is served or
+    lost, or all drones have crashed; truncated after `episode_length` steps.
+Reward: of the team: time, deliveries, energy, overridden drones, lateness, crashes, and how the episode ended.
+References: the public environment MAPPO_VRP, whose task the rules "seed" keep; see the docs for what "sound" mends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.actions import agents
+from milkrun.core.canvas import Canvas
+from milkrun.core.fields import bool_, constant, float32, float64, instance, int64, mask, scratch, state, view
+from milkrun.core.world import World
+from milkrun.delivery.truckdrone.config import ENDS, LAWS, TruckDroneConfig
+from milkrun.delivery.truckdrone.flight import AMOUNTS, COUNTS, DELIVER, EPS, SEED_CHARGE, SEED_HOVER, SEED_MARGIN
+from milkrun.delivery.truckdrone.generator import generate, roads_between, route_ring
+from milkrun.delivery.truckdrone.instances import check_instance, check_state
+from milkrun.delivery.truckdrone.observations import SIZES, update_views
+from milkrun.delivery.truckdrone.step import idle, reset, step
+
+
+class TruckDrone(World):
+    """A truck and its drones deliver parcels in time windows; one team reward."""
+
+    id = "milkrun/TruckDrone-v0"
+    Config = TruckDroneConfig
+    action = agents(truck=(1, "T"), drone=("D", "K"))
+
+    route_nodes = instance(float64, "N", 2, low=-1, high=1, doc="where the truck can stop")
+    customer_pos = instance(float64, "C", 2, low=-1, high=1, doc="where customers are")
+    demand = instance(float64, "C", low=0, high=1, doc="parcel, as a share of a drone's payload")
+    tw_start = instance(int64, "C", low=0, high="length", doc="step from which a parcel is accepted")
+    tw_end = instance(int64, "C", low=0, high="length", doc="last step on time")
+    road = instance(bool_, "R", "R", doc="with road_graph: where the truck can drive from node to node; diagonal True")
+
+    truck_pos = state(float64, 2, doc="where the truck is")
+    truck_vel = state(float64, 2, doc="its velocity in the last step")
+    truck_node = state(int64, low=-1, high="last node", doc="node the truck stands on, -1 between nodes")
+    truck_target = state(int64, low=-1, high="last node", doc="node it is bound for, -1 none")
+    truck_edge = state(int64, "E", low=0, high="last node", doc="with road_graph: ends of its road; its node twice")
+    drone_pos = state(float64, "D", 2, doc="where each drone is")
+    drone_vel = state(float64, "D", 2, doc="velocity in the last step")
+    battery = state(float64, "D", doc="1 = full")
+    carrying = state(int64, "D", low=-1, high="last customer", doc="customer of the parcel, -1 none")
+    status = state(int64, "D", low=0, high=3, doc="0 on board, 1 flying, 2 returning, 3 crashed")
+    target_pos = state(float64, "D", 2, doc="place of the last DELIVER")
+    has_target = state(bool_, "D", doc="since then neither delivered nor boarded")
+    forced_phase = state(bool_, "D", doc="sound rules: the drone is being overridden")
+    served = state(bool_, "C", doc="has the parcel")
+    lost = state(bool_, "C", doc="sound rules: the parcel lies in a wreck")
+    arrival_step = state(int64, "C", low=-1, doc="step of the delivery, counted from 1; -1 before")
+    sum_counts = state(int64, "counts", tally=True, doc="so far: " + ", ".join(COUNTS))
+    sum_amounts = state(float64, "amounts", tally=True, doc="so far: " + ", ".join(AMOUNTS))
+
+    executed = view(int64, "A", doc="actions really executed in the last step")
+    illegal_agents = view(bool_, "A", told=True, doc="whose action was masked")
+    forced = view(bool_, "D", told=True, doc="drones that were overridden")
+    conflict = view(bool_, "D", told=True, doc="drones whose customer another drone took in the same step")
+    just_served = view(bool_, "C", doc="served in the last step")
+    battery_used = view(float64, "D", doc="in the last step")
+    truck_step_dist = view(float64, doc="way of the truck in the last step")
+    customers_served = view(int64, told=True, doc="so far")
+    advice = view(int64, "A", on_demand=True, doc="what a compiled policy proposes")
+    reward_exact = view(float64, doc="the reward before rounding")
+    truck_obs = view(float32, 1, "Ft", low="-reach of view", high="reach of view", observed=True, doc="of the truck")
+    drone_obs = view(float32, "D", "Fd", low="-reach of view", high="reach of view", observed=True, doc="of each drone")
+    state = view(float32, "S", low="-reach of view", high="reach of view", observed=True, doc="of a central critic")
+    action_mask = mask("M", doc="truck, drone_0, drone_1, ...; True = allowed")
+
+    # What kernels read of the configuration.
+    sound = constant(int64)
+    second_form = constant(int64)
+    obey_mask = constant(int64)
+    safe = constant(int64)
+    air = constant(int64)
+    reserve = constant(int64)
+    wait = constant(int64)
+    end = constant(int64)
+    tw_law = constant(int64)
+    depot_node = constant(int64)
+    start_last = constant(int64)
+    width_least = constant(int64)
+    width_most = constant(int64)
+    time_limit_terminal = constant(int64)
+    dt = constant(float64)
+    truck_stride = constant(float64)
+    drone_stride = constant(float64)
+    truck_top = constant(float64)
+    drone_speed = constant(float64)
+    delivery_threshold = constant(float64)
+    recovery_threshold = constant(float64)
+    reach = constant(float64)
+    battery_rate = constant(float64)
+    battery_margin = constant(float64)
+    payload_factor = constant(float64)
+    hover_energy = constant(float64)
+    boarding_charge = constant(float64)
+    charge = constant(float64)
+    customer_extent = constant(float64)
+    demand_low = constant(float64)
+    demand_high = constant(float64)
+    time_penalty = constant(float64)
+    delivery_bonus = constant(float64)
+    completion_bonus = constant(float64)
+    incomplete_penalty = constant(float64)
+    energy_cost = constant(float64)
+    forced_return_penalty = constant(float64)
+    late_penalty = constant(float64)
+    crash_penalty = constant(float64)
+    ring = constant(float64, "N", 2)
+    ring_road = constant(bool_, "R", "R")
+
+    way_left = scratch(float64, "R", doc="by road, of each node")
+    settled = scratch(bool_, "R")
+
+    @classmethod
+    def size_of(cls, config: Any) -> dict[str, int]:
+        d, c, n = config.num_drones, config.num_customers, config.num_route_nodes
+        reach = 2 if config.obs == "v2" else max(2, math.ceil(config.drone_speed), math.ceil(config.truck_speed))
+        roads = {"R": n, "E": 2} if config.road_graph else {"R": 0, "E": 0}
+        return {
+            "D": d, "C": c, "N": n, "A": 1 + d, "T": 1 + n + 2 * d, "K": 2 + c, "M": 1 + n + 2 * d + d * (2 + c),
+            **SIZES[config.obs](d, c, n), "length": config.episode_length, "last node": n - 1, "last customer": c - 1,
+            "reach of view": reach, "counts": len(COUNTS), "amounts": len(AMOUNTS), **roads,
+        }  # fmt: skip
+
+    def constants(self) -> dict[str, Any]:
+        k = self.config
+        sound, length = k.rules == "sound", k.episode_length
+        windows = (length // 2 - 1, length // 3, length - 1)
+        if k.tw_law == "band":
+            windows = tuple(math.floor(share * length + EPS) for share in (k.tw_start_max, *k.tw_width))
+        ring = route_ring(k.num_route_nodes, k.route_radius, k.depot_node)
+        names = ("late_penalty", "crash_penalty", "payload_factor", "reserve")
+        return {
+            **{name: getattr(k, name) or 0 for name in names},
+            "sound": sound, "second_form": k.obs == "v2", "max_steps": k.limit,
+            "start_last": windows[0], "width_least": windows[1], "width_most": windows[2],
+            "safe": k.battery_rule == "safe", "air": k.pickup == "air", "wait": k.early == "wait",
+            "end": ENDS.index(k.end or "served"), "tw_law": LAWS.index(k.tw_law),
+            "truck_stride": k.truck_speed * k.dt, "drone_stride": k.drone_speed * k.dt,
+            "truck_top": k.truck_speed or 1.0,
+            "reach": k.recovery_threshold + EPS if sound else k.recovery_threshold,
+            "hover_energy": k.hover_rate * k.dt if sound else SEED_HOVER,
+            "boarding_charge": k.recovery_charge if sound else SEED_CHARGE,
+            "charge": k.charge_rate * k.dt if sound else 0.0,
+            "battery_margin": k.battery_margin if sound else SEED_MARGIN,
+            "ring": ring, "ring_road": roads_between(ring) if k.road_graph else np.zeros((0, 0)),
+        }  # fmt: skip
+
+    @property
+    def truck_mask(self) -> np.ndarray:
+        """(B, 1, T), a view of the mask."""
+        return self.action_mask[:, None, : self.sizes["T"]]
+
+    @property
+    def drone_mask(self) -> np.ndarray:
+        """(B, D, K), a view of the mask."""
+        return self.action_mask[:, self.sizes["T"] :].reshape(self.num_envs, self.sizes["D"], self.sizes["K"])
+
+    @property
+    def world_step(self) -> np.ndarray:
+        """(B,): steps done."""
+        return self.i
+
+    def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
+        if "route_nodes" not in values and "customer_pos" in values:
+            rows = len(values["customer_pos"])
+            values = {"route_nodes": np.broadcast_to(self.ring, (rows, *self.ring.shape)), **values}
+        return values
+
+    def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
+        check_instance(self, arrays)
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        """Rules between the fields of states that come from outside; raises BadInstance."""
+        check_state(self, arrays)
+
+    figure_fields = ("sum_counts", "sum_amounts")
+
+    def figures(self, told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        from milkrun.delivery.truckdrone.reports import figures
+
+        return figures(told)
+
+    def action_name(self, agent: int, action: int) -> str:
+        """STAY, MOVE_2, DELIVER_0 ...: an action of agent 0, the truck, or of drone agent - 1."""
+        d, n, k = self.sizes["D"], self.sizes["N"], self.sizes["K"]
+        if agent == 0 and 0 <= action < self.sizes["T"]:
+            named = ["STAY", *(f"MOVE_{j}" for j in range(n))]
+            return [*named, *(f"RELEASE_{j}" for j in range(d)), *(f"RECOVER_{j}" for j in range(d))][action]
+        if agent > 0 and 0 <= action < k:
+            return ("HOVER", "RETURN")[action] if action < DELIVER else f"DELIVER_{action - DELIVER}"
+        return f"action {action}"
+
+    def why_illegal(self, row: int, action: Any) -> str:
+        from milkrun.delivery.truckdrone.reasons import first_reason
+
+        return first_reason(self, row, action)
+
+    def draw(self, row: int, canvas: Canvas) -> None:
+        from milkrun.delivery.truckdrone.picture import draw
+
+        draw(self, row, canvas)
+
+
+TruckDrone.bind(generate=generate, reset=reset, step=step, idle=idle, update_views=update_views)
+
+__all__ = ["TruckDrone", "generate", "idle", "reset", "step"]

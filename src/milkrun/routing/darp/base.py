@@ -1,0 +1,335 @@
+"""What both rules of the dial-a-ride problem share: fields, the reasons why an action is closed, features, the picture.
+
+Node 0 is the depot, request r is picked up at node 2r+1 and set down at node 2r+2. The routes of the vehicles are built
+one after the other, one node an action. The rules themselves are in `darp` (classic) and `darp_seed` (seed).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+
+from milkrun.core.actions import discrete
+from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
+from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.core.fields import Field, bool_, constant, float32, float64, instance, int32, int64, mask, state, view
+from milkrun.core.instances import refuse
+from milkrun.core.kernels import kernel
+from milkrun.routing.darp.config import DARPConfig
+from milkrun.routing.darp.states import check_fleet, check_record
+from milkrun.routing.instances.darp import MOST, MOST_RIDERS
+from milkrun.routing.vehicle import Recorded
+
+REASONS = (
+    "allowed", "out of range", "visited already, or no node of this instance", "its rider is not aboard",
+    "riders are aboard", "the vehicle is at the depot", "over the capacity", "too many requests aboard",
+    "too late at the node itself", "would strand a rider, or break a ride or route limit later",
+)  # fmt: skip
+(ALLOWED, OUT_OF_RANGE, VISITED, NOT_ABOARD, RIDERS_ABOARD, AT_DEPOT, OVER_CAPACITY, TOO_MANY, TOO_LATE,
+ STRANDS) = range(10)  # fmt: skip
+UNKNOWN = -1
+
+
+class Dial(Recorded):
+    """Vehicles that pick people up and set them down, one vehicle after the other."""
+
+    Config = DARPConfig
+    config: DARPConfig
+    action = discrete("N")
+    task = "milkrun.routing.tasks:DARPProblem"
+
+    speed = constant(float64)
+    penalty_unvisited = constant(float64)
+    seats = constant(int64)
+
+    locs = instance(float32, "N", 2, doc="coordinates; node 0 is the depot")
+    demand = instance(int64, "N", doc="riders: at least 1 at a pickup, the negative at its dropoff, 0 at the depot")
+    capacity = instance(int64, "V", low=0, doc="seats of each vehicle; 0 = padding")
+
+    current_node = state(int64, index="N", column=True, doc="node of the active vehicle")
+    current_agent = state(int64, index="V", column=True, doc="the active vehicle")
+    current_load = state(int64, low=0, column=True, doc="riders aboard")
+    visited = state(bool_, "N", doc="nodes done, by any vehicle; never the depot")
+    picked_up_by_current = state(bool_, "N", doc="pickups made by the active vehicle")
+    vehicle_finished = state(bool_, "V", doc="vehicles whose tour is over")
+    vehicles_used = state(int32, low=0, observed=False, tally=True, doc="vehicles that have been out and are back")
+
+    illegal_reason = view(int64, told=True, doc="why the last action was illegal, by number; 0 = it was not")
+    distance = view(float64, doc="driven by all vehicles, told when the day ends by its rules")
+    unserved = view(int32, doc="requests that nobody served, told when the day ends by its rules")
+    reward_exact = view(float64, doc="the reward of the last step before it is rounded to float32")
+    nodes = view(
+        float32, "N", 14, low=-10, high=10, feature=True,
+        doc="place, riders, service, window, kind, state and reach of each node",
+    )  # fmt: skip
+    vehicle = view(
+        float32, 7, low=-10, high=10, feature=True,
+        doc="clock, load, aboard, route, and shares of vehicles, requests and steps done",
+    )  # fmt: skip
+    action_mask = mask("N")
+
+    def __init__(self, num_envs: int = 1, config: DARPConfig | None = None, **options: Any) -> None:
+        if isinstance(config, DARPConfig) and self.variant(config) is not type(self):
+            raise ConfigError(f"{type(self).__name__} does not play the rule {config.rule!r}: "
+                              f"milkrun.make('{self.id}', config=...) finds the class that does")
+        super().__init__(num_envs, config, **options)
+
+    @classmethod
+    def variant(cls, config: DARPConfig) -> type[Dial]:
+        from milkrun.routing.darp.deadlines import DARPSeed
+        from milkrun.routing.darp.world import DARP
+
+        return DARPSeed if config.rule == "seed" else DARP
+
+    @classmethod
+    def fleet(cls, config: DARPConfig) -> dict[str, int]:
+        """The sizes that both rules have: N nodes, V vehicles, A recorded actions."""
+        assert config.num_agents is not None
+        longest = config.num_loc + config.num_agents if config.record else 0
+        return {"N": config.num_loc + 1, "V": config.num_agents, "A": longest}
+
+    @classmethod
+    def auto_max_steps(cls, config: DARPConfig) -> int:
+        assert config.num_agents is not None
+        return 4 * (config.num_loc + config.num_agents)
+
+    @property
+    def info_fields(self) -> list[Field]:
+        return [*super().info_fields, self.fields["vehicles_used"]]
+
+    @classmethod
+    def task_options(cls, config: DARPConfig) -> dict[str, Any]:
+        keys = ("rule", "penalty_unvisited", "speed", "metric", "max_onboard")
+        return {key: getattr(config, key) for key in keys}
+
+    # -- instances --------------------------------------------------------------------------------------------
+
+    def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Accepts the `depot` apart with the places, deadlines and riders of the other nodes."""
+        if "depot" not in values:
+            return values
+        depot, locs = values.pop("depot"), values.get("locs")
+        if locs is None or depot.ndim != 2 or locs.ndim != 3 or len(depot) != len(locs):
+            raise ShapeError("a `depot` (B, 2) comes with `locs` (B, 2 requests, 2)")
+        joined = {**values, "locs": np.concatenate([depot[:, None, :], locs], axis=1)}
+        rows = len(locs)
+        for name, at_depot in self.at_depot().items():
+            if name in joined and joined[name].ndim == 2 and joined[name].shape[1] == locs.shape[1]:
+                first = np.full((rows, 1), at_depot, joined[name].dtype)
+                joined[name] = np.concatenate([first, joined[name]], axis=1)
+        return joined
+
+    def at_depot(self) -> dict[str, float]:
+        """What the fields of nodes are at the depot where they come without it."""
+        return {"demand": 0}
+
+    def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
+        demand, capacity = arrays["demand"], arrays["capacity"]
+        node = np.arange(self.sizes["N"])
+        true = self.true_nodes(arrays)
+        if (demand[:, 0] != 0).any():
+            refuse("demand", demand, (node == 0) & (demand != 0), "the depot has no riders")
+        if (wrong := (node % 2 == 1) & true & (demand < 1)).any():
+            refuse("demand", demand, wrong, "a pickup takes at least one rider")
+        before = np.concatenate([np.zeros((len(demand), 1), demand.dtype), demand[:, :-1]], axis=1)
+        if (wrong := (node % 2 == 0) & (node > 0) & true & (demand != -before)).any():
+            refuse("demand", demand, wrong, "a dropoff is the negative of its pickup")
+        if (wrong := (demand != 0) & ~true).any():
+            refuse("demand", demand, wrong, "padding has no riders")
+        if (wrong := demand > MOST_RIDERS).any():
+            refuse("demand", demand, wrong, f"must be <= {MOST_RIDERS}")
+        if (wrong := capacity.max(axis=1) < 1).any():
+            refuse("capacity", capacity.max(axis=1), wrong, "must be at least 1")
+        if (wrong := capacity > MOST_RIDERS).any():
+            refuse("capacity", capacity, wrong, f"must be <= {MOST_RIDERS}")
+        if (wrong := np.abs(arrays["locs"]) > MOST).any():
+            refuse("locs", arrays["locs"], wrong, f"must be within -{MOST:g}..{MOST:g}")
+
+    def true_nodes(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
+        """(Q, N) which nodes are no padding."""
+        return np.ones(arrays["demand"].shape, bool)
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        """Rules between the fields of rows (B first, instances of each row among them) that every play keeps; raises
+        BadInstance. Shapes, dtypes and bounds have been checked."""
+        Dial.check_instances(self, arrays)
+        check_fleet(arrays)
+        check_record(arrays)
+
+    # -- why an action is closed ------------------------------------------------------------------------------
+
+    def explain(self, row: int, action: int) -> str:
+        """The sentence behind `illegal_reason`, or that the action is allowed."""
+        chosen = self._rows([row])
+        self.refuse_unready(chosen)
+        row = int(chosen[0])
+        reason = int(self.map_rows(self.reason_kernel, np.int64, int(action), row)[row])
+        if reason == OUT_OF_RANGE:
+            return f"out of range 0..{self.sizes['N'] - 1}"
+        if reason == OVER_CAPACITY:
+            seats = int(self.capacity[self.instance_row[row], self.current_agent[row]])
+            riders = int(self.demand[self.instance_row[row], action])
+            return f"over the capacity: {int(self.current_load[row])} + {riders} riders in {seats} seats"
+        return REASONS[reason]
+
+    reason_kernel: ClassVar[Any]  # (w, b, action, row): why row b, if it is this one, may not take the action
+    mark_kernel: ClassVar[Any]  # (w, b, 0, 0): writes the mask anew
+    total_distance: Any  # each rule has its own dtype
+
+    def why_illegal(self, row: int, action: int) -> str:
+        return self.explain(row, action)
+
+    # -- the picture ------------------------------------------------------------------------------------------
+
+    def draw(self, row: int, canvas: Canvas) -> None:
+        """Nodes, the routes with a colour a vehicle, a thin line from each pickup to its dropoff."""
+        q = self.instance_row[row]
+        true = self.demand[q] != 0
+        true[0] = True
+        places = self.locs[q]
+        canvas.fit(places[true].min(0), places[true].max(0))
+        canvas.caption(f"DARP  distance {float(self.total_distance[row]):.2f}  step {int(self.i[row])}")
+        path = self.path(row)
+        home = [k for k, node in enumerate(path) if node == 0]
+        for p in np.flatnonzero(true)[1::2]:
+            canvas.polyline(places[[p, p + 1]], CUSTOMER, 0.6)
+        for route, (a, b) in enumerate(pairwise([*home, len(path)])):
+            canvas.polyline(places[path[a : b + 1]], PALETTE[route % len(PALETTE)], 2.0)
+        for j in np.flatnonzero(true)[1:]:
+            canvas.disc(places[j], 4.0 if j % 2 else 3.0, SERVED if self.visited[row, j] else CUSTOMER)
+        canvas.square(places[0], 6.0, DEPOT)
+        canvas.disc(places[self.current_node[row]], 2.0, INK)
+
+
+# -- rules that both share --------------------------------------------------------------------------------------------
+
+
+@kernel
+def start_over(w, b):
+    """Everything at its start but the clock, the fleet and the mask."""
+    for j in range(w.N):
+        w.visited[b, j] = False
+        w.picked_up_by_current[b, j] = False
+    w.current_node[b] = 0
+    w.current_agent[b] = 0
+    w.current_load[b] = 0
+    w.total_distance[b] = 0
+    w.vehicles_used[b] = 0
+    w.illegal_reason[b] = ALLOWED
+    w.distance[b] = 0
+    w.unserved[b] = 0
+    w.tour_len[b] = 0
+    for k in range(w.A):
+        w.tour[b, k] = 0
+
+
+@kernel(inline=True)
+def serve(w, b, q, node):
+    """A stop: riders get in or out."""
+    w.visited[b, node] = True
+    w.current_load[b] += w.demand[q, node]
+    if node & 1:
+        w.picked_up_by_current[b, node] = True
+
+
+@kernel(inline=True)
+def write_down(w, b, action):
+    if w.tour_len[b] < w.A:
+        w.tour[b, w.tour_len[b]] = action
+    w.tour_len[b] += 1
+
+
+@kernel
+def take_over(w, b, k):
+    """Vehicle k becomes the active one, at the depot and empty."""
+    w.current_agent[b] = k
+    w.current_load[b] = 0
+    for j in range(w.N):
+        w.picked_up_by_current[b, j] = False
+
+
+@kernel
+def close_day(w, b, n):
+    """The end: what was left undone is told and priced."""
+    unvisited = 0
+    unserved = 0
+    for j in range(1, n):
+        unvisited += not w.visited[b, j]
+    for j in range(2, n, 2):
+        unserved += not w.visited[b, j]
+    w.distance[b] = w.total_distance[b]
+    w.unserved[b] = unserved
+    w.reward_exact[b] -= w.penalty_unvisited * unvisited
+    w.terminated[b] = True
+
+
+@kernel
+def plain_reason(w, b, action):
+    """The reasons that are the same under both rules and come first."""
+    if action < 0 or action >= w.N:
+        return OUT_OF_RANGE
+    if w.action_mask[b, action]:
+        return ALLOWED
+    return VISITED if w.visited[b, action] else UNKNOWN
+
+
+@kernel
+def squeezed(x):
+    return min(10.0, max(-10.0, x))
+
+
+@kernel
+def farthest(w, q):
+    """The largest coordinate as seen from the depot."""
+    far = 1e-9
+    for j in range(w.N):
+        for axis in range(2):
+            far = max(far, abs(np.float64(w.locs[q, j, axis]) - w.locs[q, 0, axis]))
+    return far
+
+
+@kernel
+def look_at_node(w, b, q, j, far, day, service, opens, closes, way, start, began):
+    """The features of a node; `way` is the time to get there, `start` when service could begin."""
+    seats = 1
+    for k in range(w.V):
+        seats = max(seats, w.capacity[q, k])
+    p = j - 1 if j & 1 == 0 else j
+    aboard = j > 0 and w.picked_up_by_current[b, p] and not w.visited[b, p + 1]
+    out = w.nodes
+    out[b, j, 0] = squeezed((np.float64(w.locs[q, j, 0]) - w.locs[q, 0, 0]) / far)
+    out[b, j, 1] = squeezed((np.float64(w.locs[q, j, 1]) - w.locs[q, 0, 1]) / far)
+    out[b, j, 2] = squeezed(w.demand[q, j] / seats)
+    out[b, j, 3] = squeezed(service / day)
+    out[b, j, 4] = squeezed((opens - began) / day)
+    out[b, j, 5] = squeezed((closes - began) / day)
+    out[b, j, 6] = j & 1
+    out[b, j, 7] = j > 0 and j & 1 == 0
+    out[b, j, 8] = w.visited[b, j]
+    out[b, j, 9] = aboard
+    out[b, j, 10] = squeezed(way / day)
+    out[b, j, 11] = squeezed((start - began) / day)
+    out[b, j, 12] = squeezed((closes - start) / day)
+    out[b, j, 13] = w.action_mask[b, j]
+
+
+@kernel
+def look_at_vehicle(w, b, q, n, clock, aboard, route):
+    """The features of the active vehicle and of the day; padding counts neither as vehicle nor as request."""
+    fleet = over = done = 0
+    for k in range(w.V):
+        if w.capacity[q, k] > 0:
+            fleet += 1
+            over += w.vehicle_finished[b, k]
+    for j in range(2, n, 2):
+        done += w.visited[b, j]
+    out = w.vehicle
+    out[b, 0] = squeezed(clock)
+    out[b, 1] = squeezed(w.current_load[b] / w.capacity[q, w.current_agent[b]])
+    out[b, 2] = squeezed(aboard)
+    out[b, 3] = squeezed(route)
+    out[b, 4] = squeezed(over / fleet)
+    out[b, 5] = squeezed(done / (n // 2))
+    out[b, 6] = squeezed(w.i[b] / w.max_steps)

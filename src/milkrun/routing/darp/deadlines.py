@@ -1,0 +1,231 @@
+"""Dial-a-ride by deadlines alone: the frozen rule of the first requirement, kept for comparison.
+
+Observations: `nodes` (N, 14) and `vehicle` (7), features of the fields in the table; TorchRL shows the fields.
+Actions: the node the active vehicle goes to, Discrete(2 requests + 1); 0 is the depot and ends its tour.
+Mask: pickups that are reached by their deadline and fit; dropoffs of this vehicle's riders reached by theirs; the depot
+    when nobody is aboard, or when nothing else is open, riders aboard or not.
+Ends: terminated when every node is visited, when all vehicles are back, or by staying at the depot. The way home after
+    the last dropoff is not driven.
+Reward: 0, and on the last step minus distance and penalty_unvisited for each node not visited.
+Time is counted in whole numbers; a mask looks one node ahead, so that about half of random plays strand somebody.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.fields import constant, float32, float64, instance, int64, state
+from milkrun.core.instances import refuse
+from milkrun.core.kernels import kernel
+from milkrun.routing.darp.base import (
+    ALLOWED,
+    AT_DEPOT,
+    NOT_ABOARD,
+    OVER_CAPACITY,
+    RIDERS_ABOARD,
+    TOO_LATE,
+    UNKNOWN,
+    Dial,
+    close_day,
+    farthest,
+    look_at_node,
+    look_at_vehicle,
+    plain_reason,
+    serve,
+    start_over,
+    take_over,
+    write_down,
+)
+from milkrun.routing.darp.config import FARTHEST, DARPConfig
+from milkrun.routing.darp.generator import distance32
+from milkrun.routing.darp.generator import generate_seed as generate
+from milkrun.routing.darp.states import check_deadlines, check_riders
+from milkrun.routing.instances.darp import MOST
+
+
+class DARPSeed(Dial):
+    """Dial-a-ride by deadlines alone, on a clock of whole numbers."""
+
+    id = "milkrun/DARP-v0"
+
+    min_loc = constant(float64)
+    max_loc = constant(float64)
+    min_demand = constant(int64)
+    max_demand = constant(int64)
+    min_pickup_tw = constant(int64)
+    max_pickup_tw = constant(int64)
+    depot_deadline = constant(int64)
+
+    time_windows = instance(int64, "N", doc="latest arrival; of the depot: the end of the day, never tested")
+    current_time = state(int64, low=0, column=True, doc="clock of the active vehicle")
+    total_distance = state(float32, low=0, doc="of all vehicles, return legs included")
+
+    @classmethod
+    def size_of(cls, config: DARPConfig) -> dict[str, int]:
+        return cls.fleet(config)
+
+    def at_depot(self) -> dict[str, Any]:
+        return {"demand": 0, "time_windows": self.depot_deadline}
+
+    def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
+        super().check_instances(arrays)
+        self._check_reach(arrays)
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        super().check_states(arrays)
+        self._check_reach(arrays)
+        check_riders(arrays, self.true_nodes(arrays))
+        check_deadlines(arrays)
+
+    def _check_reach(self, arrays: dict[str, np.ndarray]) -> None:
+        """Seats there are, and no leg takes longer than a clock can count."""
+        if (wrong := arrays["capacity"] < 1).any():
+            refuse("capacity", arrays["capacity"], wrong, "must be at least 1")
+        deadlines, locs = arrays["time_windows"], arrays["locs"].astype(np.float64)
+        if (wrong := deadlines < 0).any():
+            refuse("time_windows", deadlines, wrong, "must be >= 0: no vehicle leaves before that")
+        if (wrong := (np.arange(self.sizes["N"]) == 0) & (deadlines > MOST)).any():
+            refuse("time_windows", deadlines, wrong, f"the depot's must be <= {MOST:g}")
+        out = np.hypot(*np.moveaxis(locs - locs[:, :1], 2, 0)) / self.speed
+        if (wrong := out > FARTHEST).any():
+            refuse("locs", locs, wrong, f"is {out[wrong][0]:g} units of time from the depot at the speed "
+                   f"{self.speed:g}, at most {FARTHEST:g} is allowed")  # fmt: skip
+
+
+@kernel(inline=True)
+def travel_time(w, q, i, j):
+    """The quotient of distance and speed, rounded half to even. `FARTHEST` keeps it within int32, which is what the
+    processor turns many floats at once into."""
+    return np.int64(np.int32(np.rint(distance32(w, q, i, j) / np.float32(w.speed))))
+
+
+@kernel
+def reset(w, b):
+    start_over(w, b)
+    w.current_time[b] = 0
+    for k in range(w.V):
+        w.vehicle_finished[b, k] = False
+    mark_allowed(w, b, w.instance_row[b])
+
+
+@kernel
+def step(w, b, action):
+    q = w.instance_row[b]
+    here = w.current_node[b]
+    before = np.float64(w.total_distance[b])
+    w.total_distance[b] = w.total_distance[b] + distance32(w, q, here, action)
+    w.reward_exact[b] = before - np.float64(w.total_distance[b])  # so that the sum is the float32 distance itself
+    w.current_time[b] += travel_time(w, q, here, action)
+    w.illegal_reason[b] = ALLOWED
+    write_down(w, b, action)
+    if action > 0:
+        serve(w, b, q, action)
+    elif here > 0:
+        come_home(w, b)
+    w.current_node[b] = action
+    mark_allowed(w, b, q)
+    if all_visited(w, b) or all_finished(w, b) or (action == 0 and here == 0):
+        close_day(w, b, w.N)
+
+
+@kernel
+def come_home(w, b):
+    """Ends a vehicle's tour; if there is anything left to do, the next one takes over."""
+    w.vehicles_used[b] += 1
+    w.vehicle_finished[b, w.current_agent[b]] = True
+    if not all_visited(w, b):
+        for k in range(w.V):
+            if not w.vehicle_finished[b, k]:
+                take_over(w, b, k)
+                w.current_time[b] = 0
+                return
+
+
+@kernel
+def all_visited(w, b):
+    for j in range(1, w.N):
+        if not w.visited[b, j]:
+            return False
+    return True
+
+
+@kernel
+def all_finished(w, b):
+    for k in range(w.V):
+        if not w.vehicle_finished[b, k]:
+            return False
+    return True
+
+
+@kernel(inline=True)
+def mark_allowed(w, b, q):
+    here, now, load = w.current_node[b], w.current_time[b], w.current_load[b]
+    seats = w.capacity[q, w.current_agent[b]]
+    some = 0
+    for j in range(1, w.N):
+        in_time = now + travel_time(w, q, here, j) <= w.time_windows[q, j]
+        fits = load + w.demand[q, j] <= seats  # a dropoff always does
+        paired = (j & 1 == 1) | w.picked_up_by_current[b, j - 1]
+        open_now = (not w.visited[b, j]) & in_time & fits & paired
+        w.action_mask[b, j] = open_now
+        some |= open_now
+    w.action_mask[b, 0] = (load == 0 and here > 0) or not some
+
+
+@kernel
+def idle(w, b, action):
+    w.illegal_reason[b] = reason(w, b, action)
+
+
+@kernel
+def reason(w, b, action):
+    """Why a live row may not take an action: the first that applies."""
+    q = w.instance_row[b]
+    known = plain_reason(w, b, action)
+    if known != UNKNOWN:
+        return known
+    if action == 0:
+        return RIDERS_ABOARD if w.current_load[b] > 0 else AT_DEPOT
+    if action & 1 == 0 and not w.picked_up_by_current[b, action - 1]:
+        return NOT_ABOARD
+    if w.current_load[b] + w.demand[q, action] > w.capacity[q, w.current_agent[b]]:
+        return OVER_CAPACITY
+    return TOO_LATE
+
+
+@kernel
+def reason_of_row(w, b, action, row):
+    return reason(w, b, action) if b == row else ALLOWED
+
+
+@kernel
+def remark(w, b, _, __):
+    """The mask anew from the state, whatever made it."""
+    if not (w.terminated[b] or w.truncated[b]):
+        mark_allowed(w, b, w.instance_row[b])
+    return 0
+
+
+DARPSeed.reason_kernel, DARPSeed.mark_kernel = reason_of_row, remark
+
+
+@kernel
+def observe(w, b):
+    q = w.instance_row[b]
+    day = max(np.float64(w.time_windows[q, 0]), 1e-9)
+    far = farthest(w, q)
+    aboard = 0
+    for j in range(w.N):
+        way = travel_time(w, q, w.current_node[b], j)
+        start = np.float64(w.current_time[b] + way)
+        look_at_node(w, b, q, j, far, day, 0.0, 0.0, np.float64(w.time_windows[q, j]), np.float64(way), start, 0.0)
+        aboard += j & 1 == 1 and w.picked_up_by_current[b, j] and not w.visited[b, j + 1]
+    clock = w.current_time[b] / day
+    look_at_vehicle(w, b, q, w.N, clock, aboard / (w.N // 2), clock)
+
+
+DARPSeed.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe)
+
+__all__ = ["DARPSeed", "generate", "idle", "observe", "reset", "step"]

@@ -1,0 +1,139 @@
+"""The exact summary of all schedules that a dial-a-ride route still allows, as kernels.
+
+The times of a vehicle are not fixed while its route grows: a pickup may have to be delayed so that a later wait breaks
+no ride limit. What matters of the past is little: the earliest start here, and of the departure and each request aboard
+the latest start and the least time since. `append` carries that over to a route one node longer, a level higher in the
+thread's work space; mask and step use the same code, so that a verdict cannot flip between them.
+"""
+
+from __future__ import annotations
+
+from milkrun.core.kernels import kernel
+from milkrun.routing.darp.generator import travel_time
+from milkrun.routing.instances.darp import TIME_EPS
+
+
+@kernel
+def set_off(w, q, level):
+    """The summary of a route that has not left the depot."""
+    w.plan_node[level] = 0
+    w.plan_start[level] = w.window_open[q, 0]
+    w.plan_leave[level] = w.time_windows[q, 0]
+    w.plan_spent[level] = 0.0
+    w.plan_aboard[level] = 0
+
+
+@kernel
+def recall(w, b, level):
+    """The summary of the active vehicle's route, from the state."""
+    w.plan_node[level] = w.current_node[b]
+    w.plan_start[level] = w.current_time[b]
+    w.plan_leave[level] = w.departure_latest[b]
+    w.plan_spent[level] = w.route_elapsed[b]
+    m = 0
+    while m < w.P and 0 <= w.onboard[b, m] < w.R:
+        w.plan_request[level, m] = w.onboard[b, m]
+        w.plan_latest[level, m] = w.onboard_latest[b, m]
+        w.plan_elapsed[level, m] = w.onboard_elapsed[b, m]
+        m += 1
+    w.plan_aboard[level] = m
+
+
+@kernel
+def keep(w, b, level):
+    """Puts a summary into the state."""
+    w.current_time[b] = w.plan_start[level]
+    w.departure_latest[b] = w.plan_leave[level]
+    w.route_elapsed[b] = w.plan_spent[level]
+    m = w.plan_aboard[level]
+    for k in range(w.P):
+        aboard = k < m
+        w.onboard[b, k] = w.plan_request[level, k] if aboard else -1
+        w.onboard_latest[b, k] = w.plan_latest[level, k] if aboard else 0.0
+        w.onboard_elapsed[b, k] = w.plan_elapsed[level, k] if aboard else 0.0
+
+
+@kernel(inline=True)
+def time_to(w, q, level, node):
+    """From the start of service here to the arrival at a node."""
+    return w.service_time[q, w.plan_node[level]] + travel_time(w, q, w.plan_node[level], node)
+
+
+@kernel(inline=True)
+def in_reach(w, q, level, node):
+    """The node's own window can be met; asked first, as it settles most cases."""
+    return max(w.tight_open[q, node], w.plan_start[level] + time_to(w, q, level, node)) <= (
+        w.tight_close[q, node] + TIME_EPS
+    )
+
+
+@kernel
+def append(w, q, level, node):
+    """The summary of the route with one more node, a level higher; False if no schedule is left."""
+    tau = time_to(w, q, level, node)
+    start = max(w.tight_open[q, node], w.plan_start[level] + tau)
+    latest = w.tight_close[q, node]
+    if start > latest + TIME_EPS:
+        return False
+    spent = w.plan_spent[level] + tau
+    leaves = (node - 1) >> 1 if node > 0 and node & 1 == 0 else -1
+    kept = 0
+    for k in range(w.plan_aboard[level]):
+        request, since = w.plan_request[level, k], w.plan_elapsed[level, k] + tau
+        if request == leaves:
+            service, ride = w.service_time[q, node - 1], w.max_ride_time[q, request]
+            if since > service + ride + TIME_EPS:
+                return False
+            latest = min(latest, w.plan_latest[level, k] + service + ride)
+        else:
+            w.plan_request[level + 1, kept] = request
+            w.plan_latest[level + 1, kept] = w.plan_latest[level, k]
+            w.plan_elapsed[level + 1, kept] = since
+            kept += 1
+    if node == 0:
+        if kept > 0 or spent > w.max_route_duration[q] + TIME_EPS:
+            return False
+        latest = min(latest, w.plan_leave[level] + w.max_route_duration[q])
+    if start > latest + TIME_EPS:
+        return False
+    for k in range(kept):
+        w.plan_latest[level + 1, k] = min(w.plan_latest[level + 1, k], latest - w.plan_elapsed[level + 1, k])
+    if node & 1:
+        w.plan_request[level + 1, kept] = node >> 1
+        w.plan_latest[level + 1, kept] = latest
+        w.plan_elapsed[level + 1, kept] = 0.0
+        kept += 1
+    w.plan_aboard[level + 1] = kept
+    w.plan_node[level + 1] = node
+    w.plan_start[level + 1] = start
+    w.plan_leave[level + 1] = min(w.plan_leave[level], latest - spent)
+    w.plan_spent[level + 1] = spent
+    return True
+
+
+@kernel
+def completable(w, q, top):
+    """Some order of the dropoffs brings everybody aboard, and the vehicle, home: all orders are tried, each as far as
+    its first fault."""
+    level = top
+    w.plan_next[level] = 0
+    while level >= top:
+        k = w.plan_next[level]
+        w.plan_next[level] += 1
+        m = w.plan_aboard[level]
+        if m == 0:
+            if append(w, q, level, 0):
+                return True
+            level -= 1
+        elif k == m:
+            level -= 1
+        elif append(w, q, level, 2 * w.plan_request[level, k] + 2):
+            level += 1
+            w.plan_next[level] = 0
+    return False
+
+
+@kernel(inline=True)
+def survives(w, q, level, node):
+    """The vehicle may go there: everybody aboard then can still be set down in time."""
+    return in_reach(w, q, level, node) and append(w, q, level, node) and completable(w, q, level + 1)

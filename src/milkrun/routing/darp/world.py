@@ -1,0 +1,240 @@
+"""Dial-a-ride: people asked to be carried from A to B; set each down in time, never too long aboard.
+
+Observations: `nodes` (N, 14) and `vehicle` (7), features of the fields in the table; TorchRL shows the fields.
+Actions: the node the active vehicle goes to, Discrete(2 requests + 1); 0 is the depot and ends its tour.
+Mask: pickups and dropoffs after which everybody aboard can still be set down within windows, ride and route limits,
+    found by exact search; the depot with nobody aboard.
+Ends: terminated on a return after which no vehicle is left that could take anybody, or nobody is left to take.
+Reward: minus the distance of each step; the last one also pays penalty_unvisited for each node that was not visited.
+References: Cordeau, Laporte 2003 and Cordeau 2006 (the problem); Firat, Woeginger 2011 (feasible schedules).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from milkrun.core.fields import float64, int64, scratch, state
+from milkrun.core.kernels import kernel
+from milkrun.routing.darp.base import (
+    ALLOWED,
+    AT_DEPOT,
+    NOT_ABOARD,
+    OVER_CAPACITY,
+    RIDERS_ABOARD,
+    STRANDS,
+    TOO_LATE,
+    TOO_MANY,
+    UNKNOWN,
+    close_day,
+    farthest,
+    look_at_node,
+    look_at_vehicle,
+    plain_reason,
+    serve,
+    start_over,
+    take_over,
+    write_down,
+)
+from milkrun.routing.darp.generator import distance, travel_time
+from milkrun.routing.darp.generator import generate_classic as generate
+from milkrun.routing.darp.instances import DARPDoor
+from milkrun.routing.darp.schedule import append, keep, recall, set_off, survives
+
+
+class DARP(DARPDoor):
+    """Dial-a-ride with windows, service times, ride times and route durations."""
+
+    id = "milkrun/DARP-v0"
+
+    current_time = state(float64, column=True, doc="earliest possible start of service at the current node")
+    total_distance = state(float64, low=0, doc="of all vehicles, return legs included")
+    onboard = state(int64, "P", low=-1, high="last request", doc="requests aboard in order of pickup, then -1")
+    onboard_latest = state(float64, "P", doc="latest start of service at the pickup of each request aboard")
+    onboard_elapsed = state(float64, "P", low=0, doc="least time since the start of service at that pickup")
+    departure_latest = state(float64, column=True, doc="latest departure of the active vehicle")
+    route_elapsed = state(float64, low=0, column=True, doc="least time since that departure")
+
+    # A plan: a level is the summary of a route, the next one that of a route one node longer.
+    plan_node = scratch(int64, "L")
+    plan_start = scratch(float64, "L")
+    plan_leave = scratch(float64, "L")
+    plan_spent = scratch(float64, "L")
+    plan_aboard = scratch(int64, "L")
+    plan_next = scratch(int64, "L")
+    plan_request = scratch(int64, "L", "P")
+    plan_latest = scratch(float64, "L", "P")
+    plan_elapsed = scratch(float64, "L", "P")
+
+    @property
+    def mask_is_complete(self) -> np.ndarray:
+        """(B,) bool: no vehicle could ever take more requests at once than `max_onboard`, so nothing is cut off."""
+        loads = np.where(self.demand[:, 1::2] > 0, self.demand[:, 1::2], np.iinfo(np.int32).max)
+        lightest = np.sort(loads, axis=1)[:, : self.sizes["P"] + 1]
+        binds = (lightest.shape[1] > self.sizes["P"]) & (lightest.sum(axis=1) <= self.capacity.max(axis=1))
+        return ~binds[self.instance_row]
+
+
+@kernel
+def mark_allowed(w, b, q, level):
+    """Opens what the vehicle with this summary may do next."""
+    n = w.n_nodes[q]
+    room = w.capacity[q, w.current_agent[b]] - w.current_load[b]
+    m = w.plan_aboard[level]
+    for j in range(w.N):
+        w.action_mask[b, j] = False
+    if m < w.P:
+        for p in range(1, n, 2):
+            if not w.visited[b, p] and w.demand[q, p] <= room:
+                w.action_mask[b, p] = survives(w, q, level, p)
+    for k in range(m):
+        d = 2 * w.plan_request[level, k] + 2
+        w.action_mask[b, d] = survives(w, q, level, d)
+    w.action_mask[b, 0] = m == 0 if w.current_node[b] > 0 else may_stay(w, b, q)
+
+
+@kernel
+def may_stay(w, b, q):
+    """A vehicle may be left unused where one of another capacity is yet to come."""
+    active = w.current_agent[b]
+    for k in range(active + 1, w.V):
+        if not w.vehicle_finished[b, k] and w.capacity[q, k] != w.capacity[q, active]:
+            return True
+    return False
+
+
+@kernel
+def advance(w, b, q):
+    """The next vehicle that can take anybody becomes active; those that cannot are finished. False: there is none."""
+    set_off(w, q, 0)
+    hopeless = 0
+    for k in range(w.V):
+        if w.vehicle_finished[b, k]:
+            continue
+        seats = w.capacity[q, k]
+        if seats > hopeless and takes_anybody(w, b, q, seats):
+            take_over(w, b, k)
+            keep(w, b, 0)
+            return True
+        hopeless = max(hopeless, seats)
+        w.vehicle_finished[b, k] = True
+    return False
+
+
+@kernel
+def takes_anybody(w, b, q, seats):
+    for p in range(1, w.n_nodes[q], 2):
+        if not w.visited[b, p] and w.demand[q, p] <= seats and survives(w, q, 0, p):
+            return True
+    return False
+
+
+@kernel
+def reset(w, b):
+    q = w.instance_row[b]
+    start_over(w, b)
+    for j in range(w.n_nodes[q], w.N):
+        w.visited[b, j] = True
+    for k in range(w.V):
+        w.vehicle_finished[b, k] = w.capacity[q, k] == 0
+    if advance(w, b, q):
+        mark_allowed(w, b, q, 0)
+    else:  # requests that no rule of the door forbids and that yet nobody can serve, by less than the tolerance
+        keep(w, b, 0)
+        for j in range(w.N):
+            w.action_mask[b, j] = j == 0
+
+
+@kernel
+def step(w, b, action):
+    q = w.instance_row[b]
+    here = w.current_node[b]
+    if action > 0:
+        recall(w, b, 0)
+        if not append(w, q, 0, action):  # never in play; a mask from outside may allow what no schedule bears out
+            w.illegal[b] = True
+            w.illegal_reason[b] = TOO_LATE
+            return
+    leg = distance(w, q, here, action)
+    w.total_distance[b] += leg
+    w.reward_exact[b] = -leg
+    w.illegal_reason[b] = ALLOWED
+    write_down(w, b, action)
+    if action > 0:
+        serve(w, b, q, action)
+        keep(w, b, 1)
+        w.current_node[b] = action
+        mark_allowed(w, b, q, 1)
+        return
+    w.current_node[b] = 0
+    w.vehicles_used[b] += here > 0
+    w.vehicle_finished[b, w.current_agent[b]] = True
+    if advance(w, b, q):
+        mark_allowed(w, b, q, 0)
+    else:
+        close_day(w, b, w.n_nodes[q])
+
+
+@kernel
+def idle(w, b, action):
+    w.illegal_reason[b] = reason(w, b, action)
+
+
+@kernel
+def reason(w, b, action):
+    """Why a live row may not take an action: the first that applies."""
+    q = w.instance_row[b]
+    known = plain_reason(w, b, action)
+    if known != UNKNOWN:
+        return known
+    recall(w, b, 0)
+    pickup = action & 1 == 1
+    if action > 0 and not pickup and not w.picked_up_by_current[b, action - 1]:
+        return NOT_ABOARD
+    if action == 0:
+        return RIDERS_ABOARD if w.plan_aboard[0] > 0 else AT_DEPOT
+    if pickup and w.current_load[b] + w.demand[q, action] > w.capacity[q, w.current_agent[b]]:
+        return OVER_CAPACITY
+    if pickup and w.plan_aboard[0] >= w.P:
+        return TOO_MANY
+    return STRANDS if append(w, q, 0, action) else TOO_LATE
+
+
+@kernel
+def reason_of_row(w, b, action, row):
+    return reason(w, b, action) if b == row else ALLOWED
+
+
+@kernel
+def remark(w, b, _, __):
+    """The mask anew from the state, whatever made it."""
+    if not (w.terminated[b] or w.truncated[b]):
+        recall(w, b, 0)
+        mark_allowed(w, b, w.instance_row[b], 0)
+    return 0
+
+
+DARP.reason_kernel, DARP.mark_kernel = reason_of_row, remark
+
+
+@kernel
+def observe(w, b):
+    q = w.instance_row[b]
+    here = w.current_node[b]
+    began = w.window_open[q, 0]
+    day = max(w.time_windows[q, 0] - began, 1e-9)
+    far = farthest(w, q)
+    for j in range(w.N):
+        way = travel_time(w, q, here, j)
+        start = max(w.tight_open[q, j], w.current_time[b] + (w.service_time[q, here] + way))
+        look_at_node(w, b, q, j, far, day, w.service_time[q, j], w.tight_open[q, j], w.tight_close[q, j], way, start,
+                     began)  # fmt: skip
+    aboard = 0
+    while aboard < w.P and 0 <= w.onboard[b, aboard] < w.R:
+        aboard += 1
+    look_at_vehicle(w, b, q, w.n_nodes[q], (w.current_time[b] - began) / day, aboard / w.P,
+                    w.route_elapsed[b] / w.max_route_duration[q])  # fmt: skip
+
+
+DARP.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe)
+
+__all__ = ["DARP", "generate", "idle", "observe", "reset", "step"]

@@ -1,0 +1,105 @@
+"""The dial-a-ride problem as OR-Tools' routing library states it, in whole numbers.
+
+Travel and limits are rounded so that no limit is broken by rounding: what is feasible there is feasible here, and only
+a plan that uses a limit to the last unit is lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.errors import ConfigError, missing_extra
+from milkrun.routing.instances.darp import DARPInstance
+from milkrun.solvers.darp.construct import Routes
+from milkrun.solvers.ortools import limit_search
+
+MOST = 2.0**53
+
+
+class Model:
+    """An instance with a clock, a load and a price for every node left out; searched once."""
+
+    def __init__(self, instance: DARPInstance, scale: int, penalty_unvisited: float, speed: float) -> None:
+        try:
+            from ortools.constraint_solver import pywrapcp
+            from ortools.constraint_solver import routing_enums_pb2 as enums
+        except ImportError:
+            raise missing_extra("ortools", "solvers") from None
+        self._enums, self._parameters = enums, pywrapcp.DefaultRoutingSearchParameters
+        self.instance, self.scale = instance, scale
+        day = instance.time_windows[0] - instance.window_open[0]
+        largest = scale * max(float(instance.distances().max()), float(day), penalty_unvisited)
+        if largest > MOST:
+            raise ConfigError(f"{instance.name}: at scale={scale} numbers reach {largest:g}, but only {MOST:g} are "
+                              "counted exactly: take a smaller one")  # fmt: skip
+        self.manager = pywrapcp.RoutingIndexManager(len(instance.locs), instance.num_agents, 0)
+        self.routing = pywrapcp.RoutingModel(self.manager)
+        legs = np.rint(scale * instance.distances()).astype(np.int64)
+        leg = self.routing.RegisterTransitMatrix(legs.tolist())
+        self.routing.SetArcCostEvaluatorOfAllVehicles(leg)
+        self._state_times(speed)
+        seats = self.routing.RegisterUnaryTransitVector(instance.demand.tolist())
+        self.routing.AddDimensionWithVehicleCapacity(seats, 0, instance.capacity.tolist(), True, "load")
+        for j in range(1, len(instance.locs)):
+            self.routing.AddDisjunction([self.manager.NodeToIndex(j)], round(scale * penalty_unvisited))
+
+    def _state_times(self, speed: float) -> None:
+        """The clock counts from the start of the day; it may start and wait freely."""
+        instance, routing, index = self.instance, self.routing, self.manager.NodeToIndex
+        day = int(_down(self.scale * (instance.time_windows[0] - instance.window_open[0])))
+        tau = self.scale * (instance.distances() / speed + instance.service_time[:, None])
+        tau = _up(np.minimum(tau, day + 1))  # what takes longer than the day is not driven, however long it takes
+        opens = _up(np.clip(self.scale * (instance.window_open - instance.window_open[0]), 0, day + 1))
+        closes = _down(np.clip(self.scale * (instance.time_windows - instance.window_open[0]), -1, day))
+        rides = instance.service_time[1::2] + instance.max_ride_time
+        routing.AddDimension(routing.RegisterTransitMatrix(tau.tolist()), day, day, False, "time")
+        clock, solver = routing.GetDimensionOrDie("time"), routing.solver()
+        longest = int(_down(np.minimum(self.scale * instance.max_route_duration, day)))
+        for k in range(instance.num_agents):
+            clock.SetSpanUpperBoundForVehicle(longest, k)
+        for r in range(instance.num_requests):
+            p, d = index(2 * r + 1), index(2 * r + 2)
+            if any(opens[j] > closes[j] for j in (2 * r + 1, 2 * r + 2)):
+                solver.Add(routing.ActiveVar(p) == 0)
+            else:
+                for j, node in ((2 * r + 1, p), (2 * r + 2, d)):
+                    clock.CumulVar(node).SetRange(int(opens[j]), int(closes[j]))
+            routing.AddPickupAndDelivery(p, d)
+            solver.Add(routing.VehicleVar(p) == routing.VehicleVar(d))
+            solver.Add(clock.CumulVar(p) <= clock.CumulVar(d))
+            ride = int(_down(np.minimum(self.scale * rides[r], day)))
+            solver.Add(clock.CumulVar(d) - clock.CumulVar(p) <= ride)
+            # The same once more, where insertion and local search ask before they propagate: five times faster.
+            clock.SetPickupToDeliveryLimitFunctionForPair(lambda _pickup, _dropoff, ride=ride: ride, r)
+
+    def search(self, seconds: float, start: Routes | None, solutions: int | None = None) -> Routes | None:
+        """Routes by guided local search from a start, or from cheapest insertion where it has none; None: no luck."""
+        search = self._parameters()
+        search.first_solution_strategy = self._enums.FirstSolutionStrategy.PARALLEL_CHEAPEST_INSERTION
+        search.local_search_metaheuristic = self._enums.LocalSearchMetaheuristic.GUIDED_LOCAL_SEARCH
+        limit_search(self.routing, search, seconds, solutions)
+        self.routing.CloseModelWithParameters(search)
+        first = None if start is None else self.routing.ReadAssignmentFromRoutes(start, True)
+        if first is None:
+            found = self.routing.SolveWithParameters(search)
+        else:
+            found = self.routing.SolveFromAssignmentWithParameters(first, search)
+        return None if found is None else [self._route(found, k) for k in range(self.instance.num_agents)]
+
+    def _route(self, found: Any, vehicle: int) -> list[int]:
+        route: list[int] = []
+        index = found.Value(self.routing.NextVar(self.routing.Start(vehicle)))
+        while not self.routing.IsEnd(index):
+            route.append(self.manager.IndexToNode(index))
+            index = found.Value(self.routing.NextVar(index))
+        return route
+
+
+def _up(x: Any) -> Any:
+    return np.ceil(np.round(x, 6)).astype(np.int64)
+
+
+def _down(x: Any) -> Any:
+    return np.floor(np.round(x, 6)).astype(np.int64)

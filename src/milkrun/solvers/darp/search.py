@@ -1,0 +1,289 @@
+"""Large neighbourhood search for the dial-a-ride problem: take some requests out, put them back otherwise, and go on
+from there if the plan is not much worse.
+
+Ropke and Pisinger, "An adaptive large neighborhood search heuristic for the pickup and delivery problem with time
+windows" (2006), without the adapting: the ways to remove and to insert are drawn alike. A plan is accepted by simulated
+annealing. Every draw is a function of seed and iteration, so the same iterations give the same plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from milkrun.core.clock import Clock
+from milkrun.core.fields import constant, float64, int32, int64, scratch
+from milkrun.core.kernels import kernel
+from milkrun.core.launcher import build_loop
+from milkrun.core.record import Layout
+from milkrun.core.rng import stream, uniform
+from milkrun.core.threads import Entry
+from milkrun.routing.instances.darp import DARPInstance
+from milkrun.solvers.darp.construct import Routes, lay_out, routes_of
+from milkrun.solvers.darp.places import SIZES, WORK, find_place, place, prepare, trace
+
+RANDOM, RELATED, WORST, ROUTE = range(4)  # whom to remove
+GREEDY, REGRET, FAR_REGRET = range(3)  # whom to insert first: the cheapest, or who would lose most by waiting
+SHARE, MOST = 0.4, 24  # of the requests removed at once
+NOISE = 0.1  # of a place's cost, in every other iteration
+HOT, COLD = 0.012, 0.0001  # temperature at the start and at the end, as a share of the plan's length
+HOPELESS = 1e6  # what a request loses by waiting that has no second vehicle
+CHUNK_SECONDS = 0.05
+STATE = {
+    "penalty": constant(float64, doc="of a request that nobody serves"),
+    "share": constant(float64, doc="of the search that is over"),
+    "now_route": scratch(int32, "V", "K", doc="the plan to go on from"),
+    "now_stops": scratch(int64, "V"),
+    "best_route": scratch(int32, "V", "K"),
+    "best_stops": scratch(int64, "V"),
+    "value": scratch(float64, 2, doc="cost of the plan to go on from, and of the best"),
+    "draws": scratch(int64, 1, doc="random numbers used in this iteration"),
+}
+NOW, BEST = range(2)
+LAYOUT = Layout({**WORK, **{name: replace(f, name=name) for name, f in STATE.items()}}, SIZES)
+
+
+def search(
+    instance: DARPInstance, routes: Routes, seconds: float, seed: int, iterations: int | None, speed: float,
+    penalty: float,
+) -> Routes:  # fmt: skip
+    """The best routes found from a start on; for `iterations` if given, else until `seconds` are over."""
+    table, kept = lay_out(LAYOUT, instance.fields(), speed, None, 1)
+    LAYOUT.put(table, "penalty", penalty)
+    for v, route in enumerate(routes):
+        kept["plan"][0, v, : len(route)] = route
+        kept["visits"][0, v] = len(route)
+    entry, done, chunk = _entry(), 0, 16
+    clock = Clock()
+    while True:
+        spent = clock.seconds
+        share = spent / seconds if iterations is None else done / iterations
+        if share >= 1:
+            break
+        if iterations is not None:
+            chunk = min(max(1, iterations // 200), iterations - done)
+        LAYOUT.put(table, "share", share)
+        entry.run((table.ctypes.data, seed, done, chunk), 1, 1)
+        done += chunk
+        took = clock.seconds - spent
+        chunk = max(1, min(2 * chunk, int(chunk * CHUNK_SECONDS / max(took, 1e-9))))
+    return routes_of(kept, 0)
+
+
+@kernel
+def improve_row(w, b, seed, first, count):
+    """`count` iterations after `first`; without any before, the start is read from the plan. The best is written."""
+    if first == 0:
+        read_start(w, b)
+    heat = HOT * (COLD / HOT) ** w.share
+    for iteration in range(first, first + count):
+        s = stream(seed, 0, iteration, 0)
+        w.draws[0] = 0
+        remove(w, b, s)
+        insert(w, b, s)
+        judge(w, b, heat, draw(w, s))
+    for v in range(w.V):
+        w.visits[b, v] = w.best_stops[v]
+        for k in range(w.best_stops[v]):
+            w.plan[b, v, k] = w.best_route[v, k]
+
+
+@kernel
+def draw(w, s):
+    """Uniform in [0, 1)."""
+    w.draws[0] += 1
+    return uniform(s, w.draws[0])
+
+
+@kernel
+def read_start(w, b):
+    """The plan as given; a route that is not feasible is taken apart."""
+    prepare(w, b)
+    for v in range(w.V):
+        w.stops[v] = w.visits[b, v]
+        for k in range(w.stops[v]):
+            w.route[v, k] = w.plan[b, v, k]
+            w.home[(w.route[v, k] - 1) // 2] = v
+        settle(w, b, v)
+    w.value[NOW] = w.value[BEST] = cost_of(w, b)
+    save(w, w.now_route, w.now_stops)
+    save(w, w.best_route, w.best_stops)
+
+
+@kernel
+def settle(w, b, v):
+    """Route v after nodes were taken out. Where ways around are short cuts it may no longer be feasible: emptied."""
+    if not trace(w, b, v):
+        for r in range(w.n_nodes[b] // 2):
+            if w.home[r] == v:
+                w.home[r] = -1
+        w.stops[v] = 0
+        trace(w, b, v)
+
+
+@kernel
+def cost_of(w, b):
+    total = 0.0
+    for v in range(w.V):
+        total += w.way[v]
+    for r in range(w.n_nodes[b] // 2):
+        if w.home[r] < 0:
+            total += w.penalty
+    return total
+
+
+@kernel
+def save(w, route, stops):
+    for v in range(w.V):
+        stops[v] = w.stops[v]
+        for k in range(w.stops[v]):
+            route[v, k] = w.route[v, k]
+
+
+@kernel
+def remove(w, b, s):
+    """Takes requests out of their routes: those with the lowest key."""
+    requests = w.n_nodes[b] // 2
+    how = int(4 * draw(w, s))
+    most = min(MOST, max(2, int(SHARE * requests)))
+    count = 1 + int(draw(w, s) * most)
+    seed = int(draw(w, s) * requests)
+    for r in range(requests):
+        u = draw(w, s)
+        if how == RANDOM:
+            w.key[r] = u
+        elif how == RELATED:
+            w.key[r] = apart(w, seed, r) * (0.5 + u)
+        elif how == WORST:
+            w.key[r] = -saving(w, b, r) * (0.3 + u)
+        else:
+            w.key[r] = u if w.home[r] == w.home[seed] else 1.0 + apart(w, seed, r)
+    for _ in range(count):
+        chosen = -1
+        for r in range(requests):
+            if w.home[r] >= 0 and (chosen < 0 or w.key[r] < w.key[chosen]):
+                chosen = r
+        if chosen < 0:
+            break
+        take_out(w, chosen)
+    for v in range(w.V):
+        settle(w, b, v)
+
+
+@kernel
+def apart(w, r, q):
+    """How little two requests have to do with each other: way and time between their pickups and their dropoffs."""
+    p, d, i, j = 2 * r + 1, 2 * r + 2, 2 * q + 1, 2 * q + 2
+    way = min(w.d[p, i], w.d[i, p]) + min(w.d[d, j], w.d[j, d])
+    return way + 0.5 * w.speed * (abs(w.start[p] - w.start[i]) + abs(w.start[d] - w.start[j]))
+
+
+@kernel
+def saving(w, b, r):
+    """What its route would save without a request."""
+    v = w.home[r]
+    if v < 0:
+        return 0.0
+    saved, kept, here = 0.0, 0, 0
+    for k in range(w.stops[v] + 1):
+        j = w.route[v, k] if k < w.stops[v] else 0
+        saved += w.d[here, j]
+        here = j
+        if j == 0 or (j - 1) // 2 != r:
+            saved -= w.d[kept, j]
+            kept = j
+    return saved
+
+
+@kernel
+def take_out(w, r):
+    v = w.home[r]
+    k = 0
+    for t in range(w.stops[v]):
+        if (w.route[v, t] - 1) // 2 != r:
+            w.route[v, k] = w.route[v, t]
+            k += 1
+    w.stops[v] = k
+    w.home[r] = -1
+
+
+@kernel
+def insert(w, b, s):
+    """Puts open requests back while one fits for less than its penalty."""
+    requests = w.n_nodes[b] // 2
+    how, noise = int(3 * draw(w, s)), NOISE * (draw(w, s) < 0.5)
+    for r in range(requests):
+        if w.home[r] < 0:
+            for v in range(w.V):
+                look(w, b, s, r, v, noise)
+    while True:
+        chosen, vehicle, most, least = -1, -1, -np.inf, np.inf
+        for r in range(requests):
+            if w.home[r] >= 0:
+                continue
+            v, loss = urgency(w, r, how)
+            if v >= 0 and (loss > most or (loss == most and w.cost[r, v] < least)):
+                chosen, vehicle, most, least = r, v, loss, w.cost[r, v]
+        if chosen < 0:
+            return
+        place(w, b, chosen, vehicle)
+        for r in range(requests):
+            if w.home[r] < 0:
+                look(w, b, s, r, vehicle, noise)
+
+
+@kernel
+def look(w, b, s, r, v, noise):
+    find_place(w, b, r, v)
+    if w.cost[r, v] >= w.penalty:
+        w.cost[r, v] = np.inf
+    elif noise > 0:
+        w.cost[r, v] += noise * (2 * draw(w, s) - 1) * abs(w.cost[r, v])
+
+
+@kernel
+def urgency(w, r, how):
+    """The best vehicle for a request, or -1, and how much it should come before others."""
+    vehicle, one, two, three = -1, np.inf, np.inf, np.inf
+    for v in range(w.V):
+        c = w.cost[r, v]
+        if c < one:
+            vehicle, one, two, three = v, c, one, two
+        elif c < two:
+            two, three = c, two
+        elif c < three:
+            three = c
+    if how == GREEDY or vehicle < 0:
+        return vehicle, -one
+    loss = min(two, HOPELESS) - one
+    return vehicle, loss + min(three, HOPELESS) - one if how == FAR_REGRET else loss
+
+
+@kernel
+def judge(w, b, heat, u):
+    """Goes on from the new plan or back to the old one."""
+    cost, length = cost_of(w, b), 0.0
+    for v in range(w.V):
+        length += w.way[v]
+    if cost < w.value[NOW] - heat * length * np.log(1 - u):
+        w.value[NOW] = cost
+        save(w, w.now_route, w.now_stops)
+        if cost < w.value[BEST] - 1e-9:
+            w.value[BEST] = cost
+            save(w, w.best_route, w.best_stops)
+        return
+    for r in range(w.n_nodes[b] // 2):
+        w.home[r] = -1
+    for v in range(w.V):
+        w.stops[v] = w.now_stops[v]
+        for k in range(w.stops[v]):
+            w.route[v, k] = w.now_route[v, k]
+            w.home[(w.route[v, k] - 1) // 2] = v
+        trace(w, b, v)
+
+
+@lru_cache(maxsize=1)
+def _entry() -> Entry:
+    return build_loop(LAYOUT, improve_row)

@@ -1,0 +1,64 @@
+"""The policy `partition` of the TSP with drone: every row follows the best split of its truck's tour.
+
+A plan is made when a row begins an episode: the tour of the truck alone, cut into operations. Some milliseconds a row,
+so the plans of the instances met last are kept.
+"""
+
+from __future__ import annotations
+
+import weakref
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.errors import ConfigError, ResetNeeded
+from milkrun.delivery.instances.tspd import TSPDInstance
+from milkrun.delivery.tspd.log import actions_of
+from milkrun.solvers.tspd.plans import Plan, partition, truck_only
+
+KEPT = 4096  # plans
+
+
+class PartitionPolicy:
+    """Follows a plan a row; of rows that have ended it says 0."""
+
+    def __init__(self) -> None:
+        self._world: Any = lambda: None
+        self._actions = np.zeros((0, 0), np.int64)
+        self._begun = np.zeros((0, 3), np.int64)  # stream keys of the episodes that there are plans for
+
+    def __call__(self, world: Any) -> np.ndarray:
+        if "c_drone" not in world.fields:
+            raise ConfigError(f"partition is a policy of the TSP with drone, not of {type(world).__name__}")
+        if self._world() is not world:
+            self._world = weakref.ref(world)
+            self._actions = np.full(world.plan.shape, -1, np.int64)
+            self._begun = np.full_like(world.stream, -1)
+        live = ~(world.terminated | world.truncated) | (world.autoreset == "same_step")
+        new = world.given | (self._begun != world.stream).any(axis=1)
+        for b in np.flatnonzero(live & (world.steps == 0) & new).tolist():
+            actions = [a for op in plan_of(instance_of(world, b)).operations for a in actions_of(op, world.sizes["N"])]
+            self._actions[b] = [*actions, *[-1] * (self._actions.shape[1] - len(actions))]
+            self._begun[b] = world.stream[b]
+        taken = np.arange(self._actions.shape[1]) < world.steps[:, None]
+        strayed = live & ((self._actions != world.plan) & taken).any(axis=1)
+        if strayed.any():
+            raise ResetNeeded(f"row {strayed.argmax()} is in an episode that does not follow its plan: reset it")
+        next_one = np.minimum(world.steps, self._actions.shape[1] - 1)
+        return np.where(live, self._actions[np.arange(world.num_envs), next_one], 0)
+
+
+@lru_cache(maxsize=KEPT)
+def plan_of(instance: TSPDInstance) -> Plan:
+    """The truck's tour with the drone aboard, split as well as can be."""
+    return partition(instance, [op.start for op in truck_only(instance).operations])
+
+
+def instance_of(world: Any, row: int) -> TSPDInstance:
+    """What a row of a TSPD world plays, without its padding."""
+    q = world.instance_row[row]
+    n = int(world.n_nodes[q])
+    costs = {name: getattr(world, name)[q, :n, :n] for name in ("c_truck", "c_drone")}
+    nodes = {name: getattr(world, name)[q, :n] for name in ("locs", "no_visit", "forbid")}
+    return TSPDInstance.of_row(f"row {row}", {**costs, **nodes, "max_fly": world.max_fly[q]})
