@@ -21,7 +21,6 @@ from tests.core.toys import Lantern
 
 IDS = [f"milkrun/{name}-v0" for name in ("TSP", "CVRP", "TSPKopt", "VRPP", "CVRPP", "WCVRP", "CWCVRP", "SCWCVRP",
                                          "SDWCVRP", "DARP", "TruckDrone", "TSPD")]  # fmt: skip
-NEEDS = {"torchrl": "torchrl", "rl4co": "rl4co"}
 ROOT = Path(milkrun.__file__).parent
 
 
@@ -40,8 +39,10 @@ def test_every_reference_of_every_world_leads_somewhere(id):
     if cls.generator:
         problem = milkrun.world_spec(id).problem
         assert refer(cls, "generator")(problem=problem)._world is cls
-    for binding in cls.environments:
-        assert find_spec(NEEDS[binding]) is None or issubclass(refer(cls, "environments", binding), object)
+    for reference in cls.environments.values():  # read only: to import RL4CO takes long, and tests/api do
+        module, _, name = reference.partition(":")
+        source = ROOT.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text()
+        assert name in [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
     assert not cls.figure or find_spec("matplotlib") is None or callable(refer(cls, "figure"))
 
 
