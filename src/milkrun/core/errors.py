@@ -69,12 +69,10 @@ class Closed(MilkrunError, RuntimeError):
 class KernelFault(MilkrunError, RuntimeError):
     """A kernel does what compiled code would not notice, found by interpreting it: kernel, line, field, row, index."""
 
-    def __init__(
-        self, message: str = "", *, kernel: str = "", file: str = "", line: int = 0, row: int | None = None,
-        field: str = "",
-    ) -> None:  # fmt: skip
-        super().__init__(message)
-        self.kernel, self.file, self.line, self.row, self.field = kernel, file, line, row, field
+    def __init__(self, reason: str = "", *, place: str = "", row: int | None = None, field: str = "") -> None:
+        where = place if row is None or not place else f"{place}, row {row}"
+        super().__init__(f"{where}: {reason}" if where else reason)
+        self.reason, self.place, self.row, self.field = reason, place, row, field
 
 
 class WorkerError(MilkrunError, RuntimeError):

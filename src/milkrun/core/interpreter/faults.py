@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Iterable
 from types import CodeType, FrameType, TracebackType
-from typing import Any
 
 from milkrun.core.errors import KernelFault, did_you_mean
 
@@ -66,8 +65,5 @@ def _ours(code: CodeType) -> bool:
 
 
 def _located(sentence: str, code: CodeType, line: int, field: str) -> KernelFault:
-    file = os.path.basename(code.co_filename)
-    row = PLAYING.row
-    where = "" if row is None else f", row {row}"
-    details: dict[str, Any] = {"kernel": code.co_name, "file": code.co_filename, "line": line, "row": row}
-    return KernelFault(f"{code.co_name} ({file}:{line}){where}: {sentence}", field=field, **details)
+    place = f"{code.co_name} ({os.path.basename(code.co_filename)}:{line})"
+    return KernelFault(sentence, place=place, row=PLAYING.row, field=field)
