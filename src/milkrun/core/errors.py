@@ -124,6 +124,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(names)}" if 0 < len(names) <= 80 else ""
 
 
+def no_such_field(owner: str, name: str, known: Iterable[str], place: str) -> str:
+    """The sentence of a kernel that asks for a field its world does not declare; `place` is its file:line."""
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    meant = f": did you mean {close[0]!r}?" if close else ""
+    return f"{owner} has no field {name!r}{meant}" + (f" ({place})" if place else "")
+
+
 def missing_extra(package: str, extra: str) -> MissingExtra:
     """The error to raise when `package` cannot be imported and `extra` would bring it."""
     return MissingExtra(f'this needs {package}, which is not installed: pip install "milkrun[{extra}]"')
