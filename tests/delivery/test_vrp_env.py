@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import milkrun
+from milkrun.api.vrp.core import World
+from milkrun.api.vrp.environment import MultiAgentVRPEnv
+from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded
-from milkrun.delivery.vrp.core import World
-from milkrun.delivery.vrp.environment import MultiAgentVRPEnv
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 TRUCK_DRONE = "milkrun/TruckDrone-v0"
 KEYS = ["available_actions", "customers_served", "executed_action", "forced", "illegal", "policy_id", "share_obs",
@@ -18,7 +18,7 @@ KEYS = ["available_actions", "customers_served", "executed_action", "forced", "i
 
 EXAMPLE = """
 from argparse import Namespace
-from milkrun.delivery.vrp.VRP_env import VRPEnv
+from milkrun.api.vrp.VRP_env import VRPEnv
 
 # 创建配置
 args = Namespace(

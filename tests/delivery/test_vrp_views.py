@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.delivery.vrp.core import (
+from milkrun.api.vrp.core import (
     Customer,
     CustomerState,
     Drone,
@@ -17,7 +17,7 @@ from milkrun.delivery.vrp.core import (
     TruckState,
     World,
 )
-from milkrun.delivery.vrp.VRP_env import VRPEnv
+from milkrun.api.vrp.VRP_env import VRPEnv
 
 TRUCK_DRONE = "milkrun/TruckDrone-v0"
 WEST_EAST = {
