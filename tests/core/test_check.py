@@ -185,8 +185,8 @@ def test_reward_paid_in_part_is_found_where_it_is_paid_last() -> None:
 
 
 def test_a_write_beyond_the_record_is_found_at_the_default_size() -> None:
-    """The check of CVRP as it comes names kernel, line, field, index and shape of `w.tour[b, w.i[b]]`: `i` counts illegal
-    steps too, and 21 nodes have a record of 42 actions, but 84 steps."""
+    """The check of CVRP as it comes names kernel, line, field, index and shape of `w.tour[b, w.i[b]]`: `i` counts
+    illegal steps too, and 21 nodes have a record of 42 actions, but 84 steps."""
     (finding,) = check_world(broken_worlds.ClockCVRP)
     assert (finding.rule, finding.field) == ("accesses_checked", "tour")
     assert re.fullmatch(

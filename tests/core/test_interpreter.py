@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import sys
 from typing import Any
 
@@ -11,11 +13,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milkrun.core import fields
+import milkrun
 from milkrun.core.actions import discrete
+from milkrun.core.check.bench import choose, differences
 from milkrun.core.config import Config
-from milkrun.core.errors import ConfigError, KernelFault
-from milkrun.core.fields import bool_, float32, float64, instance, int16, int32, int64, mask, scratch, state, uint8, view
+from milkrun.core.errors import ConfigError, IllegalAction, KernelFault
+from milkrun.core.fields import (
+    bool_,
+    constant,
+    float32,
+    float64,
+    instance,
+    int16,
+    int32,
+    int64,
+    mask,
+    scratch,
+    state,
+    uint8,
+    view,
+)
 from milkrun.core.kernels import eight_flags, fetch, kernel, lowest_bit
 from milkrun.core.world import World
 from tests.core import toys
@@ -96,7 +113,8 @@ def count_types(w, b, _, __):
     w.whole[b, 15], w.whole[b, 16], w.whole[b, 17] = np.uint8(i), np.int64(u), np.int64(u * v)
     w.whole[b, 18], w.whole[b, 19], w.whole[b, 20] = np.int64(u + v), np.int64(u - v), np.int64(u ^ v)
     w.whole[b, 21], w.whole[b, 22], w.whole[b, 23] = np.int64(u >> np.uint64(7)), np.int64(u << 5), np.int64(~u)
-    w.whole[b, 24], w.whole[b, 25], w.whole[b, 26] = np.int64(-u), np.int64(u // np.uint64(d)), np.int64(u % np.uint64(d))
+    w.whole[b, 24], w.whole[b, 25] = np.int64(-u), np.int64(u // np.uint64(d))
+    w.whole[b, 26] = np.int64(u % np.uint64(d))
     w.whole[b, 27], w.whole[b, 28], w.whole[b, 29] = u < v, p & o, p | (i < j)
     w.whole[b, 30], w.whole[b, 31], w.whole[b, 32] = min(i, n), max(s, t), abs(n)
     w.whole[b, 33], w.whole[b, 34] = np.int64(w.t[b, 0] - w.t[b, 1]), t - s
@@ -165,3 +183,287 @@ def both_ways(function: Any, operands: dict[str, Any]) -> None:
 def test_numbers_have_the_bits_of_compiled_code(function, operands):
     """Every operation of every two number types, literals included, gives the same bits both ways."""
     both_ways(function, operands)
+
+
+# -- faults -------------------------------------------------------------------------------------------------------
+
+
+class Desk(World):
+    """A field of every role."""
+
+    Config = Config
+    action = discrete(2)
+    price = constant(float64, doc="a number that kernels read")
+    table = constant(int32, 3, doc="numbers that kernels read")
+    pile = scratch(float64, 4, doc="work space")
+    locs = instance(float32, "N", 2, doc="places")
+    tour = state(int16, "N", doc="a record")
+    load = state(int32, doc="a count")
+    length = state(float32, doc="a sum")
+    action_mask = mask(2)
+
+    @classmethod
+    def size_of(cls, config: Config) -> dict[str, int]:
+        return {"N": 5}
+
+    def constants(self) -> dict[str, Any]:
+        return {"price": 2.5, "table": [4, 5, 6]}
+
+
+@kernel
+def draw_desk(w, b):
+    w.locs[w.instance_row[b], 0, 0] = b
+
+
+@kernel
+def tidy_desk(w, b):
+    w.load[b] = 0
+
+
+Desk.bind(generate=draw_desk, reset=tidy_desk, step=no_step)
+
+
+@kernel
+def beyond_the_end(w, b, _, __):
+    w.tour[b, w.N] = 1
+
+
+@kernel
+def before_the_start(w, b, _, __):
+    return w.tour[b, w.load[b] - 1]
+
+
+@kernel
+def in_a_part(w, b, _, __):
+    return w.locs[b][3][2]
+
+
+@kernel
+def in_a_slice(w, b, _, __):
+    return w.tour[b, 1:4][3]
+
+
+@kernel
+def by_a_float(w, b, _, __):
+    return w.tour[b, w.price]
+
+
+@kernel
+def nan_to_count(w, b, _, __):
+    w.load[b] = w.length[b] / w.length[b]
+
+
+@kernel
+def nan_by_hand(w, b, _, __):
+    return np.int64(w.length[b] / 0)
+
+
+@kernel
+def too_wide(w, b, _, __):
+    w.tour[b, 2] = 40_000
+
+
+@kernel
+def too_large(w, b, _, __):
+    w.length[b] = 1e39
+
+
+@kernel
+def writes_instance(w, b, _, __):
+    w.locs[b, 0, 1] = 0.5
+
+
+@kernel
+def writes_key(w, b, _, __):
+    w.stream[b, 2] += 1
+
+
+@kernel
+def writes_constant(w, b, _, __):
+    w.table[1] = 0
+
+
+@kernel
+def writes_other_row(w, b, _, __):
+    w.load[1 - b] = 1
+
+
+@kernel
+def reads_other_row(w, b, _, __):
+    return w.load[b + 1]
+
+
+@kernel
+def reads_other_instance(w, b, _, __):
+    return w.locs[b + 1, 0, 0] > 0
+
+
+@kernel
+def reads_left_over_scratch(w, b, _, __):
+    w.pile[0] = 1.0
+    return w.pile[0] + w.pile[1] > 0
+
+
+@kernel
+def divides_by_zero(w, b, _, __):
+    return 7 // w.load[b]
+
+
+@kernel
+def takes_many_rows(w, b, _, __):
+    return w.load[0:2][0]
+
+
+@kernel
+def too_many_indices(w, b, _, __):
+    return w.load[b, 0]
+
+
+FAULTS = [
+    (beyond_the_end, "tour", "tour[0, 5]: the index 5 is out of range; the shape is (2, 5)"),
+    (before_the_start, "tour", "tour[0, -1]: the index -1 is negative; the shape is (2, 5)"),
+    (in_a_part, "locs", "locs[0][3][2]: the index 2 is out of range; the shape is (2,)"),
+    (in_a_slice, "tour", "tour[0, 1:4][3]: the index 3 is out of range; the shape is (3,)"),
+    (by_a_float, "tour", "tour[0, 2.5]: an index must be a whole number, not 2.5"),
+    (nan_to_count, "load", "load[0] = nan: no whole number, as its type int32 needs"),
+    (nan_by_hand, "", "nan cannot become int64"),
+    (too_wide, "tour", "tour[0, 2] = 40000 does not fit int16 (-32768..32767)"),
+    (too_large, "length", "length[0] = 1e+39 does not fit float32"),
+    (writes_instance, "locs", "it writes locs[0, 0, 1], which only generate may write"),
+    (writes_key, "stream", "it writes stream[0, 2], which only generate may write"),
+    (writes_constant, "table", "it writes table[1], a constant of the configuration"),
+    (writes_other_row, "load", "it writes load[1], but plays row 0: rows are independent"),
+    (reads_other_row, "load", "it reads load[1], but plays row 0: rows are independent"),
+    (reads_other_instance, "locs", "it reads locs[1, 0, 0], but plays instance row 0: rows are independent"),
+    (takes_many_rows, "load", "it reads load[0:2], but plays row 0: rows are independent"),
+    (too_many_indices, "load", "load has 1 axes and was given 2 indices"),
+    (divides_by_zero, "", "a whole number is divided by 0"),
+]
+
+
+@pytest.mark.parametrize(("function", "field", "reason"), FAULTS, ids=[k.py_func.__name__ for k, *_ in FAULTS])
+def test_a_fault_names_kernel_line_row_and_index(function, field, reason):
+    """Each wrong access of an interpreted kernel is one sentence, at the line where it stands."""
+    world = Desk(2, seed=0, debug=True)
+    world.reset()
+    with pytest.raises(KernelFault) as caught:
+        world.map_rows(function)
+    code = function.py_func.__code__
+    assert str(caught.value) == f"{code.co_name} (test_interpreter.py:{code.co_firstlineno + 2}), row 0: {reason}"
+    assert (caught.value.field, caught.value.row, caught.value.reason) == (field, 0, reason)
+
+
+def test_scratch_of_another_row_is_not_read():
+    """What this row wrote may be read; what was left there is named, also when an earlier row wrote it."""
+    world = Desk(2, seed=0, debug=True)
+    world.reset()
+    with pytest.raises(KernelFault, match=r"row 0: pile\[1\] is scratch that this row has not written yet"):
+        world.map_rows(reads_left_over_scratch)
+
+
+@kernel
+def misspells(w, b, _, __):
+    return w.lenght[b]
+
+
+def test_a_misspelt_field_offers_the_one_that_was_meant():
+    """The world, the name, the nearest field, file and line."""
+    world = Desk(1, seed=0, debug=True)
+    world.reset()
+    line = misspells.py_func.__code__.co_firstlineno + 2
+    said = f"Desk has no field 'lenght': did you mean 'length'? (test_interpreter.py:{line})"
+    with pytest.raises(KernelFault) as caught:
+        world.map_rows(misspells)
+    assert str(caught.value) == said
+
+
+def test_a_fault_is_found_in_what_a_kernel_calls():
+    """The kernel named is the one whose line it is, not the one that called it."""
+    world = Desk(1, seed=0, debug=True)
+    world.reset()
+    with pytest.raises(KernelFault, match=r"^beyond_the_end \(test_interpreter"):
+        world.map_rows(calls_another)
+
+
+@kernel
+def calls_another(w, b, x, y):
+    beyond_the_end(w, b, x, y)
+    return 0
+
+
+# -- how it runs --------------------------------------------------------------------------------------------------
+
+
+def test_breakpoints_and_tracers_see_the_lines_of_a_kernel():
+    """The code that runs has the kernel's own file and lines, so what watches Python sees them in their order."""
+    world = Desk(1, seed=0, debug=True)
+    seen = []
+
+    def trace(frame, event, _):
+        if frame.f_code.co_name == "tidy_desk" and event == "line":
+            seen.append((frame.f_code.co_filename, frame.f_lineno))
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        world.reset()
+    finally:
+        sys.settrace(before)
+    assert seen == [(__file__, tidy_desk.py_func.__code__.co_firstlineno + 2)]
+
+
+def test_the_environment_decides_where_nothing_is_said(monkeypatch):
+    """MILKRUN_DEBUG=1 interprets worlds that say nothing; anything but 0 and 1 is refused by name."""
+    monkeypatch.setenv("MILKRUN_DEBUG", "1")
+    assert Desk(1).debug and not Desk(1, debug=False).debug
+    monkeypatch.setenv("MILKRUN_DEBUG", "0")
+    assert not Desk(1).debug and Desk(1, debug=True).debug
+    monkeypatch.setenv("MILKRUN_DEBUG", "yes")
+    with pytest.raises(ConfigError, match="MILKRUN_DEBUG='yes': must be 0 or 1"):
+        Desk(1)
+    with pytest.raises(ConfigError, match="debug='on': must be True or False"):
+        Desk(1, debug="on")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("toy", [toys.Sorter, toys.Lantern, toys.Convoy, toys.Turnstile, toys.Glider])
+def test_toys_play_the_same_bits_both_ways(toy):
+    """Scratch, views on demand, groups of agents, own legality and box actions: all fields after every step."""
+    options = {"config": toy.Config(length=20)} if toy is toys.Sorter else {}
+    worlds = [toy(3, seed=4, debug=debug, **options) for debug in (False, True)]
+    rng = np.random.default_rng(0)
+    for world in worlds:
+        world.reset()
+    for turn in range(30):
+        actions = choose(worlds[0], rng, 0.2)
+        for world in worlds:
+            world.step(actions)
+            world.observe()
+        assert list(differences(*worlds, f"in turn {turn}, interpreted", on_demand=True)) == []
+
+
+def test_a_copy_of_an_interpreted_world_is_interpreted():
+    """deepcopy and pickle keep the mode, and the copy plays on alone."""
+    world = toys.Turnstile(2, seed=4, debug=True)
+    world.reset()
+    for twin in (copy.deepcopy(world), pickle.loads(pickle.dumps(world))):
+        assert twin.debug
+        twin.step(np.zeros(2, np.int64))
+        assert twin.i.tolist() == [1, 1] and world.i.tolist() == [0, 0]
+
+
+def test_illegal_actions_are_refused_by_interpreted_legality():
+    """illegal="raise" asks the kernels through the same entry."""
+    world = milkrun.make("milkrun/TSP-v0", 2, seed=1, num_loc=4, illegal="raise", debug=True)
+    world.reset()
+    with pytest.raises(IllegalAction, match="row 1: action 9"):
+        world.step(np.array([1, 9]))
+
+
+def test_several_threads_are_one_when_interpreted():
+    """`threads` changes nothing: rows are played one after the other."""
+    worlds = [toys.Sorter(4, toys.SorterConfig(length=8), seed=1, debug=True, threads=n) for n in (1, 2)]
+    for world in worlds:
+        world.reset()
+        world.step(world.sample_actions(5))
+    assert list(differences(*worlds, "on two threads")) == []

@@ -49,8 +49,8 @@ def check_world(world: World | type[World] | str, *, task: Task | None = None) -
     class or an id, which are checked in their default configuration. `task(world)` gives the cost of each row's
     solution, to compare with the objective of finished episodes; without it, the task that the class names.
 
-    Declarations are checked first, then the kernels as plain Python, then one play, then replays of it. Each stage stands on the one before, and each
-    replay on those before it, so the search ends where the first fault was found.
+    Declarations are checked first, then the kernels as plain Python, then one play, then replays of it. Each stage
+    stands on the one before, and each replay on those before it, so the search ends where the first fault was found.
     """
     if isinstance(world, str):
         world = make(world, ROWS, seed=0)
