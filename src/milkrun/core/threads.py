@@ -23,7 +23,7 @@ from milkrun.core.cache import BUILDING, compile_module
 from milkrun.core.clock import compiling
 from milkrun.core.errors import ConfigError
 from milkrun.core.interrupts import undisturbed
-from milkrun.core.kernels import call_at
+from milkrun.core.kernels import call_at, quick_compiler
 
 
 class Entry:
@@ -61,7 +61,7 @@ def _compiled(function: Any) -> Any:
     """The function, which takes int64 only, ready to run."""
     with compiling(), BUILDING:
         if not function.signatures:
-            with undisturbed(), _without_collector():
+            with undisturbed(), _without_collector(), quick_compiler():
                 function.compile((types.int64,) * function.py_func.__code__.co_argcount)
             function.disable_compile()
     return function
