@@ -22,6 +22,7 @@ from numba import njit, prange, types
 from milkrun.core.cache import BUILDING, compile_module
 from milkrun.core.clock import compiling
 from milkrun.core.errors import ConfigError
+from milkrun.core.faults import explained
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.kernels import call_at, quick_compiler
 
@@ -62,7 +63,12 @@ def _compiled(function: Any) -> Any:
     with compiling(), BUILDING:
         if not function.signatures:
             with undisturbed(), _without_collector(), quick_compiler():
-                function.compile((types.int64,) * function.py_func.__code__.co_argcount)
+                try:
+                    function.compile((types.int64,) * function.py_func.__code__.co_argcount)
+                except Exception as e:
+                    if (sentence := explained(function, e)) is None:
+                        raise
+                    raise sentence from e
             function.disable_compile()
     return function
 
