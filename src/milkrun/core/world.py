@@ -23,6 +23,7 @@ from milkrun.core.arguments import (
     check_seed,
     is_list,
     name_rows,
+    read_debug,
     read_keys,
 )
 from milkrun.core.canvas import Canvas
@@ -83,6 +84,7 @@ class World(Episodes):
         autoreset: Any = "next_step",
         illegal: str = "noop",
         threads: int | None = None,
+        debug: bool | None = None,
     ) -> None:
         self.num_envs = check_count("num_envs", num_envs, 1, 2**31 - 1)  # `instance_row` has 32 bits
         self.config = self.Config() if config is None else config
@@ -94,6 +96,7 @@ class World(Episodes):
         self.illegal_rule = illegal
         self._raises = illegal == "raise"
         self.threads = None if threads is None else check_count("threads", threads, 1)
+        self.debug = read_debug(debug)
         self.seed = secrets.randbits(63) if seed is None else check_seed(seed)
         self.first_row = check_count("first_row", first_row, 0, 2**63 - self.num_envs)
         self.sizes = self.size_of(self.config)
