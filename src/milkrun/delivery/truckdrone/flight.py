@@ -14,6 +14,9 @@ ONBOARD, FLYING, RETURNING, CRASHED = range(4)
 HOVER, RETURN, DELIVER = range(3)
 STAY, MOVE = range(2)
 
+ALL_SERVED, RETURNED, AT_DEPOT = range(3)
+"""What completes an episode, in the order of `config.ENDS`."""
+
 EPS = 1e-9
 """The family's tolerance; the published rules compare without."""
 NEAR = 1e-6

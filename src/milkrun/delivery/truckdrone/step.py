@@ -10,6 +10,7 @@ import math
 
 from milkrun.core.kernels import kernel
 from milkrun.delivery.truckdrone.flight import (
+    ALL_SERVED,
     CRASHED,
     CRASHES,
     DELIVER,
@@ -24,6 +25,7 @@ from milkrun.delivery.truckdrone.flight import (
     ONBOARD,
     PUBLISHED_MARGIN,
     RETURN,
+    RETURNED,
     SERVED,
     STAY,
     TRUCK_DISTANCE,
@@ -281,7 +283,7 @@ def pay(w, b, t, onsets, crashes, late):
         w.sum_amounts[b, ENERGY] += w.battery_used[b, d]
         wrecks += w.status[b, d] == CRASHED
         airborne += w.status[b, d] != CRASHED and w.status[b, d] != ONBOARD
-    home = w.end == 0 or (airborne == 0 and (w.end == 1 or w.truck_node[b] == 0))
+    home = w.end == ALL_SERVED or (airborne == 0 and (w.end == RETURNED or w.truck_node[b] == 0))
     complete = served == w.C and home
     at_limit = t >= w.max_steps
     over = complete or wrecks == w.D or (w.sound and settled and home)
