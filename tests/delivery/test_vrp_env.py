@@ -203,7 +203,7 @@ def test_what_is_absent_is_the_presets():
 
 
 def test_roads_are_switched_on_by_a_flag():
-    """Under "default" the truck may then go to neighbours of the depot alone; False, as parsers have it, is no roads."""
+    """Under "default" the truck then goes to neighbours of the depot alone; False, as parsers have it, is no roads."""
     roads = VRPEnv(Namespace(preset="default", num_route_nodes=9, road_graph=True))
     roads.reset()
     batch = roads.world.batch

@@ -11,7 +11,7 @@ from .test_truckdrone_by_hand import bits, row
 from .truckdrone_presets import CRASHED, FLYING, ONBOARD, RETURNING
 
 
-@pytest.mark.parametrize("published", range(24))
+@pytest.mark.parametrize("seed", range(24))
 def test_no_drone_ever_crashes_under_the_battery_rule(seed):
     """Random rates and actions, masked or not, in turn a truck that flees; and the books balance after every step."""
     draw = random.Random(seed)

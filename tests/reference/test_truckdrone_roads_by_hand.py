@@ -206,7 +206,7 @@ def off_the_road(model):
     return dist((x, y), (ax + share * (bx - ax), ay + share * (by - ay)))
 
 
-@pytest.mark.parametrize("published", range(12))
+@pytest.mark.parametrize("seed", range(12))
 def test_the_truck_never_leaves_its_road(seed):
     """Random trees with some roads more, all actions or allowed ones: the edge is a road, and no drone crashes."""
     draw = random.Random(seed)
