@@ -95,7 +95,7 @@ class _Log:
 
     def read(self, event: Any) -> None:
         agent, kind = str(event["agent"]), str(event["kind"])
-        self.said = f"{agent} {kind} at {event['t0']}"
+        self.where = f"{agent} {kind} at {event['t0']}"
         start, end = (float(event["x0"]), float(event["y0"])), (float(event["x1"]), float(event["y1"]))
         lasts, ref, energy = int(event["t1"] - event["t0"]), int(event["ref"]), float(event["energy"])
         drone = self.drones.get(agent)
@@ -121,7 +121,7 @@ class _Log:
 
     def need(self, holds: Any, rule: str) -> None:
         if not holds:
-            raise BadSolution(f"{self.said}: {rule}")
+            raise BadSolution(f"{self.where}: {rule}")
 
     def drive(self, kind: str, start: Place, end: Place, ref: int) -> None:
         stride = self.config.truck_speed * self.config.dt

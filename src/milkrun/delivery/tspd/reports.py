@@ -44,16 +44,16 @@ def replay(
         raise ShapeError(f"a plan is a list of operations (start, end, fly, internal), not {plan!r}")
     for k, given in enumerate(plan):
         start, end, fly, internal = _operation(k, given, nodes)
-        said = f"operation {k} {(start, end, fly, internal)}"
+        where = f"operation {k} {(start, end, fly, internal)}"
         if start != world.truck[0]:
-            raise BadSolution(f"{said}: starts at {start}, but the truck is at {world.truck[0]}")
+            raise BadSolution(f"{where}: starts at {start}, but the truck is at {world.truck[0]}")
         if fly < 0 and start == end and not internal:
             continue  # published plans begin with an operation that does nothing
         for action in actions_of(Operation(start, end, fly, internal), nodes):
             if world.done[0]:
-                raise BadSolution(f"{said}: every node is covered and the truck is home already")
+                raise BadSolution(f"{where}: every node is covered and the truck is home already")
             if not world.action_mask[0, action]:
-                raise BadSolution(f"{said}: {world.why_illegal(0, action)}")
+                raise BadSolution(f"{where}: {world.why_illegal(0, action)}")
             world.step([action])
     if not world.terminated[0]:
         left = np.flatnonzero(~world.covered[0]).tolist()

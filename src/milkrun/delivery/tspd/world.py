@@ -326,7 +326,7 @@ def write_down(w, b, start, end, fly):
 
 @kernel(inline=True)
 def prefetch(w, b, action):
-    """The places in memory that a step looks up."""
+    """Asks for the places in memory that a step will read, while the rows before this one are still being played."""
     q = w.instance_row[b]
     fetch(w.c_truck[q], w.truck[b], action)
     fetch(w.c_drone[q], w.launch[b], w.fly[b])
