@@ -14,6 +14,7 @@ import numpy as np
 
 from milkrun.core.errors import ConfigError
 from milkrun.core.kernels import kernel
+from milkrun.core.lazy import lazy
 from milkrun.delivery.truckdrone.flight import (
     AT_DEPOT,
     CRASHED,
@@ -26,7 +27,6 @@ from milkrun.delivery.truckdrone.flight import (
     STAY,
     distance,
 )
-from milkrun.solvers.policies import random_policy
 
 READY = 0.8
 """Greedy launches a drone from this battery on."""
@@ -226,4 +226,6 @@ class Lookahead:
 lookahead = Lookahead()
 """`Lookahead` with a truck that drives."""
 
-__all__ = ["Lookahead", "greedy", "lookahead", "parked", "random_policy"]
+__getattr__ = lazy(__name__, {"random_policy": "milkrun.solvers.policies"})  # which knows these policies itself
+
+__all__ = ["Lookahead", "greedy", "lookahead", "parked"]

@@ -3,8 +3,8 @@ its battery to catch a truck that flees straight away: so none ever crashes, wha
 moves no farther in a step than one that may drive anywhere, so the same reserve is enough.
 
 Why this holds: a move is allowed only if what is left after it pays for the chase from where it ends, counting that the
-truck flees in the same step. A step of RETURN then costs one stride and brings the drone nearer by the difference of
-the strides, so the reserve shrinks by exactly what is spent, and RETURN stays affordable until the drone boards.
+truck flees in the same step. A step of RETURN then costs one stride at most and leaves one step of the chase fewer at
+least, so what is needed falls by no less than what is spent, and RETURN stays affordable until the drone boards.
 """
 
 from __future__ import annotations
