@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 import milkrun
 from milkrun.api.mappo import VRPDummyVecEnv, VRPSubprocVecEnv
@@ -16,7 +17,6 @@ from milkrun.api.sb3 import Async_SubprocVecEnv
 from milkrun.api.tianshou import SubprocVecEnv_TS
 from milkrun.api.workers import Aligned, Workers
 from milkrun.core.errors import ResetNeeded
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 from milkrun.tracking import Envs
 from tests.api import worker_envs as envs
 from tests.api.interrupt_tools import assert_whole_or_not_at_all, call_until, interrupt, plain

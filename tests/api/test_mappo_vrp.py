@@ -5,11 +5,11 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
+from milkrun.delivery.vrp.environment import MultiAgentVRPEnv
+from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 from milkrun.api.mappo import VRPDummyVecEnv, VRPSubprocVecEnv
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded, ShapeError, WorkerError
-from milkrun.delivery.vrp.environment import MultiAgentVRPEnv
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 MOMENT = ["available_actions", "customers_served", "policy_id", "share_obs", "time_step", "total_customers"]
 OF_STEP = ["executed_action", "forced", "illegal"]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 from milkrun.api.mappo import MAPPOVecEnv, VRPDummyVecEnv
 from milkrun.api.sb3 import Async_SubprocVecEnv, SB3VecEnv
 from milkrun.api.workers import Workers
 from milkrun.core.errors import Closed, ConfigError, ShapeError
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 from tests.api import worker_envs as envs
 
 

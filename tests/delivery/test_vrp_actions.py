@@ -4,9 +4,9 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
+from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 from milkrun.core.errors import ShapeError
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 from tests.delivery.test_vrp_env import assert_bits
 
 

@@ -5,12 +5,12 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
-
-import milkrun
-from milkrun.core.errors import Closed, ConfigError, ResetNeeded
 from milkrun.delivery.vrp.core import World
 from milkrun.delivery.vrp.environment import MultiAgentVRPEnv
 from milkrun.delivery.vrp.VRP_env import VRPEnv
+
+import milkrun
+from milkrun.core.errors import Closed, ConfigError, ResetNeeded
 
 TRUCK_DRONE = "milkrun/TruckDrone-v0"
 KEYS = ["available_actions", "customers_served", "executed_action", "forced", "illegal", "policy_id", "share_obs",

@@ -4,8 +4,6 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
-
-import milkrun
 from milkrun.delivery.vrp.core import (
     Customer,
     CustomerState,
@@ -18,6 +16,8 @@ from milkrun.delivery.vrp.core import (
     World,
 )
 from milkrun.delivery.vrp.VRP_env import VRPEnv
+
+import milkrun
 
 TRUCK_DRONE = "milkrun/TruckDrone-v0"
 WEST_EAST = {

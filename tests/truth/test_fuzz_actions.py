@@ -5,12 +5,12 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
+from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 import milkrun
 from milkrun.api.mappo import VRPDummyVecEnv
 from milkrun.api.rows import handles
 from milkrun.core.errors import MilkrunError
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 from milkrun.tracking import Envs
 from tests.truth import fuzz_tools as fuzz
 from tests.truth.test_cross_binding import SHORT
