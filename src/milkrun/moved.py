@@ -21,6 +21,7 @@ MOVED = {
     "milkrun.core.check_bench": "milkrun.core.check.bench",
     "milkrun.core.check_replays": "milkrun.core.check.replays",
     "milkrun.core.check_rules": "milkrun.core.check.rules",
+    "milkrun.core.foreign": "milkrun.api.foreign",
     "milkrun.delivery.flight": "milkrun.delivery.truckdrone.flight",
     "milkrun.delivery.generators": "milkrun.delivery",
     "milkrun.delivery.generators.truckdrone": "milkrun.delivery.truckdrone.generator",

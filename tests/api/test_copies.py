@@ -10,11 +10,11 @@ from functools import partial
 import gymnasium
 import numpy as np
 import pytest
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 import milkrun
 from milkrun.api.mappo import VRPDummyVecEnv
 from milkrun.api.rows import handles
+from milkrun.api.vrp.VRP_env import VRPEnv
 from tests.truth.test_gymnasium_conformance import assert_same
 
 WAYS = {"deepcopy": copy.deepcopy, "pickle": lambda env: pickle.loads(pickle.dumps(env))}

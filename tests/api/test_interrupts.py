@@ -15,6 +15,7 @@ from milkrun.api.mappo import VRPDummyVecEnv, VRPSubprocVecEnv
 from milkrun.api.rows import handles
 from milkrun.api.sb3 import Async_SubprocVecEnv
 from milkrun.api.tianshou import SubprocVecEnv_TS
+from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.api.workers import Aligned, Workers
 from milkrun.core.errors import ResetNeeded
 from milkrun.tracking import Envs

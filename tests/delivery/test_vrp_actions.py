@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from milkrun.delivery.vrp.VRP_env import VRPEnv
 
+from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import ShapeError
 from tests.delivery.test_vrp_env import assert_bits
 

@@ -5,11 +5,11 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
-from milkrun.delivery.vrp.core import World
-from milkrun.delivery.vrp.environment import MultiAgentVRPEnv
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 import milkrun
+from milkrun.api.vrp.core import World
+from milkrun.api.vrp.environment import MultiAgentVRPEnv
+from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded
 
 TRUCK_DRONE = "milkrun/TruckDrone-v0"
@@ -18,7 +18,7 @@ KEYS = ["available_actions", "customers_served", "executed_action", "forced", "i
 
 EXAMPLE = """
 from argparse import Namespace
-from milkrun.delivery.vrp.VRP_env import VRPEnv
+from milkrun.api.vrp.VRP_env import VRPEnv
 
 # 创建配置
 args = Namespace(

@@ -4,7 +4,9 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
-from milkrun.delivery.vrp.core import (
+
+import milkrun
+from milkrun.api.vrp.core import (
     Customer,
     CustomerState,
     Drone,
@@ -15,9 +17,7 @@ from milkrun.delivery.vrp.core import (
     TruckState,
     World,
 )
-from milkrun.delivery.vrp.VRP_env import VRPEnv
-
-import milkrun
+from milkrun.api.vrp.VRP_env import VRPEnv
 
 TRUCK_DRONE = "milkrun/TruckDrone-v0"
 WEST_EAST = {

@@ -10,6 +10,7 @@ from milkrun.delivery.vrp.VRP_env import VRPEnv
 import milkrun
 from milkrun.api.mappo import VRPDummyVecEnv
 from milkrun.api.rows import handles
+from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import MilkrunError
 from milkrun.tracking import Envs
 from tests.truth import fuzz_tools as fuzz

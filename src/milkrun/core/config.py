@@ -25,8 +25,8 @@ C = TypeVar("C", bound="Config")
 R = TypeVar("R", bound="RuledConfig")
 
 RESERVED = frozenset(
-    "id num_envs api preset config seed first_row autoreset autoreset_mode illegal threads layout copy render_mode "
-    "seed_rule max_episode_steps world world_id infos monitor device batch_size generator generator_params "
+    "id num_envs api preset config seed first_row autoreset autoreset_mode illegal threads debug layout copy "
+    "render_mode seed_rule max_episode_steps world world_id infos monitor device batch_size generator generator_params "
     "stepping pad_actions features".split()
 )
 """Keywords of `make` and of the bindings: no configuration may use them as its own."""

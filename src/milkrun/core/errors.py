@@ -66,6 +66,17 @@ class Closed(MilkrunError, RuntimeError):
     """Use after `close()`."""
 
 
+class KernelFault(MilkrunError, RuntimeError):
+    """A kernel does what compiled code would not notice, found by interpreting it: kernel, line, field, row, index."""
+
+    def __init__(
+        self, message: str = "", *, kernel: str = "", file: str = "", line: int = 0, row: int | None = None,
+        field: str = "",
+    ) -> None:  # fmt: skip
+        super().__init__(message)
+        self.kernel, self.file, self.line, self.row, self.field = kernel, file, line, row, field
+
+
 class WorkerError(MilkrunError, RuntimeError):
     """An environment in another process died or raised: which worker, its process, how it ended, what it was asked."""
 

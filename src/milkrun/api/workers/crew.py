@@ -23,11 +23,11 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from milkrun.api.workers.commands import Command
-from milkrun.api.workers.interrupts import Uninterrupted
 from milkrun.api.workers.memory import send_descriptor
 from milkrun.api.workers.wire import Incoming, Outgoing, send
 from milkrun.api.workers.worker import Failure, unpack, work
 from milkrun.core.errors import Closed, ConfigError, WorkerError, WorkerTimeout
+from milkrun.core.interrupts import KEYBOARD, undisturbed
 
 CLOSE_SECONDS = 5.0  # for environments to finish their turn and close
 FAILED_SECONDS = 0.5  # the same when one has failed: the error shall not wait for the others
@@ -196,7 +196,7 @@ class Crew:
 
     def _post(self, turn: Turn) -> None:
         """Sends what has not been sent."""
-        with Uninterrupted():
+        with undisturbed(KEYBOARD):
             for i, message in list(turn.unsent.items()):
                 try:
                     message.write(self.connections[i].fileno())
@@ -217,7 +217,7 @@ class Crew:
             left = GLANCE_SECONDS if deadline is None else deadline - time.monotonic()
             self._wait_for(next(reversed(out)), max(0.0, min(left, GLANCE_SECONDS)))
             events = self._all.select(0)
-            with Uninterrupted():
+            with undisturbed(KEYBOARD):
                 for is_death, i in sorted(key.data for key, _ in events):  # a last word is heard before a death
                     if is_death or i not in out:
                         raise self.death(i, turn.name_of(i))

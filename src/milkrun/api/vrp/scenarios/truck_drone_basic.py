@@ -120,8 +120,8 @@ class Scenario:
 
     def info(self, agent: Truck | Drone, world: World) -> Info:
         """What a step says to an agent."""
-        told = Lists(world.batch, slice(world.row, world.row + 1)).infos()[0]
-        return told[0 if isinstance(agent, Truck) else 1 + agent.index]
+        infos = Lists(world.batch, slice(world.row, world.row + 1)).infos()[0]
+        return infos[0 if isinstance(agent, Truck) else 1 + agent.index]
 
 
 ANSWERS: dict[str, Callable[..., Any]] = {
