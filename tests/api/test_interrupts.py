@@ -8,7 +8,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 import milkrun
 from milkrun.api.mappo import VRPDummyVecEnv, VRPSubprocVecEnv

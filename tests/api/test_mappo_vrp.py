@@ -5,8 +5,6 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
-from milkrun.delivery.vrp.environment import MultiAgentVRPEnv
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 from milkrun.api.mappo import VRPDummyVecEnv, VRPSubprocVecEnv
 from milkrun.api.vrp.environment import MultiAgentVRPEnv

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 from milkrun.api.mappo import MAPPOVecEnv, VRPDummyVecEnv
 from milkrun.api.sb3 import Async_SubprocVecEnv, SB3VecEnv

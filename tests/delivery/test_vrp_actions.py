@@ -4,7 +4,6 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import ShapeError

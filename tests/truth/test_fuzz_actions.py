@@ -5,7 +5,6 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 import milkrun
 from milkrun.api.mappo import VRPDummyVecEnv
