@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from milkrun.core.arguments import interpreting
 from milkrun.core.config import RESERVED, Config
 from milkrun.core.errors import ConfigError, RegistryError, did_you_mean, missing_extra, shown
 
@@ -216,10 +217,11 @@ def make(
         if not isinstance(api, str) or api not in APIS:
             raise ConfigError(f"api={shown(api)} is unknown{did_you_mean(shown(api), APIS)}")
         module = importlib.import_module(APIS[api])
-        return module.make(
-            spec.id, num_envs, preset=preset, config=config, seed=seed, first_row=first_row, autoreset=autoreset,
-            illegal=illegal, threads=threads, **overrides,
-        )  # fmt: skip
+        with interpreting(debug):
+            return module.make(
+                spec.id, num_envs, preset=preset, config=config, seed=seed, first_row=first_row, autoreset=autoreset,
+                illegal=illegal, threads=threads, **overrides,
+            )  # fmt: skip
     cls = spec.load()
     built = cls.Config.build(preset, config, **{**spec.kwargs, **overrides})
     world = cls.variant(built)(
