@@ -50,7 +50,7 @@ def side_by_side(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> F
     In the place of a truck-and-drones world the `Recorder` that watched it shows the ways of the whole episode.
     """
     if all(isinstance(world, Dial) and world.config.record and world.terminated[row] for world, row, _ in pictures):
-        from milkrun.replay.rides import figure_of_plans, plan_of_row
+        from milkrun.replay.darp import figure_of_plans, plan_of_row
 
         return figure_of_plans([plan_of_row(*picture) for picture in pictures], title)
     if all(isinstance(world, (Recorder, TSPD)) for world, _, _ in pictures):

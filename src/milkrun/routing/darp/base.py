@@ -78,10 +78,10 @@ class Dial(Recorded):
 
     @classmethod
     def variant(cls, config: DARPConfig) -> type[Dial]:
-        from milkrun.routing.darp.deadlines import DARPSeed
+        from milkrun.routing.darp.deadlines import DARPDeadlines
         from milkrun.routing.darp.world import DARP
 
-        return DARPSeed if config.rule == "seed" else DARP
+        return DARPDeadlines if config.rule == "deadlines" else DARP
 
     @classmethod
     def fleet(cls, config: DARPConfig) -> dict[str, int]:
