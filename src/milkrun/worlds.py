@@ -22,7 +22,7 @@ def register_all() -> None:
         presets=_ROUTING_PRESETS,
     )  # fmt: skip
     for name, title, presets in (
-        ("VRPP", "Vehicle routing with profits", ("seed",)),
+        ("VRPP", "Vehicle routing with profits", ("published",)),
         ("CVRPP", "Capacitated routing with profits", ()),
         ("WCVRP", "Waste collection, one truckload", ("cf90",)),
         ("CWCVRP", "Waste collection, many trips", ()),
@@ -35,7 +35,7 @@ def register_all() -> None:
         )  # fmt: skip
     register(
         "milkrun/DARP-v0", "milkrun.routing.darp.world:DARP", family="routing", title="Dial-a-ride",
-        presets=("default", "classic", "classic-b", "seed"),
+        presets=("default", "classic", "classic-b", "published"),
     )  # fmt: skip
     register(
         "milkrun/TruckDrone-v0", "milkrun.delivery.truckdrone.world:TruckDrone", family="delivery",

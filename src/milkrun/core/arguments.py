@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,6 +57,18 @@ def check_seconds(name: str, value: Any) -> float:
     if not (seconds := check_number(name, value)) > 0:
         raise ConfigError(f"{name}={value!r}: must be above 0 seconds")
     return seconds
+
+
+def read_debug(debug: Any) -> bool:
+    """Whether kernels are interpreted: as given, else as MILKRUN_DEBUG says."""
+    if debug is None:
+        said = os.environ.get("MILKRUN_DEBUG", "0")
+        if said not in ("", "0", "1"):
+            raise ConfigError(f"MILKRUN_DEBUG={said!r}: must be 0 or 1")
+        return said == "1"
+    if not isinstance(debug, (bool, np.bool_)):
+        raise ConfigError(f"debug={shown(debug)}: must be True or False, or None for what MILKRUN_DEBUG says")
+    return bool(debug)
 
 
 def read_rows(rows: Any, num_envs: int) -> np.ndarray:

@@ -19,6 +19,9 @@ from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
+from milkrun.core.interpreter.arrays import Array, Turn, memory_at
+from milkrun.core.interpreter.numbers import UInt64
+
 KERNEL_OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "nogil": True}
 """Kernels allocate nothing, so numba's reference counting is off (a third faster); x/0 follows IEEE."""
 
@@ -114,6 +117,15 @@ def quick_compiler() -> AbstractContextManager[None]:
     return operators_known()
 
 
+IN_PYTHON: dict[Any, Callable[..., Any]] = {}
+"""What each word below means to interpreted kernels (`core.interpreter`)."""
+
+
+def in_python(word: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Says of a word what it means in Python."""
+    return lambda function: IN_PYTHON.setdefault(word, function)
+
+
 @intrinsic
 def array_at(typingctx, address, shape, strides, dtype):
     """The array of `shape` at an address; `strides` in bytes, or None for C order."""
@@ -138,6 +150,11 @@ def array_at(typingctx, address, shape, strides, dtype):
     return array_type(address, shape, strides, dtype), codegen
 
 
+@in_python(array_at)
+def _array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: Any) -> Array:
+    return Array(memory_at(address, shape, dtype.dtype, strides), "array", Turn())
+
+
 @intrinsic
 def copy_rows(typingctx, target, source, first, count):
     """target[first:first + count] = the same of source, two C-ordered arrays, as one block of bytes."""
@@ -156,6 +173,11 @@ def copy_rows(typingctx, target, source, first, count):
     return types.void(target, source, types.int64, types.int64), codegen
 
 
+@in_python(copy_rows)
+def _copy_rows(target: Array, source: Array, first: int, count: int) -> None:
+    target.take_rows(source, first, count)
+
+
 @intrinsic
 def eight_flags(typingctx, flags, row, first):
     """flags[row, first:first + 8] of a C-ordered array of booleans as one uint64, the first in its lowest byte."""
@@ -170,6 +192,11 @@ def eight_flags(typingctx, flags, row, first):
         return word
 
     return types.uint64(flags, types.int64, types.int64), codegen
+
+
+@in_python(eight_flags)
+def _eight_flags(flags: Array, row: int, first: int) -> UInt64:
+    return UInt64(sum(flags[row, first + k] << (8 * k) for k in range(8)))
 
 
 @intrinsic
@@ -191,6 +218,11 @@ def fetch(typingctx, array, row, column):
     return types.void(array, types.int64, types.int64), codegen
 
 
+@in_python(fetch)
+def _fetch(array: Array, row: int, column: int) -> None:
+    """Nothing: it saves time and changes no value."""
+
+
 @intrinsic
 def lowest_bit(typingctx, word):
     """The number of the lowest bit set in a uint64 that is not 0."""
@@ -199,6 +231,11 @@ def lowest_bit(typingctx, word):
         return builder.cttz(args[0], context.get_constant(types.boolean, True))
 
     return types.int64(types.uint64), codegen
+
+
+@in_python(lowest_bit)
+def _lowest_bit(word: int) -> int:
+    return (int(word) & -int(word)).bit_length() - 1
 
 
 @intrinsic

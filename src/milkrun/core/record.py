@@ -28,8 +28,9 @@ WORD = ir.IntType(64)
 class Layout:
     """Where each size, address and number stands in a world's table."""
 
-    def __init__(self, fields: dict[str, Field], size_names: list[str], name: str = "the record") -> None:
-        self.fields, self.name = fields, name  # whose it is, for errors
+    def __init__(self, fields: dict[str, Field], size_names: list[str], owner: str = "the record") -> None:
+        self.fields = fields
+        self.owner = owner  # the class whose fields these are, for error messages
         self.sizes = {name: 2 + k for k, name in enumerate(size_names)}
         self.slots: dict[str, int] = {}
         width = 2 + len(self.sizes)

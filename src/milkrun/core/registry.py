@@ -201,13 +201,15 @@ def make(
     autoreset: Any = "next_step",
     illegal: str = "noop",
     threads: int | None = None,
+    debug: bool | None = None,
     **overrides: Any,
 ) -> Any:
     """A world by its id: `num_envs` rows of it, or with `api` the same in another library's words.
 
     The configuration is built from the defaults, then `preset`, then `config` (an instance, a mapping, the path of
     a JSON file), then the keywords left over. Rows are the same bits for every `threads` and batch size;
-    `first_row=f` makes any slice of a big batch alone.
+    `first_row=f` makes any slice of a big batch alone. `debug=True` plays the kernels as plain Python, row by row, with
+    every array access checked: the same bits, slowly. Without it, the environment variable MILKRUN_DEBUG=1 decides.
     """
     spec = world_spec(id)
     if api is not None:
@@ -222,7 +224,7 @@ def make(
     built = cls.Config.build(preset, config, **{**spec.kwargs, **overrides})
     world = cls.variant(built)(
         1 if num_envs is None else num_envs, built,
-        seed=seed, first_row=first_row, autoreset=autoreset, illegal=illegal, threads=threads,
+        seed=seed, first_row=first_row, autoreset=autoreset, illegal=illegal, threads=threads, debug=debug,
     )  # fmt: skip
     world.spec = spec
     return world

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import numba
@@ -37,11 +38,12 @@ class Entry:
     def __init__(self, function: Any) -> None:
         self._function = function
         self._address = 0
-        self.serial: Callable[..., int] = self._first
+        self._interpreted = isinstance(function, FunctionType)  # a world in debug mode: one row after the other
+        self.serial: Callable[..., int] = function if self._interpreted else self._first
 
     def run(self, args: tuple[int, ...], rows: int, chunks: int) -> int:
         """The sum of what the rows return; `chunks` > 1 splits them over as many threads."""
-        if chunks == 1:
+        if chunks == 1 or self._interpreted:
             return self.serial(*args, 0, rows, 0)
         return _in_parallel(self, args, rows, chunks)
 

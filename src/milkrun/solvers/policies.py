@@ -141,7 +141,7 @@ def soonest(world: Any) -> np.ndarray:
     """In dial-a-ride: the allowed stop at which service could start first, a little for the way; the depot only where
     no stop is allowed. Under the rule `seed`, which knows no waiting: the nearest one."""
     meant_for("soonest", world, "dial-a-ride", "current_agent", "vehicle_finished")
-    return world.map_rows(nearest_stop if world.config.rule == "seed" else soonest_stop, np.int64)
+    return world.map_rows(nearest_stop if world.config.rule == "deadlines" else soonest_stop, np.int64)
 
 
 @kernel

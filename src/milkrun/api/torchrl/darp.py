@@ -13,8 +13,8 @@ from milkrun.core.errors import ShapeError
 
 
 class DARPEnv(WorldEnv):
-    """Dial-a-ride. `preset="seed"` plays by deadlines alone, `features=True` shows what policies are fed with; actions
-    may be (*batch,) or (*batch, 1)."""
+    """Dial-a-ride. `preset="published"` plays by deadlines alone, `features=True` shows what policies are fed with;
+    actions may be (*batch,) or (*batch, 1)."""
 
     fixed_id = "milkrun/DARP-v0"
 

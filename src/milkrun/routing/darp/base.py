@@ -56,7 +56,7 @@ class Dial(Recorded):
     vehicle_finished = state(bool_, "V", doc="vehicles whose tour is over")
     vehicles_used = state(int32, low=0, observed=False, tally=True, doc="vehicles that have been out and are back")
 
-    illegal_reason = view(int64, told=True, doc="why the last action was illegal, by number; 0 = it was not")
+    illegal_reason = view(int64, in_info=True, doc="why the last action was illegal, by number; 0 = it was not")
     distance = view(float64, doc="driven by all vehicles, told when the day ends by its rules")
     unserved = view(int32, doc="requests that nobody served, told when the day ends by its rules")
     reward_exact = view(float64, doc="the reward of the last step before it is rounded to float32")
@@ -78,10 +78,10 @@ class Dial(Recorded):
 
     @classmethod
     def variant(cls, config: DARPConfig) -> type[Dial]:
-        from milkrun.routing.darp.deadlines import DARPSeed
+        from milkrun.routing.darp.deadlines import DARPDeadlines
         from milkrun.routing.darp.world import DARP
 
-        return DARPSeed if config.rule == "seed" else DARP
+        return DARPDeadlines if config.rule == "deadlines" else DARP
 
     @classmethod
     def fleet(cls, config: DARPConfig) -> dict[str, int]:
