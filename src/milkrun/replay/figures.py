@@ -21,7 +21,7 @@ from milkrun.delivery.truckdrone.log import Recorder
 from milkrun.delivery.tspd.instances import TSPDDoor
 from milkrun.replay.retrace import retrace
 from milkrun.routing.collect import Collect
-from milkrun.routing.darp.base import Dial
+from milkrun.routing.darp.base import DARPBase
 from milkrun.routing.scwcvrp import Recourse
 from milkrun.routing.vehicle import Routing
 
@@ -49,7 +49,7 @@ def side_by_side(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> F
 
     In the place of a truck-and-drones world the `Recorder` that watched it shows the ways of the whole episode.
     """
-    if all(isinstance(world, Dial) and world.config.record and world.terminated[row] for world, row, _ in pictures):
+    if all(isinstance(world, DARPBase) and world.config.record and world.terminated[row] for world, row, _ in pictures):
         from milkrun.replay.darp import figure_of_plans, plan_of_row
 
         return figure_of_plans([plan_of_row(*picture) for picture in pictures], title)

@@ -9,8 +9,8 @@ thread's work space; mask and step use the same code, so that a verdict cannot f
 from __future__ import annotations
 
 from milkrun.core.kernels import kernel
-from milkrun.routing.darp.generator import travel_time
-from milkrun.routing.instances.darp import TIME_EPS
+from milkrun.routing.darp.travel import travel_time
+from milkrun.routing.darp.windows import TIME_EPS
 
 
 @kernel

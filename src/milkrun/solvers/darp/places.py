@@ -14,7 +14,7 @@ import numpy as np
 
 from milkrun.core.fields import Field, constant, float32, float64, instance, int32, int64, scratch
 from milkrun.core.kernels import kernel
-from milkrun.routing.instances.darp import TIME_EPS
+from milkrun.routing.darp.windows import TIME_EPS
 
 TIE = 1e-9  # a place is better if it is shorter by more than this
 SURE = 1.01 * TIME_EPS  # exceeded by this a limit is broken however sums are rounded
