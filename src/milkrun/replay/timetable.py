@@ -109,5 +109,5 @@ def _aboard(case: Case, pickup: int, when: dict[int, float], back: float) -> Abo
 
 def _window(case: Case, node: int) -> Span:
     opens, closes = case.opens[node], case.closes[node]
-    home = math.inf if case.rule == "deadlines" else case.closes[0]  # the rule `deadlines` never tests the depot's deadline
+    home = math.inf if case.rule == "deadlines" else case.closes[0]  # that rule never tests the depot's deadline
     return opens if opens > case.opens[0] else -math.inf, closes if closes < home else math.inf
