@@ -41,7 +41,7 @@ MOVED = {
     "milkrun.delivery.tspd_config": "milkrun.delivery.tspd.config",
     "milkrun.delivery.tspd_door": "milkrun.delivery.tspd.instances",
     "milkrun.delivery.tspd_log": "milkrun.delivery.tspd.log",
-    "milkrun.delivery.tspd_states": "milkrun.delivery.tspd.states",
+    "milkrun.delivery.tspd_states": "milkrun.delivery.tspd.instances",
     "milkrun.replay.rides": "milkrun.replay.darp",
     "milkrun.routing.darp_config": "milkrun.routing.darp.config",
     "milkrun.routing.darp_door": "milkrun.routing.darp.instances",

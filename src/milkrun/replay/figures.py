@@ -18,7 +18,7 @@ from milkrun.core.errors import missing_extra
 from milkrun.core.fields import Role
 from milkrun.core.world import World
 from milkrun.delivery.truckdrone.log import Recorder
-from milkrun.delivery.tspd.instances import TSPDDoor
+from milkrun.delivery.tspd.world import TSPD
 from milkrun.replay.retrace import retrace
 from milkrun.routing.collect import Collect
 from milkrun.routing.darp.base import DARPBase
@@ -53,7 +53,7 @@ def side_by_side(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> F
         from milkrun.replay.darp import figure_of_plans, plan_of_row
 
         return figure_of_plans([plan_of_row(*picture) for picture in pictures], title)
-    if all(isinstance(world, (Recorder, TSPDDoor)) for world, _, _ in pictures):
+    if all(isinstance(world, (Recorder, TSPD)) for world, _, _ in pictures):
         from milkrun.replay.flights import figure_of_flights
 
         return figure_of_flights(pictures, title)
