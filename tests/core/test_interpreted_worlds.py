@@ -87,7 +87,7 @@ CASES = [(id, options) for id in milkrun.list_worlds() if name_of(id) in CHOICES
 
 @pytest.mark.parametrize(("id", "options"), CASES, ids=lambda case: case if isinstance(case, str) else "")
 def test_interpreted_and_compiled_play_are_equal_to_the_bit(id, options):
-    """All fields after every call of a play with illegal actions and autoreset; draws; every policy; a played-out row."""
+    """All fields after every call of a play with illegal actions and autoreset; draws, policies, a played-out row."""
     play_both_ways(id, 2, 24, options)
 
 
