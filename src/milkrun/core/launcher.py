@@ -86,12 +86,12 @@ def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool
     return Entry(_module(function.py_func.__name__, text, layout, {"function": function}, debug).map_rows)
 
 
-def build_loop(layout: Layout, function: Any, *, debug: bool = False) -> Entry:
+def build_loop(layout: Layout, function: Any) -> Entry:
     """An entry (table, numbers...) that calls function(w, b, numbers...) for row after row: solvers are made of it."""
     code = function.py_func.__code__
     numbers = "".join(f", {name}" for name in code.co_varnames[2 : code.co_argcount])
     text = _head(layout) + _LOOP.format(numbers=numbers)
-    return Entry(_module(code.co_name, text, layout, {"function": function}, debug).loop_rows)
+    return Entry(_module(code.co_name, text, layout, {"function": function}, debug=False).loop_rows)
 
 
 class Launcher:
@@ -128,7 +128,7 @@ def _names(layout: Layout) -> dict[str, Any]:
     return {
         "record": record_at(layout), "LOWERING": lower_attribute, "array_at": array_at, "copy_rows": copy_rows,
         "njit": njit, "kernel": kernel, "OPTIONS": KERNEL_OPTIONS, "DUE": DUE, "DUE_ONE": DUE_ONE,
-        "AHEAD": AHEAD,
+        "AHEAD": AHEAD, "LAYOUT": layout,
         **{n: getattr(types, n) for n in numbers},
     }  # fmt: skip
 

@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from milkrun.core.arguments import interpreting
 from milkrun.core.config import RESERVED, Config
 from milkrun.core.errors import ConfigError, MissingExtra, RegistryError, did_you_mean, missing_extra, shown
 from milkrun.core.references import resolve
@@ -226,10 +227,11 @@ def make(
     if api is not None:
         if not isinstance(api, str) or api not in bindings:
             raise ConfigError(f"api={shown(api)} is unknown{did_you_mean(shown(api), bindings)}")
-        return resolve(bindings[api], f"bindings[{api!r}]")(
-            spec.id, num_envs, preset=preset, config=config, seed=seed, first_row=first_row, autoreset=autoreset,
-            illegal=illegal, threads=threads, **overrides,
-        )  # fmt: skip
+        with interpreting(debug):
+            return resolve(bindings[api], f"bindings[{api!r}]")(
+                spec.id, num_envs, preset=preset, config=config, seed=seed, first_row=first_row, autoreset=autoreset,
+                illegal=illegal, threads=threads, **overrides,
+            )  # fmt: skip
     cls = spec.load()
     built = cls.Config.build(preset, config, **{**spec.kwargs, **overrides})
     world = cls.variant(built)(

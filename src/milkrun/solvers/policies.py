@@ -20,7 +20,7 @@ from milkrun.core.kernels import kernel
 from milkrun.core.references import refer
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
-from milkrun.routing.darp.generator import distance32, travel_time
+from milkrun.routing.darp.travel import distance32, travel_time
 from milkrun.routing.distance import travel
 from milkrun.routing.wcvrp import FULL
 
@@ -146,7 +146,7 @@ def soonest(world: Any) -> np.ndarray:
     """In dial-a-ride: the allowed stop at which service could start first, a little for the way; the depot only where
     no stop is allowed. Under the rule `seed`, which knows no waiting: the nearest one."""
     meant_for("soonest", world, "dial-a-ride", "current_agent", "vehicle_finished")
-    return world.map_rows(nearest_stop if world.config.rule == "seed" else soonest_stop, np.int64)
+    return world.map_rows(nearest_stop if world.config.rule == "deadlines" else soonest_stop, np.int64)
 
 
 @kernel

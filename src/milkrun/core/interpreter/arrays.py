@@ -41,14 +41,15 @@ class Turn:
 class Array:
     """An array that kernels read and write."""
 
-    __slots__ = ("_access", "_axis", "_data", "_label", "_name", "_read", "_turn", "_written", "ndim", "shape")
+    __slots__ = ("_access", "_axis", "_data", "_name", "_origin", "_read", "_turn", "_written", "ndim", "shape")
 
     def __init__(
-        self, data: np.ndarray, name: str, turn: Turn, *, label: str = "", axis: int = FREE, access: int = OPEN,
-        written: np.ndarray | None = None,
+        self, data: np.ndarray, name: str, turn: Turn, *, axis: int = FREE, access: int = OPEN,
+        written: np.ndarray | None = None, origin: tuple[Array, tuple[Any, ...]] | None = None,
     ) -> None:  # fmt: skip
-        self._data, self._name, self._label, self._turn = data, name, label or name, turn
+        self._data, self._name, self._turn = data, name, turn
         self._axis, self._access, self._written = axis, access, written
+        self._origin = origin  # the array that this is a part of, and which
         self.shape, self.ndim = data.shape, data.ndim
         self._read = _READ[data.dtype.str[1:]]
 
@@ -56,18 +57,22 @@ class Array:
 
     def __getitem__(self, index: Any) -> Any:
         key = index if type(index) is tuple else (index,)
-        shape = self.shape
-        if len(key) == len(shape):
-            for k, extent in zip(key, shape):
+        if len(key) == self.ndim:
+            for k, extent in zip(key, self.shape):
                 if type(k) is not int or not 0 <= k < extent:
-                    key = self._indices(key)
                     break
-        else:
-            key = self._indices(key)
+            else:
+                return self._element(key)
+        key = self._indices(key)
+        if len(key) == self.ndim and slice not in map(type, key):
+            return self._element(key)
         if self._axis and key[0] != self._turn.own[self._axis]:
             self._check_row(key, "reads")
-        if len(key) != len(shape) or slice in map(type, key):
-            return self._part(key)
+        return self._part(key)
+
+    def _element(self, key: tuple[int, ...]) -> Any:
+        if self._axis and key[0] != self._turn.own[self._axis]:
+            self._check_row(key, "reads")
         if self._written is not None and not self._written[key]:
             raise fault(f"{self._at(key)} is scratch that this row has not written yet: its value is left over from "
                         f"another row", field=self._name)  # fmt: skip
@@ -101,19 +106,20 @@ class Array:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         key = index if type(index) is tuple else (index,)
-        shape = self.shape
-        if len(key) == len(shape):
-            for k, extent in zip(key, shape):
+        plain = len(key) == self.ndim
+        if plain:
+            for k, extent in zip(key, self.shape):
                 if type(k) is not int or not 0 <= k < extent:
-                    key = self._indices(key)
+                    plain = False
                     break
-        else:
+        if not plain:
             key = self._indices(key)
+            plain = len(key) == self.ndim and slice not in map(type, key)
         if self._axis and key[0] != self._turn.own[self._axis]:
             self._check_row(key, "writes")
         if self._access:
             self._check_access(key)
-        if len(key) != len(shape) or slice in map(type, key):
+        if not plain:
             self._part(key).assign(value)
             return
         self._data[key] = self._fitted(value, key)
@@ -196,12 +202,15 @@ class Array:
     # -- parts ----------------------------------------------------------------------------------------------------
 
     def _part(self, key: tuple[Any, ...]) -> Array:
-        if self._axis and type(key[0]) is slice and self._turn.row is not None:
+        rows = type(key[0]) is slice
+        if self._axis and rows:
             self._check_row(key, "takes")
-        written = None if self._written is None else self._written[key]
-        axis = self._axis if type(key[0]) is slice else FREE
-        return Array(self._data[key], self._name, self._turn, label=self._at(key), axis=axis, access=self._access,
-                     written=written)  # fmt: skip
+        return Array(self._data[key], self._name, self._turn, axis=self._axis if rows else FREE, access=self._access,
+                     written=None if self._written is None else self._written[key], origin=(self, key))  # fmt: skip
+
+    @property
+    def _label(self) -> str:
+        return self._name if self._origin is None else self._origin[0]._at(self._origin[1])
 
     def _at(self, key: tuple[Any, ...]) -> str:
         return f"{self._label}[{', '.join(_shown(k) for k in key)}]"

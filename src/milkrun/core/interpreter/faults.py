@@ -7,9 +7,8 @@ import sys
 import threading
 from collections.abc import Iterable
 from types import CodeType, FrameType, TracebackType
-from typing import Any
 
-from milkrun.core.errors import KernelFault, did_you_mean
+from milkrun.core.errors import KernelFault, no_such_field
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _OURS = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "kernels.py"))  # what kernels call is no kernel
@@ -48,9 +47,8 @@ def explained(error: Exception) -> KernelFault:
 def unknown_field(owner: str, name: str, known: Iterable[str]) -> KernelFault:
     """A kernel asks for a field that its world does not declare."""
     frame = _kernel_frame()
-    meant = did_you_mean(name, known).replace("; did", ": did", 1)
-    where = "" if frame is None else f" ({os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno})"
-    return KernelFault(f"{owner} has no field {name!r}{meant}{where}", row=PLAYING.row, field=name)
+    place = "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return KernelFault(no_such_field(owner, name, known, place), row=PLAYING.row, field=name)
 
 
 def _kernel_frame() -> FrameType | None:
@@ -66,8 +64,5 @@ def _ours(code: CodeType) -> bool:
 
 
 def _located(sentence: str, code: CodeType, line: int, field: str) -> KernelFault:
-    file = os.path.basename(code.co_filename)
-    row = PLAYING.row
-    where = "" if row is None else f", row {row}"
-    details: dict[str, Any] = {"kernel": code.co_name, "file": code.co_filename, "line": line, "row": row}
-    return KernelFault(f"{code.co_name} ({file}:{line}){where}: {sentence}", field=field, **details)
+    place = f"{code.co_name} ({os.path.basename(code.co_filename)}:{line})"
+    return KernelFault(sentence, place=place, row=PLAYING.row, field=field)

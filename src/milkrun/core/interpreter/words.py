@@ -57,10 +57,10 @@ class Cast:
         least = -(1 << (bits - 1)) if self.dtype.kind == "i" else 0
         if isinstance(value, float):
             if not math.isfinite(value):
-                raise fault(f"{float(value)!r} is made a {self}, and is no whole number")
+                raise fault(f"{float(value)!r} cannot become {self}")
             whole = int(value)
             if not least <= whole < least + (1 << bits):
-                raise fault(f"{float(value)!r} is made a {self}, which holds {least}..{least + (1 << bits) - 1}")
+                raise fault(f"{float(value)!r} cannot become {self} ({least}..{least + (1 << bits) - 1})")
             return self._kind(whole)
         return self._kind(((int(value) - least) & ((1 << bits) - 1)) + least)
 
