@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import milkrun
-import milkrun.routing.generators
 from milkrun.core.check.bench import choose, differences
 from milkrun.core.errors import ConfigError, MilkrunError
 from milkrun.core.launcher import NO_LIMIT

@@ -107,7 +107,7 @@ def test_the_reason_names_node_or_road():
     ("options", "words"),
     [
         ({"depot_node": False}, "road_graph = True: needs depot_node=True"),
-        ({"rules": "seed"}, "road_graph = True: no option of the rules 'seed'"),
+        ({"rules": "published"}, "road_graph = True: no option of the rules 'published'"),
         ({"num_route_nodes": 1}, "num_route_nodes = 1: with a depot node at least 2"),
     ],
 )

@@ -44,33 +44,26 @@ from milkrun.core.world import World, autoreset_name
 
 
 def make(
-    world_id: str,
-    num_envs: int | None = None,
-    *,
-    preset: str | None = None,
-    config: Any = None,
-    seed: int | None = None,
-    first_row: int = 0,
-    autoreset: Any = "next_step",
-    illegal: str = "noop",
-    threads: int | None = None,
-    **overrides: Any,
-) -> MilkrunEnv | MilkrunVectorEnv:
+    world_id: str, num_envs: int | None = None, *, autoreset: Any = "next_step", threads: int | None = None,
+    **keywords: Any,
+) -> MilkrunEnv | MilkrunVectorEnv:  # fmt: skip
     """What `milkrun.make(api="gymnasium")` returns: an Env without `num_envs`, else a VectorEnv.
 
     `seed` is the one the first reset uses when it gets none. The bindings' own keywords (`layout`, `render_mode`, for a
-    VectorEnv also `copy`, `seed_rule`, `max_episode_steps`) stand among the overrides.
+    VectorEnv also `copy`, `seed_rule`, `max_episode_steps`) stand among the others.
     """
-    shared = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal}
     if num_envs is not None:
-        return MilkrunVectorEnv(num_envs, world_id, autoreset_mode=autoreset, threads=threads, **shared, **overrides)
+        return MilkrunVectorEnv(num_envs, world_id, autoreset_mode=autoreset, threads=threads, **keywords)
     if autoreset_name(autoreset) == "same_step":
         raise ConfigError("autoreset='same_step' is for a batch: without num_envs the caller resets")
-    return MilkrunEnv(world_id, **shared, **overrides)
+    return MilkrunEnv(world_id, **keywords)
 
 
 class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
-    """One row of a world."""
+    """One row of a world.
+
+    settings: keywords of `milkrun.make` (preset, config, first_row, illegal) and options of the world.
+    """
 
     metadata = METADATA
 
@@ -160,6 +153,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
     seed_rule: "offset" seeds row i with seed + i, Gymnasium's convention, so that runs seeded 0 and 1 share all but one
     row: take seeds `num_envs` apart; "row" gives row i the stream (seed, i), and any two seeds differ everywhere.
     copy: False hands out views of the world's memory, valid until the next call.
+    settings: keywords of `milkrun.make` (preset, config, first_row, illegal, threads) and options of the world.
     """
 
     metadata = METADATA

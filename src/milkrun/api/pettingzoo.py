@@ -50,18 +50,17 @@ def env(world_id: str | None = None, **keywords: Any) -> AECEnv[str, Observation
 
 
 class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
-    """One row of a world, agent by agent."""
+    """One row of a world, agent by agent.
+
+    settings: keywords of `milkrun.make` (preset, config, seed, first_row, illegal) and options of the world.
+    """
 
     metadata = METADATA
 
     def __init__(
-        self,
-        world_id: str | None = None,
-        *,
-        world: World | None = None,
-        render_mode: str | None = None,
+        self, world_id: str | None = None, *, world: World | None = None, render_mode: str | None = None,
         **settings: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._row = TeamRow(self, world_id, world, settings)
         self.world, team = self._row.world, self._row.team
         self.render_mode = check_render_mode(render_mode)

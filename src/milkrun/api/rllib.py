@@ -1,4 +1,4 @@
-"""RLlib's words for a world: `MilkrunMultiAgentEnv` is one row of it, and `register_rllib` tells Ray its worlds' ids.
+"""RLlib's words for a world: `MilkrunMultiAgentEnv` is one row of it, and `register_rllib` registers the ids with Ray.
 
 Nothing of a world's rules is here. Observations have the names that RLlib's action-masking module looks for.
 """

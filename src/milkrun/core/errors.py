@@ -114,11 +114,11 @@ def shown(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The tail of an error sentence that offers up to three close names, or lists the few there are."""
+def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
+    """The tail of an error sentence that offers up to `most` close names, or lists the few there are."""
     names = sorted(known)
     lower = {name.lower(): name for name in names}
-    close = [lower[k] for k in difflib.get_close_matches(word.lower(), lower, n=3, cutoff=0.5)]
+    close = [lower[k] for k in difflib.get_close_matches(word.lower(), lower, n=most, cutoff=0.5)]
     if close:
         return f"; did you mean {' or '.join(repr(c) for c in close)}?"
     return f"; known: {', '.join(names)}" if 0 < len(names) <= 80 else ""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable
-from functools import cached_property
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, cached_property
 from inspect import signature
 from typing import Any
 
+import numba
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
-from numba.core.typed_passes import NativeLowering
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
@@ -32,52 +33,23 @@ def kernel(function: Callable[..., Any] | None = None, *, inline: bool = False) 
     """
     if function is None:
         return lambda f: kernel(f, inline=inline)
-    options = {"nopython": True, "forceinline": inline, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    options = {"nopython": True, "forceinline": inline, "no_cfunc_wrapper": True}
     return Kernel(function, targetoptions={**options, **KERNEL_OPTIONS})
 
 
-class _Part(JITCodeLibrary):
-    """The code of a kernel and of what it calls, as it was translated."""
-
-    def finalize(self) -> None:
-        self._raise_if_finalized()
-        for library in dict.fromkeys(self._linking_libraries):
-            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
-        self._finalized = True
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class _PartLowering(NativeLowering):
-    """Translates a kernel into a part, and tells numba that callers find its code there."""
-
-    _name = "milkrun_part_lowering"
-
-    def run_pass(self, state: Any) -> bool:
-        state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.flags.no_compile = True
-        super().run_pass(state)
-        state["cr"] = state.cr._replace(cfunc=state.library)  # what numba knows compiled code by
-        state.targetctx.insert_user_function(state.library, state.cr.fndesc, [state.library])
-        return True
-
-
-class _PartCompiler(CompilerBase):
-    """Numba's passes with that instead of its own translation."""
-
-    def define_pipelines(self) -> list[PassManager]:
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "milkrun_part")
-        passes.passes = [(_PartLowering if p is NativeLowering else p, why) for p, why in passes.passes]
-        passes.finalize()
-        return [passes]
-
-
 class Kernel(CPUDispatcher):
-    """A function that compiled code calls. Numba would optimise each one and make machine code of it together with all
-    that it calls, and its callers again; a kernel is only translated, and optimised once, inside the entry that runs
-    it: worlds compile 1.4 to 2.6 times as fast (`python -m bench --only compiling`)."""
+    """A function that compiled code calls. It is made as a part of the entries that run it, which is twice as fast and
+    more (`core/parts.py`, `python -m bench --only compiling`), or as numba makes functions, where parts cannot be.
+
+    There is one version for all whole numbers: numba would make one for each constant and each width that a caller
+    passes.
+    """
 
     def __init__(self, function: Callable[..., Any], locals: Any = None, targetoptions: Any = None) -> None:
-        super().__init__(function, locals or {}, targetoptions or {}, _PartCompiler)
+        compiler = part_compiler()
+        self.is_part = compiler is not None
+        options = {**(targetoptions or {}), "no_cpython_wrapper": self.is_part}
+        super().__init__(function, locals or {}, options, compiler or Compiler)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """From Python, at the prompt or in a test: through a compiled function that calls it."""
@@ -90,9 +62,44 @@ class Kernel(CPUDispatcher):
         inner = self
         return njit(error_model="numpy")(lambda *args: inner(*args))
 
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        return super().get_call_template([_plain(a) for a in args], {name: _plain(a) for name, a in kws.items()})
+
     def add_overload(self, compiled: Any) -> None:
-        """Known to compiled callers only: there is no machine code that Python could call."""
-        self.overloads[tuple(compiled.signature.args)] = compiled
+        """A part is known to compiled callers only: there is no machine code that Python could call."""
+        if self.is_part:
+            self.overloads[tuple(compiled.signature.args)] = compiled
+        else:
+            super().add_overload(compiled)
+
+
+def _plain(kind: types.Type) -> types.Type:
+    """The type a kernel is made for: int64 for all whole numbers that fit."""
+    kind = types.unliteral(kind)
+    return types.int64 if isinstance(kind, types.Integer) and kind.bitwidth < 64 else kind
+
+
+@cache
+def part_compiler() -> type | None:
+    """What makes parts; None where numba is not as in the versions tried, or with MILKRUN_PLAIN_NJIT=1."""
+    if os.environ.get("MILKRUN_PLAIN_NJIT", "0") != "0":
+        return None
+    try:
+        from milkrun.core.parts import PartCompiler
+
+        return PartCompiler
+    except (ImportError, AttributeError, TypeError, AssertionError) as e:
+        logging.getLogger("milkrun").info("numba %s: kernels are compiled as it comes (%s)", numba.__version__, e)
+        return None
+
+
+def quick_compiler() -> AbstractContextManager[None]:
+    """Around a compile of entries: what numba looks up again and again is remembered."""
+    if part_compiler() is None:
+        return nullcontext()
+    from milkrun.core.parts import operators_known
+
+    return operators_known()
 
 
 IN_PYTHON: dict[Any, Callable[..., Any]] = {}

@@ -128,7 +128,7 @@ def _names(layout: Layout) -> dict[str, Any]:
     return {
         "record": record_at(layout), "LOWERING": lower_attribute, "array_at": array_at, "copy_rows": copy_rows,
         "njit": njit, "kernel": kernel, "OPTIONS": KERNEL_OPTIONS, "DUE": DUE, "DUE_ONE": DUE_ONE,
-        "AHEAD": AHEAD,
+        "AHEAD": AHEAD, "LAYOUT": layout,
         **{n: getattr(types, n) for n in numbers},
     }  # fmt: skip
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from milkrun.core.actions import Action
 from milkrun.core.config import Config
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.core.fields import Field, Role, declared_fields
 from milkrun.core.hooks import bind, kernels_of, playable
 from milkrun.core.instances import Given
@@ -202,7 +202,12 @@ class Memory:
         numbers: dict[str, Any] = {name: getattr(self.config, name, None) for name in declared}
         numbers["max_steps"] = NO_LIMIT if limit is None else limit
         numbers["reward_at_end"] = getattr(self.config, "reward", "dense") == "terminal"
-        return numbers | self.constants()
+        named = self.constants()
+        for name in named:
+            if name not in numbers:
+                raise ConfigError(f"{type(self).__name__}.constants() names {name!r}, which is no declared constant"
+                                  f"{did_you_mean(name, declared)}")
+        return numbers | named
 
     def _lay(self, fields: list[Field], rows: int) -> None:
         """Memory for fields: all of it is there before the first of them moves."""

@@ -50,6 +50,9 @@ class Layout:
             table[slot] = sizes[name]
         return table
 
+    def has(self, attribute: str) -> bool:
+        return attribute in self.fields or attribute in self.sizes
+
     def put(self, table: np.ndarray, name: str, value: Any) -> None:
         """Enters an array's address (and strides, where declared strided) or a configuration number."""
         f, slot = self.fields[name], self.slots[name]

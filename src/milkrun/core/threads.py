@@ -23,8 +23,9 @@ from numba import njit, prange, types
 from milkrun.core.cache import BUILDING, compile_module
 from milkrun.core.clock import compiling
 from milkrun.core.errors import ConfigError
+from milkrun.core.faults import explained
 from milkrun.core.interrupts import undisturbed
-from milkrun.core.kernels import call_at
+from milkrun.core.kernels import call_at, quick_compiler
 
 
 class Entry:
@@ -63,8 +64,13 @@ def _compiled(function: Any) -> Any:
     """The function, which takes int64 only, ready to run."""
     with compiling(), BUILDING:
         if not function.signatures:
-            with undisturbed(), _without_collector():
-                function.compile((types.int64,) * function.py_func.__code__.co_argcount)
+            with undisturbed(), _without_collector(), quick_compiler():
+                try:
+                    function.compile((types.int64,) * function.py_func.__code__.co_argcount)
+                except Exception as e:
+                    if (sentence := explained(function, e)) is None:
+                        raise
+                    raise sentence from e
             function.disable_compile()
     return function
 

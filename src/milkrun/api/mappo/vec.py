@@ -41,7 +41,7 @@ class MAPPOVecEnv(Follower):
 
     pad_actions: True gives every agent the largest of the action spaces, for policies that agents share; what an agent
     does not have is never available to it.
-    settings: keywords of `milkrun.make` and options of the world.
+    settings: keywords of `milkrun.make` (preset, config, first_row, illegal, threads) and options of the world.
     """
 
     def __init__(

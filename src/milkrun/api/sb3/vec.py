@@ -66,7 +66,7 @@ class SB3VecEnv(Follower, VecEnv):
     monitor: True puts what SB3's Monitor would record of an episode into the info of its last step.
     seed_rule: "offset" seeds row i with seed + i, SB3's convention, so that runs seeded 0 and 1 share all but one row:
     take seeds `num_envs` apart; "row" gives row i the stream (seed, i), and any two seeds differ everywhere.
-    settings: keywords of `milkrun.make` and options of the world.
+    settings: keywords of `milkrun.make` (preset, config, first_row, illegal, threads) and options of the world.
     """
 
     def __init__(

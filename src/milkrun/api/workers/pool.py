@@ -319,7 +319,7 @@ class Workers:
         turn = self._crew.turn
         assert turn is not None
         try:
-            answers = self._crew.hear(self.timeout)
+            answers = self._crew.collect(self.timeout)
         except Exception:
             self.close()
             raise

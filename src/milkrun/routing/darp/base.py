@@ -39,6 +39,12 @@ class Dial(Recorded):
     config: DARPConfig
     action = discrete("N")
     task = "milkrun.routing.tasks:DARPProblem"
+    generator = "milkrun.routing.darp.generator:DARPGenerator"
+    policies = {"soonest": "milkrun.solvers.policies:soonest"}
+    solvers = dict.fromkeys(("insertion", "improve", "ortools", "exact"), "milkrun.solvers.darp.rows:solve_job")
+    default_solver = "improve"
+    environments = {"torchrl": "milkrun.api.torchrl.darp:DARPEnv"}
+    figure = "milkrun.replay.darp:figure_of_rows"
 
     speed = constant(float64)
     penalty_unvisited = constant(float64)
@@ -78,10 +84,10 @@ class Dial(Recorded):
 
     @classmethod
     def variant(cls, config: DARPConfig) -> type[Dial]:
-        from milkrun.routing.darp.deadlines import DARPSeed
+        from milkrun.routing.darp.deadlines import DARPDeadlines
         from milkrun.routing.darp.world import DARP
 
-        return DARPSeed if config.rule == "seed" else DARP
+        return DARPDeadlines if config.rule == "deadlines" else DARP
 
     @classmethod
     def fleet(cls, config: DARPConfig) -> dict[str, int]:

@@ -19,6 +19,7 @@ import numpy as np
 from milkrun.core.fields import constant, float32, float64, instance, int64, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
+from milkrun.core.old_names import renamed
 from milkrun.routing.darp.base import (
     ALLOWED,
     AT_DEPOT,
@@ -40,12 +41,14 @@ from milkrun.routing.darp.base import (
 )
 from milkrun.routing.darp.config import FARTHEST, DARPConfig
 from milkrun.routing.darp.generator import distance32
-from milkrun.routing.darp.generator import generate_seed as generate
+from milkrun.routing.darp.generator import generate_deadlines as generate
 from milkrun.routing.darp.states import check_deadlines, check_riders
 from milkrun.routing.instances.darp import MOST
 
+__getattr__ = renamed(__name__, {"DARPSeed": "DARPDeadlines"})
 
-class DARPSeed(Dial):
+
+class DARPDeadlines(Dial):
     """Dial-a-ride by deadlines alone, on a clock of whole numbers."""
 
     id = "milkrun/DARP-v0"
@@ -208,7 +211,7 @@ def remark(w, b, _, __):
     return 0
 
 
-DARPSeed.reason_kernel, DARPSeed.mark_kernel = reason_of_row, remark
+DARPDeadlines.reason_kernel, DARPDeadlines.mark_kernel = reason_of_row, remark
 
 
 @kernel
@@ -226,6 +229,6 @@ def observe(w, b):
     look_at_vehicle(w, b, q, w.N, clock, aboard / (w.N // 2), clock)
 
 
-DARPSeed.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe)
+DARPDeadlines.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe)
 
-__all__ = ["DARPSeed", "generate", "idle", "observe", "reset", "step"]
+__all__ = ["DARPDeadlines", "generate", "idle", "observe", "reset", "step"]

@@ -1,4 +1,4 @@
-"""Instances of the dial-a-ride problem: the law of Cordeau's files, and that of the seed."""
+"""Instances of the dial-a-ride problem: the law of Cordeau's files, and that of the rule by deadlines."""
 
 from __future__ import annotations
 
@@ -142,14 +142,14 @@ def fill_matrix(w, q):
 
 @kernel(inline=True)
 def distance32(w, q, i, j):
-    """From node to node under the rule `seed`, float32 throughout."""
+    """From node to node under the rule `deadlines`, float32 throughout."""
     dx = w.locs[q, i, 0] - w.locs[q, j, 0]
     dy = w.locs[q, i, 1] - w.locs[q, j, 1]
     return np.sqrt(dx * dx + dy * dy)
 
 
 @kernel
-def generate_seed(w, b):
+def generate_deadlines(w, b):
     q = w.instance_row[b]
     places, groups = row_stream(w, b, LOCS), row_stream(w, b, DEMAND)
     pickups, dropoffs = row_stream(w, b, TW), row_stream(w, b, DROPOFF_TW)
@@ -178,7 +178,7 @@ class DARPGenerator(Generator):
     """`locs` (B, N, 2), `demand` (B, N), `capacity` (B, V), `time_windows` (B, N), the depot at index 0; under the law
     `classic` also `window_open`, `service_time`, `max_ride_time` (B, R), `max_route_duration` (B,)."""
 
-    worlds = {"darp": "milkrun.routing.darp.world:DARP"}
+    world = "milkrun.routing.darp.world:DARP"
     keys = ("locs", "demand", "capacity", "time_windows", "window_open", "service_time", "max_ride_time",
             "max_route_duration")  # fmt: skip
 

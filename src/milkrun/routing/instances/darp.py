@@ -81,7 +81,7 @@ class DARPInstance:
     @classmethod
     def of_row(cls, name: str, row: Mapping[str, Any]) -> DARPInstance:
         """The instance in the fields of one row of a world, padding cut off. Limits that it lacks, as under the rule
-        `seed`, are none."""
+        `deadlines`, are none."""
         n = int(row.get("n_nodes", len(row["demand"])))
         seats, dist = np.asarray(row["capacity"]), row.get("dist")
         return cls(
