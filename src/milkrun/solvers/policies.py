@@ -20,7 +20,7 @@ from milkrun.core.kernels import kernel
 from milkrun.core.references import refer
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
-from milkrun.routing.darp.generator import distance32, travel_time
+from milkrun.routing.darp.travel import distance32, travel_time
 from milkrun.routing.distance import travel
 from milkrun.routing.wcvrp import FULL
 
