@@ -37,6 +37,9 @@ class Memory:
 
     Config: ClassVar[type] = Config
     action: ClassVar[Action]
+    usual: ClassVar[Mapping[str, int]] = {}
+    """Constants that choose among laws of instances, and what they mostly are: worlds that are so do not compile the
+    other laws. Sizes that are 0 by default belong to it by themselves."""
     parallel_from: ClassVar[int] = 1024  # rows from which several threads pay; measured for cheap steps
     fields: ClassVar[dict[str, Field]] = {}
 
@@ -157,7 +160,8 @@ class Memory:
         if clash := sorted(set(sizes) & set(cls.fields)):
             raise ConfigError(f"{cls.__name__} has a size and a field of the same name: {', '.join(clash)}")
         layout = Layout(cls.fields, list(sizes), cls.__name__)
-        return layout, build_launcher(layout, cls.action, playable(cls), debug=debug)
+        usual = {**cls.usual, **{name: 0 for name, size in sizes.items() if size == 0}} if cls.usual else {}
+        return layout, build_launcher(layout, cls.action, playable(cls), {} if debug else usual, debug=debug)
 
     def _allocate(self) -> None:
         self._all = np.arange(self.num_envs, dtype=np.int64)

@@ -84,6 +84,7 @@ class CVRP(Routing):
     task = "milkrun.routing.tasks:CVRP"
     action = discrete("N")
     customer_fields = ("demand_units",)
+    usual = {**Routing.usual, "depot_law": DEPOT_TYPES.index("random")}
 
     depot_law = constant(int64)
     max_demand = constant(int64)
