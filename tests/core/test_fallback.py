@@ -91,7 +91,7 @@ def test_one_version_serves_all_whole_numbers():
 
 @pytest.mark.parametrize("id", milkrun.list_worlds())
 def test_a_default_world_draws_as_usual(id):
-    """What a class states as usual is what its default configuration has: a first use compiles no law that it has not."""
+    """What a class states as usual is what its default configuration has, so a first use compiles no other law."""
     world = milkrun.make(id, 1, seed=0)
     launcher = world._launcher
     assert launcher.generate(world._table) is launcher._generate_usual

@@ -31,6 +31,9 @@ ATTRIBUTES = frozenset(
 ADDRESSES = frozenset("_launcher_layout _launcher _table _table_address _all_address _actions_address".split())
 """What a copy of a world must not share with it, since kernels write where these point."""
 
+APART = 128
+"""Bytes between the work spaces of two threads."""
+
 
 class Memory:
     """Fields laid out for `num_envs` rows."""
@@ -239,7 +242,10 @@ class Memory:
     def _lay_scratch(self, slots: int) -> None:
         if slots > self._scratch_slots:
             with undisturbed():
-                self._lay(self._with_role(Role.SCRATCH), slots)
+                fields = self._with_role(Role.SCRATCH)
+                for name, array in {f.name: apart(f.dtype, slots, f.shape(self.sizes)) for f in fields}.items():
+                    setattr(self, name, array)
+                    self._launcher_layout.put(self._table, name, array)
                 self._scratch_slots = slots
 
     def _with_role(self, *roles: Role) -> list[Field]:
@@ -284,6 +290,16 @@ class Memory:
         self.instance_row[:] = self._all
 
     sizes: dict[str, int]
+
+
+def apart(dtype: np.dtype, slots: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros of (slots, *shape) in which no two slots touch a cache line, nor the one that a processor fetches along
+    with it: threads that write side by side would wait for each other."""
+    inner = np.empty(shape, dtype)
+    width = -(-max(inner.nbytes, 1) // APART) * APART
+    memory = np.zeros((slots + 1) * width, np.uint8)
+    start = -address_of(memory) % APART
+    return np.ndarray((slots, *shape), dtype, memory, start, (width, *inner.strides))
 
 
 def address_of(array: np.ndarray) -> int:
