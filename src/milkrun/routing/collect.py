@@ -121,8 +121,8 @@ class Collect(Routing):
     @property
     def info_fields(self) -> list[Field]:
         """Also what a report of a finished row is made of."""
-        told = ("collected", "trips", "skipped", "missed_must_go", "overflows", "failures", "lost")
-        return [*super().info_fields, *(self.fields[name] for name in told if name in self.fields)]
+        names = ("collected", "trips", "skipped", "missed_must_go", "overflows", "failures", "lost")
+        return [*super().info_fields, *(self.fields[name] for name in names if name in self.fields)]
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
         if "start_time" in values and "end_time" in values:
@@ -414,7 +414,7 @@ def may_go_home(w, b, n, must, s):
     """Emptying the truck is always allowed; ending the tour only when no mandatory customer is open."""
     if w.multi and w.current_node[b] != 0:
         return True
-    open_ones = NO_FLAG  # all are looked at: a way out of the loop would be guessed wrong half of the time
+    open_ones = NO_FLAG  # to the end, always: the processor would guess a way out of the loop wrong half of the time
     j = 1
     while j + 8 <= n:
         open_ones |= eight_flags(must, s, j) & eight_flags(w.action_mask, b, j)

@@ -175,8 +175,8 @@ class CVRP(Routing):
         beyond = self.map_rows(first_beyond)[rows]
         for r in np.flatnonzero(beyond)[:1].tolist():
             row = int(rows[r])
-            told = {name: getattr(self, name) for name in ("locs", "dist", "max_length", "service_time")}
-            self._refuse_far(row, int(beyond[r]), told, int(self.instance_row[row]))
+            arrays = {name: getattr(self, name) for name in ("locs", "dist", "max_length", "service_time")}
+            self._refuse_far(row, int(beyond[r]), arrays, int(self.instance_row[row]))
 
     def why_illegal(self, row: int, action: int) -> str:
         q = self.instance_row[row]

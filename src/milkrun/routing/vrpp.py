@@ -112,7 +112,7 @@ class VRPP(Profit):
     load = state(float32, observed=False, tally=True, doc="stays 0: the truck has no limit")
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
-        values.pop("capacity", None)  # generators tell the same keys for both worlds; here it is infinite
+        values.pop("capacity", None)  # generators give the same keys for both worlds; here it is infinite
         return super().arrange_instances(values)
 
 

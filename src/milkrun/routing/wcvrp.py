@@ -48,7 +48,7 @@ FULL = 1.0 - 1e-6
 class WasteConfig(CollectConfig):
     """Options of the waste worlds."""
 
-    room: ClassVar[float] = 0.12  # truck size, in bins a customer
+    truck_bins: ClassVar[float] = 0.12  # how many a truck takes, for each customer
     thrift: ClassVar[float] = 0.55  # of the automatic length weight
 
     waste_weight: float = option(1.0, "worth of a unit of waste", low=0, high=1e30)
@@ -77,7 +77,7 @@ class WasteConfig(CollectConfig):
     def truck(self) -> float:
         """The capacity in force."""
         if isinstance(self.capacity, str):
-            return max(2.0, self.room * self.num_loc) * self.max_waste
+            return max(2.0, self.truck_bins * self.num_loc) * self.max_waste
         return self.capacity
 
     @property
@@ -93,7 +93,7 @@ class WasteConfig(CollectConfig):
 class WCVRPConfig(WasteConfig):
     """Options of the WCVRP."""
 
-    room: ClassVar[float] = 0.35
+    truck_bins: ClassVar[float] = 0.35
     thrift: ClassVar[float] = 0.6
     presets: ClassVar[Any] = {**WasteConfig.presets, "cf90": {"must_go": "level"}}
 

@@ -54,7 +54,7 @@ class Instance:
     edge: str = "EUC_2D"
     """TSPLIB's EDGE_WEIGHT_TYPE"""
     vehicles: int | None = None
-    """the fleet the file names; told, not enforced"""
+    """the fleet the file names; not enforced"""
 
     def __post_init__(self) -> None:
         for name in ("locs", "dist"):

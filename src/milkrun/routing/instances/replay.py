@@ -92,10 +92,10 @@ def _check(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
     name = CHECKERS[instance.kind]
     checker = getattr(tasks, name)
     dataset = {field: np.asarray(value)[None] for field, value in instance.arrays().items()}
-    told = {"metric": instance.config["metric"], **ARGUMENTS.get(name, {})}
+    options = {"metric": instance.config["metric"], **ARGUMENTS.get(name, {})}
     pi = np.array([plan or [0]], np.int64)
-    valid, reasons = checker.check(dataset, pi, **told)
+    valid, reasons = checker.check(dataset, pi, **options)
     if not valid[0]:
         return math.inf, reasons[0]
-    cost, _, _ = checker.get_costs(dataset, pi, WEIGHTS.get(name), **told)
+    cost, _, _ = checker.get_costs(dataset, pi, WEIGHTS.get(name), **options)
     return -float(cost[0]), None
