@@ -25,20 +25,11 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import constant, float32, float64, instance, int32, int64, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
-from milkrun.routing.collect import (
-    Collect,
-    CollectConfig,
-    any_customer,
-    begin_tour,
-    drive,
-    ends_tour,
-    mark_allowed,
-    room_left,
-    take,
-    write_down,
-)
+from milkrun.routing.collect import Collect, CollectConfig
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, MUST_GO_LAWS
 from milkrun.routing.generators.wcvrp import generate
+from milkrun.routing.trips import any_customer, begin_tour, drive, ends_tour, free_room, mark_allowed, room_left, take
+from milkrun.routing.vehicle import write_down
 
 FULL = 1.0 - 1e-6
 """A bin from this share of `max_waste` on runs over."""
@@ -206,7 +197,7 @@ def step(w, b, action):
 
 @kernel(inline=True)
 def mark(w, b, q):
-    mark_allowed(w, b, w.waste, q, w.must_go, q, room_left(np.float64(w.capacity[q]), np.float64(w.load[b])))
+    mark_allowed(w, b, w.waste, q, w.must_go, q, free_room(w, b, q))
 
 
 @kernel
