@@ -96,7 +96,7 @@ def test_figures_around_a_reset():
     assert kpis(waiting)["makespan"].tolist() == [0, 0] and kpis(waiting)["objective"].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("twist", ["seed, thirsty", "default", "off, thirsty"])
+@pytest.mark.parametrize("twist", ["published, thirsty", "default", "off, thirsty"])
 def test_a_replay_tells_what_the_recorder_told(twist):
     """The actions of random episodes, masked ones among them, on their instances: same figures, same events."""
     recorder, taken = played(twist, False)

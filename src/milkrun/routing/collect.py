@@ -30,6 +30,7 @@ from milkrun.core.fields import (
     view,
 )
 from milkrun.core.instances import refuse
+from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import TOL
 from milkrun.routing.generators.laws import DEPOT_TYPES
 from milkrun.routing.trips import detour_fits, in_time
@@ -67,6 +68,8 @@ class Collect(Routing):
 
     Config = CollectConfig
     config: CollectConfig
+    policies = {"greedy": "milkrun.solvers.policies:greedy", **Routing.policies}
+    solvers: ClassVar[Any] = dict.fromkeys((*HEURISTICS, "exact", "pyvrp"), SOLVER)
     action = discrete("N")
 
     depot_law = constant(int64)
@@ -113,6 +116,10 @@ class Collect(Routing):
             "reserves": int(self.config.must_go_reserve),
             "trip_limit": math.inf if limit is None else limit,
         }
+
+    @classmethod
+    def task_options(cls, config: Any) -> dict[str, Any]:
+        return {**super().task_options(config), "trips": config.trips, "must_go_reserve": config.must_go_reserve}
 
     @property
     def info_fields(self) -> list[Field]:

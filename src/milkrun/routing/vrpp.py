@@ -69,6 +69,7 @@ class Profit(Collect):
 
     Config = ProfitConfig
     config: ProfitConfig
+    generator = "milkrun.routing.generators.vrpp:VRPPGenerator"
     windows = True
 
     prize_law = constant(int64)
@@ -83,6 +84,10 @@ class Profit(Collect):
             "gain_weight": self.config.prize_weight,
             "prize_law": PRIZE_LAWS.index(self.config.prize_distribution),
         }
+
+    @classmethod
+    def task_weights(cls, config: Any) -> dict[str, float]:
+        return {"prize": config.prize_weight, "length": config.beta}
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
         if "demand" in values:

@@ -44,6 +44,12 @@ class DARPBase(Recorded):
     config: DARPConfig
     action = discrete("N")
     task = "milkrun.routing.tasks:DARPProblem"
+    generator = "milkrun.routing.darp.generator:DARPGenerator"
+    policies = {"soonest": "milkrun.solvers.policies:soonest"}
+    solvers = dict.fromkeys(("insertion", "improve", "ortools", "exact"), "milkrun.solvers.darp.rows:solve_job")
+    default_solver = "improve"
+    environments = {"torchrl": "milkrun.api.torchrl.darp:DARPEnv"}
+    figure = "milkrun.replay.darp:figure_of_rows"
 
     speed = constant(float64)
     penalty_unvisited = constant(float64)

@@ -141,7 +141,7 @@ class DARPGenerator(Generator):
     """`locs` (B, N, 2), `demand` (B, N), `capacity` (B, V), `time_windows` (B, N), the depot at index 0; under the law
     `classic` also `window_open`, `service_time`, `max_ride_time` (B, R), `max_route_duration` (B,)."""
 
-    worlds = {"darp": "milkrun.routing.darp.world:DARP"}
+    world = "milkrun.routing.darp.world:DARP"
     keys = ("locs", "demand", "capacity", "time_windows", "window_open", "service_time", "max_ride_time",
             "max_route_duration")  # fmt: skip
 
