@@ -30,7 +30,7 @@ def looks_like(file: Path) -> bool:
 
 
 def read(file: Path) -> TSPDInstance:
-    """The instance in the file; a plan is told from it."""
+    """The instance in the file; a plan is recognised by it."""
     from milkrun.core.errors import FormatError
     from milkrun.delivery.instances import load_tspd, load_tspd_solution
 
@@ -88,7 +88,7 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
     shown.add_row("valid", "yes, by checker and world")
     console().print(shown)
     for k, (op, cost) in enumerate(zip(plan.operations, costs, strict=True), start=1):
-        typer.echo(f"operation {k}: {told(op)}, cost {cost:.6f}")
+        typer.echo(f"operation {k}: {describe(op)}, cost {cost:.6f}")
     for words, written in files.items():
         typer.echo(f"{written}  {words}")
 
@@ -109,7 +109,7 @@ def plan_by(instance: TSPDInstance, method: str) -> Plan:
 
 
 def play(instance: TSPDInstance, plan: Plan) -> Any:
-    """A world of one row that has played the plan; checker and world must find the makespan that the solver told."""
+    """A world of one row that has played the plan; checker and world must find the makespan that the solver gave."""
     from milkrun.core.errors import MilkrunError
     from milkrun.delivery.tasks import tspd_cost
     from milkrun.delivery.tspd.log import actions_of
@@ -126,7 +126,7 @@ def play(instance: TSPDInstance, plan: Plan) -> Any:
     return world
 
 
-def told(op: Operation) -> str:
+def describe(op: Operation) -> str:
     """An operation in words: who goes where."""
     stays = op.start == op.end and not op.internal
     truck = f"truck waits at {op.start}" if stays else f"truck {' '.join(map(str, (op.start, *op.internal, op.end)))}"
