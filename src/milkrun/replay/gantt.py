@@ -101,7 +101,7 @@ class Chart:
 
 def chart_of_log(log: Recorder, row: int = 0) -> Chart:
     """The episode that a watched row plays or has just ended."""
-    bars, events = (_last_episode(table, row) for table in (log.gantt(), log.events()))
+    bars, events = (_last_episode(kept, row) for kept in (log.gantt(), log.events()))
     lanes = tuple(name for group in log.groups.values() for name in group)
     goal = {"drive", "fly_out"}
     shown = [
@@ -168,8 +168,8 @@ def figure_of_chart(chart: Chart, title: str = "") -> Figure:
     return figure
 
 
-def _last_episode(table: np.ndarray, row: int) -> np.ndarray:
-    mine = table[table["row"] == row]
+def _last_episode(kept: np.ndarray, row: int) -> np.ndarray:
+    mine = kept[kept["row"] == row]
     return mine[mine["episode"] == mine["episode"].max(initial=-1)]
 
 
