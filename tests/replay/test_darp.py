@@ -153,7 +153,7 @@ def test_an_episode_of_the_world_is_drawn_as_a_plan(seed_trace):
 
 
 def test_after_the_last_stop_of_all_nobody_drives_home():
-    """Under the rule seed the way back is neither driven nor drawn, and a deadline beyond the depot's still counts."""
+    """By deadlines alone the way back is neither driven nor drawn, and a deadline beyond the depot's still counts."""
     world = milkrun.make("milkrun/DARP-v0", preset="published", num_requests=1, num_agents=1, autoreset="disabled")
     world.reset(instance={"locs": [[[0, 0], [50, 0], [100, 0]]], "demand": [[0, 1, -1]], "capacity": [[5]],
                           "time_windows": [[48, 10, 60]]})  # fmt: skip

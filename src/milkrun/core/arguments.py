@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -59,8 +61,23 @@ def check_seconds(name: str, value: Any) -> float:
     return seconds
 
 
+_interpreting: ContextVar[bool | None] = ContextVar("interpreting", default=None)
+
+
+@contextmanager
+def interpreting(debug: bool | None) -> Iterator[None]:
+    """Worlds made in here, by whatever binding, are interpreted or not unless they say so themselves."""
+    token = _interpreting.set(debug)
+    try:
+        yield
+    finally:
+        _interpreting.reset(token)
+
+
 def read_debug(debug: Any) -> bool:
-    """Whether kernels are interpreted: as given, else as MILKRUN_DEBUG says."""
+    """Whether kernels are interpreted: as given, else as the caller of a binding said, else as MILKRUN_DEBUG says."""
+    if debug is None:
+        debug = _interpreting.get()
     if debug is None:
         said = os.environ.get("MILKRUN_DEBUG", "0")
         if said not in ("", "0", "1"):

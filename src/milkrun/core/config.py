@@ -24,12 +24,8 @@ from milkrun.core.old_names import warn_outdated
 C = TypeVar("C", bound="Config")
 R = TypeVar("R", bound="RuledConfig")
 
-RESERVED = frozenset(
-    "id num_envs api preset config seed first_row autoreset autoreset_mode illegal threads debug layout copy "
-    "render_mode seed_rule max_episode_steps world world_id infos monitor device batch_size generator generator_params "
-    "stepping pad_actions features".split()
-)
-"""Keywords of `make` and of the bindings: no configuration may use them as its own."""
+RESERVED = set("id num_envs api preset config seed first_row autoreset illegal threads debug".split())
+"""Keywords of `make`: no configuration may use them as its own. Bindings add theirs."""
 ROWS = frozenset("n_envs num_env n_env nenvs batch_size num_rows n_rows".split())
 """What other libraries call `num_envs`."""
 

@@ -25,6 +25,9 @@ from milkrun.core.interpreter.numbers import UInt64
 KERNEL_OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "nogil": True}
 """Kernels allocate nothing, so numba's reference counting is off (a third faster); x/0 follows IEEE."""
 
+TRIED = (0, 61), (0, 68)
+"""The first and the last version of numba for which kernels are known to work as parts."""
+
 
 def kernel(function: Callable[..., Any] | None = None, *, inline: bool = False) -> Any:
     """Marks a plain scalar function of one row as compiled code. It may call other kernels and must not allocate.
@@ -45,8 +48,10 @@ class Kernel(CPUDispatcher):
     passes.
     """
 
-    def __init__(self, function: Callable[..., Any], locals: Any = None, targetoptions: Any = None) -> None:
-        compiler = part_compiler()
+    def __init__(
+        self, function: Callable[..., Any], locals: Any = None, targetoptions: Any = None, compiler: Any = None
+    ) -> None:
+        compiler = compiler or part_compiler()
         self.is_part = compiler is not None
         options = {**(targetoptions or {}), "no_cpython_wrapper": self.is_part}
         super().__init__(function, locals or {}, options, compiler or Compiler)
@@ -81,16 +86,26 @@ def _plain(kind: types.Type) -> types.Type:
 
 @cache
 def part_compiler() -> type | None:
-    """What makes parts; None where numba is not as in the versions tried, or with MILKRUN_PLAIN_NJIT=1."""
+    """What makes parts; None with MILKRUN_PLAIN_NJIT=1, and where numba's inside is not as in the versions tried: a
+    class is missing, or a kernel made as a part fails. Then all is the same, and the first use of a world slower."""
     if os.environ.get("MILKRUN_PLAIN_NJIT", "0") != "0":
         return None
     try:
         from milkrun.core.parts import PartCompiler
 
+        if not TRIED[0] <= numba.version_info.short <= TRIED[1]:
+            _try_out(PartCompiler)
         return PartCompiler
-    except (ImportError, AttributeError, TypeError, AssertionError) as e:
+    except Exception as e:
         logging.getLogger("milkrun").info("numba %s: kernels are compiled as it comes (%s)", numba.__version__, e)
         return None
+
+
+def _try_out(compiler: type) -> None:
+    """Raises where a kernel made as a part does not compute what it says."""
+    part = Kernel(lambda x, y: x + 2 * y, targetoptions={"nopython": True, **KERNEL_OPTIONS}, compiler=compiler)
+    if njit(**KERNEL_OPTIONS)(lambda x: part(x, 3) * part(x, 1))(4) != 60:
+        raise ArithmeticError("a part computes a wrong result")
 
 
 def quick_compiler() -> AbstractContextManager[None]:

@@ -46,6 +46,7 @@ from milkrun.core.instances import read_instances, read_saved
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import DUE_ONE, NO_LIMIT
 from milkrun.core.memory import address_of
+from milkrun.core.references import References
 from milkrun.core.sampling import sample
 
 _copyto = np.copyto
@@ -53,11 +54,10 @@ _copyto = np.copyto
 FieldOf = Callable[[str], np.ndarray]
 
 
-class World(Episodes):
+class World(Episodes, References):
     """A batch of `num_envs` rows. What `reset` and `step` made stands in the world's arrays, which stay in place."""
 
     id: ClassVar[str] = ""
-    task: ClassVar[str] = ""  # "module:Class" of the independent checker of its solutions
     synonyms: ClassVar[Mapping[str, str]] = {}  # other names of fields, under which TensorDicts show them too
     mask_lists_all: bool = True  # False: an action is more than the mask lists; see complete_actions
 
@@ -133,8 +133,13 @@ class World(Episodes):
 
     @classmethod
     def task_options(cls, config: Any) -> dict[str, Any]:
-        """The keywords with which the `get_costs` of the task judges by this configuration."""
-        return {"metric": config.metric} if hasattr(config, "metric") else {}
+        """The rules of this configuration, as keywords of the task's `check` and `get_costs`."""
+        return {}
+
+    @classmethod
+    def task_weights(cls, config: Any) -> dict[str, float] | None:
+        """What this configuration weighs the amounts of the task with; None: the weights of the task itself."""
+        return None
 
     def why_illegal(self, row: int, action: Any) -> str:
         """The reason in the words of the trade, for IllegalAction."""

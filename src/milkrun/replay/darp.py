@@ -111,6 +111,13 @@ def _by_vehicle(instance: DARPInstance, driven: list[list[int]], classic: bool) 
     return fleet
 
 
+def figure_of_rows(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure | None:
+    """Episodes one below the other, each (world, row, heading); None where one is not over or was not recorded."""
+    if not all(world.config.record and world.terminated[row] for world, row, _ in pictures):
+        return None
+    return figure_of_plans([plan_of_row(*picture) for picture in pictures], title)
+
+
 def figure_of_plans(plans: Sequence[Plan], title: str = "") -> Figure:
     """Plans one below the other, with one legend."""
     charts = [_rows_of(plan) for plan in plans]

@@ -15,27 +15,18 @@ References: Gendreau, Laporte, Seguin 1996 (stochastic demands, recourse).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from milkrun.core.config import option
 from milkrun.core.fields import bool_, constant, float32, float64, instance, int32, int64, state
 from milkrun.core.kernels import kernel
-from milkrun.routing.collect import (
-    TRIPS,
-    any_customer,
-    begin_tour,
-    drive,
-    ends_tour,
-    mark_allowed,
-    room_left,
-    take,
-    unload,
-    write_down,
-)
+from milkrun.routing.collect import TRIPS
 from milkrun.routing.distance import fits, travel
 from milkrun.routing.generators.scwcvrp import NOISE_LAWS, generate
+from milkrun.routing.trips import any_customer, begin_tour, drive, ends_tour, free_room, mark_allowed, take, unload
+from milkrun.routing.vehicle import write_down
 from milkrun.routing.wcvrp import Waste, WasteConfig, count_full
 
 RECOURSES = ("return", "round_trip")
@@ -65,6 +56,8 @@ class Recourse(Waste):
 
     Config = RecourseConfig
     config: RecourseConfig
+    policies = {**Waste.policies, "rolling": "milkrun.solvers.rolling:RollingHorizon"}
+    solvers: ClassVar[Any] = {}  # they plan what is known; here the policy `rolling` asks them day by day
     levels = "expected0"
     synonyms = {**Waste.synonyms, "demand": "expected_waste", "current_waste": "expected_waste"}
 
@@ -82,6 +75,14 @@ class Recourse(Waste):
     def constants(self) -> dict[str, Any]:
         return {**super().constants(), "recourse": RECOURSES.index(self.config.recourse)}
 
+    @classmethod
+    def task_options(cls, config: Any) -> dict[str, Any]:
+        return {**super().task_options(config), "recourse": config.recourse}
+
+    @classmethod
+    def task_weights(cls, config: Any) -> dict[str, float]:
+        return {**super().task_weights(config), "failure": config.failure_weight}
+
     def weight_of(self, row: int, node: int) -> float:
         return float(self.expected_waste[row, node])
 
@@ -93,8 +94,10 @@ class SCWCVRP(Recourse):
     Config = SCWCVRPConfig
     config: SCWCVRPConfig
     task = "milkrun.routing.tasks:SCWCVRP"
+    generator = "milkrun.routing.generators.scwcvrp:SCWCVRPGenerator"
     customer_fields = ("expected0", "real_waste", "must_go")
 
+    usual = {**Recourse.usual, "noise_law": NOISE_LAWS.index("lognormal")}
     noise_law = constant(int64)
     mu = constant(float64)
     sigma = constant(float64)
@@ -146,7 +149,7 @@ def step(w, b, action):
 
 @kernel(inline=True)
 def mark(w, b, q):
-    mark_allowed(w, b, w.expected_waste, b, w.must_go, q, room_left(np.float64(w.capacity[q]), np.float64(w.load[b])))
+    mark_allowed(w, b, w.expected_waste, b, w.must_go, q, free_room(w, b, q))
 
 
 @kernel

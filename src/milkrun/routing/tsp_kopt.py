@@ -28,7 +28,7 @@ from milkrun.core.fields import constant, float32, int32, int64, mask, scratch, 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import row_stream, shuffle_from
 from milkrun.core.world import FieldOf
-from milkrun.routing.base import Places, PlacesConfig
+from milkrun.routing.base import HEURISTICS, SOLVER, Places, PlacesConfig
 from milkrun.routing.distance import MATRIX, travel
 from milkrun.routing.generators.laws import INIT
 from milkrun.routing.generators.tsp import generate
@@ -68,7 +68,12 @@ class TSPKopt(Places):
     id = "milkrun/TSPKopt-v0"
     Config = TSPKoptConfig
     config: TSPKoptConfig
+    problem = "tsp_kopt"
     task = "milkrun.routing.tasks:TSP"
+    generator = "milkrun.routing.generators.tsp:TSPGenerator"
+    policies = {"steepest": "milkrun.solvers.descent:steepest"}
+    solvers = dict.fromkeys((*HEURISTICS, "exact", "pyvrp", "ortools"), SOLVER)
+    environments = {"torchrl": "milkrun.api.torchrl.kopt:TSPkoptEnv"}
     action = discrete("A")
     depot_apart = False
     synonyms = {"solution": "tour", "best_solution": "best_tour"}
@@ -310,7 +315,11 @@ def turn_round(w, b, first, last):
 
 @kernel
 def reverse(w, b, q, n, i, j):
-    """Reverses the positions i+1..j; the change of the cost, in O(1) but for a matrix, which may be one-way."""
+    """Reverses the positions i+1..j; the change of the cost.
+
+    Both ways along the stretch are equally long but in a matrix, so only its two ends change; there, the stretch is
+    added up before and after.
+    """
     p, a = w.tour[b, i], w.tour[b, i + 1]
     z, s = w.tour[b, j], w.tour[b, (j + 1) % n]
     delta = travel(w, q, p, z) + travel(w, q, a, s) - travel(w, q, p, a) - travel(w, q, z, s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -54,6 +54,8 @@ class Routing(Recorded, Places):
 
     Config = RoutingConfig
     config: RoutingConfig
+    policies: ClassVar[Any] = {"nearest": "milkrun.solvers.policies:nearest"}
+    figure = "milkrun.replay.figures:figure_of_tours"
 
     current_node = state(int64, index="N", column=True, doc="where the vehicle is")
     visited = state(bool_, "N", doc="nodes done")
@@ -88,8 +90,20 @@ class Routing(Recorded, Places):
 
 
 @kernel(inline=True)
+def write_down(w, b, action):
+    """Keeps a legal action, for `solution()`."""
+    if w.tour_len[b] < w.A:
+        w.tour[b, w.tour_len[b]] = action
+    w.tour_len[b] += 1
+
+
+@kernel(inline=True)
 def prefetch(w, b, action):
-    """The places in memory that a step from node to node looks up."""
+    """Asks for the memory of a step from node to node, some rows before its turn.
+
+    The two places and the two flags lie wherever the action says, so no processor guesses their addresses; a large
+    batch does not fit into the cache, and each would be a wait of its own.
+    """
     q = w.instance_row[b]
     fetch(w.locs, q, w.current_node[b])
     fetch(w.locs, q, action)

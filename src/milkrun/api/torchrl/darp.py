@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from milkrun.api._td import entries, put
-from milkrun.api.torchrl.env import CPU, WorldEnv, adopt
+from milkrun.api.torchrl.env import CPU, WorldEnv
 from milkrun.core.errors import ShapeError
 
 
@@ -35,7 +35,7 @@ class DARPEnv(WorldEnv):
         root, hidden = ({name: value.to(CPU) for name, value in part.items() if isinstance(value, torch.Tensor)}
                         for part in self._fields(td))  # fmt: skip
         world: Any = self.template
-        return self._stepper.remark(root, hidden, td.batch_size, world.mark_kernel).to(self.device)
+        return self._stepper.mark_anew(root, hidden, td.batch_size, world.mark_kernel).to(self.device)
 
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
         """Minus distance and penalties: of the state in `td` where its rows have ended, else of the actions, by the
@@ -50,7 +50,7 @@ class DARPEnv(WorldEnv):
 
     def _check_solution(self, td: TensorDict, actions: torch.Tensor) -> None:
         task = self._task()
-        task.get_costs(self.reader.tensors(td), self._plans(td, actions), **self._rules(task))
+        task.get_costs(self.reader.tensors(td), self._plans(td, actions), **self._rules())
 
     def check_solution_validity(self, td: TensorDictBase, actions: torch.Tensor) -> None:
         """Raises BadSolution with row, position and the rule that a plan breaks."""
@@ -58,12 +58,6 @@ class DARPEnv(WorldEnv):
             raise ShapeError(f"actions must be (*batch, T) with the batch {tuple(td.batch_size)}, not "
                              f"{tuple(actions.shape)}")
         self._check_solution(td.reshape(-1), actions.reshape(-1, actions.shape[-1]))
-
-    def _weights(self, task: Any) -> dict[str, float]:
-        return {}
-
-    def _rules(self, task: Any) -> dict[str, Any]:
-        return self.template.task_options(self.config)
 
     def _set_up(self, generator: Any, options: dict[str, Any]) -> None:
         super()._set_up(generator, options)
@@ -77,6 +71,3 @@ class DARPEnv(WorldEnv):
         """(*batch,) the first vehicle that is not finished, -1 where all are."""
         waiting = ~vehicle_finished[..., :num_agents]
         return torch.where(waiting.any(-1), waiting.to(torch.uint8).argmax(-1), -1)
-
-
-adopt(DARPEnv)

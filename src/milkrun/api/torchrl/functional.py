@@ -269,7 +269,7 @@ class Stepper:
         self._drawer.run(args, plan.rows, chunks)
         return out
 
-    def remark(self, root: Tensors, hidden: Tensors, batch: torch.Size, mark: Any) -> torch.Tensor:
+    def mark_anew(self, root: Tensors, hidden: Tensors, batch: torch.Size, mark: Any) -> torch.Tensor:
         """The masks (*batch, n) that the kernel mark(w, b, 0, 0) writes for these rows; nothing given is written to."""
         plan = self._plans.get(batch) or self._plan(batch)
         width = self.world.action.nvec(self.world.sizes)[0]
@@ -323,7 +323,7 @@ class Stepper:
             table[where] = made[name].data_ptr()
         launcher, address, n = self.world._launcher, table.buffer_info()[0], len(rows)
         args = address, rows.data_ptr()
-        launcher.generate.run(args, n, chunks)
+        launcher.generate(table).run(args, n, chunks)
         launcher.restart.run(args, n, chunks)
         if self._paint is not None:
             self._paint.run(args, n, chunks)

@@ -45,6 +45,8 @@ class TruckDrone(World):
 
     id = "milkrun/TruckDrone-v0"
     Config = TruckDroneConfig
+    policies = {name: f"milkrun.solvers.delivery:{name}" for name in ("greedy", "lookahead", "parked")}
+    figure = "milkrun.replay.flights:figure_of_flights"
     action = agents(truck=(1, "T"), drone=("D", "K"))
 
     route_nodes = instance(float64, "N", 2, low=-1, high=1, doc="where the truck can stop")

@@ -38,6 +38,8 @@ class TSPD(World):
     Config = TSPDConfig
     config: TSPDConfig
     task = "milkrun.delivery.tasks:TSPDProblem"
+    policies = {"partition": "milkrun.solvers.tspd.policy:PartitionPolicy"}
+    figure = "milkrun.replay.flights:figure_of_flights"
     action = discrete("choices")
 
     law = constant(int64)

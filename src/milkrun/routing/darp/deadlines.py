@@ -28,27 +28,26 @@ from milkrun.routing.darp.base import (
     RIDERS_ABOARD,
     TOO_LATE,
     UNKNOWN,
-    Dial,
+    DARPBase,
     close_day,
-    farthest,
-    look_at_node,
-    look_at_vehicle,
     plain_reason,
     serve,
     start_over,
     take_over,
-    write_down,
 )
 from milkrun.routing.darp.config import FARTHEST, DARPConfig
-from milkrun.routing.darp.generator import distance32
 from milkrun.routing.darp.generator import generate_deadlines as generate
+from milkrun.routing.darp.observations import describe_node, describe_vehicle, farthest
 from milkrun.routing.darp.states import check_deadlines, check_riders
+from milkrun.routing.darp.travel import distance32
+from milkrun.routing.darp.travel import whole_travel_time as travel_time
 from milkrun.routing.instances.darp import MOST
+from milkrun.routing.vehicle import write_down
 
 __getattr__ = renamed(__name__, {"DARPSeed": "DARPDeadlines"})
 
 
-class DARPDeadlines(Dial):
+class DARPDeadlines(DARPBase):
     """Dial-a-ride by deadlines alone, on a clock of whole numbers."""
 
     id = "milkrun/DARP-v0"
@@ -95,13 +94,6 @@ class DARPDeadlines(Dial):
         if (wrong := out > FARTHEST).any():
             refuse("locs", locs, wrong, f"is {out[wrong][0]:g} units of time from the depot at the speed "
                    f"{self.speed:g}, at most {FARTHEST:g} is allowed")  # fmt: skip
-
-
-@kernel(inline=True)
-def travel_time(w, q, i, j):
-    """The quotient of distance and speed, rounded half to even. `FARTHEST` keeps it within int32, which is what the
-    processor turns many floats at once into."""
-    return np.int64(np.int32(np.rint(distance32(w, q, i, j) / np.float32(w.speed))))
 
 
 @kernel
@@ -167,7 +159,7 @@ def mark_allowed(w, b, q):
     here, now, load = w.current_node[b], w.current_time[b], w.current_load[b]
     seats = w.capacity[q, w.current_agent[b]]
     some = 0
-    for j in range(1, w.N):
+    for j in range(1, w.N):  # no branch, and travel times of 32 bits: the compiler does many nodes at once
         in_time = now + travel_time(w, q, here, j) <= w.time_windows[q, j]
         fits = load + w.demand[q, j] <= seats  # a dropoff always does
         paired = (j & 1 == 1) | w.picked_up_by_current[b, j - 1]
@@ -204,14 +196,14 @@ def reason_of_row(w, b, action, row):
 
 
 @kernel
-def remark(w, b, _, __):
+def mark_anew(w, b, _, __):
     """The mask anew from the state, whatever made it."""
     if not (w.terminated[b] or w.truncated[b]):
         mark_allowed(w, b, w.instance_row[b])
     return 0
 
 
-DARPDeadlines.reason_kernel, DARPDeadlines.mark_kernel = reason_of_row, remark
+DARPDeadlines.reason_kernel, DARPDeadlines.mark_kernel = reason_of_row, mark_anew
 
 
 @kernel
@@ -223,10 +215,10 @@ def observe(w, b):
     for j in range(w.N):
         way = travel_time(w, q, w.current_node[b], j)
         start = np.float64(w.current_time[b] + way)
-        look_at_node(w, b, q, j, far, day, 0.0, 0.0, np.float64(w.time_windows[q, j]), np.float64(way), start, 0.0)
+        describe_node(w, b, q, j, far, day, 0.0, 0.0, np.float64(w.time_windows[q, j]), np.float64(way), start, 0.0)
         aboard += j & 1 == 1 and w.picked_up_by_current[b, j] and not w.visited[b, j + 1]
     clock = w.current_time[b] / day
-    look_at_vehicle(w, b, q, w.N, clock, aboard / (w.N // 2), clock)
+    describe_vehicle(w, b, q, w.N, clock, aboard / (w.N // 2), clock)
 
 
 DARPDeadlines.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe)

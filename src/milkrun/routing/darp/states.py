@@ -11,7 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from milkrun.core.instances import refuse_where
-from milkrun.routing.instances.darp import MOST, TIME_EPS
+from milkrun.routing.darp.windows import TIME_EPS
+from milkrun.routing.instances.darp import MOST
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -18,7 +18,8 @@ from milkrun.routing.darp.config import DARPConfig
 from milkrun.routing.darp.task.cases import Case, of_dataset, of_instance
 from milkrun.routing.darp.task.replay import Log, Routes, Violation, assign, drive_deadlines, drive_plan, judge_classic
 from milkrun.routing.darp.task.schedule import earliest
-from milkrun.routing.instances.darp import TIME_EPS, DARPInstance
+from milkrun.routing.darp.windows import TIME_EPS
+from milkrun.routing.instances.darp import DARPInstance
 from milkrun.routing.tasks.base import WEIGHTS, BaseProblem
 from milkrun.routing.tasks.dataset import like, to_numpy
 
