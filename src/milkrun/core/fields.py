@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -153,6 +154,11 @@ def declared_fields(cls: type) -> dict[str, Field]:
                     continue  # a world may declare a field of the contract anew, e.g. to describe it better
                 found[name] = value if value.name == name else replace(value, name=name)
     return found
+
+
+def named(declared: Mapping[str, Any]) -> dict[str, Field]:
+    """Declarations that stand outside a class, for kernels that are no world's, each with its name."""
+    return {name: replace(f, name=name) for name, f in declared.items()}
 
 
 def is_finite(f: Field, config: Any) -> bool:

@@ -55,6 +55,24 @@ class Layout:
         """Where the table has a size or a number."""
         return self.sizes[name] if name in self.sizes else self.slots[name]
 
+    def fill(
+        self, batch: int, sizes: dict[str, int], given: Mapping[str, Any], chunks: int = 1
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """The table of a batch of rows, for kernels that are no world's, and the arrays behind it, which must live as
+        long as it is used. What is not given is zero; `chunks` threads have work space each."""
+        table = self.table(batch, batch, sizes)
+        kept: dict[str, np.ndarray] = {}
+        for f in self.fields.values():
+            if f.role is Role.CONSTANT and not f.dims:
+                self.put(table, f.name, given.get(f.name, 0))
+                continue
+            if f.name in given:
+                kept[f.name] = np.ascontiguousarray(given[f.name], f.dtype)
+            else:
+                kept[f.name] = np.zeros((chunks if f.role is Role.SCRATCH else batch, *f.shape(sizes)), f.dtype)
+            self.put(table, f.name, kept[f.name])
+        return table, kept
+
     def has(self, attribute: str) -> bool:
         return attribute in self.fields or attribute in self.sizes
 
