@@ -12,7 +12,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from milkrun.api._td import entries, make_td
-from milkrun.api.torchrl.functional import Rows, Tensors
+from milkrun.api.torchrl.checks import Tensors
+from milkrun.api.torchrl.functional import Rows
 from milkrun.api.torchrl.generators import draw
 from milkrun.api.torchrl.inplace import Owner
 from milkrun.api.torchrl.mixins import blanked, with_others
@@ -98,7 +99,7 @@ class BeginMixin(Host):
         """The rows of `td`, checked field by field."""
         batch, stepper, parts = td.batch_size, self._stepper, self._fields(td)
         shown: Rows = {}, {}
-        for slot in (*stepper.instance, *stepper.carried, *stepper.looks, stepper.stream):
+        for slot in (*stepper.instance, *stepper.carried, *stepper.views, stepper.stream):
             tensor: Any = parts[not slot.root].get(slot.name)
             expected = torch.Size((*batch, *slot.tail()))
             fits = tensor is not None and tensor.dtype is slot.dtype and tensor.shape == expected

@@ -35,7 +35,7 @@ class DARPEnv(WorldEnv):
         root, hidden = ({name: value.to(CPU) for name, value in part.items() if isinstance(value, torch.Tensor)}
                         for part in self._fields(td))  # fmt: skip
         world: Any = self.template
-        return self._stepper.remark(root, hidden, td.batch_size, world.mark_kernel).to(self.device)
+        return self._stepper.masks(root, hidden, td.batch_size, world.mark_kernel).to(self.device)
 
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
         """Minus distance and penalties: of the state in `td` where its rows have ended, else of the actions, by the

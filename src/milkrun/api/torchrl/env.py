@@ -21,7 +21,8 @@ from milkrun.api.torchrl.agents import Groups
 from milkrun.api.torchrl.base import RL4COEnvBase
 from milkrun.api.torchrl.beginning import CPU, BeginMixin
 from milkrun.api.torchrl.contract import told
-from milkrun.api.torchrl.functional import Rows, Stepper, Tensors
+from milkrun.api.torchrl.checks import Tensors, checked_action
+from milkrun.api.torchrl.functional import Rows, Stepper
 from milkrun.api.torchrl.generators import draws_as, get_generator, problem_of
 from milkrun.api.torchrl.inplace import Owner
 from milkrun.api.torchrl.objective import ObjectiveMixin
@@ -156,7 +157,7 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
     def _step_in_place(self, action: torch.Tensor | None, wanted: torch.Tensor | None, batch: torch.Size) -> Rows:
         self._refuse_other(batch)
         tail = self.template.action.shape(self.template.sizes)
-        action = self._stepper.checked_action(on_cpu(action), torch.Size((*batch, *tail)))
+        action = checked_action(on_cpu(action), self._stepper.action_dtype, torch.Size((*batch, *tail)))
         rows = None if wanted is None else told(wanted, batch).numpy()
         return self._owned().step(action.reshape(-1, *tail).numpy(), rows)
 

@@ -8,7 +8,7 @@ from tensordict import TensorDict, TensorDictBase
 from milkrun.api._td import entries
 from milkrun.api.torchrl import contract
 from milkrun.api.torchrl.env import WorldEnv, adopt, on_cpu
-from milkrun.api.torchrl.functional import checked_action
+from milkrun.api.torchrl.checks import checked_action
 from milkrun.core.errors import BadSolution, ShapeError
 
 
