@@ -17,6 +17,8 @@ PEER := jax jumanji
 VMAS := vmas
 # Ray holds the full environment at an older Gymnasium: what speaks numpy alone is tested with the newest one too.
 NEWEST := gymnasium==1.4.0
+# The lower bounds that pyproject.toml states for what `import milkrun` needs.
+OLDEST := $(shell sed -n 's/^dependencies = \[\(.*\)\]/\1/p' pyproject.toml | tr -d '",' | sed 's/>=\([0-9.]*\)[^ ]*/==\1/g')
 NUMPY_SIDE := tests/truth/test_gymnasium_conformance.py tests/api/test_gymnasium.py tests/api/test_gymnasium_errors.py \
 	tests/api/test_gymnasium_seeds.py tests/api/test_spaces.py
 JUDGED := -p tests.conformance -m conformance --conformance-table docs/conformance.md
@@ -25,6 +27,7 @@ checksum = $(shell { cat pyproject.toml constraints.txt src/milkrun/_version.py;
 full_stamp := .venv/.stamp-$(call checksum,$(FULL))
 light_stamp := .venv-light/.stamp-$(call checksum,$(LIGHT))
 newest_stamp := .venv-newest/.stamp-$(call checksum,$(NEWEST))
+oldest_stamp := .venv-oldest/.stamp-$(call checksum,$(OLDEST))
 jumanji_stamp := .venv-jumanji/.stamp-$(call checksum,$(PEER))
 vmas_stamp := .venv-vmas/.stamp-$(call checksum,$(VMAS))
 
@@ -43,7 +46,7 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test truth conformance env check bench docs clean
+.PHONY: help demo test oldest truth conformance env check bench docs clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' Makefile
@@ -55,6 +58,9 @@ test: ## run the tests, and without ARGS those of the Gymnasium side again with 
 	@$(MAKE) --no-print-directory -j 2 $(full_stamp) $(newest_stamp)
 	.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) tests
 	$(if $(ARGS),,.venv-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(NUMPY_SIDE))
+
+oldest: $(oldest_stamp) ## run the core tests with the lowest allowed versions of numpy, numba and gymnasium
+	.venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(or $(ARGS),tests/core)
 
 truth: env ## run the truths that take minutes
 	.venv/bin/python -m pytest -n $(WORKERS) -m long $(ARGS) tests
@@ -88,6 +94,10 @@ $(light_stamp):
 $(newest_stamp): except := ^gymnasium
 $(newest_stamp):
 	$(call install,-e . $(NEWEST) pytest pytest-xdist pytest-timeout)
+
+$(oldest_stamp): except := ^numpy\|^numba\|^gymnasium
+$(oldest_stamp):
+	$(call install,-e . $(OLDEST) pytest pytest-xdist pytest-timeout hypothesis scipy)
 
 $(jumanji_stamp):
 	$(call install,$(PEER))

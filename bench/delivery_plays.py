@@ -151,10 +151,10 @@ class TorchRL:
 
 
 class _OneRow:
-    """One row of the preset "seed", its actions as lists, a reset whenever it ends; resets are timed."""
+    """One row of the preset "published", its actions as lists, a reset whenever it ends; resets are timed."""
 
     def __init__(self, steps: int) -> None:
-        world = milkrun.make(TRUCK, 1, preset="seed", seed=0, autoreset="disabled", threads=1)
+        world = milkrun.make(TRUCK, 1, preset="published", seed=0, autoreset="disabled", threads=1)
         world.reset(seed=0)
         self.instances = [self._instance(world)]
         self.turns: list[list[int]] = []
@@ -196,7 +196,7 @@ class ScalarModel(_OneRow):
         from tests.reference.truckdrone import truck_drone
 
         self.episode += 1
-        self.model = truck_drone("seed", self.instances[self.episode])
+        self.model = truck_drone("published", self.instances[self.episode])
         self._see()
 
     def _see(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The dial-a-ride rule `seed` in plain torch, vectorised over the batch: tensors in, new tensors out, no kernel.
+"""The dial-a-ride rule `deadlines` in plain torch, vectorised over the batch: tensors in, new tensors out, no kernel.
 
 It is what a user of RL4CO would write: gather, scatter, a rounded travel time for every node, a mask of boolean terms.
 Rows that have ended stay as they are, and the episode ends on a depot self-loop; there is no Python loop over rows,

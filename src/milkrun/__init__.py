@@ -4,7 +4,7 @@
     world.reset()
     world.step(world.sample_actions())
 
-This is the front door. It imports neither torch nor any family of worlds; those come when first used.
+It imports neither torch nor any family of worlds; those come when first used.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from milkrun._version import __version__
+from milkrun.api import announce
 from milkrun.core.lazy import lazy
 from milkrun.core.registry import WorldSpec, list_worlds, make, register, world_spec
 from milkrun.moved import install
@@ -41,4 +42,5 @@ __all__ = [
 
 
 install()
+announce()
 register_all()

@@ -17,9 +17,11 @@ SEEDS = {
     "milkrun.delivery.vrp": "milkrun.api.vrp",
 }
 MOVED = {
+    "milkrun.cli.rides": "milkrun.cli.darp",
     "milkrun.core.check_bench": "milkrun.core.check.bench",
     "milkrun.core.check_replays": "milkrun.core.check.replays",
     "milkrun.core.check_rules": "milkrun.core.check.rules",
+    "milkrun.core.foreign": "milkrun.api.foreign",
     "milkrun.delivery.flight": "milkrun.delivery.truckdrone.flight",
     "milkrun.delivery.generators": "milkrun.delivery",
     "milkrun.delivery.generators.truckdrone": "milkrun.delivery.truckdrone.generator",
@@ -39,7 +41,8 @@ MOVED = {
     "milkrun.delivery.tspd_config": "milkrun.delivery.tspd.config",
     "milkrun.delivery.tspd_door": "milkrun.delivery.tspd.instances",
     "milkrun.delivery.tspd_log": "milkrun.delivery.tspd.log",
-    "milkrun.delivery.tspd_states": "milkrun.delivery.tspd.states",
+    "milkrun.delivery.tspd_states": "milkrun.delivery.tspd.instances",
+    "milkrun.replay.rides": "milkrun.replay.darp",
     "milkrun.routing.darp_config": "milkrun.routing.darp.config",
     "milkrun.routing.darp_door": "milkrun.routing.darp.instances",
     "milkrun.routing.darp_plan": "milkrun.routing.darp.schedule",

@@ -14,7 +14,7 @@ import pytest
 import milkrun
 from milkrun.api.mappo import VRPDummyVecEnv
 from milkrun.api.rows import handles
-from milkrun.delivery.vrp.VRP_env import VRPEnv
+from milkrun.api.vrp.VRP_env import VRPEnv
 from tests.truth.test_gymnasium_conformance import assert_same
 
 WAYS = {"deepcopy": copy.deepcopy, "pickle": lambda env: pickle.loads(pickle.dumps(env))}

@@ -14,9 +14,9 @@ from milkrun.api.mappo import VRPDummyVecEnv, VRPSubprocVecEnv
 from milkrun.api.rows import handles
 from milkrun.api.sb3 import Async_SubprocVecEnv
 from milkrun.api.tianshou import SubprocVecEnv_TS
+from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.api.workers import Aligned, Workers
 from milkrun.core.errors import ResetNeeded
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 from milkrun.tracking import Envs
 from tests.api import worker_envs as envs
 from tests.api.interrupt_tools import assert_whole_or_not_at_all, call_until, interrupt, plain

@@ -31,7 +31,7 @@ WORLDS = {
     "convoy cut off": lambda: convoy(max_steps=5),
     "four drones": lambda: convoy(drones=4),
     "default": lambda: truck_drone(preset="default", max_steps=40),
-    "seed": lambda: truck_drone(preset="seed", max_steps=40),
+    "published": lambda: truck_drone(preset="published", max_steps=40),
 }
 
 
@@ -248,8 +248,8 @@ def test_infos_are_a_sequence_of_rows():
 
 def test_made_by_id():
     """milkrun.make; rows reset in the step, so autoreset="disabled" cannot be; numbers as actions have no mask."""
-    env = milkrun.make(TRUCK_DRONE, 4, api="mappo", seed=5, preset="seed", pad_actions=True, threads=1)
-    world = truck_drone(4, seed=5, preset="seed")
+    env = milkrun.make(TRUCK_DRONE, 4, api="mappo", seed=5, preset="published", pad_actions=True, threads=1)
+    world = truck_drone(4, seed=5, preset="published")
     world.reset()
     assert_same(env.reset()[0], expected_obs(world))
     assert env.world.autoreset == "same_step" and len({space.n for space in env.action_space}) == 1

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from milkrun.api.mappo import VRPDummyVecEnv, VRPSubprocVecEnv
+from milkrun.api.vrp.environment import MultiAgentVRPEnv
+from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded, ShapeError, WorkerError
-from milkrun.delivery.vrp.environment import MultiAgentVRPEnv
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 MOMENT = ["available_actions", "customers_served", "policy_id", "share_obs", "time_step", "total_customers"]
 OF_STEP = ["executed_action", "forced", "illegal"]

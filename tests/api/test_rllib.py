@@ -25,9 +25,9 @@ def convoy(max_steps=None):
 
 @pytest.mark.parametrize(
     "options",
-    [{"world": TRUCK_DRONE, "preset": "default", "max_steps": 30}, {"world": TRUCK_DRONE, "preset": "seed"},
+    [{"world": TRUCK_DRONE, "preset": "default", "max_steps": 30}, {"world": TRUCK_DRONE, "preset": "published"},
      {"world": "milkrun/CVRP-v0", "num_loc": 6}],
-    ids=["default", "seed", "CVRP"],
+    ids=["default", "published", "CVRP"],
 )  # fmt: skip
 def test_numbers_are_those_of_pettingzoo(options):
     """Three episodes of random actions: observations, masks, rewards, ends and infos agree for every agent."""

@@ -10,9 +10,9 @@ import pytest
 
 from milkrun.api.mappo import MAPPOVecEnv, VRPDummyVecEnv
 from milkrun.api.sb3 import Async_SubprocVecEnv, SB3VecEnv
+from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.api.workers import Workers
 from milkrun.core.errors import Closed, ConfigError, ShapeError
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 from tests.api import worker_envs as envs
 
 

@@ -37,7 +37,8 @@ def play(env, td):
 
 def test_the_example_of_the_first_requirement():
     """Five vehicles, ten requests, actions by multinomial, the reward -(distance + 100 for each node not visited)."""
-    env = DARPEnv(generator_params={"num_loc": 20, "num_agents": 5}, penalty_unvisited=100.0, preset="seed", seed=3)
+    sizes = {"num_loc": 20, "num_agents": 5}
+    env = DARPEnv(generator_params=sizes, penalty_unvisited=100.0, preset="published", seed=3)
     td, acts, paid = env.reset(batch_size=[3]), [], 0.0
     torch.manual_seed(0)
     while not td["done"].all():
@@ -54,7 +55,7 @@ def test_the_example_of_the_first_requirement():
 
 def test_the_trace_of_the_first_requirement_by_hand():
     """Two requests, two vehicles: legal sets, clock and load at every step; one node is left: -(231.6228 + 100)."""
-    env = DARPEnv(preset="seed", num_requests=2, num_agents=2)
+    env = DARPEnv(preset="published", num_requests=2, num_agents=2)
     td = env.reset(TensorDict(TRACE, [1]))
     steps = [(3, {1, 3}, 2, 1), (1, {1}, 3, 3), (2, {2}, 5, 1), (0, {0}, 0, 0), (0, {0}, 0, 0)]
     for action, legal, time, load in steps:
@@ -75,7 +76,7 @@ def test_the_next_available_vehicle_is_the_first_that_is_not_finished():
     assert DARPEnv._get_next_available_vehicle(finished, 3, torch.tensor([[0], [1], [2]])).tolist() == [1, 0, -1]
 
 
-@pytest.mark.parametrize("preset", ["classic", "classic-b", "seed"])
+@pytest.mark.parametrize("preset", ["classic", "classic-b", "published"])
 @pytest.mark.parametrize("features", [False, True])
 def test_specs_hold(preset, features):
     """TorchRL's checker, with and without the features of the numpy side."""
@@ -84,7 +85,7 @@ def test_specs_hold(preset, features):
     assert ("nodes" in set(env.observation_spec.keys())) == features
 
 
-@pytest.mark.parametrize("preset", ["classic", "seed"])
+@pytest.mark.parametrize("preset", ["classic", "published"])
 def test_features_are_those_of_the_numpy_side(preset):
     """`nodes` and `vehicle` of both are the same bits, at the reset and along a play."""
     env = DARPEnv(preset=preset, features=True, batch_size=[4], seed=5)
@@ -103,7 +104,7 @@ def test_features_are_those_of_the_numpy_side(preset):
         milkrun.make("milkrun/CVRP-v0", 2, api="torchrl", features=True)
 
 
-@pytest.mark.parametrize("preset", ["classic", "classic-b", "seed"])
+@pytest.mark.parametrize("preset", ["classic", "classic-b", "published"])
 def test_masks_are_made_anew_from_the_state(preset):
     """`_get_action_mask` gives the mask of any state, also of one that nobody stepped to, and writes nothing."""
     env = DARPEnv(preset=preset, num_requests=6, seed=1)
@@ -146,7 +147,7 @@ def test_actions_may_have_a_column():
 
 def test_the_depot_may_come_apart():
     """`depot`, and places, riders and deadlines of the other nodes, as RL4CO's generators lay them out."""
-    env = DARPEnv(preset="seed", num_requests=2, num_agents=2)
+    env = DARPEnv(preset="published", num_requests=2, num_agents=2)
     apart = {"depot": TRACE["locs"][:, 0], "locs": TRACE["locs"][:, 1:], "demand": TRACE["demand"][:, 1:],
              "time_windows": TRACE["time_windows"][:, 1:], "capacity": TRACE["capacity"]}  # fmt: skip
     td, whole = env.reset(TensorDict(apart, [1])), env.reset(TensorDict(TRACE, [1]))
@@ -154,7 +155,7 @@ def test_the_depot_may_come_apart():
         assert torch.equal(td[key], whole[key]), key
 
 
-@pytest.mark.parametrize("preset", ["classic", "seed"])
+@pytest.mark.parametrize("preset", ["classic", "published"])
 def test_a_batch_of_batches_steps_as_its_rows(preset):
     """[B, S] by expansion, by clone, and flattened: the same bits; the expanded instance is not copied."""
     env = DARPEnv(preset=preset, num_requests=5, seed=4)
@@ -170,7 +171,7 @@ def test_a_batch_of_batches_steps_as_its_rows(preset):
         wide = after.exclude("reward")
 
 
-@pytest.mark.parametrize("preset", ["classic", "seed"])
+@pytest.mark.parametrize("preset", ["classic", "published"])
 def test_stepping_in_place_is_stepping_by_tensordict(preset):
     """Whole episodes with resets between, bit for bit."""
     one, two = (DARPEnv(preset=preset, num_requests=4, batch_size=[3], seed=6, stepping=s)
@@ -186,15 +187,15 @@ def test_stepping_in_place_is_stepping_by_tensordict(preset):
 def test_generators_go_by_their_law():
     """`law` names the rule; an environment plays what its generator draws."""
     assert get_generator("darp", num_loc=20).config.num_requests == 10
-    drawn = DARPGenerator(law="seed", num_loc=8, seed=3)
+    drawn = DARPGenerator(law="deadlines", num_loc=8, seed=3)
     env = DARPEnv(generator=drawn, seed=9)
     td = env.reset(batch_size=[2])
-    assert env.config.rule == "seed" and td["time_windows"].dtype == torch.int64
+    assert env.config.rule == "deadlines" and td["time_windows"].dtype == torch.int64
     data = drawn.generate(2, seed=9)
     assert torch.equal(td["locs"], data["locs"]) and torch.equal(td["demand"], data["demand"])
 
 
-@pytest.mark.parametrize("preset", ["classic", "seed"])
+@pytest.mark.parametrize("preset", ["classic", "published"])
 @pytest.mark.parametrize("empty", [(), [], torch.Size([])], ids=repr)
 def test_an_empty_batch_size_is_one_instance_without_a_row(preset, empty):
     """The first of a batch, from the numpy generator and the one of tensors, and in an environment."""
@@ -214,7 +215,7 @@ def test_an_empty_batch_size_is_one_instance_without_a_row(preset, empty):
 
 def test_a_stranger_plan_is_refused_under_seed():
     """A pickup can be reached from the depot, so a vehicle may not stay there: the row, the place and the rule."""
-    env = DARPEnv(generator_params={"num_loc": 4, "num_agents": 2}, preset="seed", seed=3)
+    env = DARPEnv(generator_params={"num_loc": 4, "num_agents": 2}, preset="published", seed=3)
     td = env.reset(TensorDict(TRACE, [1]))
     assert td["action_mask"].tolist() == [[False, True, False, True, False]]
     with pytest.raises(BadSolution, match="row 0: vehicle 0, position 0, node 0: idle by 1"):

@@ -39,7 +39,7 @@ def assert_row_equal(td: Any, world: Any) -> None:
         assert bits(td[key]) == np.ascontiguousarray(array).tobytes(), key
 
 
-@pytest.mark.parametrize("preset", ["default", "seed"])
+@pytest.mark.parametrize("preset", ["default", "published"])
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])
 def test_groups_show_the_rows_of_the_world(preset: str, stepping: str):
     """Observations, masks, state, team rewards and ends of two episodes, bit for bit; every agent earns the reward."""

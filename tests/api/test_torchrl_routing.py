@@ -34,7 +34,7 @@ VARIANTS = [
     ("SDWCVRP", {"horizon": 2, "sensor_sigma": 0.4, "lost_weight": 0.7, "must_go": "lookahead"}),
     ("SDWCVRP", {"horizon": 2, "recourse": "round_trip", "must_go": "random", "reward": "terminal"}),
     ("DARP", {"style": "b", "num_agents": 1}),
-    ("DARP", {"rule": "seed", "num_agents": 2}),
+    ("DARP", {"rule": "deadlines", "num_agents": 2}),
 ]
 HIDDEN = {"real_waste", "daily_fill", "sensor_noise", "initial_waste", "expected0"}
 

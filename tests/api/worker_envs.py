@@ -159,6 +159,9 @@ class WrongShape(Script):
         return np.zeros(3, np.float32), 0.0, False, False, {}
 
 
+NAP = 60  # seconds
+
+
 class Trouble(Script):
     """Does what the action says: 0 steps, else it fails in that way."""
 
@@ -170,7 +173,7 @@ class Trouble(Script):
         if action == 8:
             raise ValueError("the drum is full")
         if action == 9:
-            time.sleep(60)
+            time.sleep(NAP)
         if action == 10:
             os.kill(os.getpid(), signal.SIGKILL)
         if action == 11:

@@ -8,7 +8,7 @@ from bench.peers.apart import report_of
 
 def test_turns_that_reset_a_row_count_for_nothing():
     """Episodes of three steps take four turns: of eight turns in five rows, 2 * 3 * 5 are steps."""
-    played = Recorded(TRUCK, 5, 8, preset="seed", num_customers=9, episode_length=3)
+    played = Recorded(TRUCK, 5, 8, preset="published", num_customers=9, episode_length=3)
     assert played.row_steps == 30
 
 
@@ -49,11 +49,11 @@ def test_one_row_in_another_form_earns_what_was_recorded(form, monkeypatch):
 def test_torchrl_earns_what_was_recorded(stepping, with_resets):
     """In 60 turns rows end and begin again; a recording that earned a millionth more is refused."""
     pytest.importorskip("torchrl")
-    recorded = Restarted(16, 60, preset="seed")
-    TorchRL(recorded, stepping, with_resets, preset="seed")
+    recorded = Restarted(16, 60, preset="published")
+    TorchRL(recorded, stepping, with_resets, preset="published")
     recorded.returned *= 1 + 1e-6
     with pytest.raises(AssertionError):
-        TorchRL(recorded, stepping, with_resets, preset="seed")
+        TorchRL(recorded, stepping, with_resets, preset="published")
 
 
 def test_a_peer_without_its_environment_is_skipped_aloud(capsys):

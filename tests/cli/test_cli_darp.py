@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import milkrun
-from milkrun.cli.rides import in_file, play
+from milkrun.cli.darp import in_file, play
 from milkrun.core.errors import MilkrunError
 from milkrun.routing.instances import cordeau
 from milkrun.solvers import evaluate, policies_for
@@ -135,7 +135,7 @@ def test_solve_a2_16(call, tmp_path):
     assert sorted(node for route in routes for node in route) == list(range(1, 33))
 
 
-@pytest.mark.parametrize("preset", ["default", "seed"])
+@pytest.mark.parametrize("preset", ["default", "published"])
 def test_run_draws_the_best_and_the_median(call, tmp_path, preset):
     """Under both rules, with the returns of `evaluate`."""
     code, _, _ = call("run", "milkrun/DARP-v0", "--policy", "soonest", "--num-envs", 16, "--preset", preset,

@@ -20,6 +20,8 @@ from milkrun.core.fields import bool_, constant, float32, float64, instance, int
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import integers, stream, uniform
 from milkrun.core.world import World
+from milkrun.routing import cvrp
+from milkrun.routing.cvrp import CVRP
 
 DRAW = 1
 
@@ -28,14 +30,16 @@ DEFECTS = (
     "dead_end", "beyond_top", "nan_sum", "nan_reward", "both_ends", "spends_instance", "pushes_neighbour",
     "reads_neighbour", "reads_scratch", "own_objective", "counts_twice", "endless", "free_tread", "overrun", "overread",
     "reads_view", "reads_tally", "drops_view", "reads_own_place", "moves_when_seen", "counts_looks", "nan_when_seen",
-    "pays_twice_late", "refuses_open", "takes_closed", "moves_when_judging",
+    "pays_twice_late", "refuses_open", "takes_closed", "moves_when_judging", "records_by_clock", "looks_behind",
+    "nan_to_count", "wide_record", "divides_by_none", "keys_itself",
 )  # fmt: skip
 (
     NONE, KEYED_BY_PLACE, GLOBAL_RNG, DRAWS_ON, TOO_HIGH, FORGETS_TRAIL, OVER_AT_START, SHUT_AT_START,
     DEAD_END, BEYOND_TOP, NAN_SUM, NAN_REWARD, BOTH_ENDS, SPENDS_INSTANCE, PUSHES_NEIGHBOUR,
     READS_NEIGHBOUR, READS_SCRATCH, OWN_OBJECTIVE, COUNTS_TWICE, ENDLESS, FREE_TREAD, OVERRUN, OVERREAD,
     READS_VIEW, READS_TALLY, DROPS_VIEW, READS_OWN_PLACE, MOVES_WHEN_SEEN, COUNTS_LOOKS, NAN_WHEN_SEEN,
-    PAYS_TWICE_LATE, REFUSES_OPEN, TAKES_CLOSED, MOVES_WHEN_JUDGING,
+    PAYS_TWICE_LATE, REFUSES_OPEN, TAKES_CLOSED, MOVES_WHEN_JUDGING, RECORDS_BY_CLOCK, LOOKS_BEHIND,
+    NAN_TO_COUNT, WIDE_RECORD, DIVIDES_BY_NONE, KEYS_ITSELF,
 ) = range(len(DEFECTS))  # fmt: skip
 
 
@@ -161,6 +165,18 @@ def break_a_rule(w, b, q):
         w.earned[b] += w.leaps[b]
     elif w.defect == PAYS_TWICE_LATE and w.reward_at_end == 1:
         w.reward[b] = 1
+    elif w.defect == RECORDS_BY_CLOCK:
+        w.record[b, w.i[b]] = w.tread[b]
+    elif w.defect == LOOKS_BEHIND:
+        w.earned[b] += w.record[b, w.climbs[b] - 1] > 20
+    elif w.defect == NAN_TO_COUNT:
+        w.leaps[b] = np.inf * w.earned[b]
+    elif w.defect == WIDE_RECORD:
+        w.record[b, 0] = w.tread[b] + 40_000
+    elif w.defect == DIVIDES_BY_NONE:
+        w.leaps[b] += w.height[q] // w.climbs[b]
+    elif w.defect == KEYS_ITSELF:
+        w.stream[b, 2] += 1
 
 
 @kernel
@@ -258,6 +274,39 @@ def shuts_last_drone(self: Any, actions: Any, rows: Any = None) -> None:
     self.action_mask[~self.terminated, -2:] = False
 
 
+def spends_in_python(self: Any, actions: Any, rows: Any) -> None:
+    """A step that writes into the instances."""
+    World.step(self, actions, rows)
+    moved = rows[~self.illegal[rows]]
+    self.worth[self.instance_row[moved], 0] = 0.25
+
+
+def pushes_in_python(self: Any, actions: Any, rows: Any) -> None:
+    """A step that writes into a row it was not asked to move."""
+    World.step(self, actions, rows)
+    others = np.setdiff1d(np.arange(self.num_envs), rows)
+    self.earned[others[:1]] += 1
+
+
+def overruns_in_python(self: Any, actions: Any, rows: Any = None) -> None:
+    """A step that writes behind the end of an array."""
+    World.step(self, actions, rows)
+    np.lib.stride_tricks.as_strided(self.record, (self.record.size + 1,), self.record.strides[1:])[-1] = 1
+
+
+def overreads_in_python(self: Any, actions: Any, rows: Any) -> None:
+    """A step that reads behind the end of an array."""
+    World.step(self, actions, rows)
+    record = np.lib.stride_tricks.as_strided(self.record, (self.record.size + 1,), self.record.strides[1:])
+    self.left[rows[~self.illegal[rows]]] += record[-1] > 0
+
+
+def knows_who_plays(self: Any, actions: Any, rows: Any) -> None:
+    """A step that is another one when its kernels are compiled."""
+    World.step(self, actions, rows)
+    self.left[rows[~self.illegal[rows]]] += not self.debug
+
+
 def pays_late_in_part(self: Any, actions: Any, rows: Any = None) -> None:
     """A step that pays half of what is due on the last step, where all is paid then."""
     World.step(self, actions, rows)
@@ -273,3 +322,33 @@ def draws_on_the_world(self: Any, row: int, canvas: Any) -> None:
 def refuses_all(self: Any, arrays: Any) -> None:
     """A check that lets no instance in."""
     raise BadInstance("row 0: height = 3: must be even")
+
+
+# -- defects that cannot be compiled together with the others ----------------------------------------------------------
+
+
+@kernel
+def misspelling_step(w, b, action):
+    w.tread[b] += action + 1
+    w.traill[b, w.tread[b]] = True
+
+
+class Misspelt(Stairs):
+    """A field that nobody declares."""
+
+
+Misspelt.bind(step=misspelling_step)
+
+
+@kernel
+def step_by_clock(w, b, action):
+    """The fault that passed unseen once: `i` also counts illegal steps, so it leaves `tour` sooner or later."""
+    w.tour[b, w.i[b]] = action
+    cvrp.step(w, b, action)
+
+
+class ClockCVRP(CVRP):
+    """Records its actions by the clock."""
+
+
+ClockCVRP.bind(step=step_by_clock)

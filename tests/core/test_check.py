@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -75,14 +76,14 @@ KERNEL_DEFECTS = {
     "dead_end": {("open_while_live", "action_mask")},
     "both_ends": {("one_end", "truncated")},
     "over_at_start": {("fresh_start", "terminated"), ("shut_when_ended", "action_mask")},
-    "spends_instance": {("instance_constant", "worth")},
-    "pushes_neighbour": {("rows_apart", "earned"), ("illegal_changes_nothing", "earned")},
+    "spends_instance": {("accesses_checked", "worth")},
+    "pushes_neighbour": {("accesses_checked", "earned")},
     "own_objective": {("rewards_sum", "objective")},
     "counts_twice": {("steps_counted", "i")},
     "free_tread": {("agrees_with_task", "objective")},
-    "overrun": {("writes_inside", "record"), ("rows_apart", "record"), ("illegal_changes_nothing", "record")},
+    "overrun": {("accesses_checked", "record")},
     "endless": {("ends", "terminated")},
-    "overread": {("reads_inside", "earned")},
+    "overread": {("accesses_checked", "height")},
     "forgets_trail": {("reset_forgets", "trail")},
     "draws_on": {("reset_forgets", "worth")},
     "counts_looks": {("looking_changes_nothing", "picture")},
@@ -93,13 +94,19 @@ KERNEL_DEFECTS = {
     "drops_view": {("views_not_read", "left")},
     "reads_own_place": {("instances_shared", name) for name in ("action_mask", "done", "terminated")},
     "pays_twice_late": {("terminal_is_dense", "objective")},
-    "reads_scratch": {("rows_alone", "earned")},
-    "reads_neighbour": {("rows_alone", "earned")},
+    "reads_scratch": {("accesses_checked", "work")},
+    "reads_neighbour": {("accesses_checked", "tread")},
     "keyed_by_place": {("rows_alone", "height"), ("rows_alone", "worth"), ("rows_alone", "left")},
     "global_rng": {("reproducible", "worth")},
     "refuses_open": {("open_is_legal", "illegal")},
     "takes_closed": {("closed_is_illegal", "illegal")},
     "moves_when_judging": {("illegal_changes_nothing", "earned")},
+    "records_by_clock": {("accesses_checked", "record")},
+    "looks_behind": {("accesses_checked", "record")},
+    "nan_to_count": {("accesses_checked", "leaps")},
+    "wide_record": {("accesses_checked", "record")},
+    "divides_by_none": {("accesses_checked", "")},
+    "keys_itself": {("accesses_checked", "stream")},
 }
 
 
@@ -122,6 +129,11 @@ PYTHON_DEFECTS = {
         "step",
         {("autoreset_as_by_hand", "reward"), ("autoreset_as_by_hand", "left")},
     ),
+    broken_worlds.spends_in_python: ("step", {("instance_constant", "worth")}),
+    broken_worlds.pushes_in_python: ("step", {("rows_apart", "earned")}),
+    broken_worlds.overruns_in_python: ("step", {("writes_inside", "record")}),
+    broken_worlds.overreads_in_python: ("step", {("reads_inside", "left")}),
+    broken_worlds.knows_who_plays: ("step", {("interpreted_alike", "left")}),
     broken_worlds.pays_late_in_part: ("step", {("terminal_is_dense", "reward")}),
     broken_worlds.resets_by_python: ("reset", {("autoreset_as_by_hand", "trail")}),
     broken_worlds.draws_on_the_world: ("draw", {("looking_changes_nothing", "left")}),
@@ -157,7 +169,7 @@ def test_defect_of_a_declaration_is_found(defect: str) -> None:
 def test_every_rule_is_proven() -> None:
     """No rule of the checker goes without a world that breaks it."""
     every = {rule.__name__ for rule in (*DECLARATIONS, *RESET_RULES, *STEP_RULES, *REPLAY_RULES)}
-    every |= {"agrees_with_task", "writes_inside"}
+    every |= {"agrees_with_task", "accesses_checked", "writes_inside"}
     found = [
         *KERNEL_DEFECTS.values(),
         *(e for _, e in PYTHON_DEFECTS.values()),
@@ -170,6 +182,24 @@ def test_reward_paid_in_part_is_found_where_it_is_paid_last() -> None:
     """Under reward='terminal' the last reward is the whole objective."""
     world = variant(step=broken_worlds.pays_late_in_part)(16, StairsConfig(reward="terminal"), seed=3)
     assert broken_rules(world) == {("rewards_sum", "reward")}
+
+
+def test_a_write_beyond_the_record_is_found_at_the_default_size() -> None:
+    """The check of CVRP as it comes names kernel, line, field, index and shape of `w.tour[b, w.i[b]]`: `i` counts
+    illegal steps too, and 21 nodes have a record of 42 actions, but 84 steps."""
+    (finding,) = check_world(broken_worlds.ClockCVRP)
+    assert (finding.rule, finding.field) == ("accesses_checked", "tour")
+    assert re.fullmatch(
+        r"step_by_clock \(broken_worlds\.py:\d+\): tour\[\d, \d\d\]: the index \d\d is out of range; the shape is "
+        r"\(8, 42\)", finding.sentence,
+    )  # fmt: skip
+
+
+def test_a_misspelt_field_is_a_finding() -> None:
+    """The name that was probably meant, and where."""
+    (finding,) = check_world(broken_worlds.Misspelt)
+    line = broken_worlds.misspelling_step.py_func.__code__.co_firstlineno + 3
+    assert finding.sentence == f"Misspelt has no field 'traill': did you mean 'trail'? (broken_worlds.py:{line})"
 
 
 def test_idle_agent_of_a_group_is_found() -> None:

@@ -366,3 +366,17 @@ def test_other_threads_are_left_alone():
         over.wait(60)
     over.set()
     thread.join()
+
+
+def test_only_the_named_signals_wait():
+    """With Ctrl-C alone named, the handler of another signal runs at once and Ctrl-C at the end."""
+    heard: list[str] = []
+    mine = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append("usr1"))
+    try:
+        with pytest.raises(KeyboardInterrupt), undisturbed(interrupts.KEYBOARD):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGUSR1)
+            heard.append("end")
+        assert heard == ["usr1", "end"]
+    finally:
+        signal.signal(signal.SIGUSR1, mine)

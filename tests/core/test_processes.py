@@ -115,8 +115,9 @@ def test_process_pools_see_the_same_rows(crowd, alone, method):
 
 
 FORK_IN_COMPILE = """
-import json, os, sys, threading, time
+import json, os, sys, threading
 import numpy as np
+from milkrun.core.clock import listening
 from milkrun.core.kernels import kernel
 from tests.core.toys import Lantern, rolled
 
@@ -136,16 +137,15 @@ world.reset()
 begun, stop = threading.Event(), threading.Event()
 def compile_on():
     k = 0
-    while not stop.is_set():
-        begun.set()
-        world.map_rows(fresh(k), np.float64, 2, 3)
-        k += 1
+    with listening(lambda busy: begun.set() if busy else begun.clear()):
+        while not stop.is_set():
+            world.map_rows(fresh(k), np.float64, 2, 3)
+            k += 1
 crew = threading.Thread(target=compile_on)
 crew.start()
-begun.wait()
 forks = []
 for n in range(3):
-    time.sleep(0.3)
+    begun.wait()
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

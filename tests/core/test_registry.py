@@ -125,7 +125,7 @@ def test_what_is_no_id_at_all(id):
 
 def test_registering_a_world_of_ones_own():
     """By class or by name; make and list find it, Gymnasium knows its id, keyword defaults reach the configuration."""
-    spec = milkrun.register("shop/Lamp-v0", Lantern, title="Lamps", kwargs={"longest": 9}, presets=["x"])
+    spec = milkrun.register("shop/Lamp-v0", Lantern, title="Lamps", kwargs={"longest": 9})
     milkrun.register("shop/Later-v0", "tests.core.toys:Lantern")
     assert spec.family == "user" and milkrun.list_worlds("user") == ["shop/Lamp-v0", "shop/Later-v0"]
     assert milkrun.make("shop/Lamp-v0").config == LanternConfig(longest=9)
@@ -136,6 +136,16 @@ def test_registering_a_world_of_ones_own():
     assert gymnasium.registry["shop/Lamp-v0"].kwargs == {"world_id": "shop/Lamp-v0"}
     milkrun.register("shop/Quiet-v0", Lantern, gymnasium=False)
     assert "shop/Quiet-v0" not in gymnasium.registry
+
+
+def test_what_the_class_says_is_not_said_again():
+    """`presets`, `agents` and `action` come from the class; as keywords they warn. Any other is refused by name."""
+    with pytest.warns(DeprecationWarning, match="register\\(presets=...\\) has no effect"):
+        spec = milkrun.register("shop/Lamp-v0", CVRP, presets=["x"])
+    assert spec.presets == tuple(CVRP.Config.presets) and (spec.agents, spec.action) == ("single", "discrete")
+    with pytest.raises(RegistryError, match="no keyword 'gymnasum'; did you mean 'gymnasium'"):
+        milkrun.register("shop/Typo-v0", CVRP, gymnasum=False)
+    assert "shop/Typo-v0" not in milkrun.list_worlds()
 
 
 def test_a_taken_id_is_refused_unless_forced():

@@ -13,7 +13,7 @@ import milkrun
 from milkrun.core.errors import IllegalAction, MilkrunError, ResetNeeded
 from milkrun.delivery import Recorder, TruckDroneConfig, kpis, replay
 from milkrun.delivery.truckdrone.log import EVENT, INTERVALS, POINTS
-from tests.delivery.truckdrone_logs import TWISTS, WORKED_SEED, WORKED_SOUND, brief, on_line, played
+from tests.delivery.truckdrone_logs import TWISTS, WORKED_PUBLISHED, WORKED_SOUND, brief, on_line, played
 
 ALONE = TruckDroneConfig(num_drones=1, num_customers=1)
 """RELEASE_0 is 7, RECOVER_0 is 8, MOVE_1, to (.6, 0), is 2; DELIVER_0 is 2."""
@@ -54,8 +54,8 @@ def test_worked_sound_episode():
 
 
 def test_worked_seed_episode():
-    """Node 0, where the seed rules say the truck stands; the flight costs .002, .002, .001."""
-    recorder = worked(*WORKED_SEED)
+    """Node 0, where the published rules say the truck stands; the flight costs .002, .002, .001."""
+    recorder = worked(*WORKED_PUBLISHED)
     assert points(recorder.events()) == [
         ("drone_0", "release", 0, 0, -1), ("drone_0", "load", 1, 1, 0), ("drone_0", "served", 4, 4, 0)
     ]  # fmt: skip
@@ -131,7 +131,7 @@ def test_conflict_and_illegal():
 
 def test_forced_under_seed_rules():
     """Rate .8: at .6 the battery of .519 is below .576, at .4 .359 below .384; at .2 .199 is enough again."""
-    config = TruckDroneConfig(rules="seed", num_drones=1, num_customers=1, battery_rate=0.8)
+    config = TruckDroneConfig(rules="published", num_drones=1, num_customers=1, battery_rate=0.8)
     _, events = replay(config, on_line(1.0), [[6, 0]] + [[0, 2]] * 6)
     assert [told for told in points(events) if told[1] == "forced"] == [
         ("drone_0", "forced", 4, 4, -1), ("drone_0", "forced", 5, 5, -1)
@@ -198,7 +198,7 @@ def test_episodes_are_kept_apart_under_every_autoreset():
     """The same three episodes of two rows, whether rows wait, restart on their next turn or at once."""
     logs = []
     for mode in ("disabled", "next_step", "same_step"):
-        world = milkrun.make("milkrun/TruckDrone-v0", 3, preset="seed", seed=4, max_steps=25, autoreset=mode)
+        world = milkrun.make("milkrun/TruckDrone-v0", 3, preset="published", seed=4, max_steps=25, autoreset=mode)
         recorder = Recorder(world, [2, 0])
         recorder.reset()
         for _ in range(90):

@@ -8,7 +8,7 @@ import pytest
 import milkrun
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError
 from milkrun.delivery import TruckDroneConfig, kpis, replay
-from tests.delivery.truckdrone_logs import WORKED_SEED, WORKED_SOUND, instance_of, log_of, on_line, played
+from tests.delivery.truckdrone_logs import WORKED_PUBLISHED, WORKED_SOUND, instance_of, log_of, on_line, played
 
 NAMES = ["makespan", "served", "on_time", "lateness", "lateness_max", "energy", "truck_distance", "drone_distance",
          "sorties", "aborted", "forced_onsets", "crashes", "truck_wait", "drone_wait", "onboard_steps", "illegal",
@@ -22,7 +22,7 @@ def figures(*values):
 def test_worked_episodes():
     """Seed: .001 + .5 * .01 of battery, 5 + 100 - 4 * .1 - .01 * .006. Sound: .02 to hover, .5 * .4 * 1.4 out,
     4 * .028 at the door, .4 * .4 home: .572; 5 + 20 - 10 * .1 - .5 * .572."""
-    assert replay(*WORKED_SEED)[0] == figures(4, 1, 1, 0, 0, 0.006, 0, 0.5, 1, 0, 0, 0, 4, 1, 0, 0, 0, 104.59994)
+    assert replay(*WORKED_PUBLISHED)[0] == figures(4, 1, 1, 0, 0, 0.006, 0, 0.5, 1, 0, 0, 0, 4, 1, 0, 0, 0, 104.59994)
     assert replay(*WORKED_SOUND)[0] == figures(10, 1, 1, 0, 0, 0.572, 0, 0.9, 1, 0, 0, 0, 10, 5, 0, 0, 0, 23.714)
 
 
@@ -96,7 +96,7 @@ def test_figures_around_a_reset():
     assert kpis(waiting)["makespan"].tolist() == [0, 0] and kpis(waiting)["objective"].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("twist", ["seed, thirsty", "default", "off, thirsty"])
+@pytest.mark.parametrize("twist", ["published, thirsty", "default", "off, thirsty"])
 def test_a_replay_tells_what_the_recorder_told(twist):
     """The actions of random episodes, masked ones among them, on their instances: same figures, same events."""
     recorder, taken = played(twist, False)

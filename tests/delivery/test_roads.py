@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from milkrun.delivery.vrp.core import World
-from milkrun.delivery.vrp.environment import MultiAgentVRPEnv
 from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import pdist, squareform
 
 import milkrun
+from milkrun.api.vrp.core import World
+from milkrun.api.vrp.environment import MultiAgentVRPEnv
 from milkrun.core.canvas import GRID, PAPER
 from milkrun.core.errors import BadInstance, BadSolution, ConfigError, IllegalAction, ShapeError
 from milkrun.delivery import TruckDroneConfig, replay
@@ -107,7 +107,7 @@ def test_the_reason_names_node_or_road():
     ("options", "words"),
     [
         ({"depot_node": False}, "road_graph = True: needs depot_node=True"),
-        ({"rules": "seed"}, "road_graph = True: no option of the rules 'seed'"),
+        ({"rules": "published"}, "road_graph = True: no option of the rules 'published'"),
         ({"num_route_nodes": 1}, "num_route_nodes = 1: with a depot node at least 2"),
     ],
 )

@@ -11,7 +11,7 @@ from milkrun.delivery import kpis, replay
 from milkrun.delivery.tasks import check_episode, truckdrone_return
 from tests.delivery.truckdrone_logs import (
     TWISTS,
-    WORKED_SEED,
+    WORKED_PUBLISHED,
     WORKED_SOUND,
     complete,
     instance_of,
@@ -36,7 +36,7 @@ def test_returns_by_hand():
 
 def test_returns_by_hand_under_seed_rules():
     """Of 3 customers: neither lateness nor crashes are paid for; all served is complete, in the last step too."""
-    config = milkrun.make("milkrun/TruckDrone-v0", 1, preset="seed").config
+    config = milkrun.make("milkrun/TruckDrone-v0", 1, preset="published").config
     poor = {"makespan": 30, "served": 1, "energy": 2.0, "lateness": 7, "forced_onsets": 4, "crashes": 2}
     assert truckdrone_return(poor, config) == pytest.approx(-3 + 5 - 0.02 - 2 - 2 * 20)
     good = {**ZERO, "makespan": 200, "served": 3}
@@ -65,7 +65,7 @@ def test_a_lost_parcel_ends_the_episode():
 
 def test_worked_logs_are_true():
     """Their figures are those that the kernel kept, also of an episode that is not over."""
-    for config, instance, actions in (WORKED_SEED, WORKED_SOUND):
+    for config, instance, actions in (WORKED_PUBLISHED, WORKED_SOUND):
         for steps in range(1, len(actions) + 1):
             told, events = replay(config, instance, actions[:steps])
             assert check_episode(instance, config, events) == pytest.approx(told, abs=1e-12)
@@ -113,7 +113,7 @@ def test_the_books_balance_in_every_step(twist, masked):
         fell = (now["status"] == 3) & (was["status"] != 3)
         used[live] += world.battery_used[live] - np.where(fell, put_in, 0)  # a crash: more than there was
         charged[live] += np.where(fell, 0, put_in)
-        aboard = now["status"] == 0  # also, under seed rules, released and landed in one step
+        aboard = now["status"] == 0  # also, under published rules, released and landed in one step
         assert (put_in >= -1e-12).all()
         assert (put_in[~aboard & ~fell] <= 1e-12).all()
         assert (put_in[aboard] <= gain + world.battery_used[live][aboard] + 1e-12).all()
@@ -157,7 +157,7 @@ FORGERIES = [
     (lambda e: without(e, "release"), "drone_0 hover at 0: is onboard"),
     (lambda e: without(e, "load"), "drone_0 fly_out at 1: no parcel"),
     (lambda e: without(e, "wait_open"), "drone_0 wait_open at 5: does not follow what came before"),
-    (lambda e: without(e, "wait"), "drone_0 hover at 0: is told before the truck's step"),
+    (lambda e: without(e, "wait"), "drone_0 hover at 0: comes before the truck's step"),
     (lambda e: changed(e, "wait", x1=0.1), "truck_0 wait at 0: moves"),
     (lambda e: changed(e, "fly_out", x1=0.3), "drone_0 fly_out at 1: is faster than 0.2 a step"),
     (lambda e: changed(e, "fly_out", x1=0.1), "drone_0 fly_out at 1: does not lead where it should"),
@@ -167,7 +167,7 @@ FORGERIES = [
     (lambda e: changed(e, "landed", energy=-0.1), "drone_0 landed at 10: costs -0.1, not 0"),
     (lambda e: changed(e, "landed", ref=0), "drone_0 landed at 10: the parcel is -1, not 0"),
     (lambda e: changed(e, "landed", x1=0.1), "drone_0 landed at 10: does not end on the truck"),
-    (lambda e: changed(e, "served", x1=0.1), "drone_0 served at 8: is not at the customer's door"),
+    (lambda e: changed(e, "served", x1=0.1), "drone_0 served at 8: is not at the customer's place"),
     (lambda e: changed(e, "served", energy=0.1), "drone_0 served at 8: costs nothing"),
     (lambda e: changed(e, "served", kind="crash"), "drone_0 crash at 8: nothing crashed it"),
     (lambda e: changed(e, "hover", t1=3), "drone_0 hover at 0: is a step"),

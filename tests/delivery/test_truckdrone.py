@@ -31,7 +31,7 @@ def masks(world: Any) -> list[str]:
 
 def test_a_delivery_under_the_seed_rules():
     """Worked by hand: release, three strides of 0.2, 0.2 and 0.1, 0.01 a unit; 100 + 5 at the end."""
-    world = make(preset="seed", **ONE)
+    world = make(preset="published", **ONE)
     world.reset(instance=alone(0, 200))
     seen = []
     for joint in [(6, HOVER), (STAY, DELIVER), (STAY, DELIVER), (STAY, DELIVER)]:
@@ -77,7 +77,7 @@ def test_max_steps_cuts_an_episode_but_not_the_windows():
     assert world.truncated[0] and world.state[0, -1] == np.float32(3 / 200) and world.tw_end[0].max() > 3
 
 
-@pytest.mark.parametrize("preset", ["default", "seed"])
+@pytest.mark.parametrize("preset", ["default", "published"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_row_is_the_same_alone_and_in_any_batch(preset: str, threads: int):
     """Row b of 1, 7 and 512 rows, resets at other times around it: every field, bit for bit."""
@@ -98,7 +98,7 @@ def test_a_row_is_the_same_alone_and_in_any_batch(preset: str, threads: int):
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("preset", ["default", "seed"])
+@pytest.mark.parametrize("preset", ["default", "published"])
 def test_mask_observations_and_state_are_of_one_moment(preset: str, mode: str):
     """After every call, also where a row has just begun again, the scalar model makes from the state what was shown."""
     world = make(6, preset=preset, autoreset=mode, episode_length=15, num_customers=2, num_route_nodes=3)
@@ -146,12 +146,12 @@ def test_a_given_route_may_lie_anywhere():
         ({"demand_high": 1.5}, "demand_high = 1.5"),
         ({"demand_low": 0.9, "demand_high": 0.8}, "demand_low = 0.9: is above demand_high = 0.8"),
         ({"end": "depot", "depot_node": False}, "end = 'depot': needs depot_node=True"),
-        ({"rules": "seed", "hover_rate": 0.1}, "hover_rate = 0.1: no option of the rules 'seed'"),
+        ({"rules": "published", "hover_rate": 0.1}, "hover_rate = 0.1: no option of the rules 'published'"),
         ({"obey_mask": False}, "obey_mask = False: under the rules 'sound'"),
         ({"drone_speed": 1.0}, "drone_speed = 1.0: battery_rule 'safe' needs more than truck_speed = 1.0"),
         ({"battery_margin": 0.9}, "battery_margin = 0.9: must be in 1..1000.0"),
         ({"tw_width": (0.3, 0.2)}, r"tw_width = \(0.3, 0.2\): the smaller share comes first"),
-        ({"rules": "seed", "tw_law": "band"}, "tw_law = 'band': the rules 'seed' know no"),
+        ({"rules": "published", "tw_law": "band"}, "tw_law = 'band': the rules 'published' know no"),
     ],
 )
 def test_a_bad_option_is_refused_by_name(options: dict[str, Any], words: str):
@@ -228,7 +228,7 @@ def test_masked_actions_are_replaced_and_flagged():
 
 def test_a_finished_row_must_be_reset():
     """In both presets, whatever the published one did."""
-    for preset in ("default", "seed"):
+    for preset in ("default", "published"):
         world = make(preset=preset, max_steps=1)
         world.reset()
         world.step([[0, 0, 0]])
@@ -238,9 +238,17 @@ def test_a_finished_row_must_be_reset():
 
 def test_groups_and_sizes():
     """Agents by group, in the order of their actions; the lengths of what they see at the presets' sizes."""
-    default, seed = make(), make(preset="seed")
+    default, published = make(), make(preset="published")
     assert isinstance(default, TruckDrone)
     assert default.groups == {"truck": ["truck_0"], "drone": ["drone_0", "drone_1"]}
     shapes = [(w.truck_obs.shape[2], w.drone_obs.shape[2], w.state.shape[1], w.action_mask.shape[1])
-              for w in (default, seed)]  # fmt: skip
+              for w in (default, published)]  # fmt: skip
     assert shapes == [(90, 80, 87, 27), (38, 33, 34, 20)]
+
+
+def test_the_old_name_of_the_published_rules_is_accepted_and_warns():
+    """The preset, the rules and the law of windows were called "seed"."""
+    published = TruckDroneConfig.build("published")
+    for old in ({"preset": "seed"}, {"rules": "seed"}, {"rules": "published", "tw_law": "seed"}):
+        with pytest.warns(DeprecationWarning, match="'seed' is now called 'published'"):
+            assert TruckDroneConfig.build(**old) == published

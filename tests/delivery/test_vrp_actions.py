@@ -5,12 +5,12 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
+from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import ShapeError
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 from tests.delivery.test_vrp_env import assert_bits
 
 
-@pytest.mark.parametrize("preset", ["seed", "default"])
+@pytest.mark.parametrize("preset", ["published", "default"])
 def test_all_forms_of_an_action_mean_the_same(preset):
     """Integers, numpy integers, arrays that hold one, one-hot vectors, and arrays of all agents."""
     def ints(actions, choices):

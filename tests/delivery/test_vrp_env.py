@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import milkrun
+from milkrun.api.vrp.core import World
+from milkrun.api.vrp.environment import MultiAgentVRPEnv
+from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded
-from milkrun.delivery.vrp.core import World
-from milkrun.delivery.vrp.environment import MultiAgentVRPEnv
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 
 TRUCK_DRONE = "milkrun/TruckDrone-v0"
 KEYS = ["available_actions", "customers_served", "executed_action", "forced", "illegal", "policy_id", "share_obs",
@@ -18,7 +18,7 @@ KEYS = ["available_actions", "customers_served", "executed_action", "forced", "i
 
 EXAMPLE = """
 from argparse import Namespace
-from milkrun.delivery.vrp.VRP_env import VRPEnv
+from milkrun.api.vrp.VRP_env import VRPEnv
 
 # 创建配置
 args = Namespace(
@@ -55,7 +55,7 @@ env.close()
 """
 
 
-def row(preset="seed", seed=5, **options):
+def row(preset="published", seed=5, **options):
     """A world of one row that nobody but the test steps."""
     return milkrun.make(TRUCK_DRONE, 1, preset=preset, seed=seed, autoreset="disabled", **options)
 
@@ -122,8 +122,8 @@ def test_the_usage_example_runs_and_prints_its_numbers(capsys):
 
 SETTINGS = {
     "seed": {},
-    "seed, five drones": {"num_drones": 5, "num_customers": 4, "num_route_nodes": 3, "episode_length": 30},
-    "seed, wide reach": {"delivery_threshold": 0.3, "recovery_threshold": 0.4, "episode_length": 25},
+    "published, five drones": {"num_drones": 5, "num_customers": 4, "num_route_nodes": 3, "episode_length": 30},
+    "published, wide reach": {"delivery_threshold": 0.3, "recovery_threshold": 0.4, "episode_length": 25},
     "default": {"preset": "default", "episode_length": 40},
 }
 
@@ -170,7 +170,7 @@ def test_a_delivery_worked_out_by_hand():
 
 
 def test_a_forced_return_is_told_to_its_drone_alone():
-    """Seed rules: a battery of .001 does not bring a drone home from .3, so DELIVER becomes RETURN."""
+    """Published rules: a battery of .001 does not bring a drone home from .3, so DELIVER becomes RETURN."""
     env = straight_line()
     env.step([6, 0])
     env.step([0, 2])
@@ -193,7 +193,7 @@ def test_a_whole_argument_list_is_let_pass():
 
 
 def test_what_is_absent_is_the_presets():
-    """An empty Namespace is the preset "seed"; of "default" sizes and weights stand."""
+    """An empty Namespace is the preset "published"; of "default" sizes and weights stand."""
     assert milkrun.delivery.VRPEnv is VRPEnv
     env, default = VRPEnv(Namespace()), VRPEnv(Namespace(preset="default"))
     assert env.world.batch.config == row().config
@@ -202,8 +202,19 @@ def test_what_is_absent_is_the_presets():
     assert (default.scenario.completion_bonus, env.scenario.completion_bonus) == (20.0, 100.0)
 
 
+def test_roads_are_switched_on_by_a_flag():
+    """Under "default" the truck then goes to neighbours of the depot alone; False, as parsers have it, is no roads."""
+    roads = VRPEnv(Namespace(preset="default", num_route_nodes=9, road_graph=True))
+    roads.reset()
+    batch = roads.world.batch
+    open_nodes = roads.available_actions()[0][1:10]
+    assert batch.config.road_graph and open_nodes.tolist() == batch.road[0, 0].astype(np.float32).tolist()
+    assert 1 < open_nodes.sum()
+    assert VRPEnv(Namespace(road_graph=False)).world.batch.config == row().config
+
+
 def test_spaces_and_widths():
-    """Seed: unbounded boxes as in the public code; default: finite ones, which hold what is seen."""
+    """Published: unbounded boxes as in the public code; default: finite ones, which hold what is seen."""
     env, default = VRPEnv(Namespace()), VRPEnv(Namespace(preset="default"))
     assert (env.max_obs_dim, env.raw_obs_dims) == (38, [38, 33, 33])
     assert all(np.isinf(box.low).all() and np.isinf(box.high).all() for box in env.observation_space)
@@ -282,10 +293,10 @@ def test_what_was_handed_out_is_the_callers():
 
 def test_a_row_of_a_larger_world_plays_alone():
     """An environment on row 1 of three: the others stand still, and its numbers are those of that row."""
-    batch = milkrun.make(TRUCK_DRONE, 3, preset="seed", seed=5, autoreset="disabled", max_steps=4)
+    batch = milkrun.make(TRUCK_DRONE, 3, preset="published", seed=5, autoreset="disabled", max_steps=4)
     batch.reset()
     env = MultiAgentVRPEnv(World.of(batch, 1))
-    alone = milkrun.make(TRUCK_DRONE, 1, preset="seed", seed=5, first_row=1, autoreset="disabled", max_steps=4)
+    alone = milkrun.make(TRUCK_DRONE, 1, preset="published", seed=5, first_row=1, autoreset="disabled", max_steps=4)
     alone.reset()
     for actions in ([6, 0, 0], [7, 2, 0], [1, 2, 3], [2, 1, 3]):
         result = env.step(actions)
@@ -295,7 +306,7 @@ def test_a_row_of_a_larger_world_plays_alone():
     env.reset()
     assert batch.i.tolist() == [0, 0, 0] and batch.stream[:, 2].tolist() == [0, 1, 0]
     with pytest.raises(ConfigError, match="disabled"):
-        MultiAgentVRPEnv(World.of(milkrun.make(TRUCK_DRONE, 2, preset="seed")))
+        MultiAgentVRPEnv(World.of(milkrun.make(TRUCK_DRONE, 2, preset="published")))
 
 
 def test_render_prints_a_line_an_entity(capsys):

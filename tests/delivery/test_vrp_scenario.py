@@ -5,12 +5,12 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
+from milkrun.api.vrp import scenarios
+from milkrun.api.vrp.core import World
+from milkrun.api.vrp.environment import MultiAgentVRPEnv
+from milkrun.api.vrp.scenarios.truck_drone_basic import Scenario
+from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import ConfigError
-from milkrun.delivery.vrp import scenarios
-from milkrun.delivery.vrp.core import World
-from milkrun.delivery.vrp.environment import MultiAgentVRPEnv
-from milkrun.delivery.vrp.scenarios.truck_drone_basic import Scenario
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 from tests.delivery.test_vrp_env import KEYS, assert_bits, row
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.delivery.vrp.core import (
+from milkrun.api.vrp.core import (
     Customer,
     CustomerState,
     Drone,
@@ -17,7 +17,7 @@ from milkrun.delivery.vrp.core import (
     TruckState,
     World,
 )
-from milkrun.delivery.vrp.VRP_env import VRPEnv
+from milkrun.api.vrp.VRP_env import VRPEnv
 
 TRUCK_DRONE = "milkrun/TruckDrone-v0"
 WEST_EAST = {
@@ -73,7 +73,7 @@ def test_entities_stand_in_a_fixed_order():
 
 
 def test_a_fresh_row_has_done_nothing():
-    """After a reset: all on board at the middle, nobody served, no action; the seed rules call that node 0."""
+    """After a reset: all on board at the middle, nobody served, no action; the published rules call that node 0."""
     world = two_drones().world
     truck = world.truck
     assert (truck.state.p_pos.tolist(), truck.state.p_vel.tolist()) == ([0.0, 0.0], [0.0, 0.0])
@@ -170,7 +170,7 @@ def test_arrays_are_the_rows_own_and_read_only():
 
 def test_rows_that_share_an_instance_show_it():
     """Three rows on one given instance: each view finds the customers, and moves alone."""
-    batch = milkrun.make(TRUCK_DRONE, 3, preset="seed", num_customers=2, seed=1)
+    batch = milkrun.make(TRUCK_DRONE, 3, preset="published", num_customers=2, seed=1)
     batch.reset()
     views = [World.of(batch, b) for b in range(3)]
     batch.reset(instance={**WEST_EAST, "instance_row": [0, 0, 0]})
@@ -188,7 +188,7 @@ def test_rows_that_share_an_instance_show_it():
 
 def test_nodes_are_those_of_the_rows_instance():
     """Two given instances, the second with nodes half as far out, played by rows 1 and 0."""
-    batch = milkrun.make(TRUCK_DRONE, 2, preset="seed", num_customers=2)
+    batch = milkrun.make(TRUCK_DRONE, 2, preset="published", num_customers=2)
     both = {name: values * 2 for name, values in WEST_EAST.items()}
     batch.reset(instance={**both, "route_nodes": [batch.ring, batch.ring / 2], "instance_row": [1, 0]})
     assert [World.of(batch, b).route_nodes[0].tolist() for b in range(2)] == [[0.3, 0.0], [0.6, 0.0]]

@@ -19,8 +19,8 @@ def on_line(*doors, demand=0.8, window=(0, 200)):
             "tw_end": [window[1]] * count}  # fmt: skip
 
 
-WORKED_SEED = (
-    TruckDroneConfig(rules="seed", num_drones=1, num_customers=1),
+WORKED_PUBLISHED = (
+    TruckDroneConfig(rules="published", num_drones=1, num_customers=1),
     on_line(0.5),
     [[6, 0], [0, 2], [0, 2], [0, 2]],
 )
@@ -34,9 +34,9 @@ WORKED_SOUND = (
 """RELEASE; DELIVER_0 seven times, of which four wait for the window to open at 8; RETURN twice."""
 
 TWISTS = {
-    "seed": {"preset": "seed"},
-    "seed, thirsty": {"preset": "seed", "battery_rate": 1.0, "num_customers": 6},
-    "seed, short of breath": {"preset": "seed", "battery_rate": 0.4, "episode_length": 60, "num_drones": 3},
+    "seed": {"preset": "published"},
+    "published, thirsty": {"preset": "published", "battery_rate": 1.0, "num_customers": 6},
+    "published, short of breath": {"preset": "published", "battery_rate": 0.4, "episode_length": 60, "num_drones": 3},
     "default": {"preset": "default"},
     "small": {"num_drones": 1, "num_customers": 1, "drone_speed": 3.0},
     "off, thirsty": {"battery_rule": "off", "battery_rate": 0.9, "recovery_charge": 0.3, "end": "depot"},

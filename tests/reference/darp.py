@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .dial import DialModel, Reason, is_dropoff, is_pickup, request_of
+from .darp_base import DARPBaseModel, Reason, is_dropoff, is_pickup, request_of
 from .tsp import distance_table, f32
 
 TIME_EPS = 1e-4
@@ -36,7 +36,7 @@ class Route(NamedTuple):
     aboard: tuple[Aboard, ...] = ()
 
 
-class DARPModel(DialModel):
+class DARPModel(DARPBaseModel):
     """Build the vehicles' routes one after the other; nobody may be late, too long aboard or left in a vehicle."""
 
     def __init__(

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from .darp import DARPModel
-from .darp_seed import DARPSeedModel, distance32
+from .darp_deadlines import DARPDeadlinesModel, distance32
 
 DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "darp"
 files = pytest.mark.skipif(not DATA.is_dir(), reason="no instance files: set MILKRUN_DATA to the folder that has darp/")
@@ -76,7 +76,7 @@ def three(vehicles, **options):
 def seed_trace(**options):
     """Spec 12.E."""
     locs = [(0, 0), (30, 40), (60, 80), (0, 50), (100, 0)]
-    return DARPSeedModel(locs, [0, 2, -2, 1, -1], [5, 5], [48, 10, 13, 12, 5], **options)
+    return DARPDeadlinesModel(locs, [0, 2, -2, 1, -1], [5, 5], [48, 10, 13, 12, 5], **options)
 
 
 def episodes(model, taken=(), paid=0.0):
@@ -223,14 +223,14 @@ def test_seed_trace_to_the_emergency_exit():
 @pytest.mark.parametrize(("miles", "hours"), [(62.5, 2), (37.5, 2), (12.5, 0), (87.5, 4)])
 def test_seed_travel_time_rounds_half_to_even(miles, hours):
     """Spec 2: 62.5/25 = 2.5 gives 2 and 37.5/25 = 1.5 gives 2."""
-    model = DARPSeedModel([(0, 0), (miles, 0), (0, 1)], [0, 1, -1], [5], [48, 30, 30])
+    model = DARPDeadlinesModel([(0, 0), (miles, 0), (0, 1)], [0, 1, -1], [5], [48, 30, 30])
     assert model.t[0][1] == hours
     assert distance32((0, 0), (miles, 0)) == miles
 
 
 def test_seed_mask_is_never_empty_before_the_first_step():
     """Spec 10: where nobody can be reached in time the depot is allowed at once, and ends."""
-    model = DARPSeedModel([(0, 0), (100, 0), (0, 1)], [0, 1, -1], [5], [48, 3, 30])
+    model = DARPDeadlinesModel([(0, 0), (100, 0), (0, 1)], [0, 1, -1], [5], [48, 3, 30])
     assert model.allowed() == [0]
     model.step(0)
     assert model.terminated and model.reward == -200
@@ -263,11 +263,11 @@ def test_every_reason_of_the_seed_rule():
     assert [model.illegal_reason(action) for action in (5, -1, 0, 2, 1)] == [1, 1, 5, 3, 0]
     model.step(1)
     assert [model.illegal_reason(action) for action in (1, 0, 4, 2)] == [2, 4, 3, 0]
-    full = DARPSeedModel([(0, 0)] * 5, [0, 5, -5, 1, -1], [5], [48] * 5)
+    full = DARPDeadlinesModel([(0, 0)] * 5, [0, 5, -5, 1, -1], [5], [48] * 5)
     full.step(1)
     assert full.illegal_reason(3) == 6
     assert (
-        DARPSeedModel(
+        DARPDeadlinesModel(
             [(0, 0), (100, 0), (0, 0), (9, 0), (0, 0)], [0, 1, -1, 1, -1], [5], [9, 3, 9, 9, 9]
         ).illegal_reason(1)
         == 8

@@ -1,7 +1,7 @@
 """The dial-a-ride references against each other, and their fleets, padding and features by hand.
 
-Two judges decide each classic mask, the summary and Bellman-Ford; the rule `seed` is a scalar row here and a batch of
-torch tensors in bench/. Where two such disagree, one of them has misread the rules.
+Two judges decide each classic mask, the summary and Bellman-Ford; the rule `deadlines` is a scalar row here and a batch
+of torch tensors in bench/. Where two such disagree, one of them has misread the rules.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from .darp import TIME_EPS, DARPModel
-from .darp_seed import DARPSeedModel
-from .dial import is_pickup
+from .darp_base import is_pickup
+from .darp_deadlines import DARPDeadlinesModel
 from .test_darp_by_hand import alone, seed_trace, three, two_on_a_line
 
 
@@ -183,7 +183,7 @@ def test_features_of_the_seed_trace_by_hand():
     assert model.vehicle == [f(3 / 48), f(0.6), 1, f(3 / 48), 0, 0, f(0.2)]
 
 
-def seed_instances(rng, rows, requests, vehicles):
+def deadline_instances(rng, rows, requests, vehicles):
     """The law of spec 4 without those rows whose travel time is nearly a half (spec 12.F)."""
     locs = rng.uniform(0, 100, (4 * rows, 2 * requests + 1, 2)).astype(np.float32)
     ratio = np.linalg.norm(locs[:, :, None] - locs[:, None], axis=-1) / 25.0
@@ -213,8 +213,9 @@ def test_torch_batch_equals_the_scalar_rows(requests, vehicles):
     from bench.peers.darp_torch import DARPTorch
 
     rng = np.random.default_rng(requests)
-    fields = seed_instances(rng, 150, requests, vehicles)
-    rows = [DARPSeedModel(**{name: field[b] for name, field in fields.items()}) for b in range(len(fields["locs"]))]
+    fields = deadline_instances(rng, 150, requests, vehicles)
+    count = len(fields["locs"])
+    rows = [DARPDeadlinesModel(**{name: field[b] for name, field in fields.items()}) for b in range(count)]
     env = DARPTorch()
     state = env.reset(fields)
     assert len(rows) == 150

@@ -21,9 +21,9 @@ DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3
 files = pytest.mark.skipif(
     not (DATA / "traces").is_dir(), reason="no recorded episodes: set MILKRUN_DATA to the folder that has delivery/"
 )
-SEED_EPISODES = ("2-3-5-masked", "2-3-5-unmasked", "rate1-masked", "rate1-unmasked", "3-4-6-rate.5", "2-3-5-greedy")
+PUBLIC_EPISODES = ("2-3-5-masked", "2-3-5-unmasked", "rate1-masked", "rate1-unmasked", "3-4-6-rate.5", "2-3-5-greedy")
 DEFAULT_EPISODES = ("masked", "unmasked", "greedy", "3-4-5-depot", "noreserve")
-EPISODES = [f"seed-{name}" for name in SEED_EPISODES] + [f"default-{name}" for name in DEFAULT_EPISODES]
+EPISODES = [f"seed-{name}" for name in PUBLIC_EPISODES] + [f"default-{name}" for name in DEFAULT_EPISODES]
 CUSTOMER = (0.5, 0.0)
 
 
@@ -59,19 +59,19 @@ def play(model, *turns):
 @files
 @pytest.mark.parametrize("name", EPISODES)
 def test_recorded_episodes_replay(name):
-    """Discrete values equal; reals bit for bit under seed rules and to 1e-9 otherwise; observations to 1e-6."""
+    """Discrete values equal; reals bit for bit under published rules and to 1e-9 otherwise; observations to 1e-6."""
     recorded = json.loads((DATA / "traces" / f"{name.split('-')[0]}_traces.json").read_text())
     (episode,) = (one for one in recorded if one["name"] == name)
     changes = {key: value for key, value in episode["config"].items() if key != "num_customers"}
-    model = truck_drone(episode["preset"], episode["instance"], **changes)
-    seed = episode["preset"] == "seed"
+    published = episode["preset"] == "seed"
+    model = truck_drone("published" if published else "default", episode["instance"], **changes)
 
     def same(ours, theirs):
-        np.testing.assert_allclose(np.array(ours), np.array(theirs), rtol=0, atol=0 if seed else 1e-9)
+        np.testing.assert_allclose(np.array(ours), np.array(theirs), rtol=0, atol=0 if published else 1e-9)
 
     def same_views(when):
         obs = [model.truck_obs(), *model.drone_obs()]
-        for ours, theirs in zip(padded(obs) if seed else obs, episode[f"obs_{when}"], strict=True):
+        for ours, theirs in zip(padded(obs) if published else obs, episode[f"obs_{when}"], strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
         np.testing.assert_allclose(model.state(), episode[f"share_{when}"], rtol=0, atol=1e-6)
 
@@ -93,12 +93,12 @@ def test_recorded_episodes_replay(name):
     assert model.kpis()["objective"] == pytest.approx(episode["return"], rel=0, abs=1e-9)
     events, kpis = episode["events"], model.kpis()
     assert [kpis[key] for key in ("crashes", "served")] == [events["crash"], events["served"]]
-    assert seed or [kpis[key] for key in ("illegal", "lateness")] == [events["inval"], events["late"]]
+    assert published or [kpis[key] for key in ("illegal", "lateness")] == [events["inval"], events["late"]]
 
 
 def test_the_worked_episode_of_the_seed_rules():
     """A release and three steps to a customer at (.5,0): 104.59994 in four steps."""
-    model = row("seed", CUSTOMER)
+    model = row("published", CUSTOMER)
     rewards, batteries, seen = [], [], []
     for actions in ((6, 0), (0, 2), (0, 2), (0, 2)):
         model.step(actions)
@@ -114,7 +114,7 @@ def test_the_worked_episode_of_the_seed_rules():
 def test_sizes_at_both_presets():
     """33, 38 and 34 numbers at 2, 3, 5 with 20 actions; 90, 80 and 87 at 2, 6, 6 with 27."""
     for preset, customers, sizes, actions in (
-        ("seed", 3, (33, 38, 34), [10, 5]),
+        ("published", 3, (33, 38, 34), [10, 5]),
         ("default", 6, (80, 90, 87), [11, 8]),
     ):
         model = row(preset, *[CUSTOMER] * customers, num_drones=2)
@@ -131,17 +131,17 @@ def test_nodes_lie_on_the_circle():
 
 
 def test_where_the_truck_stands_at_reset():
-    """Seed rules say node 0 although it is at (.6,0); sound rules say the depot, or none."""
-    assert row("seed", CUSTOMER).truck_node == 0
-    assert row("seed", CUSTOMER).route_nodes[0] == (0.6, 0.0)
+    """Published rules say node 0 although it is at (.6,0); sound rules say the depot, or none."""
+    assert row("published", CUSTOMER).truck_node == 0
+    assert row("published", CUSTOMER).route_nodes[0] == (0.6, 0.0)
     assert row("default", CUSTOMER).truck_node == 0
     assert row("default", CUSTOMER, depot_node=False).truck_node == -1
 
 
-@pytest.mark.parametrize(("preset", "between", "arrived", "move"), [("seed", 0, 0, 1), ("default", -1, 1, 2)])
+@pytest.mark.parametrize(("preset", "between", "arrived", "move"), [("published", 0, 0, 1), ("default", -1, 1, 2)])
 def test_the_truck_rolls_until_it_arrives_or_stays(preset, between, arrived, move):
     """Six steps of .1 to (.6,0); RELEASE keeps it rolling, STAY stops it, the velocity stays on arrival."""
-    model = play(row(preset, CUSTOMER), (move, 0), (1 + (5 if preset == "seed" else 6), 0))
+    model = play(row(preset, CUSTOMER), (move, 0), (1 + (5 if preset == "published" else 6), 0))
     assert model.truck_pos == near((0.2, 0.0))
     assert (model.truck_node, model.truck_target) == (between, move - 1)
     play(model, (0, 0))
@@ -154,17 +154,17 @@ def test_the_truck_rolls_until_it_arrives_or_stays(preset, between, arrived, mov
     assert (model.kpis()["truck_distance"], model.kpis()["truck_wait"]) == (near(0.6), 2)
 
 
-@pytest.mark.parametrize("preset", ["seed", "default"])
+@pytest.mark.parametrize("preset", ["published", "default"])
 def test_drones_chase_the_place_the_truck_leaves(preset):
     """From (0,.5) home to (0,0) while the truck drives to the right: straight down by .2."""
     model = row(preset, CUSTOMER)
     model.put(drone_pos=[(0, 0.5)], status=[FLYING])
-    play(model, (1 if preset == "seed" else 2, 1))
+    play(model, (1 if preset == "published" else 2, 1))
     assert (model.drone_pos, model.drone_vel) == (near_pairs((0.0, 0.3)), near_pairs((0.0, -2.0)))
     assert (model.truck_pos, model.status) == (near((0.1, 0.0)), [RETURNING])
 
 
-@pytest.mark.parametrize(("preset", "lands"), [("seed", False), ("default", True)])
+@pytest.mark.parametrize(("preset", "lands"), [("published", False), ("default", True)])
 def test_the_edge_of_landing_and_of_delivery(preset, lands):
     """A drone that ends exactly on the threshold is home, or has delivered, under sound rules only."""
     model = row(preset, (0.45, 0.0), recovery_threshold=0.25, delivery_threshold=0.25)
@@ -178,7 +178,7 @@ def test_the_edge_of_landing_and_of_delivery(preset, lands):
 
 def test_recovery_charges_under_seed_rules():
     """The pump: .3, a release to .299, a recovery to .499; a full drone stays at 1."""
-    model = row("seed", CUSTOMER)
+    model = row("published", CUSTOMER)
     play(model, (6, 0), (7, 0))
     assert model.battery == [1.0]
     model.put(battery=[0.3])
@@ -189,7 +189,7 @@ def test_recovery_charges_under_seed_rules():
 
 def test_a_wreck_is_revived_with_its_parcel():
     """RECOVER within .1 takes a crashed drone aboard with .2, parcel kept, and voids what it was told."""
-    model = row("seed", CUSTOMER)
+    model = row("published", CUSTOMER)
     model.put(drone_pos=[(0.1, 0.0)], status=[CRASHED], battery=[0.0], carrying=[0], has_target=[True])
     assert masks(model) == ["11111101", "100"]
     play(model, (7, 2))
@@ -199,7 +199,7 @@ def test_a_wreck_is_revived_with_its_parcel():
 
 def test_forced_return_and_crash():
     """.15 is below .5 * 1 * 1.2: forced home, .2 flown, crashed; the only drone, so the episode ends at -20.602."""
-    model = row("seed", CUSTOMER, battery_rate=1.0)
+    model = row("published", CUSTOMER, battery_rate=1.0)
     model.put(drone_pos=[(0.5, 0.0)], status=[FLYING], battery=[0.15])
     play(model, (0, 2))
     assert (model.executed, model.forced, model.status, model.battery) == ([0, 1], [True], [CRASHED], [0.0])
@@ -209,7 +209,7 @@ def test_forced_return_and_crash():
 
 def test_a_crash_at_the_door_still_lands():
     """.15 of way on .1 of battery: it crashes and is taken aboard in the same step, which is no crash."""
-    model = row("seed", CUSTOMER, battery_rate=1.0)
+    model = row("published", CUSTOMER, battery_rate=1.0)
     model.put(drone_pos=[(0.15, 0.0)], status=[FLYING], battery=[0.1])
     play(model, (0, 1))
     assert (model.status, model.battery, model.terminated) == ([ONBOARD], [0.2], False)
@@ -218,7 +218,7 @@ def test_a_crash_at_the_door_still_lands():
 
 def test_the_obedient_are_punished_every_step():
     """.5 < .9 * .5 * 1.2 and then .4 < .42: two penalties for a drone that chose RETURN itself."""
-    model = row("seed", CUSTOMER, battery_rate=0.5)
+    model = row("published", CUSTOMER, battery_rate=0.5)
     model.put(drone_pos=[(0.9, 0.0)], status=[FLYING], battery=[0.5])
     play(model, (0, 1))
     assert model.reward_exact == near(-0.601)
@@ -228,7 +228,7 @@ def test_the_obedient_are_punished_every_step():
 
 def test_hovering_below_zero_is_no_crash():
     """.0005 - .001 is negative and flying; then it is forced home from where it is and lands with .1995."""
-    model = row("seed", CUSTOMER)
+    model = row("published", CUSTOMER)
     model.put(status=[FLYING], battery=[0.0005])
     play(model, (0, 0))
     assert (model.battery, model.status, model.forced) == (near([-0.0005]), [FLYING], [False])
@@ -238,7 +238,7 @@ def test_hovering_below_zero_is_no_crash():
 
 def test_the_dead_end_of_the_seed_rules():
     """A carrier whose customer another drone has served may only hover."""
-    model = row("seed", CUSTOMER, (-0.5, 0.0), num_drones=2)
+    model = row("published", CUSTOMER, (-0.5, 0.0), num_drones=2)
     model.put(drone_pos=[(0.5, 0.0), (0.2, 0.0)], status=[FLYING, FLYING], carrying=[0, 0])
     assert masks(model)[1:] == ["1010", "1010"]
     play(model, (0, 2, 2))
@@ -246,9 +246,9 @@ def test_the_dead_end_of_the_seed_rules():
 
 
 def test_a_parcel_may_go_to_the_wrong_door():
-    """Seed rules hand parcel 0 to customer 1 if told so; with `obey_mask` the drone hovers instead."""
+    """Published rules hand parcel 0 to customer 1 if told so; with `obey_mask` the drone hovers instead."""
     for obey, served, executed in ((False, [False, True], 3), (True, [False, False], 0)):
-        model = row("seed", CUSTOMER, (-0.5, 0.0), obey_mask=obey)
+        model = row("published", CUSTOMER, (-0.5, 0.0), obey_mask=obey)
         model.put(drone_pos=[(-0.5, 0.0)], status=[FLYING], carrying=[0])
         play(model, (0, 3))
         assert (model.served, model.executed, model.illegal) == (served, [0, executed], [False, True])
@@ -256,7 +256,7 @@ def test_a_parcel_may_go_to_the_wrong_door():
 
 def test_a_drone_on_board_may_deliver():
     """With a parcel kept from an earlier flight, from the truck, when that stands at the door."""
-    model = row("seed", (0.04, 0.0), (0.5, 0.0))
+    model = row("published", (0.04, 0.0), (0.5, 0.0))
     model.put(carrying=[0])
     play(model, (0, 2))
     assert (model.served, model.carrying, model.status) == ([True, False], [-1], [ONBOARD])
@@ -264,7 +264,7 @@ def test_a_drone_on_board_may_deliver():
 
 def test_actions_out_of_range_are_action_zero():
     """Under either rule set, and flagged."""
-    for preset in ("seed", "default"):
+    for preset in ("published", "default"):
         model = play(row(preset, CUSTOMER), (99, -1))
         assert (model.executed, model.illegal, model.kpis()["illegal"]) == ([0, 0], [True, True], 2)
 

@@ -119,7 +119,7 @@ def test_the_served_and_the_wreck():
 
 def test_slack_under_seed_rules():
     """.6 - .5 * .01 * 1.2 in the air."""
-    assert scene("seed", obs="v2").drone_obs()[0][20] == np.float32(0.594)
+    assert scene("published", obs="v2").drone_obs()[0][20] == np.float32(0.594)
 
 
 def test_padding_is_trailing():

@@ -1,7 +1,7 @@
-"""The scalar reference of the truck-and-drones world: one row, plain Python, float64, written from the spec alone.
+"""The scalar reference of the truck-and-drones world: one row, plain Python, float64, written from the rules alone.
 
-The rule set `sound` is here: the right column of spec 5, the mask of spec 6 and the payment of spec 7, each sum in the
-order it is written there. `truckdrone_seed` has the rule set `seed`; `truck_drone` builds the row of a preset.
+The rule set `sound` is here: its stages, its mask and its payment, each sum in the order in which the rules have it.
+`truckdrone_published` has the rule set `published`; `truck_drone` builds the row of a preset.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from .truckdrone_presets import (
     HOVER,
     NEAR,
     ONBOARD,
+    PUBLISHED,
     REST,
     RETURN,
     RETURNING,
-    SEED,
     Point,
     dist,
     towards,
 )
-from .truckdrone_seed import SeedTruckDrone
+from .truckdrone_published import PublishedTruckDrone
 from .truckdrone_state import TruckDroneModel
 
 
@@ -215,10 +215,10 @@ class SoundTruckDrone(TruckDroneModel):
 
 def truck_drone(preset: str, instance: dict[str, Any], **changes: Any) -> TruckDroneModel:
     """The row of a preset with some of its keys changed; the number of customers is that of the instance."""
-    config = {"seed": SEED, "default": DEFAULT}[preset]
+    config = {"published": PUBLISHED, "default": DEFAULT}[preset]
     unknown = set(changes) - set(config)
     if unknown:
         raise ValueError(f"preset {preset!r} has no key {sorted(unknown)}")
     config = config | changes
-    build = {"seed": SeedTruckDrone, "sound": SoundTruckDrone}[config["rules"]]
+    build = {"published": PublishedTruckDrone, "sound": SoundTruckDrone}[config["rules"]]
     return build(**instance, **config)

@@ -1,4 +1,4 @@
-"""The observations of the truck-and-drones references (spec 8), both versions, recomputed from the state fields alone.
+"""The observations of the truck-and-drones references, both versions, recomputed from the state fields alone.
 
 Everything is worked out in float64 and rounded once, at the end.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .truckdrone_presets import CRASHED, ONBOARD, REST, SEED_MARGIN, Point, dist
+from .truckdrone_presets import CRASHED, ONBOARD, PUBLISHED_MARGIN, REST, Point, dist
 
 if TYPE_CHECKING:
     from .truckdrone_state import TruckDroneModel
@@ -84,7 +84,7 @@ def state_v1(m: TruckDroneModel) -> list[float]:
 
 
 def padded(rows: list[list[float]]) -> list[list[float]]:
-    """The seed's padding: trailing zeros up to the longest."""
+    """The published padding: trailing zeros up to the longest."""
     size = max(map(len, rows))
     return [row + [0.0] * (size - len(row)) for row in rows]
 
@@ -103,7 +103,7 @@ def slack(m: TruckDroneModel, d: int) -> float:
     if m.status[d] == ONBOARD:
         return m.battery[d]
     gap = dist(m.drone_pos[d], m.truck_pos)
-    home = gap * m.battery_rate * SEED_MARGIN if m.rules == "seed" else m.need(gap, m.rho(m.carrying[d]))
+    home = gap * m.battery_rate * PUBLISHED_MARGIN if m.rules == "published" else m.need(gap, m.rho(m.carrying[d]))
     return clip(m.battery[d] - home, -1.0, 1.0)
 
 

@@ -1,7 +1,7 @@
 """The fields of one row of the truck-and-drones world and what both rule sets share: one row, float64, plain Python.
 
-Written from the spec alone. `TruckDroneModel` holds instance, config, state, views and tallies, runs the stages of a
-step in their order, drives the truck and ends the episode; `truckdrone` and `truckdrone_seed` have the rule sets,
+Written from the rules alone. `TruckDroneModel` holds instance, config, state, views and tallies, runs the stages of a
+step in their order, drives the truck and ends the episode; `truckdrone` and `truckdrone_published` have the rule sets,
 `truckdrone_obs` the observations.
 """
 
@@ -265,7 +265,7 @@ class TruckDroneModel:
         tally["objective"] += self.reward_exact
 
     def kpis(self) -> dict[str, Any]:
-        """The tallies of spec 9.4."""
+        """The tallies that the figures are made of."""
         return {"makespan": self.world_step} | self.tally
 
     def truck_obs(self) -> list[float]:

@@ -11,13 +11,16 @@ import pytest
 import milkrun
 from milkrun.core.errors import IllegalAction, ResetNeeded
 from milkrun.routing import DARP, DARPConfig
-from milkrun.routing.darp.deadlines import DARPSeed
+from milkrun.routing.darp.deadlines import DARPDeadlines
+from milkrun.routing.tasks import DARPProblem
 from tests.core.toys import rows_of
 from tests.routing.darp_by_hand import TWO, darp
 
 ID = "milkrun/DARP-v0"
-BOTH = {"classic": {"num_requests": 6}, "style b": {"num_requests": 6, "style": "b"}, "seed": {"preset": "seed"}}
-SEED_TRACE = {
+BOTH = {
+    "classic": {"num_requests": 6}, "style b": {"num_requests": 6, "style": "b"}, "deadlines": {"preset": "published"}
+}  # fmt: skip
+DEADLINES_TRACE = {
     "locs": [[[0, 0], [30, 40], [60, 80], [0, 50], [100, 0]]], "demand": [[0, 2, -2, 1, -1]],
     "time_windows": [[48, 10, 13, 12, 5]], "capacity": [[5, 5]],
 }  # fmt: skip
@@ -127,7 +130,7 @@ def test_ended_rows_stay_as_they_ended(case):
         world.step([0], rows=[3])
 
 
-@pytest.mark.parametrize("options", [{}, {"preset": "classic-b"}, {"preset": "seed"}])
+@pytest.mark.parametrize("options", [{}, {"preset": "classic-b"}, {"preset": "published"}])
 def test_check_world_finds_nothing(options):
     """The checker that a world's author runs."""
     assert milkrun.check_world(milkrun.make(ID, 16, seed=1, **options)) == []
@@ -214,13 +217,13 @@ def test_reason_of_padding():
         (8, 5, [3], 4, "too late at the node itself"),
     ],
 )
-def test_reasons_of_the_rule_seed(number, seats, before, action, sentence):
+def test_reasons_of_the_rule_by_deadlines(number, seats, before, action, sentence):
     """From (0,50) at time 2 it takes 111.8 / 25, rounded 4, to the last node, which closes at 5."""
 
     def make(**how):
-        world = milkrun.make(ID, 1, preset="seed", num_requests=2, num_agents=2, autoreset="disabled", **how)
-        relaxed = [[48, 10, 13, 12, 6]] if number == 6 else SEED_TRACE["time_windows"]
-        world.reset(instance={**SEED_TRACE, "capacity": [[seats, seats]], "time_windows": relaxed})
+        world = milkrun.make(ID, 1, preset="published", num_requests=2, num_agents=2, autoreset="disabled", **how)
+        relaxed = [[48, 10, 13, 12, 6]] if number == 6 else DEADLINES_TRACE["time_windows"]
+        world.reset(instance={**DEADLINES_TRACE, "capacity": [[seats, seats]], "time_windows": relaxed})
         return world
 
     assert_refused(make, before, action, number, sentence)
@@ -271,20 +274,21 @@ def test_repeated_rows_share_their_instance():
 
 def test_presets_and_names():
     """`classic` is the default, `classic-b` its style b; num_loc is twice the requests; one id has two classes."""
-    default, seed = DARPConfig.preset("default"), DARPConfig.preset("seed")
+    default, published = DARPConfig.preset("default"), DARPConfig.preset("published")
     assert DARPConfig.preset("classic") == default == DARPConfig()
     assert DARPConfig.preset("classic-b") == default.replace(style="b") != default
     assert (default.num_requests, default.num_agents, default.duration, default.seats) == (16, 2, 480.0, 3)
-    assert (seed.num_requests, seed.num_agents, seed.speed, seed.seats, seed.reward) == (10, 5, 25.0, 5, "terminal")
+    assert (published.num_requests, published.num_agents, published.speed) == (10, 5, 25.0)
+    assert (published.seats, published.reward) == (5, "terminal")
     assert default.replace(num_loc=20).num_requests == 10 and default.replace(num_loc=20).num_loc == 20
-    assert seed.replace(vehicle_speed=5.0).speed == 5.0
-    assert default.replace(rule="seed") == seed and seed.replace(rule="classic") == default
+    assert published.replace(vehicle_speed=5.0).speed == 5.0
+    assert default.replace(rule="deadlines") == published and published.replace(rule="classic") == default
     assert DARPConfig(num_requests=3, num_agents=1).duration == 180.0 and DARPConfig(max_duration=90.0).duration == 90.0
-    assert type(begun(1)) is DARP and type(begun(1, preset="seed")) is DARPSeed
-    assert (begun(1).max_steps, begun(1, preset="seed").max_steps) == (4 * 34, 4 * 25)
+    assert type(begun(1)) is DARP and type(begun(1, preset="published")) is DARPDeadlines
+    assert (begun(1).max_steps, begun(1, preset="published").max_steps) == (4 * 34, 4 * 25)
 
 
-@pytest.mark.parametrize("preset", ["default", "classic-b", "seed"])
+@pytest.mark.parametrize("preset", ["default", "classic-b", "published"])
 def test_configurations_survive_a_file(preset, tmp_path):
     """Written and read, with an option changed, it is the same; a file may name a few options only."""
     config = DARPConfig.preset(preset).replace(num_requests=12, penalty_unvisited=7.5)
@@ -292,5 +296,26 @@ def test_configurations_survive_a_file(preset, tmp_path):
     assert DARPConfig.from_json(tmp_path / "config.json") == config
     world = milkrun.make(ID, 2, config=tmp_path / "config.json")
     assert world.config == config and world.sizes["N"] == 25
-    (tmp_path / "few.json").write_text('{"rule": "seed", "num_loc": 8}')
-    assert DARPConfig.from_json(tmp_path / "few.json") == DARPConfig.preset("seed").replace(num_requests=4)
+    (tmp_path / "few.json").write_text('{"rule": "deadlines", "num_loc": 8}')
+    assert DARPConfig.from_json(tmp_path / "few.json") == DARPConfig.preset("published").replace(num_requests=4)
+
+
+def test_the_old_names_of_rule_law_and_preset_are_accepted(tmp_path):
+    """`seed` was the rule, its law and the preset: in calls, in files written then, for the checker; each warns."""
+    published = DARPConfig.preset("published")
+    (tmp_path / "old.json").write_text('{"rule": "seed", "law": "seed", "num_requests": 10}')
+    with pytest.warns(DeprecationWarning, match="'seed' is now called 'deadlines'"):
+        assert DARPConfig(rule="seed", law="seed") == published == DARPConfig.from_json(tmp_path / "old.json")
+    with pytest.warns(DeprecationWarning, match="the preset 'seed' is now called 'published'"):
+        assert DARPConfig.preset("seed") == published
+    published.to_json(tmp_path / "new.json")
+    assert DARPConfig.from_json(tmp_path / "new.json") == published and published.rule == published.law == "deadlines"
+    world = begun(3, rule="deadlines", num_requests=2, num_agents=2)
+    fields = {name: getattr(world, name) for name in ("locs", "demand", "capacity", "time_windows")}
+    plan = np.zeros((3, 1), np.int64)
+    new = DARPProblem.get_costs(fields, plan, rule="deadlines", on_violation="inf")[1]["unvisited"]
+    with pytest.warns(DeprecationWarning, match="the rule 'seed'"):
+        assert (DARPProblem.get_costs(fields, plan, rule="seed", on_violation="inf")[1]["unvisited"] == new).all()
+    with pytest.warns(DeprecationWarning, match="DARPSeed is now DARPDeadlines"):
+        from milkrun.routing.darp.deadlines import DARPSeed
+    assert DARPSeed is DARPDeadlines

@@ -17,7 +17,7 @@ from tests.routing.test_collect_bad_input import refused
 ID = "milkrun/DARP-v0"
 B, N, R, V = 4, 7, 3, 2
 CLASSIC = {"num_requests": R, "num_agents": V, "max_duration": 240.0}
-SEED = {"preset": "seed", "num_requests": R, "num_agents": V}
+BY_DEADLINES = {"preset": "published", "num_requests": R, "num_agents": V}
 LINE = np.array([[0, 0], [3, 0], [10, 0], [-4, 0], [5, 0], [1, 0], [2, 0]], np.float32)
 WORLDS: dict = {}
 
@@ -38,7 +38,7 @@ def fine(rule="classic"):
         "locs": np.tile(LINE, (B, 1, 1)), "demand": np.tile([0, 1, -1, 1, -1, 2, -2], (B, 1)),
         "capacity": np.full((B, V), 3),
     }  # fmt: skip
-    if rule == "seed":
+    if rule == "deadlines":
         return good | {"time_windows": np.tile([48, 10, 13, 12, 15, 20, 22], (B, 1))}
     return good | {
         "window_open": np.tile([0.0, 0, 20, 0, 0, 0, 0], (B, 1)), "time_windows": np.full((B, N), 200.0),
@@ -54,10 +54,10 @@ def put(field, at, value, rule="classic"):
     return {**fine(rule), field: array}
 
 
-@pytest.mark.parametrize("rule", ["classic", "seed"])
+@pytest.mark.parametrize("rule", ["classic", "deadlines"])
 def test_right_instances_are_played(rule):
     """So that every refusal below is the fault of its change; an infinite limit is right too."""
-    world = milkrun.make(ID, B, **(SEED if rule == "seed" else CLASSIC))
+    world = milkrun.make(ID, B, **(BY_DEADLINES if rule == "deadlines" else CLASSIC))
     world.reset(instance=fine(rule))
     assert world.action_mask.tolist() == [[False, True, False, True, False, True, False]] * B
     if rule == "classic":
@@ -117,25 +117,25 @@ def test_numbers_that_cannot_be(field, at, value, sentence):
 
 
 @pytest.mark.parametrize(("field", "at", "value", "sentence"), [NUMBERS[0], NUMBERS[1], *RIDERS, *DEADLINES])
-def test_numbers_that_cannot_be_under_the_rule_seed(field, at, value, sentence):
+def test_numbers_that_cannot_be_under_the_rule_by_deadlines(field, at, value, sentence):
     """The same of the fields that it has."""
-    with refused(world_of(**SEED), BadInstance, sentence):
-        world_of(**SEED).reset(seed=9, instance=put(field, at, value, "seed"))
+    with refused(world_of(**BY_DEADLINES), BadInstance, sentence):
+        world_of(**BY_DEADLINES).reset(seed=9, instance=put(field, at, value, "deadlines"))
 
 
 def test_a_place_too_far_to_be_counted():
     """At a millionth of a unit of way in a unit of time, 1,000 away is 1e9: twice as much as is allowed."""
-    world = world_of(**SEED, speed=1e-6)
-    world.reset(instance=put("locs", (2, 4, 1), 499.0, "seed"))
+    world = world_of(**BY_DEADLINES, speed=1e-6)
+    world.reset(instance=put("locs", (2, 4, 1), 499.0, "deadlines"))
     sentence = "row 2: locs[4] = [   5. 1000.]: is 1.00001e+09 units of time from the depot at the speed 1e-06, at most"
     with refused(world, BadInstance, sentence):
-        world.reset(instance=put("locs", (2, 4, 1), 1000.0, "seed"))
+        world.reset(instance=put("locs", (2, 4, 1), 1000.0, "deadlines"))
 
 
 def test_the_longest_leg_is_counted_exactly():
     """5e8 units of time out and 1e9 across: clocks show whole numbers, none negative, and deadlines are kept."""
     far = np.array([[[0, 0], [500, 0], [-500, 0]]], np.float32)
-    world = milkrun.make(ID, 1, rule="seed", num_requests=1, num_agents=1, speed=1e-6, autoreset="disabled")
+    world = milkrun.make(ID, 1, rule="deadlines", num_requests=1, num_agents=1, speed=1e-6, autoreset="disabled")
     world.reset(instance={
         "locs": far, "demand": [[0, 1, -1]], "capacity": [[1]], "time_windows": [[48, 5 * 10**8, 15 * 10**8]],
     })  # fmt: skip
@@ -189,7 +189,8 @@ def test_nobody_is_listed_whom_no_car_could_serve(field, at, wrong, right, numbe
 
 # -- shapes -----------------------------------------------------------------------------------------------------------
 
-FIELDS = [(CLASSIC, "classic", name) for name in fine()] + [(SEED, "seed", name) for name in fine("seed")]
+FIELDS = [(CLASSIC, "classic", name) for name in fine()]
+FIELDS += [(BY_DEADLINES, "deadlines", name) for name in fine("deadlines")]
 
 
 @pytest.mark.parametrize(("options", "rule", "field"), FIELDS)
@@ -210,7 +211,7 @@ def test_shapes_and_dtypes(options, rule, field, change):
         world_of(**options).reset(instance={**fine(rule), field: wrong})
 
 
-@pytest.mark.parametrize(("options", "rule"), [(CLASSIC, "classic"), (SEED, "seed")])
+@pytest.mark.parametrize(("options", "rule"), [(CLASSIC, "classic"), (BY_DEADLINES, "deadlines")])
 def test_numbers_of_nodes(options, rule):
     """Six nodes in a world of seven, floats for riders, a field of another rule or name."""
     world = world_of(**options)

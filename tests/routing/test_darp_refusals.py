@@ -35,8 +35,8 @@ OPTIONS = [
     ({"speed": 0.0}, ("speed", "0.0")),
     ({"speed": -1.0}, ("speed", "-1.0")),
     ({"speed": math.nan}, ("speed", "nan")),
-    ({"rule": "clasic"}, ("rule", "'clasic'", "classic", "seed")),
-    ({"law": "seed"}, ("law", "'seed'", "'classic'")),
+    ({"rule": "clasic"}, ("rule", "'clasic'", "classic", "deadlines")),
+    ({"law": "deadlines"}, ("law", "'deadlines'", "'classic'")),
     ({"style": "c"}, ("style", "'c'", "'a'", "'b'")),
     ({"metric": "manhattan"}, ("metric", "'manhattan'", "matrix")),
     ({"reward": "sparse"}, ("reward", "'sparse'", "dense", "terminal")),
@@ -51,23 +51,24 @@ OPTIONS = [
     ({"max_ride": 0.0}, ("max_ride", "0.0")),
     ({"service": -1.0}, ("service", "-1.0")),
     ({"side": 0.0}, ("side", "0.0")),
-    ({"preset": "seeds"}, ("'seeds'", "'seed'")),
-    ({"preset": "seed", "num_loc": 9}, ("num_loc = 9", "even")),
-    ({"preset": "seed", "law": "classic"}, ("law", "'classic'", "'seed'")),
-    ({"preset": "seed", "min_loc": 5.0, "max_loc": 1.0}, ("min_loc", "5.0", "max_loc", "1.0")),
-    ({"preset": "seed", "min_demand": 4}, ("min_demand", "4", "max_demand", "3")),
-    ({"preset": "seed", "min_pickup_tw": 31}, ("min_pickup_tw", "31", "max_pickup_tw", "30")),
-    ({"preset": "seed", "max_demand": 6}, ("max_demand", "6", "vehicle_capacity", "5")),
-    ({"preset": "seed", "speed": 1e-6, "max_loc": 1e4}, ("speed = 1e-06", "max_loc = 10000", "1.41421e+10", "5e+08")),
-    ({"preset": "seed", "min_loc": -1e6, "max_loc": 1e6, "speed": 1e-3}, ("speed = 0.001", "min_loc = -1e+06")),
+    ({"preset": "publishd"}, ("'publishd'", "'published'")),
+    ({"preset": "published", "num_loc": 9}, ("num_loc = 9", "even")),
+    ({"preset": "published", "law": "classic"}, ("law", "'classic'", "'deadlines'")),
+    ({"preset": "published", "min_loc": 5.0, "max_loc": 1.0}, ("min_loc", "5.0", "max_loc", "1.0")),
+    ({"preset": "published", "min_demand": 4}, ("min_demand", "4", "max_demand", "3")),
+    ({"preset": "published", "min_pickup_tw": 31}, ("min_pickup_tw", "31", "max_pickup_tw", "30")),
+    ({"preset": "published", "max_demand": 6}, ("max_demand", "6", "vehicle_capacity", "5")),
+    ({"preset": "published", "speed": 1e-6, "max_loc": 1e4},
+     ("speed = 1e-06", "max_loc = 10000", "1.41421e+10", "5e+08")),
+    ({"preset": "published", "min_loc": -1e6, "max_loc": 1e6, "speed": 1e-3}, ("speed = 0.001", "min_loc = -1e+06")),
     ({"speed": 10**400}, ("speed", "1000000000.0")),
     ({"max_steps": 2**63}, ("max_steps", "9223372036854775808")),
-    ({"preset": "seed", "metric": "matrix"}, ("metric", "'matrix'", "'euclid'")),
-    ({"preset": "seed", "reward": "dense"}, ("reward", "'dense'", "'terminal'")),
+    ({"preset": "published", "metric": "matrix"}, ("metric", "'matrix'", "'euclid'")),
+    ({"preset": "published", "reward": "dense"}, ("reward", "'dense'", "'terminal'")),
 ]
 CLASSIC_ONLY = {"style": "a", "max_onboard": 8, "side": 10.0, "window_width": 15, "open_end": 1440.0,
                 "max_duration": 120.0, "max_ride": 30.0, "service": 3.0}  # fmt: skip
-SEED_ONLY = {"min_loc": 0.0, "max_loc": 100.0, "min_demand": 1, "max_demand": 3, "min_pickup_tw": 10,
+DEADLINES_ONLY = {"min_loc": 0.0, "max_loc": 100.0, "min_demand": 1, "max_demand": 3, "min_pickup_tw": 10,
              "max_pickup_tw": 30, "depot_deadline": 48}  # fmt: skip
 
 
@@ -81,14 +82,14 @@ def test_options_that_cannot_be(wrong, words):
 
 @pytest.mark.parametrize(
     ("rule", "name", "value"),
-    [*(("seed", *item) for item in CLASSIC_ONLY.items()), *(("classic", *item) for item in SEED_ONLY.items())],
+    [*(("deadlines", *one) for one in CLASSIC_ONLY.items()), *(("classic", *one) for one in DEADLINES_ONLY.items())],
 )
 def test_options_of_the_other_rule(rule, name, value):
     """Even at the value that they have there."""
     with pytest.raises(ConfigError, match=f"{name} = .*: no option of the rule '{rule}'"):
         DARPConfig.build(rule=rule, **{name: value})
     with pytest.raises(ConfigError, match=name):
-        DARPConfig.preset("seed" if rule == "seed" else "default").replace(**{name: value})
+        DARPConfig.preset("published" if rule == "deadlines" else "default").replace(**{name: value})
 
 
 @pytest.mark.parametrize("impossible", [{"max_ride": 1e-6}, {"open_end": 0.0}, {"side": 1e4}])
@@ -156,8 +157,8 @@ def test_no_row_begins_without_an_action():
 
 
 def test_lists_are_played_by_the_classic_rule():
-    """The rule seed has no such instances; what does not fit the world that was asked for is told with its size."""
-    for options in ({"rule": "seed"}, {"preset": "seed"}):
+    """The rule `deadlines` has no such instances; what does not fit the world asked for is named with its size."""
+    for options in ({"rule": "deadlines"}, {"preset": "published"}):
         with pytest.raises(ConfigError, match="classic"):
             DARP.from_instances([darp(**TWO)], **options)
     with pytest.raises(ShapeError, match=r"\(5, 2\).*\(3, 2\)"):
@@ -170,7 +171,7 @@ def test_lists_are_played_by_the_classic_rule():
 # -- actions ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [SMALL, {"preset": "seed"}])
+@pytest.mark.parametrize("options", [SMALL, {"preset": "published"}])
 def test_actions_that_are_none(options):
     """Floats, booleans, too few, too many axes; and one masked action among four moves nobody."""
     world = milkrun.make(ID, 4, seed=5, illegal="raise", **options)

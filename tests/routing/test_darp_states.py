@@ -15,10 +15,10 @@ from tests.states import arrays_of, check_play
 
 ID = "milkrun/DARP-v0"
 PLAYS = [
-    {"rule": "seed"},
-    {"rule": "seed", "num_requests": 3, "num_agents": 2, "autoreset": "same_step"},
-    {"rule": "seed", "num_requests": 4, "num_agents": 3, "max_steps": 5, "autoreset": "disabled"},
-    {"rule": "seed", "num_requests": 2, "num_agents": 4, "min_pickup_tw": 0, "max_pickup_tw": 3, "record": False},
+    {"rule": "deadlines"},
+    {"rule": "deadlines", "num_requests": 3, "num_agents": 2, "autoreset": "same_step"},
+    {"rule": "deadlines", "num_requests": 4, "num_agents": 3, "max_steps": 5, "autoreset": "disabled"},
+    {"rule": "deadlines", "num_requests": 2, "num_agents": 4, "min_pickup_tw": 0, "max_pickup_tw": 3, "record": False},
     {"rule": "classic", "num_requests": 5},
     {"rule": "classic", "num_requests": 4, "style": "b", "autoreset": "same_step", "metric": "matrix"},
     {"rule": "classic", "num_requests": 6, "max_onboard": 2, "max_steps": 6, "autoreset": "disabled", "record": False},
@@ -48,7 +48,7 @@ def world_aboard(rule):
         world = DARP.from_instances([one])
     else:
         fields = {name: one.fields()[name] for name in ("locs", "demand", "capacity")}
-        world = milkrun.make(ID, rule="seed", num_requests=2, num_agents=2, speed=1.0)
+        world = milkrun.make(ID, rule="deadlines", num_requests=2, num_agents=2, speed=1.0)
         world.reset(instance={**fields, "time_windows": [[100, 50, 50, 50, 50]]})
     world.step([1])
     return world
@@ -77,7 +77,7 @@ BOTH = [
     ("action_mask", (0, 4), True, "action_mask[4] = True: its rider is not aboard"),
     ("action_mask", (0, 0), True, "action_mask = True: of the depot must be"),
 ]
-SEED = [
+DEADLINES = [
     ("current_time", 0, 51, "current_time = 51: is after the deadline"),
     ("current_time", 0, 2**62, "current_time = 4611686018427387904: is after the deadline"),
     ("time_windows", (0, 3), -1, "time_windows[3] = -1: must be >= 0"),
@@ -98,7 +98,7 @@ CLASSIC = [
 
 @pytest.mark.parametrize(
     ("rule", "name", "at", "value", "said"),
-    [*(("seed", *c) for c in BOTH + SEED), *(("classic", *c) for c in BOTH + CLASSIC)],
+    [*(("deadlines", *c) for c in BOTH + DEADLINES), *(("classic", *c) for c in BOTH + CLASSIC)],
     ids=lambda v: str(v)[:30],
 )
 def test_an_impossible_state_is_refused_by_name(rule, name, at, value, said):
@@ -113,8 +113,8 @@ def test_an_impossible_state_is_refused_by_name(rule, name, at, value, said):
 
 
 def test_a_rider_of_two_vehicles_is_refused():
-    """Classic: picked up by a vehicle that is gone and not set down; seed knows stranded riders, classic does not."""
-    said = {"seed": None, "classic": "the rider was picked up and is nowhere"}
+    """Classic: picked up by a vehicle that is gone and not set down; only `deadlines` knows stranded riders."""
+    said = {"deadlines": None, "classic": "the rider was picked up and is nowhere"}
     for rule, words in said.items():
         world = world_aboard(rule)
         arrays = arrays_of(world)

@@ -164,15 +164,15 @@ def test_bad_datasets_are_refused(changed, error, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"rule": "sead"}, "rule 'sead' is unknown; did you mean 'seed'?"),
+        ({"rule": "deadlins"}, "rule 'deadlins' is unknown; did you mean 'deadlines'?"),
         ({"speed": 0.0}, "speed is 0.0"),
         ({"speed": "1"}, "speed is 1, must be a number within 1e-06..1e+09"),
         ({"speed": 1e-300}, "speed is 1e-300, must be a number within 1e-06..1e+09"),
         ({"penalty_unvisited": np.nan}, "penalty_unvisited is nan, must be finite and >= 0"),
-        ({"rule": ["seed"]}, "rule ['seed'] is unknown"),
+        ({"rule": ['deadlines']}, "rule ['deadlines'] is unknown"),
         ({"on_violation": "warn"}, "on_violation is 'warn'"),
         ({"metric": "manhattan"}, "metric is 'manhattan'"),
-        ({"rule": "seed", "metric": "matrix"}, "metric is 'matrix', allowed is 'euclid'"),
+        ({"rule": "deadlines", "metric": "matrix"}, "metric is 'matrix', allowed is 'euclid'"),
         ({"cw_dict": {"lenght": 1.0}}, "did you mean 'length'"),
     ],
 )

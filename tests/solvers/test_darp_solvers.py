@@ -14,8 +14,8 @@ import pytest
 
 import milkrun
 from milkrun.core.errors import BadSolution, ConfigError, MissingExtra
+from milkrun.routing.darp.windows import TIME_EPS
 from milkrun.routing.instances import DARPInstance
-from milkrun.routing.instances.darp import TIME_EPS
 from milkrun.routing.tasks import DARPProblem
 from milkrun.solvers.darp import best_insertion, improve, insertion, insertion_batch, judged, solve_ortools
 from milkrun.solvers.darp.ortools import Model

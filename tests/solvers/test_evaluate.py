@@ -147,7 +147,7 @@ def test_a_result_has_the_figures_of_the_world(mode):
     """Of every episode, under every autoreset mode: the makespan is its length, the objective its return."""
     from milkrun.solvers.delivery import greedy
 
-    world = milkrun.make("milkrun/TruckDrone-v0", 4, preset="seed", seed=2, autoreset=mode)
+    world = milkrun.make("milkrun/TruckDrone-v0", 4, preset="published", seed=2, autoreset=mode)
     result = evaluate(world, greedy, 10)
     assert np.array_equal(result.kpis["makespan"], result.lengths)
     assert np.array_equal(result.kpis["objective"], result.returns)

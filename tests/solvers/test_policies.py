@@ -109,18 +109,21 @@ def test_random_stands_first_and_then_what_is_to_be_beaten():
         assert list(policies_for(f"milkrun/{name}-v0")) == ["random", second]
 
 
-def test_a_world_of_another_family_has_only_random_until_one_is_added(monkeypatch):
-    """`add_policy` under an id gives that world its own policies; under a family they are the whole family's."""
+def test_policies_added_stand_beside_those_that_the_class_names(monkeypatch):
+    """Under a family they are the whole family's; a world that is given some under its id has those of its family no
+    more, but always those of its class."""
     from milkrun.core import registry
 
     monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
-    monkeypatch.setattr(policies, "_policies", {k: dict(v) for k, v in policies._policies.items()})
-    milkrun.register("tests/Other-v0", "tests.nowhere:Other", family="tests", gymnasium=False)
+    monkeypatch.setattr(policies, "_added", {})
+    milkrun.register("tests/Other-v0", "tests.core.toys:Lantern", family="tests", gymnasium=False)
+    milkrun.register("tests/Tour-v0", TSP, family="tests", gymnasium=False)
     assert list(policies_for("tests/Other-v0")) == ["random"]
     add_policy("tests", "lazy", lambda seed: nearest)
     assert list(policies_for("tests/Other-v0")) == ["random", "lazy"]
-    add_policy("tests/Other-v0", "eager", lambda seed: nearest)
-    assert list(policies_for("tests/Other-v0")) == ["random", "eager"]
+    assert list(policies_for("tests/Tour-v0")) == ["random", "nearest", "lazy"]
+    add_policy("tests/Tour-v0", "eager", lambda seed: nearest)
+    assert list(policies_for("tests/Tour-v0")) == ["random", "nearest", "eager"]
     with pytest.raises(RegistryError, match="every world's"):
         add_policy("tests", "random", random_policy)
 

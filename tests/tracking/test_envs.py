@@ -186,7 +186,7 @@ def test_threads_go_with_an_object_that_nobody_closed():
     del envs
     gc.collect()
     for thread in alive:
-        thread.join(timeout=10)
+        thread.join(timeout=300)
     assert threads() == []
 
 

@@ -22,7 +22,7 @@ from milkrun.api.mappo import VRPDummyVecEnv
 from milkrun.api.rl4co import CVRPEnv
 from milkrun.api.sb3 import Async_SubprocVecEnv
 from milkrun.api.tianshou import SubprocVecEnv_TS
-from milkrun.delivery.vrp.VRP_env import VRPEnv
+from milkrun.api.vrp.VRP_env import VRPEnv
 from tests.api.tianshou_tools import plain
 from tests.api.torchrl_tools import global_states, leaves
 from tests.truth.binding_players import PLAYERS

@@ -1,4 +1,4 @@
-"""Dial-a-ride problems so small that all their episodes can be listed, and a trace of the rule `seed` by hand.
+"""Dial-a-ride problems so small that all their episodes can be listed, and a trace of the rule `deadlines` by hand.
 
 The legal episodes of a small world must be exactly the plans that the checker, which knows neither summaries nor
 tightened windows, finds by trying all routes: nothing feasible is cut off, nothing infeasible is let through.
@@ -196,12 +196,12 @@ def test_unequal_vehicles_may_stay():
         assert set(found) == expected
 
 
-# -- the rule `seed` --------------------------------------------------------------------------------------------------
+# -- the rule `deadlines` ---------------------------------------------------------------------------------------------
 
 
-def test_trace_of_the_rule_seed():
+def test_trace_of_the_rule_by_deadlines():
     """Speed 25: 50 is 2, the way from (0,50) to (30,40) 1.26 and so 1; nobody reaches node 4 by 5, the end strands."""
-    world = milkrun.make("milkrun/DARP-v0", 1, preset="seed", num_requests=2, num_agents=2, autoreset="disabled",
+    world = milkrun.make("milkrun/DARP-v0", 1, preset="published", num_requests=2, num_agents=2, autoreset="disabled",
                          illegal="raise")  # fmt: skip
     world.reset(instance={
         "locs": [[[0, 0], [30, 40], [60, 80], [0, 50], [100, 0]]], "demand": [[0, 2, -2, 1, -1]],

@@ -48,7 +48,7 @@ def tree_of(world):
 
 
 def cost_of_episode(moment, plan):
-    """Rule seed: the cost of a plan that zeros follow for ever; None if the mask forbids an action before the end."""
+    """Rule `deadlines`: the cost of a plan that zeros follow for ever; None if the mask forbids an action of it."""
     actions = iter(plan)
     while not moment.ended:
         action = next(actions, 0)
@@ -111,7 +111,7 @@ def agree(world, most, judge):
     return counts
 
 
-def judge_seed(tree, plan, cost):
+def judge_deadlines(tree, plan, cost):
     expected = cost_of_episode(tree, plan)
     assert np.isfinite(cost) == (expected is not None), (plan, cost, expected)
     if expected is not None:
@@ -125,10 +125,10 @@ def judge_classic(tree, plan, cost):
         assert cost == pytest.approx(played, rel=1e-9), plan
 
 
-def seed_world(places, deadlines, capacity, load=1, speed=1.0):
+def deadlines_world(places, deadlines, capacity, load=1, speed=1.0):
     loads = np.broadcast_to(load, len(places) // 2)
     demand = [0, *np.stack([loads, -loads], axis=1).ravel().tolist()]
-    world = milkrun.make("milkrun/DARP-v0", rule="seed", num_requests=len(places) // 2, num_agents=len(capacity),
+    world = milkrun.make("milkrun/DARP-v0", rule="deadlines", num_requests=len(places) // 2, num_agents=len(capacity),
                          speed=speed, autoreset="disabled")  # fmt: skip
     world.reset(instance={
         "locs": [[[0, 0], *([x, 0] for x in places)]], "demand": [demand], "capacity": [capacity],
@@ -137,31 +137,31 @@ def seed_world(places, deadlines, capacity, load=1, speed=1.0):
     return world
 
 
-SEED = {
-    "in time": partial(seed_world, [1, 10, -5, 2], [50] * 4, [2, 2]),
-    "one seat": partial(seed_world, [1, 10, -5, 2], [50] * 4, [1, 1]),
-    "one vehicle": partial(seed_world, [1, 10, -5, 2], [50] * 4, [2]),
-    "a rider is stranded": partial(seed_world, [1, 10, -5, 2], [50, 10, 30, 12], [2, 2]),
-    "nobody is reached": partial(seed_world, [4, 10, -5, 2], [3, 10, 4, 12], [2, 2]),
-    "the second vehicle takes nobody": partial(seed_world, [1, 10, -5, 2], [50] * 4, [2, 1], load=2),
-    "nobody moves": partial(seed_world, [0, 0, 0, 0], [0] * 4, [1, 1]),
-    "one request, three vehicles": partial(seed_world, [3, 1], [3, 5], [1, 2, 1]),
+DEADLINES = {
+    "in time": partial(deadlines_world, [1, 10, -5, 2], [50] * 4, [2, 2]),
+    "one seat": partial(deadlines_world, [1, 10, -5, 2], [50] * 4, [1, 1]),
+    "one vehicle": partial(deadlines_world, [1, 10, -5, 2], [50] * 4, [2]),
+    "a rider is stranded": partial(deadlines_world, [1, 10, -5, 2], [50, 10, 30, 12], [2, 2]),
+    "nobody is reached": partial(deadlines_world, [4, 10, -5, 2], [3, 10, 4, 12], [2, 2]),
+    "the second vehicle takes nobody": partial(deadlines_world, [1, 10, -5, 2], [50] * 4, [2, 1], load=2),
+    "nobody moves": partial(deadlines_world, [0, 0, 0, 0], [0] * 4, [1, 1]),
+    "one request, three vehicles": partial(deadlines_world, [3, 1], [3, 5], [1, 2, 1]),
 }
 
 
-@pytest.mark.parametrize("name", SEED)
+@pytest.mark.parametrize("name", DEADLINES)
 def test_under_seed_a_plan_is_accepted_where_the_mask_allows_it(name):
     """A sequence followed by zeros for ever is a legal episode, or the checker refuses it; both find one cost."""
-    accepted, refused = agree(SEED[name](), 4, judge_seed)
+    accepted, refused = agree(DEADLINES[name](), 4, judge_deadlines)
     assert accepted > 0 and refused > 0
 
 
 def test_under_seed_nobody_may_stay_who_could_take_somebody():
     """The vehicle at the depot reaches a pickup in time: no 0, no padding and no end of a plan lets it stay."""
-    world = SEED["in time"]()
+    world = DEADLINES["in time"]()
     for plan in ([0], [0, 0, 0], [1, 2, 0], [1, 2], [1, 2, 0, 0]):
         assert costs(world, np.array([plan])).tolist() == [np.inf], plan
-    assert costs(SEED["nobody is reached"](), np.array([[0]])).tolist() == [400.0]
+    assert costs(DEADLINES["nobody is reached"](), np.array([[0]])).tolist() == [400.0]
 
 
 def classic_world(capacity=(2, 2), max_onboard=8, **fields):
@@ -199,7 +199,7 @@ def test_under_classic_equal_vehicles_may_not_be_left_unused():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("worlds", "judge"), [(SEED, judge_seed), (CLASSIC, judge_classic)])
+@pytest.mark.parametrize(("worlds", "judge"), [(DEADLINES, judge_deadlines), (CLASSIC, judge_classic)])
 def test_all_plans_of_six_nodes_agree(worlds, judge):
     """The same problems, every sequence of up to six nodes: 19,530 of two requests."""
     for name in worlds:
@@ -214,7 +214,7 @@ def test_random_tiny_problems_agree(block):
     for _ in range(15):
         places, capacity = rng.integers(-6, 7, 4).tolist(), rng.integers(1, 4, rng.integers(1, 4)).tolist()
         load = rng.integers(1, 4, 2).tolist()
-        agree(seed_world(places, rng.integers(0, 25, 4).tolist(), capacity, load), 5, judge_seed)
+        agree(deadlines_world(places, rng.integers(0, 25, 4).tolist(), capacity, load), 5, judge_deadlines)
         opens = rng.integers(0, 15, 4)
         fields = {"places": places, "opens": opens, "closes": opens + rng.integers(5, 40, 4), "load": load,
                   "ride": float(rng.integers(8, 30)), "duration": float(rng.integers(30, 90))}  # fmt: skip

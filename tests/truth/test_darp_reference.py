@@ -13,7 +13,7 @@ import pytest
 import milkrun
 from bench.peers.darp_torch import DARPTorch
 from tests.reference.darp import DARPModel
-from tests.reference.darp_seed import DARPSeedModel
+from tests.reference.darp_deadlines import DARPDeadlinesModel
 
 ROWS = 16
 BOTH = ("current_node", "current_agent", "current_time", "current_load", "visited", "picked_up_by_current",
@@ -135,12 +135,13 @@ def test_classic_on_odd_instances_is_the_scalar_model(wild):
 
 @pytest.mark.parametrize("wild", [0.0, 0.2])
 @pytest.mark.parametrize("options", [{}, {"num_requests": 4, "num_agents": 2}, {"num_loc": 30, "max_steps": 17}])
-def test_seed_is_the_scalar_model_bit_for_bit(options, wild):
+def test_by_deadlines_is_the_scalar_model_bit_for_bit(options, wild):
     """Fields, masks, features, rewards and reasons of the frozen rule."""
-    world = milkrun.make("milkrun/DARP-v0", ROWS, preset="seed", seed=3, autoreset="disabled", threads=1, **options)
+    world = milkrun.make("milkrun/DARP-v0", ROWS, preset="published", seed=3, autoreset="disabled", threads=1,
+                         **options)  # fmt: skip
     world.reset()
     models = [
-        DARPSeedModel(world.locs[b], world.demand[b], world.capacity[b], world.time_windows[b],
+        DARPDeadlinesModel(world.locs[b], world.demand[b], world.capacity[b], world.time_windows[b],
                       max_steps=int(world.max_steps)) for b in range(ROWS)
     ]  # fmt: skip
     play(world, models, BOTH, np.random.default_rng(5), wild)
@@ -151,13 +152,13 @@ AT_LEAST = {5: 200_000, 10: 400_000, 25: 750_000}  # transitions compared; more 
 
 @pytest.mark.truth
 @pytest.mark.parametrize("requests", AT_LEAST)
-def test_seed_is_the_first_requirement_in_torch(requests):
-    """20,000 random legal episodes against the vectorised restatement of the seed's snippets: state and mask of every
-    live row at every step; rows with a travel time within 1e-4 of a half are left out."""
+def test_the_rule_by_deadlines_is_the_first_requirement_in_torch(requests):
+    """20,000 random legal episodes against the vectorised restatement of the published snippets: state and mask of
+    every live row at every step; rows with a travel time within 1e-4 of a half are left out."""
     import torch
 
     rows = 20_000
-    world = milkrun.make("milkrun/DARP-v0", rows, preset="seed", num_requests=requests, seed=requests,
+    world = milkrun.make("milkrun/DARP-v0", rows, preset="published", num_requests=requests, seed=requests,
                          autoreset="disabled", threads=1)  # fmt: skip
     world.reset()
     places = world.locs.astype(np.float64)

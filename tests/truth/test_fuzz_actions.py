@@ -9,8 +9,8 @@ import pytest
 import milkrun
 from milkrun.api.mappo import VRPDummyVecEnv
 from milkrun.api.rows import handles
+from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import MilkrunError
-from milkrun.delivery.vrp.VRP_env import VRPEnv
 from milkrun.tracking import Envs
 from tests.truth import fuzz_tools as fuzz
 from tests.truth.test_cross_binding import SHORT

@@ -33,8 +33,8 @@ STRANGE = [2**63, 10**400, -(10**400), True, "1", "seed", None, [1], 1j, np.floa
 SIZES = [1, 2, 3, 4, 0, -1, 2**31, 2**63, 2.0, None, True]  # a size that is let in stays small
 
 CONFIGS = {
-    "seed": ("speed", "penalty_unvisited", "max_steps", "vehicle_capacity", "min_loc", "max_loc", "min_demand",
-             "max_demand", "min_pickup_tw", "max_pickup_tw", "depot_deadline", "reward", "metric", "record"),
+    "deadlines": ("speed", "penalty_unvisited", "max_steps", "vehicle_capacity", "min_loc", "max_loc", "min_demand",
+                  "max_demand", "min_pickup_tw", "max_pickup_tw", "depot_deadline", "reward", "metric", "record"),
     "classic": ("speed", "penalty_unvisited", "max_steps", "vehicle_capacity", "max_onboard", "style", "side",
                 "window_width", "open_end", "max_duration", "max_ride", "service", "reward", "metric", "record"),
     "tspd": ("alpha", "max_fly", "max_steps", "law"),
@@ -94,7 +94,7 @@ def refused_or_played(begin, rng):
 
 
 def begin_config(rng):
-    kind = ("seed", "classic", "tspd")[rng.integers(3)]
+    kind = ("deadlines", "classic", "tspd")[rng.integers(3)]
     given = {}
     for name in rng.choice(CONFIGS[kind], rng.integers(0, 4), replace=False).tolist():
         words = WORDS.get(name)
@@ -152,7 +152,7 @@ def drawn_darp(rng, kind):
 
 
 def begin_instance(rng):
-    kind = ("seed", "classic", "tspd")[rng.integers(3)]
+    kind = ("deadlines", "classic", "tspd")[rng.integers(3)]
     seed = int(rng.integers(2**31))
     if kind == "tspd":
         make = {"id": TSPD_ID, "num_nodes": int(rng.integers(2, 7)), "max_fly": (math.inf, 60.0)[rng.integers(2)]}
@@ -234,7 +234,7 @@ def begin_file(rng, folder):
 
 def judge_dataset(rng):
     """The checkers alone, given spoilt data and any plan: a cost, inf for a plan that breaks a rule, or a refusal."""
-    kind = ("seed", "classic", "tspd")[rng.integers(3)]
+    kind = ("deadlines", "classic", "tspd")[rng.integers(3)]
     if kind == "tspd":
         world = milkrun.make(TSPD_ID, num_envs=2, seed=5, num_nodes=4)
     else:

@@ -102,7 +102,7 @@ def test_check_env(id, layout):
 @pytest.mark.filterwarnings("error")
 def test_check_env_where_an_id_has_two_worlds():
     """Dial-a-ride by deadlines alone has fields and kernels of its own."""
-    env = gymnasium.make("milkrun/DARP-v0", preset="seed", disable_env_checker=True).unwrapped
+    env = gymnasium.make("milkrun/DARP-v0", preset="published", disable_env_checker=True).unwrapped
     assert env.observation_space["nodes"].shape == (21, 14)
     check_env(env)
 

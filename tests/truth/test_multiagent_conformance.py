@@ -21,7 +21,7 @@ from tests.truth.test_gymnasium_conformance import WORLDS, assert_same
 pytestmark = pytest.mark.truth
 
 MULTI = [id for id in WORLDS if milkrun.world_spec(id).agents == "multi"]
-TRUCK_DRONE = [("milkrun/TruckDrone-v0", {"preset": preset}) for preset in ("default", "seed")]
+TRUCK_DRONE = [("milkrun/TruckDrone-v0", {"preset": preset}) for preset in ("default", "published")]
 CASES = [(id, {}) for id in WORLDS if id not in MULTI] + TRUCK_DRONE
 MULTI_CASES = [("convoy", {}), *TRUCK_DRONE]
 by_case = pytest.mark.parametrize(("id", "options"), [("convoy", {}), *CASES], ids=str)

@@ -9,7 +9,7 @@ import pytest
 
 import milkrun
 from milkrun.solvers.delivery import greedy, parked
-from tests.truth.test_truckdrone_traces import FILES, episodes
+from tests.truth.test_truckdrone_traces import FILES, episodes, preset_of
 
 pytestmark = pytest.mark.truth
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.truth
 @pytest.mark.parametrize("episode", [e for e in episodes() if e["play"] == "greedy"], ids=lambda e: e["name"])
 def test_greedy_plays_the_recorded_episodes(episode: Any):
     """Every joint action of both recorded episodes."""
-    options = {"preset": episode["preset"], "autoreset": "disabled", **episode["config"]}
+    options = {"preset": preset_of(episode), "autoreset": "disabled", **episode["config"]}
     world = milkrun.make("milkrun/TruckDrone-v0", 1, **options)
     world.reset(instance={name: np.asarray(value)[None] for name, value in episode["instance"].items()})
     for said in episode["steps"]:
@@ -57,9 +57,12 @@ def by_definition(world: Any, b: int, moves: bool) -> list[int]:
         picked += [action - 2] if action >= 2 else []
     held = [int(c) for c, status in zip(world.carrying[b], world.status[b], strict=True) if status != 3]
     free = [c for c in range(len(places)) if not world.served[b, c] and c not in held and c not in picked]
+    n = world.sizes["N"]
+    homewards = moves and world.config.end == "depot" and world.served[b].all()
+    if homewards and world.truck_node[b] != 0:
+        return [1 + (first_leg(world, b, 0) if world.config.road_graph else 0), *said]
     if not free:
         return [0, *said]
-    n = world.sizes["N"]
     for d in range(world.sizes["D"]):
         if world.truck_mask[b, 0, 1 + n + d] and world.battery[b, d] >= 0.8:
             return [1 + n + d, *said]
@@ -81,7 +84,13 @@ def first_leg(world: Any, b: int, goal: int) -> int:
     return int(next(n for n, long in zip(on, way, strict=True) if long <= min(way) + 1e-9))
 
 
-@pytest.mark.parametrize("options", [{"preset": "default"}, {"preset": "seed"}, {"road_graph": True}], ids=str)
+TWISTS = [
+    {"preset": "default"}, {"preset": "published"}, {"road_graph": True}, {"end": "depot"},
+    {"end": "depot", "road_graph": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", TWISTS, ids=str)
 @pytest.mark.parametrize("policy", [greedy, parked])
 def test_greedy_is_its_definition(options: dict[str, Any], policy: Any):
     """32 episodes of three drones and seven customers, every action; roads also as trees."""

@@ -26,7 +26,7 @@ SOUND_TWISTS: list[dict[str, Any]] = [
     {"payload_factor": 1.5, "hover_rate": 1.0, "recovery_threshold": 0.2, "depot_node": False},
     {"drone_speed": 1.3, "episode_length": 60, "battery_margin": 1.4, "time_limit_terminal": True},
 ]
-SEED_TWISTS: list[dict[str, Any]] = [
+PUBLISHED_TWISTS: list[dict[str, Any]] = [
     {},
     {"battery_rate": 0.3},
     {"battery_rate": 1.0},
@@ -147,7 +147,7 @@ def play(preset: str, size: tuple[int, int, int], twist: dict[str, Any], masked:
     return compared
 
 
-CASES = [("default", twist) for twist in SOUND_TWISTS] + [("seed", twist) for twist in SEED_TWISTS]
+CASES = [("default", twist) for twist in SOUND_TWISTS] + [("published", twist) for twist in PUBLISHED_TWISTS]
 
 
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])

@@ -235,7 +235,7 @@ def test_roads_need_a_depot_and_the_sound_rules():
     with pytest.raises(ConfigError, match="road_graph"):
         three(depot_node=False)
     with pytest.raises(ConfigError, match="road_graph"):
-        milkrun.make(ID, 1, preset="seed", road_graph=True)
+        milkrun.make(ID, 1, preset="published", road_graph=True)
 
 
 def test_without_the_option_there_are_no_roads():

@@ -16,11 +16,11 @@ from gymnasium import spaces
 
 from milkrun.api._binding import (
     begin_with,
-    every_step,
+    end_info,
     offset_seeds,
     one_instance,
     read_options,
-    told_names,
+    step_info,
     value_of,
     world_behind,
 )
@@ -30,7 +30,7 @@ from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.world import World
 
 BY_AGENT = "illegal_agents"
-"""The view (B, agents) of worlds that judge each agent's action alone; in others `illegal` is said to all."""
+"""The view (B, agents) of worlds that judge each agent's action alone; in others all agents have the same `illegal`."""
 
 
 class Group(NamedTuple):
@@ -52,8 +52,8 @@ class Parts(NamedTuple):
 
 
 class Team(Follower):
-    """The agents of all rows. `now` follows the world as an Observer does: `bind` after a reset, `refresh` before a
-    look; `aside` is what a world shows beside what its agents and their critic see."""
+    """The agents of all rows. `now` follows the world as an Observer does: `bind` after a reset, `refresh` before it
+    is read; `aside` is what a world shows beside what its agents and their critic see."""
 
     now: Parts
     aside: Arrays
@@ -150,9 +150,9 @@ class TeamRow(Follower):
         self._places = {name: place for place, name in enumerate(self.names)}
         self._joint = np.zeros((1, *self.world.action.shape(self.world.sizes)), self.world.action.dtype)
         self._numbers = self.world.action.kind == "box"
-        self._told = {key: getattr(self.world, name) for key, name in told_names(self.world).items()}
+        self._end_info = {key: getattr(self.world, name) for key, name in end_info(self.world).items()}
         self._by_agent: np.ndarray | None = getattr(self.world, BY_AGENT, None)
-        self._always = [(name, getattr(self.world, name)) for name in said_to_all(self.world)]
+        self._shared = [(name, getattr(self.world, name)) for name in shared_info(self.world)]
         self.bind()
 
     def begin(
@@ -184,7 +184,7 @@ class TeamRow(Follower):
                 raise ShapeError(f"{name}: {action} is no 64-bit integer") from None
         self.world.step(self._joint)
 
-    def look(self) -> list[tuple[str, np.ndarray, np.ndarray | None, dict[str, Any]]]:
+    def observations(self) -> list[tuple[str, np.ndarray, np.ndarray | None, dict[str, Any]]]:
         """(name, what it sees, its mask, what else the world shows) of each agent, all fresh."""
         if self.moved:
             self.bind()
@@ -199,13 +199,13 @@ class TeamRow(Follower):
         world = self.world
         return world.reward.item(0), world.terminated.item(0), world.truncated.item(0)
 
-    def tell(self, info: dict[str, Any], place: int, ended: bool) -> None:
-        """Adds to an agent's info what is said of a step, and of an end."""
+    def add_info(self, info: dict[str, Any], place: int, ended: bool) -> None:
+        """Adds to an agent's info the fields of a step, and those of an end."""
         info["illegal"] = self.world.illegal.item(0) if self._by_agent is None else self._by_agent.item(place)
-        for name, array in self._always:
+        for name, array in self._shared:
             info[name] = value_of(array, 0)
         if ended:
-            for key, array in self._told.items():
+            for key, array in self._end_info.items():
                 info[key] = value_of(array, 0)
 
     def state(self) -> np.ndarray:
@@ -232,9 +232,9 @@ class TeamRow(Follower):
             return given.astype(self._joint.dtype)
 
 
-def said_to_all(world: World) -> list[str]:
-    """The fields that the info of every step has, whoever reads it; who acted illegally is said to each apart."""
-    return [name for name in every_step(world) if name not in ("illegal", BY_AGENT)]
+def shared_info(world: World) -> list[str]:
+    """The fields that the info of every step has, the same for all agents; who acted illegally each knows alone."""
+    return [name for name in step_info(world) if name not in ("illegal", BY_AGENT)]
 
 
 def groups_of(world: World) -> list[Group]:

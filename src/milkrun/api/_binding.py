@@ -1,4 +1,4 @@
-"""What the stateful bindings share: the world behind them, the seeds of its rows, what `info` says of an end."""
+"""What the stateful bindings share: the world behind them, the seeds of its rows, the fields of `info`."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ def _is_same(value: Any, default: Any) -> bool:
 
 
 def batch_behind(
-    env: Any, world_or_id: World | str, num_envs: int | None, autoreset: str, settings: dict[str, Any]
+    env: Any, world_or_id: World | str, num_envs: int | None, autoreset: str, seed: int | None, settings: dict[str, Any]
 ) -> World:
     """The same of a binding whose first argument is either; without `num_envs` a given world has its own, else one."""
+    settings = {"seed": seed, **settings}
     if isinstance(world_or_id, World):
         rows = world_or_id.num_envs if num_envs is None else num_envs
         return world_behind(env, None, world_or_id, rows, autoreset, settings)
@@ -129,20 +130,20 @@ def begin_with(world: World, seed: int) -> None:
     world.stream[:, 1] = 0
 
 
-def told_names(world: World) -> dict[str, str]:
-    """Keys of a finishing step's info and their fields, beside those that are told on every step."""
-    always = every_step(world)
-    told = [f.name for f in world.info_fields if f.name not in always]
-    return {"episode_steps" if name == "i" else name: name for name in told}
+def end_info(world: World) -> dict[str, str]:
+    """The keys that only the info of an episode's last step has, and their fields."""
+    always = step_info(world)
+    names = [f.name for f in world.info_fields if f.name not in always]
+    return {"episode_steps" if name == "i" else name: name for name in names}
 
 
-def every_step(world: World) -> list[str]:
-    """The fields that a binding tells in the `info` of every step."""
-    return ["illegal", *(f.name for f in world.fields.values() if f.told)]
+def step_info(world: World) -> list[str]:
+    """The fields that the info of every step has."""
+    return ["illegal", *(f.name for f in world.fields.values() if f.in_info)]
 
 
 def value_of(array: np.ndarray, row: int) -> Any:
-    """What `info` says of a row: a plain number, or a copy of its numbers."""
+    """The value of a row as `info` has it: a plain number, or a copy of its numbers."""
     return array.item(row) if array.ndim == 1 else array[row].copy()
 
 

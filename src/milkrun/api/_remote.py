@@ -1,6 +1,6 @@
 """What a parent asks an environment in another process for, beside its turns: `Workers.ask` takes these functions.
 
-They travel by name, so they stand in a room without a learning library: a worker shall not load that of its parent. An
+They travel by name, so this file imports no learning library: a worker shall not load that of its parent. An
 attribute that is not there is an answer here and not an exception, which would end the pool.
 """
 

@@ -133,8 +133,8 @@ class Observer(Follower):
     """What the agents of a world see in one layout.
 
     `live` is the observation of all rows and `aside` what the layout leaves to `info`; both follow the world's memory.
-    `bind` must be called after a reset and when `moved`, else `refresh` before a look, unless `steady` says that there
-    is nothing to bring up to date.
+    `bind` must be called after a reset and when `moved`, else `refresh` before it is read, unless `steady` says that
+    there is nothing to bring up to date.
     """
 
     live: Observed
@@ -229,10 +229,10 @@ class Observer(Follower):
 
     def aside_of(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
         """What `info` says of rows that stand apart by field name: the mask, and what the layout left out."""
-        told = dict(self._aside)
+        shown = dict(self._aside)
         if self.mask is not None:
-            told["action_mask"] = self.mask
-        return {key: show(f, arrays[f.name]) for key, f in told.items()}
+            shown["action_mask"] = self.mask
+        return {key: show(f, arrays[f.name]) for key, f in shown.items()}
 
     def _follow(self, fields: dict[str, Field], raw: Mapping[str, np.ndarray]) -> Arrays:
         shown = {key: show(f, raw[f.name]) for key, f in fields.items()}

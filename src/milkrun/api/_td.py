@@ -1,7 +1,7 @@
 """The few private names of tensordict that make small batches fast, each with a public fallback.
 
 `MILKRUN_PUBLIC_TD=1` takes the public way; results are the same. Nothing else in Milkrun may touch private names of
-tensordict or torchrl: when a release moves them, this file is the only one to look at.
+tensordict or torchrl: when a release moves them, this file is the only one to change.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from milkrun.api._binding import (
     begin_with,
     check_choice,
     check_render_mode,
-    every_step,
+    end_info,
     masks,
     may_render,
     offset_seeds,
@@ -30,7 +30,7 @@ from milkrun.api._binding import (
     read_flag,
     read_options,
     scatter,
-    told_names,
+    step_info,
     value_of,
     world_behind,
 )
@@ -44,33 +44,26 @@ from milkrun.core.world import World, autoreset_name
 
 
 def make(
-    world_id: str,
-    num_envs: int | None = None,
-    *,
-    preset: str | None = None,
-    config: Any = None,
-    seed: int | None = None,
-    first_row: int = 0,
-    autoreset: Any = "next_step",
-    illegal: str = "noop",
-    threads: int | None = None,
-    **overrides: Any,
-) -> MilkrunEnv | MilkrunVectorEnv:
+    world_id: str, num_envs: int | None = None, *, autoreset: Any = "next_step", threads: int | None = None,
+    **keywords: Any,
+) -> MilkrunEnv | MilkrunVectorEnv:  # fmt: skip
     """What `milkrun.make(api="gymnasium")` returns: an Env without `num_envs`, else a VectorEnv.
 
     `seed` is the one the first reset uses when it gets none. The bindings' own keywords (`layout`, `render_mode`, for a
-    VectorEnv also `copy`, `seed_rule`, `max_episode_steps`) stand among the overrides.
+    VectorEnv also `copy`, `seed_rule`, `max_episode_steps`) stand among the others.
     """
-    shared = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal}
     if num_envs is not None:
-        return MilkrunVectorEnv(num_envs, world_id, autoreset_mode=autoreset, threads=threads, **shared, **overrides)
+        return MilkrunVectorEnv(num_envs, world_id, autoreset_mode=autoreset, threads=threads, **keywords)
     if autoreset_name(autoreset) == "same_step":
         raise ConfigError("autoreset='same_step' is for a batch: without num_envs the caller resets")
-    return MilkrunEnv(world_id, **shared, **overrides)
+    return MilkrunEnv(world_id, **keywords)
 
 
 class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
-    """One row of a world."""
+    """One row of a world.
+
+    settings: keywords of `milkrun.make` (preset, config, first_row, illegal) and options of the world.
+    """
 
     metadata = METADATA
 
@@ -81,16 +74,10 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
         world: World | None = None,
         render_mode: str | None = None,
         layout: str | None = None,
-        illegal: str = "noop",
-        preset: str | None = None,
-        config: Any = None,
         seed: int | None = None,
-        first_row: int = 0,
-        **overrides: Any,
+        **settings: Any,
     ) -> None:
-        settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
-                    **overrides}  # fmt: skip
-        self.world = world_behind(self, world_id, world, 1, "disabled", settings)
+        self.world = world_behind(self, world_id, world, 1, "disabled", {"seed": seed, **settings})
         self.render_mode = check_render_mode(render_mode)
         self.metadata = copying.deepcopy(METADATA)
         if seed is not None:
@@ -99,8 +86,8 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
         self.observation_space = self._observer.single_space
         self.action_space = action_space(self.world)
         self._action_shape = self.world.action.shape(self.world.sizes)
-        self._told = {key: getattr(self.world, name) for key, name in told_names(self.world).items()}
-        self._every_step = every_step(self.world)
+        self._end_info = {key: getattr(self.world, name) for key, name in end_info(self.world).items()}
+        self._step_info = step_info(self.world)
         self.bind()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -112,7 +99,7 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
         instance = one_instance(read_options(options, ("instance",)).get("instance"))
         begin = partial(super().reset, seed=None if seed is None else int(seed))
         self._restart(seed=seeds, instance=instance, then=begin)
-        return self._look()
+        return self._observe()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Plays one action; all that is returned is fresh."""
@@ -120,12 +107,12 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
         if given.shape != self._action_shape:
             raise ShapeError(f"the action must have the shape {self._action_shape}, not {given.shape}")
         world.step(given[None])
-        obs, info = self._look()
-        for name in self._every_step:
+        obs, info = self._observe()
+        for name in self._step_info:
             info[name] = value_of(getattr(world, name), 0)
         terminated, truncated = world.terminated.item(0), world.truncated.item(0)
         if terminated or truncated:
-            for key, array in self._told.items():
+            for key, array in self._end_info.items():
                 info[key] = value_of(array, 0)
         return obs, world.reward.item(0), terminated, truncated, info
 
@@ -149,7 +136,7 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
         self._take = _takers(live if isinstance(live, dict) else {"": live})
         self._take_aside = _takers(self._observer.aside)
 
-    def _look(self) -> tuple[Any, dict[str, Any]]:
+    def _observe(self) -> tuple[Any, dict[str, Any]]:
         if self.moved:
             self.bind()
         elif not self._observer.steady:
@@ -166,6 +153,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
     seed_rule: "offset" seeds row i with seed + i, Gymnasium's convention, so that runs seeded 0 and 1 share all but one
     row: take seeds `num_envs` apart; "row" gives row i the stream (seed, i), and any two seeds differ everywhere.
     copy: False hands out views of the world's memory, valid until the next call.
+    settings: keywords of `milkrun.make` (preset, config, first_row, illegal, threads) and options of the world.
     """
 
     metadata = METADATA
@@ -181,23 +169,16 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         layout: str | None = None,
         render_mode: str | None = None,
         seed_rule: str = "offset",
-        illegal: str = "noop",
         max_episode_steps: int | None = None,
-        threads: int | None = None,
-        preset: str | None = None,
-        config: Any = None,
         seed: int | None = None,
-        first_row: int = 0,
-        **overrides: Any,
+        **settings: Any,
     ) -> None:
         self.seed_rule, self.copy = check_choice("seed_rule", seed_rule, SEED_RULES), read_flag("copy", copy)
         limit = None if max_episode_steps is None else check_count("max_episode_steps", max_episode_steps, 1)
-        if limit is not None and overrides.setdefault("max_steps", limit) != limit:
-            raise ConfigError(f"max_episode_steps={limit} contradicts max_steps={overrides['max_steps']}")
+        if limit is not None and settings.setdefault("max_steps", limit) != limit:
+            raise ConfigError(f"max_episode_steps={limit} contradicts max_steps={settings['max_steps']}")
         mode = autoreset_name(autoreset_mode)
-        settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
-                    "threads": threads, **overrides}  # fmt: skip
-        self.world = world_behind(self, world_id, world, num_envs, mode, settings)
+        self.world = world_behind(self, world_id, world, num_envs, mode, {"seed": seed, **settings})
         self.num_envs = self.world.num_envs
         self.render_mode = check_render_mode(render_mode)
         self.metadata = {**copying.deepcopy(METADATA), "autoreset_mode": AutoresetMode[mode.upper()]}
@@ -209,10 +190,10 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._next_step, self._same_step = mode == "next_step", mode == "same_step"
-        self._told_names = told_names(self.world)
-        self._told = {key: getattr(self.world, name) for key, name in self._told_names.items()}
+        self._end_fields = end_info(self.world)
+        self._end_info = {key: getattr(self.world, name) for key, name in self._end_fields.items()}
         self._every = np.ones(self.num_envs, bool)
-        self._every_step = every_step(self.world)
+        self._step_info = step_info(self.world)
         self._some_ended = True  # a row may have; only a hint that saves looking
         self.bind()
 
@@ -229,8 +210,8 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         seeds = self._seeds(seed, rows)
         begin = partial(super().reset, seed=int(seed)) if isinstance(seed, (int, np.integer)) else None
         self._restart(rows, seed=seeds, instance=given.get("instance"), then=begin)
-        obs, infos = self._look()
-        for name in self._every_step:  # which only a step tells
+        obs, infos = self._observe()
+        for name in self._step_info:  # which only a step has
             del infos[name], infos[f"_{name}"]
         return obs, infos
 
@@ -243,17 +224,17 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         if self._laid == world.laid and self._steady and not self.copy:
             obs, infos = self._fresh_shown(), self._fresh_infos()
         else:
-            obs, infos = self._look()
+            obs, infos = self._observe()
         reward, terminated, truncated = world.reward, world.terminated, world.truncated
         if self.copy:
             reward, terminated, truncated = reward.copy(), terminated.copy(), truncated.copy()
         if some_begin:
-            self._silence(infos)
+            self._unset_begun(infos)
         if self._same_step:
             if len(world.final_rows):
-                self._tell_final(infos)
+                self._add_final(infos)
         elif 1 in world.done.tobytes():  # a third of the time that .any() takes
-            self._tell_ended(infos)
+            self._add_end_info(infos)
         else:
             self._some_ended = False
         return obs, reward, terminated, truncated, infos
@@ -299,7 +280,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         if isinstance(live, dict):
             aside = {key: live[key] for key in ("action_mask",) if key in live}
         infos: dict[str, Any] = {**aside, **{f"_{key}": self._every for key in aside}}
-        for name in self._every_step:
+        for name in self._step_info:
             infos[name], infos[f"_{name}"] = getattr(self.world, name), self._every
         self._fresh_shown: Callable[[], Any] = live.copy if isinstance(live, dict) else lambda: live
         self._fresh_infos = infos.copy
@@ -308,7 +289,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         self._info_copies = [(key, array.copy) for key, array in infos.items() if key not in shown]
         self._steady = self._observer.steady
 
-    def _look(self) -> tuple[Any, dict[str, Any]]:
+    def _observe(self) -> tuple[Any, dict[str, Any]]:
         """Observation, and `infos` as they are if no row ended or began."""
         if self.moved:
             self.bind()
@@ -322,32 +303,32 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
             infos["action_mask"] = obs["action_mask"]
         return obs if self._observer.layout == "dict" else obs[""], infos
 
-    def _silence(self, infos: dict[str, Any]) -> None:
-        """NEXT_STEP: on its reset turn a row has no step to tell of; those are the rows that have counted none."""
-        told = self.world.i != 0
-        for name in self._every_step:
-            infos[f"_{name}"] = told.copy() if self.copy else told
+    def _unset_begun(self, infos: dict[str, Any]) -> None:
+        """NEXT_STEP: on its reset turn a row has played no step; those are the rows that have counted none."""
+        stepped = self.world.i != 0
+        for name in self._step_info:
+            infos[f"_{name}"] = stepped.copy() if self.copy else stepped
 
-    def _tell_ended(self, infos: dict[str, Any]) -> None:
-        """NEXT_STEP and DISABLED: what is said of rows on their last step."""
+    def _add_end_info(self, infos: dict[str, Any]) -> None:
+        """NEXT_STEP and DISABLED: what rows have on their last step."""
         ended = self.world.done.copy()
-        for key, array in self._told.items():
+        for key, array in self._end_info.items():
             infos[key], infos[f"_{key}"] = (array.copy(), ended.copy()) if self.copy else (array, ended)
 
-    def _tell_final(self, infos: dict[str, Any]) -> None:
-        """SAME_STEP: rows that ended show their new episode already; how the old one ended is told apart."""
+    def _add_final(self, infos: dict[str, Any]) -> None:
+        """SAME_STEP: rows that ended show their new episode already; how the old one ended stands apart."""
         rows, final = self.world.final_rows, self.world.final
         ended = np.zeros(self.num_envs, bool)
         ended[rows] = True
         infos["final_obs"], infos["_final_obs"] = np.full(self.num_envs, None, object), ended
         for b, obs in zip(rows, self._observer.rows_of(final, len(rows))):
             infos["final_obs"][b] = obs
-        said = {**self._observer.aside_of(final), **{name: final[name] for name in self._every_step}}
-        said |= {key: final[name] for key, name in self._told_names.items()}
+        last = {**self._observer.aside_of(final), **{name: final[name] for name in self._step_info}}
+        last |= {key: final[name] for key, name in self._end_fields.items()}
         infos["final_info"], infos["_final_info"] = {}, ended.copy()
-        for key, values in said.items():
+        for key, values in last.items():
             scatter(infos["final_info"], key, values, rows, ended)
-        for name in self._every_step:
+        for name in self._step_info:
             infos[f"_{name}"] = ~ended
 
     def _masked(self, reset_mask: Any) -> np.ndarray:

@@ -50,25 +50,17 @@ def env(world_id: str | None = None, **keywords: Any) -> AECEnv[str, Observation
 
 
 class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
-    """One row of a world, agent by agent."""
+    """One row of a world, agent by agent.
+
+    settings: keywords of `milkrun.make` (preset, config, seed, first_row, illegal) and options of the world.
+    """
 
     metadata = METADATA
 
     def __init__(
-        self,
-        world_id: str | None = None,
-        *,
-        world: World | None = None,
-        render_mode: str | None = None,
-        illegal: str = "noop",
-        preset: str | None = None,
-        config: Any = None,
-        seed: int | None = None,
-        first_row: int = 0,
-        **overrides: Any,
-    ) -> None:
-        settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
-                    **overrides}  # fmt: skip
+        self, world_id: str | None = None, *, world: World | None = None, render_mode: str | None = None,
+        **settings: Any,
+    ) -> None:  # fmt: skip
         self._row = TeamRow(self, world_id, world, settings)
         self.world, team = self._row.world, self._row.team
         self.render_mode = check_render_mode(render_mode)
@@ -104,7 +96,7 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
         options: `instance`, a mapping of instance fields (without a row axis) to play instead of a drawn one.
         """
         self._row.begin(seed, options)
-        return self._look()
+        return self._observe()
 
     def step(
         self, actions: dict[str, Any]
@@ -112,11 +104,11 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
         """Plays one action an agent; an agent without one does its idle action, number 0."""
         row = self._row
         row.play(actions)
-        obs, infos = self._look()
+        obs, infos = self._observe()
         reward, terminated, truncated = row.outcome()
         ended = terminated or truncated
         for place, info in enumerate(infos.values()):
-            row.tell(info, place, ended)
+            row.add_info(info, place, ended)
         each = row.names
         return (
             obs, dict.fromkeys(each, reward), dict.fromkeys(each, terminated), dict.fromkeys(each, truncated), infos
@@ -133,10 +125,10 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
     def close(self) -> None:
         self.world.close()
 
-    def _look(self) -> tuple[dict[str, Observation], Infos]:
+    def _observe(self) -> tuple[dict[str, Observation], Infos]:
         obs: dict[str, Observation] = {}
         infos: Infos = {}
-        for name, seen, mask, info in self._row.look():
+        for name, seen, mask, info in self._row.observations():
             obs[name] = {"observation": seen}
             if mask is not None:
                 obs[name]["action_mask"] = info["action_mask"] = mask

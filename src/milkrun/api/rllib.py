@@ -1,4 +1,4 @@
-"""RLlib's words for a world: `MilkrunMultiAgentEnv` is one row of it, and `register_rllib` tells Ray its worlds' ids.
+"""RLlib's words for a world: `MilkrunMultiAgentEnv` is one row of it, and `register_rllib` registers the ids with Ray.
 
 Nothing of a world's rules is here. Observations have the names that RLlib's action-masking module looks for.
 """
@@ -91,7 +91,7 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
         options: `instance`, a mapping of instance fields (without a row axis) to play instead of a drawn one.
         """
         self._row.begin(seed, options, partial(super().reset, seed=None if seed is None else check_seed(seed)))
-        return self._look()
+        return self._observe()
 
     def step(  # type: ignore[override]
         self, action_dict: ByAgent
@@ -99,10 +99,10 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
         """Plays one action an agent; an agent without one does its idle action, number 0."""
         row = self._row
         row.play(action_dict)
-        obs, infos = self._look()
+        obs, infos = self._observe()
         reward, terminated, truncated = row.outcome()
         for place, info in enumerate(infos.values()):
-            row.tell(info, place, terminated or truncated)
+            row.add_info(info, place, terminated or truncated)
         all_of = [*row.names, "__all__"]
         return (
             obs, dict.fromkeys(row.names, reward), dict.fromkeys(all_of, terminated),
@@ -116,10 +116,10 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
     def close(self) -> None:
         self.world.close()
 
-    def _look(self) -> tuple[ByAgent, ByAgent]:
+    def _observe(self) -> tuple[ByAgent, ByAgent]:
         obs: ByAgent = {}
         infos: ByAgent = {}
-        for name, seen, mask, info in self._row.look():
+        for name, seen, mask, info in self._row.observations():
             obs[name] = {"observations": seen.astype(np.float32, copy=False)}
             if mask is not None:
                 obs[name]["action_mask"] = info["action_mask"] = mask.astype(np.float32)

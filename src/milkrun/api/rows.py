@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.api._binding import every_step, offset_seeds, told_names, value_of
+from milkrun.api._binding import end_info, offset_seeds, step_info, value_of
 from milkrun.api._spaces import Follower, Observer, action_space
 from milkrun.core.actions import action_array
 from milkrun.core.arguments import is_list
@@ -32,22 +32,22 @@ class Batch(Follower):
         self.world, self.num_envs = world, world.num_envs
         self.observer = Observer(world, layout)
         self.observation_space, self.action_space = self.observer.single_space, action_space(world)
-        self._every_step, self._told = every_step(world), told_names(world)
+        self._step_info, self._end_info = step_info(world), end_info(world)
         self.bind()
 
     def reset(self, seed: Any) -> Any:
         """Begins an episode in every row; the states."""
         offset = seed is not None and not is_list(seed)
         self._restart(seed=offset_seeds(self.world, seed, range(self.num_envs)) if offset else seed)
-        return self.look()
+        return self.observe()
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
         """A turn of every row, one native call."""
         world = self.world
         world.step(actions)
-        return self.look(), world.reward.astype(np.float64), world.terminated.copy(), world.truncated.copy()
+        return self.observe(), world.reward.astype(np.float64), world.terminated.copy(), world.truncated.copy()
 
-    def look(self, row: int | None = None) -> Any:
+    def observe(self, row: int | None = None) -> Any:
         """A copy of what all rows, or one, show now."""
         if self.moved:
             self.bind()
@@ -62,16 +62,16 @@ class Batch(Follower):
         return [self.info(b) for b in range(self.num_envs)]
 
     def info(self, row: int) -> dict[str, Any]:
-        """What is told of a row beside its state, as Gymnasium's `info`."""
+        """What goes with the state of a row, as Gymnasium's `info`."""
         world, observer = self.world, self.observer
-        told = {key: array[row].copy() for key, array in observer.aside.items()}
+        info = {key: array[row].copy() for key, array in observer.aside.items()}
         if isinstance(observer.live, dict) and "action_mask" in observer.live:
-            told["action_mask"] = observer.live["action_mask"][row].copy()
-        if world.i[row]:  # else it has just begun: there was no step to tell of
-            told |= {name: value_of(getattr(world, name), row) for name in self._every_step}
+            info["action_mask"] = observer.live["action_mask"][row].copy()
+        if world.i[row]:  # else it has just begun: no step was played
+            info |= {name: value_of(getattr(world, name), row) for name in self._step_info}
             if world.terminated[row] or world.truncated[row]:
-                told |= {key: value_of(getattr(world, name), row) for key, name in self._told.items()}
-        return told
+                info |= {key: value_of(getattr(world, name), row) for key, name in self._end_info.items()}
+        return info
 
     def play(self, row: int, action: Any) -> None:
         """A turn of one row."""
@@ -120,14 +120,14 @@ class Row:
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode: with a seed the one of key (seed, 0, 0), else the next one of this row."""
         self.batch.begin(self.row, seed)
-        return self.batch.look(self.row), self.batch.info(self.row)
+        return self.batch.observe(self.row), self.batch.info(self.row)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Plays one action."""
         self.batch.play(self.row, action)
         world, b = self.world, self.row
         ends = world.terminated.item(b), world.truncated.item(b)
-        return self.batch.look(b), world.reward.item(b), *ends, self.batch.info(b)
+        return self.batch.observe(b), world.reward.item(b), *ends, self.batch.info(b)
 
     def close(self) -> None:
         """Closes the world, and with it all its rows."""

@@ -42,6 +42,7 @@ def play(
     preset: str | None = None,
     settings: Mapping[str, Any] | None = None,
     threads: int | None = None,
+    debug: bool | None = None,
     progress: Callable[[int], object] | None = None,
     in_detail: bool = True,
 ) -> dict[str, Any]:
@@ -52,8 +53,9 @@ def play(
     spec = world_spec(world_id)
     name, factory = choose_policy(spec.id, policy)
     make = partial(
-        milkrun.make, spec.id, preset=preset, config=settings or {}, seed=seed, autoreset="disabled", threads=threads
-    )
+        milkrun.make, spec.id, preset=preset, config=settings or {}, seed=seed, autoreset="disabled", threads=threads,
+        debug=debug,
+    )  # fmt: skip
     world = make(num_envs)
     compile_all(world, factory)
     clock = Clock()

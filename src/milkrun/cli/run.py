@@ -20,6 +20,7 @@ def run(
     seed: int = SEED,
     preset: str | None = PRESET,
     settings: list[str] = SETTINGS,
+    debug: bool = typer.Option(False, "--debug", help="Interpret the kernels with every array access checked: slow."),
     out: Path = typer.Option(Path("out"), "--out", help="Folder of the picture and the summary."),
 ) -> None:
     """Play episodes of a world with a built-in policy.
@@ -54,7 +55,7 @@ def run(
         task = bar.add_task(spec.id, total=total)
         summary = play(
             spec.id, policy, folder, num_envs=num_envs, episodes=total, seed=seed, preset=preset, settings=options,
-            progress=lambda ended: bar.advance(task, ended),
+            debug=debug or None, progress=lambda ended: bar.advance(task, ended),
         )  # fmt: skip
     stem = file_stem(spec, summary["policy"])
     write_json(folder / f"{stem}.json", summary)

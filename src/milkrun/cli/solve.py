@@ -56,9 +56,9 @@ def solve(
         return
     instance = read(file)
     if isinstance(instance, DARPInstance):
-        from milkrun.cli.rides import solve_rides
+        from milkrun.cli.darp import solve_darp
 
-        solve_rides(instance, file.name, method or "improve", time_limit, iterations, best, seed, out)
+        solve_darp(instance, file.name, method or "improve", time_limit, iterations, best, seed, out)
         return
     if instance.world_id not in list_worlds():
         raise ConfigError(f"{file.name}: {instance.kind} files are read and written, but no world plays them yet")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -56,6 +59,33 @@ def check_seconds(name: str, value: Any) -> float:
     if not (seconds := check_number(name, value)) > 0:
         raise ConfigError(f"{name}={value!r}: must be above 0 seconds")
     return seconds
+
+
+_interpreting: ContextVar[bool | None] = ContextVar("interpreting", default=None)
+
+
+@contextmanager
+def interpreting(debug: bool | None) -> Iterator[None]:
+    """Worlds made in here, by whatever binding, are interpreted or not unless they say so themselves."""
+    token = _interpreting.set(debug)
+    try:
+        yield
+    finally:
+        _interpreting.reset(token)
+
+
+def read_debug(debug: Any) -> bool:
+    """Whether kernels are interpreted: as given, else as the caller of a binding said, else as MILKRUN_DEBUG says."""
+    if debug is None:
+        debug = _interpreting.get()
+    if debug is None:
+        said = os.environ.get("MILKRUN_DEBUG", "0")
+        if said not in ("", "0", "1"):
+            raise ConfigError(f"MILKRUN_DEBUG={said!r}: must be 0 or 1")
+        return said == "1"
+    if not isinstance(debug, (bool, np.bool_)):
+        raise ConfigError(f"debug={shown(debug)}: must be True or False, or None for what MILKRUN_DEBUG says")
+    return bool(debug)
 
 
 def read_rows(rows: Any, num_envs: int) -> np.ndarray:

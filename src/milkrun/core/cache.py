@@ -83,6 +83,7 @@ def _digest_function(function: pytypes.FunctionType, digest: Any, seen: set[int]
     if id(function) in seen:
         return
     seen.add(id(function))
+    digest.update(f"{function.__module__} {function.__qualname__}".encode())  # kept code finds its functions by these
     for default in (*(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items())):
         _digest(default, digest, seen)
     for code in _codes(function.__code__):

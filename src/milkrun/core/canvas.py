@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .errors import ConfigError, did_you_mean
+from milkrun.core.errors import ConfigError, did_you_mean
 
 Colour: TypeAlias = tuple[int, int, int]
 Array: TypeAlias = NDArray[Any]

@@ -66,6 +66,15 @@ class Closed(MilkrunError, RuntimeError):
     """Use after `close()`."""
 
 
+class KernelFault(MilkrunError, RuntimeError):
+    """A kernel does what compiled code would not notice, found by interpreting it: kernel, line, field, row, index."""
+
+    def __init__(self, reason: str = "", *, place: str = "", row: int | None = None, field: str = "") -> None:
+        where = place if row is None or not place else f"{place}, row {row}"
+        super().__init__(f"{where}: {reason}" if where else reason)
+        self.reason, self.place, self.row, self.field = reason, place, row, field
+
+
 class WorkerError(MilkrunError, RuntimeError):
     """An environment in another process died or raised: which worker, its process, how it ended, what it was asked."""
 
@@ -105,14 +114,21 @@ def shown(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The tail of an error sentence that offers up to three close names, or lists the few there are."""
+def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
+    """The tail of an error sentence that offers up to `most` close names, or lists the few there are."""
     names = sorted(known)
     lower = {name.lower(): name for name in names}
-    close = [lower[k] for k in difflib.get_close_matches(word.lower(), lower, n=3, cutoff=0.5)]
+    close = [lower[k] for k in difflib.get_close_matches(word.lower(), lower, n=most, cutoff=0.5)]
     if close:
         return f"; did you mean {' or '.join(repr(c) for c in close)}?"
     return f"; known: {', '.join(names)}" if 0 < len(names) <= 80 else ""
+
+
+def no_such_field(owner: str, name: str, known: Iterable[str], place: str) -> str:
+    """The sentence of a kernel that asks for a field its world does not declare; `place` is its file:line."""
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    meant = f": did you mean {close[0]!r}?" if close else ""
+    return f"{owner} has no field {name!r}{meant}" + (f" ({place})" if place else "")
 
 
 def missing_extra(package: str, extra: str) -> MissingExtra:

@@ -15,6 +15,7 @@ a field off: it stays in `w` with no elements, so kernels compile once, and show
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -56,7 +57,7 @@ class Field:
     observed: bool | None = None  # None: by the rule of the contract (`observed_fields`)
     column: bool = False  # TorchRL shows it as (*batch, 1)
     tally: bool = False  # kept for reports; the dynamics never decide by it, so functional stepping drops it
-    told: bool = False  # a view that the info of every step has, not only that of the last
+    in_info: bool = False  # a view that the info of every step has, not only that of the last
     on_demand: bool = False  # a view computed by the `observe` kernel, only when somebody looks
     feature: bool = False  # an observed view made of the raw fields; TorchRL shows those, and this only when asked
     primary: bool = False  # the view that is the whole observation under layout "view"
@@ -91,20 +92,27 @@ def _bound(bound: float | str | None, sizes: dict[str, int]) -> float | None:
     return -sizes[bound[1:]] if bound.startswith("-") else sizes[bound]
 
 
+def _field(role: Role, dtype: Any, dims: tuple[str | int, ...], options: dict[str, Any]) -> Field:
+    if "told" in options:
+        warnings.warn("the keyword told= of a field is now in_info=", DeprecationWarning, stacklevel=3)
+        options["in_info"] = options.pop("told")
+    return Field(role, np.dtype(dtype), dims, **options)
+
+
 def instance(dtype: Any, *dims: str | int, **options: Any) -> Any:
     """A field of the problem: made by a generator or a file, constant through an episode."""
-    return Field(Role.INSTANCE, np.dtype(dtype), dims, **options)
+    return _field(Role.INSTANCE, dtype, dims, options)
 
 
 def state(dtype: Any, *dims: str | int, **options: Any) -> Any:
     """A field that a step changes."""
-    return Field(Role.STATE, np.dtype(dtype), dims, **options)
+    return _field(Role.STATE, dtype, dims, options)
 
 
 def mask(*dims: str | int, **options: Any) -> Any:
     """The actions allowed now."""
     options.setdefault("doc", "True = allowed")
-    return Field(Role.MASK, bool_, dims, **options)
+    return _field(Role.MASK, bool_, dims, options)
 
 
 def view(dtype: Any, *dims: str | int, **options: Any) -> Any:
@@ -114,30 +122,31 @@ def view(dtype: Any, *dims: str | int, **options: Any) -> Any:
     if options.get("feature"):
         options.setdefault("on_demand", True)
     options.setdefault("observed", False)
-    return Field(Role.VIEW, np.dtype(dtype), dims, **options)
+    return _field(Role.VIEW, dtype, dims, options)
 
 
 def key(dtype: Any, *dims: str | int, **options: Any) -> Any:
     """A field that says who a row is. The contract declares them; worlds need none of their own."""
-    return Field(Role.KEY, np.dtype(dtype), dims, hidden=True, **options)
+    return _field(Role.KEY, dtype, dims, {"hidden": True, **options})
 
 
 def constant(dtype: Any, *dims: str | int, **options: Any) -> Any:
     """A number of the configuration, or with dimensions a table that all rows read (a map): rides in `w`, so no value
     of it causes a compile."""
-    return Field(Role.CONSTANT, np.dtype(dtype), dims, **options)
+    return _field(Role.CONSTANT, dtype, dims, options)
 
 
 def scratch(dtype: Any, *dims: str | int, **options: Any) -> Any:
     """Work space that belongs to a thread (kernels allocate nothing)."""
-    return Field(Role.SCRATCH, np.dtype(dtype), dims, **options)
+    return _field(Role.SCRATCH, dtype, dims, options)
 
 
 def declared_fields(cls: type) -> dict[str, Field]:
     """All fields of a world class in declaration order: its own first, the contract's (the root's) last."""
     found: dict[str, Field] = {}
-    *own, root = [c for c in cls.__mro__ if any(isinstance(v, Field) for v in vars(c).values())]
-    for c in [*reversed(own), root]:
+    declaring = [c for c in cls.__mro__ if any(isinstance(v, Field) for v in vars(c).values())]
+    root = declaring[-1] if declaring else None
+    for c in [*reversed(declaring[:-1]), *declaring[-1:]]:
         for name, value in vars(c).items():
             if isinstance(value, Field):
                 if c is root and name in found:

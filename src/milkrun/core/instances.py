@@ -1,4 +1,4 @@
-"""Instances at the door: what a caller gives is read, checked field by field and refused with row and reason.
+"""What a caller gives as an instance or a saved state is read, checked field by field and refused with row and reason.
 
 Nothing here writes into a world; a refused instance leaves it as it was.
 """
@@ -6,15 +6,26 @@ Nothing here writes into a world; a refused instance leaves it as it was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from milkrun.core.actions import Action
 from milkrun.core.errors import BadInstance, ShapeError, did_you_mean
 from milkrun.core.fields import Field, Role
 
-if TYPE_CHECKING:
-    from milkrun.core.world import World
+
+class Judge(Protocol):
+    """What reading needs of a world: its declarations, and its own say on what they cannot express."""
+
+    fields: ClassVar[dict[str, Field]]
+    action: ClassVar[Action]
+    sizes: dict[str, int]
+
+    def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]: ...
+    def check_instances(self, arrays: dict[str, np.ndarray]) -> None: ...
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None: ...
+    def _with_role(self, *roles: Role) -> list[Field]: ...
 
 
 class Given(NamedTuple):
@@ -24,7 +35,7 @@ class Given(NamedTuple):
     instance_row: np.ndarray | None
 
 
-def read_instances(world: World, instance: Mapping[str, Any], rows: int) -> Given:
+def read_instances(world: Judge, instance: Mapping[str, Any], rows: int) -> Given:
     """Checks what was given for `rows` state rows of `world`."""
     if not isinstance(instance, Mapping) and not hasattr(instance, "keys"):
         raise ShapeError(f"an instance is a mapping of field names to arrays, not a {type(instance).__name__}")
@@ -45,7 +56,7 @@ def read_instances(world: World, instance: Mapping[str, Any], rows: int) -> Give
     return Given(arrays, None if owner is None else owners_of(owner, rows, count))
 
 
-def read_saved(world: World, saved: Any, rows: int) -> tuple[dict[str, np.ndarray], Given]:
+def read_saved(world: Judge, saved: Any, rows: int) -> tuple[dict[str, np.ndarray], Given]:
     """Checks what `state_dict` saved of `rows` rows: (fields of the rows, their instances). Kernels index with it."""
     if not isinstance(saved, Mapping):
         raise ShapeError(f"a saved state is a mapping of field names to arrays, not a {type(saved).__name__}")
@@ -65,7 +76,7 @@ def read_saved(world: World, saved: Any, rows: int) -> tuple[dict[str, np.ndarra
     return arrays, given
 
 
-def check_rows(world: World, arrays: dict[str, np.ndarray]) -> None:
+def check_rows(world: Judge, arrays: dict[str, np.ndarray]) -> None:
     """Refuses rows that no play of `world` can have led to. `arrays` has fields of these rows, of right shape and
     dtype, of instance fields what each row plays.
 

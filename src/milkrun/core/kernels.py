@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable
-from functools import cached_property
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, cached_property
 from inspect import signature
 from typing import Any
 
+import numba
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
-from numba.core.typed_passes import NativeLowering
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
+from milkrun.core.interpreter.arrays import Array, Turn, memory_at
+from milkrun.core.interpreter.numbers import UInt64
+
 KERNEL_OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "nogil": True}
 """Kernels allocate nothing, so numba's reference counting is off (a third faster); x/0 follows IEEE."""
+
+TRIED = (0, 61), (0, 68)
+"""The first and the last version of numba for which kernels are known to work as parts."""
 
 
 def kernel(function: Callable[..., Any] | None = None, *, inline: bool = False) -> Any:
@@ -29,52 +36,25 @@ def kernel(function: Callable[..., Any] | None = None, *, inline: bool = False) 
     """
     if function is None:
         return lambda f: kernel(f, inline=inline)
-    options = {"nopython": True, "forceinline": inline, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    options = {"nopython": True, "forceinline": inline, "no_cfunc_wrapper": True}
     return Kernel(function, targetoptions={**options, **KERNEL_OPTIONS})
 
 
-class _Part(JITCodeLibrary):
-    """The code of a kernel and of what it calls, as it was translated."""
-
-    def finalize(self) -> None:
-        self._raise_if_finalized()
-        for library in dict.fromkeys(self._linking_libraries):
-            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
-        self._finalized = True
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class _PartLowering(NativeLowering):
-    """Translates a kernel into a part, and tells numba that callers find its code there."""
-
-    _name = "milkrun_part_lowering"
-
-    def run_pass(self, state: Any) -> bool:
-        state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.flags.no_compile = True
-        super().run_pass(state)
-        state["cr"] = state.cr._replace(cfunc=state.library)  # what numba knows compiled code by
-        state.targetctx.insert_user_function(state.library, state.cr.fndesc, [state.library])
-        return True
-
-
-class _PartCompiler(CompilerBase):
-    """Numba's passes with that instead of its own translation."""
-
-    def define_pipelines(self) -> list[PassManager]:
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state, "milkrun_part")
-        passes.passes = [(_PartLowering if p is NativeLowering else p, why) for p, why in passes.passes]
-        passes.finalize()
-        return [passes]
-
-
 class Kernel(CPUDispatcher):
-    """A function that compiled code calls. Numba would optimise each one and make machine code of it together with all
-    that it calls, and its callers again; a kernel is only translated, and optimised once, inside the entry that runs
-    it: worlds compile 1.4 to 2.6 times as fast (`python -m bench --only compiling`)."""
+    """A function that compiled code calls. It is made as a part of the entries that run it, which is twice as fast and
+    more (`core/parts.py`, `python -m bench --only compiling`), or as numba makes functions, where parts cannot be.
 
-    def __init__(self, function: Callable[..., Any], locals: Any = None, targetoptions: Any = None) -> None:
-        super().__init__(function, locals or {}, targetoptions or {}, _PartCompiler)
+    There is one version for all whole numbers: numba would make one for each constant and each width that a caller
+    passes.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], locals: Any = None, targetoptions: Any = None, compiler: Any = None
+    ) -> None:
+        compiler = compiler or part_compiler()
+        self.is_part = compiler is not None
+        options = {**(targetoptions or {}), "no_cpython_wrapper": self.is_part}
+        super().__init__(function, locals or {}, options, compiler or Compiler)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """From Python, at the prompt or in a test: through a compiled function that calls it."""
@@ -87,9 +67,63 @@ class Kernel(CPUDispatcher):
         inner = self
         return njit(error_model="numpy")(lambda *args: inner(*args))
 
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        return super().get_call_template([_plain(a) for a in args], {name: _plain(a) for name, a in kws.items()})
+
     def add_overload(self, compiled: Any) -> None:
-        """Known to compiled callers only: there is no machine code that Python could call."""
-        self.overloads[tuple(compiled.signature.args)] = compiled
+        """A part is known to compiled callers only: there is no machine code that Python could call."""
+        if self.is_part:
+            self.overloads[tuple(compiled.signature.args)] = compiled
+        else:
+            super().add_overload(compiled)
+
+
+def _plain(kind: types.Type) -> types.Type:
+    """The type a kernel is made for: int64 for all whole numbers that fit."""
+    kind = types.unliteral(kind)
+    return types.int64 if isinstance(kind, types.Integer) and kind.bitwidth < 64 else kind
+
+
+@cache
+def part_compiler() -> type | None:
+    """What makes parts; None with MILKRUN_PLAIN_NJIT=1, and where numba's inside is not as in the versions tried: a
+    class is missing, or a kernel made as a part fails. Then all is the same, and the first use of a world slower."""
+    if os.environ.get("MILKRUN_PLAIN_NJIT", "0") != "0":
+        return None
+    try:
+        from milkrun.core.parts import PartCompiler
+
+        if not TRIED[0] <= numba.version_info.short <= TRIED[1]:
+            _try_out(PartCompiler)
+        return PartCompiler
+    except Exception as e:
+        logging.getLogger("milkrun").info("numba %s: kernels are compiled as it comes (%s)", numba.__version__, e)
+        return None
+
+
+def _try_out(compiler: type) -> None:
+    """Raises where a kernel made as a part does not compute what it says."""
+    part = Kernel(lambda x, y: x + 2 * y, targetoptions={"nopython": True, **KERNEL_OPTIONS}, compiler=compiler)
+    if njit(**KERNEL_OPTIONS)(lambda x: part(x, 3) * part(x, 1))(4) != 60:
+        raise ArithmeticError("a part computes a wrong result")
+
+
+def quick_compiler() -> AbstractContextManager[None]:
+    """Around a compile of entries: what numba looks up again and again is remembered."""
+    if part_compiler() is None:
+        return nullcontext()
+    from milkrun.core.parts import operators_known
+
+    return operators_known()
+
+
+IN_PYTHON: dict[Any, Callable[..., Any]] = {}
+"""What each word below means to interpreted kernels (`core.interpreter`)."""
+
+
+def in_python(word: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Says of a word what it means in Python."""
+    return lambda function: IN_PYTHON.setdefault(word, function)
 
 
 @intrinsic
@@ -116,6 +150,11 @@ def array_at(typingctx, address, shape, strides, dtype):
     return array_type(address, shape, strides, dtype), codegen
 
 
+@in_python(array_at)
+def _array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: Any) -> Array:
+    return Array(memory_at(address, shape, dtype.dtype, strides), "array", Turn())
+
+
 @intrinsic
 def copy_rows(typingctx, target, source, first, count):
     """target[first:first + count] = the same of source, two C-ordered arrays, as one block of bytes."""
@@ -134,6 +173,11 @@ def copy_rows(typingctx, target, source, first, count):
     return types.void(target, source, types.int64, types.int64), codegen
 
 
+@in_python(copy_rows)
+def _copy_rows(target: Array, source: Array, first: int, count: int) -> None:
+    target.take_rows(source, first, count)
+
+
 @intrinsic
 def eight_flags(typingctx, flags, row, first):
     """flags[row, first:first + 8] of a C-ordered array of booleans as one uint64, the first in its lowest byte."""
@@ -148,6 +192,11 @@ def eight_flags(typingctx, flags, row, first):
         return word
 
     return types.uint64(flags, types.int64, types.int64), codegen
+
+
+@in_python(eight_flags)
+def _eight_flags(flags: Array, row: int, first: int) -> UInt64:
+    return UInt64(sum(flags[row, first + k] << (8 * k) for k in range(8)))
 
 
 @intrinsic
@@ -169,6 +218,11 @@ def fetch(typingctx, array, row, column):
     return types.void(array, types.int64, types.int64), codegen
 
 
+@in_python(fetch)
+def _fetch(array: Array, row: int, column: int) -> None:
+    """Nothing: it saves time and changes no value."""
+
+
 @intrinsic
 def lowest_bit(typingctx, word):
     """The number of the lowest bit set in a uint64 that is not 0."""
@@ -177,6 +231,11 @@ def lowest_bit(typingctx, word):
         return builder.cttz(args[0], context.get_constant(types.boolean, True))
 
     return types.int64(types.uint64), codegen
+
+
+@in_python(lowest_bit)
+def _lowest_bit(word: int) -> int:
+    return (int(word) & -int(word)).bit_length() - 1
 
 
 @intrinsic

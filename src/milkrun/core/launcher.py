@@ -17,6 +17,7 @@ from numba import njit, types
 from milkrun.core.actions import Action, Agents
 from milkrun.core.cache import compile_module
 from milkrun.core.fields import Role
+from milkrun.core.interpreter.module import interpret_module
 from milkrun.core.kernels import KERNEL_OPTIONS, array_at, copy_rows, kernel
 from milkrun.core.record import Layout, lower_attribute, record_at
 from milkrun.core.threads import Entry
@@ -31,8 +32,8 @@ AHEAD = 8
 """How many rows before its turn a row's memory is asked for."""
 
 
-def build_launcher(layout: Layout, action: Action, kernels: Mapping[str, Any]) -> Launcher:
-    """Compiles (or finds in the cache) the entries of a world."""
+def build_launcher(layout: Layout, action: Action, kernels: Mapping[str, Any], *, debug: bool = False) -> Launcher:
+    """Compiles (or finds in the cache) the entries of a world; with `debug` they are interpreted, here and below."""
     text = _head(layout) + _turns(layout, action, kernels)
     actions = {
         "discrete": "array_at(action, (hi,), None, int64)",
@@ -58,10 +59,12 @@ def build_launcher(layout: Layout, action: Action, kernels: Mapping[str, Any]) -
     )  # fmt: skip
     if "observe" in kernels:
         text += _entry("observe_rows", "", "", "observe(w, b)")
-    return Launcher(compile_module(_room(kernels["step"]), text, {**_names(layout), **kernels}))
+    return Launcher(_module(_room(kernels["step"]), text, layout, kernels, debug))
 
 
-def build_player(layout: Layout, action: Action, kernels: Mapping[str, Any], choose: Any) -> Entry:
+def build_player(
+    layout: Layout, action: Action, kernels: Mapping[str, Any], choose: Any, *, debug: bool = False
+) -> Entry:
     """An entry that plays each live row to its end by the policy choose(w, b, x, i), the row staying in the cache."""
     text = _head(layout) + _turns(layout, action, kernels, views=False)
     chosen = "w.advice[b]" if action.kind == "multi" else "a"
@@ -71,20 +74,16 @@ def build_player(layout: Layout, action: Action, kernels: Mapping[str, Any], cho
             total += 1
             if w.illegal[b]:
                 break""" + ("\n        update_views(w, b)" if "update_views" in kernels else ""))
-    module = compile_module(
-        f"{_room(kernels['step'])}_plays_{choose.py_func.__name__}", text,
-        {**_names(layout), **kernels, "choose": choose},
-    )
-    return Entry(module.play_rows)
+    name = f"{_room(kernels['step'])}_plays_{choose.py_func.__name__}"
+    return Entry(_module(name, text, layout, {**kernels, "choose": choose}, debug).play_rows)
 
 
-def build_row_map(layout: Layout, function: Any, dtype: np.dtype) -> Entry:
+def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool = False) -> Entry:
     """An entry that stores function(w, b, x, y) of each row in an array: policies and reports are made of it."""
     text = _head(layout)
     text += _entry("map_rows", "out, x, y", f"result = array_at(out, (hi,), None, {_numba_name(dtype)})",
                    "result[r] = function(w, b, x, y)")
-    module = compile_module(function.py_func.__name__, text, {**_names(layout), "function": function})
-    return Entry(module.map_rows)
+    return Entry(_module(function.py_func.__name__, text, layout, {"function": function}, debug).map_rows)
 
 
 def build_loop(layout: Layout, function: Any) -> Entry:
@@ -92,7 +91,7 @@ def build_loop(layout: Layout, function: Any) -> Entry:
     code = function.py_func.__code__
     numbers = "".join(f", {name}" for name in code.co_varnames[2 : code.co_argcount])
     text = _head(layout) + _LOOP.format(numbers=numbers)
-    return Entry(compile_module(code.co_name, text, {**_names(layout), "function": function}).loop_rows)
+    return Entry(_module(code.co_name, text, layout, {"function": function}, debug=False).loop_rows)
 
 
 class Launcher:
@@ -117,13 +116,19 @@ class Launcher:
         return lo
 
 
+def _module(name: str, text: str, layout: Layout, kernels: Mapping[str, Any], debug: bool) -> Any:
+    """The text as a module, compiled or interpreted."""
+    names = {**_names(layout), **kernels}
+    return interpret_module(name, text, names, layout) if debug else compile_module(name, text, names)
+
+
 def _names(layout: Layout) -> dict[str, Any]:
     """What a launcher's text refers to; LOWERING only stands there to be part of the fingerprint."""
     numbers = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64", "boolean")
     return {
         "record": record_at(layout), "LOWERING": lower_attribute, "array_at": array_at, "copy_rows": copy_rows,
         "njit": njit, "kernel": kernel, "OPTIONS": KERNEL_OPTIONS, "DUE": DUE, "DUE_ONE": DUE_ONE,
-        "AHEAD": AHEAD,
+        "AHEAD": AHEAD, "LAYOUT": layout,
         **{n: getattr(types, n) for n in numbers},
     }  # fmt: skip
 

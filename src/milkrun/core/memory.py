@@ -14,7 +14,7 @@ import numpy as np
 
 from milkrun.core.actions import Action
 from milkrun.core.config import Config
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.core.fields import Field, Role, declared_fields
 from milkrun.core.hooks import bind, kernels_of, playable
 from milkrun.core.instances import Given
@@ -24,8 +24,8 @@ from milkrun.core.record import INSTANCES, Layout
 from milkrun.core.threads import Entry, chunks_for
 
 ATTRIBUTES = frozenset(
-    "num_envs config seed first_row autoreset illegal_rule threads sizes groups observed final final_rows spec laid"
-    .split()
+    "num_envs config seed first_row autoreset illegal_rule threads debug sizes groups observed final final_rows spec "
+    "laid".split()
 )
 """What every world has beside its class attributes; a field may not take these names."""
 ADDRESSES = frozenset("_launcher_layout _launcher _table _table_address _all_address _actions_address".split())
@@ -43,12 +43,14 @@ class Memory:
     num_envs: int
     config: Any
     threads: int | None
+    debug: bool  # kernels are interpreted
     given: Any
     instance_row: Any
     laid: int  # how often instances were put in from outside, or their arrays laid anew: who follows them looks again
     action_mask: Any  # declared by every world whose actions are not a box
 
     _compiled: ClassVar[tuple[Layout, Launcher] | None] = None
+    _interpreted: ClassVar[tuple[Layout, Launcher] | None] = None
     _row_maps: ClassVar[dict[Any, Entry]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -60,7 +62,7 @@ class Memory:
         for name in sorted(taken):
             raise ConfigError(f"{cls.__name__} declares a field {name!r}: that name is a part of every World")
         cls.fields = declared_fields(cls)
-        cls._compiled = None
+        cls._compiled = cls._interpreted = None
         cls._row_maps = {}
         if isinstance(kernels := vars(cls).get("kernels"), Mapping):
             warnings.warn(f"the attribute `kernels` of {cls.__name__} is deprecated: write {cls.__name__}.bind(...)",
@@ -119,31 +121,43 @@ class Memory:
 
     def map_rows(self, function: Any, dtype: Any = np.int64, x: int = 0, y: int = 0) -> np.ndarray:
         """function(w, b, x, y) of every row, a @kernel compiled over the batch: policies and reports are made of it."""
-        key = function, np.dtype(dtype)
+        key = function, np.dtype(dtype), self.debug
         entry = self._row_maps.get(key)
         if entry is None:
-            entry = build_row_map(self._launcher_layout, function, np.dtype(dtype))
+            entry = build_row_map(self._launcher_layout, function, np.dtype(dtype), debug=self.debug)
             self._row_maps[key] = entry
         out = np.empty(self.num_envs, dtype)
         self._run(entry, self._all, address_of(out), int(x), int(y))
         return out
 
     def _player(self, choose: Any) -> Entry:
-        entry = self._row_maps.get(choose)
+        key = choose, self.debug
+        entry = self._row_maps.get(key)
         if entry is None:
-            entry = build_player(self._launcher_layout, self.action, kernels_of(type(self)), choose)
-            self._row_maps[choose] = entry
+            kernels = kernels_of(type(self))
+            entry = build_player(self._launcher_layout, self.action, kernels, choose, debug=self.debug)
+            self._row_maps[key] = entry
         return entry
 
     @classmethod
     def _compile(cls) -> tuple[Layout, Launcher]:
         if cls._compiled is None:
-            sizes = cls.size_of(cls.Config())
-            if clash := sorted(set(sizes) & set(cls.fields)):
-                raise ConfigError(f"{cls.__name__} has a size and a field of the same name: {', '.join(clash)}")
-            layout = Layout(cls.fields, list(sizes))
-            cls._compiled = layout, build_launcher(layout, cls.action, playable(cls))
+            cls._compiled = cls._build(debug=False)
         return cls._compiled
+
+    @classmethod
+    def _interpret(cls) -> tuple[Layout, Launcher]:
+        if cls._interpreted is None:
+            cls._interpreted = cls._build(debug=True)
+        return cls._interpreted
+
+    @classmethod
+    def _build(cls, debug: bool) -> tuple[Layout, Launcher]:
+        sizes = cls.size_of(cls.Config())
+        if clash := sorted(set(sizes) & set(cls.fields)):
+            raise ConfigError(f"{cls.__name__} has a size and a field of the same name: {', '.join(clash)}")
+        layout = Layout(cls.fields, list(sizes), cls.__name__)
+        return layout, build_launcher(layout, cls.action, playable(cls), debug=debug)
 
     def _allocate(self) -> None:
         self._all = np.arange(self.num_envs, dtype=np.int64)
@@ -172,8 +186,8 @@ class Memory:
         self._lay_scratch(1)
 
     def _find_kernels(self) -> None:
-        """The compiled code, and a table with the sizes, where fields are entered as they are laid."""
-        self._launcher_layout, self._launcher = self._compile()
+        """The code that runs, and a table with the sizes, where fields are entered as they are laid."""
+        self._launcher_layout, self._launcher = self._interpret() if self.debug else self._compile()
         self._table = self._launcher_layout.table(self.num_envs, self._num_instances, self.sizes)
         self._table_address = address_of(self._table)
         self._all_address = address_of(self._all)
@@ -188,7 +202,12 @@ class Memory:
         numbers: dict[str, Any] = {name: getattr(self.config, name, None) for name in declared}
         numbers["max_steps"] = NO_LIMIT if limit is None else limit
         numbers["reward_at_end"] = getattr(self.config, "reward", "dense") == "terminal"
-        return numbers | self.constants()
+        named = self.constants()
+        for name in named:
+            if name not in numbers:
+                raise ConfigError(f"{type(self).__name__}.constants() names {name!r}, which is no declared constant"
+                                  f"{did_you_mean(name, declared)}")
+        return numbers | named
 
     def _lay(self, fields: list[Field], rows: int) -> None:
         """Memory for fields: all of it is there before the first of them moves."""

@@ -28,8 +28,9 @@ WORD = ir.IntType(64)
 class Layout:
     """Where each size, address and number stands in a world's table."""
 
-    def __init__(self, fields: dict[str, Field], size_names: list[str]) -> None:
+    def __init__(self, fields: dict[str, Field], size_names: list[str], owner: str = "the record") -> None:
         self.fields = fields
+        self.owner = owner  # the class whose fields these are, for error messages
         self.sizes = {name: 2 + k for k, name in enumerate(size_names)}
         self.slots: dict[str, int] = {}
         width = 2 + len(self.sizes)
@@ -48,6 +49,9 @@ class Layout:
         for name, slot in self.sizes.items():
             table[slot] = sizes[name]
         return table
+
+    def has(self, attribute: str) -> bool:
+        return attribute in self.fields or attribute in self.sizes
 
     def put(self, table: np.ndarray, name: str, value: Any) -> None:
         """Enters an array's address (and strides, where declared strided) or a configuration number."""

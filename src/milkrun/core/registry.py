@@ -1,40 +1,32 @@
 """Names -> worlds. The registry holds strings, so listing worlds imports no family, no numba, no torch.
 
 Ids have Gymnasium's grammar, `namespace/Name-vN`. Other packages add worlds through the packaging group
-`milkrun.worlds`: each entry is a callable that calls `register`.
+`milkrun.worlds`: each entry is a callable that calls `register`. What else a world can be made into, and who else is to
+hear of its name, is put in from above (`bindings`, `on_register`): nothing of it is known here.
 """
 
 from __future__ import annotations
 
-import importlib
+import inspect
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from milkrun.core.arguments import interpreting
 from milkrun.core.config import RESERVED, Config
-from milkrun.core.errors import ConfigError, RegistryError, did_you_mean, missing_extra, shown
+from milkrun.core.errors import ConfigError, MissingExtra, RegistryError, did_you_mean, missing_extra, shown
+from milkrun.core.references import resolve
 
 _GRAMMAR = re.compile(r"(?:(?P<namespace>[\w:.-]+)/)?(?P<name>[\w:.-]+?)(?:-[vV](?P<version>\d+))?")
-
-APIS = {
-    "gymnasium": "milkrun.api.gymnasium",
-    "torchrl": "milkrun.api.torchrl",
-    "rl4co": "milkrun.api.rl4co",
-    "pettingzoo": "milkrun.api.pettingzoo",
-    "sb3": "milkrun.api.sb3",
-    "tianshou": "milkrun.api.tianshou",
-    "mappo": "milkrun.api.mappo",
-    "rllib": "milkrun.api.rllib",
-}
 
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """What is known of a world without importing it."""
+    """What is known of a world without importing it; what its class says is read when asked for."""
 
     id: str
     namespace: str
@@ -43,24 +35,40 @@ class WorldSpec:
     family: str
     title: str
     entry_point: str | type
-    agents: str = "single"
-    action: str = "discrete"
-    presets: tuple[str, ...] = ()
     extras: tuple[str, ...] = ()
     nondeterministic: bool = False
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def load(self) -> Any:
         """The World class."""
-        if not isinstance(self.entry_point, str):
-            return self.entry_point
-        module, _, name = self.entry_point.partition(":")
         try:
-            return _checked(self.id, getattr(importlib.import_module(module), name, None), self.entry_point)
-        except ImportError as e:
-            if self.extras and (e.name or "").split(".")[0] != "milkrun":
-                raise missing_extra(str(e.name), self.extras[0]) from e
+            return _checked(self.id, resolve(self.entry_point, self.id), self.entry_point)
+        except (ImportError, RegistryError) as e:
+            missing = e if isinstance(e, ImportError) else e.__cause__
+            if self.extras and isinstance(missing, ImportError) and (missing.name or "").split(".")[0] != "milkrun":
+                raise missing_extra(str(missing.name), self.extras[0]) from e
             raise
+
+    @property
+    def agents(self) -> str:
+        """single or multi"""
+        return "multi" if self.action == "multi" else "single"
+
+    @property
+    def action(self) -> str:
+        """discrete, multi (one choice an agent) or box"""
+        kind: str = self.load().action.kind
+        return kind
+
+    @property
+    def presets(self) -> tuple[str, ...]:
+        """The named configurations."""
+        return tuple(self.load().Config.presets)
+
+    @property
+    def problem(self) -> str:
+        """The short name of the world, by which its generator is asked for."""
+        return self.load().problem or self.name.lower()
 
 
 def _checked(id: str, cls: Any, named: Any) -> Any:
@@ -71,6 +79,11 @@ def _checked(id: str, cls: Any, named: Any) -> Any:
         raise ConfigError(f"the configuration of {id} declares {sorted(clash)}, which are keywords of make()")
     return cls
 
+
+bindings: dict[str, Any] = {}
+"""What `api` may be: the function, or its "module:name", that `make` hands its arguments to."""
+on_register: dict[str, Callable[[WorldSpec, bool], None]] = {}
+"""Called with every new world and `force`, unless a keyword of `register` with this name says False."""
 
 _worlds: dict[str, WorldSpec] = {}
 _plugins_loaded = False
@@ -83,50 +96,39 @@ def register(
     *,
     family: str = "user",
     title: str = "",
-    agents: str = "single",
-    action: str = "discrete",
-    presets: tuple[str, ...] = (),
     extras: tuple[str, ...] = (),
     kwargs: Mapping[str, Any] | None = None,
     nondeterministic: bool = False,
-    gymnasium: bool = True,
     force: bool = False,
+    **others: Any,
 ) -> WorldSpec:
-    """Adds a world under an id; `entry_point` is "module:Class" or the class itself."""
+    """Adds a world under an id; `entry_point` is "module:Class" or the class itself.
+
+    A further keyword names an entry of `on_register`; False leaves that one out. `agents`, `action` and `presets` are
+    read from the class; as keywords they are deprecated and without effect.
+    """
     match = _GRAMMAR.fullmatch(id) if isinstance(id, str) else None
     if match is None or match["namespace"] is None or match["version"] is None or "-V" in id:
         raise RegistryError(f"{id!r} is not an id: it must read namespace/Name-vN")
+    for key in others:
+        if key in ("agents", "action", "presets"):
+            warnings.warn(f"register({key}=...) has no effect: it is read from the class", DeprecationWarning, 2)
+        elif key not in on_register:
+            known = {*inspect.signature(register).parameters, *on_register} - {"others"}
+            raise RegistryError(f"register has no keyword {key!r}{did_you_mean(key, known)}")
     if id in _worlds and not force:
         raise RegistryError(f"{id!r} is registered already; force=True replaces it")
     if not isinstance(entry_point, str):
         _checked(id, entry_point, entry_point)
     spec = WorldSpec(
-        id, match["namespace"], match["name"], int(match["version"]), family, title, entry_point, agents, action,
-        tuple(presets), tuple(extras), nondeterministic, dict(kwargs or {}),
+        id, match["namespace"], match["name"], int(match["version"]), family, title, entry_point, tuple(extras),
+        nondeterministic, dict(kwargs or {}),
     )  # fmt: skip
     _worlds[id] = spec
-    if gymnasium:
-        _register_with_gymnasium(spec, force)
+    for name, announce in on_register.items():
+        if others.get(name, True):
+            announce(spec, force)
     return spec
-
-
-def _register_with_gymnasium(spec: WorldSpec, force: bool) -> None:
-    import gymnasium
-
-    if spec.id in gymnasium.registry:
-        if not force:
-            return
-        del gymnasium.registry[spec.id]
-    gymnasium.register(
-        id=spec.id,
-        entry_point="milkrun.api.gymnasium:MilkrunEnv",
-        vector_entry_point="milkrun.api.gymnasium:MilkrunVectorEnv",
-        kwargs={"world_id": spec.id},
-        max_episode_steps=None,
-        nondeterministic=spec.nondeterministic,
-        order_enforce=True,
-        disable_env_checker=False,
-    )
 
 
 def _load_plugins() -> None:
@@ -146,6 +148,16 @@ def list_worlds(family: str | None = None) -> list[str]:
     """The ids of all worlds, sorted; of one family if named."""
     _load_plugins()
     return sorted(id for id, spec in _worlds.items() if family is None or spec.family == family)
+
+
+def each_world() -> Iterator[tuple[WorldSpec, Any]]:
+    """Every world that can be imported here, with its class, in the order of registration."""
+    _load_plugins()
+    for spec in list(_worlds.values()):
+        try:
+            yield spec, spec.load()
+        except MissingExtra:
+            continue
 
 
 def world_spec(id: str) -> WorldSpec:
@@ -201,30 +213,30 @@ def make(
     autoreset: Any = "next_step",
     illegal: str = "noop",
     threads: int | None = None,
+    debug: bool | None = None,
     **overrides: Any,
 ) -> Any:
     """A world by its id: `num_envs` rows of it, or with `api` the same in another library's words.
 
     The configuration is built from the defaults, then `preset`, then `config` (an instance, a mapping, the path of
     a JSON file), then the keywords left over. Rows are the same bits for every `threads` and batch size;
-    `first_row=f` makes any slice of a big batch alone.
+    `first_row=f` makes any slice of a big batch alone. `debug=True` plays the kernels as plain Python, row by row, with
+    every array access checked: the same bits, slowly. Without it, the environment variable MILKRUN_DEBUG=1 decides.
     """
     spec = world_spec(id)
     if api is not None:
-        if not isinstance(api, str) or api not in APIS:
-            raise ConfigError(f"api={shown(api)} is unknown{did_you_mean(shown(api), APIS)}")
-        module = importlib.import_module(APIS[api])
-        return module.make(
-            spec.id, num_envs, preset=preset, config=config, seed=seed, first_row=first_row, autoreset=autoreset,
-            illegal=illegal, threads=threads, **overrides,
-        )  # fmt: skip
+        if not isinstance(api, str) or api not in bindings:
+            raise ConfigError(f"api={shown(api)} is unknown{did_you_mean(shown(api), bindings)}")
+        with interpreting(debug):
+            return resolve(bindings[api], f"bindings[{api!r}]")(
+                spec.id, num_envs, preset=preset, config=config, seed=seed, first_row=first_row, autoreset=autoreset,
+                illegal=illegal, threads=threads, **overrides,
+            )  # fmt: skip
     cls = spec.load()
     built = cls.Config.build(preset, config, **{**spec.kwargs, **overrides})
     world = cls.variant(built)(
         1 if num_envs is None else num_envs, built,
-        seed=seed, first_row=first_row, autoreset=autoreset, illegal=illegal, threads=threads,
+        seed=seed, first_row=first_row, autoreset=autoreset, illegal=illegal, threads=threads, debug=debug,
     )  # fmt: skip
     world.spec = spec
     return world
-
-

@@ -5,15 +5,11 @@ A draw depends on (seed, the row's stream key, turn) alone, so a slice of a batc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from milkrun.core.kernels import eight_flags, kernel, lowest_bit
+from milkrun.core.memory import Memory
 from milkrun.core.rng import Stream, integers, uniform
-
-if TYPE_CHECKING:
-    from milkrun.core.world import World
 
 SAMPLING = 60_000  # purposes from here on belong to these streams, apart from any world's
 LOW, WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -91,7 +87,7 @@ def count(w, b, lo, hi):
     return total
 
 
-def sample(world: World, seed: int, turn: int) -> np.ndarray:
+def sample(world: Memory, seed: int, turn: int) -> np.ndarray:
     """One allowed action a row (a row of actions for several agents; numbers in [-1, 1] for a box)."""
     if world.action.kind == "box":
         (width,) = world.action.shape(world.sizes)

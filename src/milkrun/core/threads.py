@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import numba
@@ -22,8 +23,9 @@ from numba import njit, prange, types
 from milkrun.core.cache import BUILDING, compile_module
 from milkrun.core.clock import compiling
 from milkrun.core.errors import ConfigError
+from milkrun.core.faults import explained
 from milkrun.core.interrupts import undisturbed
-from milkrun.core.kernels import call_at
+from milkrun.core.kernels import call_at, quick_compiler
 
 
 class Entry:
@@ -36,11 +38,12 @@ class Entry:
     def __init__(self, function: Any) -> None:
         self._function = function
         self._address = 0
-        self.serial: Callable[..., int] = self._first
+        self._interpreted = isinstance(function, FunctionType)  # a world in debug mode: one row after the other
+        self.serial: Callable[..., int] = function if self._interpreted else self._first
 
     def run(self, args: tuple[int, ...], rows: int, chunks: int) -> int:
         """The sum of what the rows return; `chunks` > 1 splits them over as many threads."""
-        if chunks == 1:
+        if chunks == 1 or self._interpreted:
             return self.serial(*args, 0, rows, 0)
         return _in_parallel(self, args, rows, chunks)
 
@@ -61,8 +64,13 @@ def _compiled(function: Any) -> Any:
     """The function, which takes int64 only, ready to run."""
     with compiling(), BUILDING:
         if not function.signatures:
-            with undisturbed(), _without_collector():
-                function.compile((types.int64,) * function.py_func.__code__.co_argcount)
+            with undisturbed(), _without_collector(), quick_compiler():
+                try:
+                    function.compile((types.int64,) * function.py_func.__code__.co_argcount)
+                except Exception as e:
+                    if (sentence := explained(function, e)) is None:
+                        raise
+                    raise sentence from e
             function.disable_compile()
     return function
 

@@ -2,15 +2,14 @@
 
 All data of a world are fields, arrays whose first axis is the row. A world class declares them and its actions,
 names a configuration, and binds its kernels: `bind(generate=..., reset=..., step=...)` and what else `hooks` lists.
-Everything else is here (seeding, autoreset, illegal actions, given instances, saving), in `memory` (allocation) and
-in `launcher` (what a turn of a row is).
+Everything else is here (stepping, illegal actions, saving), in `episodes` (how they begin, autoreset), in `memory`
+(allocation) and in `launcher` (what a turn of a row is).
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,13 +23,13 @@ from milkrun.core.arguments import (
     check_seed,
     is_list,
     name_rows,
+    read_debug,
     read_keys,
-    read_rows,
 )
 from milkrun.core.canvas import Canvas
-from milkrun.core.errors import Closed, ConfigError, IllegalAction, ResetNeeded, ShapeError, shown
+from milkrun.core.episodes import Episodes
+from milkrun.core.errors import ConfigError, IllegalAction, ResetNeeded, ShapeError, shown
 from milkrun.core.fields import (
-    Field,
     Role,
     bool_,
     constant,
@@ -45,27 +44,22 @@ from milkrun.core.fields import (
 )
 from milkrun.core.instances import read_instances, read_saved
 from milkrun.core.interrupts import undisturbed
-from milkrun.core.launcher import DUE, DUE_ONE, NO_LIMIT
-from milkrun.core.memory import Memory, address_of
+from milkrun.core.launcher import DUE_ONE, NO_LIMIT
+from milkrun.core.memory import address_of
+from milkrun.core.references import References
+from milkrun.core.sampling import sample
 
 _copyto = np.copyto
 
 FieldOf = Callable[[str], np.ndarray]
 
 
-Beginning = tuple[np.ndarray, np.ndarray, dict[str, Any], dict[str, Any]]
-"""Episodes that begin, so that an interrupted beginning can be done again: the rows, what their streams become, the
-fields that tell of the step before and not of the new episode, what becomes of the world's own attributes."""
-
-
-class World(Memory):
+class World(Episodes, References):
     """A batch of `num_envs` rows. What `reset` and `step` made stands in the world's arrays, which stay in place."""
 
     id: ClassVar[str] = ""
-    task: ClassVar[str] = ""  # "module:Class" of the independent checker of its solutions
     synonyms: ClassVar[Mapping[str, str]] = {}  # other names of fields, under which TensorDicts show them too
     mask_lists_all: bool = True  # False: an action is more than the mask lists; see complete_actions
-    figure_fields: ClassVar[tuple[str, ...]] = ()  # what `figures` reads of an ended row, beside steps and objective
 
     max_steps = constant(int64, doc="steps until a row is truncated")
     reward_at_end = constant(int64, doc="1: the whole return is paid on the last step")
@@ -90,6 +84,7 @@ class World(Memory):
         autoreset: Any = "next_step",
         illegal: str = "noop",
         threads: int | None = None,
+        debug: bool | None = None,
     ) -> None:
         self.num_envs = check_count("num_envs", num_envs, 1, 2**31 - 1)  # `instance_row` has 32 bits
         self.config = self.Config() if config is None else config
@@ -101,6 +96,7 @@ class World(Memory):
         self.illegal_rule = illegal
         self._raises = illegal == "raise"
         self.threads = None if threads is None else check_count("threads", threads, 1)
+        self.debug = read_debug(debug)
         self.seed = secrets.randbits(63) if seed is None else check_seed(seed)
         self.first_row = check_count("first_row", first_row, 0, 2**63 - self.num_envs)
         self.sizes = self.size_of(self.config)
@@ -117,7 +113,7 @@ class World(Memory):
         self._some_ended = False  # a row may have ended; only a hint that saves looking
         self._fresh = np.zeros(self.num_envs, bool)
         self._all_fresh = False  # every row has been reset at least once
-        self._beginning: Beginning | None = None
+        self._beginning = None
         self._closed = False
         self._ready = False  # all rows fresh, none beginning, and not closed
         self._stale_views = True
@@ -137,8 +133,13 @@ class World(Memory):
 
     @classmethod
     def task_options(cls, config: Any) -> dict[str, Any]:
-        """The keywords with which the `get_costs` of the task judges by this configuration."""
-        return {"metric": config.metric} if hasattr(config, "metric") else {}
+        """The rules of this configuration, as keywords of the task's `check` and `get_costs`."""
+        return {}
+
+    @classmethod
+    def task_weights(cls, config: Any) -> dict[str, float] | None:
+        """What this configuration weighs the amounts of the task with; None: the weights of the task itself."""
+        return None
 
     def why_illegal(self, row: int, action: Any) -> str:
         """The reason in the words of the trade, for IllegalAction."""
@@ -162,13 +163,6 @@ class World(Memory):
         instance or state field of these rows."""
         return drawn
 
-    amends_instances: bool = False  # Python has a say in what is drawn: slow, for laws given as a callable
-
-    def place_instances(self, rows: np.ndarray) -> None:
-        """Python's say before the kernel `generate`, which finds in the instance fields what is put there."""
-
-    def amend_instances(self, rows: np.ndarray) -> None:
-        """Python's say on what the kernel has drawn; raises BadInstance to refuse it."""
 
     # -- the contract -----------------------------------------------------------------------------------------
 
@@ -281,8 +275,6 @@ class World(Memory):
 
     def sample_actions(self, seed: int = 0, turn: int = 0) -> np.ndarray:
         """One allowed action a row, uniformly: draw `turn` of the stream of `seed`. Compiled; reads only the masks."""
-        from milkrun.core.sampling import sample
-
         self._open()
         drawn = sample(self, seed, turn)
         return drawn if self.mask_lists_all else self.complete_actions(drawn, self._field_of_rows, seed, turn)
@@ -340,121 +332,6 @@ class World(Memory):
         return f"<{self.id or type(self).__name__}: {self.num_envs} rows, seed {self.seed}, {self.autoreset}>"
 
     # -- inside -----------------------------------------------------------------------------------------------
-
-    def _begin(self, rows: np.ndarray) -> None:
-        drawn = rows[~self.given[rows]] if self._some_given else rows
-        if len(drawn):
-            self._draw_rows(drawn)
-        self._run(self._launcher.restart, rows)
-        self._stale_views = True
-
-    def _draw_rows(self, rows: np.ndarray) -> None:
-        """Draws the instances of these rows; if Python refuses, they keep those that they have."""
-        if not self.amends_instances:
-            self._run(self._launcher.generate, rows)
-            return
-        drawn, owned = self._with_role(Role.INSTANCE), self.instance_row[rows]
-        before = [getattr(self, f.name)[owned] for f in drawn]
-        try:
-            self.place_instances(rows)
-            self._run(self._launcher.generate, rows)
-            self.amend_instances(rows)
-        except BaseException:
-            for f, array in zip(drawn, before, strict=True):
-                getattr(self, f.name)[owned] = array
-            raise
-
-    def _begin_recorded(self) -> None:
-        """Begins the episodes on record. Nothing here reads what it has written: interrupted, it is done again from its
-        start, and the record goes last."""
-        rows, keys, told, attributes = self._beginning  # type: ignore[misc]
-        self.stream[rows] = keys
-        self._begin(rows)
-        if told:  # of a step before, or of a reset
-            for name, values in told.items():
-                getattr(self, name)[rows] = values
-            vars(self).update(attributes)
-        self._beginning, self._ready = None, self._all_fresh
-
-    def _record_due(self, chosen: np.ndarray) -> None:
-        """NEXT_STEP: the turn of rows that had ended is the reset of their next episode."""
-        due = (self.i == DUE).nonzero()[0] if chosen is self._all else chosen[self.i[chosen] == DUE]
-        keys = self.stream.take(due, 0)
-        keys[:, 2] += 1
-        self._ready, self._beginning = False, (due, keys, {}, {})
-
-    def _record_ended(self, rows: np.ndarray) -> None:
-        """SAME_STEP: what the ended rows showed last is kept, and their next episode begins."""
-        if self._launcher.observe is not None:
-            self._run(self._launcher.observe, rows)
-        kept = [*self.observed, *self._with_role(Role.MASK), *self.info_fields]
-        kept += [self.fields[name] for name in self.figure_fields]
-        played = self.instance_row[rows]
-        final = {f.name: getattr(self, f.name)[played if f.role is Role.INSTANCE else rows] for f in kept}
-        told = {name: getattr(self, name)[rows] for name in ("reward", "terminated", "truncated", "done", "illegal")}
-        keys = self.stream.take(rows, 0)
-        keys[:, 2] += 1
-        self._ready, self._beginning = False, (rows, keys, told, {"final": final, "final_rows": rows})
-
-    def _complete(self, stepped: np.ndarray | None = None) -> None:
-        """After an interrupt or an error in the midst of a step or a reset: does what is left of it, undisturbed.
-
-        What a step left undone shows in the rows: their next episode is due, or they have ended after a step or more
-        (a row that begins anew in the same step keeps the flags of its end, but has made none). A law of the user's is
-        not asked again here, it may be what was interrupted: the next call begins with it.
-        """
-        with undisturbed():
-            if stepped is not None and self._beginning is None:
-                self._some_ended = True
-                if self._mode == 1 and (self.i[stepped] == DUE).any():
-                    self._record_due(stepped)
-                elif self._mode == 2:
-                    ended = stepped[self.done[stepped] & (self.i[stepped] > 0)]
-                    if len(ended):
-                        self._record_ended(ended)
-                    elif not self.done[stepped].any():
-                        self.final, self.final_rows = {}, self.final_rows[:0]
-            if self._beginning is not None and not self.amends_instances:
-                with suppress(Exception):  # the first error is on its way already
-                    self._begin_recorded()
-
-    def _settle(self, rows: Rows) -> np.ndarray:
-        """The named rows, before they are given something else: an unfinished beginning of theirs is let go, that of
-        others is finished first."""
-        if self._closed:
-            self._open()
-        chosen = self._rows(rows)
-        if self._beginning is not None:
-            begun, keys = self._beginning[:2]
-            if np.isin(begun, chosen).all():
-                self.stream[begun] = keys
-            else:
-                self._open()
-        return chosen
-
-    def _change_instances(self, given: Any, rows: np.ndarray, whole: bool) -> None:
-        if given is not None:
-            self._adopt(given, rows, whole=whole)
-            return
-        self._lay_instances(self.num_envs)
-        self.given[:] = False
-        self._some_given = False
-        self.instance_row[:] = self._all
-
-    @property
-    def info_fields(self) -> list[Field]:
-        """What a binding tells in `info`: the objective, the steps and the views that are not observed."""
-        views = [f for f in self.fields.values() if f.role is Role.VIEW and not f.observed and not f.on_demand]
-        return [self.fields["objective"], self.fields["i"], *(f for f in views if f.name not in ("reward", "done"))]
-
-    def _open(self) -> None:
-        if self._closed:
-            raise Closed(f"this {type(self).__name__} has been closed")
-        if self._beginning is not None:
-            self._begin_recorded()
-
-    def _rows(self, rows: Rows) -> np.ndarray:
-        return self._all if rows is None else read_rows(rows, self.num_envs)
 
     def _take(self, actions: Any, n: int) -> None:
         """Copies the actions into the world's own buffer, which fixes dtype, order and address."""

@@ -5,7 +5,6 @@ The figures come from the independent checker's replay of the recorded days, not
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, PAPER
 from milkrun.core.fields import Role
+from milkrun.core.references import refer
 from milkrun.replay.figures import DPI, rgb, square_window, trips_of
 from milkrun.replay.retrace import retrace
 from milkrun.routing.maps import EUR_PER_KG, EUR_PER_KM, KG_PER_M3
@@ -41,16 +41,12 @@ class Days:
 
 def days_of(world: Any) -> Days:
     """The days of finished rows of an SDWCVRP world that recorded them."""
-    module, _, name = world.task.partition(":")
-    task = getattr(importlib.import_module(module), name)
     fields = [f.name for f in world.fields.values() if f.role is Role.INSTANCE]
     data = {name: getattr(world, name) for name in fields if 0 not in getattr(world, name).shape}
     data["instance_row"] = world.instance_row
     c = world.config
-    weights = {"waste": c.waste_weight, "length": c.beta, "overflow": c.overflow_price, "failure": c.failure_weight,
-               "lost": c.lost_weight}  # fmt: skip
-    _, parts, _ = task.get_costs(data, world.solution().astype(np.int64), weights, metric=c.metric, trips=c.trips,
-                                 recourse=c.recourse)  # fmt: skip
+    solution = world.solution().astype(np.int64)
+    _, parts, _ = refer(world, "task").get_costs(data, solution, world.task_weights(c), **world.task_options(c))
     parts = {key: np.asarray(value, np.float64) for key, value in parts.items()}
     bins = parts["waste"] / world.max_waste[world.instance_row].astype(np.float64)[:, None]
     if c.map_name is None or c.stream not in KG_PER_M3:

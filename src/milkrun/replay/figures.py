@@ -1,12 +1,12 @@
 """Figures of episodes, drawn with matplotlib and without pyplot, so no display and no global state is touched.
 
-A family with a figure of its own has a painter here, or a file beside this one; every other world shows what its
+A world class may name a figure of its own (`figure`), as those of this library do; every other world shows what its
 `render(row)` gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,11 @@ import numpy as np
 from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, PALETTE, PAPER, Colour
 from milkrun.core.errors import missing_extra
 from milkrun.core.fields import Role
+from milkrun.core.references import resolve
 from milkrun.core.world import World
-from milkrun.delivery.truckdrone.log import Recorder
-from milkrun.delivery.tspd.instances import TSPDDoor
 from milkrun.replay.retrace import retrace
 from milkrun.routing.collect import Collect
-from milkrun.routing.darp.base import Dial
 from milkrun.routing.scwcvrp import Recourse
-from milkrun.routing.vehicle import Routing
 
 try:
     from matplotlib.figure import Figure
@@ -45,19 +42,30 @@ def figure_of(world: World, row: int = 0, heading: str = "") -> Figure:
 
 
 def side_by_side(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure:
-    """Several episodes, each (world, row, heading), in one figure; of dial-a-ride one below the other.
+    """Several episodes, each (world, row, heading), in one figure, drawn as their class says by `figure`.
 
     In the place of a truck-and-drones world the `Recorder` that watched it shows the ways of the whole episode.
     """
-    if all(isinstance(world, Dial) and world.config.record and world.terminated[row] for world, row, _ in pictures):
-        from milkrun.replay.rides import figure_of_plans, plan_of_row
+    said = {world.figure for world, _, _ in pictures}
+    if len(said) == 1 and (reference := said.pop()):
+        drawn: Figure | None = resolve(reference, f"{type(pictures[0][0]).__name__}.figure")(pictures, title)
+        if drawn is not None:
+            return drawn
+    return in_a_row(pictures, title, paint_pixels)
 
-        return figure_of_plans([plan_of_row(*picture) for picture in pictures], title)
-    if all(isinstance(world, (Recorder, TSPDDoor)) for world, _, _ in pictures):
-        from milkrun.replay.flights import figure_of_flights
 
-        return figure_of_flights(pictures, title)
-    figure = Figure(figsize=(SIDE * len(pictures), SIDE * 1.3), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
+def figure_of_tours(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure:
+    """Of worlds in which a vehicle drives from node to node."""
+    return in_a_row(pictures, title, paint_tour)
+
+
+def in_a_row(
+    pictures: Sequence[tuple[Any, int, str]], title: str, paint: Callable[[Axes, Any, int], str], side: float = SIDE,
+    height: float = 1.3,
+) -> Figure:  # fmt: skip
+    """Squares side by side, `side` inches wide and so many times as high; `paint` fills one and returns what stands
+    above it."""
+    figure = Figure(figsize=(side * len(pictures), side * height), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
     for axes, (world, row, heading) in zip(figure.subplots(1, len(pictures), squeeze=False)[0], pictures, strict=True):
@@ -65,7 +73,7 @@ def side_by_side(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> F
         axes.set(xticks=[], yticks=[])
         for spine in axes.spines.values():
             spine.set_color(rgb(GRID))
-        facts = paint_tour(axes, world, row) if isinstance(world, Routing) else paint_pixels(axes, world, row)
+        facts = paint(axes, world, row)
         axes.set_title("\n".join(filter(None, (heading, facts))), fontsize=9.5, color=rgb(INK))
     return figure
 

@@ -20,7 +20,7 @@ from matplotlib.patheffects import withStroke
 from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, LATE, PALETTE, PAPER, SERVED, Colour
 from milkrun.delivery.truckdrone.log import Recorder
 from milkrun.delivery.tspd.log import paths
-from milkrun.replay.figures import DPI, rgb, square_window
+from milkrun.replay.figures import in_a_row, rgb, square_window
 from milkrun.replay.labels import label_places
 
 SIDE = 5.6  # inches of one map
@@ -31,19 +31,13 @@ WAYS: dict[str, tuple[Colour, float, Any]] = {
 """Colour, width and line of the truck's way, and of a drone's way out and back."""
 
 
-def figure_of_flights(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure:
-    """Episodes side by side, each (log or TSPD world, row, heading), with one legend."""
-    figure = Figure(figsize=(SIDE * len(pictures), SIDE * 1.2), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
-    if title:
-        figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
+def figure_of_flights(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure | None:
+    """Episodes side by side, each (log or TSPD world, row, heading), with one legend; None of a world of steps that
+    nobody watched."""
+    if not all(isinstance(world, Recorder) or "drone_pos" not in world.fields for world, _, _ in pictures):
+        return None
     of_steps = isinstance(pictures[0][0], Recorder)
-    for axes, (world, row, heading) in zip(figure.subplots(1, len(pictures), squeeze=False)[0], pictures, strict=True):
-        axes.set_aspect("equal", anchor="N")
-        axes.set(xticks=[], yticks=[])
-        for spine in axes.spines.values():
-            spine.set_color(rgb(GRID))
-        facts = paint_log(axes, world, row) if of_steps else paint_plan(axes, world, row)
-        axes.set_title("\n".join(filter(None, (heading, facts))), fontsize=9.5, color=rgb(INK))
+    figure = in_a_row(pictures, title, paint_log if of_steps else paint_plan, SIDE, 1.2)
     roads = of_steps and pictures[0][0].sizes["R"] > 0
     _legend(figure, of_steps, roads, columns=8 + roads if len(pictures) > 1 else 4)
     return figure

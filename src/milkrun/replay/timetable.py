@@ -81,7 +81,7 @@ def lanes(riders: Sequence[Aboard], room: float) -> list[int]:
 
 
 def _shift(case: Case, vehicle: int, route: Sequence[int], starts: tuple[float, ...]) -> Shift:
-    walk = [0, *route, 0][: len(starts)]  # under the rule `seed` nobody drives home from the last stop of all
+    walk = [0, *route, 0][: len(starts)]  # under the rule `deadlines` nobody drives home from the last stop of all
     shift = Shift(vehicle, starts[0], starts[-1])
     for step, tau in enumerate(legs(case, walk)):
         served, arrival = starts[step] + case.service[walk[step]], starts[step] + tau
@@ -109,5 +109,5 @@ def _aboard(case: Case, pickup: int, when: dict[int, float], back: float) -> Abo
 
 def _window(case: Case, node: int) -> Span:
     opens, closes = case.opens[node], case.closes[node]
-    home = math.inf if case.rule == "seed" else case.closes[0]  # the rule `seed` never tests the depot's deadline
+    home = math.inf if case.rule == "deadlines" else case.closes[0]  # that rule never tests the depot's deadline
     return opens if opens > case.opens[0] else -math.inf, closes if closes < home else math.inf

@@ -20,6 +20,9 @@ from milkrun.routing.generators.laws import DEPOT_TYPES, PLACED
 from milkrun.routing.maps import Map, load_map
 
 LOCATION_LAWS = ("uniform", "normal", "clustered", "mixed", "map")
+HEURISTICS = ("nearest", "insertion", "2opt", "oropt", "ls")
+SOLVER = "milkrun.solvers.routing:solve_job"
+"""It knows all methods of the routing worlds; each world says which of them are for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +87,7 @@ class Places(World):
 
     Config = PlacesConfig
     config: Any
+    default_solver = "ls"
 
     metric = constant(int64)
     min_loc = constant(float64)
@@ -125,6 +129,10 @@ class Places(World):
             "loc_law": PLACED if callable(law) else LOCATION_LAWS.index("map" if on_map else law),
             **self._map_tables(),
         }
+
+    @classmethod
+    def task_options(cls, config: Any) -> dict[str, Any]:
+        return {"metric": config.metric}
 
     def depot_code(self) -> int:
         """The law of the depot in the words of the kernels; a function that places customers may place it too."""

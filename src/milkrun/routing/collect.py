@@ -33,6 +33,7 @@ from milkrun.core.fields import (
 )
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import eight_flags, kernel, lowest_bit
+from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import TOL, fits, travel
 from milkrun.routing.generators.laws import DEPOT_TYPES
 from milkrun.routing.vehicle import Routing, RoutingConfig
@@ -71,6 +72,8 @@ class Collect(Routing):
 
     Config = CollectConfig
     config: CollectConfig
+    policies = {"greedy": "milkrun.solvers.policies:greedy", **Routing.policies}
+    solvers: ClassVar[Any] = dict.fromkeys((*HEURISTICS, "exact", "pyvrp"), SOLVER)
     action = discrete("N")
 
     depot_law = constant(int64)
@@ -117,6 +120,10 @@ class Collect(Routing):
             "reserves": int(self.config.must_go_reserve),
             "trip_limit": math.inf if limit is None else limit,
         }
+
+    @classmethod
+    def task_options(cls, config: Any) -> dict[str, Any]:
+        return {**super().task_options(config), "trips": config.trips, "must_go_reserve": config.must_go_reserve}
 
     @property
     def info_fields(self) -> list[Field]:

@@ -25,6 +25,7 @@ from milkrun.core.errors import BadInstance, ConfigError, ShapeError
 from milkrun.core.fields import constant, float32, float64, instance, int32, int64, mask, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
+from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import METRICS, fits, leg, travel
 from milkrun.routing.generators.cvrp import generate
 from milkrun.routing.generators.laws import DEPOT_TYPES
@@ -82,6 +83,10 @@ class CVRP(Routing):
     Config = CVRPConfig
     config: CVRPConfig
     task = "milkrun.routing.tasks:CVRP"
+    generator = "milkrun.routing.generators.cvrp:CVRPGenerator"
+    solvers = dict.fromkeys((*HEURISTICS, "savings", "exact", "pyvrp", "ortools"), SOLVER)
+    file_kinds = {"CVRP": {}}
+    environments = {"rl4co": "milkrun.api.rl4co.envs:CVRPEnv"}
     action = discrete("N")
     customer_fields = ("demand_units",)
 

@@ -38,6 +38,10 @@ ROOM = {"prize": 30.0, "units": 1.5, "one": 0.3}
 """Capacity a customer by the law of the weights: trucks come home full and half of the customers are left."""
 
 
+WINDOWS = {"trips": "multi", "time_windows": True, "length_weight": 1.0, "prize_weight": 1.0}
+"""A file with time windows is a world of profits: mandatory customers of no prize, or optional ones with theirs."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CVRPPConfig(ProfitConfig):
     """Options of the CVRPP."""
@@ -77,6 +81,7 @@ class CVRPP(Profit):
     Config = CVRPPConfig
     config: CVRPPConfig
     task = "milkrun.routing.tasks:CVRPP"
+    file_kinds = {"CVRPTW": WINDOWS, "PCVRPTW": WINDOWS}
     customer_fields = ("prize", "weight", "must_go")
     synonyms = {"demand": "prize", "collected_profit": "collected", "current_load": "load"}
 

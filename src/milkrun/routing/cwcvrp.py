@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from milkrun.core.config import option
+from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.collect import TRIPS
 from milkrun.routing.wcvrp import WCVRP, WasteConfig
 
@@ -28,3 +29,4 @@ class CWCVRP(WCVRP):
     Config = CWCVRPConfig
     config: CWCVRPConfig
     task = "milkrun.routing.tasks:CWCVRP"
+    solvers = dict.fromkeys((*HEURISTICS, "savings", "exact", "pyvrp"), SOLVER)

@@ -39,11 +39,11 @@ def leg(metric, x1, y1, x2, y2):
     if metric == MANHATTAN:
         return abs(dx) + abs(dy)
     if metric == ROUND:
-        return math.floor(e + 0.5)
+        return np.float64(math.floor(e + 0.5))
     if metric == CEIL:
-        return math.ceil(e)
+        return np.float64(math.ceil(e))
     if metric == TRUNC1:
-        return math.floor(10.0 * e)
+        return np.float64(math.floor(10.0 * e))
     return great_circle(x1, y1, x2, y2)
 
 

@@ -15,7 +15,7 @@ References: Gendreau, Laporte, Seguin 1996 (stochastic demands, recourse).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -65,6 +65,8 @@ class Recourse(Waste):
 
     Config = RecourseConfig
     config: RecourseConfig
+    policies = {**Waste.policies, "rolling": "milkrun.solvers.rolling:RollingHorizon"}
+    solvers: ClassVar[Any] = {}  # they plan what is known; here the policy `rolling` asks them day by day
     levels = "expected0"
     synonyms = {**Waste.synonyms, "demand": "expected_waste", "current_waste": "expected_waste"}
 
@@ -82,6 +84,14 @@ class Recourse(Waste):
     def constants(self) -> dict[str, Any]:
         return {**super().constants(), "recourse": RECOURSES.index(self.config.recourse)}
 
+    @classmethod
+    def task_options(cls, config: Any) -> dict[str, Any]:
+        return {**super().task_options(config), "recourse": config.recourse}
+
+    @classmethod
+    def task_weights(cls, config: Any) -> dict[str, float]:
+        return {**super().task_weights(config), "failure": config.failure_weight}
+
     def weight_of(self, row: int, node: int) -> float:
         return float(self.expected_waste[row, node])
 
@@ -93,6 +103,7 @@ class SCWCVRP(Recourse):
     Config = SCWCVRPConfig
     config: SCWCVRPConfig
     task = "milkrun.routing.tasks:SCWCVRP"
+    generator = "milkrun.routing.generators.scwcvrp:SCWCVRPGenerator"
     customer_fields = ("expected0", "real_waste", "must_go")
 
     noise_law = constant(int64)

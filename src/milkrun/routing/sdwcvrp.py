@@ -71,6 +71,7 @@ class SDWCVRP(Recourse):
     Config = SDWCVRPConfig
     config: SDWCVRPConfig
     task = "milkrun.routing.tasks:SDWCVRP"
+    generator = "milkrun.routing.generators.sdwcvrp:SDWCVRPGenerator"
     levels = "initial_waste"
     customer_fields = ("initial_waste", "daily_fill", "sensor_noise", "fill_mean", "fill_std")
 
@@ -100,6 +101,17 @@ class SDWCVRP(Recourse):
     @classmethod
     def auto_max_steps(cls, config: Any) -> int:
         return super().auto_max_steps(config) * config.horizon
+
+    @classmethod
+    def task_options(cls, config: Any) -> dict[str, Any]:
+        """Which bins must go is said anew each morning, so the task does not judge it."""
+        options = super().task_options(config)
+        del options["must_go_reserve"]
+        return options
+
+    @classmethod
+    def task_weights(cls, config: Any) -> dict[str, float]:
+        return {**super().task_weights(config), "lost": config.lost_weight}
 
     def solution(self) -> np.ndarray:
         """(B, T, L) the legal actions of each row and day, padded with 0: the `pi` of the tasks."""

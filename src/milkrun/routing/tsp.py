@@ -18,6 +18,7 @@ from milkrun.core.actions import discrete
 from milkrun.core.config import option
 from milkrun.core.fields import constant, int32, int64, mask, state
 from milkrun.core.kernels import kernel
+from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import travel
 from milkrun.routing.generators.tsp import generate
 from milkrun.routing.vehicle import Routing, RoutingConfig
@@ -43,6 +44,10 @@ class TSP(Routing):
     Config = TSPConfig
     config: TSPConfig
     task = "milkrun.routing.tasks:TSP"
+    generator = "milkrun.routing.generators.tsp:TSPGenerator"
+    solvers = dict.fromkeys((*HEURISTICS, "exact", "pyvrp", "ortools"), SOLVER)
+    file_kinds = {"TSP": {}, "ATSP": {}}
+    environments = {"rl4co": "milkrun.api.rl4co.envs:TSPEnv"}
     action = discrete("N")
     depot_apart = False
 

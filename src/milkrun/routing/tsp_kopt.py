@@ -28,7 +28,7 @@ from milkrun.core.fields import constant, float32, int32, int64, mask, scratch, 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import row_stream, shuffle_from
 from milkrun.core.world import FieldOf
-from milkrun.routing.base import Places, PlacesConfig
+from milkrun.routing.base import HEURISTICS, SOLVER, Places, PlacesConfig
 from milkrun.routing.distance import MATRIX, travel
 from milkrun.routing.generators.laws import INIT
 from milkrun.routing.generators.tsp import generate
@@ -68,7 +68,12 @@ class TSPKopt(Places):
     id = "milkrun/TSPKopt-v0"
     Config = TSPKoptConfig
     config: TSPKoptConfig
+    problem = "tsp_kopt"
     task = "milkrun.routing.tasks:TSP"
+    generator = "milkrun.routing.generators.tsp:TSPGenerator"
+    policies = {"steepest": "milkrun.solvers.descent:steepest"}
+    solvers = dict.fromkeys((*HEURISTICS, "exact", "pyvrp", "ortools"), SOLVER)
+    environments = {"torchrl": "milkrun.api.torchrl.kopt:TSPkoptEnv"}
     action = discrete("A")
     depot_apart = False
     synonyms = {"solution": "tour", "best_solution": "best_tour"}

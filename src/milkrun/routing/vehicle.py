@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -54,6 +54,8 @@ class Routing(Recorded, Places):
 
     Config = RoutingConfig
     config: RoutingConfig
+    policies: ClassVar[Any] = {"nearest": "milkrun.solvers.policies:nearest"}
+    figure = "milkrun.replay.figures:figure_of_tours"
 
     current_node = state(int64, index="N", column=True, doc="where the vehicle is")
     visited = state(bool_, "N", doc="nodes done")

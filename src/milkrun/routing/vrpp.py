@@ -65,7 +65,8 @@ class ProfitConfig(CollectConfig):
 class VRPPConfig(ProfitConfig):
     """Options of the VRPP."""
 
-    presets: ClassVar[Any] = {**CollectConfig.presets, "seed": {"length_weight": 0.1}}
+    presets: ClassVar[Any] = {**CollectConfig.presets, "published": {"length_weight": 0.1}}
+    old_names: ClassVar[Any] = {"preset": {"seed": "published"}}
 
     def auto_length_weight(self) -> float:
         return 60.0 * math.sqrt(self.num_loc) / self.side
@@ -76,6 +77,7 @@ class Profit(Collect):
 
     Config = ProfitConfig
     config: ProfitConfig
+    generator = "milkrun.routing.generators.vrpp:VRPPGenerator"
     windows = True
 
     prize_law = constant(int64)
@@ -90,6 +92,10 @@ class Profit(Collect):
             "gain_weight": self.config.prize_weight,
             "prize_law": PRIZE_LAWS.index(self.config.prize_distribution),
         }
+
+    @classmethod
+    def task_weights(cls, config: Any) -> dict[str, float]:
+        return {"prize": config.prize_weight, "length": config.beta}
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
         if "demand" in values:

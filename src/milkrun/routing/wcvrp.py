@@ -133,6 +133,10 @@ class Waste(Collect):
             "must_go_law": MUST_GO_LAWS.index(self.config.must_go),
         }
 
+    @classmethod
+    def task_weights(cls, config: Any) -> dict[str, float]:
+        return {"waste": config.waste_weight, "length": config.beta, "overflow": config.overflow_price}
+
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
         for synonym, name in (("vehicle_cap", "capacity"), ("current_waste", self.levels), ("demand", self.levels)):
             if synonym in values:
@@ -166,6 +170,7 @@ class WCVRP(Waste):
     Config: ClassVar[type[WasteConfig]] = WCVRPConfig
     config: WasteConfig
     task = "milkrun.routing.tasks:WCVRP"
+    generator = "milkrun.routing.generators.wcvrp:WCVRPGenerator"
     customer_fields = ("waste", "must_go")
 
     waste = instance(float32, "N", low=0, doc="in each bin; 0 at the depot")

@@ -3,11 +3,12 @@
 from milkrun.solvers.evaluate import Result, evaluate, rollout
 from milkrun.solvers.policies import Factory, Policy, add_policy, greedy, nearest, policies_for, random_policy, soonest
 from milkrun.solvers.rolling import RollingHorizon
-from milkrun.solvers.solve import WORLDS, Solution, solve
+from milkrun.solvers.solve import WORLDS, Job, Solution, solve
 
 __all__ = [
     "WORLDS",
     "Factory",
+    "Job",
     "Policy",
     "Result",
     "RollingHorizon",

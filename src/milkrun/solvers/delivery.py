@@ -14,8 +14,19 @@ import numpy as np
 
 from milkrun.core.errors import ConfigError
 from milkrun.core.kernels import kernel
-from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, EPS, HOVER, MOVE, ONBOARD, RETURN, STAY, distance
-from milkrun.solvers.policies import random_policy
+from milkrun.core.lazy import lazy
+from milkrun.delivery.truckdrone.flight import (
+    AT_DEPOT,
+    CRASHED,
+    DELIVER,
+    EPS,
+    HOVER,
+    MOVE,
+    ONBOARD,
+    RETURN,
+    STAY,
+    distance,
+)
 
 READY = 0.8
 """Greedy launches a drone from this battery on."""
@@ -25,7 +36,8 @@ BETTER = 1e-9
 
 def greedy(world: Any) -> np.ndarray:
     """Drones deliver the nearest parcel they may; the truck launches them, and drives to the node nearest to the free
-    customer that is nearest to it, by the shortest way if it is bound to roads."""
+    customer that is nearest to it, by the shortest way if it is bound to roads. Where an episode ends at the depot, it
+    drives there when all are served."""
     return _advice(world, 0)
 
 
@@ -94,7 +106,8 @@ def advise_truck(w, b, q, stays):
             if way < shortest:
                 nearest, shortest = c, way
     if nearest < 0:
-        return STAY
+        homewards = w.end == AT_DEPOT and w.customers_served[b] == w.C and not stays
+        return drive_to(w, b, q, 0) if homewards else STAY
     for d in range(w.D):
         if w.action_mask[b, MOVE + w.N + d] and w.battery[b, d] >= READY:
             return MOVE + w.N + d
@@ -106,6 +119,11 @@ def advise_truck(w, b, q, stays):
                        w.customer_pos[q, nearest, 0], w.customer_pos[q, nearest, 1])  # fmt: skip
         if way < shortest:
             node, shortest = n, way
+    return drive_to(w, b, q, node)
+
+
+@kernel
+def drive_to(w, b, q, node):
     if w.truck_node[b] == node:
         return STAY
     return MOVE + (next_node(w, b, q, node) if w.R else node)
@@ -166,7 +184,7 @@ class Lookahead:
 
     def _improve(self, world: Any, rows: np.ndarray, actions: np.ndarray) -> None:
         saved = world.state_dict(rows)
-        saved["terminated"][:] = saved["truncated"][:] = False  # same_step: the flags tell of the episode before
+        saved["terminated"][:] = saved["truncated"][:] = False  # same_step: the flags are of the episode before
         nodes, drones = world.sizes["N"], world.sizes["D"]
         moves = [] if self.truck_stays else range(MOVE, MOVE + nodes)
         tried = [STAY, *moves, *range(MOVE + nodes, MOVE + nodes + drones)]
@@ -206,6 +224,8 @@ class Lookahead:
 
 
 lookahead = Lookahead()
-"""The look-ahead policy with a truck that drives."""
+"""`Lookahead` with a truck that drives."""
 
-__all__ = ["Lookahead", "greedy", "lookahead", "parked", "random_policy"]
+__getattr__ = lazy(__name__, {"random_policy": "milkrun.solvers.policies"})  # which knows these policies itself
+
+__all__ = ["Lookahead", "greedy", "lookahead", "parked"]

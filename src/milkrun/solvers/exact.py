@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milkrun.core.errors import BadInstance, ConfigError, ShapeError
+from milkrun.core.held_karp import shortest_paths, shortest_tour, trip_through
 from milkrun.core.instances import as_array
 from milkrun.routing.tasks import CVRP, TSP
 from milkrun.routing.tasks.base import fits
@@ -33,12 +34,8 @@ MAX_BRUTE_CVRP = 7
 def held_karp(dist: Any) -> tuple[float, Ints]:
     """The shortest closed tour and its cost, n <= 17 nodes; the tour starts at node 0."""
     d = _read_dist(dist, MAX_HELD_KARP)
-    if len(d) == 1:
-        return 0.0, np.zeros(1, np.int64)
-    path = _shortest_paths(d)
-    everyone = len(path) - 1
-    cost = float((path[everyone] + d[1:, 0]).min())
-    return cost, np.array([0, *_trace(path, d, everyone)], np.int64)
+    cost, tour = shortest_tour(d)
+    return cost, np.array(tour, np.int64)
 
 
 def brute_force_tsp(dist: Any) -> tuple[float, Ints]:
@@ -60,7 +57,7 @@ def exact_cvrp(dist: Any, demand: Any, capacity: float, max_length: float = np.i
     """
     d = _read_dist(dist, MAX_SUBSET_CVRP)
     capacity, max_length = _limit("capacity", capacity), _limit("max_length", max_length)
-    path = _shortest_paths(d, max_length)
+    path = shortest_paths(d, lambda ways: fits(ways + d[1:, 0], max_length))
     subsets = np.arange(len(path))
     member = (subsets[:, None] >> np.arange(len(d) - 1)) & 1
     trip = (path + d[1:, 0]).min(axis=1)
@@ -84,7 +81,7 @@ def exact_cvrp(dist: Any, demand: Any, capacity: float, max_length: float = np.i
     actions: list[int] = []
     s = everyone
     while s:
-        actions += [*_trace(path, d, int(last[s])), 0]
+        actions += [*trip_through(path, d, int(last[s])), 0]
         s ^= int(last[s])
     return float(cost[everyone]), np.array(actions, np.int64)
 
@@ -109,35 +106,6 @@ def brute_force_cvrp(dist: Any, demand: Any, capacity: float, max_length: float 
         raise BadInstance(f"no plan serves every customer with capacity {capacity:g} and max_length {max_length:g}")
     returns = int(goes_home[best % len(goes_home)].sum())
     return float(cost[best]), pi[best, : customers + returns]
-
-
-def _shortest_paths(d: Floats, max_length: float = np.inf) -> Floats:
-    """path[S, j]: the shortest way from node 0 through the nodes of bit set S, ending at node j + 1 in S (else inf),
-    from each of which the way home is within `max_length`."""
-    customers = len(d) - 1
-    subsets = np.arange(1 << customers)
-    size = np.bitwise_count(subsets)
-    path = np.full((len(subsets), customers), np.inf)
-    path[1 << np.arange(customers), np.arange(customers)] = d[0, 1:]
-    for members in range(1, customers + 1):
-        layer = subsets[size == members]
-        for j in range(customers) if members > 1 else ():
-            with_j = layer[(layer >> j) & 1 == 1]
-            path[with_j, j] = (path[with_j ^ (1 << j)] + d[1:, j + 1]).min(axis=1)
-        path[layer] = np.where(fits(path[layer] + d[1:, 0], max_length), path[layer], np.inf)
-    return path
-
-
-def _trace(path: Floats, d: Floats, subset: int) -> list[int]:
-    """The nodes of the shortest trip through `subset`, in order."""
-    nodes: list[int] = []
-    following = 0
-    while subset:
-        j = int((path[subset] + d[1:, following]).argmin())
-        nodes.append(j + 1)
-        following = j + 1
-        subset ^= 1 << j
-    return nodes[::-1]
 
 
 def _read_dist(dist: Any, most: int) -> Floats:

@@ -1,11 +1,12 @@
 """Policies that need no training, compiled: what every learned one is measured against.
 
-A policy is called with a world and returns one action a row, `actions = policy(world)`. Which ones a world has is asked
-by its id, `policies_for("milkrun/CVRP-v0")`, so the command line and the demo know every world without naming one.
+A policy is called with a world and returns one action a row, `actions = policy(world)`. Which ones a world has, its
+class says; `policies_for("milkrun/CVRP-v0")` reads it.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,12 +17,12 @@ import numpy as np
 
 from milkrun.core.errors import ConfigError, RegistryError
 from milkrun.core.kernels import kernel
+from milkrun.core.references import refer
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
-from milkrun.routing.darp.generator import distance32, travel_time
+from milkrun.routing.darp.travel import distance32, travel_time
 from milkrun.routing.distance import travel
 from milkrun.routing.wcvrp import FULL
-from milkrun.solvers.descent import steepest
 
 Policy: TypeAlias = Callable[[World], np.ndarray]
 Factory: TypeAlias = Callable[[int], Policy]
@@ -76,8 +77,8 @@ def greedy(world: Any) -> np.ndarray:
     """In the worlds of profit and waste: the allowed customer whose gain exceeds its detour most, mandatory ones first;
     home when none pays its way and no mandatory one is open."""
     meant_for("greedy", world, "the worlds of profit and waste", "must_go", "gain_weight", "beta")
-    kernel_of = next(_GREEDY[kind.__name__] for kind in type(world).__mro__ if kind.__name__ in _GREEDY)
-    return world.map_rows(kernel_of, np.int64, 0)
+    gain = next(choose for field, choose in GAINS.items() if field in world.fields)
+    return world.map_rows(gain, np.int64, 0)
 
 
 @kernel
@@ -102,25 +103,25 @@ def greediest(w, b, gain, r, must, s, full, bonus):
 
 
 @kernel
-def greedy_prize(w, b, _, __):
+def best_prize(w, b, _, __):
     q = w.instance_row[b]
     return greediest(w, b, w.prize, q, w.must_go, q, math.inf, 0.0)
 
 
 @kernel
-def greedy_waste(w, b, _, __):
+def best_waste(w, b, _, __):
     q = w.instance_row[b]
     return greediest(w, b, w.waste, q, w.must_go, q, w.max_waste[q] * FULL, w.overflow_price)
 
 
 @kernel
-def greedy_expected(w, b, _, __):
+def best_expected(w, b, _, __):
     q = w.instance_row[b]
     return greediest(w, b, w.expected_waste, b, w.must_go, q, w.max_waste[q] * FULL, w.overflow_price)
 
 
 @kernel
-def greedy_daily(w, b, _, __):
+def best_tonight(w, b, _, __):
     """A bin that an average day would fill counts as full: the night decides."""
     q = w.instance_row[b]
     here = w.current_node[b]
@@ -137,11 +138,15 @@ def greedy_daily(w, b, _, __):
     return best
 
 
+GAINS = {"prize": best_prize, "fill_mean": best_tonight, "expected_waste": best_expected, "waste": best_waste}
+"""What tells the gain of a customer: of these fields the first that a world has."""
+
+
 def soonest(world: Any) -> np.ndarray:
     """In dial-a-ride: the allowed stop at which service could start first, a little for the way; the depot only where
     no stop is allowed. Under the rule `seed`, which knows no waiting: the nearest one."""
     meant_for("soonest", world, "dial-a-ride", "current_agent", "vehicle_finished")
-    return world.map_rows(nearest_stop if world.config.rule == "seed" else soonest_stop, np.int64)
+    return world.map_rows(nearest_stop if world.config.rule == "deadlines" else soonest_stop, np.int64)
 
 
 @kernel
@@ -170,45 +175,36 @@ def nearest_stop(w, b, _, __):
     return best
 
 
-_GREEDY: dict[str, Any] = {"VRPP": greedy_prize, "CVRPP": greedy_prize, "WCVRP": greedy_waste, "CWCVRP": greedy_waste,
-                           "SCWCVRP": greedy_expected, "SDWCVRP": greedy_daily}  # fmt: skip
-
-
-def _of_delivery(name: str, seed: int) -> Policy:
-    from milkrun.solvers import delivery
-
-    policy: Policy = getattr(delivery, name)
-    return policy
-
-
-def _partition(seed: int) -> Policy:
-    from milkrun.solvers.tspd.policy import PartitionPolicy
-
-    return PartitionPolicy()
-
-
-_policies: dict[str, dict[str, Factory]] = {
-    "routing": {"nearest": lambda seed: nearest},
-    "milkrun/TSPKopt-v0": {"steepest": lambda seed: steepest},
-    "milkrun/DARP-v0": {"soonest": lambda seed: soonest},
-    "milkrun/TruckDrone-v0": {name: partial(_of_delivery, name) for name in ("greedy", "lookahead", "parked")},
-    "milkrun/TSPD-v0": {"partition": _partition},
-    **{f"milkrun/{name}-v0": {"greedy": lambda seed: greedy, "nearest": lambda seed: nearest} for name in _GREEDY},
-}
-"""By family, or by the id of a world that shall not have those of its family."""
+_added: dict[str, dict[str, Factory]] = {}
+"""What `add_policy` was given: by family, or by the id of a world."""
 
 
 def policies_for(world_id: str) -> dict[str, Factory]:
-    """Name -> factory(seed) -> policy: "random" first, then the world's heuristics, the one to beat before others."""
+    """Name -> factory(seed) -> policy: "random" first, then those that the world's class names, the one to beat before
+    others, then what was added by `add_policy`."""
     spec = world_spec(world_id)
-    return {"random": random_policy, **_policies.get(spec.id, _policies.get(spec.family, {}))}
+    cls = spec.load()
+    own = {name: partial(_made, cls, name) for name in cls.policies}
+    return {"random": random_policy, **own, **_added.get(spec.id, _added.get(spec.family, {}))}
+
+
+def _made(cls: Any, name: str, seed: int) -> Policy:
+    """A function is a policy itself; a class is made anew, with the seed where it takes one."""
+    found: Any = refer(cls, "policies", name)
+    if isinstance(found, type):
+        found = found(seed=seed) if "seed" in inspect.signature(found).parameters else found()
+    if not callable(found):
+        raise RegistryError(f"{cls.__name__}.policies[{name!r}] is a {type(found).__name__}, not a function of a world")
+    policy: Policy = found
+    return policy
 
 
 def add_policy(owner: str, name: str, factory: Factory) -> None:
-    """Makes a policy known by name: to a whole family, or by its full id to one world, which then has its own only."""
+    """Makes a policy known by name beside those that classes name: to a whole family, or by its full id to one world,
+    which then has those of its family no more."""
     if not isinstance(owner, str) or not isinstance(name, str) or not callable(factory):
         raise RegistryError(f"add_policy({owner!r}, {name!r}, {factory!r}): takes a family or an id, a name, and a "
                             "function of a seed that gives a policy")  # fmt: skip
     if name == "random":
         raise RegistryError("the policy 'random' is every world's and cannot be replaced")
-    _policies.setdefault(owner, {})[name] = factory
+    _added.setdefault(owner, {})[name] = factory

@@ -16,7 +16,6 @@ from milkrun.routing.tasks.distances import distance_matrix
 from milkrun.routing.wcvrp import FULL
 
 Floats = NDArray[np.float64]
-MUST_VISIT_ALL = ("TSP", "TSPKopt", "CVRP")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +90,13 @@ class Problem:
 
 def of_world(world: Any, arrays: dict[str, NDArray[Any]]) -> Problem:
     """The problem behind checked instance fields of a routing world."""
-    config, name = world.config, type(world).__name__
+    config = world.config
     n_nodes = arrays["n_nodes"]
     rows, nodes = len(n_nodes), world.sizes["N"]
     nothing = np.zeros((rows, nodes))
     no_limit = np.full(rows, np.inf)
     everyone = (np.arange(nodes) < n_nodes[:, None]) & (np.arange(nodes) > 0)
-    told: dict[str, Any] = {
+    known: dict[str, Any] = {
         "metric": config.metric,
         "locs": arrays.get("locs") if config.metric != "matrix" else None,
         "dist": arrays.get("dist"),
@@ -109,19 +108,19 @@ def of_world(world: Any, arrays: dict[str, NDArray[Any]]) -> Problem:
         "required": everyone,
         "beta": 1.0,
         "side": float(config.side),
-        "multi": name == "CVRP",
+        "multi": "demand_units" in arrays,
         "reserves": False,
         "circular": not world.depot_apart,
         "unit": 1.0,
     }
-    if name in MUST_VISIT_ALL:
-        if name == "CVRP":
-            told["weight"] = arrays["demand_units"].astype(np.float64)
-            told["capacity"] = arrays["capacity"].astype(np.float64)
+    if "must_go" not in world.fields:  # everybody is visited
+        if "demand_units" in arrays:
+            known["weight"] = arrays["demand_units"].astype(np.float64)
+            known["capacity"] = arrays["capacity"].astype(np.float64)
             if "service_time" in arrays:
-                told["stops"] = np.where(everyone, arrays["service_time"].astype(np.float64), 0.0)
-        return Problem(**told)
-    told |= {
+                known["stops"] = np.where(everyone, arrays["service_time"].astype(np.float64), 0.0)
+        return Problem(**known)
+    known |= {
         "required": arrays["must_go"] & everyone,
         "beta": float(config.beta),
         "multi": config.trips == "multi",
@@ -130,19 +129,19 @@ def of_world(world: Any, arrays: dict[str, NDArray[Any]]) -> Problem:
     if "waste" in arrays:
         waste, most = arrays["waste"].astype(np.float64), arrays["max_waste"].astype(np.float64)
         full = (waste >= FULL * most[:, None]) & everyone
-        told["gain"] = config.waste_weight * waste + config.overflow_price * full
-        told["weight"], told["unit"] = waste, float(most.max(initial=0.0))
+        known["gain"] = config.waste_weight * waste + config.overflow_price * full
+        known["weight"], known["unit"] = waste, float(most.max(initial=0.0))
     else:
-        told["gain"] = config.prize_weight * arrays["prize"].astype(np.float64)
+        known["gain"] = config.prize_weight * arrays["prize"].astype(np.float64)
         if "weight" in arrays:
-            told["weight"] = arrays["weight"].astype(np.float64)
-            told["unit"] = max(float(told["weight"].max(initial=0.0)), 1e-12)
+            known["weight"] = arrays["weight"].astype(np.float64)
+            known["unit"] = max(float(known["weight"].max(initial=0.0)), 1e-12)
     if "capacity" in arrays:
-        told["capacity"] = arrays["capacity"].astype(np.float64)
+        known["capacity"] = arrays["capacity"].astype(np.float64)
     if "time_windows" in arrays:
-        told["windows"] = arrays["time_windows"].astype(np.float64)
-        told["service"] = arrays["service_time"].astype(np.float64)
-        told["speed"] = arrays["speed"].reshape(rows).astype(np.float64)
+        known["windows"] = arrays["time_windows"].astype(np.float64)
+        known["service"] = arrays["service_time"].astype(np.float64)
+        known["speed"] = arrays["speed"].reshape(rows).astype(np.float64)
     for key in ("gain", "weight"):
-        told[key] = np.where(everyone, told[key], 0.0)
-    return Problem(**told)
+        known[key] = np.where(everyone, known[key], 0.0)
+    return Problem(**known)

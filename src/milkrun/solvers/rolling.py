@@ -20,9 +20,9 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.world import World
 from milkrun.routing.wcvrp import FULL
 from milkrun.solvers.heuristics import METHODS, run_heuristic
-from milkrun.solvers.policies import add_policy, meant_for
+from milkrun.solvers.policies import meant_for
 from milkrun.solvers.problem import Floats, Problem
-from milkrun.solvers.solve import solve_by_package
+from milkrun.solvers.routing import solve_by_package
 
 ROUTERS = (*METHODS, "pyvrp")
 MUST_GO_RULES = (None, "level", "lookahead", "service_level")
@@ -142,11 +142,3 @@ def chance_full(room: Floats, mean: Any, std: Any) -> Floats:
     tail = 0.5 * np.asarray(np.frompyfunc(math.erfc, 1, 1)(z / math.sqrt(2)), np.float64)
     chance: Floats = np.where(room <= 0, 1.0, np.where(certain, (mean >= room).astype(np.float64), tail))
     return chance
-
-
-def _rolling(seed: int) -> RollingHorizon:
-    return RollingHorizon(seed=seed)
-
-
-for _world in ("milkrun/SCWCVRP-v0", "milkrun/SDWCVRP-v0"):
-    add_policy(_world, "rolling", _rolling)

@@ -1,4 +1,4 @@
-"""Infos: what a step says of its rows and agents, made when somebody looks.
+"""Infos: what a step says of its rows and agents, made when somebody reads them.
 
 on-policy asks for a dict an agent and row. Most are never read, and making thousands of them takes longer than the
 step; so a step keeps a copy of the few arrays they are made of.
@@ -19,7 +19,7 @@ RowInfo = list[dict[str, Any]]
 class Infos(Sequence[RowInfo]):
     """`infos[b][a]` is the info of agent a in row b, the same dict every time; as an array it is (B, A) of dicts.
 
-    said: arrays with a row axis, the same for all agents but for `illegal`, which may be (B, agents). ended: the rows
+    shared: arrays with a row axis, the same for all agents but for `illegal`, which may be (B, agents). ended: the rows
     that ended, whose infos `ends` makes.
     """
 
@@ -27,14 +27,14 @@ class Infos(Sequence[RowInfo]):
         self,
         rows: int,
         agents: int,
-        said: dict[str, np.ndarray],
+        shared: dict[str, np.ndarray],
         ended: np.ndarray,
         ends: Callable[[], list[RowInfo]] | None,
     ) -> None:
-        self._rows, self._agents, self._said, self._ends = rows, agents, said, ends
+        self._rows, self._agents, self._shared, self._ends = rows, agents, shared, ends
         self._ended = ended
         self._made: dict[int, RowInfo] = {}
-        self._told: dict[int, RowInfo] | None = None
+        self._last: dict[int, RowInfo] | None = None
 
     def __len__(self) -> int:
         return self._rows
@@ -59,12 +59,12 @@ class Infos(Sequence[RowInfo]):
 
     def _make(self, b: int) -> RowInfo:
         if self._ends is not None:
-            if self._told is None:
-                self._told = dict(zip(self._ended.tolist(), self._ends()))
-            if b in self._told:
-                return self._told[b]
+            if self._last is None:
+                self._last = dict(zip(self._ended.tolist(), self._ends()))
+            if b in self._last:
+                return self._last[b]
         infos: RowInfo = [{"bad_transition": False} for _ in range(self._agents)]
-        for name, array in self._said.items():
+        for name, array in self._shared.items():
             apart = name == "illegal" and array.ndim == 2
             for a, info in enumerate(infos):
                 info[name] = array.item(b, a) if apart else value_of(array, b)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from milkrun.api._agents import BY_AGENT, Parts, Team, said_to_all
-from milkrun.api._binding import Waiting, batch_behind, read_flag, told_names
+from milkrun.api._agents import BY_AGENT, Parts, Team, shared_info
+from milkrun.api._binding import Waiting, batch_behind, end_info, read_flag
 from milkrun.api._spaces import Follower
 from milkrun.api.mappo.infos import Infos, RowInfo
 from milkrun.core.actions import action_array
@@ -23,7 +23,7 @@ from milkrun.core.arguments import check_seed, is_list
 from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.world import World, autoreset_name
 
-Looks = tuple[np.ndarray, np.ndarray, np.ndarray]
+Observed = tuple[np.ndarray, np.ndarray, np.ndarray]
 Turn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos, np.ndarray]
 
 
@@ -41,6 +41,7 @@ class MAPPOVecEnv(Follower):
 
     pad_actions: True gives every agent the largest of the action spaces, for policies that agents share; what an agent
     does not have is never available to it.
+    settings: keywords of `milkrun.make` (preset, config, first_row, illegal, threads) and options of the world.
     """
 
     def __init__(
@@ -49,18 +50,11 @@ class MAPPOVecEnv(Follower):
         num_envs: int | None = None,
         *,
         pad_actions: bool = False,
-        illegal: str = "noop",
-        threads: int | None = None,
-        preset: str | None = None,
-        config: Any = None,
         seed: int | None = None,
-        first_row: int = 0,
-        **overrides: Any,
+        **settings: Any,
     ) -> None:
         pads = read_flag("pad_actions", pad_actions)
-        settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
-                    "threads": threads, **overrides}  # fmt: skip
-        self.world = batch_behind(self, world_or_id, num_envs, "same_step", settings)
+        self.world = batch_behind(self, world_or_id, num_envs, "same_step", seed, settings)
         if self.world.action.kind == "box":
             raise ConfigError(f"{type(self.world).__name__} has no action mask: its actions are numbers")
         self.team = Team(self.world)
@@ -75,10 +69,10 @@ class MAPPOVecEnv(Follower):
         self.action_space = [spaces.Discrete(self._choices) for _ in own] if pads else own
         self._joint_actions = (self.num_envs, *self.world.action.shape(self.world.sizes))
         self._joint_rewards = (self.num_envs, self.n_agents, 1)
-        self._told = told_names(self.world)
-        self._said = {name: name for name in said_to_all(self.world)}
-        self._said["illegal"] = BY_AGENT if BY_AGENT in self.world.fields else "illegal"
-        self._says = [(key, getattr(self.world, name)) for key, name in self._said.items()]
+        self._end_info = end_info(self.world)
+        self._step_info = {name: name for name in shared_info(self.world)}
+        self._step_info["illegal"] = BY_AGENT if BY_AGENT in self.world.fields else "illegal"
+        self._copied = [(key, getattr(self.world, name)) for key, name in self._step_info.items()]
         self._waiting = Waiting()
         self._seed: Any = None
         self.bind()
@@ -87,7 +81,7 @@ class MAPPOVecEnv(Follower):
         """From the next reset on: an int gives row i the stream (seed, i), a list each row its own seed."""
         self._seed = [check_seed(s) for s in seed] if is_list(seed) else seed if seed is None else check_seed(seed)
 
-    def reset(self, *, instance: Any = None) -> Looks:
+    def reset(self, *, instance: Any = None) -> Observed:
         """Begins an episode in every row: obs (B, A, O), share_obs (B, A, S), available_actions (B, A, n), float32.
 
         instance: instance fields to play instead of drawn ones, with an axis of rows.
@@ -121,11 +115,11 @@ class MAPPOVecEnv(Follower):
         obs, share_obs, available = self._arrange(self.team.now, self.num_envs)
         rewards = world.reward.repeat(self.n_agents).reshape(self._joint_rewards)
         dones = world.done.repeat(self.n_agents).reshape(self._joint_rewards[:2])
-        said = {key: array.copy() for key, array in self._says}
+        shared = {key: array.copy() for key, array in self._copied}
         rows, ends = world.final_rows, None
         if len(rows):
             ends = partial(self._ends, world.final, world.truncated[rows])
-        return obs, share_obs, rewards, dones, Infos(self.num_envs, self.n_agents, said, rows, ends), available
+        return obs, share_obs, rewards, dones, Infos(self.num_envs, self.n_agents, shared, rows, ends), available
 
     def render(self, mode: str = "rgb_array") -> np.ndarray:
         """The pictures of all rows, uint8 (B, H, W, 3)."""
@@ -142,24 +136,24 @@ class MAPPOVecEnv(Follower):
     def _ends(self, final: dict[str, np.ndarray], truncated: np.ndarray) -> list[RowInfo]:
         """The infos of the rows that ended."""
         obs, share_obs, available = self._arrange(self.team.parts_of(final, len(truncated)), len(truncated))
-        told = {key: final[name] for key, name in (self._said | self._told).items()}
-        wrong = told.pop("illegal")
-        columns = {key: array.tolist() if array.ndim == 1 else array for key, array in told.items()}
+        fields = {key: final[name] for key, name in (self._step_info | self._end_info).items()}
+        wrong = fields.pop("illegal")
+        columns = {key: array.tolist() if array.ndim == 1 else array for key, array in fields.items()}
         ends: list[RowInfo] = []
         for k, cut in enumerate(truncated.tolist()):
-            said = {key: column[k] for key, column in columns.items()}
-            said["bad_transition"] = cut
+            shared = {key: column[k] for key, column in columns.items()}
+            shared["bad_transition"] = cut
             ends.append([{
-                **said,
+                **shared,
                 "illegal": wrong.item(k) if wrong.ndim == 1 else wrong.item(k, a),
-                "episode": {"r": said["objective"], "l": said["episode_steps"]},
+                "episode": {"r": shared["objective"], "l": shared["episode_steps"]},
                 "terminal_obs": obs[k, a],
                 "terminal_share_obs": share_obs[k, a],
                 "terminal_available_actions": available[k, a],
             } for a in range(self.n_agents)])  # fmt: skip
         return ends
 
-    def _arrange(self, parts: Parts, rows: int) -> Looks:
+    def _arrange(self, parts: Parts, rows: int) -> Observed:
         """What a team sees, padded: three fresh arrays in one block, since a block as large as the last one of its kind
         comes from memory that the process has already, while three make it return and fault in pages every step."""
         seen_end = rows * self.n_agents * self._seen_width

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from milkrun.api._binding import Waiting
+from milkrun.api.foreign import makers
 from milkrun.api.vrp.actions import read_actions
 from milkrun.api.vrp.environment import share_world
 from milkrun.api.vrp.lists import Info, Lists
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError
-from milkrun.core.foreign import makers
 
 EnvFns = Sequence[Callable[[], Any]]
 Turn = tuple[np.ndarray, np.ndarray, np.ndarray, list[list[Info]]]
@@ -99,7 +99,7 @@ class VRPDummyVecEnv(_VecEnv):
         self._torn = True
         started = [env.reset() for env in self._restarting]
         self._torn = False
-        self.reset_infos = [told["agents"] for _, told in started]
+        self.reset_infos = [info["agents"] for _, info in started]
         return np.stack([obs for obs, _ in started])
 
     def render(self, mode: str = "human") -> np.ndarray | None:
@@ -171,8 +171,8 @@ class VRPSubprocVecEnv(_VecEnv):
 
     def reset(self) -> np.ndarray:
         """Begins an episode in every environment: obs (n, A, O)."""
-        obs, told = self._workers.reset()
-        self.reset_infos = [info["agents"] for info in told]
+        obs, infos = self._workers.reset()
+        self.reset_infos = [info["agents"] for info in infos]
         return np.stack(obs)
 
     def render(self, mode: str = "human") -> np.ndarray | None:

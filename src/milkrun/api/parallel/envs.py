@@ -2,7 +2,7 @@
 
 It takes whatever has `reset` and `step` and plays each kind the fastest way. Handles of a batch (they have `batch`, one
 object for all, and `row`) are played in one call of it; links (they have `send` and `receive`, see `Links`) are all
-told before the first is waited for; anything else, classic or Gymnasium, has a thread of its own.
+asked before the first is waited for; anything else, classic or Gymnasium, has a thread of its own.
 """
 
 from __future__ import annotations

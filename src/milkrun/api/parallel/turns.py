@@ -1,7 +1,7 @@
-"""One turn of environments that know nothing of each other: each is told to step or to begin anew, and answers.
+"""One turn of environments that know nothing of each other: each is asked to step or to begin anew, and answers.
 
 `Threads` plays any environment, each in a thread of its own for life; `Links` plays those that answer from elsewhere,
-all of which are told before the first is waited for. `OneByOne` keeps either on one beat (Gymnasium's NEXT_STEP): on
+all of which are asked before the first is waited for. `OneByOne` keeps either on one beat (Gymnasium's NEXT_STEP): on
 the turn after an end an environment is reset, not stepped.
 """
 
@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from milkrun.api.foreign import read_reset, read_step, reset_takes
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError, WorkerError
-from milkrun.core.foreign import read_reset, read_step, reset_takes
 
 RESET = object()
 """In the place of an action: begin an episode."""
@@ -65,7 +65,7 @@ class Threads:
             raise ConfigError(f"item {which} takes no seed, neither reset(seed=...) nor seed(...)")
 
     def ask(self, actions: Sequence[Any], seeds: Sequence[int | None]) -> list[Answer | Exception]:
-        self._calls = [Call(partial(self._play, *told)) for told in zip(range(len(actions)), actions, seeds)]
+        self._calls = [Call(partial(self._play, *one)) for one in zip(range(len(actions)), actions, seeds)]
         return self._made(self._calls)
 
     def resume(self) -> list[Answer | Exception] | None:
@@ -141,7 +141,7 @@ class Links:
 
     def __init__(self, envs: Sequence[Any]) -> None:
         self._envs = envs
-        self._owed: list[int] = []  # those told and not yet heard, if a turn was interrupted
+        self._owed: list[int] = []  # those asked and not yet answered, if a turn was interrupted
 
     def check_seeds(self) -> None:
         """A link that takes none says so itself."""
@@ -151,13 +151,13 @@ class Links:
             _kept(self._envs[self._owed.pop()].receive)
         answers: list[Any] = [None] * len(actions)
         for i, (env, action, seed) in enumerate(zip(self._envs, actions, seeds)):
-            answers[i] = _kept(partial(_tell, env, action, seed))
+            answers[i] = _kept(partial(_send, env, action, seed))
             if answers[i] is None:
                 self._owed.append(i)
         for i, (env, action) in enumerate(zip(self._envs, actions)):
             if answers[i] is None:
                 read = begun if action is RESET else played
-                answers[i] = _kept(partial(_heard, env, read))
+                answers[i] = _kept(partial(_received, env, read))
                 self._owed.remove(i)
         return answers
 
@@ -189,8 +189,8 @@ class OneByOne:
         """A step of each, or the reset that is due."""
         if not self._whole:
             self._finish()
-        told = [RESET if due else action for due, action in zip(self._due, actions)]
-        return self._turn(told, [None] * self.num_envs, "step")
+        asked = [RESET if due else action for due, action in zip(self._due, actions)]
+        return self._turn(asked, [None] * self.num_envs, "step")
 
     def infos(self) -> list[dict[str, Any]]:
         """What each said beside the last turn."""
@@ -285,7 +285,7 @@ def _kept(call: Callable[[], Any]) -> Any:
         return e
 
 
-def _tell(env: Any, action: Any, seed: int | None) -> None:
+def _send(env: Any, action: Any, seed: int | None) -> None:
     if action is not RESET:
         env.send(action)
     elif seed is None:
@@ -294,7 +294,7 @@ def _tell(env: Any, action: Any, seed: int | None) -> None:
         env.send(None, seed=seed)
 
 
-def _heard(env: Any, read: Callable[[Any], Answer]) -> Answer:
+def _received(env: Any, read: Callable[[Any], Answer]) -> Answer:
     return read(env.receive())
 
 
@@ -320,5 +320,5 @@ def _raise_first(answers: Sequence[Any], command: str) -> None:
     text = f"item {failed[0]} failed at its {command}: {''.join(traceback.format_exception_only(error)).strip()}"
     if others := failed[1:]:
         text += f" (so did {', '.join(map(str, others))})"
-    told = "".join(traceback.format_exception(error))
-    raise WorkerError(text, index=failed[0], command=command, remote_traceback=told) from error
+    trace = "".join(traceback.format_exception(error))
+    raise WorkerError(text, index=failed[0], command=command, remote_traceback=trace) from error

@@ -16,7 +16,8 @@ from typing import Any
 
 from milkrun.core.arguments import autoreset_name, check_seed
 from milkrun.core.errors import ConfigError, did_you_mean, missing_extra
-from milkrun.core.registry import world_spec
+from milkrun.core.references import refer
+from milkrun.core.registry import each_world, world_spec
 
 try:
     import rl4co  # noqa: F401
@@ -25,8 +26,6 @@ except ImportError as e:
 
 from milkrun.api.rl4co.envs import CVRPEnv, TSPEnv
 from milkrun.api.rl4co.generator import RL4COGenerator, laws_of
-
-ENVS: dict[str, type[TSPEnv] | type[CVRPEnv]] = {"TSP": TSPEnv, "CVRP": CVRPEnv}
 
 
 def make(
@@ -48,15 +47,18 @@ def make(
     nothing to do here, and its TSP always starts where the first action says.
     """
     spec = world_spec(world_id)
-    if spec.namespace != "milkrun" or spec.name not in ENVS:
-        raise ConfigError(f"{spec.id} has no RL4CO environment{did_you_mean(spec.name, ENVS)}")
-    env, world = ENVS[spec.name], spec.load()
+    world = spec.load()
+    if "rl4co" not in vars(world).get("environments", {}):  # one that is inherited knows the rules of the base alone
+        known = [other.name for other, cls in each_world() if "rl4co" in vars(cls).get("environments", {})]
+        raise ConfigError(f"{spec.id} has no RL4CO environment{did_you_mean(spec.name, known)}")
+    env = refer(world, "environments", "rl4co")
     laws = laws_of(env.name, world.Config.build(preset, config, **{**spec.kwargs, **overrides}))
     autoreset_name(autoreset)
     laws.seed = secrets.randbits(63) if seed is None else check_seed(seed)
     laws.position = first_row
     batch_size = None if num_envs is None else [num_envs]
-    return env(RL4COGenerator(laws), batch_size=batch_size, illegal=illegal, threads=threads)
+    made: TSPEnv | CVRPEnv = env(RL4COGenerator(laws), batch_size=batch_size, illegal=illegal, threads=threads)
+    return made
 
 
 __all__ = ["CVRPEnv", "RL4COGenerator", "TSPEnv", "make"]

@@ -1,4 +1,4 @@
-"""SharedInfo: the one dict that stands in a step's list for all rows of which there is nothing to tell.
+"""SharedInfo: the one dict that stands in a step's list for all rows that go on and did nothing illegal.
 
 Stable-Baselines3 asks for a dict a row and reads those of rows that ended. Making a thousand that nobody reads takes
 longer than the step, so the others are one object, which nobody may write into.
@@ -23,7 +23,7 @@ class SharedInfo(dict[str, Any]):
     update = setdefault = pop = popitem = clear = _refuse
 
     def __missing__(self, key: str) -> NoReturn:
-        raise UnknownName(f'{key!r} is not in an info that many rows share: infos="fresh" tells all of each row')
+        raise UnknownName(f'{key!r} is not in an info that many rows share: infos="fresh" has all of each row')
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)

@@ -117,7 +117,7 @@ class Async_SubprocVecEnv(VecEnv):
 
     def step_wait(self) -> Turn:
         """What the turn came to."""
-        return self._tell(self._pool.receive())
+        return self._taken_in(self._pool.receive())
 
     def step(self, actions: Any) -> Turn:
         """Both in one, unless a subclass has its say in one of them."""
@@ -125,7 +125,7 @@ class Async_SubprocVecEnv(VecEnv):
         if cls.step_wait is not own.step_wait or cls.step_async is not own.step_async:
             return super().step(actions)
         self._get_ready()
-        return self._tell(self._pool.step(actions))
+        return self._taken_in(self._pool.step(actions))
 
     def _get_ready(self) -> None:
         if self._ahead is not None:
@@ -135,7 +135,7 @@ class Async_SubprocVecEnv(VecEnv):
             if any(self.workers.ended) and not self.workers.under_way:  # the step that ended them was interrupted
                 self.workers.reset(np.flatnonzero(self.workers.ended))
 
-    def _tell(self, result: Any) -> Turn:
+    def _taken_in(self, result: Any) -> Turn:
         if isinstance(result, list):
             raise ConfigError("Async_SubprocVecEnv is for one agent an environment: this one's step returns lists")
         obs, rewards, terminated, truncated, infos = result
@@ -206,9 +206,9 @@ class Async_SubprocVecEnv(VecEnv):
         ids: list[int] = read_indices(indices, self.num_envs).tolist()
         return ids
 
-    def _ask(self, indices: Any, told: str, question: Callable[..., Any], name: str, *args: Any) -> list[Any]:
+    def _ask(self, indices: Any, verb: str, question: Callable[..., Any], name: str, *args: Any) -> list[Any]:
         ids = self._ids(indices)
-        return self.workers.ask(application(f"{told} {name}", question, (name, *args), {}), ids) if ids else []
+        return self.workers.ask(application(f"{verb} {name}", question, (name, *args), {}), ids) if ids else []
 
     def _has_masks(self) -> bool:
         return all(mask is not None for mask in self.workers.masks)

@@ -20,13 +20,13 @@ from milkrun.api._binding import (
     begin_with,
     check_choice,
     check_render_mode,
-    every_step,
+    end_info,
     masks,
     may_render,
     offset_seeds,
     read_flag,
     read_indices,
-    told_names,
+    step_info,
 )
 from milkrun.api._spaces import Follower, Observer, action_space
 from milkrun.api.sb3.infos import SharedInfo
@@ -62,10 +62,11 @@ class SB3VecEnv(Follower, VecEnv):
     """A batch of rows of a world. Its `world` is stepped and reset through it only.
 
     infos: "shared" lets all rows that go on and did nothing illegal have one read-only info; "fresh" gives each row its
-    own, with the mask and all that the world tells of a step.
+    own, with the mask and all that the info of a step has.
     monitor: True puts what SB3's Monitor would record of an episode into the info of its last step.
     seed_rule: "offset" seeds row i with seed + i, SB3's convention, so that runs seeded 0 and 1 share all but one row:
     take seeds `num_envs` apart; "row" gives row i the stream (seed, i), and any two seeds differ everywhere.
+    settings: keywords of `milkrun.make` (preset, config, first_row, illegal, threads) and options of the world.
     """
 
     def __init__(
@@ -78,19 +79,12 @@ class SB3VecEnv(Follower, VecEnv):
         monitor: bool = True,
         seed_rule: str = "offset",
         render_mode: str | None = "rgb_array",
-        illegal: str = "noop",
-        threads: int | None = None,
-        preset: str | None = None,
-        config: Any = None,
         seed: int | None = None,
-        first_row: int = 0,
-        **overrides: Any,
+        **settings: Any,
     ) -> None:
         self.seed_rule, self.monitor = check_choice("seed_rule", seed_rule, SEED_RULES), read_flag("monitor", monitor)
         self._shares = check_choice("infos", infos, INFOS) == "shared"
-        settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
-                    "threads": threads, **overrides}  # fmt: skip
-        self.world = batch_behind(self, world_or_id, num_envs, "same_step", settings)
+        self.world = batch_behind(self, world_or_id, num_envs, "same_step", seed, settings)
         self.render_mode = check_render_mode(render_mode)
         if seed is not None and seed_rule == "offset":
             begin_with(self.world, seed)
@@ -98,8 +92,8 @@ class SB3VecEnv(Follower, VecEnv):
         self.observation_space = self._observer.single_space
         self.action_space = action_space(self.world)
         super().__init__(self.world.num_envs, self.observation_space, self.action_space)
-        self._every_step = every_step(self.world)
-        self._told = {**{name: name for name in self._every_step}, **told_names(self.world)}
+        self._step_info = step_info(self.world)
+        self._end_info = {**{name: name for name in self._step_info}, **end_info(self.world)}
         self._began = time.perf_counter()
         self._waiting = Waiting()
         self._row_seed: int | None = None
@@ -134,7 +128,7 @@ class SB3VecEnv(Follower, VecEnv):
             self._reset_options()
             raise
         self.reset_infos = [self._start(b) for b in range(self.num_envs)]
-        return self._look()
+        return self._observe()
 
     def _use_up(self) -> None:
         """Seeds and options are for one reset."""
@@ -161,15 +155,15 @@ class SB3VecEnv(Follower, VecEnv):
     def _play(self, actions: Any) -> Turn:
         world = self.world
         world.step(actions)
-        obs = self._look()
+        obs = self._observe()
         if not self._shares:
-            infos = self._tell_all(obs)
+            infos = self._all_infos(obs)
         else:
             infos = [SHARED] * self.num_envs
             if 1 in world.illegal.tobytes():  # a third of the time that .any() takes
-                self._tell_illegal(infos)
+                self._add_illegal(infos)
         if len(world.final_rows):
-            self._tell_ends(infos)
+            self._add_ends(infos)
         return obs, world.reward.copy(), world.done.copy(), infos
 
     def close(self) -> None:
@@ -233,7 +227,7 @@ class SB3VecEnv(Follower, VecEnv):
         else:
             self._copies, self._aside = live.copy, self._observer.aside
 
-    def _look(self) -> Any:
+    def _observe(self) -> Any:
         if self.moved:
             self.bind()
         elif not self._observer.steady:
@@ -245,26 +239,26 @@ class SB3VecEnv(Follower, VecEnv):
         """The info of a reset: the mask, and what the layout leaves out of the observation."""
         return {key: array[b].copy() for key, array in self._aside.items()}
 
-    def _tell_all(self, obs: Any) -> list[Info]:
+    def _all_infos(self, obs: Any) -> list[Info]:
         """An info of its own for each row, as Gymnasium's environment gives it."""
         columns: dict[str, list[Any]] = {}
         for key, array in self._aside.items():
             columns[key] = list(obs[key] if isinstance(obs, dict) else array.copy())
-        for name in self._every_step:
+        for name in self._step_info:
             columns[name] = _column(getattr(self.world, name))
         columns["TimeLimit.truncated"] = [False] * self.num_envs
         return [dict(zip(columns, values)) for values in zip(*columns.values())]
 
-    def _tell_illegal(self, infos: list[Info]) -> None:
+    def _add_illegal(self, infos: list[Info]) -> None:
         rows = np.flatnonzero(self.world.illegal)
-        columns = {name: _column(getattr(self.world, name)[rows]) for name in self._every_step}
+        columns = {name: _column(getattr(self.world, name)[rows]) for name in self._step_info}
         for b, values in zip(rows.tolist(), zip(*columns.values())):
             infos[b] = {**dict(zip(columns, values)), "TimeLimit.truncated": False}
 
-    def _tell_ends(self, infos: list[Info]) -> None:
+    def _add_ends(self, infos: list[Info]) -> None:
         """The infos of rows that ended: those of their last step, with the observation they ended in."""
         rows, final = self.world.final_rows, self.world.final
-        columns = {key: _column(final[name]) for key, name in self._told.items()}
+        columns = {key: _column(final[name]) for key, name in self._end_info.items()}
         if not self._shares:
             columns |= {key: list(array) for key, array in self._observer.aside_of(final).items()}
         columns["terminal_observation"] = self._observer.rows_of(final, len(rows))
@@ -281,5 +275,5 @@ class SB3VecEnv(Follower, VecEnv):
 
 
 def _column(array: np.ndarray) -> list[Any]:
-    """What is told of rows, one by one: plain numbers, or each row's own."""
+    """The values of rows for their infos, one by one: plain numbers, or each row's own array."""
     return array.tolist() if array.ndim == 1 else list(array.copy())

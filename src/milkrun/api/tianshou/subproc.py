@@ -1,7 +1,7 @@
 """SubprocVecEnv_TS: any environments, each in a process of its own, as a tianshou vector environment.
 
 A step sends each process that is named exactly one command: a step, or, on the turn after an end, the reset, which
-`infos[i]["reset_turn"]` tells. Masks ride back with the observations, and stand beside them in a `Batch`.
+`infos[i]["reset_turn"]` says. Masks come back with the observations, and stand beside them in a `Batch`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from gymnasium import spaces
 from tianshou.data import Batch
 
 from milkrun.api import _remote as remote
+from milkrun.api.foreign import makers
 from milkrun.api.tianshou.venv import Ids, Turn, Venv, in_array
 from milkrun.api.workers import Aligned, Workers
 from milkrun.api.workers.commands import application
 from milkrun.core.arguments import check_seed, is_list
 from milkrun.core.errors import Closed, ConfigError, ShapeError
-from milkrun.core.foreign import makers
 
 
 class SubprocVecEnv_TS(Venv):
@@ -50,9 +50,9 @@ class SubprocVecEnv_TS(Venv):
             raise ConfigError(f"timeout={timeout!r}: all environments move on one beat, so none is left behind")
         self.pool = Aligned(Workers(env_fns, context, share_memory))
         super().__init__(len(self.pool))
-        told = self.pool.workers
-        self._spaces = {"action_space": told.action_spaces, "observation_space": told.observation_spaces}
-        if any(_has_tuple(space) for space in told.observation_spaces):
+        workers = self.pool.workers
+        self._spaces = {"action_space": workers.action_spaces, "observation_space": workers.observation_spaces}
+        if any(_has_tuple(space) for space in workers.observation_spaces):
             self.close()
             raise ConfigError("tianshou has no tuples in observations: use a Dict or an array")
         self._seeds: list[int | None] = [None] * self.env_num  # of each environment's next explicit reset

@@ -21,10 +21,10 @@ from milkrun.api._binding import (
     batch_behind,
     begin_with,
     check_choice,
-    every_step,
+    end_info,
     offset_seeds,
     read_options,
-    told_names,
+    step_info,
     value_of,
 )
 from milkrun.api._spaces import Follower, Observer, action_space
@@ -58,18 +58,11 @@ class TianshouVectorEnv(Follower, Venv):
         *,
         layout: str | None = "flat",
         seed_rule: str = "offset",
-        illegal: str = "noop",
-        threads: int | None = None,
-        preset: str | None = None,
-        config: Any = None,
         seed: int | None = None,
-        first_row: int = 0,
-        **overrides: Any,
+        **settings: Any,
     ) -> None:
         self.seed_rule = check_choice("seed_rule", seed_rule, SEED_RULES)
-        settings = {"preset": preset, "config": config, "seed": seed, "first_row": first_row, "illegal": illegal,
-                    "threads": threads, **overrides}  # fmt: skip
-        self.world = batch_behind(self, world_or_id, num_envs, "disabled", settings)
+        self.world = batch_behind(self, world_or_id, num_envs, "disabled", seed, settings)
         super().__init__(self.world.num_envs)
         if seed is not None and seed_rule == "offset":
             begin_with(self.world, seed)
@@ -79,8 +72,8 @@ class TianshouVectorEnv(Follower, Venv):
         self._has_mask = self._observer.mask is not None
         self._all = np.arange(self.env_num)
         self._in_order = self._all.tobytes()
-        self._told = {key: getattr(self.world, name) for key, name in told_names(self.world).items()}
-        self._every_step = {name: getattr(self.world, name) for name in every_step(self.world) if name != "illegal"}
+        self._end_info = {key: getattr(self.world, name) for key, name in end_info(self.world).items()}
+        self._step_info = {name: getattr(self.world, name) for name in step_info(self.world) if name != "illegal"}
         self._blanks: list[dict[str, Any]] = [{"env_id": b, "illegal": False} for b in range(self.env_num)]
         self._seeded = np.zeros(self.env_num, bool)  # the rows whose next episode has the key in _keys
         self._keys = np.full((self.env_num, 3), -1)
@@ -107,8 +100,8 @@ class TianshouVectorEnv(Follower, Venv):
             world.stream[due[stayed]] = before[stayed]
             raise
         infos: list[dict[str, Any]] = [{"env_id": b} for b in chosen.tolist()]
-        self._tell(infos, rows, self._aside)
-        return self._look(rows), in_array(infos)
+        self._add_info(infos, rows, self._aside)
+        return self._observe(rows), in_array(infos)
 
     def step(self, action: Any, id: Ids = None) -> Turn:
         """Plays one action in each named row; results stand in the order the rows are named."""
@@ -120,7 +113,7 @@ class TianshouVectorEnv(Follower, Venv):
             self._observer.refresh()
         infos = [blank.copy() for blank in (self._blanks if rows is None else map(self._blanks.__getitem__, rows))]
         if self._columns:
-            self._tell(infos, rows, self._columns)
+            self._add_info(infos, rows, self._columns)
         illegal = _fresh(world.illegal, rows)
         if 1 in illegal.tobytes():  # a third of the time that .any() takes
             for k in np.flatnonzero(illegal).tolist():
@@ -129,11 +122,11 @@ class TianshouVectorEnv(Follower, Venv):
         if 1 in terminated.tobytes() or 1 in truncated.tobytes():
             for k in np.flatnonzero(terminated | truncated).tolist():
                 info = infos[k]
-                for key, array in self._told.items():
+                for key, array in self._end_info.items():
                     info[key] = value_of(array, info["env_id"])
         # float64: tianshou adds up an episode's return in the type that it is given
         rewards = world.reward.astype(np.float64) if rows is None else world.reward[rows].astype(np.float64)
-        return self._look(rows), rewards, terminated, truncated, in_array(infos)
+        return self._observe(rows), rewards, terminated, truncated, in_array(infos)
 
     def seed(self, seed: Any = None) -> list[list[int] | None]:
         """From each row's next reset on: an int by the seed rule, or a list with one a row. Action spaces too."""
@@ -207,9 +200,9 @@ class TianshouVectorEnv(Follower, Venv):
     def _bind(self) -> None:
         self._observer.bind()
         self._aside = {key: array for key, array in self._observer.aside.items() if key != "action_mask"}
-        self._columns = {**self._aside, **self._every_step}
+        self._columns = {**self._aside, **self._step_info}
 
-    def _look(self, rows: np.ndarray | None) -> Any:
+    def _observe(self, rows: np.ndarray | None) -> Any:
         """Fresh observations of these rows."""
         live = self._observer.live
         if isinstance(live, dict):
@@ -222,7 +215,7 @@ class TianshouVectorEnv(Follower, Venv):
         both.__dict__.update(obs=obs, mask=_fresh(getattr(self.world, "action_mask"), rows))  # noqa: B009 (a field)
         return both
 
-    def _tell(self, infos: list[dict[str, Any]], rows: np.ndarray | None, columns: dict[str, np.ndarray]) -> None:
+    def _add_info(self, infos: list[dict[str, Any]], rows: np.ndarray | None, columns: dict[str, np.ndarray]) -> None:
         """Adds a plain number, or a row of a fresh array, to each info."""
         for key, array in columns.items():
             column = _fresh(array, rows)

@@ -8,13 +8,13 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from milkrun.api._td import entries, put
-from milkrun.api.torchrl.env import CPU, WorldEnv, adopt
+from milkrun.api.torchrl.env import CPU, WorldEnv
 from milkrun.core.errors import ShapeError
 
 
 class DARPEnv(WorldEnv):
-    """Dial-a-ride. `preset="seed"` plays by deadlines alone, `features=True` shows what policies are fed with; actions
-    may be (*batch,) or (*batch, 1)."""
+    """Dial-a-ride. `preset="published"` plays by deadlines alone, `features=True` shows what policies are fed with;
+    actions may be (*batch,) or (*batch, 1)."""
 
     fixed_id = "milkrun/DARP-v0"
 
@@ -35,7 +35,11 @@ class DARPEnv(WorldEnv):
         root, hidden = ({name: value.to(CPU) for name, value in part.items() if isinstance(value, torch.Tensor)}
                         for part in self._fields(td))  # fmt: skip
         world: Any = self.template
+<<<<<<< HEAD
         return self._stepper.masks(root, hidden, td.batch_size, world.mark_kernel).to(self.device)
+=======
+        return self._stepper.mark_anew(root, hidden, td.batch_size, world.mark_kernel).to(self.device)
+>>>>>>> 23fd5ccc6c374fb4d059f114977fc17204855b7b
 
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
         """Minus distance and penalties: of the state in `td` where its rows have ended, else of the actions, by the
@@ -50,7 +54,7 @@ class DARPEnv(WorldEnv):
 
     def _check_solution(self, td: TensorDict, actions: torch.Tensor) -> None:
         task = self._task()
-        task.get_costs(self.reader.tensors(td), self._plans(td, actions), **self._rules(task))
+        task.get_costs(self.reader.tensors(td), self._plans(td, actions), **self._rules())
 
     def check_solution_validity(self, td: TensorDictBase, actions: torch.Tensor) -> None:
         """Raises BadSolution with row, position and the rule that a plan breaks."""
@@ -58,12 +62,6 @@ class DARPEnv(WorldEnv):
             raise ShapeError(f"actions must be (*batch, T) with the batch {tuple(td.batch_size)}, not "
                              f"{tuple(actions.shape)}")
         self._check_solution(td.reshape(-1), actions.reshape(-1, actions.shape[-1]))
-
-    def _weights(self, task: Any) -> dict[str, float]:
-        return {}
-
-    def _rules(self, task: Any) -> dict[str, Any]:
-        return self.template.task_options(self.config)
 
     def _set_up(self, generator: Any, options: dict[str, Any]) -> None:
         super()._set_up(generator, options)
@@ -77,6 +75,3 @@ class DARPEnv(WorldEnv):
         """(*batch,) the first vehicle that is not finished, -1 where all are."""
         waiting = ~vehicle_finished[..., :num_agents]
         return torch.where(waiting.any(-1), waiting.to(torch.uint8).argmax(-1), -1)
-
-
-adopt(DARPEnv)

@@ -21,15 +21,21 @@ from milkrun.api.torchrl.agents import Groups
 from milkrun.api.torchrl.base import RL4COEnvBase
 from milkrun.api.torchrl.beginning import CPU, BeginMixin
 from milkrun.api.torchrl.contract import told
+<<<<<<< HEAD
 from milkrun.api.torchrl.checks import Tensors, checked_action
 from milkrun.api.torchrl.functional import Rows, Stepper
 from milkrun.api.torchrl.generators import draws_as, get_generator, problem_of
+=======
+from milkrun.api.torchrl.functional import Rows, Stepper, Tensors
+from milkrun.api.torchrl.generators import draws_as, get_generator
+>>>>>>> 23fd5ccc6c374fb4d059f114977fc17204855b7b
 from milkrun.api.torchrl.inplace import Owner
 from milkrun.api.torchrl.objective import ObjectiveMixin
 from milkrun.api.torchrl.reader import InstanceReader
 from milkrun.api.torchrl.specs import Specs, specs_of_world
 from milkrun.core.arguments import autoreset_name, check_count
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
+from milkrun.core.references import refer
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
 
@@ -125,10 +131,10 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
         """The generator given, or one with the laws of this world."""
         if self._given_generator is not None:
             return self._given_generator
-        problem = problem_of(world_spec(self.world_id).load())
-        if problem is None:
+        spec = world_spec(self.world_id)
+        if not spec.load().generator:
             raise ConfigError(f"{self.world_id} has no generator apart from its world")
-        return get_generator(problem, seed=self.seed, device=self.device, **self.config.as_dict())
+        return get_generator(spec.problem, seed=self.seed, device=self.device, **self.config.as_dict())
 
     # -- stepping ---------------------------------------------------------------------------------------------
 
@@ -277,15 +283,13 @@ def env_class(world_id: str) -> type[WorldEnv]:
     """The class of a world, named after its problem: env_class("milkrun/CVRP-v0") is CVRPEnv."""
     spec = world_spec(world_id)
     if spec.id not in _classes:
+        world = spec.load()
+        own = refer(world, "environments", "torchrl") if "torchrl" in world.environments else WorldEnv
         name = f"{spec.name}Env"
         about = {"fixed_id": spec.id, "__module__": __name__, "__qualname__": name, "__doc__": spec.title or spec.id}
-        _classes[spec.id] = type(name, (WorldEnv,), about)
+        made = getattr(own, "fixed_id", None) == spec.id  # else a subclass of the world that it was made for
+        _classes[spec.id] = own if made else type(name, (own,), about)
     return _classes[spec.id]
-
-
-def adopt(cls: type[WorldEnv]) -> None:
-    """Makes a class the one of its world."""
-    _classes[cls.fixed_id] = cls
 
 
 def _revive(of: str | type[TorchRLEnv]) -> TorchRLEnv:

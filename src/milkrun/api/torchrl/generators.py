@@ -6,7 +6,7 @@ seed s). The CVRP's are laid out as RL4CO's are: `demand` is a share of the vehi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -88,11 +88,30 @@ class DARPGenerator(TensorGenerator, core.DARPGenerator):
     `classic` also `window_open`, `service_time`, `max_ride_time` (B, R), `max_route_duration` (B,)."""
 
 
-GENERATOR_REGISTRY: dict[str, type[TensorGenerator]] = {
-    "tsp": TSPGenerator, "tsp_kopt": TSPGenerator, "cvrp": CVRPGenerator, "vrpp": VRPPGenerator,
-    "cvrpp": VRPPGenerator, "wcvrp": WCVRPGenerator, "cwcvrp": WCVRPGenerator, "scwcvrp": SCWCVRPGenerator,
-    "sdwcvrp": SDWCVRPGenerator, "darp": DARPGenerator,
-}  # fmt: skip
+def tensor_class(numpy_class: type) -> type[TensorGenerator]:
+    """The maker of TensorDicts with the laws of a numpy generator: one of those above, or one made here."""
+    if numpy_class not in _classes:
+        _classes[numpy_class] = type(numpy_class.__name__, (TensorGenerator, numpy_class), {"__module__": __name__})
+    return _classes[numpy_class]
+
+
+_classes: dict[type, type[TensorGenerator]] = {c.__bases__[1]: c for c in TensorGenerator.__subclasses__()}
+
+
+class TensorGenerators(Mapping[str, type[TensorGenerator]]):
+    """The same names as those of the numpy generators."""
+
+    def __getitem__(self, name: str) -> type[TensorGenerator]:
+        return tensor_class(core.GENERATOR_REGISTRY[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(core.GENERATOR_REGISTRY)
+
+    def __len__(self) -> int:
+        return len(core.GENERATOR_REGISTRY)
+
+
+GENERATOR_REGISTRY = TensorGenerators()
 
 
 def get_generator(name: str, **options: Any) -> TensorGenerator:
@@ -100,12 +119,6 @@ def get_generator(name: str, **options: Any) -> TensorGenerator:
     if name not in GENERATOR_REGISTRY:
         raise ConfigError(f"no generator {name!r}{did_you_mean(name, GENERATOR_REGISTRY)}")
     return GENERATOR_REGISTRY[name](problem=name, **options)
-
-
-def problem_of(world: type) -> str | None:
-    """The short name of a world's generator; None if it has none apart from itself."""
-    where = f"{world.__module__}:{world.__qualname__}"
-    return next((name for name, made_by in GENERATOR_REGISTRY.items() if made_by.worlds.get(name) == where), None)
 
 
 def is_addressable(generator: Any) -> bool:

@@ -7,8 +7,8 @@ from tensordict import TensorDict, TensorDictBase
 
 from milkrun.api._td import entries
 from milkrun.api.torchrl import contract
-from milkrun.api.torchrl.env import WorldEnv, adopt, on_cpu
 from milkrun.api.torchrl.checks import checked_action
+from milkrun.api.torchrl.env import WorldEnv, on_cpu
 from milkrun.core.errors import BadSolution, ShapeError
 
 
@@ -66,7 +66,7 @@ class TSPkoptEnv(WorldEnv):
     def _lengths(self, td: TensorDict, tour: torch.Tensor) -> torch.Tensor:
         task = self._task()
         real = torch.arange(tour.shape[1], device=tour.device) < td["n_nodes"].reshape(-1, 1)
-        cost, _, _ = task.get_costs(self.reader.tensors(td), torch.where(real, tour, 0), **self._rules(task))
+        cost, _, _ = task.get_costs(self.reader.tensors(td), torch.where(real, tour, 0), **self._rules())
         return cost.to(self.device, torch.float32)
 
     def _turned(self, tour: torch.Tensor, n_nodes: torch.Tensor) -> torch.Tensor:
@@ -92,6 +92,3 @@ class TSPkoptEnv(WorldEnv):
         if tour is None:
             raise ShapeError(f"the TensorDict lacks {field!r}")
         return tour
-
-
-adopt(TSPkoptEnv)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +10,12 @@ from tensordict import TensorDict, TensorDictBase
 
 from milkrun.api._td import entries
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError
+from milkrun.core.references import refer
 
 if TYPE_CHECKING:
     from milkrun.api.torchrl.base import RL4COEnvBase as Host
 else:
     Host = object
-
-WEIGHTS = {"prize": "gain_weight", "waste": "gain_weight", "length": "beta", "overflow": "overflow_price",
-           "failure": "failure_weight", "lost": "lost_weight"}  # fmt: skip
-"""A weight of the tasks: the constant of the world in which its value in force stands."""
-
 
 class ObjectiveMixin(Host):
     """For environments with a template world: prices and checks by its `task`, start nodes by its depot."""
@@ -28,12 +23,12 @@ class ObjectiveMixin(Host):
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
         """Minus the task's cost; a solution that breaks a rule of its problem is worth -inf."""
         task, dataset, plans = self._task(), self.reader.tensors(td), self._plans(td, actions)
-        cost, _, _ = task.get_costs(dataset, plans, self._weights(task), on_violation="inf", **self._rules(task))
+        cost, _, _ = task.get_costs(dataset, plans, self._weights(), on_violation="inf", **self._rules())
         return -cost.to(actions.device, torch.float32)
 
     def _check_solution(self, td: TensorDict, actions: torch.Tensor) -> None:
         task = self._task()
-        valid, reasons = task.check(self.reader.tensors(td), self._plans(td, actions), **self._rules(task))
+        valid, reasons = task.check(self.reader.tensors(td), self._plans(td, actions), **self._rules())
         if not valid.all():
             row = int((~valid).nonzero()[0])
             raise BadSolution(f"row {row}: {reasons[row]}")
@@ -95,16 +90,12 @@ class ObjectiveMixin(Host):
     def _task(self) -> Any:
         if not self.template.task:
             raise ConfigError(f"{type(self.template).__name__} has no task that prices solutions")
-        module, _, name = self.template.task.partition(":")
-        return getattr(importlib.import_module(module), name)
+        return refer(self.template, "task")
 
-    def _weights(self, task: Any) -> dict[str, float]:
+    def _weights(self) -> dict[str, float] | None:
         """What this world weighs the amounts of its task with."""
-        asked = {weight for weight, _ in task.terms.values()}
-        known = {weight: name for weight, name in WEIGHTS.items() if weight in asked and name in self.template.fields}
-        return {weight: float(getattr(self.template, name)) for weight, name in known.items()}
+        return self.template.task_weights(self.template.config)
 
-    def _rules(self, task: Any) -> dict[str, Any]:
-        """The metric, and the rules between which the task lets its caller choose, as the configuration has them."""
-        config = self.template.config
-        return {key: getattr(config, key) for key in ("metric", *task.modes) if hasattr(config, key)}
+    def _rules(self) -> dict[str, Any]:
+        """The rules between which the task lets its caller choose, as the configuration has them."""
+        return self.template.task_options(self.template.config)

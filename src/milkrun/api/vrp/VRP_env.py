@@ -14,9 +14,10 @@ __all__ = ["VRPEnv"]
 def VRPEnv(args: Any, scenario: Scenario | None = None) -> MultiAgentVRPEnv:
     """One row of truck and drones.
 
-    args: a Namespace. Read, where present: scenario_name, preset ("seed"), num_drones, num_customers,
-    num_route_nodes, episode_length, delivery_threshold, recovery_threshold, seed (0); what is absent is the preset's.
-    Other attributes are let pass, since trainers hand over all they have.
+    args: a Namespace. Read, where present: scenario_name, preset ("published"), num_drones, num_customers,
+    num_route_nodes, episode_length, delivery_threshold, recovery_threshold, road_graph (a flag, which the preset
+    "published" does not know), seed (0); what is absent is the preset's. Other attributes are let pass, since trainers
+    hand over all they have.
     scenario: the reward's weights, instead of the preset's.
     """
     module = scenarios.load(getattr(args, "scenario_name", "truck_drone_basic"))

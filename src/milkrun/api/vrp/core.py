@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from milkrun.api.vrp.view import View, locked, unless_none
+from milkrun.api.vrp.view import View, locked, of_config, of_entity, of_instance, of_row, unless_none
 from milkrun.delivery.truckdrone.flight import DELIVER, HOVER, MOVE, RETURN
 
 if TYPE_CHECKING:
@@ -22,21 +22,10 @@ STATUS = ("onboard", "flying", "returning", "crashed")
 class TruckState(View):
     """Where the truck is and where it goes."""
 
-    @property
-    def p_pos(self) -> np.ndarray:
-        return locked(self.batch.truck_pos[self.row])
-
-    @property
-    def p_vel(self) -> np.ndarray:
-        return locked(self.batch.truck_vel[self.row])
-
-    @property
-    def current_node(self) -> int | None:
-        return unless_none(self.batch.truck_node[self.row])
-
-    @property
-    def target_node(self) -> int | None:
-        return unless_none(self.batch.truck_target[self.row])
+    p_pos: np.ndarray = of_row("truck_pos", locked)
+    p_vel: np.ndarray = of_row("truck_vel", locked)
+    current_node: int | None = of_row("truck_node", unless_none)
+    target_node: int | None = of_row("truck_target", unless_none)
 
 
 class TruckAction(View):
@@ -67,6 +56,10 @@ class Truck(View):
     action: TruckAction
     options = {"max_speed": "truck_speed", "drone_capacity": "drone_capacity"}
 
+    max_speed: float = of_config("truck_speed", float)
+    drone_capacity: int = of_config("drone_capacity", int)
+    distance_traveled_this_step: float = of_row("truck_step_dist", float)
+
     def __init__(self, batch: TruckDrone, row: int) -> None:
         super().__init__(batch, row, state=TruckState(batch, row), action=TruckAction(batch, row))
 
@@ -74,45 +67,20 @@ class Truck(View):
     def name(self) -> str:
         return "truck_0"
 
-    @property
-    def max_speed(self) -> float:
-        return float(self.batch.config.truck_speed)
-
-    @property
-    def drone_capacity(self) -> int:
-        return int(self.batch.config.drone_capacity)
-
-    @property
-    def distance_traveled_this_step(self) -> float:
-        return float(self.batch.truck_step_dist[self.row])
-
 
 class DroneState(View):
     """Where a drone is, its battery and its parcel."""
 
-    @property
-    def p_pos(self) -> np.ndarray:
-        return self._array("drone_pos")
-
-    @property
-    def p_vel(self) -> np.ndarray:
-        return self._array("drone_vel")
-
-    @property
-    def battery(self) -> float:
-        return float(self.batch.battery[self.row, self.index])
-
-    @property
-    def carrying_package(self) -> int | None:
-        return unless_none(self.batch.carrying[self.row, self.index])
-
-    @property
-    def status(self) -> str:
-        return STATUS[self.batch.status[self.row, self.index]]
+    p_pos: np.ndarray = of_entity("drone_pos", locked)
+    p_vel: np.ndarray = of_entity("drone_vel", locked)
+    battery: float = of_entity("battery", float)
+    carrying_package: int | None = of_entity("carrying", unless_none)
+    status: str = of_entity("status", STATUS.__getitem__)
 
     @property
     def target_pos(self) -> np.ndarray | None:
-        return self._array("target_pos") if self.batch.has_target[self.row, self.index] else None
+        place = self.batch.target_pos[self.row, self.index]
+        return locked(place) if self.batch.has_target[self.row, self.index] else None
 
 
 class DroneAction(View):
@@ -139,6 +107,11 @@ class Drone(View):
     action: DroneAction
     options = {"max_speed": "drone_speed", "battery_consumption_rate": "battery_rate"}
 
+    max_speed: float = of_config("drone_speed", float)
+    battery_consumption_rate: float = of_config("battery_rate", float)
+    battery_used_this_step: float = of_entity("battery_used", float)
+    forced_return_this_step: bool = of_entity("forced", bool)
+
     def __init__(self, batch: TruckDrone, row: int, index: int) -> None:
         parts = {"state": DroneState(batch, row, index), "action": DroneAction(batch, row, index)}
         super().__init__(batch, row, index, **parts)
@@ -148,24 +121,8 @@ class Drone(View):
         return f"drone_{self.index}"
 
     @property
-    def max_speed(self) -> float:
-        return float(self.batch.config.drone_speed)
-
-    @property
     def max_battery(self) -> float:
         return 1.0
-
-    @property
-    def battery_consumption_rate(self) -> float:
-        return float(self.batch.config.battery_rate)
-
-    @property
-    def battery_used_this_step(self) -> float:
-        return float(self.batch.battery_used[self.row, self.index])
-
-    @property
-    def forced_return_this_step(self) -> bool:
-        return bool(self.batch.forced[self.row, self.index])
 
 
 class CustomerState(View):
@@ -175,35 +132,19 @@ class CustomerState(View):
         "p_pos": "customer_pos", "demand": "demand", "time_window_start": "tw_start", "time_window_end": "tw_end",
     }  # fmt: skip
 
-    @property
-    def p_pos(self) -> np.ndarray:
-        return locked(self._given("customer_pos"))
-
-    @property
-    def served(self) -> bool:
-        return bool(self.batch.served[self.row, self.index])
-
-    @property
-    def demand(self) -> float:
-        return float(self._given("demand"))
-
-    @property
-    def time_window_start(self) -> int:
-        return int(self._given("tw_start"))
-
-    @property
-    def time_window_end(self) -> int:
-        return int(self._given("tw_end"))
-
-    @property
-    def arrival_step(self) -> int | None:
-        return unless_none(self.batch.arrival_step[self.row, self.index])
+    p_pos: np.ndarray = of_instance("customer_pos", locked)
+    served: bool = of_entity("served", bool)
+    demand: float = of_instance("demand", float)
+    time_window_start: int = of_instance("tw_start", int)
+    time_window_end: int = of_instance("tw_end", int)
+    arrival_step: int | None = of_entity("arrival_step", unless_none)
 
 
 class Customer(View):
     """A customer."""
 
     state: CustomerState
+    just_served_this_step: bool = of_entity("just_served", bool)
 
     def __init__(self, batch: TruckDrone, row: int, index: int) -> None:
         super().__init__(batch, row, index, state=CustomerState(batch, row, index))
@@ -211,10 +152,6 @@ class Customer(View):
     @property
     def name(self) -> str:
         return f"customer_{self.index}"
-
-    @property
-    def just_served_this_step(self) -> bool:
-        return bool(self.batch.just_served[self.row, self.index])
 
 
 class World(View):
@@ -228,6 +165,12 @@ class World(View):
         "world_length": "episode_length", "delivery_threshold": "delivery_threshold",
         "recovery_threshold": "recovery_threshold", "num_agents": "num_drones",
     }  # fmt: skip
+
+    dt: float = of_config("dt", float)
+    world_length: int = of_config("episode_length", int)
+    world_step: int = of_row("i", int)
+    delivery_threshold: float = of_config("delivery_threshold", float)
+    recovery_threshold: float = of_config("recovery_threshold", float)
 
     @classmethod
     def of(cls, batch: TruckDrone, row: int = 0) -> World:
@@ -260,25 +203,5 @@ class World(View):
         return 2
 
     @property
-    def dt(self) -> float:
-        return float(self.batch.config.dt)
-
-    @property
-    def world_length(self) -> int:
-        return int(self.batch.config.episode_length)
-
-    @property
-    def world_step(self) -> int:
-        return int(self.batch.i[self.row])
-
-    @property
     def bounds(self) -> np.ndarray:
         return locked(np.array([-1.0, 1.0]))
-
-    @property
-    def delivery_threshold(self) -> float:
-        return float(self.batch.config.delivery_threshold)
-
-    @property
-    def recovery_threshold(self) -> float:
-        return float(self.batch.config.recovery_threshold)

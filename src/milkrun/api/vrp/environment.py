@@ -45,7 +45,7 @@ class MultiAgentVRPEnv:
         self.n = len(self._names)
         self.choices = world.batch.action.nvec(world.batch.sizes)
         self.bind(world)
-        reach = np.inf if config.rules == "seed" else float(world.batch.sizes["reach of view"])
+        reach = np.inf if config.rules == "published" else float(world.batch.sizes["reach of view"])
         self.action_space: list[spaces.Discrete[Any]] = [spaces.Discrete(n) for n in self.choices]
         self.observation_space = [_box(reach, self.max_obs_dim) for _ in self._names]
         self.share_observation_space = [_box(reach, world.batch.sizes["S"]) for _ in self._names]

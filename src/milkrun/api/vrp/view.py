@@ -1,7 +1,12 @@
-"""`View`: what all entities of a row share: they show what its buffers say and cannot be written."""
+"""`View`: what all entities of a row share: they show what its buffers hold and cannot be written.
+
+An attribute is declared by where its value stands: in a field of the row, in the entity's part of one, in the instance
+that the row plays, or in the configuration.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
@@ -45,14 +50,6 @@ class View:
             raise AttributeError(f"{kind} has no attribute {name!r}, and takes none: it is a view of row {self.row}")
         raise AttributeError(f"{kind}.{name} cannot be assigned, it is a view of row {self.row}: {how}")
 
-    def _array(self, field: str) -> np.ndarray:
-        """The entity's part of a state field, read-only."""
-        return locked(getattr(self.batch, field)[self.row, self.index])
-
-    def _given(self, field: str) -> Any:
-        """The entity's part of an instance field; many rows may stand on one instance."""
-        return getattr(self.batch, field)[self.batch.instance_row[self.row], self.index]
-
     def _executed(self, agent: int) -> int:
         """What an agent did last; -1 before the first step."""
         return int(self.batch.executed[self.row, agent]) if self.batch.i[self.row] > 0 else -1
@@ -68,3 +65,23 @@ def locked(array: np.ndarray) -> np.ndarray:
 def unless_none(number: Any) -> int | None:
     """An index, where fields write -1 for none."""
     return int(number) if number >= 0 else None
+
+
+def of_row(field: str, read: Callable[[Any], Any]) -> Any:
+    """An attribute that shows a field of the row."""
+    return property(lambda view: read(getattr(view.batch, field)[view.row]))
+
+
+def of_entity(field: str, read: Callable[[Any], Any]) -> Any:
+    """One that shows the entity's part of a field."""
+    return property(lambda view: read(getattr(view.batch, field)[view.row, view.index]))
+
+
+def of_instance(field: str, read: Callable[[Any], Any]) -> Any:
+    """One that shows the entity's part of an instance field; many rows may play one instance."""
+    return property(lambda view: read(getattr(view.batch, field)[view.batch.instance_row[view.row], view.index]))
+
+
+def of_config(option: str, read: Callable[[Any], Any]) -> Any:
+    """One that shows an option of the configuration."""
+    return property(lambda view: read(getattr(view.batch.config, option)))

@@ -1,4 +1,4 @@
-"""What a worker is told, packed for its pipe, and what a caller may give for it."""
+"""The commands to a worker, packed for its pipe, and what a caller may give for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from milkrun.core.errors import ConfigError, ShapeError
 
 
 class Command(NamedTuple):
-    """What a worker is told, how an error calls it, and the descriptor that goes with it."""
+    """What a worker is to do, how an error calls it, and the descriptor that goes with it."""
 
     name: str
     packed: bytes
@@ -41,9 +41,9 @@ def resets(chosen: Sequence[int], seeds: Sequence[Any], options: Sequence[Any]) 
     return {i: command("reset", seed, option) for i, seed, option in zip(chosen, seeds, options)}
 
 
-def application(told: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Command:
-    """That a function be called with the environment; an error calls it what is `told`."""
-    return Command(told, cloudpickle.dumps(("apply", (function, args, kwargs))))
+def application(name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Command:
+    """That a function be called with the environment; an error calls it by `name`."""
+    return Command(name, cloudpickle.dumps(("apply", (function, args, kwargs))))
 
 
 def pack(i: int, fn: Callable[[], Any]) -> bytes:

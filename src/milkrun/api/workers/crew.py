@@ -23,11 +23,11 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from milkrun.api.workers.commands import Command
-from milkrun.api.workers.interrupts import Uninterrupted
 from milkrun.api.workers.memory import send_descriptor
 from milkrun.api.workers.wire import Incoming, Outgoing, send
 from milkrun.api.workers.worker import Failure, unpack, work
 from milkrun.core.errors import Closed, ConfigError, WorkerError, WorkerTimeout
+from milkrun.core.interrupts import KEYBOARD, undisturbed
 
 CLOSE_SECONDS = 5.0  # for environments to finish their turn and close
 FAILED_SECONDS = 0.5  # the same when one has failed: the error shall not wait for the others
@@ -48,7 +48,7 @@ class Turn:
     def __init__(self, commands: Mapping[int, Command]) -> None:
         self.commands = dict(commands)
         self.unsent = {i: Outgoing(one.packed) for i, one in commands.items()}
-        self.unheard = {i: Incoming() for i in commands}
+        self.unanswered = {i: Incoming() for i in commands}
         self.answers: dict[int, Any] = dict.fromkeys(commands)
         self.interrupted = False
 
@@ -87,12 +87,12 @@ class Crew:
     def ask(self, commands: Mapping[int, Command]) -> list[Any]:
         """Sends each of these workers its command and returns their answers, in this order, however long that takes."""
         self.send(commands)
-        answers = self.hear(None)
+        answers = self.collect(None)
         self.turn = None
         return answers
 
     def send(self, commands: Mapping[int, Command]) -> None:
-        """Sends each of these workers its command; `hear` must follow, and then `turn` be forgotten."""
+        """Sends each of these workers its command; `collect` must follow, and then `turn` be forgotten."""
         turn = Turn(commands)
         self.turn, self.turns = turn, self.turns + 1
         try:
@@ -101,7 +101,7 @@ class Crew:
             self.fail(e)
             raise
 
-    def hear(self, timeout: float | None) -> list[Any]:
+    def collect(self, timeout: float | None) -> list[Any]:
         """The answers to what was sent, in the order of its commands; asked again, the same."""
         assert self.turn is not None
         try:
@@ -196,7 +196,7 @@ class Crew:
 
     def _post(self, turn: Turn) -> None:
         """Sends what has not been sent."""
-        with Uninterrupted():
+        with undisturbed(KEYBOARD):
             for i, message in list(turn.unsent.items()):
                 try:
                     message.write(self.connections[i].fileno())
@@ -209,7 +209,7 @@ class Crew:
 
     def _receive(self, turn: Turn, timeout: float | None) -> None:
         """Waits for the answers that have not come."""
-        out = turn.unheard
+        out = turn.unanswered
         for i in [i for i, message in out.items() if message.begun]:
             self._take(turn, i)
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -217,8 +217,8 @@ class Crew:
             left = GLANCE_SECONDS if deadline is None else deadline - time.monotonic()
             self._wait_for(next(reversed(out)), max(0.0, min(left, GLANCE_SECONDS)))
             events = self._all.select(0)
-            with Uninterrupted():
-                for is_death, i in sorted(key.data for key, _ in events):  # a last word is heard before a death
+            with undisturbed(KEYBOARD):
+                for is_death, i in sorted(key.data for key, _ in events):  # a last word is read before a death
                     if is_death or i not in out:
                         raise self.death(i, turn.name_of(i))
                     self._take(turn, i)
@@ -232,13 +232,13 @@ class Crew:
     def _take(self, turn: Turn, i: int) -> None:
         """Reads the answer of worker i."""
         try:
-            answer = unpack(turn.unheard[i].read(self.connections[i].fileno()))
+            answer = unpack(turn.unanswered[i].read(self.connections[i].fileno()))
         except (EOFError, OSError):
             raise self.death(i, turn.name_of(i)) from None
         if isinstance(answer, Failure):
             raise self.failure(i, turn.name_of(i), answer)
         turn.answers[i] = answer
-        del turn.unheard[i]
+        del turn.unanswered[i]
 
     def _wait_for(self, i: int, seconds: float) -> None:
         """Until this worker has spoken or any has died. To be woken costs more than all else in a turn, so the parent

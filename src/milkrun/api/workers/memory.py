@@ -1,8 +1,8 @@
 """Where observations lie: one array (n, *shape) for each leaf of the space, worker i writes row i.
 
 The arrays stand one behind the other in a nameless file that lives in memory. The parent makes it when the workers have
-told their spaces, so that no environment is made only to be asked, and hands each worker the open file; it is gone with
-the last process that maps it, however that one ends.
+named their spaces, so that no environment is made only to be asked, and hands each worker the open file; it is gone
+with the last process that maps it, however that one ends.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _write(tree: Any, row: int, obs: Any, where: str) -> None:
     if value.shape != slot.shape:
         raise ShapeError(f"observation{where}: its space has the shape {slot.shape}, it has {value.shape}")
     if value.dtype != slot.dtype and not _fits(value, slot.dtype):
-        raise ShapeError(f"observation{where}: its space has the dtype {slot.dtype}, {_told(value)} does not fit in")
+        raise ShapeError(f"observation{where}: its space has the dtype {slot.dtype}, {_value(value)} does not fit in")
     np.copyto(slot, value, casting="unsafe")
 
 
@@ -136,7 +136,7 @@ def _fits(value: np.ndarray, dtype: np.dtype[Any]) -> bool:
     return np.can_cast(value.dtype, dtype, "same_kind")
 
 
-def _told(value: np.ndarray) -> str:
+def _value(value: np.ndarray) -> str:
     """An array by its dtype, one of integers also by what is in it."""
     within = f" in {value.min()}..{value.max()}" if value.dtype.kind in "iu" and value.size else ""
     return f"{value.dtype}{within}"

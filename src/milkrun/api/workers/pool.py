@@ -18,6 +18,7 @@ from typing import Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
 import numpy as np
 
 from milkrun.api._remote import Absent, call_method
+from milkrun.api.foreign import makers
 from milkrun.api.workers.commands import (
     Command,
     application,
@@ -32,7 +33,6 @@ from milkrun.api.workers.crew import FAILED_SECONDS, Crew
 from milkrun.api.workers.memory import Slots, is_arrays, map_memory, open_memory, size_of
 from milkrun.api.workers.worker import AsItCame, Failure, Hello, Start
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded, ShapeError
-from milkrun.core.foreign import makers
 
 Ids = int | Sequence[int] | np.ndarray | None
 Turn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]
@@ -98,7 +98,7 @@ class Workers:
         self.ended = [False] * len(packed)
         """Which environments have ended an episode and not begun another."""
         self.starts: list[dict[str, Any]] = [{} for _ in packed]
-        """What each told when it was last reset."""
+        """The info of the last reset of each."""
         self._crew = Crew(packed, start_method)
         weakref.finalize(self, self._crew.end, "was forgotten")
         try:
@@ -150,13 +150,13 @@ class Workers:
         options: a dict for all, or a list with one (or None) for each worker named.
         """
         chosen = self.named(ids)
-        told = read_seeds(chosen, seeds, self._hello), read_options(chosen, options, self._hello)
+        given = read_seeds(chosen, seeds, self._hello), read_options(chosen, options, self._hello)
         self.check_open()
         if self.under_way:
             self._hear()
             self._crew.turn = None
-        commands = resets(chosen, *told)
-        self._tell(commands)
+        commands = resets(chosen, *given)
+        self._dispatch(commands)
         answers: list[Start] = self._hear()
         started = self._observations(commands, answers), [dict(answer.info) for answer in answers]
         self._crew.turn = None
@@ -196,7 +196,7 @@ class Workers:
                 commands |= resets(due, [None] * len(due), [None] * len(due))
         if early := [i for i, one in commands.items() if one.name == "step" and not self._begun[i]]:
             raise ResetNeeded(f"step before the first reset of worker {', '.join(map(str, early))}")
-        self._tell(commands)
+        self._dispatch(commands)
 
     @_one_thread
     def receive(self) -> Turn | list[Any]:
@@ -227,8 +227,8 @@ class Workers:
         name: instead, a function, which is called with the environment and the arguments.
         """
         if not isinstance(name, str):
-            told = getattr(name, "__name__", type(name).__name__)
-            return self.ask(application(f"call {told}", name, args, kwargs), ids)
+            called = getattr(name, "__name__", type(name).__name__)
+            return self.ask(application(f"call {called}", name, args, kwargs), ids)
         found = self.ask(application(f"call {name}", call_method, (name, args, kwargs), {}), ids)
         if lacking := [i for i, one in zip(self.named(ids), found) if one is Absent]:
             raise AttributeError(f"worker {', '.join(map(str, lacking))}: the environment has no {name!r}")
@@ -298,12 +298,12 @@ class Workers:
 
     @_one_thread
     def _ask(self, commands: dict[int, Command]) -> list[Any]:
-        self._tell(commands)
+        self._dispatch(commands)
         answers = self._hear()
         self._crew.turn = None
         return answers
 
-    def _tell(self, commands: dict[int, Command]) -> None:
+    def _dispatch(self, commands: dict[int, Command]) -> None:
         self.check_open()
         self.settle()
         if self.under_way:
@@ -319,7 +319,7 @@ class Workers:
         turn = self._crew.turn
         assert turn is not None
         try:
-            answers = self._crew.hear(self.timeout)
+            answers = self._crew.collect(self.timeout)
         except Exception:
             self.close()
             raise
@@ -328,7 +328,7 @@ class Workers:
         return answers
 
     def _take_in(self, i: int, asked: str, answer: Any) -> None:
-        """What an answer tells of its environment; told twice, it is the same."""
+        """What an answer says of its environment; read twice, it is the same."""
         if isinstance(answer, AsItCame):
             if asked == "mask":
                 self._masks[i] = answer.result

@@ -1,4 +1,4 @@
-"""What runs in a worker: one environment, and a loop that answers one command with one reply until told to close.
+"""What runs in a worker: one environment, and a loop that answers one command with one reply until it is to close.
 
 A worker never outlives its parent: it leaves when the pipe is closed, and a watchdog ends it if it is held up inside
 its environment when the parent goes. What kind of environment it has (Gymnasium, classic with four results, a list of
@@ -24,10 +24,10 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.api._remote import Absent, look_up
+from milkrun.api.foreign import read_reset, read_step, reset_takes
 from milkrun.api.workers.memory import Slots, map_memory, receive_descriptor
 from milkrun.api.workers.wire import AHEAD, LENGTH, receive, send
 from milkrun.core.errors import ConfigError, ShapeError
-from milkrun.core.foreign import read_reset, read_step, reset_takes
 
 POLL_SECONDS = 1.0
 LAST_SECONDS = 2.0  # for an idle worker to see its pipe closed, and to close its environment
@@ -103,8 +103,8 @@ def work(connection: Connection, index: int, packed: bytes) -> None:
         try:
             seat.close()
         except Exception as e:  # the parent listens no more
-            told = _summary(e).partition("\n")[0]
-            print(f"worker {index} (process {os.getpid()}): close() raised {told}", file=sys.stderr, flush=True)
+            error = _summary(e).partition("\n")[0]
+            print(f"worker {index} (process {os.getpid()}): close() raised {error}", file=sys.stderr, flush=True)
         connection.close()
 
 
@@ -177,8 +177,8 @@ class Seat:
         given: dict[str, Any] = {"seed": seed, "options": options}
         if seed is not None and self._seed is not None:
             self._seed(seed)
-        told = {name: given[name] for name in self._reset_takes if given[name] is not None}
-        obs, info = read_reset(self.env.reset(**told))
+        known = {name: given[name] for name in self._reset_takes if given[name] is not None}
+        obs, info = read_reset(self.env.reset(**known))
         return Start(self._put(obs), info, self._mask(info))
 
     def step(self, action: Any) -> Step | AsItCame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,11 +34,12 @@ class Bench:
         self.cls, self.config, self.rows, self.seed = cls, config, rows, seed
         self.script: list[Call] = []
         self.some_ended = False
+        self.takes: list[Any] = []  # interpreted plays
         self._guards: list[tuple[str, int, np.ndarray]] = []
 
     def make(
         self, rows: int | None = None, *, seed: int | None = None, guard: int = 0xA5, config: Config | None = None,
-        autoreset: str = "disabled", first_row: int = 0, threads: int = 1,
+        autoreset: str = "disabled", first_row: int = 0, threads: int = 1, debug: bool = False,
     ) -> World:  # fmt: skip
         def allocate(field: Field, shape: tuple[int, ...]) -> np.ndarray:
             own = self.cls.allocate(world, field, shape)
@@ -53,7 +55,7 @@ class Bench:
         vars(world)["allocate"] = allocate
         self.cls.__init__(
             world, rows or self.rows, config or self.config, seed=self.seed if seed is None else seed,
-            first_row=first_row, autoreset=autoreset, threads=threads,
+            first_row=first_row, autoreset=autoreset, threads=threads, debug=debug,
         )  # fmt: skip
         return world
 
@@ -62,11 +64,16 @@ class Bench:
         return list(dict.fromkeys(name for name, guard, memory in self._guards if not _intact(guard, memory)))
 
 
-def choose(world: World, rng: np.random.Generator, closed: float = 0.0) -> np.ndarray:
-    """An allowed action a row, at random; a share `closed` of the rows tries one that is not allowed."""
+def choose(
+    world: World, rng: np.random.Generator, closed: float | np.ndarray = 0.0, lean: int | np.ndarray = 0
+) -> np.ndarray:
+    """An allowed action a row, at random; with the chance `closed` a row tries one that is not allowed. Rows that lean
+    to -1 take the first, those to 1 the last one instead of any."""
+    lean = np.broadcast_to(lean, world.num_envs)[:, None]
     wild = rng.random(world.num_envs) < closed
     if world.action.kind == "box":
         numbers = rng.uniform(-1, 1, (world.num_envs, *world.action.shape(world.sizes))).astype(np.float32)
+        numbers = np.where(lean == 0, numbers, lean.astype(np.float32))
         numbers[wild, 0] = 2.0
         return numbers
     choices = world.action.nvec(world.sizes)
@@ -76,6 +83,7 @@ def choose(world: World, rng: np.random.Generator, closed: float = 0.0) -> np.nd
     for agent, n in enumerate(choices):
         allowed, end = world.action_mask[:, end : end + n], end + n
         noise = rng.random(allowed.shape)
+        noise = np.where(lean == 0, noise, 2.0 + lean * np.linspace(0.0, 1.0, n))
         taken, shut = (allowed * noise).argmax(1), (~allowed * noise).argmax(1)
         if not own_legal:  # a world with its own rule may know actions that no mask can show
             shut[allowed.all(1)] = n

@@ -1,8 +1,9 @@
 """check_world(): finds what is broken in a new world.
 
-It reads the declarations, plays a batch at random (illegal actions included) with a rule book beside it, then makes
-the same calls again in worlds that may differ in nothing: other batch sizes, thread counts, histories. The rules are
-the functions of `rules` and `replays`; together they are the contract, in code.
+It reads the declarations, interprets the kernels with every access checked, plays a batch at random (illegal actions
+included) with a rule book beside it, then makes the same calls again in worlds that may differ in nothing: other batch
+sizes, thread counts, histories. The rules are the functions of `rules`, `interpreted` and `replays`; together they are
+the contract, in code.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from milkrun.core.check import rules
 from milkrun.core.check.bench import Bench, Call, choose
+from milkrun.core.check.interpreted import accesses_checked
 from milkrun.core.check.replays import REPLAY_RULES, writes_inside
 from milkrun.core.check.rules import Moment, Task
 from milkrun.core.errors import ConfigError
@@ -47,8 +49,8 @@ def check_world(world: World | type[World] | str, *, task: Task | None = None) -
     class or an id, which are checked in their default configuration. `task(world)` gives the cost of each row's
     solution, to compare with the objective of finished episodes; without it, the task that the class names.
 
-    Declarations are checked first, then one play, then replays of it. Each stage stands on the one before, and each
-    replay on those before it, so the search ends where the first fault was found.
+    Declarations are checked first, then the kernels as plain Python, then one play, then replays of it. Each stage
+    stands on the one before, and each replay on those before it, so the search ends where the first fault was found.
     """
     if isinstance(world, str):
         world = make(world, ROWS, seed=0)
@@ -65,7 +67,7 @@ def check_world(world: World | type[World] | str, *, task: Task | None = None) -
         if found and declaration is not rules.documented:
             return found
     bench = Bench(cls, config, rows, seed)
-    seen = _watch(bench, task or rules.task_of(cls, config))
+    seen = _findings(accesses_checked, bench) or _watch(bench, task or rules.task_of(cls, config))
     for rule in REPLAY_RULES:
         if seen:
             break

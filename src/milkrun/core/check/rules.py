@@ -6,7 +6,6 @@ is the rule's name in a Finding. Rules that need two worlds to compare stand in 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from milkrun.core.check.bench import Call, Fault, bits_differ
 from milkrun.core.config import Config
 from milkrun.core.fields import Role
 from milkrun.core.hooks import kernels_of
+from milkrun.core.references import refer
 from milkrun.core.world import World
 
 Frame = dict[str, np.ndarray]
@@ -223,14 +223,14 @@ def task_of(cls: type[World], config: Any) -> Task | None:
     """The task that a world class names as "module:Class", if it names one and the configuration keeps solutions."""
     if not cls.task or not getattr(config, "record", True):
         return None
-    module, _, name = cls.task.partition(":")
-    problem = getattr(importlib.import_module(module), name)
-    options = cls.task_options(config)
+    problem = refer(cls, "task")
+    options, weights = cls.task_options(config), cls.task_weights(config)
 
     def costs(world: Any) -> Any:
         fields = (f.name for f in world.fields.values() if f.role is Role.INSTANCE)
         instances = {name: getattr(world, name)[world.instance_row] for name in fields}
-        return problem.get_costs(instances, world.solution(), on_violation="inf", **options)[0]
+        priced = () if weights is None else (weights,)
+        return problem.get_costs(instances, world.solution(), *priced, on_violation="inf", **options)[0]
 
     return costs
 

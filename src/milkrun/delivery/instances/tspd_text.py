@@ -59,7 +59,7 @@ def load_tspd(path: str | os.PathLike[str]) -> TSPDInstance:
 
 
 def write_tspd(instance: TSPDInstance, path: str | os.PathLike[str]) -> None:
-    """Writes an instance whose costs are a factor times the distance: a file has no room for others."""
+    """Writes an instance whose costs are a factor times the distance: a file can hold no others."""
     way = distances(instance.locs)
     for name in ("truck", "drone"):
         factor = getattr(instance, f"{name}_factor")
@@ -79,7 +79,7 @@ def write_tspd(instance: TSPDInstance, path: str | os.PathLike[str]) -> None:
 
 
 def load_tspd_solution(path: str | os.PathLike[str], *, nodes: int | None = None) -> Solution:
-    """The plan in a file, empty operations left out, and its costs where the comments tell them.
+    """The plan in a file, empty operations left out, and its costs where the comments say them.
 
     A plan does not say how many nodes there are; without `nodes` they end with the last one named. That it is a plan at
     all is checked here (FormatError), whether an instance allows it by `milkrun.delivery.tasks.check_operations`.
@@ -99,7 +99,7 @@ def load_tspd_solution(path: str | os.PathLike[str], *, nodes: int | None = None
         plan.add(start, end, fly, internal, high)
     page.finish(count)
     plan.finish(nodes)
-    total = next((page.real(c) for c in page.told(TOTAL_COST)), None)
+    total = next((page.real(c) for c in page.values_in_comments(TOTAL_COST)), None)
     return Solution(tuple(plan.operations), plan.costs(), total)
 
 
@@ -179,10 +179,10 @@ class _Plan:
     def costs(self) -> tuple[float, ...] | None:
         """What the comments behind the operations say; None unless behind each."""
         at = [word.at for word in self.page.words]
-        told = {bisect_left(at, comment.at): comment for comment in self.page.told(OPERATION_COST)}
-        if any(end not in told for end in self.ends):
+        costs = {bisect_left(at, comment.at): comment for comment in self.page.values_in_comments(OPERATION_COST)}
+        if any(end not in costs for end in self.ends):
             return None
-        return tuple(self.page.real(told[end]) for end in self.ends)
+        return tuple(self.page.real(costs[end]) for end in self.ends)
 
 
 class _Page:
@@ -229,8 +229,8 @@ class _Page:
     def take(self, what: str, count: Word | None = None) -> Word:
         """The next word, which is `what`; `count` is the word that says that there must be one."""
         if self.read == len(self.words):
-            told = "" if count is None else f"; line {count.line} counts {count.text!r}"
-            raise self.fault(None, f"the file ends where {what} should stand{told}")
+            counted = "" if count is None else f"; line {count.line} counts {count.text!r}"
+            raise self.fault(None, f"the file ends where {what} should stand{counted}")
         self.read += 1
         return self.words[self.read - 1]
 
@@ -252,7 +252,7 @@ class _Page:
                 raise self.fault(words[1], "may be cut: the file stops within the line")
         return self.commands
 
-    def told(self, pattern: re.Pattern[str]) -> list[Word]:
+    def values_in_comments(self, pattern: re.Pattern[str]) -> list[Word]:
         """What comments of this pattern say."""
         found = [(pattern.fullmatch(comment.text), comment) for comment in self.comments]
         return [comment._replace(text=match[1]) for match, comment in found if match]

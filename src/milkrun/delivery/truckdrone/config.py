@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from milkrun.core.config import RuledConfig, option
 from milkrun.core.errors import ConfigError
 
-RULES = ("sound", "seed")
+RULES = ("sound", "published")
 ENDS = ("served", "returned", "depot")
-LAWS = ("none", "seed", "band")
+LAWS = ("none", "published", "band")
 
 BY_RULES: dict[str, dict[str, Any]] = {
     "sound": {
@@ -22,8 +22,8 @@ BY_RULES: dict[str, dict[str, Any]] = {
         "completion_bonus": 20.0, "incomplete_penalty": 10.0, "energy_cost": 0.5, "late_penalty": 0.1,
         "crash_penalty": 10.0,
     },
-    "seed": {
-        "num_customers": 3, "num_route_nodes": 5, "depot_node": False, "tw_law": "seed", "battery_rate": 0.01,
+    "published": {
+        "num_customers": 3, "num_route_nodes": 5, "depot_node": False, "tw_law": "published", "battery_rate": 0.01,
         "obey_mask": False, "obs": "v1", "completion_bonus": 100.0, "incomplete_penalty": 20.0, "energy_cost": 0.01,
     },
 }  # fmt: skip
@@ -34,30 +34,39 @@ BY_RULES: dict[str, dict[str, Any]] = {
 class TruckDroneConfig(RuledConfig):
     """Options of the truck-and-drones world. Those that are None here have a default by the rules."""
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "seed": {"rules": "seed"}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "published": {"rules": "published"}}
+    old_names: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        name: {"seed": "published"} for name in ("preset", "rules", "tw_law")
+    }
     rule_option: ClassVar[str] = "rules"
     by_rule: ClassVar[Mapping[str, Mapping[str, Any]]] = BY_RULES
 
-    rules: str = option("sound", "sound: calibrated, drones never crash; seed: as first published", choices=RULES)
+    rules: str = option(
+        "sound", "sound: calibrated, drones never crash; published: as in the public environment", choices=RULES
+    )
     num_drones: int = option(2, "drones", low=1, high=64)
-    num_customers: int | None = option(None, "customers: 6, or 3 under seed", low=1, high=1000)
-    num_route_nodes: int | None = option(None, "nodes the truck drives between: 6, or 5 under seed", low=1, high=1000)
+    num_customers: int | None = option(None, "customers: 6, or 3 under published", low=1, high=1000)
+    num_route_nodes: int | None = option(
+        None, "nodes the truck drives between: 6, or 5 under published", low=1, high=1000
+    )
     episode_length: int = option(200, "steps L of an episode; windows and clocks scale with it", low=3, high=10**6)
     dt: float = option(0.1, "time units in a step", low=1e-6, high=1e3)
     truck_speed: float = option(1.0, "units of distance a time unit", low=0, high=1e3)
     drone_speed: float = option(2.0, "units of distance a time unit", low=1e-6, high=1e3)
     delivery_threshold: float = option(0.05, "a parcel is handed over within this distance", low=0, high=10)
     recovery_threshold: float = option(0.1, "a drone boards the truck within this distance", low=0, high=10)
-    drone_capacity: int = option(3, "places for drones on the truck; seed: not enforced", low=1, high=10**6)
-    depot_node: bool | None = option(None, "node 0 stands in the middle, where the truck starts; seed: False")
+    drone_capacity: int = option(3, "places for drones on the truck; published: not enforced", low=1, high=10**6)
+    depot_node: bool | None = option(None, "node 0 stands in the middle, where the truck starts; published: False")
     route_radius: float = option(0.6, "radius of the circle of nodes", low=1e-6, high=1)
     customer_extent: float = option(0.8, "customers lie in [-extent, extent]^2", low=1e-6, high=1)
     demand_low: float = option(0.5, "smallest parcel, share of the payload", low=1e-6, high=1)
     demand_high: float = option(1.0, "largest parcel, share of the payload", low=1e-6, high=1)
-    tw_law: str | None = option(None, "windows: none, seed (wide) or band (narrow); seed: seed", choices=LAWS)
+    tw_law: str | None = option(None, "windows: none, published (wide) or band (narrow)", choices=LAWS)
     tw_start_max: float | None = option(None, "sound: band law: latest opening, share of L", low=0, high=1)
     tw_width: tuple[float, float] | None = option(None, "sound: band law: least and greatest width, shares of L")
-    battery_rate: float | None = option(None, "battery a unit of distance: 0.4, or 0.01 under seed", low=0, high=1e3)
+    battery_rate: float | None = option(
+        None, "battery a unit of distance: 0.4, or 0.01 under published", low=0, high=1e3
+    )
     payload_factor: float | None = option(
         None, "sound: energy is (1 + factor * parcel) times as much under load", low=0, high=1e3
     )
@@ -77,16 +86,16 @@ class TruckDroneConfig(RuledConfig):
         None, "sound: what completes: all served; and drones returned; and the truck at the depot", choices=ENDS
     )
     road_graph: bool | None = option(None, "sound: the truck drives along roads between nodes; needs depot_node")
-    obey_mask: bool | None = option(None, "False, the way of seed alone: masked actions are executed, flagged")
-    obs: str | None = option(None, "observations: v2, or v1 under seed", choices=("v1", "v2"))
+    obey_mask: bool | None = option(None, "False, the way of published alone: masked actions are executed, flagged")
+    obs: str | None = option(None, "observations: v2, or v1 under published", choices=("v1", "v2"))
     time_penalty: float = option(0.1, "paid each step", low=0, high=1e6)
     delivery_bonus: float = option(5.0, "earned by a delivery", low=0, high=1e6)
-    completion_bonus: float | None = option(None, "earned when complete: 20, or 100 under seed", low=0, high=1e6)
+    completion_bonus: float | None = option(None, "earned when complete: 20, or 100 under published", low=0, high=1e6)
     incomplete_penalty: float | None = option(
-        None, "paid at the end for each customer not served: 10, or 20 under seed", low=0, high=1e6
+        None, "paid at the end for each customer not served: 10, or 20 under published", low=0, high=1e6
     )
-    energy_cost: float | None = option(None, "price of a full battery: 0.5, or 0.01 under seed", low=0, high=1e6)
-    forced_return_penalty: float = option(0.5, "paid for an overridden drone; seed: each step", low=0, high=1e6)
+    energy_cost: float | None = option(None, "price of a full battery: 0.5, or 0.01 under published", low=0, high=1e6)
+    forced_return_penalty: float = option(0.5, "paid for an overridden drone; published: each step", low=0, high=1e6)
     late_penalty: float | None = option(None, "sound: paid for each step a delivery is late", low=0, high=1e6)
     crash_penalty: float | None = option(None, "sound: paid for a crash", low=0, high=1e6)
     max_steps: int | str | None = option(
@@ -104,7 +113,7 @@ class TruckDroneConfig(RuledConfig):
         if self.rules == "sound":
             self._validate_sound()
         elif self.tw_law == "band":
-            self._refuse("tw_law", "the rules 'seed' know no tw_start_max and tw_width")
+            self._refuse("tw_law", "the rules 'published' know no tw_start_max and tw_width")
 
     def _validate_sound(self) -> None:
         if not self.obey_mask:

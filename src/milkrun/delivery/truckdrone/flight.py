@@ -1,6 +1,7 @@
 """How drones move, what that costs, and how they board: stage 4 of a step under either rule set.
 
-Distances are sqrt(dx*dx + dy*dy) and sums stand in one order, so that an independent model meets them to the bit.
+Distances are sqrt(dx*dx + dy*dy), not hypot, and every sum stands in one order: an independent model that writes the
+same formula then meets each position, battery and reward to the bit, and a wrong rule cannot hide in a tolerance.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ ONBOARD, FLYING, RETURNING, CRASHED = range(4)
 HOVER, RETURN, DELIVER = range(3)
 STAY, MOVE = range(2)
 
+ALL_SERVED, RETURNED, AT_DEPOT = range(3)
+"""What completes an episode, in the order of `config.ENDS`."""
+
 EPS = 1e-9
-"""The family's tolerance; the seed rules compare without."""
+"""The family's tolerance; the published rules compare without."""
 NEAR = 1e-6
 """Closer than this is there."""
 
-SEED_HOVER, SEED_CHARGE, SEED_MARGIN = 0.001, 0.2, 1.2
+PUBLISHED_HOVER, PUBLISHED_CHARGE, PUBLISHED_MARGIN = 0.001, 0.2, 1.2
+"""Numbers that the published rules fix: battery a step of hovering, gained at a recovery, reserve for the way home."""
 
 SERVED, ON_TIME, LATENESS, LATENESS_MAX, SORTIES, ABORTED, FORCED_ONSETS = range(7)
 CRASHES, TRUCK_WAIT, DRONE_WAIT, ONBOARD_STEPS, ILLEGAL, CONFLICTS = range(7, 13)
@@ -79,7 +84,7 @@ def release(w, b, d):
 
 @kernel
 def board(w, b, d):
-    """A recovery, by command or by landing. Sound rules: the parcel goes back to stock; seed: the drone keeps it."""
+    """A recovery, by command or by landing. Sound: the parcel goes back to stock; published: the drone keeps it."""
     k = w.carrying[b, d]
     w.sum_counts[b, ABORTED] += k >= 0
     w.status[b, d] = ONBOARD
@@ -113,7 +118,11 @@ def recover(w, b, d):
 
 @kernel
 def fly(w, b, q, d):
-    """Stage 4 of one drone; True if it ends as a fresh wreck."""
+    """Stage 4 of one drone; True if it ends as a fresh wreck.
+
+    Drones fly in index order, and each sees what those before it have taken up in this very step: that is how a
+    conflict over a parcel is decided. All fly towards where the truck stood when the step began; it drives afterwards.
+    """
     if w.status[b, d] == ONBOARD:
         stand_on_truck(w, b, d)
         stop(w, b, d)

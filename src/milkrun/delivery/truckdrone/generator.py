@@ -12,9 +12,9 @@ from milkrun.core.kernels import kernel
 from milkrun.core.rng import integers, row_stream, uniform, uniform_pair
 
 PLACE, PARCEL, START, WIDTH = range(4)
-ANY_TIME, SEED, BAND = range(3)
+ANY_TIME, PUBLISHED, BAND = range(3)
 TOUCH = 1e-9
-"""A node on the rim of a circle, as far as rounding tells, is not inside."""
+"""A node on the rim of a circle, but for rounding, is not inside."""
 
 
 def route_ring(count: int, radius: float, depot: bool) -> np.ndarray:

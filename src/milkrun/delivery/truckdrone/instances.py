@@ -6,15 +6,12 @@ passes; what could make a kernel read beyond its arrays, or count what cannot be
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from milkrun.core.instances import refuse_where
-from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, HOVER, MOVE, NEAR, ONBOARD, SEED_HOVER
-
-if TYPE_CHECKING:
-    from milkrun.delivery.truckdrone.world import TruckDrone
+from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, HOVER, MOVE, NEAR, ONBOARD, PUBLISHED_HOVER
 
 Arrays = dict[str, np.ndarray]
 
@@ -23,7 +20,7 @@ OFF_ROAD = 1e-5
 ROUNDING = 1e-9
 
 
-def check_instance(world: TruckDrone, arrays: Arrays) -> None:
+def check_instance(world: Any, arrays: Arrays) -> None:
     """Windows open before they close, parcels weigh something, and roads let the truck go anywhere and come back."""
     _refuse("demand", arrays, arrays["demand"] <= 0, "must be above 0")
     _refuse("tw_end", arrays, arrays["tw_end"] < arrays["tw_start"], "the window closes before it opens")
@@ -54,7 +51,7 @@ def _reached(road: np.ndarray) -> np.ndarray:
     return seen
 
 
-def check_state(world: TruckDrone, arrays: Arrays) -> None:
+def check_state(world: Any, arrays: Arrays) -> None:
     """All fields of rows, instances row by row. The tallies may be left out."""
     check_instance(world, arrays)
     _check_bounds(world, arrays)
@@ -65,7 +62,7 @@ def check_state(world: TruckDrone, arrays: Arrays) -> None:
     _check_mask(world, arrays)
 
 
-def _check_bounds(world: TruckDrone, arrays: Arrays) -> None:
+def _check_bounds(world: Any, arrays: Arrays) -> None:
     """Bounds that the rules or the configuration set."""
     limit, agents, customers = world.config.limit, world.sizes["A"], world.sizes["C"]
     _refuse("i", arrays, arrays["i"] > limit, f"an episode has {limit} steps")
@@ -81,10 +78,10 @@ def _check_bounds(world: TruckDrone, arrays: Arrays) -> None:
         _refuse("sum_amounts", arrays, ~(arrays["sum_amounts"] >= 0), "must be >= 0")
 
 
-def _check_drones(world: TruckDrone, arrays: Arrays) -> None:
+def _check_drones(world: Any, arrays: Arrays) -> None:
     battery, aboard = arrays["battery"], arrays["status"] == ONBOARD
     wreck = arrays["status"] == CRASHED
-    least = 0.0 if world.sound else -SEED_HOVER * arrays["i"][:, None] - ROUNDING  # a drone may hover on below 0
+    least = 0.0 if world.sound else -PUBLISHED_HOVER * arrays["i"][:, None] - ROUNDING  # a drone may hover on below 0
     _refuse("battery", arrays, ~((battery <= 1) & (battery >= least)), "must be in 0..1")
     if world.safe:
         _refuse("battery", arrays, ~(aboard | wreck | (battery > 0)), "of a drone in the air must be above 0")
@@ -95,7 +92,7 @@ def _check_drones(world: TruckDrone, arrays: Arrays) -> None:
     _refuse("has_target", arrays, aboard & arrays["has_target"], "a drone on board has none")
 
 
-def _check_parcels(world: TruckDrone, arrays: Arrays) -> None:
+def _check_parcels(world: Any, arrays: Arrays) -> None:
     """A served customer has an arrival. Sound rules: a parcel is lost if a wreck holds it, none is on board, and one
     that is reserved has one carrier and no receiver yet."""
     served, came, carrying = arrays["served"], arrays["arrival_step"], arrays["carrying"]
@@ -120,7 +117,7 @@ def _held(arrays: Arrays, drones: np.ndarray) -> np.ndarray:
     return count
 
 
-def _check_truck(world: TruckDrone, arrays: Arrays) -> None:
+def _check_truck(world: Any, arrays: Arrays) -> None:
     """Sound rules: it stands on a node or is on its way, on a road if there are roads."""
     node, target, place, nodes = (arrays[name] for name in ("truck_node", "truck_target", "truck_pos", "route_nodes"))
     _refuse("truck_target", arrays, (target >= 0) & (node >= 0), "a truck that stands on a node has none")
@@ -141,7 +138,7 @@ def _check_truck(world: TruckDrone, arrays: Arrays) -> None:
     _refuse("truck_pos", arrays, np.repeat((aside & (node < 0))[:, None], 2, axis=1), "is not on the truck's road")
 
 
-def _check_mask(world: TruckDrone, arrays: Arrays) -> None:
+def _check_mask(world: Any, arrays: Arrays) -> None:
     """Each agent can do something, and nothing that it never could. Kernels trust the mask, and look for the first
     allowed action without an end."""
     mask, status, own = arrays["action_mask"], arrays["status"], arrays["carrying"]

@@ -1,7 +1,7 @@
 """The event log of the truck-and-drones world: who did what, when, from where to where, at what energy.
 
-A step of a row is told from its fields before and after: `happenings`. `Recorder` steps a world and keeps what
-happened in the rows it watches.
+What happened in a step of a row is found from its fields before and after: `happenings`. `Recorder` steps a world and
+keeps the events of the rows it watches.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Recorder(Watched):
         super().__init__(world)
         self.rows = read_rows(rows, world.num_envs)
         self._agents = [name for group in world.groups.values() for name in group]
-        self._told: list[tuple[Any, ...]] = []
+        self._events: list[tuple[Any, ...]] = []
         self._clock: dict[int, int] = {}
         self._episode: dict[int, int] = {}
         self._stage: Any = None
@@ -57,12 +57,12 @@ class Recorder(Watched):
         world = self.world
         stepped = np.arange(world.num_envs) if rows is None else read_rows(rows, world.num_envs)
         plays = np.isin(stepped, self.rows)
-        again = world.autoreset == "same_step"  # there the flags tell of the episode before, and every row plays on
+        again = world.autoreset == "same_step"  # there the flags are of the episode before, and every row plays on
         if not again:
             plays &= ~(world.terminated | world.truncated)[stepped]
         watched = stepped[plays]
         was = _seen(world, watched, BEFORE)
-        doors = world.customer_pos[world.instance_row[watched]].tolist()
+        places = world.customer_pos[world.instance_row[watched]].tolist()
         saved = world.state_dict(watched) if again else {}
         world.step(actions, rows)
         given = np.asarray(actions)[plays]
@@ -71,8 +71,8 @@ class Recorder(Watched):
             if self._clock.get(row) != was[k].i:
                 self._episode[row] = self._episode.get(row, -1) + 1
             self._clock[row] = was[k].i + 1
-            for agent, kind, t0, t1, start, end, ref, energy in happenings(world, was[k], now[k], given[k], doors[k]):
-                self._told.append(
+            for agent, kind, t0, t1, start, end, ref, energy in happenings(world, was[k], now[k], given[k], places[k]):
+                self._events.append(
                     (row, self._episode[row], self._agents[agent], kind, t0, t1, *start, *end, ref, energy)
                 )
 
@@ -85,9 +85,10 @@ class Recorder(Watched):
         landing or crash the customer of the parcel on board; else -1. A recovery and a landing lead from the
         drone's place to the truck's, a delivery to the customer's. `energy` is what was taken from the battery; below 0
         what was put in, and at a crash what the battery did not have: over a drone's log it sums to 1 - battery.
-        `forced` stands where an overridden drone is fined: each step under seed rules, once a phase under sound ones.
+        `forced` stands where an overridden drone is fined: each step under published rules, under sound ones once a
+        phase.
         """
-        events = np.array(self._told, EVENT)
+        events = np.array(self._events, EVENT)
         return events[np.lexsort((events["episode"], events["row"]))]
 
     def gantt(self) -> np.ndarray:
@@ -116,8 +117,8 @@ class Recorder(Watched):
 
     def to_json(self, path: str | Path) -> None:
         """The events, a list of objects."""
-        told = [dict(zip(EVENT.names or (), event, strict=True)) for event in self.events().tolist()]
-        Path(path).write_text(json.dumps(told, indent=0) + "\n")
+        listed = [dict(zip(EVENT.names or (), event, strict=True)) for event in self.events().tolist()]
+        Path(path).write_text(json.dumps(listed, indent=0) + "\n")
 
     def _replayed(self, saved: dict[str, np.ndarray], actions: np.ndarray) -> list[SimpleNamespace]:
         """SAME_STEP has begun the next episode of a row that ended: the step is played again where rows wait."""
@@ -158,7 +159,7 @@ class Turn:
 
 
 def happenings(
-    world: Any, was: SimpleNamespace, now: SimpleNamespace, asked: Any, doors: list[Place]
+    world: Any, was: SimpleNamespace, now: SimpleNamespace, asked: Any, customers: list[Place]
 ) -> Iterator[Happening]:
     """A step of one row: commands, then an interval of each agent, then what came of it."""
     t = was.i
@@ -183,7 +184,7 @@ def happenings(
             yield 1 + d, "crash", t + 1, t + 1, there, there, turn.holds, left - now.battery[d]
         if turn.serves:
             c = turn.action - DELIVER
-            yield 1 + d, "served", t + 1, t + 1, there, doors[c], c, 0.0
+            yield 1 + d, "served", t + 1, t + 1, there, customers[c], c, 0.0
 
 
 def _commands(

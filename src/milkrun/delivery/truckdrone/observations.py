@@ -1,7 +1,8 @@
-"""What agents see: `truck_obs`, `drone_obs` and `state`, in the seed's form (v1) or as a Markov state (v2).
+"""What agents see: `truck_obs`, `drone_obs` and `state`, in the published form (v1) or as a Markov state (v2).
 
-Each vector is written from front to back. Numbers of a customer that all agents share are worked out once, for the
-truck (v2) or the state (v1), and copied from there.
+Each vector is written from front to back: every `put_...` takes the place where it begins and returns the place behind
+it, so the order of the calls is the layout of the docs and no offset is written twice. Numbers of a customer that all
+agents share are worked out once, for the truck (v2) or the state (v1), and copied from there.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def put_one_hot(out, k, size, hot):
 
 @kernel(inline=True)
 def code(status):
-    """The seed's number of a status: 0, 0.25, 0.5, and 1 for a wreck."""
+    """The number of a status in v1: 0, 0.25, 0.5, and 1 for a wreck."""
     return 1.0 if status == CRASHED else 0.25 * status
 
 
@@ -188,7 +189,7 @@ def truck_by_v2(w, b, q):
         out[k] = w.battery[b, d]
         k = put_one_hot(out, k + 1, 4, w.status[b, d])
         k = put_pair(out, k, load(w, b, q, d), slack(w, b, q, d))
-    first = k
+    first = k  # of the customers: who carries a parcel is written into them afterwards, drone by drone
     for c in range(w.C):
         served = w.served[b, c]
         k = put_from(out, k, w.customer_pos[q, c], x, y)

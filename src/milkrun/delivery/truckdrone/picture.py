@@ -5,15 +5,12 @@ The map fills the middle; above it the step and a gauge for each drone, below it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, OPEN, PALETTE, PAPER, SERVED, Canvas, Colour
 from milkrun.delivery.truckdrone.flight import CRASHED, ONBOARD, RETURNING
-
-if TYPE_CHECKING:
-    from milkrun.delivery.truckdrone.world import TruckDrone
 
 STATUS = {ONBOARD: INK, 1: PALETTE[0], RETURNING: PALETTE[3], CRASHED: LATE}
 """Colours of drones: on board, flying, returning, crashed."""
@@ -34,7 +31,7 @@ def customer_colour(served: bool, step: int, opens: int, closes: int) -> Colour:
     return CUSTOMER if step < opens else OPEN if step <= closes else LATE
 
 
-def draw(world: TruckDrone, row: int, canvas: Canvas) -> None:
+def draw(world: Any, row: int, canvas: Canvas) -> None:
     q, step = world.instance_row[row], int(world.i[row])
     nodes, places, truck = world.route_nodes[q], world.customer_pos[q], world.truck_pos[row]
     canvas.fit((-1, -1), (1, 1), margin=0.1)
@@ -60,14 +57,14 @@ def draw(world: TruckDrone, row: int, canvas: Canvas) -> None:
     _draw_legend(canvas, roads=world.sizes["R"] > 0)
 
 
-def _draw_roads(world: TruckDrone, q: int, canvas: Canvas) -> None:
+def _draw_roads(world: Any, q: int, canvas: Canvas) -> None:
     """Where the truck can drive, if not everywhere."""
     if world.sizes["R"]:
         nodes, (i, j) = world.route_nodes[q], np.nonzero(np.triu(world.road[q], 1))
         canvas.line(nodes[i], nodes[j], GRID, width=ROAD)
 
 
-def _draw_ways(world: TruckDrone, row: int, canvas: Canvas) -> None:
+def _draw_ways(world: Any, row: int, canvas: Canvas) -> None:
     """Where the truck and the drones are bound for."""
     truck = world.truck_pos[row]
     if world.truck_target[row] >= 0:
@@ -80,7 +77,7 @@ def _draw_ways(world: TruckDrone, row: int, canvas: Canvas) -> None:
             canvas.line(place, world.target_pos[row, d], STATUS[status], width=1)
 
 
-def _draw_drones(world: TruckDrone, row: int, canvas: Canvas, taken: list[Box]) -> None:
+def _draw_drones(world: Any, row: int, canvas: Canvas, taken: list[Box]) -> None:
     """Those in the air: a dot, and beside it name and battery where they hide least."""
     flying = [d for d in range(len(world.drone_pos[row])) if world.status[row, d] != ONBOARD]
     taken = taken + [_box(canvas, world.drone_pos[row, d], 5) for d in flying]
@@ -93,7 +90,7 @@ def _draw_drones(world: TruckDrone, row: int, canvas: Canvas, taken: list[Box]) 
         _gauge(canvas, x, y + 5, float(world.battery[row, d]), colour)
 
 
-def _draw_gauges(world: TruckDrone, row: int, canvas: Canvas) -> None:
+def _draw_gauges(world: Any, row: int, canvas: Canvas) -> None:
     """In a line below the caption what each drone does and carries, and its battery; of many, how many are on board."""
     drones = world.sizes["D"]
     if drones > GAUGES:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, HOVER, MOVE, ONBOARD, RETURN
 
-if TYPE_CHECKING:
-    from milkrun.delivery.truckdrone.world import TruckDrone
-
 STRANDED = "the battery might not bring it home from there"
 
 
-def first_reason(world: TruckDrone, row: int, actions: Any) -> str:
+def why_illegal(world: Any, row: int, actions: Any) -> str:
     """Of the first agent whose action is masked: "drone_0: DELIVER_3: carried by drone_1"."""
     names = [name for group in world.groups.values() for name in group]
     masks = [world.truck_mask[row, 0], *world.drone_mask[row]]
@@ -27,7 +24,7 @@ def first_reason(world: TruckDrone, row: int, actions: Any) -> str:
     return "not in the action mask"
 
 
-def _truck(world: TruckDrone, row: int, action: int) -> str:
+def _truck(world: Any, row: int, action: int) -> str:
     if action < MOVE + world.sizes["N"]:
         u, v = world.truck_edge[row].tolist()
         return f"no road leads there from node {u}" if u == v else f"it is on the road between nodes {u} and {v}"
@@ -40,7 +37,7 @@ def _truck(world: TruckDrone, row: int, action: int) -> str:
     return f"drone_{d} is not on board" if status != ONBOARD else f"the battery of drone_{d} is too low"
 
 
-def _drone(world: TruckDrone, row: int, d: int, action: int) -> str:
+def _drone(world: Any, row: int, d: int, action: int) -> str:
     status, own = world.status[row, d], int(world.carrying[row, d])
     if status == ONBOARD:
         return "it is on board"
@@ -53,7 +50,7 @@ def _drone(world: TruckDrone, row: int, d: int, action: int) -> str:
     return _delivery(world, row, d, action - DELIVER, own)
 
 
-def _delivery(world: TruckDrone, row: int, d: int, c: int, own: int) -> str:
+def _delivery(world: Any, row: int, d: int, c: int, own: int) -> str:
     if world.served[row, c]:
         return "has been served"
     if own >= 0 and own != c:

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError, did_you_mean
+from milkrun.core.registry import make
 from milkrun.delivery.truckdrone.config import TruckDroneConfig
 from milkrun.delivery.truckdrone.flight import AMOUNTS, COUNTS
 from milkrun.delivery.truckdrone.log import Recorder
 
+WORLD_ID = "milkrun/TruckDrone-v0"
 KPIS = (
     "makespan", "served", "on_time", "lateness", "lateness_max", "energy", "truck_distance", "drone_distance",
     "sorties", "aborted", "forced_onsets", "crashes", "truck_wait", "drone_wait", "onboard_steps", "illegal",
@@ -32,12 +34,12 @@ UNITS = {
 """Of each scale: the ending of the figures it adds, and which are scaled."""
 
 
-def figures(told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def figures(tallies: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The figures of rows from their tallies."""
     found = {
-        "makespan": told["i"], "objective": told["objective"],
-        **dict(zip(COUNTS, told["sum_counts"].T, strict=True)),
-        **dict(zip(AMOUNTS, told["sum_amounts"].T, strict=True)),
+        "makespan": tallies["i"], "objective": tallies["objective"],
+        **dict(zip(COUNTS, tallies["sum_counts"].T, strict=True)),
+        **dict(zip(AMOUNTS, tallies["sum_amounts"].T, strict=True)),
     }  # fmt: skip
     return {name: found[name].copy() for name in KPIS}
 
@@ -55,15 +57,15 @@ def kpis(world: Any, scale: Mapping[str, float] | None = None) -> dict[str, np.n
     took up in the same step.
     `scale` (km_per_unit, seconds_per_step, wh_per_battery) adds figures in these units: energy_wh, makespan_s, ...
     """
-    told = figures({name: getattr(world, name) for name in ("i", "objective", *world.figure_fields)})
+    found = figures({name: getattr(world, name) for name in ("i", "objective", *world.figure_fields)})
     for key, factor in (scale or {}).items():
         if key not in UNITS:
             raise ConfigError(f"scale has no key {key!r}{did_you_mean(key, UNITS)}")
         if isinstance(factor, bool) or not isinstance(factor, numbers.Real) or not 0 <= factor < math.inf:
             raise ConfigError(f"scale[{key!r}] = {factor!r}: must be a number >= 0")
         unit, names = UNITS[key]
-        told |= {f"{name}_{unit}": told[name] * float(factor) for name in names}
-    return told
+        found |= {f"{name}_{unit}": found[name] * float(factor) for name in names}
+    return found
 
 
 def replay(
@@ -73,13 +75,11 @@ def replay(
 
     Masked actions are treated as in play; actions after the end are refused.
     """
-    from milkrun.delivery.truckdrone.world import TruckDrone
-
     plan = np.asarray(actions)
     agents = 1 + config.num_drones
     if plan.ndim != 2 or plan.shape[1] != agents or plan.dtype.kind not in "iu":
         raise ShapeError(f"actions must be integers of shape (steps, {agents}), not {plan.dtype} {plan.shape}")
-    world = TruckDrone(1, config, seed=0, autoreset="disabled")
+    world: Any = make(WORLD_ID, 1, config=config, seed=0, autoreset="disabled")
     world.reset(instance={name: np.asarray(value)[None] for name, value in instance.items()})
     recorder = Recorder(world)
     for t, joint in enumerate(plan):

@@ -1,6 +1,11 @@
 """What the truck and the drones may do. Under the sound rules a drone keeps, after every move it is allowed, enough in
 its battery to catch a truck that flees straight away: so none ever crashes, whatever the agents do. A truck on roads
-moves no farther in a step than one that may drive anywhere, so the same reserve is enough."""
+moves no farther in a step than one that may drive anywhere, so the same reserve is enough.
+
+Why this holds: a move is allowed only if what is left after it pays for the chase from where it ends, counting that the
+truck flees in the same step. A step of RETURN then costs one stride at most and leaves one step of the chase fewer at
+least, so what is needed falls by no less than what is spent, and RETURN stays affordable until the drone boards.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +20,8 @@ from milkrun.delivery.truckdrone.flight import (
     MOVE,
     NEAR,
     ONBOARD,
+    PUBLISHED_MARGIN,
     RETURN,
-    SEED_MARGIN,
     carried_elsewhere,
     distance,
     load,
@@ -27,6 +32,8 @@ from milkrun.delivery.truckdrone.flight import (
 @kernel
 def chase(w, gap):
     """Steps of RETURN until a drone has caught a truck that flees: it gains its stride, then loses the truck's."""
+    # after k steps the gap has shrunk by k gains; the drone boards once it is within reach before the truck moves on,
+    # so the truck's last stride does not count. EPS keeps an exact multiple from being rounded up to one more step.
     ahead = gap - w.truck_stride - w.recovery_threshold
     gain = w.drone_stride - w.truck_stride
     if gain <= 0.0:
@@ -71,6 +78,7 @@ def safe_deliver(w, b, q, d, c, t):
         x += dx / way * s
         y += dy / way * s
         energy = s * w.battery_rate * (1 + w.payload_factor * parcel)
+    # one that hands over on arrival flies home empty; without reservations another drone may be first, and it may not
     rate = rate_under(w, parcel)
     if w.reserve and hands_over(w, q, c, distance(x, y, cx, cy), t + 1):
         rate = w.battery_rate
@@ -108,7 +116,7 @@ def mark_allowed(w, b, q, t):
                 if w.sound:
                     mark_drone(w, b, q, d, first, t, gap, beside)
                 else:
-                    mark_drone_by_seed(w, b, d, first)
+                    mark_drone_as_published(w, b, d, first)
             elif w.sound:
                 beside = False
         w.action_mask[b, 1 + w.N + d] = onboard and w.battery[b, d] - w.hover_energy >= enough
@@ -141,8 +149,8 @@ def mark_drone(w, b, q, d, first, t, gap, beside):
 
 
 @kernel
-def mark_drone_by_seed(w, b, d, first):
-    """An airborne drone under the seed rules; a carrier whose customer was served by another has HOVER only."""
+def mark_drone_as_published(w, b, d, first):
+    """An airborne drone under the published rules; a carrier whose customer was served by another has HOVER only."""
     k = w.carrying[b, d]
     w.action_mask[b, first + HOVER] = True
     w.action_mask[b, first + RETURN] = k < 0
@@ -161,5 +169,5 @@ def slack(w, b, q, d):
     if w.sound:
         spare = w.battery[b, d] - need(w, gap, rate_under(w, load(w, b, q, d)))
     else:
-        spare = w.battery[b, d] - gap * w.battery_rate * SEED_MARGIN
+        spare = w.battery[b, d] - gap * w.battery_rate * PUBLISHED_MARGIN
     return min(1.0, max(-1.0, spare))

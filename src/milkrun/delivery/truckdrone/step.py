@@ -10,6 +10,7 @@ import math
 
 from milkrun.core.kernels import kernel
 from milkrun.delivery.truckdrone.flight import (
+    ALL_SERVED,
     CRASHED,
     CRASHES,
     DELIVER,
@@ -22,8 +23,9 @@ from milkrun.delivery.truckdrone.flight import (
     NEAR,
     ON_TIME,
     ONBOARD,
+    PUBLISHED_MARGIN,
     RETURN,
-    SEED_MARGIN,
+    RETURNED,
     SERVED,
     STAY,
     TRUCK_DISTANCE,
@@ -97,6 +99,12 @@ def idle(w, b, action):
 
 @kernel
 def play(w, b, action):
+    """Actions, forced returns, the truck's command, flights, the truck's drive, deliveries, reward.
+
+    The order is a rule. Drones fly before the truck drives, so a landing is judged against where the truck stood, and
+    deliveries come after both, so that a drone hands over in the step in which it arrives. The mask is written last: it
+    belongs to the state that the agents see next.
+    """
     q, t = w.instance_row[b], w.i[b] + 1
     clear_step(w, b)
     onsets = take_actions(w, b, action)
@@ -148,12 +156,12 @@ def take_actions(w, b, action):
 
 @kernel
 def force_home(w, b):
-    """Stage 2 of the seed rules: an airborne drone short of energy returns, and is fined even if it wanted to. Returns
+    """Stage 2, published rules: an airborne drone short of energy returns, and is fined even if it wanted to. Returns
     how many do, each step of each counted."""
     count = 0
     for d in range(w.D):
         if w.status[b, d] != ONBOARD and w.status[b, d] != CRASHED:
-            if w.battery[b, d] < to_truck(w, b, d) * w.battery_rate * SEED_MARGIN:
+            if w.battery[b, d] < to_truck(w, b, d) * w.battery_rate * PUBLISHED_MARGIN:
                 w.executed[b, 1 + d] = RETURN
                 w.forced[b, d] = True
                 count += 1
@@ -244,7 +252,8 @@ def deliver(w, b, q, t):
 
 @kernel
 def pay(w, b, t, onsets, crashes, late):
-    """Stage 7: the reward and the end. The seed rules add one by one, the sound ones by kind."""
+    """Stage 7: the reward and the end. The published rules add one by one, the sound ones by kind: sums of floats
+    depend on their order, and each rule set has its own."""
     served = 0
     just = 0
     settled = True
@@ -274,7 +283,7 @@ def pay(w, b, t, onsets, crashes, late):
         w.sum_amounts[b, ENERGY] += w.battery_used[b, d]
         wrecks += w.status[b, d] == CRASHED
         airborne += w.status[b, d] != CRASHED and w.status[b, d] != ONBOARD
-    home = w.end == 0 or (airborne == 0 and (w.end == 1 or w.truck_node[b] == 0))
+    home = w.end == ALL_SERVED or (airborne == 0 and (w.end == RETURNED or w.truck_node[b] == 0))
     complete = served == w.C and home
     at_limit = t >= w.max_steps
     over = complete or wrecks == w.D or (w.sound and settled and home)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TOL = 1e-9
 NEAR = 1e-6
-SEED_HOVER, SEED_CHARGE = 0.001, 0.2
+PUBLISHED_HOVER, PUBLISHED_CHARGE = 0.001, 0.2
 
 Place = tuple[float, float]
 
@@ -27,9 +27,9 @@ Place = tuple[float, float]
 def truckdrone_return(kpis: Mapping[str, Any], config: TruckDroneConfig, complete: Any = None) -> Any:
     """The return of finished episodes from their figures, of any shape.
 
-    The figures do not say how an episode ended. Unless `complete` tells, one is taken as complete if all customers are
-    served and, where `end` asks for more than that, steps were left. That is so but in two cases: an episode completed
-    by its very last step, and one under `end="depot"` whose drones have all crashed, all customers served.
+    The figures do not say how an episode ended. Unless `complete` says so, one is taken as complete if all customers
+    are served and, where `end` asks for more than that, steps were left. That is so but in two cases: an episode
+    completed by its very last step, and one under `end="depot"` whose drones have all crashed, all customers served.
     """
     served, customers = np.asarray(kpis["served"]), config.num_customers
     if complete is None:
@@ -76,11 +76,11 @@ class _Drone:
 
 
 class _Log:
-    """The world as far as a log tells of it, moved on by every event."""
+    """The world as far as a log shows it, moved on by every event."""
 
     def __init__(self, instance: Mapping[str, Any], config: TruckDroneConfig) -> None:
         self.config, self.sound = config, config.rules == "sound"
-        self.doors = [(float(x), float(y)) for x, y in instance["customer_pos"]]
+        self.customers = [(float(x), float(y)) for x, y in instance["customer_pos"]]
         self.demand, self.opens, self.closes = instance["demand"], instance["tw_start"], instance["tw_end"]
         self.nodes = [(float(x), float(y)) for x, y in instance.get("route_nodes", _ring(config))]
         self.drones = {f"drone_{d}": _Drone() for d in range(config.num_drones)}
@@ -95,7 +95,7 @@ class _Log:
 
     def read(self, event: Any) -> None:
         agent, kind = str(event["agent"]), str(event["kind"])
-        self.said = f"{agent} {kind} at {event['t0']}"
+        self.where = f"{agent} {kind} at {event['t0']}"
         start, end = (float(event["x0"]), float(event["y0"])), (float(event["x1"]), float(event["y1"]))
         lasts, ref, energy = int(event["t1"] - event["t0"]), int(event["ref"]), float(event["energy"])
         drone = self.drones.get(agent)
@@ -110,7 +110,7 @@ class _Log:
             self.drive(kind, start, end, ref)
         elif kind in ("onboard", "hover", "fly_out", "wait_open", "return", "crashed"):
             self.need(lasts == 1, "is a step")
-            self.need(drone.clock + 1 == self.clock, "is told before the truck's step")
+            self.need(drone.clock + 1 == self.clock, "comes before the truck's step")
             self.move(drone, kind, start, end, ref, energy)
             drone.last, drone.clock, drone.place = kind, drone.clock + 1, end
         else:
@@ -121,7 +121,7 @@ class _Log:
 
     def need(self, holds: Any, rule: str) -> None:
         if not holds:
-            raise BadSolution(f"{self.said}: {rule}")
+            raise BadSolution(f"{self.where}: {rule}")
 
     def drive(self, kind: str, start: Place, end: Place, ref: int) -> None:
         stride = self.config.truck_speed * self.config.dt
@@ -167,11 +167,14 @@ class _Log:
             self.costs(energy, -min(rate, 1.0 - drone.battery))
         elif kind in ("fly_out", "return"):
             self.need(kind == "return" or drone.parcel == ref or (not self.sound and drone.parcel >= 0), "no parcel")
-            self.heads(start, end, self.doors[ref] if kind == "fly_out" else self.truck_was, self.stride())
+            goal = self.customers[ref] if kind == "fly_out" else self.truck_was
+            self.heads(start, end, goal, self.stride())
             self.costs(energy, way * _number(self.config.battery_rate) * self.weight(drone))
         else:
             self.need(way == 0.0, "moves")
-            hover = _number(self.config.hover_rate) * self.config.dt if self.sound else SEED_HOVER * (kind == "hover")
+            hover = PUBLISHED_HOVER * (kind == "hover")
+            if self.sound:
+                hover = _number(self.config.hover_rate) * self.config.dt
             self.costs(energy, hover * self.weight(drone) * (kind != "crashed"))
         drone.battery -= energy
         drone.drained = drone.battery <= TOL and (energy > 0 if self.sound else way > 0)
@@ -207,7 +210,7 @@ class _Log:
         self.need(_far(drone.place, near) <= self.config.recovery_threshold + TOL, "is too far from the truck")
         self.need(end == self.truck, "does not end on the truck")
         self.need(ref == drone.parcel, f"the parcel is {drone.parcel}, not {ref}")
-        charge = _number(self.config.recovery_charge) if self.sound else SEED_CHARGE
+        charge = _number(self.config.recovery_charge) if self.sound else PUBLISHED_CHARGE
         before = 0.0 if kind == "landed" and drone.drained else drone.battery
         self.costs(energy, drone.battery - min(1.0, before + charge))
         self.count["aborted"] = self.count.get("aborted", 0) + (drone.parcel >= 0)
@@ -229,7 +232,7 @@ class _Log:
         self.need(ref not in self.arrival, "is served twice")
         self.need(drone.parcel == ref or (drone.parcel >= 0 and not self.sound), "does not have the parcel")
         self.need(drone.status == "air" or not self.sound, f"is {drone.status}")
-        self.need(end == self.doors[ref], "is not at the customer's door")
+        self.need(end == self.customers[ref], "is not at the customer's place")
         self.need(_far(drone.place, end) <= self.config.delivery_threshold + TOL, "is too far from the customer")
         self.need(self.config.early != "wait" or drone.clock >= self.opens[ref], "comes before the window opens")
         self.arrival[ref] = drone.clock
@@ -251,17 +254,17 @@ class _Log:
             if drone.clock != self.clock:
                 raise BadSolution(f"the log of {name} ends at {drone.clock}, the truck's at {self.clock}")
         late = [max(0, t - int(self.closes[c])) for c, t in self.arrival.items()]
-        told = {
+        found = {
             "makespan": self.clock, "served": len(late), "on_time": late.count(0), "lateness": sum(late),
             "lateness_max": max(late, default=0), **self.amounts,
         }  # fmt: skip
         kinds = {"sorties": "release", "aborted": "aborted", "forced_onsets": "forced", "crashes": "crash",
                  "truck_wait": "wait", "drone_wait": "still", "onboard_steps": "onboard", "illegal": "illegal",
                  "conflicts": "conflict"}  # fmt: skip
-        told |= {name: self.count.get(kind, 0) for name, kind in kinds.items()}
+        found |= {name: self.count.get(kind, 0) for name, kind in kinds.items()}
         complete, over = self.ending()
-        pays = truckdrone_return(told, self.config, complete) if over else _on_the_way(told, self.config)
-        return {**told, "objective": float(pays)}
+        pays = truckdrone_return(found, self.config, complete) if over else _on_the_way(found, self.config)
+        return {**found, "objective": float(pays)}
 
     def ending(self) -> tuple[bool, bool]:
         """Whether the episode is complete, and whether it is over."""
@@ -269,8 +272,8 @@ class _Log:
         landed = all(drone.status != "air" for drone in drones)
         home = end == "served" or (landed and (end == "returned" or self.at_node == 0))
         lost = {drone.parcel for drone in drones if drone.status == "wreck"}
-        settled = all(c in self.arrival or c in lost for c in range(len(self.doors)))
-        complete = len(self.arrival) == len(self.doors) and home
+        settled = all(c in self.arrival or c in lost for c in range(len(self.customers)))
+        complete = len(self.arrival) == len(self.customers) and home
         wrecked = all(drone.status == "wreck" for drone in drones)
         return complete, complete or wrecked or self.clock >= self.config.limit or (self.sound and settled and home)
 

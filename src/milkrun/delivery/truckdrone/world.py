@@ -8,7 +8,7 @@ Mask: truck, drone_0, drone_1, ... one after another. Sound rules: what a drone 
 Ends: terminated when complete (all served, by default with every drone on board), when every customer is served or
     lost, or all drones have crashed; truncated after `episode_length` steps.
 Reward: of the team: time, deliveries, energy, overridden drones, lateness, crashes, and how the episode ended.
-References: the public environment MAPPO_VRP, whose task the rules "seed" keep; see the docs for what "sound" mends.
+References: the public environment MAPPO_VRP, whose task the rules "published" keep; the docs say what "sound" mends.
 """
 
 from __future__ import annotations
@@ -23,8 +23,17 @@ from milkrun.core.actions import agents
 from milkrun.core.canvas import Canvas
 from milkrun.core.fields import bool_, constant, float32, float64, instance, int64, mask, scratch, state, view
 from milkrun.core.world import World
+from milkrun.delivery.truckdrone import picture, reasons, reports
 from milkrun.delivery.truckdrone.config import ENDS, LAWS, TruckDroneConfig
-from milkrun.delivery.truckdrone.flight import AMOUNTS, COUNTS, DELIVER, EPS, SEED_CHARGE, SEED_HOVER, SEED_MARGIN
+from milkrun.delivery.truckdrone.flight import (
+    AMOUNTS,
+    COUNTS,
+    DELIVER,
+    EPS,
+    PUBLISHED_CHARGE,
+    PUBLISHED_HOVER,
+    PUBLISHED_MARGIN,
+)
 from milkrun.delivery.truckdrone.generator import generate, roads_between, route_ring
 from milkrun.delivery.truckdrone.instances import check_instance, check_state
 from milkrun.delivery.truckdrone.observations import SIZES, update_views
@@ -36,6 +45,8 @@ class TruckDrone(World):
 
     id = "milkrun/TruckDrone-v0"
     Config = TruckDroneConfig
+    policies = {name: f"milkrun.solvers.delivery:{name}" for name in ("greedy", "lookahead", "parked")}
+    figure = "milkrun.replay.flights:figure_of_flights"
     action = agents(truck=(1, "T"), drone=("D", "K"))
 
     route_nodes = instance(float64, "N", 2, low=-1, high=1, doc="where the truck can stop")
@@ -65,13 +76,13 @@ class TruckDrone(World):
     sum_amounts = state(float64, "amounts", tally=True, doc="so far: " + ", ".join(AMOUNTS))
 
     executed = view(int64, "A", doc="actions really executed in the last step")
-    illegal_agents = view(bool_, "A", told=True, doc="whose action was masked")
-    forced = view(bool_, "D", told=True, doc="drones that were overridden")
-    conflict = view(bool_, "D", told=True, doc="drones whose customer another drone took in the same step")
+    illegal_agents = view(bool_, "A", in_info=True, doc="whose action was masked")
+    forced = view(bool_, "D", in_info=True, doc="drones that were overridden")
+    conflict = view(bool_, "D", in_info=True, doc="drones whose customer another drone took in the same step")
     just_served = view(bool_, "C", doc="served in the last step")
     battery_used = view(float64, "D", doc="in the last step")
     truck_step_dist = view(float64, doc="way of the truck in the last step")
-    customers_served = view(int64, told=True, doc="so far")
+    customers_served = view(int64, in_info=True, doc="so far")
     advice = view(int64, "A", on_demand=True, doc="what a compiled policy proposes")
     reward_exact = view(float64, doc="the reward before rounding")
     truck_obs = view(float32, 1, "Ft", low="-reach of view", high="reach of view", observed=True, doc="of the truck")
@@ -153,10 +164,10 @@ class TruckDrone(World):
             "truck_stride": k.truck_speed * k.dt, "drone_stride": k.drone_speed * k.dt,
             "truck_top": k.truck_speed or 1.0,
             "reach": k.recovery_threshold + EPS if sound else k.recovery_threshold,
-            "hover_energy": k.hover_rate * k.dt if sound else SEED_HOVER,
-            "boarding_charge": k.recovery_charge if sound else SEED_CHARGE,
+            "hover_energy": k.hover_rate * k.dt if sound else PUBLISHED_HOVER,
+            "boarding_charge": k.recovery_charge if sound else PUBLISHED_CHARGE,
             "charge": k.charge_rate * k.dt if sound else 0.0,
-            "battery_margin": k.battery_margin if sound else SEED_MARGIN,
+            "battery_margin": k.battery_margin if sound else PUBLISHED_MARGIN,
             "ring": ring, "ring_road": roads_between(ring) if k.road_graph else np.zeros((0, 0)),
         }  # fmt: skip
 
@@ -190,10 +201,8 @@ class TruckDrone(World):
 
     figure_fields = ("sum_counts", "sum_amounts")
 
-    def figures(self, told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        from milkrun.delivery.truckdrone.reports import figures
-
-        return figures(told)
+    def figures(self, tallies: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return reports.figures(tallies)
 
     def action_name(self, agent: int, action: int) -> str:
         """STAY, MOVE_2, DELIVER_0 ...: an action of agent 0, the truck, or of drone agent - 1."""
@@ -206,14 +215,10 @@ class TruckDrone(World):
         return f"action {action}"
 
     def why_illegal(self, row: int, action: Any) -> str:
-        from milkrun.delivery.truckdrone.reasons import first_reason
-
-        return first_reason(self, row, action)
+        return reasons.why_illegal(self, row, action)
 
     def draw(self, row: int, canvas: Canvas) -> None:
-        from milkrun.delivery.truckdrone.picture import draw
-
-        draw(self, row, canvas)
+        picture.draw(self, row, canvas)
 
 
 TruckDrone.bind(generate=generate, reset=reset, step=step, idle=idle, update_views=update_views)

@@ -1,21 +1,14 @@
-"""What is told of a row of the TSP with a drone: its operations, a Gantt chart, figures, reasons; and plans replayed.
+"""What truck and drone did in a row of the TSP with a drone: operations, the bars of a Gantt chart, ways.
 
-All of it is read from the actions that the world has kept, not from what the kernels summed up, except the figures.
+All of it is read from the actions that the world has kept, not from what the kernels summed up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from milkrun.core.errors import BadSolution, ShapeError
-from milkrun.delivery.instances.tspd import NO_FLY, Operation, TSPDInstance
-from milkrun.delivery.tspd.truck_tour import tour_cost, truck_tour
-
-if TYPE_CHECKING:
-    from milkrun.delivery.tspd.world import TSPD
+from milkrun.delivery.instances.tspd import NO_FLY, Operation
 
 
 class Event(NamedTuple):
@@ -39,15 +32,15 @@ class Trip(NamedTuple):
     t1: float
 
 
-def operations(world: TSPD, row: int) -> list[Operation]:
-    told = []
+def operations(world: Any, row: int) -> list[Operation]:
+    done = []
     for trip in _trips(world, row):
         end = trip.stops[-1] if trip.stops else trip.start
-        told.append(Operation(trip.start, end, trip.fly, tuple(trip.stops[:-1])))
-    return told
+        done.append(Operation(trip.start, end, trip.fly, tuple(trip.stops[:-1])))
+    return done
 
 
-def events(world: TSPD, row: int) -> list[Event]:
+def events(world: Any, row: int) -> list[Event]:
     q = world.instance_row[row]
     c_truck, c_drone = world.c_truck[q], world.c_drone[q]
     truck, drone = list[Event](), list[Event]()
@@ -77,28 +70,7 @@ def events(world: TSPD, row: int) -> list[Event]:
     return truck + drone
 
 
-def kpis(world: TSPD, row: int) -> dict[str, float]:
-    """`truck_only` is the cost of the truck's tour without a drone, `saving` the share of it that the plan saves."""
-    q = world.instance_row[row]
-    n = int(world.n_nodes[q])
-    cost = world.c_truck[q, :n, :n]
-    alone, makespan = tour_cost(cost, truck_tour(cost)), float(world.clock[row])
-    by_drone = int(world.by_drone[row])
-    return {
-        "makespan": makespan,
-        "truck_drive": float(world.truck_drive[row]),
-        "truck_wait": float(world.truck_wait[row]),
-        "drone_fly": float(world.drone_fly[row]),
-        "drone_wait": float(world.drone_wait[row]),
-        "operations": int(world.num_ops[row]),
-        "by_drone": by_drone,
-        "by_truck": int(world.covered[row, 1:n].sum()) - by_drone,
-        "truck_only": alone,
-        "saving": 1.0 - makespan / alone if alone > 0 else 0.0,
-    }
-
-
-def paths(world: TSPD, row: int) -> tuple[list[int], list[list[int]]]:
+def paths(world: Any, row: int) -> tuple[list[int], list[list[int]]]:
     """The nodes of the truck in order, and of each flight start, customer and, if it is over, end."""
     nodes = world.sizes["N"]
     way, flights = [0], []
@@ -112,12 +84,12 @@ def paths(world: TSPD, row: int) -> tuple[list[int], list[list[int]]]:
     return way, flights
 
 
-def _taken(world: TSPD, row: int) -> list[int]:
+def _taken(world: Any, row: int) -> list[int]:
     taken: list[int] = world.plan[row, : world.steps[row]].tolist()
     return taken
 
 
-def _trips(world: TSPD, row: int) -> Iterator[Trip]:
+def _trips(world: Any, row: int) -> Iterator[Trip]:
     """Operations done, in order; times as the world counts them."""
     nodes, q = world.sizes["N"], world.instance_row[row]
     c_truck, c_drone = world.c_truck[q], world.c_drone[q]
@@ -144,49 +116,6 @@ def _trips(world: TSPD, row: int) -> Iterator[Trip]:
             fly, began = -1, now
 
 
-def replay(
-    world_class: type[TSPD], instance: TSPDInstance | Mapping[str, Any], plan: Iterable[Any]
-) -> tuple[dict[str, float], list[Event]]:
-    """A whole plan through mask and step; BadSolution with the index of an operation that cannot be."""
-    world = world_class.from_instances([instance], autoreset="disabled")
-    nodes = int(world.n_nodes[0])
-    if not isinstance(plan, Iterable):
-        raise ShapeError(f"a plan is a list of operations (start, end, fly, internal), not {plan!r}")
-    for k, given in enumerate(plan):
-        start, end, fly, internal = _operation(k, given, nodes)
-        said = f"operation {k} {(start, end, fly, internal)}"
-        if start != world.truck[0]:
-            raise BadSolution(f"{said}: starts at {start}, but the truck is at {world.truck[0]}")
-        if fly < 0 and start == end and not internal:
-            continue  # published plans begin with an operation that does nothing
-        for action in actions_of(Operation(start, end, fly, internal), nodes):
-            if world.done[0]:
-                raise BadSolution(f"{said}: every node is covered and the truck is home already")
-            if not world.action_mask[0, action]:
-                raise BadSolution(f"{said}: {why_illegal(world, 0, action)}")
-            world.step([action])
-    if not world.terminated[0]:
-        left = np.flatnonzero(~world.covered[0]).tolist()
-        raise BadSolution(f"the plan leaves node {left[0]} uncovered" if left else
-                          f"the plan ends at node {world.truck[0]}, not at the depot")  # fmt: skip
-    return kpis(world, 0), events(world, 0)
-
-
-def _operation(k: int, given: Any, nodes: int) -> Operation:
-    try:
-        start, end, fly, internal = given
-        whole = [start, end, fly, *internal]
-    except (TypeError, ValueError):
-        raise BadSolution(f"operation {k} is {given!r}, not (start, end, fly, internal)") from None
-    for node in whole:
-        if isinstance(node, (bool, np.bool_)) or not isinstance(node, (int, np.integer)):
-            raise BadSolution(f"operation {k} {given!r}: {node!r} is not a node")
-    for node in [start, end, *internal, *([fly] if fly != -1 else [])]:
-        if not 0 <= node < nodes:
-            raise BadSolution(f"operation {k} {given!r}: there is no node {node}, only 0..{nodes - 1}")
-    return Operation(int(start), int(end), int(fly), tuple(int(node) for node in internal))
-
-
 def actions_of(operation: Operation, nodes: int) -> Iterator[int]:
     """An operation in the actions of a world of so many nodes: drive to j is j, launch to k nodes + k, join 2 nodes."""
     start, end, fly, internal = operation
@@ -197,50 +126,3 @@ def actions_of(operation: Operation, nodes: int) -> Iterator[int]:
         yield end
     if fly != NO_FLY:
         yield 2 * nodes
-
-
-def why_illegal(world: TSPD, row: int, action: int) -> str:
-    """The action by name, and the reason in the words of the trade."""
-    nodes = world.sizes["N"]
-    if not 0 <= action <= 2 * nodes:
-        return f"out of range 0..{2 * nodes}"
-    node = action % nodes
-    if action == 2 * nodes:
-        return f"JOIN: {_no_join(world, row, int(world.truck[row])) if world.fly[row] >= 0 else 'the drone is aboard'}"
-    name, reason = ("DRIVE", _no_drive) if action < nodes else ("LAUNCH", _no_launch)
-    if node >= world.n_nodes[world.instance_row[row]]:
-        return f"{name}_{node}: the instance has no such node"
-    return f"{name}_{node}: {reason(world, row, node)}"
-
-
-def _no_drive(world: TSPD, row: int, j: int) -> str:
-    if world.fly[row] < 0:
-        return "nodes are left to cover" if j == 0 else "covered"
-    if world.must_join[row]:
-        return "the truck is back at a covered node: the drone must join"
-    if j == world.truck[row]:
-        return "the truck is there"
-    return "the drone serves it" if j == world.fly[row] else f"covered, and {_no_join(world, row, j)}"
-
-
-def _no_launch(world: TSPD, row: int, k: int) -> str:
-    q, here = world.instance_row[row], world.truck[row]
-    if world.fly[row] >= 0:
-        return "the drone is out"
-    if world.covered[row, k]:
-        return "covered"
-    if world.no_visit[q, k]:
-        return f"the drone may not serve {k}"
-    for node in (k, here):
-        if world.forbid[q, node]:
-            return f"node {node} is forbidden to the drone"
-    least = world.c_drone[q, here, k] + world.fly_on[q, k]
-    return f"there and on to the nearest node costs {least:g}, over max_fly = {world.max_fly[q]:g}"
-
-
-def _no_join(world: TSPD, row: int, node: int) -> str:
-    q, launch, fly = world.instance_row[row], world.launch[row], world.fly[row]
-    if world.forbid[q, node]:
-        return f"node {node} is forbidden to the drone"
-    flight = world.c_drone[q, launch, fly] + world.c_drone[q, fly, node]
-    return f"the flight to {node} would cost {flight:g}, over max_fly = {world.max_fly[q]:g}"

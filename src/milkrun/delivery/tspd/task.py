@@ -119,14 +119,14 @@ class TSPDProblem:
     @classmethod
     def check(cls, dataset: Any, pi: Any) -> tuple[Any, list[str | None]]:
         """Which rows keep every rule (B,), and for those that do not the first rule broken, as a sentence."""
-        said: list[str | None] = []
+        faults: list[str | None] = []
         for instance, actions in _rows(dataset, _as_plans(pi)):
             try:
                 check_operations(instance, actions_to_operations(actions, instance.num_nodes, _columns(dataset)))
-                said.append(None)
+                faults.append(None)
             except BadSolution as e:
-                said.append(str(e))
-        return _like(pi, np.array([reason is None for reason in said])), said
+                faults.append(str(e))
+        return _like(pi, np.array([reason is None for reason in faults])), faults
 
 
 def actions_to_operations(actions: Iterable[int], nodes: int, columns: int) -> list[Operation]:
@@ -136,15 +136,15 @@ def actions_to_operations(actions: Iterable[int], nodes: int, columns: int) -> l
     place, fly, start, between = 0, NO_FLY, 0, list[int]()
     covered = {0}
     for step, action in enumerate(actions):
-        said = f"operation {len(plan)}, action {step}"
+        where = f"operation {len(plan)}, action {step}"
         if not 0 <= action <= 2 * columns:
-            raise BadSolution(f"{said}: {action} does not exist, actions are 0..{2 * columns}")
+            raise BadSolution(f"{where}: {action} does not exist, actions are 0..{2 * columns}")
         if len(covered) == nodes and place == 0 and fly == NO_FLY:
             if action != 0:
-                raise BadSolution(f"{said}: {action} comes after the end, where only 0 may stand")
+                raise BadSolution(f"{where}: {action} comes after the end, where only 0 may stand")
         elif action < columns:
             if action == place:
-                raise BadSolution(f"{said}: the truck drives to node {place}, where it is")
+                raise BadSolution(f"{where}: the truck drives to node {place}, where it is")
             if fly == NO_FLY:
                 plan.append(Operation(place, action))
             else:
@@ -153,12 +153,12 @@ def actions_to_operations(actions: Iterable[int], nodes: int, columns: int) -> l
             covered.add(place)
         elif action < 2 * columns:
             if fly != NO_FLY:
-                raise BadSolution(f"{said}: the drone is launched, but has not rejoined since it left at {start}")
+                raise BadSolution(f"{where}: the drone is launched, but has not rejoined since it left at {start}")
             start, fly, between = place, action - columns, []
             covered.add(fly)
         else:
             if fly == NO_FLY:
-                raise BadSolution(f"{said}: the drone rejoins, but is aboard")
+                raise BadSolution(f"{where}: the drone rejoins, but is aboard")
             plan.append(Operation(start, place, fly, tuple(between[:-1])))
             fly = NO_FLY
     if fly != NO_FLY:
@@ -185,9 +185,9 @@ def _rows(dataset: Any, plans: NDArray[Any]) -> Iterator[tuple[TSPDInstance, lis
     nodes = _columns(dataset)
     for name, (kinds, *dims) in FIELDS.items():
         shape = (len(plans), *(nodes if dim == "N" else dim for dim in dims))
-        have, said = fields[name], {"b": "bool", "iu": "integers", "fiu": "numbers"}[kinds]
+        have, kind = fields[name], {"b": "bool", "iu": "integers", "fiu": "numbers"}[kinds]
         if have.shape != shape or have.dtype.kind not in kinds:
-            raise ShapeError(f"{name} has shape {have.shape} and dtype {have.dtype}, expected {shape} of {said}")
+            raise ShapeError(f"{name} has shape {have.shape} and dtype {have.dtype}, expected {shape} of {kind}")
     for b, n in enumerate(fields["n_nodes"].tolist()):
         if not 2 <= n <= nodes:
             raise BadInstance(f"row {b}: n_nodes is {n}, allowed are 2..{nodes}")

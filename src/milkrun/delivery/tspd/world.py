@@ -14,29 +14,46 @@ References: Agatz, Bouman, Schmidt 2018 (the problem, the laws); Bouman, Agatz, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from milkrun.core.actions import discrete
-from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
-from milkrun.core.fields import bool_, float64, int16, int32, int64, mask, state, view
+from milkrun.core.canvas import Canvas
+from milkrun.core.fields import bool_, constant, float64, instance, int16, int32, int64, mask, state, view
 from milkrun.core.kernels import fetch, kernel
+from milkrun.core.world import World
 from milkrun.delivery.instances.tspd import EPS, Operation, TSPDInstance
-from milkrun.delivery.tspd import log
+from milkrun.delivery.tspd import log, picture, reasons, reports
 from milkrun.delivery.tspd.config import TSPDConfig
-from milkrun.delivery.tspd.generator import generate
-from milkrun.delivery.tspd.instances import TSPDDoor
-from milkrun.delivery.tspd.states import check_machines, check_mask, check_record
+from milkrun.delivery.tspd.generator import LAWS, generate
+from milkrun.delivery.tspd.instances import check_instance, check_state, fill_in, world_of
 
 
-class TSPD(TSPDDoor):
+class TSPD(World):
     """Travelling salesperson with a drone."""
 
     id = "milkrun/TSPD-v0"
+    Config = TSPDConfig
+    config: TSPDConfig
     task = "milkrun.delivery.tasks:TSPDProblem"
+    policies = {"partition": "milkrun.solvers.tspd.policy:PartitionPolicy"}
+    figure = "milkrun.replay.flights:figure_of_flights"
     action = discrete("choices")
+
+    law = constant(int64)
+    alpha = constant(float64)
+    fly_limit = constant(float64)
+
+    locs = instance(float64, "N", 2, doc="coordinates; node 0 is the depot")
+    c_truck = instance(float64, "N", "N", low=0, doc="cost of the truck, row -> column")
+    c_drone = instance(float64, "N", "N", low=0, doc="cost of the drone, row -> column")
+    max_fly = instance(float64, low=0, limit=True, doc="most that both legs of a flight may cost together")
+    no_visit = instance(bool_, "N", doc="the drone may not serve it")
+    forbid = instance(bool_, "N", doc="the drone may not be launched, join or serve here; padding too")
+    fly_on = instance(float64, "N", low=0, doc="least `c_drone` from here to another node where the drone may join")
+    n_nodes = instance(int32, low=2, high="N", doc="true node count; higher indices are padding")
 
     truck = state(int64, index="N", doc="node of the truck")
     launch = state(int64, low=-1, high="last node", doc="where the drone left the truck; -1 = it is aboard")
@@ -63,6 +80,44 @@ class TSPD(TSPDDoor):
     reward_exact = view(float64, doc="the reward of the last step before it is rounded to float32")
     action_mask = mask("choices")
 
+    @classmethod
+    def size_of(cls, config: TSPDConfig) -> dict[str, int]:
+        n = config.num_nodes
+        return {"N": n, "last node": n - 1, "O": 2 * n, "A": 3 * n, "choices": 2 * n + 1}
+
+    @classmethod
+    def auto_max_steps(cls, config: TSPDConfig) -> int:
+        return 3 * config.num_nodes
+
+    def constants(self) -> dict[str, Any]:
+        return {"law": LAWS.index(self.config.law), "fly_limit": self.config.max_fly}
+
+    def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
+        return fill_in(self, values)
+
+    def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
+        check_instance(self, arrays)
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        """Rules between the fields of states that come from outside; raises BadInstance."""
+        check_state(self, arrays)
+
+    @classmethod
+    def from_instances(cls, instances: Sequence[TSPDInstance | Mapping[str, Any]], repeat: int = 1, **make: Any) -> Any:
+        """A world that plays these instances (dicts without a row axis), each in `repeat` rows without a copy.
+
+        Sizes come from the largest; smaller ones are padded and their true size kept in `n_nodes`. Row r plays
+        instance r // repeat. The world is reset and ready.
+        """
+        return world_of(cls, instances, repeat, make)
+
+    @classmethod
+    def replay(
+        cls, instance: TSPDInstance | Mapping[str, Any], operations: Iterable[Any]
+    ) -> tuple[dict[str, float], list[log.Event]]:
+        """Plays a whole plan, operations (start, end, fly, internal), through mask and step: (kpis, events)."""
+        return reports.replay(cls, instance, operations)
+
     def solution(self) -> np.ndarray:
         """(B, 3N) the legal actions taken by each row, padded with 0: what its task prices."""
         return np.maximum(self.plan, 0).astype(np.int64)
@@ -77,45 +132,19 @@ class TSPD(TSPDDoor):
 
     figure_fields = ("truck_drive", "truck_wait", "drone_fly", "drone_wait", "by_drone", "num_ops")
 
-    def figures(self, told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        *names, operations = self.figure_fields
-        return {"makespan": -told["objective"], **{name: told[name] for name in names}, "operations": told[operations]}
+    def figures(self, tallies: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        same = {name: tallies[name] for name in self.figure_fields[:-1]}
+        return {"makespan": -tallies["objective"], **same, "operations": tallies["num_ops"]}
 
     def kpis(self, row: int = 0) -> dict[str, float]:
         """The figures of a row by name."""
-        return log.kpis(self, row)
-
-    @classmethod
-    def replay(
-        cls, instance: TSPDInstance | Mapping[str, Any], operations: Iterable[Any]
-    ) -> tuple[dict[str, float], list[log.Event]]:
-        """Plays a whole plan, operations (start, end, fly, internal), through mask and step: (kpis, events)."""
-        return log.replay(cls, instance, operations)
-
-    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
-        """Rules between the fields of rows (B first, instances of each row among them) that every play keeps; raises
-        BadInstance. Shapes, dtypes and bounds have been checked."""
-        self.check_instances(arrays)
-        check_machines(arrays)
-        check_mask(arrays)
-        check_record(arrays)
+        return reports.kpis(self, row)
 
     def why_illegal(self, row: int, action: int) -> str:
-        return log.why_illegal(self, row, action)
+        return reasons.why_illegal(self, row, action)
 
     def draw(self, row: int, canvas: Canvas) -> None:
-        """Nodes, the truck's way so far, the drone's flights in another colour, the depot as a square."""
-        q = self.instance_row[row]
-        nodes = self.locs[q, : self.n_nodes[q]]
-        canvas.fit(nodes.min(0), nodes.max(0))
-        canvas.caption(f"TSPD  clock {float(self.clock[row]):.3f}  step {int(self.i[row])}")
-        way, flights = log.paths(self, row)
-        for flight in flights:
-            canvas.polyline(nodes[flight], PALETTE[1], 1.5, arrow=True)
-        canvas.polyline(nodes[way], PALETTE[0], 2.5)
-        canvas.discs(nodes, 4.0, [SERVED if done else CUSTOMER for done in self.covered[row, : len(nodes)]])
-        canvas.square(nodes[0], 6.0, DEPOT)
-        canvas.disc(nodes[self.truck[row]], 2.0, INK)
+        picture.draw(self, row, canvas)
 
 
 @kernel(inline=True)
@@ -123,6 +152,10 @@ def may_join(w, b, q, j):
     """The drone, on its way, may be taken up at node j."""
     flight = w.c_drone[q, w.launch[b], w.fly[b]] + w.c_drone[q, w.fly[b], j]
     return (not w.forbid[q, j]) & (flight <= w.max_fly[q] + EPS)
+
+
+# Loops over nodes are free of branches, so that the compiler makes them eight or more nodes at a time; what depends on
+# the row alone is asked before them.
 
 
 @kernel(inline=True)
@@ -145,6 +178,8 @@ def open_launches(w, b, q):
     for k in range(w.N):
         launches[k] = not (grounded | covered[k] | no_visit[k] | forbid[k])
     if w.max_fly[q] < math.inf:
+        # there and on to the nearest node where it may join: a bound that is kept with the instance, so that a launch
+        # is judged in one addition a node instead of a search over all nodes beyond it
         out, on, limit = w.c_drone[q, here], w.fly_on[q], w.max_fly[q] + EPS
         for k in range(w.N):
             launches[k] &= out[k] + on[k] <= limit
@@ -215,7 +250,12 @@ def step(w, b, action):
 
 @kernel(inline=True)
 def drive(w, b, q, j):
-    """The truck goes to j. Only the parts of the mask are written that this can change."""
+    """The truck goes to j. Only the parts of the mask are written that this can change.
+
+    With the drone aboard these are j itself, which is covered now, and the depot, which opens at the very end. Launches
+    depend on the node that the truck stands on only through `forbid` and the limit of a flight. With the drone out, the
+    node left behind is open again if the drone may join there, and after a covered node only the join is left.
+    """
     here = w.truck[b]
     way = w.c_truck[q, here, j]
     again = w.covered[b, j]
@@ -288,7 +328,7 @@ def write_down(w, b, start, end, fly):
 
 @kernel(inline=True)
 def prefetch(w, b, action):
-    """The places in memory that a step looks up."""
+    """Asks for the places in memory that a step will read, while the rows before this one are still being played."""
     q = w.instance_row[b]
     fetch(w.c_truck[q], w.truck[b], action)
     fetch(w.c_drone[q], w.launch[b], w.fly[b])

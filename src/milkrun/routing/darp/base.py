@@ -1,23 +1,24 @@
-"""What both rules of the dial-a-ride problem share: fields, the reasons why an action is closed, features, the picture.
+"""What both rules of the dial-a-ride problem share: fields, why an action is closed, stops, the end of the day.
 
 Node 0 is the depot, request r is picked up at node 2r+1 and set down at node 2r+2. The routes of the vehicles are built
-one after the other, one node an action. The rules themselves are in `darp` (classic) and `darp_seed` (seed).
+one after the other, one node an action. The rules themselves are in `world` (classic) and `deadlines`.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
+import importlib
 from typing import Any, ClassVar
 
 import numpy as np
 
 from milkrun.core.actions import discrete
-from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
+from milkrun.core.canvas import Canvas
 from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.fields import Field, bool_, constant, float32, float64, instance, int32, int64, mask, state, view
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
 from milkrun.routing.darp.config import DARPConfig
+from milkrun.routing.darp.picture import draw
 from milkrun.routing.darp.states import check_fleet, check_record
 from milkrun.routing.instances.darp import MOST, MOST_RIDERS
 from milkrun.routing.vehicle import Recorded
@@ -30,15 +31,25 @@ REASONS = (
 (ALLOWED, OUT_OF_RANGE, VISITED, NOT_ABOARD, RIDERS_ABOARD, AT_DEPOT, OVER_CAPACITY, TOO_MANY, TOO_LATE,
  STRANDS) = range(10)  # fmt: skip
 UNKNOWN = -1
+VARIANTS = {
+    "classic": "milkrun.routing.darp.world:DARP", "deadlines": "milkrun.routing.darp.deadlines:DARPDeadlines"
+}  # fmt: skip
+"""The class that plays each rule."""
 
 
-class Dial(Recorded):
+class DARPBase(Recorded):
     """Vehicles that pick people up and set them down, one vehicle after the other."""
 
     Config = DARPConfig
     config: DARPConfig
     action = discrete("N")
     task = "milkrun.routing.tasks:DARPProblem"
+    generator = "milkrun.routing.darp.generator:DARPGenerator"
+    policies = {"soonest": "milkrun.solvers.policies:soonest"}
+    solvers = dict.fromkeys(("insertion", "improve", "ortools", "exact"), "milkrun.solvers.darp.rows:solve_job")
+    default_solver = "improve"
+    environments = {"torchrl": "milkrun.api.torchrl.darp:DARPEnv"}
+    figure = "milkrun.replay.darp:figure_of_rows"
 
     speed = constant(float64)
     penalty_unvisited = constant(float64)
@@ -56,9 +67,9 @@ class Dial(Recorded):
     vehicle_finished = state(bool_, "V", doc="vehicles whose tour is over")
     vehicles_used = state(int32, low=0, observed=False, tally=True, doc="vehicles that have been out and are back")
 
-    illegal_reason = view(int64, told=True, doc="why the last action was illegal, by number; 0 = it was not")
-    distance = view(float64, doc="driven by all vehicles, told when the day ends by its rules")
-    unserved = view(int32, doc="requests that nobody served, told when the day ends by its rules")
+    illegal_reason = view(int64, in_info=True, doc="why the last action was illegal, by number; 0 = it was not")
+    distance = view(float64, doc="driven by all vehicles, known when the day ends by its rules")
+    unserved = view(int32, doc="requests that nobody served, known when the day ends by its rules")
     reward_exact = view(float64, doc="the reward of the last step before it is rounded to float32")
     nodes = view(
         float32, "N", 14, low=-10, high=10, feature=True,
@@ -77,11 +88,10 @@ class Dial(Recorded):
         super().__init__(num_envs, config, **options)
 
     @classmethod
-    def variant(cls, config: DARPConfig) -> type[Dial]:
-        from milkrun.routing.darp.deadlines import DARPSeed
-        from milkrun.routing.darp.world import DARP
-
-        return DARPSeed if config.rule == "seed" else DARP
+    def variant(cls, config: DARPConfig) -> type[DARPBase]:
+        module, name = VARIANTS[config.rule].split(":")
+        played: type[DARPBase] = getattr(importlib.import_module(module), name)
+        return played
 
     @classmethod
     def fleet(cls, config: DARPConfig) -> dict[str, int]:
@@ -154,7 +164,7 @@ class Dial(Recorded):
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
         """Rules between the fields of rows (B first, instances of each row among them) that every play keeps; raises
         BadInstance. Shapes, dtypes and bounds have been checked."""
-        Dial.check_instances(self, arrays)
+        DARPBase.check_instances(self, arrays)
         check_fleet(arrays)
         check_record(arrays)
 
@@ -181,26 +191,8 @@ class Dial(Recorded):
     def why_illegal(self, row: int, action: int) -> str:
         return self.explain(row, action)
 
-    # -- the picture ------------------------------------------------------------------------------------------
-
     def draw(self, row: int, canvas: Canvas) -> None:
-        """Nodes, the routes with a colour a vehicle, a thin line from each pickup to its dropoff."""
-        q = self.instance_row[row]
-        true = self.demand[q] != 0
-        true[0] = True
-        places = self.locs[q]
-        canvas.fit(places[true].min(0), places[true].max(0))
-        canvas.caption(f"DARP  distance {float(self.total_distance[row]):.2f}  step {int(self.i[row])}")
-        path = self.path(row)
-        home = [k for k, node in enumerate(path) if node == 0]
-        for p in np.flatnonzero(true)[1::2]:
-            canvas.polyline(places[[p, p + 1]], CUSTOMER, 0.6)
-        for route, (a, b) in enumerate(pairwise([*home, len(path)])):
-            canvas.polyline(places[path[a : b + 1]], PALETTE[route % len(PALETTE)], 2.0)
-        for j in np.flatnonzero(true)[1:]:
-            canvas.disc(places[j], 4.0 if j % 2 else 3.0, SERVED if self.visited[row, j] else CUSTOMER)
-        canvas.square(places[0], 6.0, DEPOT)
-        canvas.disc(places[self.current_node[row]], 2.0, INK)
+        draw(self, row, canvas)
 
 
 # -- rules that both share --------------------------------------------------------------------------------------------
@@ -252,7 +244,7 @@ def take_over(w, b, k):
 
 @kernel
 def close_day(w, b, n):
-    """The end: what was left undone is told and priced."""
+    """The end: what was left undone is counted and priced."""
     unvisited = 0
     unserved = 0
     for j in range(1, n):
@@ -273,63 +265,3 @@ def plain_reason(w, b, action):
     if w.action_mask[b, action]:
         return ALLOWED
     return VISITED if w.visited[b, action] else UNKNOWN
-
-
-@kernel
-def squeezed(x):
-    return min(10.0, max(-10.0, x))
-
-
-@kernel
-def farthest(w, q):
-    """The largest coordinate as seen from the depot."""
-    far = 1e-9
-    for j in range(w.N):
-        for axis in range(2):
-            far = max(far, abs(np.float64(w.locs[q, j, axis]) - w.locs[q, 0, axis]))
-    return far
-
-
-@kernel
-def look_at_node(w, b, q, j, far, day, service, opens, closes, way, start, began):
-    """The features of a node; `way` is the time to get there, `start` when service could begin."""
-    seats = 1
-    for k in range(w.V):
-        seats = max(seats, w.capacity[q, k])
-    p = j - 1 if j & 1 == 0 else j
-    aboard = j > 0 and w.picked_up_by_current[b, p] and not w.visited[b, p + 1]
-    out = w.nodes
-    out[b, j, 0] = squeezed((np.float64(w.locs[q, j, 0]) - w.locs[q, 0, 0]) / far)
-    out[b, j, 1] = squeezed((np.float64(w.locs[q, j, 1]) - w.locs[q, 0, 1]) / far)
-    out[b, j, 2] = squeezed(w.demand[q, j] / seats)
-    out[b, j, 3] = squeezed(service / day)
-    out[b, j, 4] = squeezed((opens - began) / day)
-    out[b, j, 5] = squeezed((closes - began) / day)
-    out[b, j, 6] = j & 1
-    out[b, j, 7] = j > 0 and j & 1 == 0
-    out[b, j, 8] = w.visited[b, j]
-    out[b, j, 9] = aboard
-    out[b, j, 10] = squeezed(way / day)
-    out[b, j, 11] = squeezed((start - began) / day)
-    out[b, j, 12] = squeezed((closes - start) / day)
-    out[b, j, 13] = w.action_mask[b, j]
-
-
-@kernel
-def look_at_vehicle(w, b, q, n, clock, aboard, route):
-    """The features of the active vehicle and of the day; padding counts neither as vehicle nor as request."""
-    fleet = over = done = 0
-    for k in range(w.V):
-        if w.capacity[q, k] > 0:
-            fleet += 1
-            over += w.vehicle_finished[b, k]
-    for j in range(2, n, 2):
-        done += w.visited[b, j]
-    out = w.vehicle
-    out[b, 0] = squeezed(clock)
-    out[b, 1] = squeezed(w.current_load[b] / w.capacity[q, w.current_agent[b]])
-    out[b, 2] = squeezed(aboard)
-    out[b, 3] = squeezed(route)
-    out[b, 4] = squeezed(over / fleet)
-    out[b, 5] = squeezed(done / (n // 2))
-    out[b, 6] = squeezed(w.i[b] / w.max_steps)

@@ -12,9 +12,9 @@ import numpy as np
 from milkrun.core.config import RuledConfig, option
 from milkrun.core.errors import ConfigError
 
-RULES = ("classic", "seed")
+RULES = ("classic", "deadlines")
 FARTHEST = 5e8
-"""Rule seed: how far a place may be from the depot, in units of time. Then no leg takes longer than 1e9."""
+"""Rule `deadlines`: how far a place may be from the depot, in units of time. Then no leg takes longer than 1e9."""
 STYLES = {"a": {"seats": 3, "ride": 30.0}, "b": {"seats": 6, "ride": 45.0}}
 
 BY_RULE: dict[str, dict[str, Any]] = {
@@ -23,10 +23,10 @@ BY_RULE: dict[str, dict[str, Any]] = {
         "max_onboard": 8, "side": 10.0, "window_width": 15, "open_end": 1440.0, "vehicle_capacity": None,
         "max_duration": None, "max_ride": None, "service": None,
     },
-    "seed": {
-        "num_requests": 10, "num_agents": 5, "law": "seed", "speed": 25.0, "reward": "terminal", "vehicle_capacity": 5,
-        "min_loc": 0.0, "max_loc": 100.0, "min_demand": 1, "max_demand": 3, "min_pickup_tw": 10, "max_pickup_tw": 30,
-        "depot_deadline": 48,
+    "deadlines": {
+        "num_requests": 10, "num_agents": 5, "law": "deadlines", "speed": 25.0, "reward": "terminal",
+        "vehicle_capacity": 5, "min_loc": 0.0, "max_loc": 100.0, "min_demand": 1, "max_demand": 3, "min_pickup_tw": 10,
+        "max_pickup_tw": 30, "depot_deadline": 48,
     },
 }  # fmt: skip
 """The options of each rule and their defaults; None: worked out from others."""
@@ -37,27 +37,30 @@ class DARPConfig(RuledConfig):
     """Options of the dial-a-ride problem. Those that are None here have a default by the rule, or by the style."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {}, "classic": {}, "classic-b": {"style": "b"}, "seed": {"rule": "seed"}
+        "default": {}, "classic": {}, "classic-b": {"style": "b"}, "published": {"rule": "deadlines"}
     }  # fmt: skip
     by_rule: ClassVar[Mapping[str, Mapping[str, Any]]] = BY_RULE
+    old_names: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "preset": {"seed": "published"}, "rule": {"seed": "deadlines"}, "law": {"seed": "deadlines"}
+    }  # fmt: skip
     synonyms: ClassVar[Mapping[str, str]] = {"vehicle_speed": "speed", "num_loc": "num_requests"}
 
-    rule: str = option("classic", "classic: windows, ride times, durations; seed: deadlines alone", choices=RULES)
+    rule: str = option("classic", "classic: windows, ride times, durations; deadlines: those alone", choices=RULES)
     num_requests: int | None = option(
-        None, "requests: 16, or 10 under seed; num_loc = twice as many is accepted too", low=1, high=5000
+        None, "requests: 16, or 10 under deadlines; num_loc = twice as many is accepted too", low=1, high=5000
     )
-    num_agents: int | None = option(None, "vehicles: 2, or 5 under seed", low=1, high=5000)
+    num_agents: int | None = option(None, "vehicles: 2, or 5 under deadlines", low=1, high=5000)
     law: str | None = option(None, "how requests are drawn, the same as the rule", choices=RULES)
     style: str | None = option(
         None, "classic law: a: single riders, cars of 3; b: groups of up to 6, buses of 6", choices=("a", "b")
     )
     metric: str = option("euclid", "distance between nodes; matrix: given, classic only", choices=("euclid", "matrix"))
-    speed: float | None = option(None, "distance driven in a unit of time: 1, or 25 under seed", low=1e-6, high=1e9)
+    speed: float | None = option(None, "distance driven a unit of time: 1, or 25 under deadlines", low=1e-6, high=1e9)
     penalty_unvisited: float = option(100.0, "price of a node that nobody visits", low=0, high=1e9)
     reward: str | None = option(
-        None, "dense: paid per step; terminal: all on the last (seed: terminal only)", choices=("dense", "terminal")
+        None, "dense: paid per step; terminal: all on the last, as always in deadlines", choices=("dense", "terminal")
     )
-    max_onboard: int | None = option(None, "requests aboard at once, 8 unless told", low=1, high=8)
+    max_onboard: int | None = option(None, "requests aboard at once, 8 unless given", low=1, high=8)
     max_steps: int | str | None = option(
         "auto", "steps until a row is truncated; auto = 4 (2 requests + vehicles)", low=1, high=2**62, words=("auto",)
     )
@@ -67,34 +70,35 @@ class DARPConfig(RuledConfig):
     max_duration: float | None = option(
         None, "classic law: longest route; None = 60 requests / vehicles", low=60, high=1e9
     )
-    vehicle_capacity: int | None = option(None, "seats; None = by the style, 5 under seed", low=1, high=10**6)
+    vehicle_capacity: int | None = option(None, "seats; None = by the style, 5 under deadlines", low=1, high=10**6)
     max_ride: float | None = option(None, "classic law: longest ride; None = 30 or 45 by the style", low=1e-6, high=1e9)
     service: float | None = option(
         None, "classic law: time of a stop; None = 3, or in style b a unit for each rider", low=0, high=1e6
     )
-    min_loc: float | None = option(None, "seed law: lower end of both coordinates", low=-1e6, high=1e6)
-    max_loc: float | None = option(None, "seed law: upper end of both coordinates", low=-1e6, high=1e6)
-    min_demand: int | None = option(None, "seed law: smallest group", low=1, high=10**6)
-    max_demand: int | None = option(None, "seed law: largest group", low=1, high=10**6)
-    min_pickup_tw: int | None = option(None, "seed law: earliest deadline of a pickup", low=0, high=10**6)
-    max_pickup_tw: int | None = option(None, "seed law: latest deadline of a pickup", low=0, high=10**6)
-    depot_deadline: int | None = option(None, "seed law: end of the day", low=1, high=10**6)
+    min_loc: float | None = option(None, "deadlines law: lower end of both coordinates", low=-1e6, high=1e6)
+    max_loc: float | None = option(None, "deadlines law: upper end of both coordinates", low=-1e6, high=1e6)
+    min_demand: int | None = option(None, "deadlines law: smallest group", low=1, high=10**6)
+    max_demand: int | None = option(None, "deadlines law: largest group", low=1, high=10**6)
+    min_pickup_tw: int | None = option(None, "deadlines law: earliest deadline of a pickup", low=0, high=10**6)
+    max_pickup_tw: int | None = option(None, "deadlines law: latest deadline of a pickup", low=0, high=10**6)
+    depot_deadline: int | None = option(None, "deadlines law: end of the day", low=1, high=10**6)
     record: bool = option(True, "keep the actions taken, for `solution()`")
 
     def validate(self) -> None:
         super().validate()
         if self.law != self.rule:
             raise ConfigError(f"DARPConfig.law = {self.law!r}: the rule {self.rule!r} draws by its own law only")
-        if self.rule == "seed":
-            self._validate_seed()
+        if self.rule == "deadlines":
+            self._validate_deadlines()
         elif not self.duration >= 60:
             raise ConfigError(f"DARPConfig.max_duration = {self.duration:g}: the classic law needs at least 60 "
                               "(60 requests / vehicles unless given)")
 
-    def _validate_seed(self) -> None:
+    def _validate_deadlines(self) -> None:
         for name, only in (("metric", "euclid"), ("reward", "terminal")):
             if getattr(self, name) != only:
-                raise ConfigError(f"DARPConfig.{name} = {getattr(self, name)!r}: under the rule 'seed' it is {only!r}")
+                raise ConfigError(f"DARPConfig.{name} = {getattr(self, name)!r}: under the rule 'deadlines' it is "
+                                  f"{only!r}")
         for low, high in (("min_loc", "max_loc"), ("min_demand", "max_demand"), ("min_pickup_tw", "max_pickup_tw")):
             if getattr(self, low) > getattr(self, high):
                 raise ConfigError(f"DARPConfig.{low} = {getattr(self, low)} is above {high} = {getattr(self, high)}")

@@ -19,6 +19,7 @@ import numpy as np
 from milkrun.core.fields import constant, float32, float64, instance, int64, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
+from milkrun.core.old_names import renamed
 from milkrun.routing.darp.base import (
     ALLOWED,
     AT_DEPOT,
@@ -27,11 +28,8 @@ from milkrun.routing.darp.base import (
     RIDERS_ABOARD,
     TOO_LATE,
     UNKNOWN,
-    Dial,
+    DARPBase,
     close_day,
-    farthest,
-    look_at_node,
-    look_at_vehicle,
     plain_reason,
     serve,
     start_over,
@@ -39,13 +37,17 @@ from milkrun.routing.darp.base import (
     write_down,
 )
 from milkrun.routing.darp.config import FARTHEST, DARPConfig
-from milkrun.routing.darp.generator import distance32
-from milkrun.routing.darp.generator import generate_seed as generate
+from milkrun.routing.darp.generator import generate_deadlines as generate
+from milkrun.routing.darp.observations import describe_node, describe_vehicle, farthest
 from milkrun.routing.darp.states import check_deadlines, check_riders
+from milkrun.routing.darp.travel import distance32
+from milkrun.routing.darp.travel import whole_travel_time as travel_time
 from milkrun.routing.instances.darp import MOST
 
+__getattr__ = renamed(__name__, {"DARPSeed": "DARPDeadlines"})
 
-class DARPSeed(Dial):
+
+class DARPDeadlines(DARPBase):
     """Dial-a-ride by deadlines alone, on a clock of whole numbers."""
 
     id = "milkrun/DARP-v0"
@@ -92,13 +94,6 @@ class DARPSeed(Dial):
         if (wrong := out > FARTHEST).any():
             refuse("locs", locs, wrong, f"is {out[wrong][0]:g} units of time from the depot at the speed "
                    f"{self.speed:g}, at most {FARTHEST:g} is allowed")  # fmt: skip
-
-
-@kernel(inline=True)
-def travel_time(w, q, i, j):
-    """The quotient of distance and speed, rounded half to even. `FARTHEST` keeps it within int32, which is what the
-    processor turns many floats at once into."""
-    return np.int64(np.int32(np.rint(distance32(w, q, i, j) / np.float32(w.speed))))
 
 
 @kernel
@@ -201,14 +196,14 @@ def reason_of_row(w, b, action, row):
 
 
 @kernel
-def remark(w, b, _, __):
+def mark_anew(w, b, _, __):
     """The mask anew from the state, whatever made it."""
     if not (w.terminated[b] or w.truncated[b]):
         mark_allowed(w, b, w.instance_row[b])
     return 0
 
 
-DARPSeed.reason_kernel, DARPSeed.mark_kernel = reason_of_row, remark
+DARPDeadlines.reason_kernel, DARPDeadlines.mark_kernel = reason_of_row, mark_anew
 
 
 @kernel
@@ -220,12 +215,12 @@ def observe(w, b):
     for j in range(w.N):
         way = travel_time(w, q, w.current_node[b], j)
         start = np.float64(w.current_time[b] + way)
-        look_at_node(w, b, q, j, far, day, 0.0, 0.0, np.float64(w.time_windows[q, j]), np.float64(way), start, 0.0)
+        describe_node(w, b, q, j, far, day, 0.0, 0.0, np.float64(w.time_windows[q, j]), np.float64(way), start, 0.0)
         aboard += j & 1 == 1 and w.picked_up_by_current[b, j] and not w.visited[b, j + 1]
     clock = w.current_time[b] / day
-    look_at_vehicle(w, b, q, w.N, clock, aboard / (w.N // 2), clock)
+    describe_vehicle(w, b, q, w.N, clock, aboard / (w.N // 2), clock)
 
 
-DARPSeed.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe)
+DARPDeadlines.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe)
 
-__all__ = ["DARPSeed", "generate", "idle", "observe", "reset", "step"]
+__all__ = ["DARPDeadlines", "generate", "idle", "observe", "reset", "step"]

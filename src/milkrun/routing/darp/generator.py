@@ -1,4 +1,4 @@
-"""Instances of the dial-a-ride problem: the law of Cordeau's files, and that of the seed."""
+"""Instances of the dial-a-ride problem: the law of Cordeau's files, and that of the rule by deadlines."""
 
 from __future__ import annotations
 
@@ -9,30 +9,17 @@ import numpy as np
 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import integers, row_stream, uniform_pair
+from milkrun.routing.darp import windows
+from milkrun.routing.darp.travel import distance32, straight
 from milkrun.routing.generators.base import Generator
 from milkrun.routing.generators.laws import DEMAND, LOCS, TW
-from milkrun.routing.instances.darp import TIME_EPS
 
 DROPOFF_TW = 40  # purpose of the stream of dropoff deadlines
 ATTEMPTS = 1000
 GAVE_UP = 0.0
 """The route duration of an instance for which the law found no request that could be served."""
 
-
-@kernel(inline=True)
-def distance(w, q, i, j):
-    """From node to node under the rule `classic`."""
-    if w.M > 0:
-        return w.dist[q, i, j]
-    dx = np.float64(w.locs[q, i, 0]) - w.locs[q, j, 0]
-    dy = np.float64(w.locs[q, i, 1]) - w.locs[q, j, 1]
-    return math.sqrt(dx * dx + dy * dy)
-
-
-@kernel(inline=True)
-def travel_time(w, q, i, j):
-    way = distance(w, q, i, j)
-    return way if w.speed == 1.0 else way / w.speed  # a division costs as much as all the rest
+tightened, faults_alone = kernel(windows.tightened), kernel(windows.faults_alone)
 
 
 @kernel
@@ -48,10 +35,8 @@ def generate_classic(w, b):
     for r in range(w.R):
         w.max_ride_time[q, r] = w.ride_limit
         attempt = 0
-        draw_request(w, b, q, r, attempt)
-        while not servable_alone(w, q, r) and attempt < ATTEMPTS:
+        while not draw_request(w, b, q, r, attempt) and attempt < ATTEMPTS:
             attempt += 1
-            draw_request(w, b, q, r, attempt)
         if attempt == ATTEMPTS:
             w.max_route_duration[q] = GAVE_UP
     if w.M > 0:
@@ -60,7 +45,8 @@ def generate_classic(w, b):
 
 @kernel
 def draw_request(w, b, q, r, attempt):
-    """Outbound requests, the first half, have their window at the dropoff, inbound ones at the pickup."""
+    """Outbound requests, the first half, have their window at the dropoff, inbound ones at the pickup. Whether a
+    vehicle that does nothing else could serve it: if not, it is drawn again."""
     index = attempt * w.R + r
     places, p = row_stream(w, b, LOCS), 2 * r + 1
     load = integers(row_stream(w, b, DEMAND), index, 1, w.largest_group + 1)
@@ -77,7 +63,7 @@ def draw_request(w, b, q, r, attempt):
             closes = opens + w.window_width
         set_node(w, q, p + part, thousandths(w.side * (2.0 * x - 1.0)), thousandths(w.side * (2.0 * y - 1.0)),
                  -load if part else load, opens, closes)  # fmt: skip
-    tighten(w, q, r)
+    return tighten(w, q, r)
 
 
 @kernel
@@ -98,39 +84,23 @@ def set_node(w, q, j, x, y, load, opens, closes):
 @kernel
 def between(w, q, i, j):
     """The time from node to node by coordinates: a drawn matrix is made of them, later."""
-    dx = np.float64(w.locs[q, i, 0]) - w.locs[q, j, 0]
-    dy = np.float64(w.locs[q, i, 1]) - w.locs[q, j, 1]
-    return math.sqrt(dx * dx + dy * dy) / w.speed
+    return straight(w, q, i, j) / w.speed
 
 
 @kernel
 def tighten(w, q, r):
-    """Cuts off the parts of a request's windows that no schedule can use."""
+    """Cuts off the parts of a request's windows that no schedule can use. Whether a vehicle that does nothing else
+    could serve the request."""
     p, d = 2 * r + 1, 2 * r + 2
-    s, ride, direct = w.service_time[q, p], w.max_ride_time[q, r], between(w, q, p, d)
-    day_opens, day_closes = w.window_open[q, 0], w.time_windows[q, 0]
-    opens = max(max(w.window_open[q, p], day_opens + between(w, q, 0, p)), w.window_open[q, d] - s - ride)
-    closes = min(w.time_windows[q, d], day_closes - w.service_time[q, d] - between(w, q, d, 0))
-    closes = min(closes, w.time_windows[q, p] + s + ride)
-    w.tight_open[q, p] = opens
-    w.tight_close[q, d] = closes
-    w.tight_close[q, p] = min(w.time_windows[q, p], closes - s - direct)
-    w.tight_open[q, d] = max(w.window_open[q, d], opens + s + direct)
-
-
-@kernel
-def servable_alone(w, q, r):
-    """A vehicle that does nothing else could serve the request."""
-    p, d = 2 * r + 1, 2 * r + 2
-    direct = between(w, q, p, d)
-    stops = w.service_time[q, p] + w.service_time[q, d]
-    return (
-        w.tight_open[q, p] <= w.tight_close[q, p] + TIME_EPS
-        and w.tight_open[q, d] <= w.tight_close[q, d] + TIME_EPS
-        and direct <= w.max_ride_time[q, r] + TIME_EPS
-        and between(w, q, 0, p) + direct + stops + between(w, q, d, 0) <= w.duration + TIME_EPS
-        and w.demand[q, p] <= w.seats
+    out, direct, home = between(w, q, 0, p), between(w, q, p, d), between(w, q, d, 0)
+    stop_p, stop_d, ride = w.service_time[q, p], w.service_time[q, d], w.max_ride_time[q, r]
+    tight = tightened(w.window_open[q, p], w.time_windows[q, p], w.window_open[q, d], w.time_windows[q, d],
+                      w.window_open[q, 0], w.time_windows[q, 0], stop_p, stop_d, ride, out, direct, home)  # fmt: skip
+    w.tight_open[q, p], w.tight_close[q, p], w.tight_open[q, d], w.tight_close[q, d] = tight
+    capacity, too_long, duration, window = faults_alone(
+        tight, w.demand[q, p], w.seats, stop_p, stop_d, ride, out, direct, home, w.duration
     )
+    return not (capacity or too_long or duration or window)
 
 
 @kernel
@@ -140,16 +110,8 @@ def fill_matrix(w, q):
             w.dist[q, i, j] = between(w, q, i, j) * w.speed
 
 
-@kernel(inline=True)
-def distance32(w, q, i, j):
-    """From node to node under the rule `seed`, float32 throughout."""
-    dx = w.locs[q, i, 0] - w.locs[q, j, 0]
-    dy = w.locs[q, i, 1] - w.locs[q, j, 1]
-    return np.sqrt(dx * dx + dy * dy)
-
-
 @kernel
-def generate_seed(w, b):
+def generate_deadlines(w, b):
     q = w.instance_row[b]
     places, groups = row_stream(w, b, LOCS), row_stream(w, b, DEMAND)
     pickups, dropoffs = row_stream(w, b, TW), row_stream(w, b, DROPOFF_TW)
@@ -178,7 +140,7 @@ class DARPGenerator(Generator):
     """`locs` (B, N, 2), `demand` (B, N), `capacity` (B, V), `time_windows` (B, N), the depot at index 0; under the law
     `classic` also `window_open`, `service_time`, `max_ride_time` (B, R), `max_route_duration` (B,)."""
 
-    worlds = {"darp": "milkrun.routing.darp.world:DARP"}
+    world = "milkrun.routing.darp.world:DARP"
     keys = ("locs", "demand", "capacity", "time_windows", "window_open", "service_time", "max_ride_time",
             "max_route_duration")  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Instances of the classic dial-a-ride problem at the door: fields, padding, tightened windows, what is refused."""
+"""Instances of the classic dial-a-ride problem as they come in: fields, padding, tightened windows, what is refused."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import numpy as np
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.fields import constant, float64, instance, int32, int64
 from milkrun.core.instances import as_array, refuse
-from milkrun.routing.darp.base import Dial
+from milkrun.routing.darp.base import DARPBase
 from milkrun.routing.darp.config import STYLES, DARPConfig
 from milkrun.routing.darp.generator import GAVE_UP
 from milkrun.routing.darp.states import check_riders, check_schedule
-from milkrun.routing.instances.darp import MOST, TIME_EPS, DARPInstance
+from milkrun.routing.darp.windows import FAULTS, faults_alone, tightened
+from milkrun.routing.instances.darp import MOST, DARPInstance
 
 
-class DARPDoor(Dial):
+class DARPInstances(DARPBase):
     """The instance fields of the rule `classic`, and how instances come in."""
 
     side = constant(float64)
@@ -67,7 +68,7 @@ class DARPDoor(Dial):
         """A world that plays these instances of any sizes and fleets, each in `repeat` rows without a copy; ready."""
         from milkrun.core.registry import make as make_world
 
-        if make.get("rule", "classic") != "classic" or make.get("preset") == "seed":
+        if make.get("rule", "classic") != "classic" or DARPConfig.new_name("preset", make.get("preset")) == "published":
             raise ConfigError("from_instances plays instances under the rule 'classic'")
         if not instances:
             raise ShapeError("from_instances needs at least one instance")
@@ -95,7 +96,7 @@ class DARPDoor(Dial):
         return {"demand": 0, "time_windows": self.duration, "window_open": 0.0, "service_time": 0.0}
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Also derives the tightened windows; where a field is missing or misshapen, the door says so afterwards."""
+        """Also derives the tightened windows; a field that is missing or misshapen is refused afterwards."""
         values = super().arrange_instances(values)
         rows = len(next(iter(values.values()), ()))
         nodes = self.sizes["N"]
@@ -164,18 +165,14 @@ class DARPDoor(Dial):
 
     def _refuse_unservable(self, arrays: dict[str, np.ndarray]) -> None:
         """Nobody may be listed whom no vehicle could serve even alone."""
-        out, direct, home = self._legs(arrays)
         service, opens, closes = arrays["service_time"], arrays["tight_open"], arrays["tight_close"]
-        alone = out + service[:, 1::2] + direct + service[:, 2::2] + home
-        late = opens > closes + TIME_EPS
-        wrong = {
-            "capacity": arrays["demand"][:, 1::2] > arrays["capacity"].max(axis=1)[:, None],
-            "ride": direct > arrays["max_ride_time"] + TIME_EPS,
-            "duration": alone > arrays["max_route_duration"][:, None] + TIME_EPS,
-            "window": late[:, 1::2] | late[:, 2::2],
-        }
+        wrong = faults_alone(
+            (opens[:, 1::2], closes[:, 1::2], opens[:, 2::2], closes[:, 2::2]), arrays["demand"][:, 1::2],
+            arrays["capacity"].max(axis=1)[:, None], service[:, 1::2], service[:, 2::2], arrays["max_ride_time"],
+            *self._legs(arrays), arrays["max_route_duration"][:, None],
+        )  # fmt: skip
         requests = self.true_nodes(arrays)[:, 1::2]
-        for kind, found in wrong.items():  # a window is the last to blame: the others narrow it
+        for kind, found in zip(FAULTS, wrong, strict=True):
             if (found := found & requests).any():
                 r = int(np.argwhere(found)[0][1])
                 refuse("demand", arrays["demand"][:, 1::2], found, f"request {r} (nodes {2 * r + 1} and {2 * r + 2}) "
@@ -196,18 +193,13 @@ class DARPDoor(Dial):
         return way([0], p), way(p, p + 1), way(p + 1, [0])
 
     def _tightened(self, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Windows without the parts that no schedule can use; the same formulas as the kernel `tighten`."""
-        out, direct, home = self._legs(values)
+        """Windows without the parts that no schedule can use; the depot and padding keep theirs."""
         opens, closes, s = (values[name].astype(np.float64) for name in ("window_open", "time_windows", "service_time"))
-        ride = values["max_ride_time"].astype(np.float64)
-        day_opens, day_closes = opens[:, :1], closes[:, :1]
-        open_p, open_d, close_p, close_d = opens[:, 1::2], opens[:, 2::2], closes[:, 1::2], closes[:, 2::2]
-        s_p, s_d = s[:, 1::2], s[:, 2::2]
         tight_open, tight_close = opens.copy(), closes.copy()
-        tight_open[:, 1::2] = np.maximum(np.maximum(open_p, day_opens + out), open_d - s_p - ride)
-        tight_close[:, 2::2] = np.minimum(np.minimum(close_d, day_closes - s_d - home), close_p + s_p + ride)
-        tight_close[:, 1::2] = np.minimum(close_p, tight_close[:, 2::2] - s_p - direct)
-        tight_open[:, 2::2] = np.maximum(open_d, tight_open[:, 1::2] + s_p + direct)
+        tight_open[:, 1::2], tight_close[:, 1::2], tight_open[:, 2::2], tight_close[:, 2::2] = tightened(
+            opens[:, 1::2], closes[:, 1::2], opens[:, 2::2], closes[:, 2::2], opens[:, :1], closes[:, :1], s[:, 1::2],
+            s[:, 2::2], values["max_ride_time"].astype(np.float64), *self._legs(values),
+        )  # fmt: skip
         padding = np.arange(self.sizes["N"]) >= values["n_nodes"][:, None]
         tight_open[padding], tight_close[padding] = opens[padding], closes[padding]
         return tight_open, tight_close

@@ -2,15 +2,15 @@
 
 The times of a vehicle are not fixed while its route grows: a pickup may have to be delayed so that a later wait breaks
 no ride limit. What matters of the past is little: the earliest start here, and of the departure and each request aboard
-the latest start and the least time since. `append` carries that over to a route one node longer, a level higher in the
-thread's work space; mask and step use the same code, so that a verdict cannot flip between them.
+the latest start and the least time since. `extend` carries that over to a route one node longer. Mask, step and the
+solvers use the same code, so that a verdict cannot flip between them.
 """
 
 from __future__ import annotations
 
 from milkrun.core.kernels import kernel
-from milkrun.routing.darp.generator import travel_time
-from milkrun.routing.instances.darp import TIME_EPS
+from milkrun.routing.darp.travel import travel_time
+from milkrun.routing.darp.windows import TIME_EPS
 
 
 @kernel
@@ -71,43 +71,55 @@ def in_reach(w, q, level, node):
 def append(w, q, level, node):
     """The summary of the route with one more node, a level higher; False if no schedule is left."""
     tau = time_to(w, q, level, node)
-    start = max(w.tight_open[q, node], w.plan_start[level] + tau)
-    latest = w.tight_close[q, node]
+    return extend(w, q, level, level + 1, node, tau, w.tight_open[q, node], w.tight_close[q, node])
+
+
+@kernel(inline=True)
+def extend(w, q, at, to, node, tau, opens, closes):
+    """Writes to `to` the summary of the route of summary `at` with one more node; False if no schedule is left, and
+    then nothing in `to` counts. Both may be the same one. A dropoff's request must be aboard.
+
+    That this little is exact: start times are bound by differences alone (travel, ride and route limits) and by the
+    windows, so what an earlier stop still allows is one interval. Its later end can only shrink, by the latest start at
+    each stop behind it less the least time in between; its earlier end matters only through the earliest start here.
+    """
+    start = max(opens, w.plan_start[at] + tau)
+    latest = closes
     if start > latest + TIME_EPS:
         return False
-    spent = w.plan_spent[level] + tau
+    spent = w.plan_spent[at] + tau
     leaves = (node - 1) >> 1 if node > 0 and node & 1 == 0 else -1
     kept = 0
-    for k in range(w.plan_aboard[level]):
-        request, since = w.plan_request[level, k], w.plan_elapsed[level, k] + tau
+    for k in range(w.plan_aboard[at]):  # who stays aboard moves up: never in front of what is yet to be read
+        request, since = w.plan_request[at, k], w.plan_elapsed[at, k] + tau
         if request == leaves:
             service, ride = w.service_time[q, node - 1], w.max_ride_time[q, request]
             if since > service + ride + TIME_EPS:
                 return False
-            latest = min(latest, w.plan_latest[level, k] + service + ride)
+            latest = min(latest, w.plan_latest[at, k] + service + ride)
         else:
-            w.plan_request[level + 1, kept] = request
-            w.plan_latest[level + 1, kept] = w.plan_latest[level, k]
-            w.plan_elapsed[level + 1, kept] = since
+            w.plan_request[to, kept] = request
+            w.plan_latest[to, kept] = w.plan_latest[at, k]
+            w.plan_elapsed[to, kept] = since
             kept += 1
     if node == 0:
         if kept > 0 or spent > w.max_route_duration[q] + TIME_EPS:
             return False
-        latest = min(latest, w.plan_leave[level] + w.max_route_duration[q])
+        latest = min(latest, w.plan_leave[at] + w.max_route_duration[q])
     if start > latest + TIME_EPS:
         return False
     for k in range(kept):
-        w.plan_latest[level + 1, k] = min(w.plan_latest[level + 1, k], latest - w.plan_elapsed[level + 1, k])
+        w.plan_latest[to, k] = min(w.plan_latest[to, k], latest - w.plan_elapsed[to, k])
     if node & 1:
-        w.plan_request[level + 1, kept] = node >> 1
-        w.plan_latest[level + 1, kept] = latest
-        w.plan_elapsed[level + 1, kept] = 0.0
+        w.plan_request[to, kept] = node >> 1
+        w.plan_latest[to, kept] = latest
+        w.plan_elapsed[to, kept] = 0.0
         kept += 1
-    w.plan_aboard[level + 1] = kept
-    w.plan_node[level + 1] = node
-    w.plan_start[level + 1] = start
-    w.plan_leave[level + 1] = min(w.plan_leave[level], latest - spent)
-    w.plan_spent[level + 1] = spent
+    w.plan_aboard[to] = kept
+    w.plan_node[to] = node
+    w.plan_start[to] = start
+    w.plan_leave[to] = min(w.plan_leave[at], latest - spent)
+    w.plan_spent[to] = spent
     return True
 
 

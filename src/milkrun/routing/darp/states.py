@@ -11,7 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from milkrun.core.instances import refuse_where
-from milkrun.routing.instances.darp import MOST, TIME_EPS
+from milkrun.routing.darp.windows import TIME_EPS
+from milkrun.routing.instances.darp import MOST
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -81,7 +82,7 @@ def check_record(arrays: Arrays) -> None:
 
 
 def check_deadlines(arrays: Arrays) -> None:
-    """Rule seed: the clock of the active vehicle, and when it may go home."""
+    """Rule deadlines: the clock of the active vehicle, and when it may go home."""
     node, clock, deadlines = arrays["current_node"], arrays["current_time"], arrays["time_windows"]
     nodes, row, live = deadlines.shape[1], np.arange(len(node)), live_rows(arrays)
     late = (node > 0) & (clock > deadlines[row, node])

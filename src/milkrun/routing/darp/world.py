@@ -26,22 +26,20 @@ from milkrun.routing.darp.base import (
     TOO_MANY,
     UNKNOWN,
     close_day,
-    farthest,
-    look_at_node,
-    look_at_vehicle,
     plain_reason,
     serve,
     start_over,
     take_over,
     write_down,
 )
-from milkrun.routing.darp.generator import distance, travel_time
 from milkrun.routing.darp.generator import generate_classic as generate
-from milkrun.routing.darp.instances import DARPDoor
+from milkrun.routing.darp.instances import DARPInstances
+from milkrun.routing.darp.observations import describe_node, describe_vehicle, farthest
 from milkrun.routing.darp.schedule import append, keep, recall, set_off, survives
+from milkrun.routing.darp.travel import distance, travel_time
 
 
-class DARP(DARPDoor):
+class DARP(DARPInstances):
     """Dial-a-ride with windows, service times, ride times and route durations."""
 
     id = "milkrun/DARP-v0"
@@ -138,7 +136,7 @@ def reset(w, b):
         w.vehicle_finished[b, k] = w.capacity[q, k] == 0
     if advance(w, b, q):
         mark_allowed(w, b, q, 0)
-    else:  # requests that no rule of the door forbids and that yet nobody can serve, by less than the tolerance
+    else:  # requests that every check lets in and that yet nobody can serve, by less than the tolerance
         keep(w, b, 0)
         for j in range(w.N):
             w.action_mask[b, j] = j == 0
@@ -205,7 +203,7 @@ def reason_of_row(w, b, action, row):
 
 
 @kernel
-def remark(w, b, _, __):
+def mark_anew(w, b, _, __):
     """The mask anew from the state, whatever made it."""
     if not (w.terminated[b] or w.truncated[b]):
         recall(w, b, 0)
@@ -213,7 +211,7 @@ def remark(w, b, _, __):
     return 0
 
 
-DARP.reason_kernel, DARP.mark_kernel = reason_of_row, remark
+DARP.reason_kernel, DARP.mark_kernel = reason_of_row, mark_anew
 
 
 @kernel
@@ -226,12 +224,12 @@ def observe(w, b):
     for j in range(w.N):
         way = travel_time(w, q, here, j)
         start = max(w.tight_open[q, j], w.current_time[b] + (w.service_time[q, here] + way))
-        look_at_node(w, b, q, j, far, day, w.service_time[q, j], w.tight_open[q, j], w.tight_close[q, j], way, start,
+        describe_node(w, b, q, j, far, day, w.service_time[q, j], w.tight_open[q, j], w.tight_close[q, j], way, start,
                      began)  # fmt: skip
     aboard = 0
     while aboard < w.P and 0 <= w.onboard[b, aboard] < w.R:
         aboard += 1
-    look_at_vehicle(w, b, q, w.n_nodes[q], (w.current_time[b] - began) / day, aboard / w.P,
+    describe_vehicle(w, b, q, w.n_nodes[q], (w.current_time[b] - began) / day, aboard / w.P,
                     w.route_elapsed[b] / w.max_route_duration[q])  # fmt: skip
 
 

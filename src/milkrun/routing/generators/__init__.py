@@ -1,31 +1,62 @@
-"""Instance laws of the routing family, and the registry that names them."""
+"""Instance laws of the routing family, and by its short name the generator of any world that names one."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from milkrun.core.errors import ConfigError, did_you_mean
-from milkrun.routing.darp.generator import DARPGenerator
-from milkrun.routing.generators.base import Generator
-from milkrun.routing.generators.cvrp import CVRPGenerator
-from milkrun.routing.generators.scwcvrp import SCWCVRPGenerator
-from milkrun.routing.generators.sdwcvrp import SDWCVRPGenerator
-from milkrun.routing.generators.tsp import TSPGenerator
-from milkrun.routing.generators.vrpp import VRPPGenerator
-from milkrun.routing.generators.wcvrp import WCVRPGenerator
+from milkrun.core.lazy import lazy
+from milkrun.core.references import refer
+from milkrun.core.registry import each_world
 
-GENERATOR_REGISTRY: dict[str, type[Generator]] = {
-    "tsp": TSPGenerator, "tsp_kopt": TSPGenerator, "cvrp": CVRPGenerator, "vrpp": VRPPGenerator,
-    "cvrpp": VRPPGenerator, "wcvrp": WCVRPGenerator, "cwcvrp": WCVRPGenerator, "scwcvrp": SCWCVRPGenerator,
-    "sdwcvrp": SDWCVRPGenerator, "darp": DARPGenerator,
-}  # fmt: skip
+if TYPE_CHECKING:
+    from milkrun.routing.darp.generator import DARPGenerator
+    from milkrun.routing.generators.base import Generator
+    from milkrun.routing.generators.cvrp import CVRPGenerator
+    from milkrun.routing.generators.scwcvrp import SCWCVRPGenerator
+    from milkrun.routing.generators.sdwcvrp import SDWCVRPGenerator
+    from milkrun.routing.generators.tsp import TSPGenerator
+    from milkrun.routing.generators.vrpp import VRPPGenerator
+    from milkrun.routing.generators.wcvrp import WCVRPGenerator
+
+__getattr__ = lazy(__name__, {
+    "CVRPGenerator": ".cvrp",
+    "DARPGenerator": "milkrun.routing.darp.generator",
+    "Generator": ".base",
+    "SCWCVRPGenerator": ".scwcvrp",
+    "SDWCVRPGenerator": ".sdwcvrp",
+    "TSPGenerator": ".tsp",
+    "VRPPGenerator": ".vrpp",
+    "WCVRPGenerator": ".wcvrp",
+})  # fmt: skip
+
+
+class Generators(Mapping[str, Any]):
+    """Short name of a world -> the generator that its class names; read from the worlds that are registered."""
+
+    def __getitem__(self, name: str) -> Any:
+        for spec, world in each_world():
+            if world.generator and spec.problem == name:
+                return refer(world, "generator")
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(spec.problem for spec, world in each_world() if world.generator))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+GENERATOR_REGISTRY = Generators()
 
 
 def get_generator(name: str, **options: Any) -> Generator:
     """The generator of a problem by its short name, with the world's options as keywords."""
     if name not in GENERATOR_REGISTRY:
         raise ConfigError(f"no generator {name!r}{did_you_mean(name, GENERATOR_REGISTRY)}")
-    return GENERATOR_REGISTRY[name](problem=name, **options)
+    made: Generator = GENERATOR_REGISTRY[name](problem=name, **options)
+    return made
 
 
 __all__ = [

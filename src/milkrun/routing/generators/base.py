@@ -6,7 +6,6 @@ with seed 7 play.
 
 from __future__ import annotations
 
-import importlib
 import math
 import operator
 from collections.abc import Iterable, Mapping
@@ -16,13 +15,15 @@ import numpy as np
 
 from milkrun.core.arguments import check_count, check_seed
 from milkrun.core.errors import ConfigError, did_you_mean
+from milkrun.core.references import refer, resolve
+from milkrun.core.registry import each_world
 
 
 class Generator:
     """Makes instances of one world. Subclasses may place customers and depots in Python through the two hooks; all that
     hangs on places is then drawn for those."""
 
-    worlds: ClassVar[Mapping[str, str]]  # problem -> "module:Class"; the first is the default
+    world: ClassVar[Any]  # "module:Class" of the world that is meant where no problem is named
     keys: ClassVar[tuple[str, ...]]  # the instance fields it hands out, where the world has them
     renamed: ClassVar[Mapping[str, str]] = {}  # field -> the key it is handed out under
     aliases: ClassVar[Mapping[str, str]] = {}  # a second key -> the key whose array it shares
@@ -31,15 +32,23 @@ class Generator:
         if str(device) != "cpu":
             raise ConfigError(f"device={device!r}: these generators make numpy arrays; milkrun.api.torchrl.generators "
                               "has the same laws on a device")
-        self.problem = next(iter(self.worlds)) if problem is None else problem
-        if self.problem not in self.worlds:
-            raise ConfigError(f"{type(self).__name__} makes no {problem!r}{did_you_mean(str(problem), self.worlds)}")
-        module, name = self.worlds[self.problem].split(":")
-        self._world = getattr(importlib.import_module(module), name)
+        self.problem, self._world = self._meant(problem)
         self.config = self._world.Config.build(**config)
         self.seed = check_seed(seed)
         self.position = 0
         self.device = "cpu"
+
+    @classmethod
+    def _meant(cls, problem: str | None) -> tuple[str, Any]:
+        """The world of a problem: one whose class names this generator or one that this is made of."""
+        default = resolve(cls.world, f"{cls.__name__}.world")
+        known = {spec.problem: world for spec, world in each_world()
+                 if world is default or (world.generator and refer(world, "generator") in cls.__mro__)}  # fmt: skip
+        if problem is None:
+            return next((name for name, world in known.items() if world is default), default.__name__.lower()), default
+        if problem not in known:
+            raise ConfigError(f"{cls.__name__} makes no {problem!r}{did_you_mean(str(problem), known)}")
+        return problem, known[problem]
 
     def __getattr__(self, name: str) -> Any:
         if name in ("num_loc", "min_loc", "max_loc", "loc_distribution"):
@@ -64,15 +73,15 @@ class Generator:
 
     def _draw(self, count: int, seed: int, first: int, episode: int) -> dict[str, np.ndarray]:
         world = self._world.variant(self.config)(max(count, 1), self.config, seed=seed, first_row=first)
-        if count:
+        if count and hasattr(world, "stand_at"):
             places = self._generate_locations(count, seed, first, episode)
             world.stand_at(places, self._generate_depot(count, seed, first, episode) if world.depot_apart else None)
         world.draw_instances(episode)
         present = [name for name in self.keys if name in world.fields and 0 not in getattr(world, name).shape[1:]]
         nodes = {name: getattr(world, name)[:count] for name in present}
-        if world.sizes["M"]:
+        if world.sizes.get("M"):
             nodes["dist"] = world.dist[:count]
-        if world.depot_apart:
+        if getattr(world, "depot_apart", False):
             nodes["depot"], nodes["locs"] = nodes["locs"][:, 0].copy(), nodes["locs"][:, 1:].copy()
             for name in world.customer_fields:
                 if name in nodes:

@@ -23,5 +23,5 @@ def generate(w, b):
 class CVRPGenerator(Generator):
     """`locs` (B, n, 2), `depot` (B, 2), `demand_units` (B, n), `capacity` (B,)."""
 
-    worlds = {"cvrp": "milkrun.routing.cvrp:CVRP"}
+    world = "milkrun.routing.cvrp:CVRP"
     keys = ("locs", "demand_units", "capacity")

@@ -40,7 +40,7 @@ def really(w, s, j, mean):
 class SCWCVRPGenerator(Generator):
     """`locs` (B, n, 2), `depot` (B, 2), `expected_waste`, `real_waste` (B, n), `max_waste`, `capacity`, `must_go`."""
 
-    worlds = {"scwcvrp": "milkrun.routing.scwcvrp:SCWCVRP"}
+    world = "milkrun.routing.scwcvrp:SCWCVRP"
     keys = ("locs", "expected0", "real_waste", "max_waste", "capacity", "must_go", "max_length")
     renamed = {"expected0": "expected_waste"}
     aliases = {"demand": "expected_waste"}

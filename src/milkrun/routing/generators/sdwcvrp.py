@@ -55,7 +55,7 @@ class SDWCVRPGenerator(Generator):
     """`locs` (B, n, 2), `depot` (B, 2), `initial_waste` = `demand` (B, n), `daily_fill` (B, T, n), `fill_mean`,
     `fill_std` (B, n), `max_waste`, `capacity`; with a noisy sensor also `sensor_noise` (B, T, n)."""
 
-    worlds = {"sdwcvrp": "milkrun.routing.sdwcvrp:SDWCVRP"}
+    world = "milkrun.routing.sdwcvrp:SDWCVRP"
     keys = ("locs", "initial_waste", "daily_fill", "sensor_noise", "fill_mean", "fill_std", "max_waste", "capacity",
             "max_length")  # fmt: skip
     aliases = {"demand": "initial_waste"}

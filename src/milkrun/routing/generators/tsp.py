@@ -16,5 +16,5 @@ def generate(w, b):
 class TSPGenerator(Generator):
     """`locs` (B, n, 2); node 0 is where the tour starts."""
 
-    worlds = {"tsp": "milkrun.routing.tsp:TSP", "tsp_kopt": "milkrun.routing.tsp_kopt:TSPKopt"}
+    world = "milkrun.routing.tsp:TSP"
     keys = ("locs",)

@@ -117,7 +117,7 @@ class VRPPGenerator(Generator):
     """`locs` (B, n, 2), `depot` (B, 2), `prize` = `demand` (B, n), `capacity` (B,), infinite in the VRPP, `must_go`;
     in the CVRPP also `weight`; with time_windows also `time_windows` (B, n + 1, 2), `service_time`, `speed`."""
 
-    worlds = {"vrpp": "milkrun.routing.vrpp:VRPP", "cvrpp": "milkrun.routing.cvrpp:CVRPP"}
+    world = "milkrun.routing.vrpp:VRPP"
     keys = ("locs", "prize", "weight", "capacity", "must_go", "max_length", "time_windows", "service_time", "speed")
     aliases = {"demand": "prize"}
 

@@ -30,6 +30,6 @@ def draw_bins(w, b, q):
 class WCVRPGenerator(Generator):
     """`locs` (B, n, 2), `depot` (B, 2), `waste` = `demand` (B, n), `max_waste` (B,), `capacity` (B,), `must_go`."""
 
-    worlds = {"wcvrp": "milkrun.routing.wcvrp:WCVRP", "cwcvrp": "milkrun.routing.cwcvrp:CWCVRP"}
+    world = "milkrun.routing.wcvrp:WCVRP"
     keys = ("locs", "waste", "max_waste", "capacity", "must_go", "max_length")
     aliases = {"demand": "waste"}

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milkrun.core.errors import BadInstance, ShapeError
+from milkrun.routing.darp.windows import FAULTS, faults_alone, tightened
 
-TIME_EPS = 1e-4
 MOST = 1e9
 """The largest coordinate, distance and time in amount: so far a sum of float64 over a day stays well below `TIME_EPS`.
 A limit (the end of a customer's window, a ride, a route) may be larger or infinite."""
@@ -81,7 +81,7 @@ class DARPInstance:
     @classmethod
     def of_row(cls, name: str, row: Mapping[str, Any]) -> DARPInstance:
         """The instance in the fields of one row of a world, padding cut off. Limits that it lacks, as under the rule
-        `seed`, are none."""
+        `deadlines`, are none."""
         n = int(row.get("n_nodes", len(row["demand"])))
         seats, dist = np.asarray(row["capacity"]), row.get("dist")
         return cls(
@@ -124,25 +124,13 @@ class DARPInstance:
         p = np.arange(1, len(self.locs), 2)
         d = p + 1
         way = self.distances() / speed
-        first, direct, last = way[0, p], way[p, d], way[d, 0]
+        legs = way[0, p], way[p, d], way[d, 0]
         opens, closes, s, limit = self.window_open, self.time_windows, self.service_time, self.max_ride_time
-        open_p = np.maximum(np.maximum(opens[p], opens[0] + first), opens[d] - s[p] - limit)
-        close_d = np.minimum(np.minimum(closes[d], closes[0] - s[d] - last), closes[p] + s[p] + limit)
-        close_p = np.minimum(closes[p], close_d - s[p] - direct)
-        open_d = np.maximum(opens[d], open_p + s[p] + direct)
-        alone = first + s[p] + direct + s[d] + last
-        wrong = {
-            "window": (open_p > close_p + TIME_EPS) | (open_d > close_d + TIME_EPS),
-            "ride": direct > limit + TIME_EPS,
-            "duration": alone > self.max_route_duration + TIME_EPS,
-            "capacity": self.demand[p] > self.capacity.max(),
-        }
-        order = ("capacity", "ride", "duration", "window")  # a window is the last to blame: the others tighten it
-        return {
-            r: next(kind for kind in order if wrong[kind][r])
-            for r in range(self.num_requests)
-            if any(w[r] for w in wrong.values())
-        }
+        tight = tightened(opens[p], closes[p], opens[d], closes[d], opens[0], closes[0], s[p], s[d], limit, *legs)
+        wrong = np.array(faults_alone(
+            tight, self.demand[p], self.capacity.max(), s[p], s[d], limit, *legs, self.max_route_duration
+        ))  # fmt: skip
+        return {int(r): FAULTS[int(wrong[:, r].argmax())] for r in np.flatnonzero(wrong.any(axis=0))}
 
     def _keep(self, name: str, dtype: type[np.generic], shape: tuple[int, ...]) -> NDArray[Any]:
         given = np.asarray(getattr(self, name))

@@ -15,19 +15,11 @@ from numpy.typing import NDArray
 
 from milkrun.core.arguments import check_count, check_number
 from milkrun.core.errors import ConfigError
-from milkrun.core.registry import list_worlds, world_spec
+from milkrun.core.registry import each_world, list_worlds, world_spec
 
-WINDOWS = MappingProxyType({"trips": "multi", "time_windows": True, "length_weight": 1.0, "prize_weight": 1.0})
-"""A file with time windows is a world of profits: mandatory customers of no prize, or optional ones with theirs."""
-
-WORLDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "TSP": ("milkrun/TSP-v0", {}),
-    "ATSP": ("milkrun/TSP-v0", {}),
-    "CVRP": ("milkrun/CVRP-v0", {}),
-    "CVRPTW": ("milkrun/CVRPP-v0", WINDOWS),
-    "PCVRPTW": ("milkrun/CVRPP-v0", WINDOWS),
-    "VRPB": ("milkrun/MTVRP-v0", {}),
-}
+TOURS = ("TSP", "ATSP")
+NOT_YET = {"VRPB": "milkrun/MTVRP-v0"}
+"""Kinds of files that are read and written, and the world that will play them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +46,7 @@ class Instance:
     edge: str = "EUC_2D"
     """TSPLIB's EDGE_WEIGHT_TYPE"""
     vehicles: int | None = None
-    """the fleet the file names; told, not enforced"""
+    """the fleet the file names; not enforced"""
 
     def __post_init__(self) -> None:
         for name in ("locs", "dist"):
@@ -79,14 +71,20 @@ class Instance:
 
     @property
     def world_id(self) -> str:
-        """The world that plays it."""
-        return WORLDS[self.kind][0]
+        """The world that plays it: the first whose class has this kind among its `file_kinds`."""
+        return next((spec.id for spec, cls in each_world() if self.kind in cls.file_kinds), NOT_YET.get(self.kind, ""))
+
+    @property
+    def is_tour(self) -> bool:
+        """Node 0 is a node like any other: there is no depot."""
+        return self.kind in TOURS
 
     @property
     def config(self) -> dict[str, Any]:
         """The options under which the world plays it."""
         served = {"service_times": True} if self.service else {}
-        return {**WORLDS[self.kind][1], **served, "metric": self.metric if self.dist is None else "matrix"}
+        options = {} if self.kind in NOT_YET else world_spec(self.world_id).load().file_kinds[self.kind]
+        return {**options, **served, "metric": self.metric if self.dist is None else "matrix"}
 
     @property
     def service(self) -> float:

@@ -6,20 +6,18 @@ Two answers that differ are a fault of Milkrun, not of the solution, and raise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from milkrun.core.errors import ConfigError, IllegalAction, MilkrunError
-from milkrun.routing import tasks
+from milkrun.core.references import refer
+from milkrun.core.registry import list_worlds, world_spec
 from milkrun.routing.instances.instance import Instance
 from milkrun.routing.instances.solutions import Solution, read_routes
 
 Routes = Iterable[Sequence[int]]
-CHECKERS = {"TSP": "TSP", "ATSP": "TSP", "CVRP": "CVRP", "CVRPTW": "CVRPP", "PCVRPTW": "CVRPP"}
-ARGUMENTS: Mapping[str, dict[str, Any]] = {"CVRPP": {"trips": "multi"}}
-WEIGHTS: Mapping[str, dict[str, float]] = {"CVRPP": {"length": 1.0, "prize": 1.0}}
 
 
 def replay(instance: Instance, solution: Solution | Routes) -> tuple[float, bool, str | None]:
@@ -29,14 +27,13 @@ def replay(instance: Instance, solution: Solution | Routes) -> tuple[float, bool
     """
     if not isinstance(instance, Instance):
         raise ConfigError(f"what is replayed is an Instance, not a {type(instance).__name__}")
-    if instance.kind not in CHECKERS:
+    if instance.world_id not in list_worlds():
         raise ConfigError(f"{instance.name}: a {instance.kind} can be read and written; {instance.world_id}, the world "
                           "and the checker that would replay it, is not in this version")  # fmt: skip
     routes = [list(route) for route in read_routes(solution.routes if isinstance(solution, Solution) else solution)]
     if wrong := _misnamed(instance, routes):
         return math.inf, False, wrong
-    tour = instance.kind in ("TSP", "ATSP")
-    plan = routes[0] if tour else [node for route in routes if route for node in (*route, 0)]
+    plan = routes[0] if instance.is_tour else [node for route in routes if route for node in (*route, 0)]
     played, refused = _play(instance, plan)
     checked, broken = _check(instance, plan)
     if (refused is None) != (broken is None):
@@ -56,7 +53,7 @@ def agree(played: float, checked: float) -> bool:
 
 def _misnamed(instance: Instance, routes: list[list[int]]) -> str | None:
     """What is wrong with the names alone."""
-    tour = instance.kind in ("TSP", "ATSP")
+    tour = instance.is_tour
     if tour and len(routes) != 1:
         return f"a tour is one route, not {len(routes)}"
     if tour and len(routes[0]) > instance.n:  # to the checker, a 0 at the end would be padding
@@ -71,7 +68,7 @@ def _misnamed(instance: Instance, routes: list[list[int]]) -> str | None:
 
 def _play(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
     """The objective in the world, or why it would not have the plan."""
-    options: dict[str, Any] = {"start": "free"} if instance.kind in ("TSP", "ATSP") else {}
+    options: dict[str, Any] = {"start": "free"} if instance.is_tour else {}
     world = instance.world(illegal="raise", autoreset="disabled", max_steps=None, record=False, **options)
     for k, node in enumerate(plan):
         if world.terminated[0]:
@@ -89,13 +86,12 @@ def _play(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
 
 def _check(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
     """The objective to the checker, or the rule it says is broken."""
-    name = CHECKERS[instance.kind]
-    checker = getattr(tasks, name)
+    world = world_spec(instance.world_id).load()
+    checker, config = refer(world, "task"), world.Config.build(config=instance.config)
     dataset = {field: np.asarray(value)[None] for field, value in instance.arrays().items()}
-    told = {"metric": instance.config["metric"], **ARGUMENTS.get(name, {})}
-    pi = np.array([plan or [0]], np.int64)
-    valid, reasons = checker.check(dataset, pi, **told)
+    rules, pi = world.task_options(config), np.array([plan or [0]], np.int64)
+    valid, reasons = checker.check(dataset, pi, **rules)
     if not valid[0]:
         return math.inf, reasons[0]
-    cost, _, _ = checker.get_costs(dataset, pi, WEIGHTS.get(name), **told)
+    cost, _, _ = checker.get_costs(dataset, pi, world.task_weights(config), **rules)
     return -float(cost[0]), None

@@ -166,9 +166,14 @@ class BaseProblem:
         return {"length": cls._length(data, plan)}
 
     @classmethod
+    def default_weights(cls, n: int, side: float = 1.0, max_waste: Any = 1.0) -> dict[str, Any]:
+        """The weights with `n` customers in a box of this side; `max_waste` may be an array."""
+        return {"length": 1.0}
+
+    @classmethod
     def _default_weights(cls, data: Dataset) -> Mapping[str, Any]:
         """What the caller's weights leave out."""
-        return {"length": 1.0}
+        return cls.default_weights(data.num_nodes - 1)
 
     @classmethod
     def _price(cls, data: Dataset, parts: Mapping[str, NDArray[Any]], weights: Mapping[str, float]) -> Floats:

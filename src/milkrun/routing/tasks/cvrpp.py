@@ -12,7 +12,7 @@ class CVRPP(VRPP):
     """VRPP with `weight` against `capacity` on each trip; without `weight` the prizes themselves weigh."""
 
     limits = ("capacity", "max_length")
-    problem = "CVRPP"
+    length_weight = 40.0
 
     @classmethod
     def _job(cls, data: Dataset) -> Job:

@@ -9,4 +9,4 @@ class CWCVRP(WCVRP):
     """WCVRP on several trips."""
 
     modes = {**WCVRP.modes, "trips": ("multi", "single")}
-    problem = "CWCVRP"
+    length_weight = 0.55

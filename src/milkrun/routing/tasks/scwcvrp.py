@@ -25,7 +25,10 @@ class SCWCVRP(CWCVRP):
 
     modes = {**CWCVRP.modes, "recourse": ("return", "round_trip")}
     terms = {**CWCVRP.terms, "failures": ("failure", 1.0)}
-    problem = "SCWCVRP"
+
+    @classmethod
+    def default_weights(cls, n: int, side: float = 1.0, max_waste: Any = 1.0) -> dict[str, Any]:
+        return {**super().default_weights(n, side, max_waste), "failure": 1.0}
 
     @staticmethod
     def validate_tours(pi: Any) -> bool:

@@ -29,8 +29,11 @@ class SDWCVRP(SCWCVRP):
 
     modes = {"trips": ("multi", "single"), "recourse": ("return", "round_trip")}
     terms = {**SCWCVRP.terms, "lost": ("lost", 1.0)}
-    problem = "SDWCVRP"
     plan_axes = 3
+
+    @classmethod
+    def default_weights(cls, n: int, side: float = 1.0, max_waste: Any = 1.0) -> dict[str, Any]:
+        return {**super().default_weights(n, side, max_waste), "lost": 0.0}
 
     @classmethod
     def _length(cls, data: Dataset, plan: Ints) -> Floats:

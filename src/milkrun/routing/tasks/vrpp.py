@@ -22,7 +22,11 @@ class VRPP(Collecting):
 
     limits: ClassVar[tuple[str, ...]] = ("max_length",)
     terms = {"profit": ("prize", -1.0), "length": ("length", 1.0)}
-    problem = "VRPP"
+    length_weight = 60.0
+
+    @classmethod
+    def default_weights(cls, n: int, side: float = 1.0, max_waste: Any = 1.0) -> dict[str, Any]:
+        return {"prize": 1.0, **super().default_weights(n, side)}
 
     @classmethod
     def _job(cls, data: Dataset) -> Job:

@@ -13,7 +13,6 @@ from milkrun.routing.tasks.collect import Collecting, positive, read_capacity, t
 from milkrun.routing.tasks.dataset import Bools, Dataset, Ints
 from milkrun.routing.tasks.distances import Floats
 from milkrun.routing.tasks.replay import Job, Journey, drive
-from milkrun.routing.tasks.weights import default_weights
 
 
 class WCVRP(Collecting):
@@ -23,7 +22,7 @@ class WCVRP(Collecting):
     """
 
     terms = {"waste": ("waste", -1.0), "length": ("length", 1.0), "overflows": ("overflow", 1.0)}
-    problem = "WCVRP"
+    length_weight = 0.6
 
     @classmethod
     def _job(cls, data: Dataset) -> Job:
@@ -42,8 +41,14 @@ class WCVRP(Collecting):
         return {"overflows": overflows, "waste": journey.collected, "length": journey.length}
 
     @classmethod
+    def default_weights(cls, n: int, side: float = 1.0, max_waste: Any = 1.0) -> dict[str, Any]:
+        """Waste is weighed in its own unit, therefore whatever is set against it grows with `max_waste`."""
+        length = super().default_weights(n, side)["length"]
+        return {"waste": 1.0, "length": length * max_waste, "overflow": 10.0 * max_waste}
+
+    @classmethod
     def _default_weights(cls, data: Dataset) -> dict[str, Any]:
-        return default_weights(cls.problem, data.num_nodes - 1, max_waste=read_max_waste(data))
+        return cls.default_weights(data.num_nodes - 1, max_waste=read_max_waste(data))
 
 
 def read_max_waste(data: Dataset) -> Floats:

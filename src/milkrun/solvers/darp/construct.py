@@ -53,7 +53,7 @@ def lay_out(
     matrix = np.size(fields["dist"]) > 0 if fields.get("dist") is not None else False
     aboard = min(requests, int(np.max(fields["capacity"])), requests if max_onboard is None else max_onboard)
     sizes = {"N": nodes, "R": requests, "V": vehicles, "L": 0 if matrix else nodes, "M": nodes if matrix else 0,
-             "K": 2 * requests + 2, "P": aboard + 2}  # fmt: skip
+             "K": 2 * requests + 2, "P": aboard + 1}  # fmt: skip
     given: dict[str, Any] = {
         "n_nodes": np.full(batch, nodes), **fields,
         "plan": np.zeros((batch, vehicles, sizes["K"])), "visits": np.zeros((batch, vehicles)),

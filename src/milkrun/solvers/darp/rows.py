@@ -16,11 +16,19 @@ from milkrun.routing.instances.darp import DARPInstance
 from milkrun.solvers import workers
 from milkrun.solvers.darp import methods
 from milkrun.solvers.darp.methods import DARPPlan
+from milkrun.solvers.solve import Job, Solution
 
-METHODS = ("insertion", "improve", "ortools", "exact")
 OPTIONS = ("speed", "penalty_unvisited")
 AXES = {"locs": (3,), "dist": (3,), "n_nodes": (1, 2), "max_route_duration": (1, 2)}
 NODES = ("locs", "demand", "time_windows", "window_open", "service_time")
+
+
+def solve_job(job: Job) -> Solution:
+    """Every method of dial-a-ride; which they are, the class of the world says."""
+    rows = rows_of(job.instances)
+    with job.bar(len(rows)) as advance:
+        return Solution(*solve_rows(rows, job.method, job.time_limit, job.seed, job.workers, job.iterations, job.rule,
+                                    job.config, advance))  # fmt: skip
 
 
 def solve_rows(

@@ -68,6 +68,7 @@ def search(
         entry.run((table.ctypes.data, seed, done, chunk), 1, 1)
         done += chunk
         took = clock.seconds - spent
+        # The clock is read between calls of compiled code only: calls grow until each takes CHUNK_SECONDS.
         chunk = max(1, min(2 * chunk, int(chunk * CHUNK_SECONDS / max(took, 1e-9))))
     return routes_of(kept, 0)
 
@@ -149,17 +150,17 @@ def remove(w, b, s):
     how = int(4 * draw(w, s))
     most = min(MOST, max(2, int(SHARE * requests)))
     count = 1 + int(draw(w, s) * most)
-    seed = int(draw(w, s) * requests)
+    first = int(draw(w, s) * requests)
     for r in range(requests):
         u = draw(w, s)
         if how == RANDOM:
             w.key[r] = u
         elif how == RELATED:
-            w.key[r] = apart(w, seed, r) * (0.5 + u)
+            w.key[r] = apart(w, first, r) * (0.5 + u)
         elif how == WORST:
             w.key[r] = -saving(w, b, r) * (0.3 + u)
         else:
-            w.key[r] = u if w.home[r] == w.home[seed] else 1.0 + apart(w, seed, r)
+            w.key[r] = u if w.home[r] == w.home[first] else 1.0 + apart(w, first, r)
     for _ in range(count):
         chosen = -1
         for r in range(requests):
@@ -217,7 +218,7 @@ def insert(w, b, s):
     for r in range(requests):
         if w.home[r] < 0:
             for v in range(w.V):
-                look(w, b, s, r, v, noise)
+                price(w, b, s, r, v, noise)
     while True:
         chosen, vehicle, most, least = -1, -1, -np.inf, np.inf
         for r in range(requests):
@@ -231,11 +232,13 @@ def insert(w, b, s):
         place(w, b, chosen, vehicle)
         for r in range(requests):
             if w.home[r] < 0:
-                look(w, b, s, r, vehicle, noise)
+                price(w, b, s, r, vehicle, noise)
 
 
 @kernel
-def look(w, b, s, r, v, noise):
+def price(w, b, s, r, v, noise):
+    """The cost of the best place of request r on route v: none if leaving it out is cheaper; with noise, so that the
+    same holes are not filled in the same order again and again."""
     find_place(w, b, r, v)
     if w.cost[r, v] >= w.penalty:
         w.cost[r, v] = np.inf
@@ -267,6 +270,7 @@ def judge(w, b, heat, u):
     cost, length = cost_of(w, b), 0.0
     for v in range(w.V):
         length += w.way[v]
+    # Accepted with the probability exp(-(cost - now) / temperature), written as one draw of an exponential number.
     if cost < w.value[NOW] - heat * length * np.log(1 - u):
         w.value[NOW] = cost
         save(w, w.now_route, w.now_stops)

@@ -110,8 +110,10 @@ def solve_subsets(w, b):
 def find_paths(w):
     """A way through a set comes from one of its nodes, and through the others there.
 
-    The set may hold the end: that is the last stop or, where a detour is shorter, passed and come back to.
+    The set may hold the end: that is the last stop or, where a detour is shorter, passed and come back to. An operation
+    may start anywhere, so there is a table for every start: `core.held_karp` has only that of the depot.
     """
+    # A set without one of its nodes is a smaller number, so in ascending order each set finds its parts done.
     for s in range(w.S):
         for i in range(w.N):
             for j in range(w.N):
@@ -163,6 +165,8 @@ def find_chains(w):
     for s in range(w.S - 1):
         rest = w.S - 1 - s
         newly = rest
+        # `(newly - 1) & rest` is the next smaller subset of what is not covered: 3^n pairs of sets are met in all,
+        # where a loop over all sets with a test would meet 4^n
         while newly:
             append_operation(w, s, newly)
             newly = (newly - 1) & rest

@@ -107,6 +107,8 @@ def split_tour(w, b):
         w.flown[j] = -1
         if not w.meets[w.tour[j]]:
             continue
+        # operations that end at j are tried from the shortest to the longest, so that the truck's way through all nodes
+        # between grows by one leg at a time and is never summed anew
         way = w.truck[w.tour[j - 1], w.tour[j]]
         for i in range(j - 2, -1, -1):
             way += w.truck[w.tour[i], w.tour[i + 1]]

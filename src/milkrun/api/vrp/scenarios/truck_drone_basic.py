@@ -25,11 +25,11 @@ WEIGHTS = (
 OPTIONS = (
     "num_drones", "num_customers", "num_route_nodes", "episode_length", "delivery_threshold", "recovery_threshold",
 )  # fmt: skip
-"""What is read from an argument list, beside the preset and the seed."""
+"""What is read from an argument list, beside the preset, the seed and `road_graph`."""
 
 
 def preset_weights(args: Any) -> dict[str, float]:
-    """The weights of the preset that an argument list names, "seed" by default."""
+    """The weights of the preset that an argument list names, "published" by default."""
     config = TruckDroneConfig.build(_preset(args))
     return {name: getattr(config, name) for name in WEIGHTS}
 
@@ -79,6 +79,8 @@ class Scenario:
     def make_world(self, args: Any) -> World:
         """A new row; `args` as `VRPEnv` reads it."""
         options: dict[str, Any] = {name: getattr(args, name) for name in OPTIONS if hasattr(args, name)}
+        if getattr(args, "road_graph", False):  # False is what a parser says of a flag that was not given
+            options["road_graph"] = True
         options |= self.weights
         seed = check_seed(getattr(args, "seed", 0))
         batch = make(WORLD_ID, 1, preset=_preset(args), seed=seed, autoreset="disabled", **options)
@@ -120,8 +122,8 @@ class Scenario:
 
     def info(self, agent: Truck | Drone, world: World) -> Info:
         """What a step says to an agent."""
-        told = Lists(world.batch, slice(world.row, world.row + 1)).infos()[0]
-        return told[0 if isinstance(agent, Truck) else 1 + agent.index]
+        infos = Lists(world.batch, slice(world.row, world.row + 1)).infos()[0]
+        return infos[0 if isinstance(agent, Truck) else 1 + agent.index]
 
 
 ANSWERS: dict[str, Callable[..., Any]] = {
@@ -131,4 +133,4 @@ FIXED = "a scenario sets weights; the rules are compiled, so other rules are a w
 
 
 def _preset(args: Any) -> str:
-    return str(getattr(args, "preset", "seed"))
+    return str(getattr(args, "preset", "published"))

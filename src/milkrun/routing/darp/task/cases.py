@@ -1,7 +1,7 @@
 """What the dial-a-ride checker knows of one instance, and how it reads it: from an instance, or from a batch of fields.
 
-The two rules measure differently. `classic` drives float64 distances and takes distance / speed; `seed` drives float32
-distances and takes whole units of time, the float32 quotient rounded half to even. Padding is cut off here.
+The two rules measure differently. `classic` drives float64 distances and takes distance / speed; `deadlines` drives
+float32 distances and takes whole units of time, the float32 quotient rounded half to even. Padding is cut off here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from milkrun.routing.instances.darp import MOST, MOST_RIDERS, DARPInstance
 from milkrun.routing.tasks.dataset import Bools, Dataset, Ints
 from milkrun.routing.tasks.distances import Floats
 
-SPEEDS = {"classic": 1.0, "seed": 25.0}
+SPEEDS = {"classic": 1.0, "deadlines": 25.0}
 SLOWEST, FASTEST = 1e-6, 1e9
 
 
@@ -29,7 +29,7 @@ class Case:
 
     rule: str
     speed: float
-    places: NDArray[Any] | None  # (N, 2), float64 under classic, float32 under seed
+    places: NDArray[Any] | None  # (N, 2), float64 under classic, float32 under deadlines
     matrix: Floats | None
     demand: list[int]
     capacity: list[int]
@@ -54,7 +54,7 @@ class Case:
 
     def travel(self, distance: Floats) -> NDArray[Any]:
         """How long these distances take."""
-        if self.rule == "seed":
+        if self.rule == "deadlines":
             return np.rint(distance / np.float32(self.speed)).astype(np.int64)
         return distance / self.speed
 
@@ -71,10 +71,10 @@ def speed_of(rule: str, speed: float | None) -> float:
 
 
 def of_instance(instance: DARPInstance, rule: str, speed: float | None) -> Case:
-    """The case of an instance; rule `seed` looks at places, demand, capacity and deadlines only."""
-    if rule == "seed" and instance.dist is not None:
-        raise ConfigError(f"{instance.name}: rule 'seed' drives straight lines, the instance has a matrix")
-    classic = rule != "seed"
+    """The case of an instance; rule `deadlines` looks at places, demand, capacity and deadlines only."""
+    if rule == "deadlines" and instance.dist is not None:
+        raise ConfigError(f"{instance.name}: rule 'deadlines' drives straight lines, the instance has a matrix")
+    classic = rule != "deadlines"
     n = len(instance.locs)
     return Case(
         rule=rule, speed=speed_of(rule, speed), places=instance.locs.astype(np.float64 if classic else np.float32),
@@ -91,12 +91,12 @@ def of_dataset(
 ) -> tuple[Ints, Callable[[int], Case]]:
     """For each of `batch` solution rows its instance (B,), and the case of an instance.
 
-    Both layouts are read; without the depot, as `depot` beside `locs`, rule `seed` alone knows its deadline: none.
+    Both layouts are read; without the depot, as `depot` beside `locs`, rule `deadlines` alone knows its deadline: none.
     """
     pace = speed_of(rule, speed)
-    if metric not in (None, "euclid", "matrix") or (rule == "seed" and metric == "matrix"):
+    if metric not in (None, "euclid", "matrix") or (rule == "deadlines" and metric == "matrix"):
         raise ConfigError(f"metric is {metric!r}, allowed is 'euclid'" + (" or 'matrix'" if rule == "classic" else ""))
-    data = Dataset(dataset, batch, metric="euclid" if rule == "seed" else metric)
+    data = Dataset(dataset, batch, metric="euclid" if rule == "deadlines" else metric)
     count, width = data.num_instances, data.num_nodes
     sizes = np.full(count, width)
     sizes[data.rows] = data.n_nodes
@@ -137,7 +137,7 @@ def of_dataset(
         if data.metric == "matrix":
             assert data.dist is not None
             matrix = data.dist[q if len(data.dist) > 1 else 0]
-        places = None if rounded is None else rounded[q, :n].astype(np.float32 if rule == "seed" else np.float64)
+        places = None if rounded is None else rounded[q, :n].astype(np.float32 if rule == "deadlines" else np.float64)
         return Case(
             rule=rule, speed=pace, places=places, matrix=matrix, demand=demand[q, :n].tolist(),
             capacity=capacity[q].tolist(), opens=opens[q, :n].tolist(), closes=closes[q, :n].tolist(),

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError, did_you_mean
+from milkrun.routing.darp.config import DARPConfig
 from milkrun.routing.darp.task.cases import Case, of_dataset, of_instance
-from milkrun.routing.darp.task.replay import Log, Routes, Violation, assign, drive_plan, drive_seed, judge_classic
+from milkrun.routing.darp.task.replay import Log, Routes, Violation, assign, drive_deadlines, drive_plan, judge_classic
 from milkrun.routing.darp.task.schedule import earliest
-from milkrun.routing.instances.darp import TIME_EPS, DARPInstance
+from milkrun.routing.darp.windows import TIME_EPS
+from milkrun.routing.instances.darp import DARPInstance
 from milkrun.routing.tasks.base import WEIGHTS, BaseProblem
 from milkrun.routing.tasks.dataset import like, to_numpy
 
@@ -50,7 +52,7 @@ class DARPReport:
 
 
 class DARPProblem:
-    """Rule `classic`: windows, service, ride and duration limits; `seed`: deadlines on a clock of whole numbers."""
+    """Rule `classic`: windows, service, ride and duration limits; `deadlines`: those alone, in whole numbers."""
 
     plan_axes: ClassVar[int] = 2
 
@@ -81,12 +83,13 @@ class DARPProblem:
     ) -> DARPReport:
         """All that is wrong with routes of nodes, the depot left out; route k is vehicle k's and may be empty.
 
-        `tol` is what a time limit of `classic` may be exceeded by; `seed` counts in whole numbers. The speed is by
-        default 1 under `classic` and 25 under `seed`.
+        `tol` is what a time limit of `classic` may be exceeded by; `deadlines` counts in whole numbers. The speed is by
+        default 1 under `classic` and 25 under `deadlines`.
         """
+        rule = DARPConfig.new_name("rule", rule)
         case = of_instance(instance, rule, speed)
         driven = [_as_route(route) for route in routes]
-        log = drive_seed(case, driven) if rule == "seed" else judge_classic(case, driven, tol)
+        log = drive_deadlines(case, driven) if rule == "deadlines" else judge_classic(case, driven, tol)
         return _report(case, driven, log, _price(penalty_unvisited))
 
     @staticmethod
@@ -109,9 +112,9 @@ class DARPProblem:
         in silence. Each route, in order, goes to the first vehicle behind the one before whose seats suffice: if any
         order-preserving choice of vehicles fits, this one does. A 0 at the depot leaves a vehicle unused, for one of
         another capacity behind it; a plan may stop while requests are left, which pay the penalty. `max_onboard` is how
-        many requests a vehicle may carry at once. Under `seed` route k is vehicle k's, and a plan is a whole episode: a
-        0 at the depot, be it padding, stands where nobody can be taken or the day is over. A row that breaks a rule
-        raises `BadSolution`, or costs inf with `on_violation="inf"`.
+        many requests a vehicle may carry at once. Under `deadlines` route k is vehicle k's, and a plan is a whole
+        episode: a 0 at the depot, be it padding, stands where nobody can be taken or the day is over. A row that breaks
+        a rule raises `BadSolution`, or costs inf with `on_violation="inf"`.
         """
         if on_violation not in ("raise", "inf"):
             raise ConfigError(f"on_violation is {on_violation!r}, allowed are 'raise' and 'inf'")
@@ -121,6 +124,7 @@ class DARPProblem:
         plan = to_numpy(pi)
         if plan.ndim != 2 or plan.dtype.kind not in "iu":
             raise ShapeError(f"pi has shape {plan.shape} and dtype {plan.dtype}, expected (B, L) integers")
+        rule = DARPConfig.new_name("rule", rule)
         rows, case_of = of_dataset(dataset, len(plan), rule, speed, metric)
         weight, price = (cw_dict or {}).get("length", 1.0), _price(penalty_unvisited)
         cost = np.zeros(len(plan))
@@ -131,7 +135,7 @@ class DARPProblem:
             if case is None or q != known:
                 case, known = case_of(q), q
             routes = DARPProblem.actions_to_routes(plan[b])
-            if rule == "seed":
+            if rule == "deadlines":
                 log = drive_plan(case, routes)
             else:
                 routes, idle = assign(case, routes, tol)

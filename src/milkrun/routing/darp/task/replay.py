@@ -1,8 +1,8 @@
 """What routes of the dial-a-ride problem break, under either rule, and what comes of driving them.
 
-Under `classic` a route is judged as a whole: who rides in it, and whether any schedule keeps its times. Under `seed` it
-is driven stop by stop on a clock of whole numbers, against deadlines alone; whoever has nowhere left to go may head for
-the depot with riders aboard, and after the last stop of all nobody drives home.
+Under `classic` a route is judged as a whole: who rides in it, and whether any schedule keeps its times. Under
+`deadlines` it is driven stop by stop on a clock of whole numbers, against deadlines alone; whoever has nowhere left to
+go may head for the depot with riders aboard, and after the last stop of all nobody drives home.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ def assign(case: Case, routes: Routes, tol: float) -> tuple[list[list[int]], lis
 
 
 def drive_plan(case: Case, routes: Routes) -> Log:
-    """A whole plan of `seed`: as `drive_seed`, and a vehicle that stays at the depot can take nobody."""
-    log = drive_seed(case, routes)
+    """A whole plan of `deadlines`: as `drive_deadlines`, and a vehicle that stays at the depot can take nobody."""
+    log = drive_deadlines(case, routes)
     k = next((k for k, route in enumerate(routes) if not route), len(routes))
     if k < len(case.capacity) and len(log.visited) < case.num_nodes - 1:
         before = {node for route in routes[:k] for node in route}
@@ -176,7 +176,7 @@ def drive_plan(case: Case, routes: Routes) -> Log:
     return log
 
 
-def drive_seed(case: Case, routes: Routes) -> Log:
+def drive_deadlines(case: Case, routes: Routes) -> Log:
     """Route k is vehicle k's; a vehicle left at the depot ends the day."""
     log = Log()
     over = False

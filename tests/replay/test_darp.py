@@ -16,9 +16,9 @@ from matplotlib.patches import Rectangle
 import milkrun
 from milkrun.core.canvas import CUSTOMER
 from milkrun.core.errors import BadSolution
+from milkrun.replay.darp import HATCH, colour_of, draw_darp, figure_of_plans, plan_of, plan_of_row
 from milkrun.replay.figures import figure_of, side_by_side
 from milkrun.replay.labels import label_places
-from milkrun.replay.rides import HATCH, colour_of, draw_rides, figure_of_plans, plan_of, plan_of_row
 from milkrun.replay.timetable import Aboard, lanes, timetable
 from milkrun.routing.darp import DARP
 from milkrun.routing.instances import cordeau
@@ -43,7 +43,7 @@ def legend(figure):
 @pytest.fixture
 def seed_trace():
     """Vehicle 1 takes requests 2 and 1, sets 1 down and must go home with 2 aboard; vehicle 2 can take nobody."""
-    world = milkrun.make("milkrun/DARP-v0", preset="seed", num_requests=2, num_agents=2, autoreset="disabled")
+    world = milkrun.make("milkrun/DARP-v0", preset="published", num_requests=2, num_agents=2, autoreset="disabled")
     world.reset(instance={
         "locs": [[[0, 0], [30, 40], [60, 80], [0, 50], [100, 0]]], "demand": [[0, 2, -2, 1, -1]],
         "capacity": [[5, 5]], "time_windows": [[48, 10, 13, 12, 5]],
@@ -153,8 +153,8 @@ def test_an_episode_of_the_world_is_drawn_as_a_plan(seed_trace):
 
 
 def test_after_the_last_stop_of_all_nobody_drives_home():
-    """Under the rule seed the way back is neither driven nor drawn, and a deadline beyond the depot's still counts."""
-    world = milkrun.make("milkrun/DARP-v0", preset="seed", num_requests=1, num_agents=1, autoreset="disabled")
+    """By deadlines alone the way back is neither driven nor drawn, and a deadline beyond the depot's still counts."""
+    world = milkrun.make("milkrun/DARP-v0", preset="published", num_requests=1, num_agents=1, autoreset="disabled")
     world.reset(instance={"locs": [[[0, 0], [50, 0], [100, 0]]], "demand": [[0, 1, -1]], "capacity": [[5]],
                           "time_windows": [[48, 10, 60]]})  # fmt: skip
     world.step([1])
@@ -228,10 +228,10 @@ def test_a_name_leaves_the_line_free():
 def test_the_same_plan_gives_the_same_picture(tmp_path):
     """Byte for byte, named after the instance unless titled."""
     for name in ("a", "b"):
-        draw_rides(darp(**ONE), [[1, 2]], tmp_path / f"{name}.png")
+        draw_darp(darp(**ONE), [[1, 2]], tmp_path / f"{name}.png")
     first = (tmp_path / "a.png").read_bytes()
     assert first.startswith(PNG) and first == (tmp_path / "b.png").read_bytes()
-    draw_rides(darp(**ONE), [[1, 2]], tmp_path / "c.png", "other")
+    draw_darp(darp(**ONE), [[1, 2]], tmp_path / "c.png", "other")
     assert (tmp_path / "c.png").read_bytes() != first
 
 

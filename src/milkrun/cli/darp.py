@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from milkrun.routing.instances import DARPInstance
 
 
-def solve_rides(
+def solve_darp(
     instance: DARPInstance, file: str, method: str, time_limit: float, iterations: int | None, best: float | None,
     seed: int, out: Path,
 ) -> None:  # fmt: skip
     """Solves, prints and writes; the cost is the checker's and, where its mask is complete, the world's."""
-    from milkrun.replay.rides import draw_rides
+    from milkrun.replay.darp import draw_darp
     from milkrun.routing.tasks import DARPProblem
     from milkrun.solvers import solve
 
@@ -36,7 +36,7 @@ def solve_rides(
     longest = max((t for times in report.ride_times for t in times.values()), default=0.0)
     stem = f"{instance.name}_{method}"
     picture, written = folder / f"{stem}.png", folder / f"{stem}.json"
-    draw_rides(instance, routes, picture, f"{instance.name}, {method}")
+    draw_darp(instance, routes, picture, f"{instance.name}, {method}")
     figures = {"file": file, "kind": "DARP", "n": n, "method": method, "distance": report.distance,
                "served": served, "cost": report.cost, "best_known": best, "gap_percent": gap,
                "optimal": bool(found.optimal[0]), "routes": named, "longest_ride": longest, **taken.figures(),

@@ -1,7 +1,7 @@
 """What the scalar references of both dial-a-ride rules share: one row, plain Python, written from the spec alone.
 
-Node 0 is the depot, request r is picked up at node 2r+1 and set down at 2r+2. `DialModel` counts, refuses illegal
-actions, ends, pays and makes the features of spec 8; `DARPModel` (`classic`) and `DARPSeedModel` (`seed`) drive.
+Node 0 is the depot, request r is picked up at node 2r+1 and set down at 2r+2. `DARPBaseModel` counts, refuses illegal
+actions, ends, pays and makes the features; `DARPModel` (`classic`) and `DARPDeadlinesModel` (`deadlines`) drive.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def squeeze(values: Sequence[float]) -> list[float]:
     return [f32(min(10.0, max(-10.0, x))) for x in values]
 
 
-class DialModel:
+class DARPBaseModel:
     """One row of either rule. `step` replaces lists and never changes them: a shallow copy is a snapshot."""
 
     def __init__(

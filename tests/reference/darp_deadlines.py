@@ -1,4 +1,4 @@
-"""The scalar reference of the dial-a-ride world, rule `seed`: one row, plain Python, written from the spec alone.
+"""The scalar reference of the dial-a-ride world, rule `deadlines`: one row, plain Python, written from the spec alone.
 
 Deadlines only, whole hours of travel, a mask that looks one node ahead, and a way out to the depot for those it strands
 (spec 5.1). Distances are float32 at every operation; their quotient by the speed is rounded half to even.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .dial import DialModel, Reason, is_dropoff, is_pickup, request_of
+from .darp_base import DARPBaseModel, Reason, is_dropoff, is_pickup, request_of
 from .tsp import f32
 
 
@@ -19,7 +19,7 @@ def distance32(p: tuple[float, float], q: tuple[float, float]) -> np.float32:
     return np.sqrt(dx * dx + dy * dy)
 
 
-class DARPSeedModel(DialModel):
+class DARPDeadlinesModel(DARPBaseModel):
     """A row of the frozen rule; `time_windows` are deadlines in whole hours and the reward comes at the end."""
 
     def __init__(

@@ -39,8 +39,8 @@ def reset_takes(env: Any) -> tuple[str, ...]:
 
 def read_reset(result: Any) -> tuple[Any, Info]:
     """Observation and info of what `reset` returned: the pair of them, or the observation alone."""
-    told = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (dict, list))
-    obs, info = result if told else (result, {})
+    is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (dict, list))
+    obs, info = result if is_pair else (result, {})
     return obs, _as_dict(info)
 
 

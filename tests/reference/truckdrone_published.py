@@ -1,4 +1,4 @@
-"""The rule set `seed` of the truck-and-drones reference: the left column of spec 5 and 6, its odd corners included."""
+"""The rule set `published` of the truck-and-drones reference: stages and mask, their odd corners included."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from .truckdrone_presets import (
     HOVER,
     NEAR,
     ONBOARD,
+    PUBLISHED_MARGIN,
     REST,
     RETURN,
     RETURNING,
-    SEED_MARGIN,
     Point,
     dist,
     towards,
 )
 from .truckdrone_state import TruckDroneModel
 
-SEED_HOVER, SEED_CHARGE = 0.001, 0.2
+PUBLISHED_HOVER, PUBLISHED_CHARGE = 0.001, 0.2
 
 
-class SeedTruckDrone(TruckDroneModel):
+class PublishedTruckDrone(TruckDroneModel):
     """Actions outside the mask are executed as the rules read, unless `obey_mask` is set."""
 
     def _start_node(self) -> int:
@@ -38,7 +38,7 @@ class SeedTruckDrone(TruckDroneModel):
             if self.status[d] in (ONBOARD, CRASHED):
                 continue
             home = dist(self.drone_pos[d], self.truck_pos)
-            if self.battery[d] < home * self.battery_rate * SEED_MARGIN:
+            if self.battery[d] < home * self.battery_rate * PUBLISHED_MARGIN:
                 self.executed[1 + d], self.forced[d] = RETURN, True
                 self.onsets += 1
 
@@ -47,7 +47,7 @@ class SeedTruckDrone(TruckDroneModel):
         if not recover and onboard:
             self._release(d)
         elif recover and not onboard and dist(self.drone_pos[d], self.truck_pos) <= self.recovery_threshold:
-            self._board(d, SEED_CHARGE)
+            self._board(d, PUBLISHED_CHARGE)
             self.executed[1 + d] = HOVER
 
     def _fly(self, d: int) -> None:
@@ -60,8 +60,8 @@ class SeedTruckDrone(TruckDroneModel):
             return
         if action == HOVER:
             self.drone_vel[d] = REST
-            self.battery[d] -= SEED_HOVER
-            self.battery_used[d] = SEED_HOVER
+            self.battery[d] -= PUBLISHED_HOVER
+            self.battery_used[d] = PUBLISHED_HOVER
             self.tally["drone_wait"] += 1
             return
         if action == RETURN:
@@ -74,7 +74,7 @@ class SeedTruckDrone(TruckDroneModel):
                 self.carrying[d] = action - 2
         self._move(d, goal)
         if action == RETURN and dist(self.drone_pos[d], self.truck_pos) < self.recovery_threshold:
-            self._board(d, SEED_CHARGE)
+            self._board(d, PUBLISHED_CHARGE)
 
     def _move(self, d: int, goal: Point) -> None:
         q = dist(self.drone_pos[d], goal)

@@ -24,6 +24,7 @@ from matplotlib.patheffects import withStroke
 
 from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, LATE, PALETTE, PAPER
 from milkrun.core.fields import Role
+from milkrun.core.old_names import renamed
 from milkrun.replay.figures import DPI, rgb, save, square_window
 from milkrun.replay.labels import label_places
 from milkrun.replay.timetable import Aboard, Shift, lanes, timetable
@@ -38,6 +39,8 @@ ROWS_APART = 32  # requests up to which each has a row of its own; more share ro
 BAND = 0.6  # rows between two vehicles
 SMALL = 6.5  # points of the numbers of requests
 HATCH = "////"
+
+__getattr__ = renamed(__name__, {"draw_rides": "draw_darp"})
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Plan:
         return f"distance {self.report.distance:.2f}, {total - self.report.unserved} of {total} served{longest}"
 
 
-def draw_rides(
+def draw_darp(
     instance: DARPInstance,
     routes: Routes,
     path: str | os.PathLike[str],
@@ -106,6 +109,13 @@ def _by_vehicle(instance: DARPInstance, driven: list[list[int]], classic: bool) 
         for node in fleet[-1]:
             loads.pop((node - 1) // 2, None)
     return fleet
+
+
+def figure_of_rows(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure | None:
+    """Episodes one below the other, each (world, row, heading); None where one is not over or was not recorded."""
+    if not all(world.config.record and world.terminated[row] for world, row, _ in pictures):
+        return None
+    return figure_of_plans([plan_of_row(*picture) for picture in pictures], title)
 
 
 def figure_of_plans(plans: Sequence[Plan], title: str = "") -> Figure:

@@ -1,0 +1,244 @@
+"""Arrays of interpreted kernels: numpy's memory, with every access checked.
+
+An index must be in range and not negative, a value must fit the type, a row may touch only its own state and its own
+instance, an instance is written by `generate` alone, and scratch is read after it was written. A part of an array
+(`w.locs[q]`, `w.tour[b, :n]`) is checked in the same way and knows what it is a part of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.interpreter.faults import fault
+from milkrun.core.interpreter.numbers import Float32, Float64, Short, UInt64, UShort, rounded
+
+FREE, ROW, INSTANCE = 0, 1, 2
+"""Whose the first axis is: nobody's, the rows', the instance rows'."""
+OPEN, GENERATED, CONSTANT = 0, 1, 2
+"""Who may write: every kernel, `generate` alone, nobody."""
+
+_READ: dict[str, Callable[[Any], Any] | None] = {
+    "b1": None, "i1": Short, "i2": Short, "i4": None, "i8": None,
+    "u1": UShort, "u2": UShort, "u4": UInt64, "u8": UInt64, "f4": Float32, "f8": Float64,
+}  # fmt: skip
+
+
+class Turn:
+    """What is being played: the row, the instance row it plays, and whether its instance is being drawn."""
+
+    __slots__ = ("generating", "own", "row")
+
+    def __init__(self) -> None:
+        self.row: int | None = None
+        self.own: tuple[int | None, int | None, int | None] = (None, None, None)  # by FREE, ROW, INSTANCE
+        self.generating = False
+
+
+class Array:
+    """An array that kernels read and write."""
+
+    __slots__ = ("_access", "_axis", "_data", "_name", "_origin", "_read", "_turn", "_written", "ndim", "shape")
+
+    def __init__(
+        self, data: np.ndarray, name: str, turn: Turn, *, axis: int = FREE, access: int = OPEN,
+        written: np.ndarray | None = None, origin: tuple[Array, tuple[Any, ...]] | None = None,
+    ) -> None:  # fmt: skip
+        self._data, self._name, self._turn = data, name, turn
+        self._axis, self._access, self._written = axis, access, written
+        self._origin = origin  # the array that this is a part of, and which
+        self.shape, self.ndim = data.shape, data.ndim
+        self._read = _READ[data.dtype.str[1:]]
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, index: Any) -> Any:
+        key = index if type(index) is tuple else (index,)
+        if len(key) == self.ndim:
+            for k, extent in zip(key, self.shape):
+                if type(k) is not int or not 0 <= k < extent:
+                    break
+            else:
+                return self._element(key)
+        key = self._indices(key)
+        if len(key) == self.ndim and slice not in map(type, key):
+            return self._element(key)
+        if self._axis and key[0] != self._turn.own[self._axis]:
+            self._check_row(key, "reads")
+        return self._part(key)
+
+    def _element(self, key: tuple[int, ...]) -> Any:
+        if self._axis and key[0] != self._turn.own[self._axis]:
+            self._check_row(key, "reads")
+        if self._written is not None and not self._written[key]:
+            raise fault(f"{self._at(key)} is scratch that this row has not written yet: its value is left over from "
+                        f"another row", field=self._name)  # fmt: skip
+        value = self._data.item(*key)
+        return value if self._read is None else self._read(value)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[k] for k in range(self.shape[0]))
+
+    @property
+    def size(self) -> int:
+        return int(self._data.size)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._data.dtype
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self._data, dtype)
+
+    def __repr__(self) -> str:
+        return f"{self._label} = {self._data!r}"
+
+    def __str__(self) -> str:
+        return str(self._data)
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        key = index if type(index) is tuple else (index,)
+        plain = len(key) == self.ndim
+        if plain:
+            for k, extent in zip(key, self.shape):
+                if type(k) is not int or not 0 <= k < extent:
+                    plain = False
+                    break
+        if not plain:
+            key = self._indices(key)
+            plain = len(key) == self.ndim and slice not in map(type, key)
+        if self._axis and key[0] != self._turn.own[self._axis]:
+            self._check_row(key, "writes")
+        if self._access:
+            self._check_access(key)
+        if not plain:
+            self._part(key).assign(value)
+            return
+        self._data[key] = self._fitted(value, key)
+        if self._written is not None:
+            self._written[key] = True
+
+    def assign(self, value: Any) -> None:
+        """All elements: of one number, or of an array of the same shape."""
+        if isinstance(value, Array):
+            if value.shape != self.shape:
+                raise fault(f"{self._label} has the shape {self.shape}, what is written there {value.shape}",
+                            field=self._name)  # fmt: skip
+            for key in np.ndindex(*self.shape):
+                self[key] = value[key]
+        else:
+            for key in np.ndindex(*self.shape):
+                self[key] = value
+
+    # -- checks ---------------------------------------------------------------------------------------------------
+
+    def _indices(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The index as Python's integers and slices; refused unless every one is in range."""
+        if len(key) > len(self.shape):
+            raise fault(f"{self._label} has {len(self.shape)} axes and was given {len(key)} indices", field=self._name)
+        clean: list[Any] = []
+        for k, extent in zip(key, self.shape):
+            if isinstance(k, slice):
+                if any(end is not None and end < 0 for end in (k.start, k.stop, k.step)):
+                    raise fault(f"{self._at(key)}: a slice that counts from the end, of shape {self.shape}",
+                                field=self._name)  # fmt: skip
+                clean.append(slice(*(None if end is None else int(end) for end in (k.start, k.stop, k.step))))
+                continue
+            if not isinstance(k, (int, np.integer)):
+                raise fault(f"{self._at(key)}: an index must be a whole number, not {k!r}", field=self._name)
+            if k < 0:
+                raise fault(f"{self._at(key)}: the index {int(k)} is negative; the shape is {self.shape}",
+                            field=self._name)  # fmt: skip
+            if k >= extent:
+                raise fault(f"{self._at(key)}: the index {int(k)} is out of range; the shape is {self.shape}",
+                            field=self._name)  # fmt: skip
+            clean.append(int(k))
+        return tuple(clean)
+
+    def _check_row(self, key: tuple[Any, ...], verb: str) -> None:
+        if self._turn.row is None:
+            return
+        own, kind = self._turn.own[self._axis], "row" if self._axis == ROW else "instance row"
+        raise fault(f"it {verb} {self._at(key)}, but plays {kind} {own}: rows are independent", field=self._name)
+
+    def _check_access(self, key: tuple[Any, ...]) -> None:
+        if self._access == CONSTANT:
+            raise fault(f"it writes {self._at(key)}, a constant of the configuration", field=self._name)
+        if self._turn.row is not None and not self._turn.generating:
+            raise fault(f"it writes {self._at(key)}, which only generate may write", field=self._name)
+
+    def _fitted(self, value: Any, key: tuple[Any, ...]) -> Any:
+        """The value as the array's type holds it; refused if it cannot."""
+        dtype = self._data.dtype
+        if dtype.kind == "f":
+            number = float(value)
+            if dtype.itemsize == 4:
+                held = rounded(number)
+                if math.isinf(held) and not math.isinf(number):
+                    raise fault(f"{self._at(key)} = {number!r} does not fit float32", field=self._name)
+                return held
+            return number
+        if dtype.kind == "b":
+            return bool(value)
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise fault(f"{self._at(key)} = {float(value)!r}: no whole number, as its type {dtype} needs",
+                            field=self._name)  # fmt: skip
+            value = int(value)
+        ends = np.iinfo(dtype)
+        if not ends.min <= value <= ends.max:
+            raise fault(f"{self._at(key)} = {int(value)} does not fit {dtype} ({ends.min}..{ends.max})",
+                        field=self._name)  # fmt: skip
+        return int(value)
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _part(self, key: tuple[Any, ...]) -> Array:
+        rows = type(key[0]) is slice
+        if self._axis and rows:
+            self._check_row(key, "takes")
+        return Array(self._data[key], self._name, self._turn, axis=self._axis if rows else FREE, access=self._access,
+                     written=None if self._written is None else self._written[key], origin=(self, key))  # fmt: skip
+
+    @property
+    def _label(self) -> str:
+        return self._name if self._origin is None else self._origin[0]._at(self._origin[1])
+
+    def _at(self, key: tuple[Any, ...]) -> str:
+        return f"{self._label}[{', '.join(_shown(k) for k in key)}]"
+
+    # -- what words of compiled code do ---------------------------------------------------------------------------
+
+    def take_rows(self, source: Array, first: int, count: int) -> None:
+        """Rows of another array of the same shape, as they are."""
+        self._data[first : first + count] = source._data[first : first + count]
+
+
+def _shown(k: Any) -> str:
+    if isinstance(k, slice):
+        return f"{'' if k.start is None else k.start}:{'' if k.stop is None else k.stop}"
+    return str(int(k)) if isinstance(k, (int, np.integer)) else repr(k)
+
+
+class _At:
+    """Memory at an address, as numpy asks for it."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None) -> None:
+        self.__array_interface__ = {
+            "data": (address, False), "shape": shape, "typestr": dtype.str, "strides": strides, "version": 3,
+        }  # fmt: skip
+
+
+def memory_at(
+    address: int, shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None = None
+) -> np.ndarray:
+    """The array of numpy at an address."""
+    return np.asarray(_At(address, shape, dtype, strides))

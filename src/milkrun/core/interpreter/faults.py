@@ -1,0 +1,68 @@
+"""Where an interpreted kernel went wrong: the sentence of a KernelFault, with kernel, file, line and row."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from types import CodeType, FrameType, TracebackType
+
+from milkrun.core.errors import KernelFault, no_such_field
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_OURS = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "kernels.py"))  # what kernels call is no kernel
+
+
+class Playing(threading.local):
+    """Which row this thread plays, None between rows."""
+
+    row: int | None = None
+
+
+PLAYING = Playing()
+
+
+def fault(sentence: str, *, field: str = "") -> KernelFault:
+    """The error to raise from what a kernel has called."""
+    frame = _kernel_frame()
+    if frame is None:
+        return KernelFault(sentence, row=PLAYING.row, field=field)
+    return _located(sentence, frame.f_code, frame.f_lineno, field)
+
+
+def explained(error: Exception) -> KernelFault:
+    """Python's own error in a kernel, as a fault at the line of the kernel that met it."""
+    trace: TracebackType | None = error.__traceback__
+    code, line = None, 0
+    while trace is not None:
+        if not _ours(trace.tb_frame.f_code):
+            code, line = trace.tb_frame.f_code, trace.tb_lineno
+        trace = trace.tb_next
+    divided = isinstance(error, ZeroDivisionError)
+    what = "a whole number is divided by 0" if divided else f"{type(error).__name__}: {error}"
+    return KernelFault(what, row=PLAYING.row) if code is None else _located(what, code, line, "")
+
+
+def unknown_field(owner: str, name: str, known: Iterable[str]) -> KernelFault:
+    """A kernel asks for a field that its world does not declare."""
+    frame = _kernel_frame()
+    place = "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return KernelFault(no_such_field(owner, name, known, place), row=PLAYING.row, field=name)
+
+
+def _kernel_frame() -> FrameType | None:
+    """The kernel that is running: the first caller outside this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _ours(frame.f_code):
+        frame = frame.f_back
+    return frame
+
+
+def _ours(code: CodeType) -> bool:
+    return code.co_filename.startswith(_OURS)
+
+
+def _located(sentence: str, code: CodeType, line: int, field: str) -> KernelFault:
+    place = f"{code.co_name} ({os.path.basename(code.co_filename)}:{line})"
+    return KernelFault(sentence, place=place, row=PLAYING.row, field=field)

@@ -1,0 +1,102 @@
+"""Kernels as plain Python functions: the same code, with interpreted meanings for the names it uses.
+
+The code keeps its file and lines, so that breakpoints, prints, tracebacks and coverage work. Only its numbers with a
+fraction and its global names are exchanged: kernels for interpreted kernels, words of compiled code for what they mean
+in Python, `np` and `math` for functions with the bits that compiled code has.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.core.dispatcher import Dispatcher
+
+from milkrun.core.interpreter.arrays import CONSTANT, Array, Turn
+from milkrun.core.interpreter.words import BUILTINS, CASTS, MATH, NUMPY, Namespace, lifted
+from milkrun.core.kernels import IN_PYTHON
+
+_made: dict[FunctionType, FunctionType] = {}
+_MAKING = threading.RLock()
+
+
+def interpreted(function: FunctionType) -> FunctionType:
+    """The function that plays a kernel's code in Python; the same one for the same kernel."""
+    with _MAKING:
+        if function in _made:
+            return _made[function]
+        names: dict[str, Any] = dict(function.__globals__)
+        cells = tuple(CellType() for _ in function.__closure__ or ())
+        play = FunctionType(_with_numbers(function.__code__), names, function.__name__, None, cells)
+        play.__module__, play.__doc__, play.__qualname__ = function.__module__, function.__doc__, function.__qualname__
+        _made[function] = play  # before what it names: kernels may call each other
+        names.update(BUILTINS)
+        for name in _names(function.__code__):
+            if name in function.__globals__:
+                names[name] = meaning(function.__globals__[name])
+        play.__defaults__ = meaning(function.__defaults__) if function.__defaults__ else None
+        play.__kwdefaults__ = {k: meaning(v) for k, v in (function.__kwdefaults__ or {}).items()} or None
+        for cell, given in zip(cells, function.__closure__ or ()):
+            cell.cell_contents = meaning(given.cell_contents)
+        return play
+
+
+def meaning(value: Any) -> Any:
+    """What a global name of a kernel stands for when it is interpreted."""
+    if isinstance(value, Dispatcher):
+        return interpreted(value.py_func)
+    if isinstance(value, types.Type):
+        return CASTS.get(str(value).replace("bool", "bool_").replace("bool_ean", "boolean"), value)
+    if isinstance(value, ModuleType):
+        return {np: NUMPY, math: MATH}.get(value) or Module(value)
+    if value is math or value is np:
+        return value
+    if isinstance(value, np.ndarray):
+        return Array(value, "a table of the module", Turn(), access=CONSTANT)
+    if isinstance(value, tuple):
+        items = [meaning(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return CASTS.get(value.__name__, value)
+    try:
+        if value in IN_PYTHON:
+            return IN_PYTHON[value]
+        if (builtin := _PLAIN.get(value)) is not None:
+            return builtin
+    except TypeError:  # not hashable, so neither a word nor a function
+        return value
+    return lifted(value)
+
+
+_PLAIN: dict[Any, Any] = {getattr(math, name): value for name, value in vars(MATH).items() if callable(value)}
+_PLAIN |= {getattr(np, n): v for n, v in vars(NUMPY).items() if callable(v) and isinstance(getattr(np, n, 0), np.ufunc)}
+
+
+class Module(Namespace):
+    """A module of ours: its kernels interpreted."""
+
+    def __init__(self, module: ModuleType) -> None:
+        super().__init__(module, {})
+
+    def __getattr__(self, name: str) -> Any:
+        value = meaning(getattr(self._module, name))
+        vars(self)[name] = value
+        return value
+
+
+def _with_numbers(code: CodeType) -> CodeType:
+    """The code with its constants as interpreted kernels hold them."""
+    consts = tuple(_with_numbers(c) if isinstance(c, CodeType) else lifted(c) for c in code.co_consts)
+    return code.replace(co_consts=consts)
+
+
+def _names(code: CodeType) -> set[str]:
+    names = set(code.co_names)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            names |= _names(inner)
+    return names

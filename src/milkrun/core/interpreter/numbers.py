@@ -1,0 +1,255 @@
+"""The numbers of interpreted kernels: Python's own, with the types and the bits that compiled code has.
+
+Compiled code knows bool, int64, uint64, float32 and float64, and gives every operation the type of its operands.
+A Python int stands for int64 (what leaves 64 bits is refused where it is stored), and the classes here for the others.
+They are subclasses of int and float, so they print, compare and index as these do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from ctypes import c_float
+from typing import Any
+
+WORD = (1 << 64) - 1
+_new_int, _new_float = int.__new__, float.__new__
+
+
+def signed(value: int) -> int:
+    """The int64 of the same 64 bits."""
+    return ((value + (1 << 63)) & WORD) - (1 << 63)
+
+
+class Short(int):
+    """An element of int8 or int16. As a number it is an int64, but with a float32 it gives a float32."""
+
+    __slots__ = ()
+
+
+class UInt64(int):
+    """A uint64. With another it wraps around; with an int64 it gives an int64, as in compiled code."""
+
+    __slots__ = ()
+
+    def __lshift__(self, count: int) -> UInt64:
+        return _new_int(UInt64, (int(self) << count) & WORD)
+
+    def __rshift__(self, count: int) -> UInt64:
+        return _new_int(UInt64, int(self) >> count)
+
+    def __neg__(self) -> UInt64:
+        return _new_int(UInt64, -int(self) & WORD)
+
+    def __invert__(self) -> UInt64:
+        return _new_int(UInt64, int(self) ^ WORD)
+
+    def __abs__(self) -> UInt64:
+        return self
+
+
+class UShort(UInt64):
+    """An element of uint8 or uint16: a uint64 that with a float32 gives a float32."""
+
+    __slots__ = ()
+
+
+def _unsigned(name: str) -> None:
+    """Gives UInt64 an operation of integers and its mirror."""
+    plain = getattr(int, name)
+
+    def operate(self: Any, other: Any) -> Any:
+        result = plain(self, other)
+        if isinstance(other, UInt64):
+            return _new_int(UInt64, result & WORD)
+        return result if result is NotImplemented else signed(result)
+
+    def mirrored(self: Any, other: Any) -> Any:
+        result = plain(int(other), self) if isinstance(other, int) else NotImplemented
+        return result if result is NotImplemented else signed(result)
+
+    setattr(UInt64, name, operate)
+    setattr(UInt64, name.replace("__", "__r", 1), mirrored)
+
+
+for _name in "__add__ __sub__ __mul__ __floordiv__ __mod__ __and__ __or__ __xor__".split():
+    _unsigned(_name)
+
+
+def rounded(value: float) -> float:
+    """The nearest float32."""
+    return c_float(value).value
+
+
+def quotient(x: float, y: float) -> float:
+    """x / y by IEEE: no division is an error."""
+    try:
+        return float(x) / float(y)
+    except ZeroDivisionError:
+        if x == 0 or x != x:
+            return math.nan
+        return math.copysign(math.inf, x) * math.copysign(1.0, y)
+
+
+def power(x: float, n: int, step: Callable[[float], float]) -> float:
+    """x to a whole power by repeated squaring, every product rounded by `step`: as numba writes it out."""
+    if abs(n) > 0x10000:
+        return step(raised(x, float(n)))
+    result, left = 1.0, abs(n)
+    while left:
+        if left & 1:
+            result = step(result * x)
+        left >>= 1
+        x = step(x * x)
+    return step(quotient(1.0, result)) if n < 0 else result
+
+
+def raised(x: float, y: float) -> float:
+    """x ** y, with inf and nan where Python has errors."""
+    try:
+        return math.pow(x, y)
+    except OverflowError:
+        return -math.inf if x < 0 and y % 2 == 1 else math.inf
+    except ValueError:
+        return math.inf if x == 0 else math.nan
+
+
+def floor_and_rest(x: float, y: float, step: Callable[[float], float]) -> tuple[float, float]:
+    """(x // y, x % y), in the order of operations of Python's and numba's float_divmod."""
+    if y == 0:
+        return quotient(x, y), math.nan
+    if math.isinf(x) or x != x or y != y:
+        return math.nan, math.nan
+    rest = math.fmod(x, y)
+    ratio = step(step(x - rest) / y)
+    if rest:
+        if (y < 0) != (rest < 0):
+            rest, ratio = step(rest + y), step(ratio - 1.0)
+    else:
+        rest = math.copysign(0.0, y)
+    if not ratio:
+        return math.copysign(0.0, quotient(x, y)), rest
+    whole = float(math.floor(ratio)) if math.isfinite(ratio) else ratio
+    return (step(whole + 1.0) if ratio - whole > 0.5 else whole), rest
+
+
+class Float64(float):
+    """A float64 whose divisions and powers follow IEEE instead of raising."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Any:
+        return _new_float(Float64, float.__add__(self, other))
+
+    def __sub__(self, other: Any) -> Any:
+        return _new_float(Float64, float.__sub__(self, other))
+
+    def __rsub__(self, other: Any) -> Any:
+        return _new_float(Float64, float.__rsub__(self, other))
+
+    def __mul__(self, other: Any) -> Any:
+        return _new_float(Float64, float.__mul__(self, other))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return _new_float(Float64, float.__truediv__(self, other) if other else quotient(self, other))
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _new_float(Float64, float.__rtruediv__(self, other) if self else quotient(other, self))
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _new_float(Float64, floor_and_rest(float(self), float(other), float)[0])
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _new_float(Float64, floor_and_rest(float(other), float(self), float)[0])
+
+    def __mod__(self, other: Any) -> Any:
+        return _new_float(Float64, floor_and_rest(float(self), float(other), float)[1])
+
+    def __rmod__(self, other: Any) -> Any:
+        return _new_float(Float64, floor_and_rest(float(other), float(self), float)[1])
+
+    def __pow__(self, other: Any, _: None = None) -> Any:
+        if isinstance(other, int):
+            return _new_float(Float64, power(float(self), int(other), float))
+        return _new_float(Float64, raised(float(self), float(other)))
+
+    def __rpow__(self, other: Any, _: None = None) -> Any:
+        return _new_float(Float64, raised(float(other), float(self)))
+
+    def __neg__(self) -> Float64:
+        return _new_float(Float64, float.__neg__(self))
+
+    def __abs__(self) -> Float64:
+        return _new_float(Float64, float.__abs__(self))
+
+    def __pos__(self) -> Float64:
+        return self
+
+
+class Float32(float):
+    """A float32. With another, a bool or an integer of at most 16 bits it gives a float32: computed in float64 and
+    rounded once, which is exact, as that has more than twice the digits. With all else, a literal too, it gives a
+    float64."""
+
+    __slots__ = ()
+
+    def __pow__(self, other: Any, _: None = None) -> Any:
+        if isinstance(other, int):
+            return _new_float(Float32, power(float(self), int(other), rounded))
+        if type(other) is Float32:
+            return _new_float(Float32, rounded(raised(float(self), float(other))))
+        return _new_float(Float64, raised(float(self), float(other)))
+
+    def __rpow__(self, other: Any, _: None = None) -> Any:
+        return _new_float(Float64, raised(float(other), float(self)))
+
+    def __neg__(self) -> Float32:
+        return _new_float(Float32, float.__neg__(self))
+
+    def __abs__(self) -> Float32:
+        return _new_float(Float32, float.__abs__(self))
+
+    def __pos__(self) -> Float32:
+        return self
+
+
+NARROW = (Float32, bool, Short, UShort)
+"""What leaves a float32 a float32."""
+
+
+def _single(name: str, operate: Callable[[float, float, Callable[[float], float]], float]) -> None:
+    """Gives Float32 an operation and its mirror; `operate` rounds its steps."""
+
+    def forward(self: Any, other: Any) -> Any:
+        if isinstance(other, NARROW):
+            return _new_float(Float32, rounded(operate(float(self), float(other), rounded)))
+        return _new_float(Float64, operate(float(self), float(other), float))
+
+    def mirrored(self: Any, other: Any) -> Any:
+        if isinstance(other, NARROW):
+            return _new_float(Float32, rounded(operate(float(other), float(self), rounded)))
+        return _new_float(Float64, operate(float(other), float(self), float))
+
+    setattr(Float32, f"__{name}__", forward)
+    setattr(Float32, f"__r{name}__", mirrored)
+
+
+_single("add", lambda x, y, step: x + y)
+_single("sub", lambda x, y, step: x - y)
+_single("mul", lambda x, y, step: x * y)
+_single("truediv", lambda x, y, step: quotient(x, y))
+_single("floordiv", lambda x, y, step: floor_and_rest(x, y, step)[0])
+_single("mod", lambda x, y, step: floor_and_rest(x, y, step)[1])
+
+
+def common(values: tuple[Any, ...]) -> Callable[[Any], Any] | None:
+    """What makes values the one type that compiled code would hold them in; None if they are that already."""
+    floats = [v for v in values if isinstance(v, float)]
+    if not floats:
+        return None
+    if len(floats) == len(values) and len({type(v) for v in floats}) == 1:
+        return None
+    single = all(isinstance(v, NARROW) for v in values)
+    return Float32 if single else Float64

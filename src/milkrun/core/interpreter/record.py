@@ -1,0 +1,82 @@
+"""The record `w` of interpreted kernels: the same table of words as in `core.record`, read by Python.
+
+When a kernel first asks for a field, it becomes a checked array over the memory that the table names; a constant or a
+size becomes its number. A name that the world does not declare is refused with the one that was probably meant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.fields import Role
+from milkrun.core.interpreter.arrays import CONSTANT, FREE, GENERATED, INSTANCE, OPEN, ROW, Array, Turn, memory_at
+from milkrun.core.interpreter.faults import unknown_field
+from milkrun.core.interpreter.numbers import Float64
+from milkrun.core.record import INSTANCES, ROWS, Layout
+
+_ACCESS = {Role.INSTANCE: GENERATED, Role.KEY: GENERATED, Role.CONSTANT: CONSTANT}
+
+
+class Record:
+    """What a kernel calls `w`."""
+
+    def __init__(self, layout: Layout, table: int, slot: int) -> None:
+        self._layout, self._slot = layout, slot
+        self._words = memory_at(table, (layout.width,), np.dtype(np.int64))
+        self._turn = Turn()
+        self._scratch: list[np.ndarray] = []  # which elements of a scratch field this row has written
+        self._plays: np.ndarray | None = None
+        if "instance_row" in layout.fields:
+            self._plays = self._memory("instance_row")
+
+    def begin_turn(self, b: int, *, generating: bool) -> None:
+        """From here on row b is played."""
+        turn = self._turn
+        q = None if self._plays is None or not 0 <= b < len(self._plays) else int(self._plays[b])
+        turn.row, turn.own, turn.generating = b, (None, b, q), generating
+        for written in self._scratch:
+            written[...] = False
+
+    def end_turn(self) -> None:
+        self._turn.row, self._turn.own = None, (None, None, None)
+
+    def __getattr__(self, name: str) -> Any:
+        """Asked for the first time: afterwards it is an attribute."""
+        layout = self._layout
+        if name in layout.sizes:
+            value: Any = int(self._words[layout.sizes[name]])
+        elif name in layout.fields:
+            value = self._field(name)
+        elif name.startswith("__"):
+            raise AttributeError(name)
+        else:
+            raise unknown_field(layout.owner, name, [*layout.fields, *layout.sizes])
+        vars(self)[name] = value
+        return value
+
+    def _field(self, name: str) -> Any:
+        f, word = self._layout.fields[name], self._words[self._layout.slots[name]]
+        if f.role is Role.CONSTANT and not f.dims:
+            return Float64(word.view(np.float64)) if f.dtype.kind == "f" else int(word)
+        data = self._memory(name)
+        written = None
+        if f.role is Role.SCRATCH:
+            written = np.zeros(data.shape, bool)
+            self._scratch.append(written)
+        axis = FREE if not f.per_row else INSTANCE if f.role is Role.INSTANCE else ROW
+        return Array(data, name, self._turn, axis=axis, access=_ACCESS.get(f.role, OPEN), written=written)
+
+    def _memory(self, name: str) -> np.ndarray:
+        layout, words = self._layout, self._words
+        f, slot = layout.fields[name], layout.slots[name]
+        shape = [int(words[layout.sizes[d]]) if isinstance(d, str) else d for d in f.dims]
+        address, strides = int(words[slot]), None
+        if f.role is Role.SCRATCH:
+            address += self._slot * int(words[slot + 1])
+        elif f.per_row:
+            shape.insert(0, int(words[INSTANCES if f.role is Role.INSTANCE else ROWS]))
+        if f.strided:
+            strides = tuple(int(s) for s in words[slot + 1 : slot + 1 + len(shape)])
+        return memory_at(address, tuple(shape), f.dtype, strides)

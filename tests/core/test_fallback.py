@@ -1,0 +1,89 @@
+"""Kernels without the shortcuts through numba's inside: chosen by itself, and equal to the bit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import milkrun
+from milkrun.core import kernels
+from tests.core.toys import rows_of
+
+PLAY = """
+import sys
+{before}
+import milkrun
+from milkrun.core.kernels import part_compiler
+from tests.core.toys import rows_of
+world = milkrun.make("milkrun/CVRP-v0", num_envs=16, seed=11, num_loc=5, capacity=9, threads=1)
+world.reset()
+for turn in range(20):
+    world.step(world.sample_actions(5, turn))
+print(part_compiler() is None, rows_of(world))
+"""
+ANOTHER_NUMBA = "import numba.core.untyped_passes as passes; del passes.WithLifting"
+
+
+def said(code: str, **env: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_a_numba_with_other_classes_plays_the_same_rows():
+    """Where a class inside numba is missing, kernels are its plain functions: every field of every row is the same."""
+    world = milkrun.make("milkrun/CVRP-v0", num_envs=16, seed=11, num_loc=5, capacity=9, threads=1)
+    world.reset()
+    for turn in range(20):
+        world.step(world.sample_actions(5, turn))
+    assert kernels.part_compiler() is not None
+    assert said(PLAY.format(before=ANOTHER_NUMBA)) == f"True {rows_of(world)}"
+
+
+def test_the_environment_asks_for_plain_functions():
+    """MILKRUN_PLAIN_NJIT=1 makes no parts, and a kernel called from Python computes the same."""
+    code = """
+from milkrun.core.kernels import kernel, part_compiler
+@kernel
+def f(x, y):
+    return x + 2 * y
+print(part_compiler(), f.is_part, f(4, 3))
+"""
+    assert said(code, MILKRUN_PLAIN_NJIT="1") == "None False 10"
+
+
+def test_a_numba_that_was_not_tried_is_tried_out(monkeypatch):
+    """Parts are used if a small one works, else not."""
+    from milkrun.core.parts import PartCompiler
+
+    monkeypatch.setattr(kernels, "TRIED", ((0, 1), (0, 2)))
+    kernels.part_compiler.cache_clear()
+    try:
+        assert kernels.part_compiler() is PartCompiler
+        kernels.part_compiler.cache_clear()
+        monkeypatch.setattr(PartCompiler, "define_pipelines", lambda self: [])
+        assert kernels.part_compiler() is None
+    finally:
+        monkeypatch.undo()
+        kernels.part_compiler.cache_clear()
+
+
+def test_one_version_serves_all_whole_numbers():
+    """A constant, an int32 and an int64 at three places call the same compiled version; a flag stays a flag."""
+    import numpy as np
+    from numba import njit, types
+
+    @kernels.kernel
+    def twice(x):
+        return 2 * x
+
+    @njit(**kernels.KERNEL_OPTIONS)
+    def three(narrow, wide, flag):
+        return twice(7) + twice(narrow) + twice(wide) + twice(flag)
+
+    assert three(np.int32(2), 3, True) == 26
+    assert list(twice.overloads) == [(types.int64,), (types.boolean,)]

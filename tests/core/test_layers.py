@@ -1,0 +1,127 @@
+"""The import graph: which part of the library may know which, read from the source.
+
+All imports count: at the top, inside functions, and those for type checkers alone. Names in strings ("module:name",
+looked up when asked for) do not: they are how a lower part names a higher one without knowing it.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import milkrun
+
+ROOT = Path(milkrun.__file__).parent
+LAYERS = {"core": 0, "routing": 1, "delivery": 1, "tracking": 1, "solvers": 2, "api": 3, "replay": 4, "cli": 5}
+FRONT = {"milkrun", "milkrun.worlds", "milkrun.moved", "milkrun._version", "milkrun.__main__"}
+COMPILED_AND_DATA = {"numpy", "numba", "llvmlite"}
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """Every module of the library, and the modules that it imports, its own and others."""
+    files = {module_name(path): path for path in ROOT.rglob("*.py")}
+    return {name: imported(ast.parse(path.read_text()), name, set(files)) - {name} for name, path in files.items()}
+
+
+def module_name(path: Path) -> str:
+    parts = ["milkrun", *path.relative_to(ROOT).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(tree: ast.Module, name: str, own: set[str]) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{name}: a relative import"
+            module = str(node.module)
+            found |= {f"{module}.{a.name}" if f"{module}.{a.name}" in own else module for a in node.names}
+    return found
+
+
+def layer(module: str) -> str:
+    return module.split(".")[1]
+
+
+def inner(module: str) -> set[str]:
+    """What of the library a module imports."""
+    return {m for m in imports()[module] if m in imports()}
+
+
+def test_imports_point_downwards():
+    """core, families, solvers, api, replay, cli: nobody imports a higher layer, and no family another family."""
+    wrong = [
+        f"{module} -> {other}"
+        for module in imports()
+        if module not in FRONT
+        for other in inner(module) - FRONT
+        if LAYERS[layer(other)] > LAYERS[layer(module)]
+        or (LAYERS[layer(module)] == 1 and LAYERS[layer(other)] == 1 and layer(module) != layer(other))
+    ]
+    assert wrong == []
+
+
+def test_only_the_command_line_knows_the_front():
+    """`import milkrun` stands on top of everything below it."""
+    users = {module for module in imports() if inner(module) & FRONT and module not in FRONT}
+    assert {layer(module) for module in users} <= {"cli"}
+
+
+def test_no_module_imports_itself_in_a_circle():
+    """Also not by way of an import inside a function, or for type checkers alone."""
+    assert circles({module: inner(module) for module in imports()}) == []
+
+
+def test_core_needs_numpy_and_numba_alone():
+    """No binding, no learning library, no picture library."""
+    import sys
+
+    outside = {m.split(".")[0] for module in imports() if layer(module + ".") == "core" for m in imports()[module]}
+    assert outside - set(sys.stdlib_module_names) <= COMPILED_AND_DATA | {"milkrun"}
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [({"a": {"b"}, "b": set()}, []), ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}, [["a", "b", "c"]])],
+)
+def test_circles_are_found(graph, expected):
+    """The judge itself, on two graphs by hand."""
+    assert circles(graph) == expected
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Modules that reach each other, sorted: Kosaraju's two passes."""
+    order: list[str] = []
+    visited: set[str] = set()
+
+    def finish(node: str) -> None:
+        visited.add(node)
+        for after in sorted(graph[node] - visited):
+            if after not in visited:
+                finish(after)
+        order.append(node)
+
+    for node in sorted(graph):
+        if node not in visited:
+            finish(node)
+    before: dict[str, set[str]] = {node: set() for node in graph}
+    for node, others in graph.items():
+        for other in others:
+            before[other].add(node)
+    groups, taken = [], set[str]()
+    for start in reversed(order):
+        group, waiting = [], [start]
+        while waiting:
+            node = waiting.pop()
+            if node not in taken:
+                taken.add(node)
+                group.append(node)
+                waiting += before[node]
+        if len(group) > 1:
+            groups.append(sorted(group))
+    return sorted(groups)

@@ -1,0 +1,99 @@
+"""Files as another library reads them: vrplib, by the authors of PyVRP, is given the same bytes as we are.
+
+The files here are drawn, so that this runs anywhere; every number of a file must come out of both readers alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import vrplib
+
+from milkrun.routing.instances import read, read_solution, write
+
+pytestmark = pytest.mark.truth
+
+RNG = np.random.default_rng(20)
+NODES = 9
+PLACES = RNG.integers(0, 100, (NODES, 2))
+DEMAND = np.r_[0, RNG.integers(1, 20, NODES - 1)]
+WEIGHTS = RNG.integers(1, 100, (NODES, NODES))
+WEIGHTS = np.where(np.eye(NODES, dtype=bool), 0, WEIGHTS + WEIGHTS.T)
+HEAD = f"NAME : drawn\nTYPE : CVRP\nDIMENSION : {NODES}\nCAPACITY : 40\n"
+
+
+def listed(section: str, values: np.ndarray) -> str:
+    rows = [" ".join(map(str, np.atleast_1d(row))) for row in values]
+    return "\n".join([f"{section}_SECTION", *(f"{k} {row}" for k, row in enumerate(rows, 1)), ""])
+
+
+def cvrp(weights: str) -> str:
+    return HEAD + weights + listed("DEMAND", DEMAND) + "DEPOT_SECTION\n1\n-1\nEOF\n"
+
+
+def explicit(form: str) -> str:
+    """The weights of a symmetric matrix in one of TSPLIB's forms."""
+    rows = WEIGHTS if form == "FULL_MATRIX" else [WEIGHTS[k, :k] for k in range(1, NODES)]
+    lines = "\n".join(" ".join(map(str, row)) for row in rows)
+    return f"EDGE_WEIGHT_TYPE : EXPLICIT\nEDGE_WEIGHT_FORMAT : {form}\nEDGE_WEIGHT_SECTION\n{lines}\n"
+
+
+def test_places_demands_and_capacity_are_the_same(tmp_path):
+    """Of a Euclidean file: and our rounded distances are vrplib's, rounded to whole numbers as TSPLIB has it."""
+    path = tmp_path / "drawn.vrp"
+    path.write_text(cvrp("EDGE_WEIGHT_TYPE : EUC_2D\n" + listed("NODE_COORD", PLACES)))
+    ours, theirs = read(path), vrplib.read_instance(path)
+    np.testing.assert_array_equal(ours.locs, theirs["node_coord"])
+    np.testing.assert_array_equal(ours.fields["demand_units"], theirs["demand"])
+    assert ours.fields["capacity"] == theirs["capacity"] == 40
+    world = ours.world()
+    world.step([3])
+    assert -world.reward[0] == np.floor(theirs["edge_weight"][0, 3] + 0.5)
+
+
+@pytest.mark.parametrize("form", ["FULL_MATRIX", "LOWER_ROW"])
+def test_explicit_distances_are_the_same(tmp_path, form):
+    """Every leg of the matrix, whichever half of it the file writes down."""
+    path = tmp_path / "drawn.vrp"
+    path.write_text(cvrp(explicit(form)))
+    np.testing.assert_array_equal(read(path).dist, vrplib.read_instance(path)["edge_weight"])
+    np.testing.assert_array_equal(read(path).dist, WEIGHTS)
+
+
+def test_windows_of_a_solomon_file_are_the_same(tmp_path):
+    """Ours are kept in tenths, as the literature rounds; vrplib's are the file's."""
+    opens = RNG.integers(0, 50, NODES)
+    rows = np.column_stack([np.arange(NODES), PLACES, DEMAND, opens, opens + 500, RNG.integers(0, 9, NODES)])
+    rows[0, 4:] = 0, 2000, 0
+    path = tmp_path / "drawn.txt"
+    body = "\n".join(" ".join(map(str, row)) for row in rows)
+    path.write_text(
+        "drawn\n\nVEHICLE\nNUMBER     CAPACITY\n  4         200\n\nCUSTOMER\n"
+        f"CUST NO.  XCOORD.  YCOORD.  DEMAND  READY TIME  DUE DATE  SERVICE TIME\n\n{body}\n"
+    )
+    ours, theirs = read(path), vrplib.read_instance(path, instance_format="solomon")
+    np.testing.assert_array_equal(ours.locs, theirs["node_coord"])
+    np.testing.assert_array_equal(ours.fields["weight"], theirs["demand"])
+    np.testing.assert_array_equal(ours.fields["time_windows"], 10 * theirs["time_window"])
+    np.testing.assert_array_equal(ours.fields["service_time"], 10 * theirs["service_time"])
+    assert (ours.vehicles, ours.fields["capacity"]) == (theirs["vehicles"], theirs["capacity"])
+
+
+def test_what_we_write_vrplib_reads(tmp_path):
+    """An instance written by us says the same to both."""
+    first, again = tmp_path / "first.vrp", tmp_path / "again.vrp"
+    first.write_text(cvrp("EDGE_WEIGHT_TYPE : EUC_2D\n" + listed("NODE_COORD", PLACES)))
+    write(read(first), again)
+    one, two = vrplib.read_instance(first), vrplib.read_instance(again)
+    assert one.keys() == two.keys()
+    for key in one:
+        np.testing.assert_array_equal(one[key], two[key])
+
+
+def test_a_solution_has_the_same_routes_and_cost(tmp_path):
+    """CVRPLIB's form: customers counted from 1, the depot left out."""
+    path = tmp_path / "drawn.sol"
+    path.write_text("Route #1: 3 1 2\nRoute #2: 8 5 4\nRoute #3: 6 7\nCost 413\n")
+    ours, theirs = read_solution(path), vrplib.read_solution(path)
+    assert [list(route) for route in ours.routes] == theirs["routes"]
+    assert ours.cost == theirs["cost"] == 413
