@@ -8,7 +8,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from milkrun.api._td import entries, put
-from milkrun.api.torchrl.env import CPU, WorldEnv
+from milkrun.api.torchrl.classes import WorldEnv
+from milkrun.api.torchrl.env import CPU
 from milkrun.core.errors import ShapeError
 
 
@@ -35,11 +36,7 @@ class DARPEnv(WorldEnv):
         root, hidden = ({name: value.to(CPU) for name, value in part.items() if isinstance(value, torch.Tensor)}
                         for part in self._fields(td))  # fmt: skip
         world: Any = self.template
-<<<<<<< HEAD
-        return self._stepper.masks(root, hidden, td.batch_size, world.mark_kernel).to(self.device)
-=======
         return self._stepper.mark_anew(root, hidden, td.batch_size, world.mark_kernel).to(self.device)
->>>>>>> 23fd5ccc6c374fb4d059f114977fc17204855b7b
 
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
         """Minus distance and penalties: of the state in `td` where its rows have ended, else of the actions, by the
@@ -53,8 +50,7 @@ class DARPEnv(WorldEnv):
         return -(root["total_distance"] + self.penalty_unvisited * unvisited).to(torch.float32)
 
     def _check_solution(self, td: TensorDict, actions: torch.Tensor) -> None:
-        task = self._task()
-        task.get_costs(self.reader.tensors(td), self._plans(td, actions), **self._rules())
+        self.objective.costs(td, self._plans(td, actions))
 
     def check_solution_validity(self, td: TensorDictBase, actions: torch.Tensor) -> None:
         """Raises BadSolution with row, position and the rule that a plan breaks."""

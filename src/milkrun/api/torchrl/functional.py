@@ -190,11 +190,7 @@ class Stepper:
         self._drawer.run(args, plan.rows, chunks)
         return out
 
-<<<<<<< HEAD
-    def masks(self, root: Tensors, hidden: Tensors, batch: torch.Size, mark: Any) -> torch.Tensor:
-=======
     def mark_anew(self, root: Tensors, hidden: Tensors, batch: torch.Size, mark: Any) -> torch.Tensor:
->>>>>>> 23fd5ccc6c374fb4d059f114977fc17204855b7b
         """The masks (*batch, n) that the kernel mark(w, b, 0, 0) writes for these rows; nothing given is written to."""
         plan = self._plans.get(batch) or self._plan(batch)
         width = self.world.action.nvec(self.world.sizes)[0]

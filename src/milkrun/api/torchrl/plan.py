@@ -67,7 +67,7 @@ class Plan:
         scope: dict[str, Any] = {"holders": holders, "references": sys.getrefcount, "empty_like": torch.empty_like}
         exec(_is_last(self) + _outputs_in(self), scope)
         self.is_last: Callable[..., bool] = scope["is_last"]
-        self.outputs_in: Callable[..., Callable[..., Any]] = scope["outputs_in"]
+        self.outputs_in: Callable[..., tuple[Callable[..., Any], Callable[[], bool]]] = scope["outputs_in"]
 
 
 def _no_holders(_: int) -> None:

@@ -14,8 +14,8 @@ from tensordict import TensorDictBase
 from torchrl.data import Binary, Bounded, Categorical, Composite, TensorSpec, Unbounded, UnboundedContinuous
 
 from milkrun.api.torchrl.agents import Groups
-from milkrun.api.torchrl.functional import Stepper
 from milkrun.api.torchrl.fields import FLAGS, Slot
+from milkrun.api.torchrl.functional import Stepper
 from milkrun.core.fields import Role
 from milkrun.core.world import World
 
