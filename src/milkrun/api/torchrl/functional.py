@@ -244,7 +244,7 @@ class Stepper:
             table[where] = made[name].data_ptr()
         launcher, n = self.world._launcher, len(rows)
         args = table.buffer_info()[0], rows.data_ptr()
-        launcher.generate.run(args, n, chunks)
+        launcher.generate(table).run(args, n, chunks)
         launcher.restart.run(args, n, chunks)
         if self._observe is not None:
             self._observe.run(args, n, chunks)
