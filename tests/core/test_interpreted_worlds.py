@@ -36,7 +36,7 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
     "DARP": [
         {"num_requests": 5, "num_agents": 2, "metric": "matrix"},
         {"num_requests": 5, "num_agents": 2, "preset": "classic-b"},
-        {"num_requests": 6, "num_agents": 2, "preset": "seed"},
+        {"num_requests": 6, "num_agents": 2, "preset": "published"},
     ],
     "SCWCVRP": [
         {"num_loc": 7, "recourse": "round_trip", "noise_distribution": "truncnorm"},
@@ -57,7 +57,7 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
     ],
     "TruckDrone": [
         {"num_customers": 3, "num_route_nodes": 3, "obs": "v1", "pickup": "air", "tw_law": "band", "end": "depot"},
-        {"num_customers": 3, "preset": "seed"},
+        {"num_customers": 3, "preset": "published"},
         {"num_customers": 2, "num_route_nodes": 4, "road_graph": True, "battery_rule": "off", "early": "ignore"},
     ],
     "VRPP": [
