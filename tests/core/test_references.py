@@ -61,6 +61,7 @@ def test_what_the_tables_said_before_the_classes_did():
         "CVRP": (*common, "savings", "exact", "pyvrp", "ortools"), "VRPP": (*common, "exact", "pyvrp"),
         "CVRPP": (*common, "exact", "pyvrp"), "WCVRP": (*common, "exact", "pyvrp"),
         "CWCVRP": (*common, "savings", "exact", "pyvrp"), "DARP": ("insertion", "improve", "ortools", "exact"),
+        "TSPD": ("exact", "partition", "truck_only"),
     }  # fmt: skip
     assert {name: made_by.__name__ for name, made_by in GENERATOR_REGISTRY.items()} == {
         "tsp": "TSPGenerator", "tsp_kopt": "TSPGenerator", "cvrp": "CVRPGenerator", "vrpp": "VRPPGenerator",

@@ -26,9 +26,9 @@ DEPOT_TYPES = ("center", "corner", "random", "customer")
 PLACED = 9  # of customers or of the depot: Python has put them where they stand
 
 
-@kernel
+@kernel(inline=True)
 def draw_customers(w, b, first):
-    """Places of the customers, at nodes first, first + 1, ..."""
+    """Places of the customers, at nodes first, first + 1, ... Inline: with `first` known, its loops vectorise."""
     q = w.instance_row[b]
     n = w.N - first
     w.n_nodes[q] = w.N
