@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import milkrun
-from milkrun.cli.operations import looks_like, play, told
+from milkrun.cli.operations import in_words, looks_like, play
 from milkrun.cli.output import read_settings
 from milkrun.cli.play import play as play_world
 from milkrun.core.errors import MilkrunError
@@ -216,9 +216,9 @@ def test_a_makespan_that_the_world_does_not_confirm_is_a_fault(file):
 
 def test_operations_in_words():
     """The truck's way and the drone's; a truck may wait where it is."""
-    assert told(Operation(0, 4, 2, (3, 1))) == "truck 0 3 1 4, drone 0 2 4"
-    assert told(Operation(4, 0)) == "truck 4 0"
-    assert told(Operation(4, 4, 2)) == "truck waits at 4, drone 4 2 4"
+    assert in_words(Operation(0, 4, 2, (3, 1))) == "truck 0 3 1 4, drone 0 2 4"
+    assert in_words(Operation(4, 0)) == "truck 4 0"
+    assert in_words(Operation(4, 4, 2)) == "truck waits at 4, drone 4 2 4"
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="no files of the TSP with drone: set MILKRUN_DATA")

@@ -11,6 +11,8 @@ import pytest
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError
 from milkrun.delivery.instances import EPS, Operation, TSPDInstance
 from milkrun.delivery.tasks import tspd_cost
+from milkrun.delivery.tspd import TSPD
+from milkrun.solvers import solve
 from milkrun.solvers.tspd import exact, partition, truck_only
 
 
@@ -267,6 +269,35 @@ def test_exact_has_a_ceiling_and_wants_an_instance():
     """Whatever max_nodes says: 25 nodes would take gigabytes; a dict is no instance."""
     with pytest.raises(ConfigError, match="17 nodes are too many to solve exactly: max_nodes=30, at most 16"):
         exact(places(17, 0), max_nodes=30)
-    for solve in (exact, truck_only, lambda given: partition(given, [0, 1])):
+    for method in (exact, truck_only, lambda given: partition(given, [0, 1])):
         with pytest.raises(ShapeError, match="an instance is a TSPDInstance, not a dict"):
-            solve({"locs": np.zeros((2, 2))})
+            method({"locs": np.zeros((2, 2))})
+
+
+def test_solve_answers_in_actions_that_the_world_plays_at_the_cost_told():
+    """Of two instances of different size, in a world as large as the larger; no method beats the exact one."""
+    rows = [places(6, 1), places(5, 2)]
+    costs = {}
+    for method in TSPD.solvers:
+        found = solve("TSPD", rows, method)
+        world = TSPD.from_instances(rows, autoreset="disabled", illegal="raise")
+        for k in range(found.actions.shape[1]):
+            live = np.flatnonzero(~world.terminated)
+            if len(live):
+                world.step(found.actions[live, k], rows=live)
+        assert world.terminated.all() and (world.objective == -found.cost).all()
+        assert (found.optimal == (method == "exact")).all()
+        costs[method] = found.cost
+    assert (costs["exact"] <= costs["partition"]).all() and (costs["partition"] <= costs["truck_only"]).all()
+    assert (solve("TSPD", rows[0]).cost == costs["partition"][:1]).all()
+
+
+@pytest.mark.parametrize(("call", "sentence"), [
+    (lambda: solve("TSPD", {"locs": np.zeros((1, 5, 2))}), "a TSPDInstance or a list of them"),
+    (lambda: solve("TSPD", [places(5, 1)], alpha=2.0), "alpha=2.0: the solvers of TSPD have no options"),
+    (lambda: solve("TSPD", [places(5, 1)], "savings"), "method='savings' is not for TSPD; TSPD has exact, partition"),
+])  # fmt: skip
+def test_what_solve_refuses_of_tspd(call, sentence):
+    """In a sentence."""
+    with pytest.raises((ConfigError, ShapeError), match=sentence):
+        call()

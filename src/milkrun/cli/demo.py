@@ -108,7 +108,7 @@ def _own_kernels_first(ids: list[str]) -> list[str]:
     for id in ids:
         try:
             cls = world_spec(id).load()
-        except Exception:  # it is told when the world is to be played
+        except Exception:  # the error comes when the world is to be played
             continue
         kept.setdefault(kernels_of(cls).get("step"), id)
         fields[id] = len(cls.fields)

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from milkrun.cli.output import console, out_folder, table, timed, write_json
+from milkrun.core.registry import world_spec
 
 if TYPE_CHECKING:
     from milkrun.delivery.instances import Operation, TSPDInstance
     from milkrun.solvers.tspd.plans import Plan
 
-METHODS = ("exact", "partition", "truck_only")
-EXACT_UP_TO = 12  # nodes
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 LONE_NUMBER = re.compile(r"\s*[+-]?[\d.]+(e[+-]?\d+)?[ \t]*(\n|$)", re.IGNORECASE)
 
@@ -30,7 +29,7 @@ def looks_like(file: Path) -> bool:
 
 
 def read(file: Path) -> TSPDInstance:
-    """The instance in the file; a plan is told from it."""
+    """The instance in the file; a file that holds a plan is refused as such."""
     from milkrun.core.errors import FormatError
     from milkrun.delivery.instances import load_tspd, load_tspd_solution
 
@@ -50,10 +49,12 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
     from milkrun.delivery.tasks import price_operations
     from milkrun.replay.figures import figure_of, save
     from milkrun.replay.gantt import chart_of_events, figure_of_chart
+    from milkrun.solvers.solve import check_method
     from milkrun.solvers.tspd.plans import truck_only
+    from milkrun.solvers.tspd.rows import default_method, plan_by
 
     instance = read(file)
-    method = method or ("exact" if instance.num_nodes <= EXACT_UP_TO else "partition")
+    method = check_method(world_spec("milkrun/TSPD-v0"), method or default_method(instance))
     folder = out_folder(out)
     with timed(f"{file.name} by {method}") as taken:
         plan = plan_by(instance, method)
@@ -88,28 +89,13 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
     shown.add_row("valid", "yes, by checker and world")
     console().print(shown)
     for k, (op, cost) in enumerate(zip(plan.operations, costs, strict=True), start=1):
-        typer.echo(f"operation {k}: {told(op)}, cost {cost:.6f}")
+        typer.echo(f"operation {k}: {in_words(op)}, cost {cost:.6f}")
     for words, written in files.items():
         typer.echo(f"{written}  {words}")
 
 
-def plan_by(instance: TSPDInstance, method: str) -> Plan:
-    from milkrun.core.errors import ConfigError, did_you_mean
-    from milkrun.solvers.solve import WORLDS
-    from milkrun.solvers.tspd.plans import exact, partition, truck_only
-
-    if method not in METHODS:
-        known = {name for those in WORLDS.values() for name in those}
-        what = "is not for TSPD" if method in known else f"is unknown{did_you_mean(method, METHODS)}"
-        raise ConfigError(f"method={method!r} {what}; TSPD has {', '.join(METHODS)}")
-    if method == "exact":
-        return exact(instance, max_nodes=EXACT_UP_TO)
-    tour = truck_only(instance)
-    return tour if method == "truck_only" else partition(instance, [op.start for op in tour.operations])
-
-
 def play(instance: TSPDInstance, plan: Plan) -> Any:
-    """A world of one row that has played the plan; checker and world must find the makespan that the solver told."""
+    """A world of one row that has played the plan; checker and world must find the makespan of the solver."""
     from milkrun.core.errors import MilkrunError
     from milkrun.delivery.tasks import tspd_cost
     from milkrun.delivery.tspd.log import actions_of
@@ -126,7 +112,7 @@ def play(instance: TSPDInstance, plan: Plan) -> Any:
     return world
 
 
-def told(op: Operation) -> str:
+def in_words(op: Operation) -> str:
     """An operation in words: who goes where."""
     stays = op.start == op.end and not op.internal
     truck = f"truck waits at {op.start}" if stays else f"truck {' '.join(map(str, (op.start, *op.internal, op.end)))}"

@@ -51,6 +51,10 @@ class Layout:
             table[slot] = sizes[name]
         return table
 
+    def word_of(self, name: str) -> int:
+        """Where the table has a size or a number."""
+        return self.sizes[name] if name in self.sizes else self.slots[name]
+
     def fill(
         self, batch: int, sizes: dict[str, int], given: Mapping[str, Any], chunks: int = 1
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -88,9 +92,11 @@ class Layout:
 class RecordType(types.Type):
     """The compiler's type of `w`: two words, the table's address and the thread's scratch slot."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        super().__init__(name=f"Record({hashlib.sha256(layout.text.encode()).hexdigest()[:16]})")
+    def __init__(self, layout: Layout, known: Mapping[str, int] | None = None) -> None:
+        """Of the numbers `known` it is said that they have these values: code for others may be left out."""
+        self.layout, self.known = layout, dict(known or {})
+        text = layout.text + (f"; {sorted(self.known.items())}" if known else "")
+        super().__init__(name=f"Record({hashlib.sha256(text.encode()).hexdigest()[:16]})")
 
     def type_of(self, attribute: str) -> types.Type | None:
         f = self.layout.fields.get(attribute)
@@ -156,9 +162,9 @@ def lower_attribute(context: Any, builder: Any, record: RecordType, value: Any, 
     return array._getvalue()
 
 
-def record_at(layout: Layout) -> Any:
+def record_at(layout: Layout, known: Mapping[str, int] | None = None) -> Any:
     """The intrinsic (table address, scratch slot) -> w for a layout."""
-    record = RecordType(layout)
+    record = RecordType(layout, known)
 
     @intrinsic
     def make_record(typingctx, table, slot):

@@ -46,7 +46,7 @@ def side_by_side(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> F
 
     In the place of a truck-and-drones world the `Recorder` that watched it shows the ways of the whole episode.
     """
-    said = {world.figure for world, _, _ in pictures}
+    said = {getattr(world, "figure", "") for world, _, _ in pictures}
     if len(said) == 1 and (reference := said.pop()):
         drawn: Figure | None = resolve(reference, f"{type(pictures[0][0]).__name__}.figure")(pictures, title)
         if drawn is not None:

@@ -31,7 +31,7 @@ HATCH = "////"
 
 
 @dataclass(frozen=True)
-class Look:
+class Style:
     """How a kind of bar is drawn."""
 
     words: str
@@ -39,15 +39,15 @@ class Look:
     hatched: bool = False
 
 
-LOOKS = {
-    "drive": Look("truck drives (\u2192 node)", INK),
-    "wait": Look("waits", CUSTOMER, hatched=True),
-    "onboard": Look("drone on board", GRID),
-    "fly_out": Look("drone flies out (\u2192 customer)", PALETTE[0]),
-    "wait_open": Look("drone waits for the window", OPEN, hatched=True),
-    "hover": Look("drone hovers", PALETTE[5]),
-    "return": Look("drone flies back", PALETTE[3]),
-    "crashed": Look("drone crashed", LATE),
+STYLES = {
+    "drive": Style("truck drives (\u2192 node)", INK),
+    "wait": Style("waits", CUSTOMER, hatched=True),
+    "onboard": Style("drone on board", GRID),
+    "fly_out": Style("drone flies out (\u2192 customer)", PALETTE[0]),
+    "wait_open": Style("drone waits for the window", OPEN, hatched=True),
+    "hover": Style("drone hovers", PALETTE[5]),
+    "return": Style("drone flies back", PALETTE[3]),
+    "crashed": Style("drone crashed", LATE),
 }
 MARKS = {"forced": ("overridden", "D", OPEN), "conflict": ("customer taken by another", "P", OPEN),
          "illegal": ("masked action", "x", LATE), "crash": ("crash", "X", LATE)}  # fmt: skip
@@ -101,7 +101,7 @@ class Chart:
 
 def chart_of_log(log: Recorder, row: int = 0) -> Chart:
     """The episode that a watched row plays or has just ended."""
-    bars, events = (_last_episode(told, row) for told in (log.gantt(), log.events()))
+    bars, events = (_last_episode(kept, row) for kept in (log.gantt(), log.events()))
     lanes = tuple(name for group in log.groups.values() for name in group)
     goal = {"drive", "fly_out"}
     shown = [
@@ -168,21 +168,21 @@ def figure_of_chart(chart: Chart, title: str = "") -> Figure:
     return figure
 
 
-def _last_episode(told: np.ndarray, row: int) -> np.ndarray:
-    mine = told[told["row"] == row]
+def _last_episode(kept: np.ndarray, row: int) -> np.ndarray:
+    mine = kept[kept["row"] == row]
     return mine[mine["episode"] == mine["episode"].max(initial=-1)]
 
 
-def _face(look: Look) -> dict[str, Any]:
-    colour = rgb(look.colour)
-    if look.hatched:
+def _face(style: Style) -> dict[str, Any]:
+    colour = rgb(style.colour)
+    if style.hatched:
         return {"facecolor": rgb(PAPER), "edgecolor": colour, "hatch": HATCH, "linewidth": 0.6}
     return {"facecolor": colour, "edgecolor": rgb(PAPER), "linewidth": 0.6}
 
 
 def _paint_bar(axes: Axes, bar: Bar, y: float) -> None:
-    look, half = LOOKS[bar.kind], 0.36 * LANE
-    axes.add_patch(Rectangle((bar.t0, y - half), bar.t1 - bar.t0, 2 * half, zorder=2, **_face(look)))
+    style, half = STYLES[bar.kind], 0.36 * LANE
+    axes.add_patch(Rectangle((bar.t0, y - half), bar.t1 - bar.t0, 2 * half, zorder=2, **_face(style)))
 
 
 def _paint_label(axes: Axes, bar: Bar, y: float, end: float, hidden: float) -> None:
@@ -231,8 +231,8 @@ def _paint_window(axes: Axes, window: Window, y: float, end: float) -> None:
 
 def _legend(figure: Figure, chart: Chart, windows: bool) -> None:
     kinds = {bar.kind for bar in chart.bars}
-    handles: list[Any] = [Patch(**_face(look)) for kind, look in LOOKS.items() if kind in kinds]
-    names = [look.words for kind, look in LOOKS.items() if kind in kinds]
+    handles: list[Any] = [Patch(**_face(style)) for kind, style in STYLES.items() if kind in kinds]
+    names = [style.words for kind, style in STYLES.items() if kind in kinds]
 
     def add(name: str, **how: Any) -> None:
         handles.append(Line2D([], [], linestyle="", **how))

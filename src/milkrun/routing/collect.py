@@ -94,6 +94,7 @@ class Collect(Routing):
     length = view(float32, doc="distance driven, the same as `tour_length`")
     action_mask = mask("N")
 
+    usual: ClassVar[Mapping[str, int]] = {**Routing.usual, "depot_law": DEPOT_TYPES.index("random")}
     windows: ClassVar[bool] = False  # the world has the option `time_windows`
 
     @classmethod

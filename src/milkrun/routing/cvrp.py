@@ -89,6 +89,7 @@ class CVRP(Routing):
     environments = {"rl4co": "milkrun.api.rl4co.envs:CVRPEnv"}
     action = discrete("N")
     customer_fields = ("demand_units",)
+    usual = {**Routing.usual, "depot_law": DEPOT_TYPES.index("random")}
 
     depot_law = constant(int64)
     max_demand = constant(int64)

@@ -77,6 +77,7 @@ class CVRPP(Profit):
     customer_fields = ("prize", "weight", "must_go")
     synonyms = {"demand": "prize", "collected_profit": "collected", "current_load": "load"}
 
+    usual = {**Profit.usual, "weight_law": WEIGHT_LAWS.index("prize")}
     weight_law = constant(int64)
     truck = constant(float64)
 

@@ -97,6 +97,7 @@ class SCWCVRP(Recourse):
     generator = "milkrun.routing.generators.scwcvrp:SCWCVRPGenerator"
     customer_fields = ("expected0", "real_waste", "must_go")
 
+    usual = {**Recourse.usual, "noise_law": NOISE_LAWS.index("lognormal")}
     noise_law = constant(int64)
     mu = constant(float64)
     sigma = constant(float64)

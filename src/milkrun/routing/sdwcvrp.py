@@ -75,6 +75,7 @@ class SDWCVRP(Recourse):
     levels = "initial_waste"
     customer_fields = ("initial_waste", "daily_fill", "sensor_noise", "fill_mean", "fill_std")
 
+    usual = {**Recourse.usual, "fill_law": FILL_LAWS.index("gamma3"), "must_go_law": MUST_GO_LAWS.index("none")}
     daily_scale = constant(float64)
     sensor_sigma = constant(float64)
     lost_weight = constant(float64)

@@ -72,6 +72,7 @@ class Profit(Collect):
     generator = "milkrun.routing.generators.vrpp:VRPPGenerator"
     windows = True
 
+    usual = {**Collect.usual, "prize_law": PRIZE_LAWS.index("uniform")}
     prize_law = constant(int64)
     min_prize = constant(float64)
     max_prize = constant(float64)

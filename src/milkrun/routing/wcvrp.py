@@ -95,6 +95,7 @@ class Waste(Collect):
     Config = WasteConfig
     config: WasteConfig
 
+    usual = {**Collect.usual, "fill_law": FILL_LAWS.index("gamma1"), "must_go_law": MUST_GO_LAWS.index("random")}
     bin_size = constant(float64)
     truck = constant(float64)
     fill_law = constant(int64)

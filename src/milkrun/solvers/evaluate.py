@@ -84,10 +84,10 @@ class Result:
             "steps": int(self.lengths.sum()),
             "truncated": int(self.truncated.sum()),
         }
-        told: dict[str, Any] = {k: None if isinstance(x, float) and math.isnan(x) else x for k, x in figures.items()}
+        plain: dict[str, Any] = {k: None if isinstance(x, float) and math.isnan(x) else x for k, x in figures.items()}
         if self.kpis:
-            told["kpis"] = {name: list(self.kpi(name)) for name in self.kpis}
-        return told
+            plain["kpis"] = {name: list(self.kpi(name)) for name in self.kpis}
+        return plain
 
     def kpi(self, name: str) -> tuple[float, float]:
         """Mean and standard error of one of the world's own figures; of a single episode the error is 0."""

@@ -31,7 +31,7 @@ STARTS = 4
 FROM_ALL, FROM_GREEDY, FROM_NEAREST, FROM_SAVINGS = range(STARTS)
 CHOOSE = 1 << JOIN | 1 << LEAVE
 EVERYTHING = 1 << TWO_OPT | 1 << OR_OPT | 1 << RELOCATE | 1 << SWAP | CHOOSE
-BLOCKS = 50  # pieces in which progress is told
+BLOCKS = 50  # pieces in which progress is reported
 
 
 def run_heuristic(

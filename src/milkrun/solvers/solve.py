@@ -99,6 +99,22 @@ def solve(
     """
     name = str(world_name)
     spec = world_spec(name if "-v" in name else _id_of(name))
+    method = check_method(spec, method)
+    if rule is not None and not isinstance(rule, str):
+        raise ConfigError(f"rule={rule!r}: must be the name of a rule")
+    if rule is not None and method not in ("insertion", "ls"):
+        raise ConfigError(f"rule={rule!r} belongs to the methods 'insertion' and 'ls', not to {method!r}")
+    time_limit = check_seconds("time_limit", time_limit)
+    workers, seed = check_count("workers", workers, 1), check_seed(seed)
+    if iterations is not None:
+        iterations = check_count("iterations", iterations, 1)
+    job = Job(spec, instances, method, {**spec.kwargs, **config}, time_limit, seed, workers, iterations, rule,
+              bool(progress))  # fmt: skip
+    return Solution(*refer(spec.load(), "solvers", method)(job))
+
+
+def check_method(spec: WorldSpec, method: str | None) -> str:
+    """A method of a world, by default the one that its class prefers; refused if it has no such method."""
     cls = spec.load()
     methods = cls.solvers
     if not methods:
@@ -110,17 +126,7 @@ def solve(
         known = {name for those in WORLDS.values() for name in those}
         what = f"is not for {spec.name}" if str(method) in known else f"is unknown{did_you_mean(str(method), methods)}"
         raise ConfigError(f"method={method!r} {what}; {spec.name} has {', '.join(methods)}")
-    if rule is not None and not isinstance(rule, str):
-        raise ConfigError(f"rule={rule!r}: must be the name of a rule")
-    if rule is not None and method not in ("insertion", "ls"):
-        raise ConfigError(f"rule={rule!r} belongs to the methods 'insertion' and 'ls', not to {method!r}")
-    time_limit = check_seconds("time_limit", time_limit)
-    workers, seed = check_count("workers", workers, 1), check_seed(seed)
-    if iterations is not None:
-        iterations = check_count("iterations", iterations, 1)
-    job = Job(spec, instances, method, {**spec.kwargs, **config}, time_limit, seed, workers, iterations, rule,
-              bool(progress))  # fmt: skip
-    return Solution(*refer(cls, "solvers", method)(job))
+    return method
 
 
 def _id_of(name: str) -> str:

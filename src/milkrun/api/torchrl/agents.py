@@ -14,7 +14,7 @@ from torchrl.data import Binary, Categorical, Composite, TensorSpec, Unbounded, 
 
 from milkrun.api._agents import Group, groups_of
 from milkrun.api._td import entries, make_td
-from milkrun.api.torchrl.functional import Tensors, checked_action
+from milkrun.api.torchrl.checks import Tensors, checked_action
 from milkrun.core.world import World
 
 

@@ -24,7 +24,7 @@ def flat(td: TensorDictBase) -> TensorDict:
     return td.reshape(-1) if td.batch_dims else td.unsqueeze(0)
 
 
-def told(signal: torch.Tensor, batch: torch.Size) -> torch.Tensor:
+def rows_named(signal: torch.Tensor, batch: torch.Size) -> torch.Tensor:
     """The flat numbers of the rows that an entry `_reset` or `_step`, (*batch) or (*batch, 1), names."""
     if signal.dtype is not torch.bool or signal.shape not in (batch, (*batch, 1)):
         raise ShapeError(f"rows are named by bool of shape {(*batch, 1)}, not {signal.dtype} {tuple(signal.shape)}")

@@ -39,6 +39,8 @@ class TSPD(World):
     config: TSPDConfig
     task = "milkrun.delivery.tasks:TSPDProblem"
     policies = {"partition": "milkrun.solvers.tspd.policy:PartitionPolicy"}
+    solvers = dict.fromkeys(("exact", "partition", "truck_only"), "milkrun.solvers.tspd.rows:solve_job")
+    default_solver = "partition"
     figure = "milkrun.replay.flights:figure_of_flights"
     action = discrete("choices")
 
