@@ -123,9 +123,12 @@ def own_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
         episodes = record_random_episodes(name, NUM_LOC, 8192, seed=1)
         set_clock("wall")  # processor time adds the threads up
         one, two = (InPlace(episodes, threads=k).seconds() for k in (1, 2))
+        bound = c_kernel.two_halves(name, NUM_LOC, 8192) if c_kernel.available() else None
         set_clock(options.clock)
         table.add(measured=f"{name}: us a step of 8,192 rows, 2 threads (peer: 1 thread)", milkrun=1e6 * two,
                   peer=1e6 * one, ratio=one / two)
+        table.add(measured=f"{name}: 2 threads / 1 thread at 8,192 rows (peer: C, two halves that never wait)",
+                  milkrun=one / two, peer=bound, ratio=one / two / bound if bound else None)
         promised[f"2 threads / 1 thread, {name}, 8,192 rows (promised 1.6)"] = one / two
         table.add(measured=f"{name}: bytes a row, instance and state", milkrun=world.bytes_per_row)
     return table, promised

@@ -5,64 +5,82 @@ one with all that it calls. Processor seconds in fresh processes with an empty c
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 import milkrun
 
 from .timing import Table
 
 QUICK = ("milkrun/CVRP-v0", "milkrun/WCVRP-v0")
+PARTS = ("draw", "restart", "sample", "step", "observe", "threads")
 
 FIRST_USE = """
-import sys, time
-from numba import njit
-from milkrun.core import kernels
-id, way = sys.argv[1:]
-if way == "numba":
-    def plain(function=None, *, inline=False):
-        if function is None:
-            return lambda f: plain(f, inline=inline)
-        return njit(forceinline=inline, no_cfunc_wrapper=True, **kernels.KERNEL_OPTIONS)(function)
-    kernels.kernel = plain
+import ast, gc, inspect, json, sys, textwrap, time
 import milkrun
-began = time.process_time()
-world = milkrun.make(id, 64, seed=1, threads=1)
-world.reset()
-world.step(world.sample_actions())
-one = time.process_time() - began
+from milkrun.core.kernels import Kernel, part_compiler
+spent = {}
+def timed(label, call):
+    began = time.process_time()
+    result = call()
+    spent[label] = time.process_time() - began
+    return result
+world = milkrun.make(sys.argv[1], 64, seed=1, threads=1)
+timed("draw", world.draw_instances)
+timed("restart", world.reset)
+actions = timed("sample", world.sample_actions)
+timed("step", lambda: world.step(actions))
+timed("observe", world.observe)
+kernels = [k for k in gc.get_objects() if isinstance(k, Kernel) and k.overloads]
+def statements(kernel):
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kernel.py_func)))
+    return sum(isinstance(node, ast.stmt) for node in ast.walk(tree)) - 1
+spent["versions"] = sum(len(k.overloads) for k in kernels)
+spent["statements"] = sum(len(k.overloads) * statements(k) for k in kernels)
+spent["parts"] = part_compiler() is not None
 world.threads = 2
-world.reset()
-world.step(world.sample_actions())
-from milkrun.core.rng import stream
-print(one, time.process_time() - began - one, type(stream) is kernels.Kernel)
+timed("threads", lambda: (world.reset(), world.step(actions)))
+print(json.dumps(spent))
 """
 
 
 def compiling_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
-    """Seconds until the first step is done, and what threads add to them."""
+    """Seconds until the first step is done, entry by entry, and what threads add to them."""
     table = Table(
-        "The first reset and step of a world with nothing compiled, processor seconds",
-        ["world", "milkrun", "threads added", "as numba comes", "ratio"],
-        notes={"threads added": "the first reset and step on two threads, after those on one"},
+        "The first use of a world with nothing compiled, processor seconds",
+        ["world", "first step", *PARTS, "versions", "statements", "as numba comes", "ratio"],
+        notes={
+            "first step": "draw + restart + sample + step, as `make`, `reset`, `step` call for them",
+            "observe": "a world without views on demand compiles nothing for it",
+            "threads": "the first reset and step on two threads, after those on one",
+            "versions, statements": "of kernels, as often as they were translated",
+        },
     )
     ratios = []
     for id in QUICK if options.quick else milkrun.list_worlds():
-        (ours, threaded), (theirs, _) = _first_use(id, "parts"), _first_use(id, "numba")
-        ratios.append(theirs / ours)
-        table.add(world=id, milkrun=ours, ratio=ratios[-1], **{"threads added": threaded, "as numba comes": theirs})
-        print(f"{id}: {ours:.3g} s, threads {threaded:.3g} s more, as numba comes {theirs:.3g} s", flush=True)
+        ours, theirs = _first_use(id, plain=False), _first_use(id, plain=True)
+        ratios.append(_first_step(theirs) / _first_step(ours))
+        cells = {name: ours[name] for name in (*PARTS, "versions", "statements")}
+        table.add(world=id, ratio=ratios[-1],
+                  **{"first step": _first_step(ours), "as numba comes": _first_step(theirs), **cells})
+        print(f"{id}: {_first_step(ours):.3g} s, as numba comes {_first_step(theirs):.3g} s", flush=True)
     return table, {"first use / as numba comes, worst world": min(ratios)}
 
 
-def _first_use(id: str, way: str) -> tuple[float, float]:
+def _first_step(spent: dict[str, Any]) -> float:
+    return float(sum(spent[name] for name in PARTS[:4]))
+
+
+def _first_use(id: str, plain: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as empty:
-        env = {**os.environ, "MILKRUN_CACHE_DIR": empty}
-        done = subprocess.run([sys.executable, "-c", FIRST_USE, id, way], env=env, capture_output=True, text=True)
+        env = {**os.environ, "MILKRUN_CACHE_DIR": empty, "MILKRUN_PLAIN_NJIT": str(int(plain))}
+        done = subprocess.run([sys.executable, "-c", FIRST_USE, id], env=env, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr)
-    one, two, parts = done.stdout.split()
-    assert (parts == "True") == (way == "parts"), "the kernels were not made in the way that was asked for"
-    return float(one), float(two)
+    spent: dict[str, Any] = json.loads(done.stdout)
+    assert spent["parts"] != plain, "the kernels were not made in the way that was asked for"
+    return spent

@@ -8,8 +8,10 @@ skipped.
 import ctypes
 import functools
 import shutil
+import statistics
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +72,24 @@ def _library(name: Name) -> ctypes.CDLL:
     library.step.argtypes, library.step.restype = [ctypes.c_void_p, ctypes.c_void_p], None
     library.reset.argtypes, library.reset.restype = [ctypes.c_void_p], None
     return library
+
+
+def two_halves(name: Name, num_loc: int, batch: int, *, repeats: int = 15) -> float:
+    """How many times faster two threads play a batch in C, each its half and without ever waiting for the other, than
+    one thread plays it all: what this machine gives to two threads of this traffic with memory, and so a bound."""
+    whole = StepC(name, num_loc, batch)
+    halves = [StepC(name, num_loc, batch // 2) for _ in range(2)]
+    steps = min(one.episodes.live_steps for one in (whole, *halves))
+    ratios = []
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(repeats):
+            for one in (whole, *halves):
+                one.start()
+            alone = whole.play(0, steps)
+            before = clock()
+            list(pool.map(lambda half: half.play(0, steps), halves))
+            ratios.append(alone / (clock() - before))
+    return statistics.median(ratios)
 
 
 class StepC:

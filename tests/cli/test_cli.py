@@ -103,6 +103,18 @@ def test_run_takes_the_heuristic_and_one_episode_a_row_by_default(call, tmp_path
     assert written["mean"] == evaluate(milkrun.make("milkrun/TSP-v0", num_loc=6), nearest, 1, seed=0).mean
 
 
+def test_run_debug_interprets_and_says_the_same(call, tmp_path, monkeypatch):
+    """--debug makes interpreted worlds, and the figures are those of compiled ones."""
+    made = []
+    make = milkrun.make
+    monkeypatch.setattr(milkrun, "make", lambda *args, **named: made.append(make(*args, **named)) or made[-1])
+    code, _, err = call("run", "TSP-v0", "--num-envs", 2, "--set", "num_loc=5", "--debug", "--out", tmp_path)
+    monkeypatch.undo()
+    written = json.loads((tmp_path / "TSP-v0_nearest.json").read_text())
+    assert (code, err) == (0, "") and made and all(world.debug for world in made)
+    assert written["mean"] == evaluate(milkrun.make("milkrun/TSP-v0", 2, num_loc=5), nearest, 2, seed=0).mean
+
+
 @pytest.mark.parametrize("world_id", milkrun.list_worlds())
 def test_the_picture_is_of_the_very_episode(world_id):
     """A row replayed alone ends a later episode of a batch with the same return, random draws included."""

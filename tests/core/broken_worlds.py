@@ -352,3 +352,43 @@ class ClockCVRP(CVRP):
 
 
 ClockCVRP.bind(step=step_by_clock)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShelfConfig(Config):
+    max_steps: int = option(4, "steps until a row is truncated", low=1)
+    places: int = option(6, "places of the shelf", low=1, high=50)
+
+
+class Shelf(World):
+    """A shelf whose second place is always used, whether there is one or not."""
+
+    Config = ShelfConfig
+    action = discrete(2)
+    filled = state(bool_, "N", doc="places in use")
+    action_mask = mask(2)
+
+    @classmethod
+    def size_of(cls, config: ShelfConfig) -> dict[str, int]:
+        return {"N": config.places}
+
+
+@kernel
+def build_shelf(w, b):
+    pass
+
+
+@kernel
+def clear_shelf(w, b):
+    for j in range(w.N):
+        w.filled[b, j] = False
+    for a in range(2):
+        w.action_mask[b, a] = True
+
+
+@kernel
+def fill_shelf(w, b, action):
+    w.filled[b, 1] = True
+
+
+Shelf.bind(generate=build_shelf, reset=clear_shelf, step=fill_shelf)

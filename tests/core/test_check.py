@@ -202,6 +202,13 @@ def test_a_misspelt_field_is_a_finding() -> None:
     assert finding.sentence == f"Misspelt has no field 'traill': did you mean 'trail'? (broken_worlds.py:{line})"
 
 
+def test_a_fault_of_the_smallest_size_is_found() -> None:
+    """A shelf of six places is sound, one of a single place is not; the sentence says which size it took."""
+    (finding,) = check_world(broken_worlds.Shelf)
+    assert (finding.rule, finding.field) == ("accesses_checked", "filled")
+    assert finding.sentence.endswith("the index 1 is out of range; the shape is (8, 1) with places=1")
+
+
 def test_idle_agent_of_a_group_is_found() -> None:
     """Every agent needs an allowed action, not only the team."""
     findings = check_world(variant(toys.Convoy, step=broken_worlds.shuts_last_drone))

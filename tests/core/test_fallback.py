@@ -87,3 +87,12 @@ def test_one_version_serves_all_whole_numbers():
 
     assert three(np.int32(2), 3, True) == 26
     assert list(twice.overloads) == [(types.int64,), (types.boolean,)]
+
+
+@pytest.mark.parametrize("id", milkrun.list_worlds())
+def test_a_default_world_draws_as_usual(id):
+    """What a class states as usual is what its default configuration has, so a first use compiles no other law."""
+    world = milkrun.make(id, 1, seed=0)
+    launcher = world._launcher
+    assert launcher.generate(world._table) is launcher._generate_usual
+    assert bool(world.usual) == (launcher._generate_usual is not launcher._generate)

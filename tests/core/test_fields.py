@@ -320,3 +320,10 @@ def test_sampling_covers_every_allowed_action_of_every_agent():
     assert np.bincount(drawn[:, 0]).min() > 90
 
 
+
+
+def test_the_old_keyword_of_a_field_in_every_info_is_accepted_and_warns():
+    """`told=` is now `in_info=`."""
+    with pytest.warns(DeprecationWarning, match="told= of a field is now in_info="):
+        old = view(int32, told=True)
+    assert old == view(int32, in_info=True) and old.in_info

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import milkrun
-import milkrun.routing.generators
 from milkrun.core.check.bench import choose, differences
 from milkrun.core.errors import ConfigError, MilkrunError
 from milkrun.core.launcher import NO_LIMIT
@@ -37,7 +36,7 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
     "DARP": [
         {"num_requests": 5, "num_agents": 2, "metric": "matrix"},
         {"num_requests": 5, "num_agents": 2, "preset": "classic-b"},
-        {"num_requests": 6, "num_agents": 2, "preset": "seed"},
+        {"num_requests": 6, "num_agents": 2, "preset": "published"},
     ],
     "SCWCVRP": [
         {"num_loc": 7, "recourse": "round_trip", "noise_distribution": "truncnorm"},
@@ -58,7 +57,7 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
     ],
     "TruckDrone": [
         {"num_customers": 3, "num_route_nodes": 3, "obs": "v1", "pickup": "air", "tw_law": "band", "end": "depot"},
-        {"num_customers": 3, "preset": "seed"},
+        {"num_customers": 3, "preset": "published"},
         {"num_customers": 2, "num_route_nodes": 4, "road_graph": True, "battery_rule": "off", "early": "ignore"},
     ],
     "VRPP": [
@@ -87,7 +86,7 @@ CASES = [(id, options) for id in milkrun.list_worlds() if name_of(id) in CHOICES
 
 @pytest.mark.parametrize(("id", "options"), CASES, ids=lambda case: case if isinstance(case, str) else "")
 def test_interpreted_and_compiled_play_are_equal_to_the_bit(id, options):
-    """All fields after every call of a play with illegal actions and autoreset; draws, policies, a played-out row."""
+    """All fields after every call of a play with illegal actions and autoreset; draws; every policy; `play_out`."""
     play_both_ways(id, 2, 24, options)
 
 
@@ -130,6 +129,35 @@ def play_both_ways(id: str, rows: int, turns: int, options: dict[str, Any]) -> N
 def same(worlds: list[World], told: str, *, on_demand: bool = False) -> None:
     """The rows are bits of the same kind in every field."""
     assert list(differences(*worlds, f"compiled, {told}", on_demand=on_demand)) == []
+
+
+# -- bindings -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("api", ["gymnasium", "sb3", "tianshou"])
+def test_bindings_hand_debug_on(api):
+    """The world behind an environment is interpreted if `make` was told so, whoever makes it."""
+    pytest.importorskip({"sb3": "stable_baselines3"}.get(api, api))
+    for debug in (True, False):
+        env = milkrun.make("milkrun/TSP-v0", 2, api=api, num_loc=4, seed=0, debug=debug)
+        assert env.world.debug is debug
+
+
+def test_functional_steps_are_equal_to_the_bit():
+    """TorchRL's steps on somebody's tensors run the same interpreted kernels."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torchrl")
+    ends = []
+    for debug in (True, False):
+        env = milkrun.make("milkrun/CVRP-v0", 3, api="torchrl", num_loc=6, seed=3, debug=debug)
+        torch.manual_seed(0)
+        td = env.reset()
+        for _ in range(12):
+            td = env.step(env.rand_action(td))["next"]
+        ends.append(td)
+    names = list(ends[0].keys(True, True))
+    assert "action_mask" in names
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in names)
 
 
 # -- every choice of every option ---------------------------------------------------------------------------------

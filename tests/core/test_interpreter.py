@@ -149,6 +149,21 @@ def call_functions(w, b, _, __):
     return 0
 
 
+@kernel
+def use_whole_arrays(w, b, _, __):
+    """Sums, means and questions of a row, slices that are filled, loops over elements."""
+    w.real[b, 0], w.real[b, 1], w.real[b, 2] = w.f[b].sum(), np.sum(w.x[b]), w.x[b].mean()
+    w.whole[b, 0], w.whole[b, 1], w.whole[b, 2] = w.flags[b].any(), w.flags[b].all(), w.flags[b, 2:7].argmax()
+    w.single[b].fill(w.x[b, 0] > 0)
+    w.real[b, 5:9] = 7
+    w.whole[b, 3:9] = w.s[b]
+    for k, flag in enumerate(w.flags[b]):
+        w.whole[b, 9] += k * flag
+    for flag, kept in zip(w.flags[b, 1:], w.flags[b, :5]):
+        w.whole[b, 10] += flag and not kept
+    return len(w.flags[b]) + w.flags.shape[1] + w.f[b].size
+
+
 SINGLE = st.floats(width=32) | st.floats(-100, 100, width=32) | st.integers(-5, 5).map(float)
 DOUBLE = st.floats() | st.floats(-100, 100) | st.integers(-5, 5).map(float)
 WHOLE = st.integers(-(2**31), 2**31) | st.integers(-9, 9)
@@ -177,7 +192,10 @@ def both_ways(function: Any, operands: dict[str, Any]) -> None:
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("function", [mix_types, count_types, call_functions], ids=lambda k: k.py_func.__name__)
+KERNELS = [mix_types, count_types, call_functions, use_whole_arrays]
+
+
+@pytest.mark.parametrize("function", KERNELS, ids=lambda k: k.py_func.__name__)
 @given(operands=OPERANDS)
 @settings(max_examples=60, deadline=None)
 def test_numbers_have_the_bits_of_compiled_code(function, operands):
@@ -315,6 +333,11 @@ def takes_many_rows(w, b, _, __):
 
 
 @kernel
+def inverts_a_bool(w, b, _, __):
+    w.action_mask[b, 1] = ~w.action_mask[b, 0]
+
+
+@kernel
 def too_many_indices(w, b, _, __):
     return w.load[b, 0]
 
@@ -337,6 +360,7 @@ FAULTS = [
     (reads_other_instance, "locs", "it reads locs[1, 0, 0], but plays instance row 0: rows are independent"),
     (takes_many_rows, "load", "it reads load[0:2], but plays row 0: rows are independent"),
     (too_many_indices, "load", "load has 1 axes and was given 2 indices"),
+    (inverts_a_bool, "action_mask", "action_mask[0, 1] = -1, which Python makes of the ~ of a bool: write `not`"),
     (divides_by_zero, "", "a whole number is divided by 0"),
 ]
 

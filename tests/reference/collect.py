@@ -1,4 +1,4 @@
-"""The scalar reference of VRPP, CVRPP, WCVRP and CWCVRP: one row, plain Python, written from the spec alone.
+"""The scalar reference of VRPP, CVRPP, WCVRP and CWCVRP: one row, plain Python, written from the rules alone.
 
 A truck chooses which customers pay for their detour. Profit worlds give `gain` (the prize) and perhaps `weight`; waste
 worlds give `waste`, which is gain and weight at once and is charged where a full bin is left behind. The stochastic
@@ -17,7 +17,7 @@ __all__ = ["CollectModel", "enumerate_sequences", "fits", "is_full", "reals"]
 
 
 def is_full(level: float, max_waste: float) -> bool:
-    """Levels are capped at max_waste, so a bin overflows when it is full (spec 5.4)."""
+    """Levels are capped at max_waste, so a bin overflows when it is full."""
     return level >= max_waste * (1 - 1e-6)
 
 
@@ -30,7 +30,7 @@ class CollectModel(RowModel):
     """Visit customers for their gain, end at the depot. `single`: the first return ends; `multi`: it empties the truck.
 
     VRPP gives gain; CVRPP gain, weight and capacity; WCVRP (`single`) and CWCVRP (`multi`) waste and capacity.
-    With `time_windows`, `service_time` and `speed` the time law of spec 14.1 joins the mask. `trips` as an argument is
+    With `time_windows`, `service_time` and `speed` the law of windows joins the mask. `trips` as an argument is
     the mode, as a state field the number of depot arrivals.
     """
 
@@ -100,7 +100,7 @@ class CollectModel(RowModel):
     def missed_must_go(self) -> int:
         return sum(self.must_go[j] and not self.visited[j] for j in self._customers())
 
-    # The mask, spec 6.
+    # The mask.
 
     def _known_weight(self) -> list[float]:
         """What the mask believes each customer adds to the load."""
@@ -156,7 +156,7 @@ class CollectModel(RowModel):
                 mask[DEPOT] = False
         return mask
 
-    # The step, spec 5.4. `_due` gathers what the step earns and owes besides its length.
+    # The step. `_due` gathers what the step earns and owes besides its length.
 
     def _move(self, a: int) -> float:
         self._due = 0.0
@@ -212,7 +212,7 @@ class CollectModel(RowModel):
         self.overflows += overflows
         self._due -= self.overflow_weight * overflows
 
-    # The reward, spec 7.
+    # The reward.
 
     def _objective(self) -> float:
         return (

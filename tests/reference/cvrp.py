@@ -1,4 +1,4 @@
-"""The scalar reference of the capacitated vehicle routing world: one row, plain Python, from the spec alone."""
+"""The scalar reference of the capacitated vehicle routing world: one row, plain Python, from the rules alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOL = 1e-5
 
 
 def fits(x: float, limit: float) -> bool:
-    """The tolerance of the family (spec section 2); at most 0.5, so whole numbers are compared exactly at any scale."""
+    """The tolerance of the family; at most 0.5, so whole numbers are compared exactly at any scale."""
     return x <= limit + min(0.5, TOL * max(1.0, abs(limit)))
 
 

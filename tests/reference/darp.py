@@ -1,7 +1,7 @@
-"""The scalar reference of the dial-a-ride world, rule `classic`: one row, plain Python, written from the spec alone.
+"""The scalar reference of the dial-a-ride world, rule `classic`: one row, plain Python, written from the rules alone.
 
 Two judges of what is still possible live here. `append` carries the summary of all schedules of the active vehicle
-(spec 5.2) and fills the state fields; `schedule` solves the difference constraints of the whole route on raw windows by
+and fills the state fields; `schedule` solves the difference constraints of the whole route on raw windows by
 Bellman-Ford and knows nothing of that summary. `mask_by_append` and `mask_by_schedule` decide the same mask by each.
 """
 
@@ -74,7 +74,7 @@ class DARPModel(DARPBaseModel):
         self.reset()
 
     def _tighten(self) -> None:
-        """Tightened windows, spec 4; depot and padding keep their own."""
+        """Tightened windows; depot and padding keep their own."""
         opens, closes, s, t = self.window_open, self.time_windows, self.service_time, self.t
         self.tight_open, self.tight_close = list(opens), list(closes)
         for p in range(1, self.n_nodes, 2):
@@ -84,7 +84,7 @@ class DARPModel(DARPBaseModel):
             self.tight_close[p] = min(closes[p], self.tight_close[d] - s[p] - t[p][d])
             self.tight_open[d] = max(opens[d], self.tight_open[p] + s[p] + t[p][d])
 
-    # The first judge: the summary of spec 5.2.
+    # The first judge: the summary.
 
     def _fresh(self) -> Route:
         return Route((0,), self.window_open[0], self.time_windows[0], 0.0)
@@ -164,7 +164,7 @@ class DARPModel(DARPBaseModel):
             return self.schedule((*nodes, 0), slack) is not None
         return any(self._survives_by_schedule((*nodes, j), slack) for j in waiting)
 
-    # The mask, spec 6.
+    # The mask.
 
     def mask_by_append(self) -> list[bool]:
         return self._mask_of(self._survives_by_append)
@@ -219,7 +219,7 @@ class DARPModel(DARPBaseModel):
             return Reason.TOO_LATE
         return Reason.NONE if self._completable(longer) else Reason.STRANDS
 
-    # The step, spec 5.2.
+    # The step.
 
     def _start(self) -> None:
         if not self._advance():
@@ -254,7 +254,7 @@ class DARPModel(DARPBaseModel):
         self.current_node = a
         return leg
 
-    # Fields of spec 2 that the summary holds. A return that ends the episode leaves them as the route left them.
+    # Fields that the summary holds. A return that ends the episode leaves them as the route left them.
 
     @property
     def riding(self) -> list[int]:
@@ -287,7 +287,7 @@ class DARPModel(DARPBaseModel):
     def onboard_elapsed(self) -> list[float]:
         return self._slots([one.elapsed for one in self.route.aboard], 0.0)
 
-    # What the features of spec 8 ask of this rule.
+    # What the features ask of this rule.
 
     def _travel_time(self, j: int) -> float:
         return self.t[self.current_node][j]

@@ -1,4 +1,4 @@
-"""What the scalar references of both dial-a-ride rules share: one row, plain Python, written from the spec alone.
+"""What the scalar references of both dial-a-ride rules share: one row, plain Python, written from the rules alone.
 
 Node 0 is the depot, request r is picked up at node 2r+1 and set down at 2r+2. `DARPBaseModel` counts, refuses illegal
 actions, ends, pays and makes the features; `DARPModel` (`classic`) and `DARPDeadlinesModel` (`deadlines`) drive.
@@ -13,7 +13,7 @@ from .tsp import f32
 
 
 class Reason(IntEnum):
-    """Why an action is illegal, spec 6; `NONE` is a legal one."""
+    """Why an action is illegal; `NONE` is a legal one."""
 
     NONE = 0
     OUT_OF_RANGE = 1
@@ -40,7 +40,7 @@ def request_of(j: int) -> int:
 
 
 def squeeze(values: Sequence[float]) -> list[float]:
-    """Features are clipped to [-10, 10] and stored as float32 (spec 8)."""
+    """Features are clipped to [-10, 10] and stored as float32."""
     return [f32(min(10.0, max(-10.0, x))) for x in values]
 
 
@@ -67,7 +67,7 @@ class DARPBaseModel:
         self.max_steps = 4 * (self.num_nodes - 1 + len(self.capacity)) if max_steps is None else int(max_steps)
 
     def illegal_reason(self, action: int) -> Reason:
-        """NONE where a live row allows the action, else the first reason of spec 6 that applies."""
+        """NONE where a live row allows the action, else the first reason that applies."""
         raise NotImplementedError
 
     def _start(self) -> None:
@@ -155,7 +155,7 @@ class DARPBaseModel:
         self.current_load = 0
         self.picked_up_by_current = [False] * self.num_nodes
 
-    # The features of spec 8. A rule gives its windows, its clock, and the names below.
+    # The features. A rule gives its windows, its clock, and the names below.
 
     @property
     def riding(self) -> list[int]:

@@ -1,7 +1,7 @@
-"""The scalar reference of the dial-a-ride world, rule `deadlines`: one row, plain Python, written from the spec alone.
+"""The scalar reference of the dial-a-ride world, rule `deadlines`: one row, plain Python, written from the rules alone.
 
-Deadlines only, whole hours of travel, a mask that looks one node ahead, and a way out to the depot for those it strands
-(spec 5.1). Distances are float32 at every operation; their quotient by the speed is rounded half to even.
+Deadlines only, whole hours of travel, a mask that looks one node ahead, and a way out to the depot for those it strands.
+Distances are float32 at every operation; their quotient by the speed is rounded half to even.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class DARPDeadlinesModel(DARPBaseModel):
             self._activate(waiting[0])
             self.current_time = 0
 
-    # What the features of spec 8 ask of this rule.
+    # What the features ask of this rule.
 
     @property
     def riding(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""The scalar references of SCWCVRP and SDWCVRP: one row, plain Python, written from the spec alone.
+"""The scalar references of SCWCVRP and SDWCVRP: one row, plain Python, written from the rules alone.
 
 The truck plans on `expected_waste` and meets `real_waste`; a bin that does not fit is a failure with one of two
 recourses. SDWCVRP plays such days in a row: bins fill up overnight, and what is full in the morning is charged.

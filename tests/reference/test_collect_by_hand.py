@@ -1,6 +1,6 @@
 """The reference models of the profit and waste worlds against numbers worked out by hand.
 
-The square of spec 12.2: depot (0,0), then (3,0), (3,4), (0,4). Distances 0-1 3, 0-2 5, 0-3 4, 1-2 4, 1-3 5, 2-3 3.
+The square: depot (0,0), then (3,0), (3,4), (0,4). Distances 0-1 3, 0-2 5, 0-3 4, 1-2 4, 1-3 5, 2-3 3.
 """
 
 import pytest

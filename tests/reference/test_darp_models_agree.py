@@ -184,7 +184,7 @@ def test_features_of_the_seed_trace_by_hand():
 
 
 def deadline_instances(rng, rows, requests, vehicles):
-    """The law of spec 4 without those rows whose travel time is nearly a half (spec 12.F)."""
+    """The law without those rows whose travel time is nearly a half."""
     locs = rng.uniform(0, 100, (4 * rows, 2 * requests + 1, 2)).astype(np.float32)
     ratio = np.linalg.norm(locs[:, :, None] - locs[:, None], axis=-1) / 25.0
     locs = locs[(np.abs(ratio % 1 - 0.5) > 1e-4).all((1, 2))][:rows]

@@ -1,4 +1,4 @@
-"""The reference model of the k-opt world against tours worked out by hand; the square is that of spec 12.2."""
+"""The reference model of the k-opt world against tours worked out by hand; the square has sides of 3 and 4."""
 
 import random
 

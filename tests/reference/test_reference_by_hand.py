@@ -1,6 +1,6 @@
 """The reference models against numbers worked out by hand.
 
-The square of spec 12.2: depot (0,0), then (3,0), (3,4), (0,4). Distances 0-1 3, 0-2 5, 0-3 4, 1-2 4, 1-3 5, 2-3 3.
+The square: depot (0,0), then (3,0), (3,4), (0,4). Distances 0-1 3, 0-2 5, 0-3 4, 1-2 4, 1-3 5, 2-3 3.
 """
 
 import math
@@ -208,7 +208,7 @@ def test_cvrp_episode_field_by_field():
 @pytest.mark.parametrize(
     ("kw", "count", "best"),
     [
-        ({}, 18, -18),  # spec 12.2; 3! orders, cut into trips of at most two in 3 ways
+        ({}, 18, -18),  # 3! orders, cut into trips of at most two in 3 ways
         ({"reward": "terminal"}, 18, -18),
         ({"capacity": 15}, 24, -14),  # and the trip of three
         ({"capacity": 5}, 6, -24),  # 6 + 10 + 8, each alone

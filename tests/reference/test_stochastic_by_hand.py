@@ -1,4 +1,4 @@
-"""The reference models of the stochastic waste worlds against numbers worked out by hand (square of spec 12.2)."""
+"""The reference models of the stochastic waste worlds against numbers worked out by hand (the 3 x 4 rectangle)."""
 
 import random
 

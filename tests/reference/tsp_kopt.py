@@ -1,7 +1,7 @@
-"""The scalar reference of the k-opt improvement world: one row, plain Python, written from the spec alone.
+"""The scalar reference of the k-opt improvement world: one row, plain Python, written from the rules alone.
 
 A closed tour, node 0 first, is changed by one 2-opt or 3-opt move a step. The model cuts and glues lists as the text
-of spec 5.2 does and measures both tours in full, so it needs no case for asymmetric matrices.
+of the rules does and measures both tours in full, so it needs no case for asymmetric matrices.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class KoptModel:
             return self._reversed_between(first, second) if self._is_open_2opt(first, second) else None
         return self._reversed_path(first, second) if self._is_open_path(first, second) else None
 
-    # Moves, spec 5.2.
+    # Moves.
 
     def _reversed_between(self, i: int, j: int) -> list[int]:
         t = self.tour
@@ -143,7 +143,7 @@ class KoptModel:
         middle = {1: [*b, *a], 2: [*b, *a[::-1]], 3: [*b[::-1], *a], 4: [*a[::-1], *b[::-1]]}[m]
         return [*t[: i + 1], *middle, *t[k + 1 :]]
 
-    # Masks, spec 6.
+    # Masks.
 
     def _path_count(self, u: int, v: int) -> int:
         """How many nodes lie on the path from u forward to v, both counted."""

@@ -1,4 +1,4 @@
-"""What the profit and waste worlds refuse (spec 11): with the class of error, the place and the value, and unchanged.
+"""What the profit and waste worlds refuse: with the class of error, the place and the value, and unchanged.
 
 Instances have four rows of five customers; trucks take 2, bins hold 1. An action outside the mask is told its reason.
 """

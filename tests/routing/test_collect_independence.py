@@ -1,4 +1,4 @@
-"""What must not matter in the profit and waste worlds, and what must: spec 12.7, 12.10, 12.12 and 12.13.
+"""What must not matter in the profit and waste worlds, and what must.
 
 A row is the same bits whatever its batch, threads and history; customers are those of every world of the seed; a waste
 world without surprise is the simpler one; scaled or relabelled instances are played alike.

@@ -14,7 +14,7 @@ import pytest
 import milkrun
 from milkrun.core.errors import BadInstance, ConfigError, IllegalAction, MilkrunError, ResetNeeded, ShapeError
 from milkrun.routing import DARP, DARPConfig, DARPInstance
-from milkrun.routing.generators import get_generator
+from milkrun.routing.generators import DARPGenerator, get_generator
 from tests.core.toys import rows_of
 from tests.routing.darp_by_hand import ONE, TWO, darp
 
@@ -154,6 +154,14 @@ def test_no_row_begins_without_an_action():
     )  # fmt: skip
     with contextlib.suppress(BadInstance):
         assert DARP.from_instances([edge]).action_mask[0].any()
+
+
+@pytest.mark.parametrize("hook", ["_generate_locations", "_generate_depot"])
+def test_a_generator_that_would_place_requests_is_refused(hook):
+    """Such a hook of other generators would not be asked here."""
+    own = type("Placing", (DARPGenerator,), {hook: lambda self, count, seed, first, episode: None})
+    with pytest.raises(ConfigError, match=f"Placing has a {hook}: the laws of DARP draw places and times together"):
+        own()
 
 
 def test_lists_are_played_by_the_classic_rule():

@@ -21,7 +21,7 @@ from milkrun.routing.tasks.distances import METRICS, distance, distance_matrix
 DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "routing"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no instance files in {DATA} (set MILKRUN_DATA)")
 
-# routing spec 12.2: a depot and three customers on a 3 x 4 rectangle
+# a depot and three customers on a 3 x 4 rectangle
 RECTANGLE = np.array([[[0, 0], [3, 0], [3, 4], [0, 4]]], np.float32)
 
 
@@ -77,7 +77,7 @@ def test_trunc1_cuts_and_ceil_raises():
 
 
 def test_haversine_lisbon_to_porto():
-    """Routing spec 12.13: 274.296 km; one degree on the equator is 111.195 km."""
+    """By hand: 274.296 km; one degree on the equator is 111.195 km."""
     assert distance([38.7223, -9.1393], [41.1579, -8.6291], "haversine") == pytest.approx(274.296, abs=5e-4)
     assert distance([0, 10], [0, 11], "haversine") == pytest.approx(111.195, abs=5e-4)
     there_and_back = BaseProblem.get_tour_length({"locs": np.array([[[0, 10], [0, 11]]])}, [[1]], metric="haversine")
@@ -118,7 +118,7 @@ def test_distance_matrix_agrees_with_single_legs():
 
 
 def test_depot_apart_equals_depot_as_node_0():
-    """Both layouts of section 4 give the same cost and the same verdict on the same plan."""
+    """Both layouts give the same cost and the same verdict on the same plan."""
     apart = {
         "depot": RECTANGLE[:, 0],
         "locs": RECTANGLE[:, 1:],

@@ -15,7 +15,7 @@ from milkrun.routing.tasks import CVRPP, VRPP, BaseProblem, default_weights
 from milkrun.routing.tasks.distances import distance_matrix
 from tests.routing.pencil import Case, tours
 
-# routing spec 12.2: a depot and three customers on a 3 x 4 rectangle, diagonals of 5; prizes 10, 10, 1
+# a depot and three customers on a 3 x 4 rectangle, diagonals of 5; prizes 10, 10, 1
 RECTANGLE = np.array([[[0, 0], [3, 0], [3, 4], [0, 4]]], np.float32)
 LENGTH = {"length": 1.0}
 
@@ -41,7 +41,7 @@ def test_prizes_against_length():
 
 
 def test_seed_example():
-    """The seed's call: a length weight of 0.1 on the generator's layout, where `demand` is the prize."""
+    """A published call: a length weight of 0.1 on the generator's layout, where `demand` is the prize."""
     dataset = {
         "depot": RECTANGLE[:, 0],
         "locs": RECTANGLE[:, 1:],
@@ -64,7 +64,7 @@ def test_missing_weights_are_the_defaults():
 
 
 def test_default_weights():
-    """Routing spec section 3: the auto rules at n = 25, where the root is 5, in a box of side 2, bins of 100."""
+    """The auto rules at n = 25, where the root is 5, in a box of side 2, bins of 100."""
     assert default_weights("VRPP", 25) == {"prize": 1.0, "length": 300.0}
     assert default_weights("cvrpp", 25, side=2.0) == {"prize": 1.0, "length": 100.0}
     assert default_weights("WCVRP", 25) == {"waste": 1.0, "length": 3.0, "overflow": 10.0}
@@ -220,7 +220,7 @@ def test_speed():
 
 
 def test_start_and_end_time_are_windows():
-    """The seed's names, for customers only: a depot that is left out never closes."""
+    """The published names, for customers only: a depot that is left out never closes."""
     data = profit(
         start_time=np.array([[5, 0, 0]]), end_time=np.array([[9, 10, 99]]), service_time=np.array([[1, 1, 1]])
     )
@@ -289,7 +289,7 @@ def test_padding_nodes_belong_to_nobody():
     ],
 )
 def test_rectangle_by_hand(problem, limits, count, best):
-    """Routing spec 12.2: so many plans are valid, and the best earns so much."""
+    """By hand: so many plans are valid, and the best earns so much."""
     cost = problem.get_costs(profit(), words(3, 4), LENGTH, on_violation="inf", **limits)[0]
     assert (np.isfinite(cost).sum(), -cost.min()) == (count, best)
 

@@ -14,7 +14,7 @@ from milkrun.routing.tasks import CWCVRP, SCWCVRP, SDWCVRP, BaseProblem
 from milkrun.routing.tasks.distances import distance_matrix
 from tests.routing.pencil import Case, tours
 
-# routing spec 12.2: the 3 x 4 rectangle; bin 2 holds .7 where .5 was expected
+# the 3 x 4 rectangle; bin 2 holds .7 where .5 was expected
 RECTANGLE = np.array([[[0, 0], [3, 0], [3, 4], [0, 4]]], np.float32)
 WEIGHTS = {"waste": 10.0, "length": 1.0, "overflow": 10.0, "failure": 2.0, "lost": 100.0}
 
@@ -44,7 +44,7 @@ def pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def test_failure_sends_the_truck_home():
-    """Routing spec 12.2: rewards 2, -11, 2, 0, -4. Bin 2 fails after bin 1 and is had on the next trip, with bin 3."""
+    """By hand: rewards 2, -11, 2, 0, -4. Bin 2 fails after bin 1 and is had on the next trip, with bin 3."""
     cost, parts, _ = SCWCVRP.get_costs(surprise(), [[1, 2, 2, 3, 0]], WEIGHTS)
     assert cost.item() == pytest.approx(-(2 - 11 + 2 + 0 - 4))
     assert parts["failures"].tolist() == [1]
@@ -55,7 +55,7 @@ def test_failure_sends_the_truck_home():
 
 
 def test_round_trip_comes_back_for_the_rest():
-    """Routing spec 12.2: rewards 2, -9, 0, -4. Full at 2, the truck empties, comes back, has room for 3."""
+    """By hand: rewards 2, -9, 0, -4. Full at 2, the truck empties, comes back, has room for 3."""
     cost, parts, _ = SCWCVRP.get_costs(surprise(), [[1, 2, 3, 0]], WEIGHTS, recourse="round_trip")
     assert cost.item() == pytest.approx(-(2 - 9 + 0 - 4))
     assert (parts["failures"].tolist(), parts["length"].tolist()) == ([1], [3 + 4 + 5 + 5 + 3 + 4])
@@ -205,7 +205,7 @@ def test_expand_pads_and_refuses():
 
 @pytest.mark.parametrize(("recourse", "count"), [("return", 37), ("round_trip", 32)])
 def test_surprise_by_hand(recourse, count):
-    """Routing spec 12.2: so many plans are valid, and the best is to stay at home."""
+    """By hand: so many plans are valid, and the best is to stay at home."""
     cost = SCWCVRP.get_costs(surprise(), words(3, 7), WEIGHTS, on_violation="inf", recourse=recourse)[0]
     assert (np.isfinite(cost).sum(), cost.min()) == (count, 0.0)
 
@@ -251,7 +251,7 @@ def test_valid_plans_are_those_of_the_pencil(data):
 
 
 def test_two_days_by_hand():
-    """Routing spec 12.2: actions 1, 2, 0, 0 | 0 earn 2, 6, -5, 0 | -10, as bin 3 runs over in the second night."""
+    """By hand: actions 1, 2, 0, 0 | 0 earn 2, 6, -5, 0 | -10, as bin 3 runs over in the second night."""
     pi = np.array([[[1, 2, 0, 0], [0, 0, 0, 0]]])
     cost, parts, nothing = SDWCVRP.get_costs(two_days(), pi, WEIGHTS | {"lost": 0.0})
     assert cost.item() == pytest.approx(-(2 + 6 - 5 + 0 - 10))
@@ -312,7 +312,7 @@ def test_mass_balance():
 
 
 def test_one_day_without_fill_is_cwcvrp():
-    """Routing spec 12.12, on every word: the same verdicts and prices, also with a day that is all there is."""
+    """On every word: the same verdicts and prices, also with a day that is all there is."""
     waste = np.array([[0, 0.5, 1, 0.3]])
     known = {"locs": RECTANGLE, "waste": waste, "capacity": np.array([1.0])}
     daily = {"locs": RECTANGLE, "initial_waste": waste, "daily_fill": np.zeros((1, 1, 3)), "capacity": np.array([1.0])}
@@ -324,7 +324,7 @@ def test_one_day_without_fill_is_cwcvrp():
 
 
 def test_two_days_have_1330_plans():
-    """Routing spec 12.2: that many are valid, and the best earns 3."""
+    """By hand: that many are valid, and the best earns 3."""
     day = words(3, 6)
     weights = WEIGHTS | {"lost": 0.0}
     first = day[SDWCVRP.check(two_days(), pairs(day, day[:1]))[0]]

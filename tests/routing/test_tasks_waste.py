@@ -15,7 +15,7 @@ from milkrun.routing.tasks import CWCVRP, WCVRP
 from milkrun.routing.tasks.distances import distance_matrix
 from tests.routing.pencil import Case, tours
 
-# routing spec 12.2: the 3 x 4 rectangle with bins of .5, 1 (full) and .3
+# the 3 x 4 rectangle with bins of .5, 1 (full) and .3
 RECTANGLE = np.array([[[0, 0], [3, 0], [3, 4], [0, 4]]], np.float32)
 WEIGHTS = {"waste": 10.0, "length": 1.0, "overflow": 10.0}
 LEFT_3 = "must-go customer 3 is left out, though it could be served"
@@ -63,7 +63,7 @@ def test_missing_weights_scale_with_the_bins():
 
 
 def test_demand_and_vehicle_cap_are_other_names():
-    """The seed's layout, customers apart from the depot, gives the same price."""
+    """The published layout, customers apart from the depot, gives the same price."""
     seed = {
         "depot": RECTANGLE[:, 0],
         "locs": RECTANGLE[:, 1:],
@@ -207,7 +207,7 @@ def test_many_plans_on_one_instance():
     ],
 )
 def test_rectangle_by_hand(problem, fields, modes, count, best):
-    """Routing spec 12.2: so many plans are valid, and the best earns so much."""
+    """By hand: so many plans are valid, and the best earns so much."""
     cost = problem.get_costs(bins(**fields), words(3, 6), WEIGHTS, on_violation="inf", **modes)[0]
     assert (np.isfinite(cost).sum(), -cost.min()) == (count, pytest.approx(best, abs=1e-12))
 

@@ -27,7 +27,7 @@ BY_HAND = {
     "wcvrp, 3 must go": ("WCVRP", {**WASTE, **THIRD, "capacity": [1.6]}, PAYS_WASTE, -1),
     "cwcvrp": ("CWCVRP", {**WASTE, "capacity": [1.0]}, PAYS_WASTE, 0),
 }  # fmt: skip
-"""Routing spec 12.2: name, fields beside the rectangle, options, cost of the best plan."""
+"""By hand: name, fields beside the rectangle, options, cost of the best plan."""
 
 
 class Case:

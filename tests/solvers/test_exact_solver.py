@@ -1,4 +1,4 @@
-"""method="exact": the optima worked out by hand in the routing spec, and agreement of two ways that share nothing."""
+"""method="exact": the optima worked out by hand, and agreement of two ways that share nothing."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def segment_moves(tour):
 )
 @pytest.mark.parametrize("law", [drawn, asymmetric], ids=lambda law: law.__name__)
 def test_local_search_ends_where_no_move_improves(method, moves, law):
-    """Routing spec 12.11: every neighbour of the tour, n = 30, priced whole by the checker."""
+    """Every neighbour of the tour, n = 30, priced whole by the checker."""
     instances = law("TSP", 30, 6)
     found = solve("TSP", instances, method)
     for b, tour in enumerate(tours(found).tolist()):
@@ -115,7 +115,7 @@ def test_local_search_improves_what_it_starts_from():
 
 @pytest.mark.parametrize("case", BY_HAND)
 def test_the_rectangle_by_hand(case):
-    """The eight optima of the routing spec, section 12.2, by all moves together."""
+    """The eight optima worked out by hand, by all moves together."""
     name, fields, config, best = BY_HAND[case]
     instances = Case(name, {"locs": RECTANGLE, **fields}, **config).arrays
     assert solve(name, instances, "ls", **config).cost[0] == pytest.approx(best, abs=1e-5)

@@ -21,7 +21,7 @@ LINE = [[[0, 0], [1, 0], [2, 0]]]
 
 @pytest.mark.parametrize("case", BY_HAND)
 def test_the_rectangle_by_hand(case):
-    """The eight optima of the routing spec, section 12.2."""
+    """The eight optima worked out by hand."""
     name, fields, config, best = BY_HAND[case]
     _, cost, proven = Case(name, {"locs": RECTANGLE, **fields}, **config).solve(pyvrp)
     assert cost == pytest.approx(best, abs=1e-5)

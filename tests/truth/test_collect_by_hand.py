@@ -1,4 +1,4 @@
-"""The profit and waste worlds against the numbers of spec 12.2, which were worked out by hand.
+"""The profit and waste worlds against numbers that were worked out by hand.
 
 Depot (0, 0), customers (3, 0), (3, 4), (0, 4): distances 0-1 3, 0-2 5, 0-3 4, 1-2 4, 1-3 5, 2-3 3. Each world plays
 the listed actions for the listed rewards, and is then branched along every allowed action: the number of complete

@@ -1,4 +1,4 @@
-"""100,000 random masked episodes of each profit and waste world, judged by the checkers (spec 12.4).
+"""100,000 random masked episodes of each profit and waste world, judged by the checkers.
 
 Every episode ends by itself, keeps every rule the checker knows, and is paid what the checker says it is worth, step by
 step as well as all at the end. Half of the episodes have trips limited to 2.5, in a unit square.

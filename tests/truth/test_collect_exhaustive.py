@@ -1,4 +1,4 @@
-"""All masked action sequences of small profit and waste worlds, enumerated by the worlds themselves (spec 12.3).
+"""All masked action sequences of small profit and waste worlds, enumerated by the worlds themselves.
 
 The best of them must be the optimum of an enumeration through the checkers alone, and together they must be just those
 plans that the checker calls valid: the mask lets nothing wrong through and shuts nothing right out. The stochastic

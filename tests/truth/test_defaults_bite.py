@@ -1,4 +1,4 @@
-"""The default weights and capacities leave something to decide: good plans skip customers, and it pays (spec 12.6)."""
+"""The default weights and capacities leave something to decide: good plans skip customers, and it pays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The instance laws of the profit and waste worlds against the table of spec 4 and the distributions of scipy.
+"""The instance laws of the profit and waste worlds against the published table and the distributions of scipy.
 
 Ten thousand instances of twenty customers each: two whole cycles of the laws that differ from customer to customer. A
 p-value below 1e-4 on a fixed seed is a wrong law.

@@ -100,7 +100,7 @@ def test_ftv33_by_ortools():
      pytest.param("CVRP", 100, 50, 3000, 15.56, 0.025, marks=pytest.mark.long)],
 )  # fmt: skip
 def test_means_are_the_published_ones(name, n, count, iterations, printed, within):
-    """Routing spec 12.5: near-optimal means of Kool et al. 2019 on instances of our generator."""
+    """Near-optimal means of Kool et al. 2019 on instances of our generator."""
     instances = drawn(name, n, count, seed=41)
     found = solve(name, instances, "pyvrp", iterations=iterations, workers=2)
     assert found.cost.mean() == pytest.approx(printed, rel=within)

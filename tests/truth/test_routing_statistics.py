@@ -1,7 +1,7 @@
 """What simple policies cost on 10,000 instances of our generators, against published and known values.
 
-A wrong instance law, mask, reward or policy shows here as a wrong mean. Values: nearest neighbour and random of the
-routing spec 12.5 (Kool, van Hoof, Welling 2019 print 4.50, 7.00, 9.68 for the TSP on their 10,000 instances); the mean
+A wrong instance law, mask, reward or policy shows here as a wrong mean. Values: nearest neighbour and random of
+published tables (Kool, van Hoof, Welling 2019 print 4.50, 7.00, 9.68 for the TSP on their 10,000 instances); the mean
 distance of two uniform points in the unit square is (2 + sqrt 2 + 5 asinh 1) / 15 = 0.521405.
 """
 

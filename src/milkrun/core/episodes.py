@@ -64,13 +64,13 @@ class Episodes(Memory):
     def _draw_rows(self, rows: np.ndarray) -> None:
         """Draws the instances of these rows; if Python refuses, they keep those that they have."""
         if not self.amends_instances:
-            self._run(self._launcher.generate, rows)
+            self._run(self._launcher.generate(self._table), rows)
             return
         drawn, owned = self._with_role(Role.INSTANCE), self.instance_row[rows]
         before = [getattr(self, f.name)[owned] for f in drawn]
         try:
             self.place_instances(rows)
-            self._run(self._launcher.generate, rows)
+            self._run(self._launcher.generate(self._table), rows)
             self.amend_instances(rows)
         except BaseException:
             for f, array in zip(drawn, before, strict=True):

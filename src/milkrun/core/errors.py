@@ -126,8 +126,7 @@ def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
 
 def no_such_field(owner: str, name: str, known: Iterable[str], place: str) -> str:
     """The sentence of a kernel that asks for a field its world does not declare; `place` is its file:line."""
-    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    meant = f": did you mean {close[0]!r}?" if close else ""
+    meant = did_you_mean(name, known, most=1).replace("; ", ": ", 1)
     return f"{owner} has no field {name!r}{meant}" + (f" ({place})" if place else "")
 
 

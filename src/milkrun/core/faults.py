@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.errors import ConfigError, did_you_mean
+from milkrun.core.errors import ConfigError, did_you_mean, no_such_field
 from milkrun.core.kernels import Kernel
 
 ALLOCATING = frozenset(
@@ -79,8 +79,7 @@ def _faults(function: FunctionType, layout: Any) -> Iterator[tuple[tuple[str, in
         sentence = None
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and layout is not None:
             if node.value.id == "w" and code.co_varnames[:1] == ("w",) and not layout.has(node.attr):
-                close = did_you_mean(node.attr, [*layout.fields, *layout.sizes], most=1).replace("; ", ": ", 1)
-                sentence = f"{layout.owner} has no field {node.attr!r}{close} {place}"
+                sentence = no_such_field(layout.owner, node.attr, [*layout.fields, *layout.sizes], place[1:-1])
         elif isinstance(node, ast.Call):
             sentence = _fault_of_call(node, known, own)
             sentence = sentence and f"the kernel {code.co_name!r} {sentence} {place}"

@@ -15,7 +15,7 @@ a field off: it stays in `w` with no elements, so kernels compile once, and show
 from __future__ import annotations
 
 import math
-import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.errors import ConfigError
+from milkrun.core.old_names import warn_outdated
 
 bool_ = np.dtype(np.bool_)
 int8, int16, int32, int64 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64))
@@ -94,7 +95,7 @@ def _bound(bound: float | str | None, sizes: dict[str, int]) -> float | None:
 
 def _field(role: Role, dtype: Any, dims: tuple[str | int, ...], options: dict[str, Any]) -> Field:
     if "told" in options:
-        warnings.warn("the keyword told= of a field is now in_info=", DeprecationWarning, stacklevel=3)
+        warn_outdated("the keyword told= of a field is now in_info=")
         options["in_info"] = options.pop("told")
     return Field(role, np.dtype(dtype), dims, **options)
 
@@ -153,6 +154,11 @@ def declared_fields(cls: type) -> dict[str, Field]:
                     continue  # a world may declare a field of the contract anew, e.g. to describe it better
                 found[name] = value if value.name == name else replace(value, name=name)
     return found
+
+
+def named(declared: Mapping[str, Any]) -> dict[str, Field]:
+    """Declarations that stand outside a class, for kernels that are no world's, each with its name."""
+    return {name: replace(f, name=name) for name, f in declared.items()}
 
 
 def is_finite(f: Field, config: Any) -> bool:

@@ -32,8 +32,11 @@ AHEAD = 8
 """How many rows before its turn a row's memory is asked for."""
 
 
-def build_launcher(layout: Layout, action: Action, kernels: Mapping[str, Any], *, debug: bool = False) -> Launcher:
-    """Compiles (or finds in the cache) the entries of a world; with `debug` they are interpreted, here and below."""
+def build_launcher(
+    layout: Layout, action: Action, kernels: Mapping[str, Any], usual: Mapping[str, int], *, debug: bool = False
+) -> Launcher:
+    """Compiles (or finds in the cache) the entries of a world; with `debug` they are interpreted, here and below.
+    For numbers that are as `usual`, the drawing of instances is compiled on its own, without all other laws."""
     text = _head(layout) + _turns(layout, action, kernels)
     actions = {
         "discrete": "array_at(action, (hi,), None, int64)",
@@ -44,6 +47,9 @@ def build_launcher(layout: Layout, action: Action, kernels: Mapping[str, Any], *
     copied = [f for f in copied if not f.tally or f.name == "objective"]  # functional stepping drops the others
     copies = "\n        ".join(f"copy_rows(w.{f.name}, v.{f.name}, first, last - first)" for f in copied)
     text += _entry("generate_rows", "", "", "generate(w, b)")
+    if usual:
+        text += f"\n# {sorted(usual.items())}"
+        text += _entry("generate_usual", "", "", "generate(w, b)").replace("= record(", "= usual_record(")
     text += _entry("restart_rows", "", "", "restart(w, b)")
     text += _entry(
         "step_rows", "action, mode", f"actions = {actions}",
@@ -59,7 +65,9 @@ def build_launcher(layout: Layout, action: Action, kernels: Mapping[str, Any], *
     )  # fmt: skip
     if "observe" in kernels:
         text += _entry("observe_rows", "", "", "observe(w, b)")
-    return Launcher(_module(_room(kernels["step"]), text, layout, kernels, debug))
+    names = {**kernels, "usual_record": record_at(layout, usual)}
+    words = {layout.word_of(name): value for name, value in usual.items()}
+    return Launcher(_module(_room(kernels["step"]), text, layout, names, debug), words)
 
 
 def build_player(
@@ -97,13 +105,20 @@ def build_loop(layout: Layout, function: Any) -> Entry:
 class Launcher:
     """The compiled entries of a world; each takes addresses and runs serially or in parallel."""
 
-    def __init__(self, module: Any) -> None:
-        self.generate = Entry(module.generate_rows)
+    def __init__(self, module: Any, usual: Mapping[int, int]) -> None:
+        self._usual = usual  # words of a table, and their values for which instances are drawn as usual
+        self._generate = Entry(module.generate_rows)
+        self._generate_usual = Entry(module.generate_usual) if usual else self._generate
         self.restart = Entry(module.restart_rows)
         self.step = Entry(module.step_rows)
         self.step_from = Entry(module.step_from)
         self.count_illegal = Entry(module.count_illegal)
         self.observe = Entry(module.observe_rows) if hasattr(module, "observe_rows") else None
+
+    def generate(self, table: Any) -> Entry:
+        """What draws the instances of a world with this table."""
+        as_usual = all(table[word] == value for word, value in self._usual.items())
+        return self._generate_usual if as_usual else self._generate
 
     def first_illegal(self, args: tuple[int, ...], n: int) -> int | None:
         """Which of n actions is the first illegal one; by halving, so a world's own `legal` need only say yes or no."""

@@ -31,12 +31,18 @@ ATTRIBUTES = frozenset(
 ADDRESSES = frozenset("_launcher_layout _launcher _table _table_address _all_address _actions_address".split())
 """What a copy of a world must not share with it, since kernels write where these point."""
 
+APART = 128
+"""Bytes between the work spaces of two threads."""
+
 
 class Memory:
     """Fields laid out for `num_envs` rows."""
 
     Config: ClassVar[type] = Config
     action: ClassVar[Action]
+    usual: ClassVar[Mapping[str, int]] = {}
+    """Constants that choose among laws of instances, and what they mostly are: worlds that are so do not compile the
+    other laws. Sizes that are 0 by default belong to it by themselves."""
     parallel_from: ClassVar[int] = 1024  # rows from which several threads pay; measured for cheap steps
     fields: ClassVar[dict[str, Field]] = {}
 
@@ -157,7 +163,8 @@ class Memory:
         if clash := sorted(set(sizes) & set(cls.fields)):
             raise ConfigError(f"{cls.__name__} has a size and a field of the same name: {', '.join(clash)}")
         layout = Layout(cls.fields, list(sizes), cls.__name__)
-        return layout, build_launcher(layout, cls.action, playable(cls), debug=debug)
+        usual = {**cls.usual, **{name: 0 for name, size in sizes.items() if size == 0}} if cls.usual else {}
+        return layout, build_launcher(layout, cls.action, playable(cls), {} if debug else usual, debug=debug)
 
     def _allocate(self) -> None:
         self._all = np.arange(self.num_envs, dtype=np.int64)
@@ -235,7 +242,10 @@ class Memory:
     def _lay_scratch(self, slots: int) -> None:
         if slots > self._scratch_slots:
             with undisturbed():
-                self._lay(self._with_role(Role.SCRATCH), slots)
+                fields = self._with_role(Role.SCRATCH)
+                for name, array in {f.name: apart(f.dtype, slots, f.shape(self.sizes)) for f in fields}.items():
+                    setattr(self, name, array)
+                    self._launcher_layout.put(self._table, name, array)
                 self._scratch_slots = slots
 
     def _with_role(self, *roles: Role) -> list[Field]:
@@ -280,6 +290,16 @@ class Memory:
         self.instance_row[:] = self._all
 
     sizes: dict[str, int]
+
+
+def apart(dtype: np.dtype, slots: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros of (slots, *shape) in which no two slots touch a cache line, nor the one that a processor fetches along
+    with it: threads that write side by side would wait for each other."""
+    inner = np.empty(shape, dtype)
+    width = -(-max(inner.nbytes, 1) // APART) * APART
+    memory = np.zeros((slots + 1) * width, np.uint8)
+    start = -address_of(memory) % APART
+    return np.ndarray((slots, *shape), dtype, memory, start, (width, *inner.strides))
 
 
 def address_of(array: np.ndarray) -> int:

@@ -12,14 +12,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from numba import types
-from numba.core import typed_passes, untyped_passes
+from numba.core import ir, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager, _pass_registry, register_pass
+from numba.core.compiler_machinery import FunctionPass, PassManager, _pass_registry, register_pass
 from numba.core.targetconfig import ConfigStack
 from numba.core.transforms import canonicalize_cfg
 from numba.core.types.functions import BaseFunction
+
+from milkrun.core.record import RecordType
 
 NEEDLESS = frozenset({
     untyped_passes.WithLifting, untyped_passes.InlineClosureLikes, untyped_passes.RewriteDynamicRaises,
@@ -56,6 +58,32 @@ class _PartLowering(typed_passes.NativeLowering):
         return True
 
 
+@register_pass(mutates_CFG=False, analysis_only=False)
+class _KnownNumbers(FunctionPass):
+    """Puts the numbers that a record is known to have where a kernel reads them, so that numba leaves out the branches
+    for other values."""
+
+    _name = "milkrun_known_numbers"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        known = {state.func_ir.arg_names[k]: kind.known for k, kind in enumerate(state.args) if _knows(kind)}
+        for block in state.func_ir.blocks.values() if known else ():
+            for found in block.find_insts(ir.Assign):
+                read = found.value
+                if isinstance(read, ir.Expr) and read.op == "getattr" and read.value.name in known:
+                    if read.attr in known[read.value.name]:
+                        found.value = ir.Const(known[read.value.name][read.attr], read.loc)
+                        state.func_ir._definitions[found.target.name] = [found.value]
+        return True
+
+
+def _knows(kind: Any) -> bool:
+    return isinstance(kind, RecordType) and bool(kind.known)
+
+
 class _Passes(PassManager):
     """Numba's passes without its records of time and events, and without an analysis of lifetimes after each of them:
     the last one before the translation makes it anew."""
@@ -80,6 +108,7 @@ class PartCompiler(CompilerBase):
         else:
             whole = _Passes("milkrun_part")
             whole.passes = [(p, why) for p, why in passes if p not in NEEDLESS]
+        whole.add_pass_after(_KnownNumbers, untyped_passes.IRProcessing)
         whole.finalize()
         return [whole]
 

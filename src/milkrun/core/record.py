@@ -8,6 +8,7 @@ field's place. The words never change during a call and are marked so, hence the
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,28 @@ class Layout:
             table[slot] = sizes[name]
         return table
 
+    def word_of(self, name: str) -> int:
+        """Where the table has a size or a number."""
+        return self.sizes[name] if name in self.sizes else self.slots[name]
+
+    def fill(
+        self, batch: int, sizes: dict[str, int], given: Mapping[str, Any], chunks: int = 1
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """The table of a batch of rows, for kernels that are no world's, and the arrays behind it, which must live as
+        long as it is used. What is not given is zero; `chunks` threads have work space each."""
+        table = self.table(batch, batch, sizes)
+        kept: dict[str, np.ndarray] = {}
+        for f in self.fields.values():
+            if f.role is Role.CONSTANT and not f.dims:
+                self.put(table, f.name, given.get(f.name, 0))
+                continue
+            if f.name in given:
+                kept[f.name] = np.ascontiguousarray(given[f.name], f.dtype)
+            else:
+                kept[f.name] = np.zeros((chunks if f.role is Role.SCRATCH else batch, *f.shape(sizes)), f.dtype)
+            self.put(table, f.name, kept[f.name])
+        return table, kept
+
     def has(self, attribute: str) -> bool:
         return attribute in self.fields or attribute in self.sizes
 
@@ -69,9 +92,11 @@ class Layout:
 class RecordType(types.Type):
     """The compiler's type of `w`: two words, the table's address and the thread's scratch slot."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        super().__init__(name=f"Record({hashlib.sha256(layout.text.encode()).hexdigest()[:16]})")
+    def __init__(self, layout: Layout, known: Mapping[str, int] | None = None) -> None:
+        """Of the numbers `known` it is said that they have these values: code for others may be left out."""
+        self.layout, self.known = layout, dict(known or {})
+        text = layout.text + (f"; {sorted(self.known.items())}" if known else "")
+        super().__init__(name=f"Record({hashlib.sha256(text.encode()).hexdigest()[:16]})")
 
     def type_of(self, attribute: str) -> types.Type | None:
         f = self.layout.fields.get(attribute)
@@ -137,9 +162,9 @@ def lower_attribute(context: Any, builder: Any, record: RecordType, value: Any, 
     return array._getvalue()
 
 
-def record_at(layout: Layout) -> Any:
+def record_at(layout: Layout, known: Mapping[str, int] | None = None) -> Any:
     """The intrinsic (table address, scratch slot) -> w for a layout."""
-    record = RecordType(layout)
+    record = RecordType(layout, known)
 
     @intrinsic
     def make_record(typingctx, table, slot):

@@ -105,6 +105,7 @@ class Places(World):
     dist = instance(float32, "M", "M", low=0, doc="d(i, j) = row i, column j; only with metric='matrix'")
     n_nodes = instance(int32, low=2, high="N", doc="true node count; higher indices are padding")
 
+    usual: ClassVar[Mapping[str, int]] = {"loc_law": LOCATION_LAWS.index("uniform"), "metric": METRICS.index("euclid")}
     depot_apart: ClassVar[bool] = True  # instances may come with `depot` apart and customer-only arrays
     customer_fields: ClassVar[tuple[str, ...]] = ()  # per-node fields that such arrays hold without the depot
 

@@ -20,18 +20,10 @@ from milkrun.core.config import option
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import constant, float32, float64, instance, int64
 from milkrun.core.kernels import kernel
-from milkrun.routing.collect import (
-    any_customer,
-    begin_tour,
-    drive,
-    ends_tour,
-    mark_allowed,
-    room_left,
-    take,
-    write_down,
-)
 from milkrun.routing.generators.vrpp import MAX_UNITS, WEIGHT_LAWS
 from milkrun.routing.generators.vrpp import generate_capacitated as generate
+from milkrun.routing.trips import any_customer, begin_tour, drive, ends_tour, free_room, mark_allowed, room_left, take
+from milkrun.routing.vehicle import write_down
 from milkrun.routing.vrpp import Profit, ProfitConfig
 
 ROOM = {"prize": 30.0, "units": 1.5, "one": 0.3}
@@ -85,6 +77,7 @@ class CVRPP(Profit):
     customer_fields = ("prize", "weight", "must_go")
     synonyms = {"demand": "prize", "collected_profit": "collected", "current_load": "load"}
 
+    usual = {**Profit.usual, "weight_law": WEIGHT_LAWS.index("prize")}
     weight_law = constant(int64)
     truck = constant(float64)
 
@@ -141,7 +134,7 @@ def step(w, b, action):
 
 @kernel(inline=True)
 def mark(w, b, q):
-    mark_allowed(w, b, w.weight, q, w.must_go, q, room_left(np.float64(w.capacity[q]), np.float64(w.load[b])))
+    mark_allowed(w, b, w.weight, q, w.must_go, q, free_room(w, b, q))
 
 
 CVRPP.bind(generate=generate, reset=reset, step=step)

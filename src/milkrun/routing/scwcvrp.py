@@ -22,20 +22,11 @@ import numpy as np
 from milkrun.core.config import option
 from milkrun.core.fields import bool_, constant, float32, float64, instance, int32, int64, state
 from milkrun.core.kernels import kernel
-from milkrun.routing.collect import (
-    TRIPS,
-    any_customer,
-    begin_tour,
-    drive,
-    ends_tour,
-    mark_allowed,
-    room_left,
-    take,
-    unload,
-    write_down,
-)
+from milkrun.routing.collect import TRIPS
 from milkrun.routing.distance import fits, travel
 from milkrun.routing.generators.scwcvrp import NOISE_LAWS, generate
+from milkrun.routing.trips import any_customer, begin_tour, drive, ends_tour, free_room, mark_allowed, take, unload
+from milkrun.routing.vehicle import write_down
 from milkrun.routing.wcvrp import Waste, WasteConfig, count_full
 
 RECOURSES = ("return", "round_trip")
@@ -106,6 +97,7 @@ class SCWCVRP(Recourse):
     generator = "milkrun.routing.generators.scwcvrp:SCWCVRPGenerator"
     customer_fields = ("expected0", "real_waste", "must_go")
 
+    usual = {**Recourse.usual, "noise_law": NOISE_LAWS.index("lognormal")}
     noise_law = constant(int64)
     mu = constant(float64)
     sigma = constant(float64)
@@ -157,7 +149,7 @@ def step(w, b, action):
 
 @kernel(inline=True)
 def mark(w, b, q):
-    mark_allowed(w, b, w.expected_waste, b, w.must_go, q, room_left(np.float64(w.capacity[q]), np.float64(w.load[b])))
+    mark_allowed(w, b, w.expected_waste, b, w.must_go, q, free_room(w, b, q))
 
 
 @kernel

@@ -25,20 +25,20 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, constant, float32, float64, instance, int16, int32, state
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import row_stream, uniform
-from milkrun.routing.collect import (
-    any_customer,
-    count_must_go,
-    drive,
-    ends_tour,
-    mark_allowed,
-    room_left,
-    set_out,
-    unload,
-)
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, LEVEL, MUST_GO_LAWS, NONE, RANDOM, SERVICE_LEVEL
 from milkrun.routing.generators.laws import MUST
 from milkrun.routing.generators.sdwcvrp import generate
 from milkrun.routing.scwcvrp import Recourse, RecourseConfig, serve
+from milkrun.routing.trips import (
+    any_customer,
+    count_must_go,
+    drive,
+    ends_tour,
+    free_room,
+    mark_allowed,
+    set_out,
+    unload,
+)
 from milkrun.routing.wcvrp import FULL
 
 
@@ -75,6 +75,7 @@ class SDWCVRP(Recourse):
     levels = "initial_waste"
     customer_fields = ("initial_waste", "daily_fill", "sensor_noise", "fill_mean", "fill_std")
 
+    usual = {**Recourse.usual, "fill_law": FILL_LAWS.index("gamma3"), "must_go_law": MUST_GO_LAWS.index("none")}
     daily_scale = constant(float64)
     sensor_sigma = constant(float64)
     lost_weight = constant(float64)
@@ -237,7 +238,7 @@ def names(w, b, q, j, size):
 
 @kernel
 def mark(w, b, q):
-    mark_allowed(w, b, w.expected_waste, b, w.must_go, b, room_left(np.float64(w.capacity[q]), np.float64(w.load[b])))
+    mark_allowed(w, b, w.expected_waste, b, w.must_go, b, free_room(w, b, q))
 
 
 SDWCVRP.bind(generate=generate, reset=reset, step=step)

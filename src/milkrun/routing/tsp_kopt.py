@@ -315,7 +315,11 @@ def turn_round(w, b, first, last):
 
 @kernel
 def reverse(w, b, q, n, i, j):
-    """Reverses the positions i+1..j; the change of the cost, in O(1) but for a matrix, which may be one-way."""
+    """Reverses the positions i+1..j; the change of the cost.
+
+    Both ways along the stretch are equally long but in a matrix, so only its two ends change; there, the stretch is
+    added up before and after.
+    """
     p, a = w.tour[b, i], w.tour[b, i + 1]
     z, s = w.tour[b, j], w.tour[b, (j + 1) % n]
     delta = travel(w, q, p, z) + travel(w, q, a, s) - travel(w, q, p, a) - travel(w, q, z, s)

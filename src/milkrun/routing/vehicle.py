@@ -90,8 +90,20 @@ class Routing(Recorded, Places):
 
 
 @kernel(inline=True)
+def write_down(w, b, action):
+    """Keeps a legal action, for `solution()`."""
+    if w.tour_len[b] < w.A:
+        w.tour[b, w.tour_len[b]] = action
+    w.tour_len[b] += 1
+
+
+@kernel(inline=True)
 def prefetch(w, b, action):
-    """The places in memory that a step from node to node looks up."""
+    """Asks for the memory of a step from node to node, some rows before its turn.
+
+    The two places and the two flags lie wherever the action says, so no processor guesses their addresses; a large
+    batch does not fit into the cache, and each would be a wait of its own.
+    """
     q = w.instance_row[b]
     fetch(w.locs, q, w.current_node[b])
     fetch(w.locs, q, action)

@@ -24,18 +24,10 @@ from milkrun.core.config import option
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import constant, float32, float64, instance, int64, state
 from milkrun.core.kernels import kernel
-from milkrun.routing.collect import (
-    Collect,
-    CollectConfig,
-    any_customer,
-    begin_tour,
-    drive,
-    ends_tour,
-    mark_allowed,
-    take,
-    write_down,
-)
+from milkrun.routing.collect import Collect, CollectConfig
 from milkrun.routing.generators.vrpp import PRIZE_LAWS, generate
+from milkrun.routing.trips import any_customer, begin_tour, drive, ends_tour, mark_allowed, take
+from milkrun.routing.vehicle import write_down
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +72,7 @@ class Profit(Collect):
     generator = "milkrun.routing.generators.vrpp:VRPPGenerator"
     windows = True
 
+    usual = {**Collect.usual, "prize_law": PRIZE_LAWS.index("uniform")}
     prize_law = constant(int64)
     min_prize = constant(float64)
     max_prize = constant(float64)
@@ -117,7 +110,7 @@ class VRPP(Profit):
     load = state(float32, observed=False, tally=True, doc="stays 0: the truck has no limit")
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
-        values.pop("capacity", None)  # generators tell the same keys for both worlds; here it is infinite
+        values.pop("capacity", None)  # generators give the same keys for both worlds; here it is infinite
         return super().arrange_instances(values)
 
 

@@ -25,20 +25,11 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import constant, float32, float64, instance, int32, int64, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
-from milkrun.routing.collect import (
-    Collect,
-    CollectConfig,
-    any_customer,
-    begin_tour,
-    drive,
-    ends_tour,
-    mark_allowed,
-    room_left,
-    take,
-    write_down,
-)
+from milkrun.routing.collect import Collect, CollectConfig
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, MUST_GO_LAWS
 from milkrun.routing.generators.wcvrp import generate
+from milkrun.routing.trips import any_customer, begin_tour, drive, ends_tour, free_room, mark_allowed, room_left, take
+from milkrun.routing.vehicle import write_down
 
 FULL = 1.0 - 1e-6
 """A bin from this share of `max_waste` on runs over."""
@@ -48,7 +39,7 @@ FULL = 1.0 - 1e-6
 class WasteConfig(CollectConfig):
     """Options of the waste worlds."""
 
-    room: ClassVar[float] = 0.12  # truck size, in bins a customer
+    truck_bins: ClassVar[float] = 0.12  # how many a truck takes, for each customer
     thrift: ClassVar[float] = 0.55  # of the automatic length weight
 
     waste_weight: float = option(1.0, "worth of a unit of waste", low=0, high=1e30)
@@ -77,7 +68,7 @@ class WasteConfig(CollectConfig):
     def truck(self) -> float:
         """The capacity in force."""
         if isinstance(self.capacity, str):
-            return max(2.0, self.room * self.num_loc) * self.max_waste
+            return max(2.0, self.truck_bins * self.num_loc) * self.max_waste
         return self.capacity
 
     @property
@@ -93,7 +84,7 @@ class WasteConfig(CollectConfig):
 class WCVRPConfig(WasteConfig):
     """Options of the WCVRP."""
 
-    room: ClassVar[float] = 0.35
+    truck_bins: ClassVar[float] = 0.35
     thrift: ClassVar[float] = 0.6
     presets: ClassVar[Any] = {**WasteConfig.presets, "cf90": {"must_go": "level"}}
 
@@ -104,6 +95,7 @@ class Waste(Collect):
     Config = WasteConfig
     config: WasteConfig
 
+    usual = {**Collect.usual, "fill_law": FILL_LAWS.index("gamma1"), "must_go_law": MUST_GO_LAWS.index("random")}
     bin_size = constant(float64)
     truck = constant(float64)
     fill_law = constant(int64)
@@ -211,7 +203,7 @@ def step(w, b, action):
 
 @kernel(inline=True)
 def mark(w, b, q):
-    mark_allowed(w, b, w.waste, q, w.must_go, q, room_left(np.float64(w.capacity[q]), np.float64(w.load[b])))
+    mark_allowed(w, b, w.waste, q, w.must_go, q, free_room(w, b, q))
 
 
 @kernel

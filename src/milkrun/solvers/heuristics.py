@@ -48,20 +48,14 @@ def run_heuristic(
     pairs = nodes * nodes if method in ("savings", "ls") and problem.multi else 1
     sizes = {"N": nodes, "L": 0 if problem.locs is None else nodes, "M": 0 if problem.dist is None else nodes,
              "P": 2 * nodes + 4, "S": pairs}  # fmt: skip
-    kept = _numbers(problem) | _arrays(problem)
-    table = LAYOUT.table(batch, batch, sizes)
-    for name, given in kept.items():
-        LAYOUT.put(table, name, given)
     chosen = RULES.index(rule) if rule is not None else FARTHEST if _all_required(problem) else CHEAPEST
     done = 0
     block = max(1, -(-batch // BLOCKS)) if progress is not None else max(batch, 1)
+    chunks = chunks_for(block, 0, workers)
+    table, kept = LAYOUT.fill(batch, sizes, _numbers(problem) | _arrays(problem), chunks)
     while done < batch:
         count = min(block, batch - done)
-        chunks = chunks_for(count, 0, workers)
-        space = {f.name: np.zeros((chunks, *f.shape(sizes)), f.dtype) for f in WORK.values() if f.role is Role.SCRATCH}
-        for name, array in space.items():
-            LAYOUT.put(table, name, array)
-        _entry().run((table.ctypes.data, METHODS.index(method), chosen, done), count, chunks)
+        _entry().run((table.ctypes.data, METHODS.index(method), chosen, done), count, min(chunks, count))
         done += count
         if progress is not None:
             progress(count)
@@ -136,12 +130,8 @@ def _numbers(problem: Problem) -> dict[str, Any]:
 
 
 def _arrays(problem: Problem) -> dict[str, Any]:
-    given: dict[str, Any] = {f.name: getattr(problem, f.name, None) for f in WORK.values() if f.role is Role.INSTANCE}
-    batch, nodes = len(problem), problem.nodes
-    given["plan"] = np.zeros((batch, 2 * nodes + 4), np.int32)
-    nothing = {"locs": np.zeros((batch, 0, 2)), "dist": np.zeros((batch, 0, 0))}
-    return {name: np.ascontiguousarray(nothing[name] if array is None else array, WORK[name].dtype)
-            for name, array in given.items()}  # fmt: skip
+    given = {f.name: getattr(problem, f.name, None) for f in WORK.values() if f.role is Role.INSTANCE}
+    return {name: array for name, array in given.items() if array is not None}
 
 
 def _all_required(problem: Problem) -> bool:

@@ -8,11 +8,9 @@ opening a trip is an insertion like any other.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from milkrun.core.fields import Field, bool_, constant, float32, float64, instance, int32, int64, scratch
+from milkrun.core.fields import bool_, constant, float32, float64, instance, int32, int64, named, scratch
 from milkrun.core.kernels import kernel
 from milkrun.core.record import Layout
 from milkrun.routing.distance import MATRIX, TOL, leg
@@ -21,9 +19,8 @@ LENGTH, TRIPS, SYMMETRIC = range(3)  # of `count`: entries of `seq`, trips, whet
 OWED, TINY = range(2)  # of `amount`: weight of required customers still left out, what counts as no improvement
 
 
-WORK: dict[str, Field] = {
-    name: replace(declared, name=name)
-    for name, declared in {
+WORK = named(
+    {
         "metric": constant(int64),
         "multi": constant(int64, doc="trips may be many"),
         "reserves": constant(int64, doc="a single trip keeps room for required customers"),
@@ -55,8 +52,8 @@ WORK: dict[str, Field] = {
         "links": scratch(int32, 4, "N", doc="trips under merger: next, trip, first, last"),
         "count": scratch(int64, 3),
         "amount": scratch(float64, 2),
-    }.items()
-}
+    }
+)
 """What the kernels work on, `w`: instances (first axis: row b) and one thread's space. P = 2 N + 4 holds any plan."""
 
 LAYOUT = Layout(WORK, ["N", "L", "M", "P", "S"])

@@ -56,7 +56,7 @@ class Threads:
     def __init__(self, envs: Sequence[Any]) -> None:
         self._envs = envs
         self._seeding = [_seeding(env) for env in envs]
-        self._hands = [Hand(f"Envs-{i}") for i in range(len(envs))]
+        self._threads = [CallThread(f"Envs-{i}") for i in range(len(envs))]
         self._calls: list[Call] = []  # of the last turn
 
     def check_seeds(self) -> None:
@@ -75,14 +75,14 @@ class Threads:
     def close(self) -> list[Exception | None]:
         self._calls = []
         closed = self._made([Call(partial(_close, env)) for env in self._envs])
-        for hand in self._hands:
-            hand.end()
+        for thread in self._threads:
+            thread.end()
         return closed
 
     def _made(self, calls: Sequence[Call]) -> list[Any]:
         """What each call returns, or the exception it ended with."""
-        for hand, call in zip(self._hands, calls):
-            hand.put(call)
+        for thread, call in zip(self._threads, calls):
+            thread.put(call)
         return [call.result.result() for call in calls]
 
     def _play(self, i: int, action: Any, seed: int | None) -> Answer:
@@ -115,7 +115,7 @@ class Call:
             self.result.set_exception(e)
 
 
-class Hand:
+class CallThread:
     """A thread that makes one call after another. It ends with this object; the interpreter leaves without waiting for
     it, since an environment may hang."""
 

@@ -323,7 +323,7 @@ class Stepper:
             table[where] = made[name].data_ptr()
         launcher, address, n = self.world._launcher, table.buffer_info()[0], len(rows)
         args = address, rows.data_ptr()
-        launcher.generate.run(args, n, chunks)
+        launcher.generate(table).run(args, n, chunks)
         launcher.restart.run(args, n, chunks)
         if self._paint is not None:
             self._paint.run(args, n, chunks)

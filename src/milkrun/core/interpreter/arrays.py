@@ -96,6 +96,36 @@ class Array:
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return np.array(self._data, dtype)
 
+    @property
+    def flat(self) -> Iterator[Any]:
+        """The elements in C order."""
+        return (self[key] for key in np.ndindex(*self.shape))
+
+    def sum(self) -> Any:
+        """One after the other, as compiled code adds; of float32 in float32."""
+        total = Float32(0.0) if self._read is Float32 else Float64(0.0) if self._read is Float64 else 0
+        for value in self.flat:
+            total = total + value
+        return total
+
+    def mean(self) -> Any:
+        total = Float64(0.0)
+        for value in self.flat:
+            total = total + value
+        return total / self.size
+
+    def any(self) -> bool:
+        return any(self.flat)
+
+    def all(self) -> bool:
+        return all(self.flat)
+
+    def argmin(self) -> int:
+        return int(np.argmin(list(self.flat)))
+
+    def argmax(self) -> int:
+        return int(np.argmax(list(self.flat)))
+
     def __repr__(self) -> str:
         return f"{self._label} = {self._data!r}"
 
@@ -126,6 +156,10 @@ class Array:
         if self._written is not None:
             self._written[key] = True
 
+    def fill(self, value: Any) -> None:
+        """All elements."""
+        self[...] = value
+
     def assign(self, value: Any) -> None:
         """All elements: of one number, or of an array of the same shape."""
         if isinstance(value, Array):
@@ -145,6 +179,8 @@ class Array:
         if len(key) > len(self.shape):
             raise fault(f"{self._label} has {len(self.shape)} axes and was given {len(key)} indices", field=self._name)
         clean: list[Any] = []
+        if key[-1:] == (Ellipsis,):
+            key = (*key[:-1], *(slice(None) for _ in range(len(self.shape) - len(key) + 1)))
         for k, extent in zip(key, self.shape):
             if isinstance(k, slice):
                 if any(end is not None and end < 0 for end in (k.start, k.stop, k.step)):
@@ -187,6 +223,9 @@ class Array:
                 return held
             return number
         if dtype.kind == "b":
+            if value in (-1, -2) and isinstance(value, int):
+                raise fault(f"{self._at(key)} = {int(value)}, which Python makes of the ~ of a bool: write `not`",
+                            field=self._name)  # fmt: skip
             return bool(value)
         if isinstance(value, float):
             if not math.isfinite(value):

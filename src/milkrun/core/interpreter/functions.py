@@ -50,11 +50,9 @@ def meaning(value: Any) -> Any:
     if isinstance(value, Dispatcher):
         return interpreted(value.py_func)
     if isinstance(value, types.Type):
-        return CASTS.get(str(value).replace("bool", "bool_").replace("bool_ean", "boolean"), value)
+        return CASTS.get({"bool": "boolean"}.get(str(value), str(value)), value)
     if isinstance(value, ModuleType):
         return {np: NUMPY, math: MATH}.get(value) or Module(value)
-    if value is math or value is np:
-        return value
     if isinstance(value, np.ndarray):
         return Array(value, "a table of the module", Turn(), access=CONSTANT)
     if isinstance(value, tuple):

@@ -165,6 +165,7 @@ _NUMPY: dict[str, Any] = _COMMON | CASTS | {
     "floor": _same(lambda x: float(np.floor(x))), "ceil": _same(lambda x: float(np.ceil(x))),
     "trunc": _same(lambda x: float(np.trunc(x))), "rint": _real("rint"),
     "abs": abs, "absolute": abs, "minimum": _smaller, "maximum": _larger,
+    "sum": lambda array: array.sum(), "mean": lambda array: array.mean(),
 }  # fmt: skip
 
 

@@ -17,10 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from milkrun.core.errors import BadInstance, ConfigError, FormatError, did_you_mean
+from milkrun.core.files import REAL, WHOLE, decoded, read_bytes, short
 from milkrun.delivery.instances.tspd import LARGEST, NO_FLY, Operation, Solution, TSPDInstance, distances
 
-REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
 OPERATION_COST = re.compile(r"\s*operation cost\s*:\s*(\S+)\s*", re.IGNORECASE)
 TOTAL_COST = re.compile(r"\s*total cost\s*:\s*(\S+)\s*", re.IGNORECASE)
@@ -190,15 +189,7 @@ class _Page:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        try:
-            raw = self.path.read_bytes()
-        except OSError as e:
-            raise FormatError(f"{os.fspath(path) or '(no name)'}: cannot be read: {e.strerror}") from None
-        try:
-            text = raw.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            text = raw.decode("latin-1")  # names; in a number it is refused there
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        text = decoded(read_bytes(path))
         plain = COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
         self.starts = [0, *(found.end() for found in re.finditer("\n", plain))]
         self.words: list[Word] = []
@@ -223,8 +214,7 @@ class _Page:
         if word is None:
             end = self.words[-1].line if self.words else len(self.starts)
             return FormatError(f"{self.path}, line {end}: {sentence}")
-        text = word.text if len(word.text) <= 40 else word.text[:37] + "..."
-        return FormatError(f"{self.path}, line {word.line}: {text!r} {sentence}")
+        return FormatError(f"{self.path}, line {word.line}: {short(word.text)} {sentence}")
 
     def take(self, what: str, count: Word | None = None) -> Word:
         """The next word, which is `what`; `count` is the word that says that there must be one."""

@@ -226,13 +226,6 @@ def serve(w, b, q, node):
         w.picked_up_by_current[b, node] = True
 
 
-@kernel(inline=True)
-def write_down(w, b, action):
-    if w.tour_len[b] < w.A:
-        w.tour[b, w.tour_len[b]] = action
-    w.tour_len[b] += 1
-
-
 @kernel
 def take_over(w, b, k):
     """Vehicle k becomes the active one, at the depot and empty."""

@@ -34,7 +34,6 @@ from milkrun.routing.darp.base import (
     serve,
     start_over,
     take_over,
-    write_down,
 )
 from milkrun.routing.darp.config import FARTHEST, DARPConfig
 from milkrun.routing.darp.generator import generate_deadlines as generate
@@ -43,6 +42,7 @@ from milkrun.routing.darp.states import check_deadlines, check_riders
 from milkrun.routing.darp.travel import distance32
 from milkrun.routing.darp.travel import whole_travel_time as travel_time
 from milkrun.routing.instances.darp import MOST
+from milkrun.routing.vehicle import write_down
 
 __getattr__ = renamed(__name__, {"DARPSeed": "DARPDeadlines"})
 
@@ -159,7 +159,7 @@ def mark_allowed(w, b, q):
     here, now, load = w.current_node[b], w.current_time[b], w.current_load[b]
     seats = w.capacity[q, w.current_agent[b]]
     some = 0
-    for j in range(1, w.N):
+    for j in range(1, w.N):  # no branch, and travel times of 32 bits: the compiler does many nodes at once
         in_time = now + travel_time(w, q, here, j) <= w.time_windows[q, j]
         fits = load + w.demand[q, j] <= seats  # a dropoff always does
         paired = (j & 1 == 1) | w.picked_up_by_current[b, j - 1]

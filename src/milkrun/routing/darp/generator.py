@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from milkrun.core.errors import ConfigError
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import integers, row_stream, uniform_pair
 from milkrun.routing.darp import windows
@@ -145,6 +146,10 @@ class DARPGenerator(Generator):
             "max_route_duration")  # fmt: skip
 
     def __init__(self, **options: Any) -> None:
+        for hook in ("_generate_locations", "_generate_depot"):
+            if getattr(type(self), hook) is not getattr(Generator, hook):
+                raise ConfigError(f"{type(self).__name__} has a {hook}: the laws of DARP draw places and times "
+                                  "together, so none can be given; reset(instance=...) plays requests of your own")
         if "law" in options and "preset" not in options:
             options.setdefault("rule", options["law"])
         super().__init__(**options)

@@ -61,7 +61,8 @@ def time_to(w, q, level, node):
 
 @kernel(inline=True)
 def in_reach(w, q, level, node):
-    """The node's own window can be met; asked first, as it settles most cases."""
+    """The node's own window can be met. Asked first: it takes one sum and settles most cases, so that the summary of
+    the longer route is written only for the few that pass."""
     return max(w.tight_open[q, node], w.plan_start[level] + time_to(w, q, level, node)) <= (
         w.tight_close[q, node] + TIME_EPS
     )
@@ -126,7 +127,12 @@ def extend(w, q, at, to, node, tau, opens, closes):
 @kernel
 def completable(w, q, top):
     """Some order of the dropoffs brings everybody aboard, and the vehicle, home: all orders are tried, each as far as
-    its first fault."""
+    its first fault.
+
+    A search in depth without recursion, which kernels do not have: level `top` + k is the summary after k dropoffs, and
+    `plan_next` of a level the rider to be tried next there. Pickups are not tried: where travel times
+    keep the triangle inequality, a stop more never makes another one earlier.
+    """
     level = top
     w.plan_next[level] = 0
     while level >= top:

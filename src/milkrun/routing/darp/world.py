@@ -30,13 +30,13 @@ from milkrun.routing.darp.base import (
     serve,
     start_over,
     take_over,
-    write_down,
 )
 from milkrun.routing.darp.generator import generate_classic as generate
 from milkrun.routing.darp.instances import DARPInstances
 from milkrun.routing.darp.observations import describe_node, describe_vehicle, farthest
 from milkrun.routing.darp.schedule import append, keep, recall, set_off, survives
 from milkrun.routing.darp.travel import distance, travel_time
+from milkrun.routing.vehicle import write_down
 
 
 class DARP(DARPInstances):
@@ -52,7 +52,8 @@ class DARP(DARPInstances):
     departure_latest = state(float64, column=True, doc="latest departure of the active vehicle")
     route_elapsed = state(float64, low=0, column=True, doc="least time since that departure")
 
-    # A plan: a level is the summary of a route, the next one that of a route one node longer.
+    # A plan: a level is the summary of a route, the next one that of a route one node longer (`schedule`). It is work
+    # space of a thread, not of a row: what a row keeps of it is in the state fields above.
     plan_node = scratch(int64, "L")
     plan_start = scratch(float64, "L")
     plan_leave = scratch(float64, "L")
@@ -104,7 +105,7 @@ def may_stay(w, b, q):
 def advance(w, b, q):
     """The next vehicle that can take anybody becomes active; those that cannot are finished. False: there is none."""
     set_off(w, q, 0)
-    hopeless = 0
+    hopeless = 0  # seats with which nobody can be taken: no smaller vehicle need be tried
     for k in range(w.V):
         if w.vehicle_finished[b, k]:
             continue

@@ -26,9 +26,9 @@ DEPOT_TYPES = ("center", "corner", "random", "customer")
 PLACED = 9  # of customers or of the depot: Python has put them where they stand
 
 
-@kernel
+@kernel(inline=True)
 def draw_customers(w, b, first):
-    """Places of the customers, at nodes first, first + 1, ..."""
+    """Places of the customers, at nodes first, first + 1, ... Inline: with `first` known, its loops vectorise."""
     q = w.instance_row[b]
     n = w.N - first
     w.n_nodes[q] = w.N
@@ -44,7 +44,7 @@ def draw_customers(w, b, first):
         u, v = uniform_pair(places, c)
         w.locs[q, first + c, 0] = w.min_loc + side * u
         w.locs[q, first + c, 1] = w.min_loc + side * v
-    if uniform < n:
+    if w.loc_law != UNIFORM and uniform < n:  # the first alone says it all, and lets a uniform world leave it out
         centres, membership = row_stream(w, b, CENTRES), row_stream(w, b, MEMBERSHIP)
         for c in range(uniform, n):
             x, y = off_centre(w, places, c, centres, membership, c)

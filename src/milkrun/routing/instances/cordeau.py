@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from milkrun.core.errors import ConfigError
+from milkrun.core.files import REAL, write_bytes
 from milkrun.routing.instances.darp import MOST as FARTHEST
 from milkrun.routing.instances.darp import DARPInstance
-from milkrun.routing.instances.text import REAL, Line, Text
+from milkrun.routing.instances.text import Line, Text
 from milkrun.routing.instances.tsplib import MAX_NODES, MOST
 
 HEAD = 5  # vehicles, requests, route duration, capacity, ride time
@@ -55,7 +56,7 @@ def save(instance: DARPInstance, path: str | os.PathLike[str]) -> None:
     raw = "".join(f"{line}\n" for line in _lines(instance)).encode()
     if parse(Text(os.fspath(path), raw)) != instance:
         raise ConfigError(f"{name}: the format has three decimals; with these numbers it would be another instance")
-    Path(path).write_bytes(raw)
+    write_bytes(path, raw)
 
 
 def parse(text: Text) -> DARPInstance:

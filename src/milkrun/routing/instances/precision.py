@@ -30,20 +30,20 @@ class Matrix(NamedTuple):
     """where it shows the nodes"""
 
 
-def guarded(text: Text, told: dict[str, Any], places: Places | Matrix) -> Instance:
+def guarded(text: Text, stated: dict[str, Any], places: Places | Matrix) -> Instance:
     """The instance of these parts, `locs` and `dist` from the places."""
     if isinstance(places, Matrix):
         locs, dist, longest = places.locs, places.dist, float(places.dist.max())
     else:
         locs, dist = places.at, None
-        law = {"euclid": EUCLID, "trunc1": TRUNC1}.get(told["metric"]) or LAWS[told["edge"]]
-        if told["metric"] not in WORLDLY or not places.tell_all(law, TOL):
+        law = {"euclid": EUCLID, "trunc1": TRUNC1}.get(stated["metric"]) or LAWS[stated["edge"]]
+        if stated["metric"] not in WORLDLY or not places.suffice(law, TOL):
             dist = places.matrix(law)
         corners = np.stack([locs.min(axis=0), locs.max(axis=0)])
-        longest = float(told.get("scale", 1.0) * EUCLID.measure(*corners)) if dist is None else float(dist.max())
-    if dist is not None and told["metric"] != "euclid":
-        _refuse_lost(text, "the distance", dist, f"from node {{}} to node {{}}, counted from 0, in {told['edge']}")
-    instance = Instance(**told, locs=locs, dist=dist)
+        longest = float(stated.get("scale", 1.0) * EUCLID.measure(*corners)) if dist is None else float(dist.max())
+    if dist is not None and stated["metric"] != "euclid":
+        _refuse_lost(text, "the distance", dist, f"from node {{}} to node {{}}, counted from 0, in {stated['edge']}")
+    instance = Instance(**stated, locs=locs, dist=dist)
     _refuse_sums(text, instance, longest)
     return instance
 

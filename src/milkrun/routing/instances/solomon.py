@@ -51,9 +51,9 @@ def parse(text: Text) -> Instance:
         "capacity": float(capacity), "must_go": must_go, "max_length": math.inf, "time_windows": times[:, :2],
         "service_time": times[:, 2],
     }  # fmt: skip
-    told = {"name": name, "kind": "CVRPTW", "n": len(table) - 1, "scale": TENTHS, "metric": "trunc1",
+    stated = {"name": name, "kind": "CVRPTW", "n": len(table) - 1, "scale": TENTHS, "metric": "trunc1",
             "edge": "EUC_2D", "vehicles": vehicles, "fields": fields}  # fmt: skip
-    return guarded(text, told, Places([(x, y) for x, y, *_ in table]))
+    return guarded(text, stated, Places([(x, y) for x, y, *_ in table]))
 
 
 def _customers(text: Text, lines: list[Line], start: int, capacity: int) -> list[list[Decimal]]:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.errors import ShapeError
-from milkrun.routing.instances.text import LARGEST, Line, Page, Text, name_of, save
+from milkrun.core.files import as_written, name_of, write_bytes
+from milkrun.routing.instances.text import LARGEST, Line, Page, Text
 
 MOST = 10_001
 ROUTE = re.compile(r"\s*route\s*#?\s*\d+\s*:(.*)", re.IGNORECASE)
@@ -56,7 +57,7 @@ def write_solution(path: str | os.PathLike[str], routes: Iterable[Sequence[int]]
     if low := [j for route in plan for j in route if j < (0 if tour else 1)]:
         raise ShapeError(f"a route names {low[0]}; {'nodes count from 0' if tour else 'customers count from 1'}")
     lines = _tour_lines(Path(path).name, plan[0], cost) if tour else _route_lines(plan, cost)
-    save(path, "".join(f"{line}\n" for line in lines).encode())
+    write_bytes(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 def read_routes(routes: Any) -> tuple[tuple[int, ...], ...]:
@@ -83,18 +84,13 @@ def _is_number(value: Any) -> bool:
     return plain and -LARGEST <= value <= LARGEST
 
 
-def number(value: float) -> str:
-    """The shortest decimal that reads back as this number."""
-    return str(int(value)) if value == int(value) else repr(float(value))
-
-
 def _route_lines(plan: tuple[tuple[int, ...], ...], cost: float | None) -> list[str]:
     lines = [f"Route #{k}: {' '.join(map(str, route))}" for k, route in enumerate(plan, start=1)]
-    return lines if cost is None else [*lines, f"Cost {number(cost)}"]
+    return lines if cost is None else [*lines, f"Cost {as_written(cost)}"]
 
 
 def _tour_lines(name: str, tour: tuple[int, ...], cost: float | None) -> list[str]:
-    length = [] if cost is None else [f"COMMENT : Length {number(cost)}"]
+    length = [] if cost is None else [f"COMMENT : Length {as_written(cost)}"]
     head = [f"NAME : {name}", *length, "TYPE : TOUR", f"DIMENSION : {len(tour)}", "TOUR_SECTION"]
     return [*head, *(str(j + 1) for j in tour), "-1", "EOF"]
 

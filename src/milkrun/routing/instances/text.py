@@ -12,13 +12,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
-from milkrun.core.errors import ConfigError, FormatError, did_you_mean
+from milkrun.core.errors import FormatError, did_you_mean
+from milkrun.core.files import REAL, WHOLE, decoded, name_of, read_bytes, short
 
-REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 ENTRY = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*:\s*(.*?)\s*")
 SECTION = re.compile(r"\s*([A-Za-z_]+_SECTION)\s*:?\s*")
 BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x19\x1b-\x1f]")  # all controls but line ends, tab and DOS's end of a file
@@ -42,20 +39,11 @@ class Text:
         if found := BINARY.search(raw):
             line = raw.count(b"\n", 0, found.start()) + 1
             raise self.fault(line, None, f"byte {raw[found.start()]:#04x}: this is not a text file")
-        try:
-            text = raw.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            text = raw.decode("latin-1")  # names in old comments; in a number it is refused there
-        self.lines = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\x1a").split("\n")
+        self.lines = decoded(raw).rstrip("\x1a").split("\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Text:
-        name = name_of(path)
-        try:
-            raw = Path(name).read_bytes()
-        except (OSError, ValueError) as e:  # a null byte in a name is a ValueError
-            raise FormatError(f"{name or '(no name)'}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
-        return cls(name, raw)
+        return cls(name_of(path), read_bytes(path))
 
     def fault(self, line: int | None, section: str | None, sentence: str) -> FormatError:
         where = [self.file, *([] if line is None else [f"line {line}"]), *([section] if section else [])]
@@ -74,12 +62,12 @@ class Text:
 
     def real(self, word: str, line: int, section: str | None, low: float = -LARGEST) -> float:
         if REAL.fullmatch(word) is None:
-            raise self.fault(line, section, f"{_short(word)} is not a number")
+            raise self.fault(line, section, f"{short(word)} is not a number")
         value = float(word)
         if not math.isfinite(value) or abs(value) > LARGEST:
-            raise self.fault(line, section, f"{_short(word)} is too large: at most {LARGEST:g}")
+            raise self.fault(line, section, f"{short(word)} is too large: at most {LARGEST:g}")
         if value < low:
-            raise self.fault(line, section, f"{_short(word)} is below {low:g}")
+            raise self.fault(line, section, f"{short(word)} is below {low:g}")
         return value
 
     def decimal(self, word: str, line: int, section: str | None, low: float = -LARGEST) -> Decimal:
@@ -87,18 +75,18 @@ class Text:
         self.real(word, line, section, low)
         value = Decimal(word)
         if int(value.as_tuple().exponent) < -MOST_DECIMALS:
-            raise self.fault(line, section, f"{_short(word)} has more than {MOST_DECIMALS} decimals")
+            raise self.fault(line, section, f"{short(word)} has more than {MOST_DECIMALS} decimals")
         return value
 
     def whole(self, word: str, line: int, section: str | None, low: int, high: int) -> int:
         if WHOLE.fullmatch(word) is None or len(word) > 20:
             value = self.real(word, line, section)
             if value != math.floor(value):
-                raise self.fault(line, section, f"{_short(word)} is not a whole number")
+                raise self.fault(line, section, f"{short(word)} is not a whole number")
         else:
             value = int(word)
         if not low <= value <= high:
-            raise self.fault(line, section, f"{_short(word)} is not within {low}..{high}")
+            raise self.fault(line, section, f"{short(word)} is not within {low}..{high}")
         return int(value)
 
 
@@ -131,7 +119,7 @@ class Page:
         elif found := ENTRY.fullmatch(raw):
             self._enter(found[1].upper(), found[2], line.number, keys)
         elif self.current is None:
-            raise self.text.fault(line.number, None, f"{_short(raw.strip())} is neither `KEY : value` nor a section")
+            raise self.text.fault(line.number, None, f"{short(raw.strip())} is neither `KEY : value` nor a section")
         else:
             self.sections[self.current].append(line)
 
@@ -159,7 +147,7 @@ class Page:
         """The value of a key that must be there and be one of these."""
         value, number = self._entry(key)
         if value.upper() not in allowed:
-            raise self.text.fault(number, key, f"{_short(value)} is not read here; what is: {', '.join(allowed)}")
+            raise self.text.fault(number, key, f"{short(value)} is not read here; what is: {', '.join(allowed)}")
         return value.upper()
 
     def whole(self, key: str, low: int, high: int) -> int:
@@ -210,23 +198,3 @@ class Page:
         if key not in self.entries:
             raise self.text.fault(None, key, "this key is missing")
         return self.entries[key]
-
-
-def save(path: str | os.PathLike[str], raw: bytes) -> None:
-    """Writes a file."""
-    name = name_of(path)
-    try:
-        Path(name).write_bytes(raw)
-    except (OSError, ValueError) as e:
-        raise FormatError(f"{name or '(no name)'}: cannot be written: {getattr(e, 'strerror', None) or e}") from None
-
-
-def name_of(path: Any) -> str:
-    """A path as text."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise ConfigError(f"a path is a str or an os.PathLike, not a {type(path).__name__}")
-    return os.fsdecode(path)
-
-
-def _short(word: str) -> str:
-    return repr(word if len(word) <= 40 else word[:37] + "...")

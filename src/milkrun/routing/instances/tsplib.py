@@ -52,15 +52,15 @@ def parse(text: Text) -> Instance:
     page.only((*COMMON, *KEYS[kind]), (*PLACES, *SECTIONS[kind]), kind)
     nodes = page.whole("DIMENSION", 2, MAX_NODES)
     name = page.entries.get("NAME", ("", 0))[0] or PurePath(text.file).stem
-    told: dict[str, Any] = {"name": name, "kind": kind, "n": nodes - int(kind not in ("TSP", "ATSP"))}
-    told |= {"best": best_value(page.comment), **_measure(page, kind, name)}
-    places = _places(page, told["edge"], nodes)
+    stated: dict[str, Any] = {"name": name, "kind": kind, "n": nodes - int(kind not in ("TSP", "ATSP"))}
+    stated |= {"best": best_value(page.comment), **_measure(page, kind, name)}
+    places = _places(page, stated["edge"], nodes)
     if "VEHICLES" in page.entries:
-        told["vehicles"] = page.whole("VEHICLES", 1, MOST)
+        stated["vehicles"] = page.whole("VEHICLES", 1, MOST)
     if kind in ("CVRP", "PCVRPTW", "VRPB"):
         _check_depot(page, nodes)
-        told |= {"CVRP": _cvrp, "PCVRPTW": _pcvrptw, "VRPB": _vrpb}[kind](page, nodes)
-    return precision.guarded(text, told, places)
+        stated |= {"CVRP": _cvrp, "PCVRPTW": _pcvrptw, "VRPB": _vrpb}[kind](page, nodes)
+    return precision.guarded(text, stated, places)
 
 
 def in_tenths(x: Decimal) -> float:

@@ -150,8 +150,8 @@ class Places:
             d[first:last] = self.distances(law, first, last)
         return d
 
-    def tell_all(self, law: Law, tolerance: float) -> bool:
-        """Whether the law on the places says every distance, in double precision and in the single one of the worlds:
+    def suffice(self, law: Law, tolerance: float) -> bool:
+        """Whether the law on the places gives every distance, in double precision and in the single one of the worlds:
         to the last digit where it rounds, else within the tolerance of a unit or of the distance."""
         kept = self.at.astype(np.float32).astype(np.float64)
         if self.certain and np.array_equal(kept, self.at):

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.errors import ConfigError
+from milkrun.core.files import as_written, write_bytes
 from milkrun.routing.instances import solomon, tsplib
 from milkrun.routing.instances.instance import Instance
-from milkrun.routing.instances.solutions import number
-from milkrun.routing.instances.text import Text, save
+from milkrun.routing.instances.text import Text
 
 
 def write(instance: Instance, path: str | os.PathLike[str]) -> None:
@@ -31,25 +31,25 @@ def write(instance: Instance, path: str | os.PathLike[str]) -> None:
     if again != instance:
         raise ConfigError(f"{instance.name}: a {instance.kind} file of that name cannot say metric {instance.metric!r} "
                           "with these fields: it would read back as another instance")  # fmt: skip
-    save(path, raw)
+    write_bytes(path, raw)
 
 
 def _tsplib(instance: Instance) -> list[str]:
     fields, nodes = instance.fields, instance.n + int(instance.kind not in ("TSP", "ATSP"))
     head: dict[str, Any] = {"NAME": instance.name}
     if instance.best is not None:
-        head["COMMENT"] = f"Best value: {number(instance.best)}"
+        head["COMMENT"] = f"Best value: {as_written(instance.best)}"
     head |= {"TYPE": instance.kind, "DIMENSION": nodes, "EDGE_WEIGHT_TYPE": instance.edge}
     if instance.edge == "EXPLICIT":
         head["EDGE_WEIGHT_FORMAT"] = "FULL_MATRIX"
     if instance.vehicles is not None:
         head["VEHICLES"] = instance.vehicles
     if "capacity" in fields:
-        head["CAPACITY"] = number(fields["capacity"])
+        head["CAPACITY"] = as_written(fields["capacity"])
     if instance.kind == "CVRP" and math.isfinite(fields["max_length"]):
-        head["DISTANCE"] = number(fields["max_length"])
+        head["DISTANCE"] = as_written(fields["max_length"])
     if instance.service:
-        head["SERVICE_TIME"] = number(instance.service)
+        head["SERVICE_TIME"] = as_written(instance.service)
     elif instance.kind == "PCVRPTW":
         head["SERVICE_TIME"] = from_tenths(fields["service_time"][-1])
     return [*(f"{key} : {value}" for key, value in head.items()), *_sections(instance), "EOF"]
@@ -58,7 +58,7 @@ def _tsplib(instance: Instance) -> list[str]:
 def _sections(instance: Instance) -> Iterable[str]:
     fields = instance.fields
     if instance.edge == "EXPLICIT" and instance.dist is not None:
-        yield from ["EDGE_WEIGHT_SECTION", *(" ".join(map(number, row)) for row in instance.dist)]
+        yield from ["EDGE_WEIGHT_SECTION", *(" ".join(map(as_written, row)) for row in instance.dist)]
     if instance.locs is not None:
         yield from _table("DISPLAY_DATA" if instance.edge == "EXPLICIT" else "NODE_COORD", instance.locs)
     columns = {"DEMAND": ("demand_units", "weight", "demand_linehaul"), "BACKHAUL": ("demand_backhaul",)}
@@ -78,8 +78,8 @@ def from_tenths(value: float) -> str:
     return format(Decimal(repr(float(value))).scaleb(-1).normalize(), "f")
 
 
-def _table(section: str, values: np.ndarray, told: Callable[[float], str] = number) -> list[str]:
-    rows = (" ".join(map(told, np.atleast_1d(row).tolist())) for row in values)
+def _table(section: str, values: np.ndarray, spelled: Callable[[float], str] = as_written) -> list[str]:
+    rows = (" ".join(map(spelled, np.atleast_1d(row).tolist())) for row in values)
     return [f"{section}_SECTION", *(f"{k} {row}" for k, row in enumerate(rows, start=1))]
 
 
@@ -90,7 +90,7 @@ def _solomon(instance: Instance) -> list[str]:
     places = np.column_stack([np.arange(instance.n + 1), locs, fields["weight"]]).tolist()
     times = np.column_stack([fields["time_windows"], fields["service_time"]]).tolist()
     return [
-        instance.name, "", "VEHICLE", "NUMBER CAPACITY", f"{instance.vehicles} {number(fields['capacity'])}", "",
+        instance.name, "", "VEHICLE", "NUMBER CAPACITY", f"{instance.vehicles} {as_written(fields['capacity'])}", "",
         "CUSTOMER", "CUST NO. XCOORD. YCOORD. DEMAND READY TIME DUE DATE SERVICE TIME", "",
-        *(" ".join([*map(number, place), *map(from_tenths, when)]) for place, when in zip(places, times, strict=True)),
+        *(" ".join([*map(as_written, at), *map(from_tenths, when)]) for at, when in zip(places, times, strict=True)),
     ]  # fmt: skip

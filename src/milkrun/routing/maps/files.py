@@ -9,7 +9,6 @@ import csv
 import io
 import json
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.errors import FormatError, did_you_mean
+from milkrun.core.files import REAL, read_bytes
 from milkrun.routing.maps.map import Floats, Map, project
 
-REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 MAX_BINS = 10_000
 BOUNDS = {
     "lat": (-90.0, 90.0), "lon": (-180.0, 180.0), "x": (-1e5, 1e5), "y": (-1e5, 1e5), "volume_m3": (1e-6, 1e6),
@@ -79,11 +78,11 @@ def read_map(path: Path) -> Map:
         raise FormatError(f"{path}: a map has 1..{MAX_BINS} bins, this has {len(nodes) - 1}")
     ids = _ids(nodes)
     lat, lon, x, y = _places(path, nodes)
-    told: dict[str, Any] = {"title": path.stem, "synthetic": False, "source": "", "licence": ""}
+    unless_stated: dict[str, Any] = {"title": path.stem, "synthetic": False, "source": "", "licence": ""}
     return Map(
         name=path.stem, ids=ids, kinds=tuple(r.text("kind") for r in nodes), lat=lat, lon=lon, x=x, y=y,
         width_km=float(x.max()), height_km=float(y.max()), dist=_matrix(path.with_name(f"{path.stem}.dist.csv"), ids),
-        **_attributes(nodes), **(told | _sidecar(path.with_name(f"{path.stem}.json"))),
+        **_attributes(nodes), **(unless_stated | _sidecar(path.with_name(f"{path.stem}.json"))),
     )  # fmt: skip
 
 
@@ -110,20 +109,20 @@ def _places(path: Path, nodes: list[Record]) -> tuple[Floats | None, Floats | No
 def _attributes(nodes: list[Record]) -> dict[str, Any]:
     """Each optional column that some bin has; then every bin must have it, and the depot counts as empty."""
     depot, *bins = nodes
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for column in OPTIONAL:
         if depot.has(column):
             raise depot.fault(column, "the depot has none")
         if any(r.has(column) for r in bins):
-            told[column] = ("", *(r.text(column) for r in bins)) if column == "stream" else \
+            found[column] = ("", *(r.text(column) for r in bins)) if column == "stream" else \
                 np.array([0.0, *(r.real(column) for r in bins)])  # fmt: skip
-    if ("fill_mean" in told) != ("fill_std" in told):
-        missing = "fill_std" if "fill_mean" in told else "fill_mean"
+    if ("fill_mean" in found) != ("fill_std" in found):
+        missing = "fill_std" if "fill_mean" in found else "fill_mean"
         raise bins[0].fault(missing, "fill_mean and fill_std go together")
-    for r, mean, std in zip(nodes, told.get("fill_mean", ()), told.get("fill_std", ())):
+    for r, mean, std in zip(nodes, found.get("fill_mean", ()), found.get("fill_std", ())):
         if std > 0.0 == mean:
             raise r.fault("fill_std", f"{std:g} around a mean of 0: no such law")
-    return told
+    return found
 
 
 def _csv(path: Path) -> list[Record]:
@@ -158,7 +157,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _text(path: Path) -> str:
-    raw = path.read_bytes()
+    raw = read_bytes(path)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as e:
@@ -187,13 +186,13 @@ def _geojson(path: Path) -> list[Record]:
 
 
 def _point(path: Path, k: int, feature: Any) -> Record:
-    told = feature.get("properties") if isinstance(feature, dict) else None
+    properties = feature.get("properties") if isinstance(feature, dict) else None
     shape = feature.get("geometry") if isinstance(feature, dict) else None
-    if not isinstance(told, dict) or not isinstance(shape, dict) or shape.get("type") != "Point":
+    if not isinstance(properties, dict) or not isinstance(shape, dict) or shape.get("type") != "Point":
         raise FormatError(f"{path}, feature {k}: each feature has properties and a Point as its geometry")
     known = ("id", "kind", *OPTIONAL)
-    record = Record(path, f"feature {k}", "property", dict(told))
-    for name in told:
+    record = Record(path, f"feature {k}", "property", dict(properties))
+    for name in properties:
         if name not in known:
             raise record.fault(name, f"is not known{did_you_mean(name, known)}")
     where = shape.get("coordinates")
@@ -231,13 +230,13 @@ def _matrix(path: Path, ids: tuple[str, ...]) -> Floats | None:
 def _sidecar(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    told = _json(path)
-    if not isinstance(told, dict):
+    stated = _json(path)
+    if not isinstance(stated, dict):
         raise FormatError(f"{path}: must be an object with {', '.join(SIDECAR)}")
-    for key, value in told.items():
+    for key, value in stated.items():
         if key not in SIDECAR:
             raise FormatError(f"{path}, key {key}: is not known{did_you_mean(key, SIDECAR)}")
         kind = SIDECAR[key]
         if type(value) is not kind:
             raise FormatError(f"{path}, key {key}: {value!r} is not a {'text' if kind is str else 'true or false'}")
-    return told
+    return stated

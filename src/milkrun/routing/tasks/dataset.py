@@ -43,7 +43,7 @@ def like(x: Any, array: NDArray[Any]) -> Any:
 
 
 class Dataset:
-    """The instances behind B solutions, read and refused at the door.
+    """The instances behind B solutions, read and checked.
 
     Solution row b stands on instance row `rows[b]`: the dataset's `instance_row`, else b itself, else the only
     instance there is. `num_nodes` is the width N of the arrays, `n_nodes` (B,) the true count of each solution row's

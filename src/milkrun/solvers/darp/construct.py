@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milkrun.core.errors import ConfigError
-from milkrun.core.fields import Field, Role
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
 from milkrun.core.record import Layout
@@ -54,27 +53,10 @@ def lay_out(
     aboard = min(requests, int(np.max(fields["capacity"])), requests if max_onboard is None else max_onboard)
     sizes = {"N": nodes, "R": requests, "V": vehicles, "L": 0 if matrix else nodes, "M": nodes if matrix else 0,
              "K": 2 * requests + 2, "P": aboard + 1}  # fmt: skip
-    given: dict[str, Any] = {
-        "n_nodes": np.full(batch, nodes), **fields,
-        "plan": np.zeros((batch, vehicles, sizes["K"])), "visits": np.zeros((batch, vehicles)),
-    }  # fmt: skip
+    given: dict[str, Any] = {"n_nodes": np.full(batch, nodes), **fields, "speed": speed, "max_onboard": aboard}
     given["max_route_duration"] = np.reshape(fields["max_route_duration"], batch)
-    given["locs" if matrix else "dist"] = np.zeros((batch, 0, 2) if matrix else (batch, 0, 0))
-    table = layout.table(batch, batch, sizes)
-    kept: dict[str, NDArray[Any]] = {}
-    for f in layout.fields.values():
-        if f.role is not Role.CONSTANT:
-            kept[f.name] = _array(f, given, sizes, chunks)
-            layout.put(table, f.name, kept[f.name])
-    layout.put(table, "speed", speed)
-    layout.put(table, "max_onboard", aboard)
-    return table, kept
-
-
-def _array(f: Field, given: Mapping[str, Any], sizes: dict[str, int], chunks: int) -> NDArray[Any]:
-    if f.role is Role.SCRATCH:
-        return np.zeros((chunks, *f.shape(sizes)), f.dtype)
-    return np.ascontiguousarray(given[f.name], f.dtype)
+    given.pop("locs" if matrix else "dist", None)
+    return layout.fill(batch, sizes, given, chunks)
 
 
 def routes_of(kept: Mapping[str, NDArray[Any]], b: int) -> Routes:

@@ -1,4 +1,4 @@
-"""The door to the solvers of the dial-a-ride problem: insertion, large neighbourhood search, OR-Tools, all plans.
+"""The solvers of the dial-a-ride problem, a function each: insertion, large neighbourhood search, OR-Tools, all plans.
 
 Routes are lists of node numbers, one a vehicle, the depot left out: request r is picked up at node 2r+1 and set down at
 node 2r+2. Whatever a solver thinks of its routes, cost and distance are those of the checker. None needs a world.
@@ -104,7 +104,7 @@ def solve_ortools(
     """The plan of OR-Tools' guided local search in whole numbers, `scale` to a unit; needs the extra `solvers`.
 
     It starts from the better of the two insertions and never returns worse; without `warm_start` from OR-Tools' own
-    first solution. `iterations` are solutions looked at; with them `seconds` has no effect.
+    first solution. `iterations` are solutions tried; with them `seconds` has no effect.
     """
     if not seconds > 0:
         raise ConfigError(f"seconds is {seconds}, must be > 0")

@@ -6,11 +6,9 @@ possible is kept, so that a place for a request is judged from there on, by the 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from milkrun.core.fields import Field, constant, float32, float64, instance, int32, int64, scratch
+from milkrun.core.fields import constant, float32, float64, instance, int32, int64, named, scratch
 from milkrun.core.kernels import kernel
 from milkrun.routing.darp import windows
 from milkrun.routing.darp.schedule import extend
@@ -21,9 +19,8 @@ TIE = 1e-9
 SURE = 1.01 * windows.TIME_EPS  # exceeded by this a limit is broken however sums are rounded
 BASE, TRIAL = range(2)  # the two summaries under work
 
-WORK: dict[str, Field] = {
-    name: replace(declared, name=name)
-    for name, declared in {
+WORK = named(
+    {
         "speed": constant(float64),
         "max_onboard": constant(int64, doc="requests aboard at once"),
         "locs": instance(float32, "L", 2),
@@ -71,8 +68,8 @@ WORK: dict[str, Field] = {
         "home": scratch(int64, "R", doc="the vehicle that serves a request, or -1"),
         "key": scratch(float64, "R"),
         "order": scratch(int64, "R"),
-    }.items()
-}
+    }
+)
 """What the kernels work on, `w`: instances (first axis: row b) and one thread's space. K = 2 R + 2, P: most aboard."""
 
 SIZES = ["N", "R", "V", "L", "M", "K", "P"]
@@ -140,8 +137,8 @@ def trace(w, b, v):
         w.start[j] = w.plan_start[BASE]
         i = j
     w.way[v] = way
-    # From the end back: who starts later than this at a stop breaks a window behind it, whatever else holds. It looks
-    # at windows alone, so a place that passes it is not yet feasible, but one that fails it is settled in one sum.
+    # From the end back: who starts later than this at a stop breaks a window behind it, whatever else holds. Windows
+    # alone count, so a place that passes it is not yet feasible, but one that fails it is settled in one sum.
     w.late[v, m] = w.closes[0]
     j = 0
     for k in range(m - 1, -1, -1):

@@ -8,13 +8,12 @@ annealing. Every draw is a function of seed and iteration, so the same iteration
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from milkrun.core.clock import Clock
-from milkrun.core.fields import constant, float64, int32, int64, scratch
+from milkrun.core.fields import constant, float64, int32, int64, named, scratch
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
 from milkrun.core.record import Layout
@@ -42,7 +41,7 @@ STATE = {
     "draws": scratch(int64, 1, doc="random numbers used in this iteration"),
 }
 NOW, BEST = range(2)
-LAYOUT = Layout({**WORK, **{name: replace(f, name=name) for name, f in STATE.items()}}, SIZES)
+LAYOUT = Layout({**WORK, **named(STATE)}, SIZES)
 
 
 def search(

@@ -7,30 +7,28 @@ cheapest chain of operations. Customer j is bit j - 1 of a set; costs may differ
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from milkrun.core.fields import Field, bool_, constant, float64, int32, scratch
+from milkrun.core.fields import bool_, constant, float64, int32, named, scratch
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
 from milkrun.core.record import Layout
 from milkrun.core.threads import Entry
 from milkrun.delivery.instances.tspd import EPS, NO_FLY, Operation, TSPDInstance
 
-GIVEN: dict[str, Field] = {
-    name: replace(declared, name=name)
-    for name, declared in {
+GIVEN = named(
+    {
         "limit": constant(float64, doc="of both legs of a flight"),
         "truck": scratch(float64, "N", "N"),
         "drone": scratch(float64, "N", "N"),
         "lands": scratch(bool_, "N", doc="the drone may cover the node"),
         "meets": scratch(bool_, "N", doc="it may leave the truck and rejoin there"),
-    }.items()
-}
+    }
+)
 """An instance as the compiled solvers read it."""
 
 TABLES = {
@@ -41,21 +39,15 @@ TABLES = {
     "came_set": scratch(int32, "S", "N", doc="what the last operation of the chain covers"),
     "came_node": scratch(int32, "S", "N", doc="where it starts"),
 }
-LAYOUT = Layout({**GIVEN, **{name: replace(f, name=name) for name, f in TABLES.items()}}, ["N", "S"])
+LAYOUT = Layout({**GIVEN, **named(TABLES)}, ["N", "S"])
 
 
 def lay_out(layout: Layout, instance: TSPDInstance, sizes: dict[str, int]) -> tuple[Any, dict[str, NDArray[Any]]]:
     """A table with an instance in it, and its arrays by name, the others zero. The table lends their memory."""
-    table = layout.table(1, 1, sizes)
-    layout.put(table, "limit", instance.max_fly + EPS)
     given = {"truck": instance.c_truck, "drone": instance.c_drone, "meets": ~instance.forbid,
              "lands": ~(instance.no_visit | instance.forbid)}  # fmt: skip
-    kept = {}
-    for name, f in layout.fields.items():
-        if name != "limit":
-            kept[name] = np.zeros((1, *f.shape(sizes)), f.dtype)
-            kept[name][0] = given.get(name, 0)
-            layout.put(table, name, kept[name])
+    rows = {name: array[None] for name, array in given.items()}
+    table, kept = layout.fill(1, sizes, {**rows, "limit": instance.max_fly + EPS})
     return table, {name: array[0] for name, array in kept.items()}
 
 

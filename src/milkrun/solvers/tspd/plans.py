@@ -7,13 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError
-from milkrun.core.fields import float64, int32, scratch
+from milkrun.core.fields import float64, int32, named, scratch
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
 from milkrun.core.record import Layout
@@ -28,7 +27,7 @@ TABLES = {
     "came": scratch(int32, "P", doc="position where its last operation starts"),
     "flown": scratch(int32, "P", doc="position that the drone covers in it, or -1"),
 }
-LAYOUT = Layout({**GIVEN, **{name: replace(f, name=name) for name, f in TABLES.items()}}, ["N", "P"])
+LAYOUT = Layout({**GIVEN, **named(TABLES)}, ["N", "P"])
 
 
 CEILING = 16
