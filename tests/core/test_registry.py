@@ -181,7 +181,11 @@ class Greedy(Lantern):
 
 def test_reserved_names_are_refused():
     """A configuration cannot use make's keywords, whether the class is given or named."""
-    assert {"seed", "num_envs", "autoreset", "threads", "layout", "device", "generator"} <= RESERVED
+    assert RESERVED == set(
+        "id num_envs api preset config seed first_row autoreset autoreset_mode illegal threads debug layout copy "
+        "render_mode seed_rule max_episode_steps world world_id infos monitor device batch_size generator "
+        "generator_params stepping pad_actions features".split()
+    )
     with pytest.raises(ConfigError, match=r"\['layout', 'seed'\]"):
         milkrun.register("shop/Greedy-v0", Greedy)
     assert "shop/Greedy-v0" not in milkrun.list_worlds()
@@ -213,6 +217,34 @@ def test_an_entry_point_that_does_not_lead_to_a_world(monkeypatch):
         milkrun.make("shop/Thing-v0")
     with pytest.raises(RegistryError, match="World"):
         milkrun.register("shop/Dict-v0", dict)
+
+
+# -- what is put in from above ------------------------------------------------------------------------------------
+
+
+def test_bindings_and_listeners_are_put_in_from_outside(monkeypatch):
+    """Core names none: `make` hands its arguments to what stands under `api`, `register` calls who asked for it."""
+    heard = []
+    monkeypatch.setitem(registry.bindings, "mine", lambda id, num_envs, **keywords: (id, num_envs, keywords["seed"]))
+    monkeypatch.setitem(registry.on_register, "choir", lambda spec, force: heard.append((spec.id, force)))
+    milkrun.register("shop/Lamp-v0", Lantern)
+    milkrun.register("shop/Quiet-v0", Lantern, choir=False)
+    milkrun.register("shop/Lamp-v0", Lantern, force=True)
+    assert heard == [("shop/Lamp-v0", False), ("shop/Lamp-v0", True)]
+    assert milkrun.make("shop/Lamp-v0", 3, api="mine", seed=5) == ("shop/Lamp-v0", 3, 5)
+    monkeypatch.delitem(registry.bindings, "mine")
+    with pytest.raises(ConfigError, match="api='mine' is unknown"):
+        milkrun.make("shop/Lamp-v0", api="mine")
+
+
+def test_a_world_is_made_and_checked_without_any_binding(monkeypatch):
+    """`check_world` needs none: it finds in this toy, which documents nothing, what it finds with them."""
+    findings = milkrun.check_world(Lantern)
+    monkeypatch.setattr(registry, "bindings", {})
+    monkeypatch.setattr(registry, "on_register", {})
+    milkrun.register("shop/Lamp-v0", Lantern)
+    assert "shop/Lamp-v0" not in gymnasium.registry
+    assert milkrun.check_world("shop/Lamp-v0") == findings
 
 
 # -- plugins -------------------------------------------------------------------------------------------------------

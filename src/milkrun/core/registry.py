@@ -160,6 +160,30 @@ def each_world() -> Iterator[tuple[WorldSpec, Any]]:
             continue
 
 
+class ByWorld(Mapping[str, Any]):
+    """What the worlds have that say something by an attribute, under a name of theirs; read anew at each use."""
+
+    def __init__(self, attribute: str, name: Callable[[WorldSpec], str], value: Callable[[Any], Any]) -> None:
+        self._attribute, self._name, self._value = attribute, name, value
+
+    def __getitem__(self, name: str) -> Any:
+        return self._value(self._classes()[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._classes())
+
+    def __len__(self) -> int:
+        return len(self._classes())
+
+    def _classes(self) -> dict[str, Any]:
+        """Of worlds with the same name the one registered first."""
+        found: dict[str, Any] = {}
+        for spec, cls in each_world():
+            if getattr(cls, self._attribute):
+                found.setdefault(self._name(spec), cls)
+        return found
+
+
 def world_spec(id: str) -> WorldSpec:
     """What is known of a world. Accepts an id without namespace, in any letter case, without version (the newest)."""
     if not isinstance(id, str):

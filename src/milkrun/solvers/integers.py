@@ -123,6 +123,14 @@ def _prizes(gain: Floats, beta: float, scale: float) -> tuple[int, Ints]:
     return 0, np.rint(FINENESS / max(most, 1e-300) * gain).astype(np.int64)
 
 
+def without_choice(problem: Problem, b: int, whole: Whole) -> tuple[list[int], bool] | None:
+    """The answer where nobody can be served, or one alone must be; and whether everybody is served."""
+    customers = len(whole.nodes) - 1
+    if customers > 1 or (customers == 1 and not whole.required[1]):
+        return None
+    return complete(problem, b, [whole.nodes[1:]]), bool(customers == problem.n_nodes[b] - 1)
+
+
 def complete(problem: Problem, b: int, trips: list[list[int]]) -> list[int]:
     """The trips as actions that a world lets be taken, mandatory customers served that were left out for no reason."""
     return [node for trip in driven(problem, b, [trip for trip in trips if trip]) for node in (0, *trip)][1:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from milkrun.core.errors import missing_extra
-from milkrun.solvers.integers import FAR, Whole, complete, in_whole_numbers
+from milkrun.solvers.integers import FAR, Whole, complete, in_whole_numbers, without_choice
 from milkrun.solvers.problem import Problem
 
 LONGEST = 10**12  # milliseconds that OR-Tools takes
@@ -26,9 +26,9 @@ def solve_one(
     except ImportError:
         raise missing_extra("ortools", "solvers") from None
     whole = in_whole_numbers(problem, b)
+    if (answer := without_choice(problem, b, whole)) is not None:
+        return answer
     customers = len(whole.nodes) - 1
-    if customers == 0 or (customers == 1 and whole.required[1]):
-        return complete(problem, b, [whole.nodes[1:]]), bool(customers == problem.n_nodes[b] - 1)
     manager = pywrapcp.RoutingIndexManager(customers + 1, whole.vehicles, 0)
     routing = pywrapcp.RoutingModel(manager)
     state_rules(routing, manager, whole)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from milkrun.core.errors import missing_extra
-from milkrun.solvers.integers import Whole, complete, in_whole_numbers
+from milkrun.solvers.integers import Whole, complete, in_whole_numbers, without_choice
 from milkrun.solvers.problem import Problem
 
 PATIENCE = 100  # iterations without improvement, for each customer, after which the rest of the time is not used
@@ -24,9 +24,9 @@ def solve_one(
     except ImportError:
         raise missing_extra("pyvrp", "solvers") from None
     whole = in_whole_numbers(problem, b)
+    if (answer := without_choice(problem, b, whole)) is not None:
+        return answer
     customers = len(whole.nodes) - 1
-    if customers == 0 or (customers == 1 and whole.required[1]):
-        return complete(problem, b, [whole.nodes[1:]]), bool(customers == problem.n_nodes[b] - 1)
     end = MaxRuntime(time_limit) if iterations is None else MaxIterations(iterations)
     stop = MultipleCriteria([end, NoImprovement(PATIENCE * customers)])
     found = model_of(whole).solve(stop, seed=seed % 2**32, collect_stats=False, display=False).best

@@ -6,7 +6,7 @@ any solver; a plan that breaks a rule is an error, never an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,30 +18,15 @@ from milkrun.core.arguments import check_count, check_seconds, check_seed
 from milkrun.core.clock import Clock, listening
 from milkrun.core.errors import ConfigError, did_you_mean, missing_extra
 from milkrun.core.references import refer
-from milkrun.core.registry import WorldSpec, each_world, list_worlds, world_spec
+from milkrun.core.registry import ByWorld, WorldSpec, list_worlds, world_spec
 
 NOTICEABLE = 0.05  # seconds
 Progress = Callable[[int], object]
 """called with the number of instances just done"""
 
 
-class Methods(Mapping[str, tuple[str, ...]]):
-    """Name of a world -> the methods that solve it; read from the classes of the worlds that are registered."""
-
-    def __getitem__(self, name: str) -> tuple[str, ...]:
-        for spec, cls in each_world():
-            if spec.name == name and cls.solvers:
-                return tuple(cls.solvers)
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(spec.name for spec, cls in each_world() if cls.solvers))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-
-WORLDS = Methods()
+WORLDS = ByWorld("solvers", lambda spec: spec.name, lambda world: tuple(world.solvers))
+"""Name of a world -> the methods that solve it, as its class says."""
 
 
 class Solution(NamedTuple):

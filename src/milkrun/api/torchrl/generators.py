@@ -6,7 +6,7 @@ seed s). The CVRP's are laid out as RL4CO's are: `demand` is a share of the vehi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
+from milkrun.core.references import refer
+from milkrun.core.registry import ByWorld
 from milkrun.routing import generators as core
 from milkrun.routing.generators.base import batch_shape
 
@@ -98,27 +100,16 @@ def tensor_class(numpy_class: type) -> type[TensorGenerator]:
 _classes: dict[type, type[TensorGenerator]] = {c.__bases__[1]: c for c in TensorGenerator.__subclasses__()}
 
 
-class TensorGenerators(Mapping[str, type[TensorGenerator]]):
-    """The same names as those of the numpy generators."""
-
-    def __getitem__(self, name: str) -> type[TensorGenerator]:
-        return tensor_class(core.GENERATOR_REGISTRY[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(core.GENERATOR_REGISTRY)
-
-    def __len__(self) -> int:
-        return len(core.GENERATOR_REGISTRY)
-
-
-GENERATOR_REGISTRY = TensorGenerators()
+GENERATOR_REGISTRY = ByWorld("generator", lambda spec: spec.problem, lambda w: tensor_class(refer(w, "generator")))
+"""The same names as those of the numpy generators."""
 
 
 def get_generator(name: str, **options: Any) -> TensorGenerator:
     """The generator of a problem by its short name, with the world's options, `seed` and `device` as keywords."""
     if name not in GENERATOR_REGISTRY:
         raise ConfigError(f"no generator {name!r}{did_you_mean(name, GENERATOR_REGISTRY)}")
-    return GENERATOR_REGISTRY[name](problem=name, **options)
+    made: TensorGenerator = GENERATOR_REGISTRY[name](problem=name, **options)
+    return made
 
 
 def is_addressable(generator: Any) -> bool:

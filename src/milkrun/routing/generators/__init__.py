@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.core.lazy import lazy
 from milkrun.core.references import refer
-from milkrun.core.registry import each_world
+from milkrun.core.registry import ByWorld
 
 if TYPE_CHECKING:
     from milkrun.routing.darp.generator import DARPGenerator
@@ -32,23 +31,8 @@ __getattr__ = lazy(__name__, {
 })  # fmt: skip
 
 
-class Generators(Mapping[str, Any]):
-    """Short name of a world -> the generator that its class names; read from the worlds that are registered."""
-
-    def __getitem__(self, name: str) -> Any:
-        for spec, world in each_world():
-            if world.generator and spec.problem == name:
-                return refer(world, "generator")
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(spec.problem for spec, world in each_world() if world.generator))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-
-GENERATOR_REGISTRY = Generators()
+GENERATOR_REGISTRY = ByWorld("generator", lambda spec: spec.problem, lambda world: refer(world, "generator"))
+"""Short name of a world -> the generator that its class names."""
 
 
 def get_generator(name: str, **options: Any) -> Generator:
