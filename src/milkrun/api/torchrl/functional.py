@@ -185,7 +185,9 @@ class Stepper:
         mask, out = mask.contiguous(), torch.empty(batch, dtype=torch.int64)
         table[self._mask_place] = mask.data_ptr()
         if self._drawer is None:
-            self._drawer = build_row_map(self.world._launcher_layout, any_allowed, np.dtype(np.int64))
+            self._drawer = build_row_map(
+                self.world._launcher_layout, any_allowed, np.dtype(np.int64), debug=self.world.debug
+            )
         args = (table.buffer_info()[0], plan.order_address, out.data_ptr(), seed, turn)
         self._drawer.run(args, plan.rows, chunks)
         return out
@@ -204,7 +206,7 @@ class Stepper:
         table[self._mask_place] = mask.data_ptr()
         out = torch.empty(plan.rows, dtype=torch.int64)
         if self._marker is None:
-            self._marker = build_row_map(self.world._launcher_layout, mark, np.dtype(np.int64))
+            self._marker = build_row_map(self.world._launcher_layout, mark, np.dtype(np.int64), debug=self.world.debug)
         args = (table.buffer_info()[0], plan.order_address, out.data_ptr(), 0, 0)
         self._marker.run(args, plan.rows, chunks)
         return mask

@@ -28,8 +28,8 @@ class Record:
         self._turn = Turn()
         self._scratch: list[np.ndarray] = []  # which elements of a scratch field this row has written
         self._plays: np.ndarray | None = None
-        if "instance_row" in layout.fields:
-            self._plays = self._memory("instance_row")
+        if self._words[layout.slots.get("instance_row", 0)] and "instance_row" in layout.fields:
+            self._plays = self._memory("instance_row")  # a table may hold only what a function reads
 
     def begin_turn(self, b: int, *, generating: bool) -> None:
         """From here on row b is played."""
