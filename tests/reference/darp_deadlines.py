@@ -1,7 +1,7 @@
 """The scalar reference of the dial-a-ride world, rule `deadlines`: one row, plain Python, written from the rules alone.
 
-Deadlines only, whole hours of travel, a mask that looks one node ahead, and a way out to the depot for those it strands.
-Distances are float32 at every operation; their quotient by the speed is rounded half to even.
+Deadlines only, whole hours of travel, a mask that looks one node ahead, and a way out to the depot for those it
+strands. Distances are float32 at every operation; their quotient by the speed is rounded half to even.
 """
 
 from __future__ import annotations

@@ -143,14 +143,19 @@ def test_steps_that_cannot_be_are_refused():
 
 
 class Held(Script):
-    """Calls for Ctrl-C in the midst of a step, which goes on when it is let."""
+    """Calls for Ctrl-C in the midst of a step, which goes on when it is let.
+
+    It calls again if nobody caught it: Python loses sight of a signal that comes just before the main thread waits.
+    """
 
     def __init__(self):
         super().__init__()
-        self.let, self.finished = threading.Event(), False
+        self.caught, self.let, self.finished = threading.Event(), threading.Event(), False
 
     def step(self, action):
         os.kill(os.getpid(), signal.SIGINT)
+        while not self.caught.wait(2):
+            os.kill(os.getpid(), signal.SIGINT)
         self.let.wait()
         self.finished = True
         return super().step(action)
@@ -163,6 +168,7 @@ def test_close_waits_for_a_turn_that_was_interrupted(interrupts):
     envs.reset()
     with pytest.raises(KeyboardInterrupt):
         envs.step([0])
+    held.caught.set()
     assert not held.finished
     threading.Timer(0.2, held.let.set).start()  # later than a close() that did not wait would take
     envs.close()
@@ -170,17 +176,24 @@ def test_close_waits_for_a_turn_that_was_interrupted(interrupts):
 
 
 HANGS = """
-import os, signal, time
+import os, signal, threading, time
 from milkrun.api.parallel.envs import Envs
+caught = threading.Event()
 class Hangs:
     def reset(self): return 0
     def step(self, action):
-        if action: os.kill(os.getpid(), signal.SIGINT)
+        while action:
+            os.kill(os.getpid(), signal.SIGINT)
+            if caught.wait(2): break
         time.sleep(3600)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 envs = Envs(2, [Hangs(), Hangs()])
 envs.reset()
-envs.step([0, 1])
+try:
+    envs.step([0, 1])
+except KeyboardInterrupt:
+    caught.set()
+    raise
 """
 
 

@@ -138,7 +138,7 @@ class Compiled(RL4COEnvBase):
         return stepper
 
     def _no_stream(self, batch: torch.Size) -> torch.Tensor:
-        """Keys of random streams for the stepper to see; a step of these worlds draws nothing, so none ride along."""
+        """Keys of random streams for the stepper to see; a step of these worlds draws nothing, so none are kept."""
         streams = self._streams
         if streams.shape[:-1] != batch:
             self._streams = streams = torch.zeros((*batch, 3), dtype=torch.int64)

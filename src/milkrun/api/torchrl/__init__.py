@@ -12,20 +12,20 @@ except ImportError as e:
     raise missing_extra(str(e.name), "torch") from e
 
 from milkrun.api.torchrl.base import RL4COEnvBase
-from milkrun.api.torchrl.darp import DARPEnv
-from milkrun.api.torchrl.env import (
+from milkrun.api.torchrl.classes import (
     CVRPEnv,
     CVRPPEnv,
     CWCVRPEnv,
     SCWCVRPEnv,
     SDWCVRPEnv,
-    TorchRLEnv,
     TSPEnv,
     VRPPEnv,
     WCVRPEnv,
     env_class,
     make,
 )
+from milkrun.api.torchrl.darp import DARPEnv
+from milkrun.api.torchrl.env import TorchRLEnv
 from milkrun.api.torchrl.improvement import ImprovementEnvBase
 from milkrun.api.torchrl.kopt import TSPkoptEnv
 from milkrun.api.torchrl.mixins import BatchMixin, OpsMixin

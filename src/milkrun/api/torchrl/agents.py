@@ -1,6 +1,6 @@
 """Worlds of several agents in TorchRL's words: what a group of agents sees, may do, does and earns is nested under it.
 
-The kernels know one joint mask and one joint action. The joint mask rides under "hidden" and the groups show parts of
+The kernels know one joint mask and one joint action. The joint mask stands under "hidden" and the groups show parts of
 it; a view `<group>_obs` of the world is what the group observes, and a view `state` is what a critic sees.
 """
 
@@ -14,7 +14,7 @@ from torchrl.data import Binary, Categorical, Composite, TensorSpec, Unbounded, 
 
 from milkrun.api._agents import Group, groups_of
 from milkrun.api._td import entries, make_td
-from milkrun.api.torchrl.functional import Tensors, checked_action
+from milkrun.api.torchrl.checks import Tensors, checked_action
 from milkrun.core.world import World
 
 

@@ -124,7 +124,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         if set_state and (signal is not None or select_reset_only):
             raise ConfigError("set_state=True continues every row: it cannot go with `_reset` or select_reset_only")
         if signal is not None:
-            return self._begin_some(tensordict, contract.told(signal, batch))
+            return self._begin_some(tensordict, contract.rows_named(signal, batch))
         if set_state:
             return self._continue(tensordict, batch)
         reads = tensordict is not None and set_state is None and not select_reset_only
@@ -161,7 +161,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
                     both.pop("reward", None)
                 onward[key] = make_td(both, value.batch_size, value.device)
         if there["done"].any():
-            self._renew(onward, stepped.batch_size, contract.told(there["done"], stepped.batch_size))
+            self._renew(onward, stepped.batch_size, contract.rows_named(there["done"], stepped.batch_size))
         return stepped, make_td(onward, stepped.batch_size, stepped.device)
 
     def get_reward(self, td: TensorDictBase, actions: torch.Tensor, check_solution: bool | None = None) -> torch.Tensor:

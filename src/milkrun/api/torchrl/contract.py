@@ -7,7 +7,7 @@ stay as they are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,8 +15,23 @@ from tensordict import TensorDict, TensorDictBase
 
 from milkrun.core.errors import ConfigError, ShapeError
 
-if TYPE_CHECKING:
-    from milkrun.api.torchrl.base import RL4COEnvBase
+
+class Author(Protocol):
+    """What the author of a world in torch gives; the base has defaults of all but the first three."""
+
+    mask_true_means: str
+    dense_reward: bool
+    records_tour: bool
+    max_steps: int | None
+
+    @property
+    def device(self) -> torch.device | None: ...
+
+    def _reset_instance(self, td: TensorDict) -> TensorDict: ...
+    def _get_action_mask(self, td: TensorDict) -> torch.Tensor: ...
+    def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor: ...
+    def _step_instance(self, td: TensorDict) -> TensorDict: ...
+    def _check_done(self, td: TensorDict) -> torch.Tensor: ...
 
 
 def flat(td: TensorDictBase) -> TensorDict:
@@ -24,14 +39,14 @@ def flat(td: TensorDictBase) -> TensorDict:
     return td.reshape(-1) if td.batch_dims else td.unsqueeze(0)
 
 
-def told(signal: torch.Tensor, batch: torch.Size) -> torch.Tensor:
+def rows_named(signal: torch.Tensor, batch: torch.Size) -> torch.Tensor:
     """The flat numbers of the rows that an entry `_reset` or `_step`, (*batch) or (*batch, 1), names."""
     if signal.dtype is not torch.bool or signal.shape not in (batch, (*batch, 1)):
         raise ShapeError(f"rows are named by bool of shape {(*batch, 1)}, not {signal.dtype} {tuple(signal.shape)}")
     return torch.from_numpy(np.flatnonzero((signal if signal.is_cpu else signal.cpu()).numpy()))
 
 
-def allowed(env: RL4COEnvBase, td: TensorDict) -> torch.Tensor:
+def allowed(env: Author, td: TensorDict) -> torch.Tensor:
     """The author's mask, (B, n), True = allowed."""
     if env.mask_true_means not in ("allowed", "forbidden"):
         raise ConfigError(f"mask_true_means = {env.mask_true_means!r}: must be 'allowed' or 'forbidden'")
@@ -41,7 +56,7 @@ def allowed(env: RL4COEnvBase, td: TensorDict) -> torch.Tensor:
     return mask if env.mask_true_means == "allowed" else ~mask
 
 
-def begin(env: RL4COEnvBase, instance: TensorDict) -> TensorDict:
+def begin(env: Author, instance: TensorDict) -> TensorDict:
     """New episodes of these instances, (B,)."""
     td = env._reset_instance(instance.copy())
     rows, device = len(td), env.device
@@ -55,12 +70,12 @@ def begin(env: RL4COEnvBase, instance: TensorDict) -> TensorDict:
     return td
 
 
-def limit(env: RL4COEnvBase, mask: torch.Tensor) -> int:
+def limit(env: Author, mask: torch.Tensor) -> int:
     """Steps until a row is truncated."""
     return env.max_steps or 2 * mask.shape[1] + 2
 
 
-def advance(env: RL4COEnvBase, td: TensorDict, action: torch.Tensor | None, dynamic: list[str]) -> TensorDict:
+def advance(env: Author, td: TensorDict, action: torch.Tensor | None, dynamic: list[str]) -> TensorDict:
     """The rows (B,) one action later. Rows that have ended, and rows whose action is not allowed, keep their state."""
     before = {key: td[key] for key in dynamic}
     live = ~(td["terminated"] | td["truncated"])[:, 0]
@@ -130,7 +145,7 @@ def _recorded(tour: torch.Tensor, action: torch.Tensor, moves: torch.Tensor) -> 
 
 
 def _reward(
-    env: RL4COEnvBase, td: TensorDict, action: torch.Tensor, moves: torch.Tensor, ended: torch.Tensor
+    env: Author, td: TensorDict, action: torch.Tensor, moves: torch.Tensor, ended: torch.Tensor
 ) -> torch.Tensor:
     reward = torch.zeros((len(td), 1), dtype=torch.float32, device=env.device)
     rows = moves if env.dense_reward else ended

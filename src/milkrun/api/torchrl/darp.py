@@ -8,7 +8,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from milkrun.api._td import entries, put
-from milkrun.api.torchrl.env import CPU, WorldEnv
+from milkrun.api.torchrl.classes import WorldEnv
+from milkrun.api.torchrl.env import CPU
 from milkrun.core.errors import ShapeError
 
 
@@ -49,8 +50,7 @@ class DARPEnv(WorldEnv):
         return -(root["total_distance"] + self.penalty_unvisited * unvisited).to(torch.float32)
 
     def _check_solution(self, td: TensorDict, actions: torch.Tensor) -> None:
-        task = self._task()
-        task.get_costs(self.reader.tensors(td), self._plans(td, actions), **self._rules())
+        self.objective.costs(td, self._plans(td, actions))
 
     def check_solution_validity(self, td: TensorDictBase, actions: torch.Tensor) -> None:
         """Raises BadSolution with row, position and the rule that a plan breaks."""

@@ -19,17 +19,17 @@ from tensordict import TensorDict, TensorDictBase
 from milkrun.api._td import entries, make_td, put
 from milkrun.api.torchrl.agents import Groups
 from milkrun.api.torchrl.base import RL4COEnvBase
-from milkrun.api.torchrl.beginning import CPU, BeginMixin
-from milkrun.api.torchrl.contract import told
-from milkrun.api.torchrl.functional import Rows, Stepper, Tensors
-from milkrun.api.torchrl.generators import draws_as, get_generator
+from milkrun.api.torchrl.checks import Tensors, checked_action
+from milkrun.api.torchrl.contract import rows_named
+from milkrun.api.torchrl.functional import Rows, Stepper
+from milkrun.api.torchrl.generators import draw, draws_as, get_generator
 from milkrun.api.torchrl.inplace import Owner
-from milkrun.api.torchrl.objective import ObjectiveMixin
-from milkrun.api.torchrl.reader import InstanceReader
+from milkrun.api.torchrl.mixins import blanked, with_others
+from milkrun.api.torchrl.objective import Objective
+from milkrun.api.torchrl.reader import InstanceReader, as_given
 from milkrun.api.torchrl.specs import Specs, specs_of_world
-from milkrun.core.arguments import autoreset_name, check_count
+from milkrun.core.arguments import check_count
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
-from milkrun.core.references import refer
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
 
@@ -38,7 +38,10 @@ KEYWORDS = ("generator", "generator_params", "device", "batch_size", "seed", "ch
             "features")  # fmt: skip
 
 
-class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
+CPU = torch.device("cpu")
+
+
+class TorchRLEnv(RL4COEnvBase):
     """The world of an id. Further keywords are options of its configuration, and so are `generator_params`."""
 
     def __init__(
@@ -106,6 +109,7 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
         )
         self._stepper = stepper = Stepper(self.template, self.features)
         self.reader = InstanceReader(self.template, [slot.name for slot in stepper.instance])
+        self.objective = Objective(stepper, self.reader)
         self._seen_instance = [slot.name for slot in stepper.instance if slot.root]
         self._unseen = [*(slot.name for slot in stepper.instance if not slot.root), "stream"]
         self._groups = Groups(self.template) if self.template.groups else None
@@ -115,10 +119,6 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
         self._synonyms = stepper.synonyms
         self._asks = not (self._given_generator is None or draws_as(self._given_generator, cls))
         self._draws = not (self._asks or self.template.amends_instances)
-
-    def _specs(self, td: TensorDictBase | None) -> Specs:
-        self._owner = None
-        return specs_of_world(self._stepper, self._groups, self.batch_size, self.device)
 
     @property
     def generator(self) -> Any:
@@ -130,7 +130,101 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
             raise ConfigError(f"{self.world_id} has no generator apart from its world")
         return get_generator(spec.problem, seed=self.seed, device=self.device, **self.config.as_dict())
 
-    # -- stepping ---------------------------------------------------------------------------------------------
+    # -- resets: how episodes begin ---------------------------------------------------------------------------
+
+    def _next_streams(self, rows: torch.Tensor) -> torch.Tensor:
+        return super()._next_streams(rows + self.first_row)
+
+    def _begin(self, streams: torch.Tensor, batch: torch.Size, instance: TensorDictBase | None) -> TensorDict:
+        if self.stepping == "functional" and instance is None and self._draws:
+            return self._show(self._stepper.begin(streams, batch), batch)
+        source = draw(self._given_generator, streams, CPU) if instance is None and self._asks else instance
+        arrays = None if source is None else self.reader.arrays(source)
+        if self.stepping == "inplace":
+            self._refuse_other(batch)
+            return self._show(self._owned().begin(streams.numpy(), arrays), batch)
+        shown = self._show(Owner(self._stepper, batch, self.illegal).begin(streams.numpy(), arrays), batch)
+        if instance is not None:
+            for slot in self._stepper.instance:
+                shown.set(slot.key, as_given(self.reader.find(instance, slot.name), shown.get(slot.key)))
+        return self._link(shown)
+
+    def _renew(self, root: dict[str, Any], batch: torch.Size, rows: torch.Tensor) -> None:
+        if self.stepping != "functional" or not self._draws or self.device.type != "cpu":
+            super()._renew(root, batch, rows)
+            return
+        fields = root if self._groups is None else self._groups.fields(root)
+        begun, hidden = self._stepper.restart(fields, entries(root["hidden"]), batch, rows)
+        if self._groups is not None:
+            begun = self._groups.split(begun, hidden, batch, self.device)
+        for alias, name in self._synonyms:
+            begun[alias] = begun[name]
+        begun["hidden"] = make_td(hidden, batch, self.device)
+        n, other, signal = batch.numel(), [key for key in root if key not in begun], None
+        if (other or self._groups is not None) and rows.numel() < n:
+            signal = torch.zeros(n, dtype=torch.bool).index_fill_(0, rows, True).reshape(batch)
+            for key in other:
+                root[key] = blanked(root[key], signal)
+        for group in self.group_map if self._groups is not None else ():
+            begun[group] = with_others(begun[group], root[group], signal)
+        root.update(begun)
+
+    def _begin_some(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
+        if self.stepping == "functional":
+            return super()._begin_some(td, rows)
+        self._refuse_other(td.batch_size)
+        owner, arrays = self._owned(), None
+        if self._asks and rows.numel():
+            streams = torch.from_numpy(owner.following(rows.numpy()))
+            arrays = self.reader.arrays(draw(self._given_generator, streams, CPU))
+        return self._show(owner.restart(rows.numpy(), arrays), td.batch_size)
+
+    def _restart(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
+        if not self._draws or self.device.type != "cpu":
+            return super()._restart(td, rows)
+        root, hidden = self._fields(td)
+        return self._show(self._stepper.restart(root, hidden, td.batch_size, rows), td.batch_size)
+
+    def _following(self, td: TensorDictBase, rows: torch.Tensor) -> torch.Tensor:
+        """The keys of these rows with the next episode."""
+        streams = self._current(td)["hidden", "stream"].reshape(-1, 3)[rows.to(self.device)].to(CPU)
+        streams[:, 2] += 1
+        return streams
+
+    def _current(self, td: TensorDictBase) -> TensorDict:
+        """The rows of `td`, checked field by field."""
+        batch, stepper, parts = td.batch_size, self._stepper, self._fields(td)
+        shown: Rows = {}, {}
+        for slot in (*stepper.instance, *stepper.carried, *stepper.views, stepper.stream):
+            tensor: Any = parts[not slot.root].get(slot.name)
+            expected = torch.Size((*batch, *slot.tail()))
+            fits = tensor is not None and tensor.dtype is slot.dtype and tensor.shape == expected
+            if not fits or tensor.device != self.device:
+                raise slot.misfit(tensor, expected, self.device)
+            shown[not slot.root][slot.name] = tensor
+        shown[0]["done"] = shown[0]["terminated"] | shown[0]["truncated"]
+        return self._show(shown, batch)
+
+    def _continue(self, td: TensorDictBase | None, batch: torch.Size) -> TensorDict:
+        shown = super()._continue(td, batch)
+        if self.stepping == "inplace":
+            self._refuse_other(batch)
+            root, hidden = self._fields(shown)
+            self._stepper.check(root, hidden, batch)
+            self._owned().resume(root, hidden, self.reader.arrays(shown))
+        return shown
+
+    def _holds_instance(self, td: TensorDictBase) -> bool:
+        return self.reader.is_in(td)
+
+    def _instance_in(self, td: TensorDictBase) -> TensorDictBase:
+        return td
+
+    def _layout_in(self, td: TensorDictBase) -> list[str]:
+        unseen = [slot.name for slot in self._stepper.instance if not slot.root and slot.name in entries(td)]
+        return [*self.reader.layout(td), *unseen]
+
+    # -- steps ------------------------------------------------------------------------------------------------
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
         batch, device, root = tensordict.batch_size, self.device, entries(tensordict)
@@ -157,8 +251,8 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
     def _step_in_place(self, action: torch.Tensor | None, wanted: torch.Tensor | None, batch: torch.Size) -> Rows:
         self._refuse_other(batch)
         tail = self.template.action.shape(self.template.sizes)
-        action = self._stepper.checked_action(on_cpu(action), torch.Size((*batch, *tail)))
-        rows = None if wanted is None else told(wanted, batch).numpy()
+        action = checked_action(on_cpu(action), self._stepper.action_dtype, torch.Size((*batch, *tail)))
+        rows = None if wanted is None else rows_named(wanted, batch).numpy()
         return self._owned().step(action.reshape(-1, *tail).numpy(), rows)
 
     def _step_some(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -169,24 +263,11 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
         out.pop("_step")
         return out.set("next", following)
 
-    def _owned(self) -> Owner:
-        if self._owner is None:
-            self._owner = Owner(self._stepper, self.batch_size, self.illegal)
-        return self._owner
+    # -- specs ------------------------------------------------------------------------------------------------
 
-    def _refuse_other(self, batch: torch.Size) -> None:
-        if batch != self.batch_size:
-            raise ShapeError(f"stepping='inplace' has a batch of {list(self.batch_size)}, not {list(batch)}")
-
-    def _show(self, rows: Rows, batch: torch.Size) -> TensorDict:
-        root, hidden = rows if self.device.type == "cpu" else (_up(part, self.device) for part in rows)
-        root = root if self._groups is None else self._groups.split(root, hidden, batch, self.device)
-        return self._link(make_td({**root, "hidden": make_td(hidden, batch, self.device)}, batch, self.device))
-
-    def _link(self, td: TensorDict) -> TensorDict:
-        for alias, name in self._synonyms:
-            put(td, alias, td.get(name))
-        return td
+    def _specs(self, td: TensorDictBase | None) -> Specs:
+        self._owner = None
+        return specs_of_world(self._stepper, self._groups, self.batch_size, self.device)
 
     # -- masks and actions ------------------------------------------------------------------------------------
 
@@ -225,10 +306,67 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
         super()._set_seed(seed)
         self._turn = 0
 
+    # -- whole solutions --------------------------------------------------------------------------------------
+
+    def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
+        return self.objective.reward(td, self._plans(td, actions))
+
+    def _check_solution(self, td: TensorDict, actions: torch.Tensor) -> None:
+        self.objective.check(td, self._plans(td, actions))
+
+    def _plan_axes(self, td: TensorDictBase, actions: torch.Tensor) -> int:
+        return self.objective.plan_axes(td, actions)
+
+    def _plans(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
+        """Solutions as the task wants them."""
+        if actions.ndim == self.objective.task.plan_axes:
+            return actions
+        return self.objective.plans(self._rows_of(td), actions)
+
+    def _rows_of(self, td: TensorDictBase) -> Rows:
+        """The rows of `td`, checked, to be played on the CPU."""
+        root, hidden = self._fields(self._current(td).cpu())
+        return dict(root), dict(hidden)
+
+    def get_num_starts(self, td: TensorDictBase) -> int:
+        """How many nodes a solution may start with; the depot is none."""
+        return self.objective.num_starts()
+
+    def select_start_nodes(self, td: TensorDictBase, num_starts: int) -> torch.Tensor:
+        """The first action of every copy, start-major: that of start s of row b stands at s * B + b."""
+        return self.objective.start_nodes(td, num_starts)
+
+    # -- rows as TensorDicts ----------------------------------------------------------------------------------
+
+    def _fields(self, td: TensorDictBase) -> tuple[Tensors, Tensors]:
+        """The fields of the rows in `td` by their names: at the root, under "hidden"."""
+        root = entries(td)
+        hidden = entries(root["hidden"]) if "hidden" in root else {}
+        return root if self._groups is None else self._groups.fields(root), hidden
+
+    def _owned(self) -> Owner:
+        if self._owner is None:
+            self._owner = Owner(self._stepper, self.batch_size, self.illegal)
+        return self._owner
+
+    def _refuse_other(self, batch: torch.Size) -> None:
+        if batch != self.batch_size:
+            raise ShapeError(f"stepping='inplace' has a batch of {list(self.batch_size)}, not {list(batch)}")
+
+    def _show(self, rows: Rows, batch: torch.Size) -> TensorDict:
+        root, hidden = rows if self.device.type == "cpu" else (_up(part, self.device) for part in rows)
+        root = root if self._groups is None else self._groups.split(root, hidden, batch, self.device)
+        return self._link(make_td({**root, "hidden": make_td(hidden, batch, self.device)}, batch, self.device))
+
+    def _link(self, td: TensorDict) -> TensorDict:
+        for alias, name in self._synonyms:
+            put(td, alias, td.get(name))
+        return td
+
     # -- copies, other processes ------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        made_anew = ("template", "_stepper", "reader", "_groups", "_owner")
+        made_anew = ("template", "_stepper", "reader", "objective", "_groups", "_owner")
         state = {key: value for key, value in self.__dict__.items() if key not in made_anew}
         return {**state, "_rows": None if self._owner is None else self._owner.save()}
 
@@ -240,8 +378,7 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
             self._owned().load(state["_rows"])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        cls = type(self)
-        return _revive, (self.world_id if cls is _classes.get(self.world_id) else cls,), self.__getstate__()
+        return type(self).__new__, (type(self),), self.__getstate__()
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         super().close(raise_if_closed=raise_if_closed)
@@ -252,64 +389,6 @@ class TorchRLEnv(ObjectiveMixin, BeginMixin, RL4COEnvBase):
         device = f"device={self.device}" + ("" if self.device.type == "cpu" else " (cuda: untested)")
         return (f"{type(self).__name__}({self.world_id!r}, batch_size={list(self.batch_size)}, "
                 f"stepping={self.stepping!r}, seed={self.seed}, {device})")
-
-
-class WorldEnv(TorchRLEnv):
-    """The environment of one world; `env_class` makes its subclasses."""
-
-    fixed_id: str
-
-    def __init__(
-        self,
-        generator: Any = None,
-        generator_params: Mapping[str, Any] | None = None,
-        device: Any = "cpu",
-        batch_size: int | Iterable[int] | None = None,
-        **keywords: Any,
-    ) -> None:
-        super().__init__(self.fixed_id, generator, generator_params, device, batch_size, **keywords)
-
-
-_classes: dict[str, type[WorldEnv]] = {}
-
-
-def env_class(world_id: str) -> type[WorldEnv]:
-    """The class of a world, named after its problem: env_class("milkrun/CVRP-v0") is CVRPEnv."""
-    spec = world_spec(world_id)
-    if spec.id not in _classes:
-        world = spec.load()
-        own = refer(world, "environments", "torchrl") if "torchrl" in world.environments else WorldEnv
-        name = f"{spec.name}Env"
-        about = {"fixed_id": spec.id, "__module__": __name__, "__qualname__": name, "__doc__": spec.title or spec.id}
-        made = getattr(own, "fixed_id", None) == spec.id  # else a subclass of the world that it was made for
-        _classes[spec.id] = own if made else type(name, (own,), about)
-    return _classes[spec.id]
-
-
-def _revive(of: str | type[TorchRLEnv]) -> TorchRLEnv:
-    cls = env_class(of) if isinstance(of, str) else of
-    return cls.__new__(cls)
-
-
-def make(world_id: str, num_envs: int | None = None, *, autoreset: Any = "next_step", **keywords: Any) -> WorldEnv:
-    """What milkrun.make(..., api="torchrl") returns. TorchRL's calls say when rows are reset, so `autoreset` cannot."""
-    if autoreset_name(autoreset) == "same_step":
-        raise ConfigError("autoreset='same_step': under TorchRL, step_and_maybe_reset begins the next episode")
-    if num_envs is not None:
-        if "batch_size" in keywords:
-            raise ConfigError(f"num_envs={num_envs} and batch_size={keywords['batch_size']}: give one of them")
-        keywords["batch_size"] = [num_envs]
-    return env_class(world_id)(**keywords)
-
-
-TSPEnv = env_class("milkrun/TSP-v0")
-CVRPEnv = env_class("milkrun/CVRP-v0")
-VRPPEnv = env_class("milkrun/VRPP-v0")
-CVRPPEnv = env_class("milkrun/CVRPP-v0")
-WCVRPEnv = env_class("milkrun/WCVRP-v0")
-CWCVRPEnv = env_class("milkrun/CWCVRP-v0")
-SCWCVRPEnv = env_class("milkrun/SCWCVRP-v0")
-SDWCVRPEnv = env_class("milkrun/SDWCVRP-v0")
 
 
 def on_cpu(value: Any) -> Any:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from milkrun.api.torchrl.functional import Rows, Stepper, Tensors
+from milkrun.api.torchrl.checks import Tensors
+from milkrun.api.torchrl.functional import Rows, Stepper
 from milkrun.core.errors import ResetNeeded
 from milkrun.core.world import World
 
@@ -72,7 +73,7 @@ class Owner:
             if moves.any():
                 world.step(action[moves], rows=moves)
         root, hidden = self.show()
-        root["reward"] = next(self._copy(slot) for slot in self.stepper.told if slot.name == "reward")
+        root["reward"] = next(self._copy(slot) for slot in self.stepper.results if slot.name == "reward")
         return root, hidden
 
     def save(self) -> dict[str, np.ndarray] | None:
@@ -91,7 +92,7 @@ class Owner:
         hidden: dict[str, torch.Tensor] = {"stream": self._copy(self.stepper.stream)}
         for slot in self.stepper.instance:
             (root if slot.root else hidden)[slot.name] = self._instances[slot.name]
-        for slot in (*self.stepper.carried, *self.stepper.looks):
+        for slot in (*self.stepper.carried, *self.stepper.views):
             (root if slot.root else hidden)[slot.name] = self._copy(slot)
         root["done"] = root["terminated"] | root["truncated"]
         return root, hidden

@@ -7,8 +7,9 @@ from tensordict import TensorDict, TensorDictBase
 
 from milkrun.api._td import entries
 from milkrun.api.torchrl import contract
-from milkrun.api.torchrl.env import WorldEnv, on_cpu
-from milkrun.api.torchrl.functional import checked_action
+from milkrun.api.torchrl.checks import checked_action
+from milkrun.api.torchrl.classes import WorldEnv
+from milkrun.api.torchrl.env import on_cpu
 from milkrun.core.errors import BadSolution, ShapeError
 
 
@@ -55,19 +56,17 @@ class TSPkoptEnv(WorldEnv):
 
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
         """What these moves, played from the tours in `td`, take off the cost, by the task; (B,)."""
-        *_, after = self._replayed(td, actions)
+        *_, after = self.objective.replayed(self._rows_of(td), actions)
         field = "best_tour" if self.config.reward_mode == "best" else "tour"
         return self._lengths(td, td[field]) - self._lengths(td, after[field].to(self.device))
 
     def _check_solution(self, td: TensorDict, actions: torch.Tensor) -> None:
-        *_, after = self._replayed(td, actions)
+        *_, after = self.objective.replayed(self._rows_of(td), actions)
         super()._check_solution(td, after["tour"].to(self.device))
 
     def _lengths(self, td: TensorDict, tour: torch.Tensor) -> torch.Tensor:
-        task = self._task()
         real = torch.arange(tour.shape[1], device=tour.device) < td["n_nodes"].reshape(-1, 1)
-        cost, _, _ = task.get_costs(self.reader.tensors(td), torch.where(real, tour, 0), **self._rules())
-        return cost.to(self.device, torch.float32)
+        return self.objective.costs(td, torch.where(real, tour, 0)).to(self.device, torch.float32)
 
     def _turned(self, tour: torch.Tensor, n_nodes: torch.Tensor) -> torch.Tensor:
         """Tours with node 0 first and their padding in order behind."""

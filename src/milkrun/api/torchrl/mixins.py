@@ -163,7 +163,7 @@ class OpsMixin(Host):
     def _step_some(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Steps the rows that `_step` names; the others stay, with reward 0. (TorchRL's own way fails on a batch.)"""
         out = tensordict.copy()
-        rows = contract.told(out.pop("_step"), out.batch_size)
+        rows = contract.rows_named(out.pop("_step"), out.batch_size)
         whole = contract.flat(self._current(out)).clone()
         for key in self.reward_keys:
             tail = self.full_reward_spec[key].shape[len(self.batch_size) :]

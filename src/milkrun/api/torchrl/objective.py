@@ -1,56 +1,71 @@
-"""What whole solutions are worth, by the independent tasks, and the nodes at which they may start."""
+"""What whole solutions are worth, by the world's independent task, and the nodes at which they may start."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from milkrun.api._td import entries
+from milkrun.api.torchrl.functional import Rows, Stepper
+from milkrun.api.torchrl.reader import InstanceReader
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError
 from milkrun.core.references import refer
 
-if TYPE_CHECKING:
-    from milkrun.api.torchrl.base import RL4COEnvBase as Host
-else:
-    Host = object
 
-class ObjectiveMixin(Host):
-    """For environments with a template world: prices and checks by its `task`, start nodes by its depot."""
+class Objective:
+    """Prices and checks of solutions of one world; TensorDicts have one batch dimension."""
 
-    def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
-        """Minus the task's cost; a solution that breaks a rule of its problem is worth -inf."""
-        task, dataset, plans = self._task(), self.reader.tensors(td), self._plans(td, actions)
-        cost, _, _ = task.get_costs(dataset, plans, self._weights(), on_violation="inf", **self._rules())
-        return -cost.to(actions.device, torch.float32)
+    def __init__(self, stepper: Stepper, reader: InstanceReader) -> None:
+        self._stepper, self._reader, self._world = stepper, reader, stepper.world
 
-    def _check_solution(self, td: TensorDict, actions: torch.Tensor) -> None:
-        task = self._task()
-        valid, reasons = task.check(self.reader.tensors(td), self._plans(td, actions), **self._rules())
+    @property
+    def task(self) -> Any:
+        """What prices and checks solutions, written apart from the kernels."""
+        if not self._world.task:
+            raise ConfigError(f"{type(self._world).__name__} has no task that prices solutions")
+        return refer(self._world, "task")
+
+    def costs(self, td: TensorDict, plans: torch.Tensor, weights: Any = None, **keywords: Any) -> torch.Tensor:
+        """The task's cost of plans, (B,), by the rules of this configuration."""
+        options = {**self._world.task_options(self._world.config), **keywords}
+        cost: torch.Tensor = self.task.get_costs(self._reader.tensors(td), plans, weights, **options)[0]
+        return cost
+
+    def reward(self, td: TensorDict, plans: torch.Tensor) -> torch.Tensor:
+        """Minus the cost, weighed as this world weighs; a solution that breaks a rule of its problem is worth -inf."""
+        weights = self._world.task_weights(self._world.config)
+        return -self.costs(td, plans, weights, on_violation="inf").to(plans.device, torch.float32)
+
+    def check(self, td: TensorDict, plans: torch.Tensor) -> None:
+        """Raises BadSolution with the first row that breaks a rule, and the rule."""
+        options = self._world.task_options(self._world.config)
+        valid, reasons = self.task.check(self._reader.tensors(td), plans, **options)
         if not valid.all():
             row = int((~valid).nonzero()[0])
             raise BadSolution(f"row {row}: {reasons[row]}")
 
-    def _plan_axes(self, td: TensorDictBase, actions: torch.Tensor) -> int:
-        """How many axes the solution of a row has: 1, or 2 where it is told by days."""
-        by_day = actions.ndim == td.batch_dims + 2 and bool(self.template.task) and self._task().plan_axes == 3
+    # -- solutions of many days -------------------------------------------------------------------------------
+
+    def plan_axes(self, td: TensorDictBase, actions: torch.Tensor) -> int:
+        """How many axes the solution of a row has: 1, or 2 where it is given by days."""
+        by_day = actions.ndim == td.batch_dims + 2 and bool(self._world.task) and self.task.plan_axes == 3
         return 2 if by_day else 1
 
-    def _plans(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
+    def plans(self, rows: Rows, actions: torch.Tensor) -> torch.Tensor:
         """Solutions as the task wants them. One of many days may come as the actions of an episode one after another:
-        then it is played from `td`, which must be as the reset gave it, to see on which day each action falls."""
-        if actions.ndim == self._task().plan_axes:
+        then it is played from these rows, which must be as a reset gave them, to see on which day each action falls."""
+        if actions.ndim == self.task.plan_axes:
             return actions
-        if (steps := entries(td).get("i")) is None or steps.any():
+        if (steps := rows[0].get("i")) is None or steps.any():
             raise ShapeError("actions (*batch, T) of many days need the TensorDict of their reset; others come by day, "
                              "(*batch, days, L)")
-        rows, width = actions.shape
-        plans = torch.zeros((rows, self.template.sizes["T"], max(width, 1)), dtype=torch.int64)
+        count, width = actions.shape
+        plans = torch.zeros((count, self._world.sizes["T"], max(width, 1)), dtype=torch.int64)
         taken = torch.zeros(plans.shape[:2], dtype=torch.int64)
-        row = torch.arange(rows)
-        for k, before in enumerate(self._replayed(td, actions)):
+        row = torch.arange(count)
+        for k, before in enumerate(self.replayed(rows, actions)):
             if k == width:
                 break
             live = ~before["done"].reshape(-1)
@@ -59,23 +74,25 @@ class ObjectiveMixin(Host):
             taken[some, day] += 1
         return plans.to(actions.device)
 
-    def _replayed(self, td: TensorDict, actions: torch.Tensor) -> Iterator[dict[str, torch.Tensor]]:
+    def replayed(self, rows: Rows, actions: torch.Tensor) -> Iterator[dict[str, torch.Tensor]]:
         """The fields at the root before each of these actions (B, T), and at last after all of them."""
-        root, hidden = (dict(part) for part in self._fields(self._current(td).cpu()))
+        root, hidden = rows
+        batch = torch.Size([len(actions)])
         for column in actions.cpu().unbind(1):
             yield root
-            fresh = self._stepper.step(root, hidden, td.batch_size, column)
+            fresh = self._stepper.step(root, hidden, batch, column)
             root, hidden = {**root, **fresh[0]}, {**hidden, **fresh[1]}
         yield root
 
-    def get_num_starts(self, td: TensorDictBase) -> int:
-        """How many nodes a solution may start with; the depot is none."""
-        first = self._first_start()
-        return self.template.sizes["N"] - first
+    # -- start nodes ------------------------------------------------------------------------------------------
 
-    def select_start_nodes(self, td: TensorDictBase, num_starts: int) -> torch.Tensor:
+    def num_starts(self) -> int:
+        """How many nodes a solution may start with; the depot is none."""
+        return self._world.sizes["N"] - self._first_start()
+
+    def start_nodes(self, td: TensorDictBase, num_starts: int) -> torch.Tensor:
         """The first action of every copy, start-major: that of start s of row b stands at s * B + b."""
-        first, nodes = self._first_start(), self.reader.find(td, "n_nodes")
+        first, nodes = self._first_start(), self._reader.find(td, "n_nodes")
         if nodes is None:
             raise ShapeError("the TensorDict lacks 'n_nodes'")
         nodes = nodes.reshape(-1).to(torch.int64)
@@ -83,19 +100,6 @@ class ObjectiveMixin(Host):
         return (first + starts % (nodes - first)).reshape(-1)
 
     def _first_start(self) -> int:
-        if not hasattr(self.template, "depot_apart") or "current_node" not in self.template.fields:
-            raise ConfigError(f"{type(self.template).__name__} has no start nodes")
-        return 0 if getattr(self.template.config, "start", "depot") == "free" else 1
-
-    def _task(self) -> Any:
-        if not self.template.task:
-            raise ConfigError(f"{type(self.template).__name__} has no task that prices solutions")
-        return refer(self.template, "task")
-
-    def _weights(self) -> dict[str, float] | None:
-        """What this world weighs the amounts of its task with."""
-        return self.template.task_weights(self.template.config)
-
-    def _rules(self) -> dict[str, Any]:
-        """The rules between which the task lets its caller choose, as the configuration has them."""
-        return self.template.task_options(self.template.config)
+        if not hasattr(self._world, "depot_apart") or "current_node" not in self._world.fields:
+            raise ConfigError(f"{type(self._world).__name__} has no start nodes")
+        return 0 if getattr(self._world.config, "start", "depot") == "free" else 1

@@ -14,8 +14,8 @@ from tensordict import TensorDictBase
 from torchrl.data import Binary, Bounded, Categorical, Composite, TensorSpec, Unbounded, UnboundedContinuous
 
 from milkrun.api.torchrl.agents import Groups
+from milkrun.api.torchrl.fields import FLAGS, Slot
 from milkrun.api.torchrl.functional import Stepper
-from milkrun.api.torchrl.slots import FLAGS, Slot
 from milkrun.core.fields import Role
 from milkrun.core.world import World
 
@@ -34,13 +34,13 @@ def specs_of_world(stepper: Stepper, groups: Groups | None, batch: torch.Size, d
     """The specs of a compiled world, from its fields."""
     seen = Composite(shape=batch, device=device)
     hidden = Composite(shape=batch, device=device)
-    for slot in (*stepper.instance, *stepper.carried, *stepper.looks):
+    for slot in (*stepper.instance, *stepper.carried, *stepper.views):
         if slot.name not in FLAGS:
             (seen if slot.root else hidden)[slot.name] = field_spec(slot, stepper.world, batch, device)
     hidden["stream"] = field_spec(stepper.stream, stepper.world, batch, device)
     seen["hidden"] = hidden
     state = seen.clone()
-    for slot in stepper.looks:
+    for slot in stepper.views:
         del state[slot.key]
     for alias, name in stepper.synonyms:
         seen[alias] = seen[name].clone()

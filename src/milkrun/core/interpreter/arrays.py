@@ -25,6 +25,7 @@ _READ: dict[str, Callable[[Any], Any] | None] = {
     "b1": None, "i1": Short, "i2": Short, "i4": None, "i8": None,
     "u1": UShort, "u2": UShort, "u4": UInt64, "u8": UInt64, "f4": Float32, "f8": Float64,
 }  # fmt: skip
+_ENDS = {kind: (int(np.iinfo(kind).min), int(np.iinfo(kind).max)) for kind in _READ if kind[0] in "iu"}
 
 
 class Turn:
@@ -232,20 +233,18 @@ class Array:
                 raise fault(f"{self._at(key)} = {float(value)!r}: no whole number, as its type {dtype} needs",
                             field=self._name)  # fmt: skip
             value = int(value)
-        ends = np.iinfo(dtype)
-        if not ends.min <= value <= ends.max:
-            raise fault(f"{self._at(key)} = {int(value)} does not fit {dtype} ({ends.min}..{ends.max})",
-                        field=self._name)  # fmt: skip
+        low, high = _ENDS[dtype.str[1:]]
+        if not low <= value <= high:
+            raise fault(f"{self._at(key)} = {int(value)} does not fit {dtype} ({low}..{high})", field=self._name)
         return int(value)
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
     def _part(self, key: tuple[Any, ...]) -> Array:
-        rows = type(key[0]) is slice
-        if self._axis and rows:
-            self._check_row(key, "takes")
-        return Array(self._data[key], self._name, self._turn, axis=self._axis if rows else FREE, access=self._access,
-                     written=None if self._written is None else self._written[key], origin=(self, key))  # fmt: skip
+        axis = self._axis if type(key[0]) is slice else FREE
+        written = None if self._written is None else self._written[key]
+        return Array(self._data[key], self._name, self._turn, axis=axis, access=self._access, written=written,
+                     origin=(self, key))  # fmt: skip
 
     @property
     def _label(self) -> str:

@@ -1,0 +1,162 @@
+"""Checks of tensors that come from outside, before a kernel reads their memory.
+
+Key, dtype, shape, device and order in memory are checked before an address is taken; then every value that a declared
+rule is about. What cannot be played is refused in a sentence with row, field, value and bound.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from milkrun.api.torchrl.fields import Slot
+from milkrun.api.torchrl.plan import Layout, Plan
+from milkrun.core.bounds import Bounds
+from milkrun.core.errors import ShapeError
+from milkrun.core.fields import Field, Role
+from milkrun.core.instances import check_mask, check_values
+from milkrun.core.world import World
+
+SHARED = 64  # patterns of expanded batches remembered at once
+
+WHOLE = frozenset((torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32))
+FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
+
+Tensors = Mapping[str, Any]
+
+
+class Checks:
+    """The checks of one world's tensors."""
+
+    def __init__(self, world: World, layout: Layout) -> None:
+        self._world, self._stream = world, layout.stream
+        self._instance_row = world._launcher_layout.slots["instance_row"]
+        self._shared: dict[Any, torch.Tensor] = {}
+
+        def indexes(slot: Slot) -> bool:
+            f = slot.field
+            bounded = f.dtype.kind in "iu" and (f.index is not None or f.high is not None)
+            return bounded and (f.role is not Role.INSTANCE or not f.dims)
+
+        always = [s.field for s in (*layout.state, *layout.instance) if indexes(s)]
+        state = [s.field for s in (*layout.state, layout.stream) if not indexes(s)]
+        rest = [s.field for s in layout.instance if not indexes(s)]
+        sets = (always, always + state, always + state + rest)
+        choices = world.action.nvec(world.sizes)
+        every = [Bounds(world._launcher_layout, some, world.sizes, choices) for some in sets]
+        self.of_indices, self.of_state, self.of_all = map(len, every)
+        """How many rules, in this order: numbers with which kernels index (whole, with a highest one) are checked at
+        every step; the rest of the state where it is not what the last step gave; instances once."""
+        self._rules = every[2]
+
+    # -- values ----------------------------------------------------------------------------------------------
+
+    def values(self, table: array[int], count: int, root: Tensors, hidden: Tensors, plan: Plan) -> None:
+        """Raises for the first value that breaks one of the first `count` rules."""
+        broken = self._rules.first_broken(table.buffer_info()[0], count)
+        if broken is not None:
+            self._refuse(broken, root, hidden, plan)
+
+    def _refuse(self, f: Field, root: Tensors, hidden: Tensors, plan: Plan) -> None:
+        """Raises for the first value that breaks the rule of a field: row, field, value, bound."""
+
+        def rows(name: str) -> np.ndarray:
+            tensor = root[name] if name in root else hidden[name]
+            shape = self._world.fields[name].shape(self._world.sizes)
+            return tensor.reshape(plan.rows, *shape).numpy(force=True)
+
+        if f.role is Role.MASK:
+            live = ~(rows("terminated") | rows("truncated"))
+            check_mask(f.name, rows(f.name), self._world.action.nvec(self._world.sizes), live)
+        check_values(f, rows(f.name), self._world.sizes)
+
+    # -- tensors ---------------------------------------------------------------------------------------------
+
+    def enter(
+        self, table: array[int], root: Tensors, hidden: Tensors, plan: Plan, keep: list[torch.Tensor]
+    ) -> array[int]:
+        """A copy of the table with the address of every tensor given, each of them checked. Tensors that do not lie in
+        order are copied; `keep` gets what must live until the kernel has run."""
+        source = table[:]
+        source[0] = source[1] = plan.rows
+        source[self._instance_row] = plan.owner.data_ptr()
+        for name, dtype, shape, where, slot in plan.instance:
+            tensor = slot.checked((root if slot.root else hidden).get(name), dtype, shape)
+            if not tensor.is_contiguous():
+                self._enter_strided(source, root, hidden, plan, keep)
+                break
+            source[where] = tensor.data_ptr()
+        stream = self._stream.checked(hidden.get("stream"), torch.int64, plan.stream)
+        source[self._stream.where] = _in_order(stream, keep).data_ptr()
+        for given, state in ((root, plan.root), (hidden, plan.hidden)):
+            for name, dtype, shape, where, slot in state:
+                source[where] = _in_order(slot.checked(given.get(name), dtype, shape), keep).data_ptr()
+        return source
+
+    def _enter_strided(
+        self, table: array[int], root: Tensors, hidden: Tensors, plan: Plan, keep: list[torch.Tensor]
+    ) -> None:
+        """Enters instance tensors of which some do not lie in order: those expanded over whole batch dimensions stay
+        as they are, others are copied."""
+        expanded: tuple[bool, ...] | None = None
+        for name, dtype, shape, where, slot in plan.instance:
+            tensor = slot.checked((root if slot.root else hidden).get(name), dtype, shape)
+            pattern = plan.own
+            if not tensor.is_contiguous():
+                strides = tensor.stride()
+                pattern = tuple(strides[k] == 0 and size > 1 for k, size in enumerate(plan.batch))
+                tensor = tensor[tuple(0 if p else slice(None) for p in pattern)].contiguous()
+                keep.append(tensor)
+            if expanded is not None and pattern != expanded:  # some fields expanded, others not: copy them all
+                whole = {name: slot.checked((root if slot.root else hidden).get(name), dtype, shape).contiguous()
+                         for name, dtype, shape, _, slot in plan.instance}  # fmt: skip
+                keep.extend(whole.values())
+                self._enter_strided(table, whole, whole, plan, keep)
+                return
+            expanded = pattern
+            table[where] = tensor.data_ptr()
+        if expanded is not None and any(expanded):
+            owner, table[1] = self._owners(plan.batch, expanded)
+            keep.append(owner)
+            table[self._instance_row] = owner.data_ptr()
+
+    def _owners(self, batch: torch.Size, expanded: tuple[bool, ...]) -> tuple[torch.Tensor, int]:
+        """Which instance each row plays, for a batch expanded along some dimensions."""
+        kept = [1 if e else b for b, e in zip(batch, expanded, strict=True)]
+        count = int(np.prod(kept))
+        owner = self._shared.get((batch, expanded))
+        if owner is None:
+            if len(self._shared) > SHARED:
+                self._shared.clear()
+            owner = torch.arange(count, dtype=torch.int32).reshape(kept).expand(batch).reshape(-1).contiguous()
+            self._shared[(batch, expanded)] = owner
+        return owner, count
+
+
+def checked_action(action: Any, wanted: torch.dtype, expected: torch.Size, name: Any = "action") -> torch.Tensor:
+    """Actions of the wanted dtype, contiguous; other whole numbers (or other floats) are converted."""
+    if action is None:
+        raise ShapeError(f"the TensorDict lacks {name!r}")
+    if not isinstance(action, torch.Tensor):
+        raise ShapeError(f"{name!r} must be a tensor, not a {type(action).__name__}")
+    if action.shape != expected:
+        raise ShapeError(f"{name!r} must have the shape {tuple(expected)}, not {tuple(action.shape)}")
+    if action.dtype is wanted and action.is_cpu and action.layout is torch.strided and action.is_contiguous():
+        return action.detach() if action.requires_grad else action
+    same_kind = action.dtype in (FLOATS if wanted.is_floating_point else WHOLE)
+    if not same_kind or not action.is_cpu or action.layout is not torch.strided:
+        layout = "" if action.layout is torch.strided else f", {action.layout}"
+        raise ShapeError(f"{name!r} must be {wanted} on the cpu, not {action.dtype} on {action.device}{layout}")
+    return action.detach().to(wanted).contiguous()
+
+
+def _in_order(tensor: torch.Tensor, keep: list[torch.Tensor]) -> torch.Tensor:
+    """The same values in C order; a copy is kept alive."""
+    if not tensor.is_contiguous():
+        tensor = tensor.contiguous()
+        keep.append(tensor)
+    return tensor

@@ -1,0 +1,144 @@
+"""Workspace: what a thread keeps between calls: memory that kernels write beside tensors, memory of results that nobody
+holds any more, and the last result, to know it again.
+
+Kernels release the GIL, so memory that two calls share would be written by both at once. Each Python thread has its
+own.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from array import array
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from milkrun.api.torchrl.plan import Plan
+from milkrun.core.fields import Field, Role
+from milkrun.core.memory import address_of
+from milkrun.core.world import World
+
+REMEMBERED = 2048  # rows up to which the last result is kept at hand: there checks cost as much as the kernel
+
+SETS = 4  # results of one shape whose memory is used again; a loop that keeps the step before needs three
+LARGE = 2**23  # bytes of a result from which on one is enough
+SHAPES = 8  # shapes of batches for which that is done
+PATIENCE = 64  # steps that find no memory free before other memory is taken
+
+version_of = torch.Tensor._version.__get__  # how often a tensor has been changed in place
+
+
+class Result(NamedTuple):
+    """What the last step gave, in the order in which it would be given to the next."""
+
+    plan: Plan
+    tensors: tuple[Any, ...]  # of many rows weak references, so that nothing large is kept alive
+    versions: tuple[int, ...]  # how often each had been changed in place
+    addresses: tuple[int, ...]
+    table: array[int]
+
+
+class Workspace(threading.local):
+    """A table of addresses to copy, with memory of this thread behind all that no tensor of a call will hold."""
+
+    def __init__(self, world: World, dropped: list[Field]) -> None:
+        self._world, self._dropped = world, dropped
+        self._scratch = [f for f in world.fields.values() if f.role is Role.SCRATCH]
+        self._memory: dict[str, np.ndarray] = {}
+        self._outputs: dict[Plan, Outputs] = {}
+        self.rows = self.slots = 0
+        self.table = array("q", world._table.tolist())
+        self.last: Result | None = None
+        self.instances: tuple[tuple[Any, ...], tuple[int, ...]] | None = None
+        """Those last found to be fine: weak references, how often each had been changed in place."""
+
+    def make_room(self, rows: int, slots: int) -> None:
+        """Memory for so many rows, and scratch for so many pieces of a batch."""
+        self.last = None  # its table has the addresses of memory that goes now
+        if rows > self.rows:
+            self.rows = max(rows, 64, 2 * self.rows)
+            for f in self._dropped:
+                self._put(f, self.rows)
+        if slots > self.slots:
+            self.slots = slots
+            for f in self._scratch:
+                self._put(f, slots)
+
+    def _put(self, f: Field, count: int) -> None:
+        layout = self._world._launcher_layout
+        self._memory[f.name] = memory = np.zeros((count, *f.shape(self._world.sizes)), f.dtype)
+        self.table[layout.slots[f.name]] = address_of(memory)
+        if f.role is Role.SCRATCH:
+            self.table[layout.slots[f.name] + 1] = memory.strides[0]
+
+    def outputs(self, plan: Plan) -> Callable[..., Any]:
+        """The function that makes the tensors of a step of this plan."""
+        kept = self._outputs.get(plan)
+        if kept is None:
+            if len(self._outputs) >= SHAPES:
+                self._outputs.clear()
+            kept = self._outputs[plan] = Outputs(plan)
+        return kept.free()
+
+    def remember(self, plan: Plan, after: tuple[Any, ...], versions: tuple[int, ...], places: tuple[int, ...],
+                 table: array[int]) -> None:  # fmt: skip
+        """Keeps the result of a step, to know it again."""
+        tensors = after if plan.rows < REMEMBERED else tuple(map(weakref.ref, after))
+        self.last = Result(plan, tensors, versions, places, table)
+
+    def is_last(self, plan: Plan, root: Any, hidden: Any) -> tuple[Any, ...] | None:
+        """The tensors given, if they are those of the last result, unchanged: then all was checked."""
+        last = self.last
+        if last is None or last.plan is not plan:
+            return None
+        tensors = last.tensors if plan.rows < REMEMBERED else tuple(ref() for ref in last.tensors)
+        return tensors if plan.is_last(root, hidden, tensors, last.versions, last.addresses) else None
+
+    def knows(self, shared: tuple[Any, ...]) -> bool:
+        """Whether these instances were the last ones that were checked, and have not been changed since."""
+        if self.instances is None:
+            return False
+        refs, versions = self.instances
+        try:
+            return (all(tensor is ref() for tensor, ref in zip(shared, refs, strict=True))
+                    and tuple(map(version_of, shared)) == versions)  # fmt: skip
+        except RuntimeError:  # made in inference mode, where changes are not counted
+            return False
+
+    def learn(self, shared: tuple[Any, ...]) -> None:
+        """These instances have been checked."""
+        try:
+            self.instances = tuple(map(weakref.ref, shared)), tuple(map(version_of, shared))
+        except RuntimeError:
+            self.instances = None
+
+
+class Outputs:
+    """The memory of a few results of one shape, to be written again once nobody holds it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._misses = plan, 0
+        self._sets = [self._new()]
+
+    def free(self) -> Callable[..., Any]:
+        """A set that is free, else a new one or, now and then, one in place of all others. Of a set that is held after
+        all, be it in part, every tensor that is held is made anew."""
+        sets = self._sets
+        for outputs, is_free in sets:
+            if is_free():
+                return outputs
+        if len(sets) < SETS and self._plan.bytes < LARGE:
+            sets.append(self._new())
+            return sets[-1][0]
+        self._misses += 1
+        if self._misses >= PATIENCE:
+            self._misses = 0
+            sets[:] = [self._new()]
+        return sets[0][0]
+
+    def _new(self) -> tuple[Callable[..., Any], Callable[[], bool]]:
+        with torch.inference_mode(False):  # else what they give out would be of inference mode for ever
+            return self._plan.outputs_in(*(torch.empty(w.shape, dtype=w.dtype) for w in self._plan.outputs))

@@ -1,0 +1,219 @@
+"""Functional steps write again to memory that nobody holds: what anybody holds, in whatever way, keeps its bits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torchrl")
+
+import milkrun  # noqa: E402
+from milkrun.api.torchrl.memory import PATIENCE, SETS  # noqa: E402
+
+STEPS = 3 * SETS
+KEYS = ("action_mask", "visited", "current_node", "tour_length", "reward", "done")
+
+
+def env_of(rows: int = 5) -> Any:
+    return milkrun.make("milkrun/CVRP-v0", rows, api="torchrl", num_loc=8, seed=3)
+
+
+def onward(env: Any, td: Any) -> tuple[Any, Any]:
+    """(what the step showed, the TensorDict to act on next), with the first allowed action everywhere."""
+    td.set("action", td["action_mask"].to(torch.int8).argmax(-1))
+    stepped, following = env.step_and_maybe_reset(td)
+    return stepped["next"], following
+
+
+def played(env: Any, steps: int) -> list[dict[str, bytes]]:
+    """The bits of every step, copied at once."""
+    td, found = env.reset(), []
+    for _ in range(steps):
+        shown, td = onward(env, td)
+        found.append({key: shown[key].numpy().tobytes() for key in KEYS})
+    return found
+
+
+HOLDERS: dict[str, Callable[[Any, str], Any]] = {
+    "tensor": lambda td, key: td[key],
+    "view": lambda td, key: td[key][1:],
+    "row": lambda td, key: td[key].unbind(0)[2],
+    "detached": lambda td, key: td[key].detach(),
+    "data": lambda td, key: td[key].data,
+    "numpy": lambda td, key: td[key].numpy(),
+    "part of numpy": lambda td, key: td[key].numpy()[2:],
+    "memoryview": lambda td, key: memoryview(td[key].numpy()).cast("B"),
+    "dlpack": lambda td, key: torch.utils.dlpack.to_dlpack(td[key]),
+    "storage": lambda td, key: td[key].untyped_storage(),
+    "TensorDict": lambda td, key: td,
+    "shallow copy": lambda td, key: td.copy(),
+    "rows of a TensorDict": lambda td, key: td[1:3],
+    "flat keys": lambda td, key: td.flatten_keys("."),
+    "dictionary": lambda td, key: td.to_dict(retain_none=True),
+    "state": lambda td, key: td.state_dict(),
+    "stack": lambda td, key: type(td).lazy_stack([td, td]),
+}
+
+
+def bits_of(held: Any, key: str) -> bytes:
+    if isinstance(held, dict) or hasattr(held, "batch_size"):
+        return bits_of(held[key], key)
+    if type(held).__name__ == "PyCapsule":
+        raise AssertionError("a capsule is read once, at the end")
+    if isinstance(held, torch.UntypedStorage):
+        return bytes(held.tolist())
+    return held.numpy().tobytes() if isinstance(held, torch.Tensor) else bytes(np.asarray(held).tobytes())
+
+
+@pytest.mark.parametrize("how", HOLDERS)
+@pytest.mark.parametrize("key", ["action_mask", "tour_length"])
+def test_what_is_held_keeps_its_bits(how: str, key: str) -> None:
+    """Whatever way the result of a step is held, later steps do not write there."""
+    env, held, before = env_of(), [], []
+    td = env.reset()
+    for _ in range(STEPS):
+        shown, td = onward(env, td)
+        hold = HOLDERS[how](shown, key)
+        before.append(shown[key].clone() if how == "dlpack" else bits_of(hold, key))
+        held.append(hold)
+        del shown, hold
+    if how == "dlpack":
+        assert all(torch.equal(torch.utils.dlpack.from_dlpack(a), b) for a, b in zip(held, before, strict=True))
+    else:
+        assert [bits_of(hold, key) for hold in held] == before
+    assert len({str(b) for b in before}) > 2, "steps that all show the same would prove nothing"
+
+
+def test_autograd_holds_what_it_saved() -> None:
+    """A loss over several steps has the gradients that it has with copies of what the steps gave."""
+    env, grads = env_of(), []
+    for copies in (False, True):
+        env.set_seed(3)
+        td, weight, loss = env.reset(), torch.ones(9, requires_grad=True), torch.zeros(())
+        for _ in range(STEPS):
+            shown, td = onward(env, td)
+            mask, length = shown["action_mask"], shown["tour_length"]
+            mask, length = (mask.clone(), length.clone()) if copies else (mask, length)
+            loss = loss + (torch.where(mask, weight, 0.0).exp().sum(-1) * length).sum()
+        loss.backward()
+        grads.append(weight.grad)
+    assert torch.equal(*grads) and grads[0].abs().sum() > 0
+
+
+def test_memory_that_nobody_holds_is_written_again() -> None:
+    """A plain loop lives in the memory of a few results; where all are held, every result has its own."""
+    env = env_of()
+    td, places = env.reset(), set()
+    for _ in range(STEPS):
+        td.set("action", td["action_mask"].to(torch.int8).argmax(-1))
+        td = env.step(td)["next"]
+        places.add(td["action_mask"].data_ptr())
+    assert len(places) <= SETS < STEPS
+    results = [onward(env, td)[0] for _ in range(STEPS)]
+    assert len({shown["action_mask"].data_ptr() for shown in results}) == STEPS
+
+
+def test_rewards_alone_can_be_kept() -> None:
+    """Keeping one tensor of every step keeps that tensor: the others are written again."""
+    env = env_of()
+    td, rewards, places = env.reset(), [], set()
+    for _ in range(4 * PATIENCE):
+        shown, td = onward(env, td)
+        rewards.append(shown["reward"])
+        places.add(shown["visited"].data_ptr())
+        del shown
+    assert len({reward.data_ptr() for reward in rewards}) == len(rewards)
+    assert len(places) < len(rewards) / 2
+
+
+def test_nothing_of_a_dropped_tensor_comes_back() -> None:
+    """Attributes, gradients asked for and changes in place of a result end with it."""
+    env = env_of()
+    td = env.reset()
+    for _ in range(STEPS):
+        shown, td = onward(env, td)
+        for key in ("tour_length", "action_mask"):
+            assert not hasattr(shown[key], "note") and not shown[key].requires_grad and shown[key]._version == 0
+        shown["action_mask"].note = 1
+        shown["tour_length"].requires_grad_()
+        td = td.clone()
+        shown["reward"].add_(1)
+        del shown
+
+
+def test_memory_shared_with_another_process_is_left_alone() -> None:
+    """What was moved to shared memory is not written, though nobody in this process holds it any more."""
+    env = env_of()
+    td, seen = env.reset(), []
+    for _ in range(STEPS):
+        shown, td = onward(env, td)
+        td = td.clone()
+        storage = shown["visited"].share_memory_().untyped_storage()
+        descriptor, size = storage._share_fd_cpu_()
+        theirs = torch.UntypedStorage._new_shared_fd_cpu(descriptor, size)  # as the other process maps it
+        seen.append((theirs, theirs.tolist()))
+        del shown, storage
+    assert all(theirs.tolist() == before for theirs, before in seen)
+
+
+def test_memory_that_was_given_back_is_not_written() -> None:
+    """A result whose memory was emptied or made larger does no harm to later steps."""
+    expected, env, found = played(env_of(), STEPS), env_of(), []
+    td = env.reset()
+    for k in range(STEPS):
+        shown, td = onward(env, td)
+        found.append({key: shown[key].clone().numpy().tobytes() for key in KEYS})  # numpy's memory cannot be resized
+        td = td.clone()
+        if k % 3 == 0:
+            shown["current_node"].untyped_storage().resize_(0 if k % 2 else 4096)
+        del shown
+    assert found == expected
+
+
+def test_steps_of_inference_mode_leave_no_tensors_of_it() -> None:
+    """Results of a step outside inference mode can be trained with, though memory was first taken inside."""
+    env = env_of()
+    with torch.inference_mode():
+        td = env.reset()
+        for _ in range(STEPS):
+            td = onward(env, td)[1]
+    td = env.reset()
+    for _ in range(STEPS):
+        shown, td = onward(env, td)
+        assert not any(shown[key].is_inference() for key in KEYS)
+    weight = torch.ones(5, requires_grad=True)
+    (weight * shown["tour_length"]).sum().backward()
+    assert torch.equal(weight.grad, shown["tour_length"])
+
+
+def test_threads_that_hold_results_of_one_environment() -> None:
+    """Several threads step one environment, each keeping some results: all have the bits of a single thread."""
+    env, rounds = env_of(), 40
+    start = env.reset()
+    td, expected = start.clone(), []
+    for _ in range(rounds):
+        td.set("action", td["action_mask"].to(torch.int8).argmax(-1))
+        td = env.step(td)["next"]
+        expected.append(td["action_mask"].clone())
+    faults: list[str] = []
+
+    def play(every: int) -> None:
+        td, held = start.clone(), {}
+        for k in range(rounds):
+            td.set("action", td["action_mask"].to(torch.int8).argmax(-1))
+            td = env.step(td)["next"]
+            if k % every == 0:
+                held[k] = td["action_mask"]
+        faults.extend(f"{every}: {k}" for k, mask in held.items() if not torch.equal(mask, expected[k]))
+
+    threads = [threading.Thread(target=play, args=(every,)) for every in (1, 2, 3, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
