@@ -36,7 +36,7 @@ def list_(family: str | None = typer.Option(None, "--family", help="Only this fa
         try:
             cls = spec.load()
         except MissingExtra as e:
-            shown.add_row(spec.id, spec.agents, text(e), spec.action, ", ".join(spec.presets))
+            shown.add_row(spec.id, "", text(e), "", "")
             continue
         sizes = cls.size_of(cls.Config())
         shown.add_row(spec.id, spec.agents, _observation(cls, sizes), _action(cls, sizes), ", ".join(spec.presets))

@@ -42,12 +42,15 @@ class WorldSpec:
     def load(self) -> Any:
         """The World class."""
         try:
-            return _checked(self.id, resolve(self.entry_point, self.id), self.entry_point)
+            found = resolve(self.entry_point, self.id)
         except (ImportError, RegistryError) as e:
             missing = e if isinstance(e, ImportError) else e.__cause__
             if self.extras and isinstance(missing, ImportError) and (missing.name or "").split(".")[0] != "milkrun":
                 raise missing_extra(str(missing.name), self.extras[0]) from e
-            raise
+            if missing is not None:
+                raise
+            found = None  # the module is there, the class is not
+        return _checked(self.id, found, self.entry_point)
 
     @property
     def agents(self) -> str:
