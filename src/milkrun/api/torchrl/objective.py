@@ -88,7 +88,8 @@ class Objective:
 
     def num_starts(self) -> int:
         """How many nodes a solution may start with; the depot is none."""
-        return self._world.sizes["N"] - self._first_start()
+        first = self._first_start()  # refuses a world without nodes
+        return self._world.sizes["N"] - first
 
     def start_nodes(self, td: TensorDictBase, num_starts: int) -> torch.Tensor:
         """The first action of every copy, start-major: that of start s of row b stands at s * B + b."""
