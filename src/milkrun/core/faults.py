@@ -39,7 +39,8 @@ def explained(entry: Any, error: Exception) -> ConfigError | None:
     if not places:
         return None
     file, line = places[0]  # the innermost call comes first
-    return ConfigError(f"a kernel does not compile ({_file(file)}:{line}): {_reason(text)}; debug=True plays it as Python")
+    reason = f"{_reason(text)}; debug=True plays it as Python"
+    return ConfigError(f"a kernel does not compile ({_file(file)}:{line}): {reason}")
 
 
 def _reason(text: str) -> str:
