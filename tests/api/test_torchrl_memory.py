@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torchrl")
 
 import milkrun  # noqa: E402
+from milkrun.api.torchrl import memory, plan  # noqa: E402
 from milkrun.api.torchrl.memory import PATIENCE, SETS  # noqa: E402
 
 STEPS = 3 * SETS
@@ -217,3 +218,19 @@ def test_threads_that_hold_results_of_one_environment() -> None:
     for thread in threads:
         thread.join()
     assert not faults
+
+
+def test_where_torch_does_not_count_holders_no_memory_is_free(monkeypatch):
+    """The count is a private name of torch: without it every step makes its tensors anew, and plays the same."""
+    before = played(env_of(), STEPS)
+    asked: list[bool] = []
+    monkeypatch.setattr(plan, "holders", plan._no_holders)
+    free = memory.Outputs.free
+
+    def watched(self: Any) -> Any:
+        asked.append(any(is_free() for _, is_free in self._sets))
+        return free(self)
+
+    monkeypatch.setattr(memory.Outputs, "free", watched)
+    assert played(env_of(), STEPS) == before
+    assert asked and not any(asked)

@@ -128,6 +128,33 @@ def test_any_other_fault_names_the_line_and_keeps_the_compilers_words():
     assert isinstance(met.value.__cause__, NumbaError)
 
 
+@kernel
+def too_many_indices(w, b, action):
+    count_up(w, b)
+
+
+@kernel
+def count_up(w, b):
+    w.lit[b, 0] += 1  # the fault
+
+
+def test_the_innermost_line_and_the_compilers_own_reason_are_given():
+    """Not the line of the caller, nor the way the compiler took to the fault, nor its colours."""
+    with pytest.raises(ConfigError) as met:
+        broken(too_many_indices).step([1])
+    assert str(met.value).startswith(f"a kernel does not compile ({place_of(count_up)}): cannot index array(")
+    assert "with 2 indices" in str(met.value) and "\x1b" not in str(met.value)
+
+
+def test_a_row_map_of_no_kernel_is_refused_by_name():
+    """A plain function, and a kernel of other parameters."""
+    world = broken(plain_function)
+    with pytest.raises(ConfigError, match=r"map_rows: doubled \(test_faults.py:\d+\) is not a @kernel"):
+        world.map_rows(doubled)
+    with pytest.raises(ConfigError, match=r"map_rows: test_faults.py:\d+ takes 3 parameters, not \(w, b, x, y\)"):
+        world.map_rows(plain_function)
+
+
 def test_a_world_with_a_broken_kernel_is_refused_again():
     """A second try says the same: nothing half made is kept."""
     world = broken(misspelt_field)

@@ -148,6 +148,23 @@ def test_what_the_class_says_is_not_said_again():
     assert "shop/Typo-v0" not in milkrun.list_worlds()
 
 
+def test_the_same_line_twice_is_one():
+    """A module that registers on import and an entry point may say the same."""
+    first = milkrun.register("shop/Lamp-v0", Lantern, title="a lamp")
+    assert milkrun.register("shop/Lamp-v0", Lantern, title="a lamp") is first
+    with pytest.raises(RegistryError, match="registered already"):
+        milkrun.register("shop/Lamp-v0", Lantern, title="another lamp")
+
+
+def test_a_name_that_one_other_package_has_needs_no_namespace():
+    """And what is offered for a wrong name is a name that is accepted."""
+    spec = milkrun.register("shop/Lamp-v0", Lantern)
+    assert milkrun.world_spec("Lamp-v0") is milkrun.world_spec("lamp-v0") is spec
+    milkrun.register("garden/Lamp-v0", CVRP)
+    with pytest.raises(RegistryError, match=r"no world 'Lamp-v0'; did you mean '\w+/Lamp-v0' or '\w+/Lamp-v0'\?"):
+        milkrun.world_spec("Lamp-v0")
+
+
 def test_a_taken_id_is_refused_unless_forced():
     """The first stays until force=True replaces it."""
     milkrun.register("shop/Lamp-v0", Lantern)

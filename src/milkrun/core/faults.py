@@ -35,7 +35,9 @@ def explained(entry: Any, error: Exception) -> ConfigError | None:
     if found:
         met = [sentence for place, sentence in found if f'{place[0]}", line {place[1]}' in text]
         return ConfigError((met or [found[0][1]])[0])
+    files = {_file(function.__code__.co_filename) for function in _reached(entry.py_func)}
     places = re.findall(r'File "([^"<>]+)", line (\d+)', text)
+    places = [place for place in places if _file(place[0]) in files]  # numba's own come before, where it has any
     if not places:
         return None
     file, line = places[0]  # the innermost call comes first
