@@ -155,7 +155,7 @@ DECLARED_DEFECTS = {
     "empty range": ({"left": state(int32, low=4, high=3, doc="no number is both")}, ("bounds_declared", "left")),
     "wide mask": ({"action_mask": mask(4)}, ("mask_width", "action_mask")),
     "many actions": ({"action": discrete("N")}, ("mask_width", "action_mask")),
-    "no such policy": ({"policies": {"up": "tests.core.broken_worlds:climb"}}, ("references_lead_somewhere", "policies")),
+    "no policy": ({"policies": {"up": "tests.core.broken_worlds:climb"}}, ("references_lead_somewhere", "policies")),
     "no doc": ({"climbs": state(int32, low=0)}, ("documented", "climbs")),
 }
 

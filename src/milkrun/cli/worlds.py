@@ -116,7 +116,7 @@ def _allowed(option: dataclasses.Field[Any]) -> str:
     meta = option.metadata
     if meta.get("choices"):
         return " | ".join(map(str, meta["choices"]))
-    kind = str(option.type)
+    kind = option.type.__name__ if isinstance(option.type, type) else str(option.type)
     if meta.get("words"):
         kind = kind.replace("str", " | ".join(meta["words"]))
     low, high = meta.get("low"), meta.get("high")
