@@ -30,7 +30,7 @@ def explained(entry: Any, error: Exception) -> ConfigError | None:
     """The error to raise where compiling `entry` ended in `error`: a sentence on the fault if it is found, else the
     place and the first words of the compiler, else None."""
     names = entry.py_func.__globals__
-    text = str(error)
+    text = re.sub("\x1b\\[[0-9;]*m", "", str(error))  # numba writes in bold
     found = [fault for function in _reached(entry.py_func) for fault in _faults(function, names.get("LAYOUT"))]
     if found:
         met = [sentence for place, sentence in found if f'{place[0]}", line {place[1]}' in text]
@@ -38,10 +38,19 @@ def explained(entry: Any, error: Exception) -> ConfigError | None:
     places = re.findall(r'File "([^"<>]+)", line (\d+)', text)
     if not places:
         return None
-    reason = next((line.strip() for line in text.splitlines()[1:] if line.strip()), text.partition("\n")[0])
+    file, line = places[0]  # the innermost call comes first
+    reason = f"{_reason(text)}; debug=True plays it as Python"
+    return ConfigError(f"a kernel does not compile ({_file(file)}:{line}): {reason}")
+
+
+def _reason(text: str) -> str:
+    """What the compiler says itself: the most special of its errors, without the way it took to it."""
     if "NRT required" in text:
-        reason = "it allocates memory, which a kernel must not: declare a scratch field for it"
-    return ConfigError(f"a kernel does not compile ({_file(places[-1][0])}:{places[-1][1]}): {reason}")
+        return "it allocates memory, which a kernel must not: declare a scratch field for it"
+    if special := re.findall(r"Numba\w*Error: (.+)", text):
+        return str(special[-1]).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failed in ")]
+    return lines[0] if lines else text.strip()
 
 
 def _reached(function: FunctionType) -> Iterator[FunctionType]:

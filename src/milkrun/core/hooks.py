@@ -34,12 +34,7 @@ def bind(cls: type, kernels: Mapping[str, Any]) -> None:
     for hook, function in kernels.items():
         if hook not in HOOKS:
             raise ConfigError(f"{cls.__name__}.bind: there is no kernel {hook!r}{did_you_mean(hook, HOOKS)}")
-        if not hasattr(function, "py_func"):
-            raise ConfigError(f"{cls.__name__}.bind({hook}=...): {function!r} is not a @kernel")
-        code, parameters = function.py_func.__code__, HOOKS[hook]
-        if code.co_argcount != len(parameters):
-            raise ConfigError(f"{cls.__name__}.bind({hook}=...): {_place(function)} takes {code.co_argcount} "
-                              f"parameters, not ({', '.join(parameters)})")
+        require_kernel(f"{cls.__name__}.bind({hook}=...)", function, HOOKS[hook])
         if own.get(hook, function) is not function:
             raise ConfigError(f"{cls.__name__} has bound {hook!r} already, to {_place(own[hook])}")
     for c in (cls, *_subclasses(cls)):
@@ -83,8 +78,18 @@ def _refuse_forgotten(cls: type) -> None:
                               f"{cls.__name__}.bind({hook}={hook}) below it, or give it another name")
 
 
+def require_kernel(user: str, function: Any, parameters: tuple[str, ...]) -> None:
+    """Raises ConfigError unless this is a @kernel of so many parameters."""
+    if not hasattr(function, "py_func"):
+        named = f"{function.__name__} ({_place(function)})" if hasattr(function, "__code__") else repr(function)
+        raise ConfigError(f"{user}: {named} is not a @kernel")
+    count = function.py_func.__code__.co_argcount
+    if count != len(parameters):
+        raise ConfigError(f"{user}: {_place(function)} takes {count} parameters, not ({', '.join(parameters)})")
+
+
 def _place(function: Any) -> str:
-    code = function.py_func.__code__
+    code = getattr(function, "py_func", function).__code__
     return f"{code.co_filename.replace(chr(92), '/').rpartition('/')[2]}:{code.co_firstlineno}"
 
 

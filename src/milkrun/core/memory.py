@@ -16,7 +16,7 @@ from milkrun.core.actions import Action
 from milkrun.core.config import Config
 from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.core.fields import Field, Role, declared_fields
-from milkrun.core.hooks import bind, kernels_of, playable
+from milkrun.core.hooks import bind, kernels_of, playable, require_kernel
 from milkrun.core.instances import Given
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_player, build_row_map
@@ -130,6 +130,7 @@ class Memory:
         key = function, np.dtype(dtype), self.debug
         entry = self._row_maps.get(key)
         if entry is None:
+            require_kernel("map_rows", function, ("w", "b", "x", "y"))
             entry = build_row_map(self._launcher_layout, function, np.dtype(dtype), debug=self.debug)
             self._row_maps[key] = entry
         out = np.empty(self.num_envs, dtype)
@@ -181,7 +182,8 @@ class Memory:
             raise ConfigError(f"{type(self).__name__}: action_mask must have one entry for each of {choices} choices")
         for name, number in self._numbers().items():
             if number is None:
-                raise ConfigError(f"{type(self).__name__}: the constant {name!r} has no value: name it in constants()")
+                raise ConfigError(f"{type(self).__name__}: the constant {name!r} has no value: give the "
+                                  f"configuration an option {name!r}, or name it in constants()")
             f = self.fields[name]
             if f.dims:
                 number = np.ascontiguousarray(number, f.dtype)

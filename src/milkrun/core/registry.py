@@ -119,14 +119,16 @@ def register(
         elif key not in on_register:
             known = {*inspect.signature(register).parameters, *on_register} - {"others"}
             raise RegistryError(f"register has no keyword {key!r}{did_you_mean(key, known)}")
-    if id in _worlds and not force:
-        raise RegistryError(f"{id!r} is registered already; force=True replaces it")
     if not isinstance(entry_point, str):
         _checked(id, entry_point, entry_point)
     spec = WorldSpec(
         id, match["namespace"], match["name"], int(match["version"]), family, title, entry_point, tuple(extras),
         nondeterministic, dict(kwargs or {}),
     )  # fmt: skip
+    if _worlds.get(id) == spec and not force:
+        return _worlds[id]  # the same line once more: a module that registers on import, and an entry point
+    if id in _worlds and not force:
+        raise RegistryError(f"{id!r} is registered already; force=True replaces it")
     _worlds[id] = spec
     for name, announce in on_register.items():
         if others.get(name, True):
@@ -209,13 +211,15 @@ def _find(id: str) -> WorldSpec:
     match = _GRAMMAR.fullmatch(id)
     found: list[WorldSpec] = []
     if match is not None:
-        namespace = (match["namespace"] or "milkrun").lower()
-        wanted = namespace, match["name"].lower()
-        found = [s for s in _worlds.values() if (s.namespace.lower(), s.name.lower()) == wanted]
+        found = [s for s in _worlds.values() if s.name.lower() == match["name"].lower()]
+        spaces = {s.namespace.lower() for s in found}
+        namespace = match["namespace"] or ("milkrun" if "milkrun" in spaces or len(spaces) != 1 else spaces.pop())
+        found = [s for s in found if s.namespace.lower() == namespace.lower()]
         if match["version"] is not None:
             found = [s for s in found if s.version == int(match["version"])]
     if not found:
-        raise RegistryError(f"no world {id!r}{did_you_mean(str(id), [*_worlds, *(s.name for s in _worlds.values())])}")
+        short = [s.name for s in _worlds.values() if s.namespace == "milkrun"]
+        raise RegistryError(f"no world {id!r}{did_you_mean(id, [*_worlds, *short])}")
     spec = max(found, key=lambda s: s.version)
     if match is not None and match["version"] is None:
         _warn_once(f"{id!r} names no version: {spec.id} is used")

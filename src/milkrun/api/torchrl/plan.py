@@ -70,9 +70,9 @@ class Plan:
         self.outputs_in: Callable[..., tuple[Callable[..., Any], Callable[[], bool]]] = scope["outputs_in"]
 
 
-def _no_holders(_: int) -> None:
-    """Where torch does not count: no memory is known to be free."""
-    return
+def _no_holders(_: int) -> object:
+    """Where torch does not count: equal to no answer before, so no memory is ever free."""
+    return object()
 
 
 holders: Callable[[int], Any] = getattr(torch._C, "_storage_Use_Count", _no_holders)

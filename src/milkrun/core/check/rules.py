@@ -14,6 +14,7 @@ import numpy as np
 
 from milkrun.core.check.bench import Call, Fault, bits_differ
 from milkrun.core.config import Config
+from milkrun.core.errors import RegistryError
 from milkrun.core.fields import Role
 from milkrun.core.hooks import kernels_of
 from milkrun.core.references import refer
@@ -95,6 +96,20 @@ def documented(cls: type[World], config: Config) -> Iterator[Fault]:
     for f in cls.fields.values():
         if f.per_row and not f.doc:
             yield None, f.name, f"{f.name} has no doc: say what it means"
+
+
+def references_lead_somewhere(cls: type[World], config: Config) -> Iterator[Fault]:
+    """What the class names as "module:name" is there. Of what stands on an extra that is not installed nothing is said,
+    and environments are left to their bindings."""
+    named = [(name, None) for name in ("task", "generator", "figure") if getattr(cls, name)]
+    named += [(name, key) for name in ("policies", "solvers") for key in getattr(cls, name)]
+    for name, key in named:
+        try:
+            refer(cls, name, key)
+        except RegistryError as e:
+            yield None, name, str(e)
+        except ImportError:
+            continue
 
 
 # -- after any call ---------------------------------------------------------------------------------------------
@@ -235,7 +250,7 @@ def task_of(cls: type[World], config: Any) -> Task | None:
     return costs
 
 
-DECLARATIONS = (sizes_known, bounds_declared, mask_width, documented)
+DECLARATIONS = (sizes_known, bounds_declared, mask_width, references_lead_somewhere, documented)
 ALWAYS = (in_bounds, finite, open_while_live, shut_when_ended, one_end, rows_apart)
 RESET_RULES = (*ALWAYS, fresh_start)
 STEP_RULES = (
