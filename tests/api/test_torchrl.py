@@ -130,7 +130,7 @@ def test_expanded_rows_share_their_instance(id):
     for key in [s.key for s in env._stepper.instance]:
         assert spread[key].data_ptr() == td[key].data_ptr()
         assert spread[key] is wide[key]
-    assert ((3, 4), (False, True)) in env._stepper._shared  # the rows were told their instance; nothing was copied
+    assert ((3, 4), (False, True)) in env._stepper.checks._shared  # the rows know their instance; nothing was copied
     for s, action in enumerate(env.sample_actions(spread).unbind(1)):
         again = env.step(expected.copy().set("action", action))["next"]
         acted = env.step(spread.copy().set("action", env_actions(spread, action)))["next"]
