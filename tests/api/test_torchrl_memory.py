@@ -228,7 +228,7 @@ def test_where_torch_does_not_count_holders_no_memory_is_free(monkeypatch):
     free = memory.Outputs.free
 
     def watched(self: Any) -> Any:
-        asked.append(any(is_free() for _, is_free in self._sets))
+        asked.append(any(is_free() for *_, is_free in self._sets))
         return free(self)
 
     monkeypatch.setattr(memory.Outputs, "free", watched)

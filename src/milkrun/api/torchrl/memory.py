@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from milkrun.api.torchrl.plan import Plan
+from milkrun.api.torchrl.plan import Makers, Plan
 from milkrun.core.fields import Field, Role
 from milkrun.core.memory import address_of
 from milkrun.core.world import World
@@ -26,7 +26,8 @@ REMEMBERED = 2048  # rows up to which the last result is kept at hand: there che
 SETS = 4  # results of one shape whose memory is used again; a loop that keeps the step before needs three
 LARGE = 2**23  # bytes of a result from which on one is enough
 SHAPES = 8  # shapes of batches for which that is done
-PATIENCE = 64  # steps that find no memory free before other memory is taken
+PATIENCE = 1024  # steps that find no memory free before other memory is taken
+ASKED = 8  # of so many such steps one asks again
 
 version_of = torch.Tensor._version.__get__  # how often a tensor has been changed in place
 
@@ -117,19 +118,25 @@ class Workspace(threading.local):
 
 
 class Outputs:
-    """The memory of a few results of one shape, to be written again once nobody holds it."""
+    """The memory of a few results of one shape, to be written again once nobody holds it.
+
+    Whoever keeps all results (a collector does) finds no memory free: then it is asked for every ASKED-th step only.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._misses = plan, 0
         self._sets = [self._new()]
 
     def free(self) -> Callable[..., Any]:
-        """A set that is free, else a new one or, now and then, one in place of all others. Of a set that is held after
-        all, be it in part, every tensor that is held is made anew."""
+        """The function that writes to memory that is free, be it new; where all is held, that which makes all anew."""
+        if self._misses % ASKED:
+            self._misses += 1
+            return self._sets[0][1]
         sets = self._sets
-        for outputs, is_free in sets:
+        for again, _, is_free in sets:
             if is_free():
-                return outputs
+                self._misses = 0
+                return again
         if len(sets) < SETS and self._plan.bytes < LARGE:
             sets.append(self._new())
             return sets[-1][0]
@@ -137,8 +144,8 @@ class Outputs:
         if self._misses >= PATIENCE:
             self._misses = 0
             sets[:] = [self._new()]
-        return sets[0][0]
+        return sets[0][1]
 
-    def _new(self) -> tuple[Callable[..., Any], Callable[[], bool]]:
+    def _new(self) -> Makers:
         with torch.inference_mode(False):  # else what they give out would be of inference mode for ever
             return self._plan.outputs_in(*(torch.empty(w.shape, dtype=w.dtype) for w in self._plan.outputs))

@@ -36,6 +36,10 @@ class Layout(NamedTuple):
     views_anew: bool  # every step writes the views of every row
 
 
+Makers = tuple[Callable[..., Any], Callable[..., Any], Callable[[], bool]]
+"""What makes the tensors of a step in memory that is free, what makes them anew, and whether memory is free."""
+
+
 class Plan:
     """What a batch of one shape needs. `order` and `owner` are the numbers 0, 1, ... of at least as many rows."""
 
@@ -67,7 +71,7 @@ class Plan:
         scope: dict[str, Any] = {"holders": holders, "references": sys.getrefcount, "empty_like": torch.empty_like}
         exec(_is_last(self) + _outputs_in(self), scope)
         self.is_last: Callable[..., bool] = scope["is_last"]
-        self.outputs_in: Callable[..., tuple[Callable[..., Any], Callable[[], bool]]] = scope["outputs_in"]
+        self.outputs_in: Callable[..., Makers] = scope["outputs_in"]
 
 
 def _no_holders(_: int) -> object:
@@ -104,6 +108,7 @@ def _outputs_in(plan: Plan) -> str:
     thread. So memory is free when its storage has no more holders than at first and nobody has the storage object
     itself, and it is where it was (it moves when it is shared with another process). The tensor given out is `t0.data`,
     a new one each time, which takes a quarter of the time of `empty_like`; memory that is held is left alone.
+    With it come the function that makes all of them anew, for whoever keeps every result, and whether memory is free.
     """
     outputs = range(len(plan.outputs))
     t = [f"t{k}" for k in outputs]
@@ -125,14 +130,20 @@ def _outputs_in(plan: Plan) -> str:
     gets = "".join(f"\n        g{k}, q{k} = given[{k}], addresses[{k}]" for k in read)
     for output, place in enumerate(state):
         after[place], places[place] = f"m{output}", f"p{output}"
+    anew = "".join(f"""
+        m{k} = empty_like(t{k})
+        p{k} = table[{plan.outputs[k].where}] = m{k}.data_ptr()""" for k in outputs)
     entries = [f"{w.name!r}: {tensor}" for w, tensor in zip(plan.given, after, strict=True)]
     others = [f"{plan.outputs[k].name!r}: m{k}" for k in outputs[len(state):]]
+    made = f"""
+        return ({{{", ".join(entries[:secret] + others)}}}, {{{", ".join(entries[secret:])}}},
+                ({", ".join(after)},), ({", ".join(places)},))"""
     return f"""
 def outputs_in({", ".join(t)}):{first}
 
-    def outputs(table, given, addresses):{gets}{takes}
-        return ({{{", ".join(entries[:secret] + others)}}}, {{{", ".join(entries[secret:])}}},
-                ({", ".join(after)},), ({", ".join(places)},))
+    def again(table, given, addresses):{gets}{takes}{made}
 
-    return outputs, lambda: holders(h0) == n0
+    def anew(table, given, addresses):{gets}{anew}{made}
+
+    return again, anew, lambda: holders(h0) == n0
 """
