@@ -1,4 +1,4 @@
-"""What tests of several rooms lean on."""
+"""What tests of several folders lean on."""
 
 import signal
 

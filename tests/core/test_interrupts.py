@@ -18,14 +18,16 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.core import interrupts, launcher, memory, sampling, threads, world
+from milkrun.core import episodes, interrupts, launcher, memory, sampling, threads, world
 from milkrun.core.errors import ConfigError, ResetNeeded
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.kernels import kernel
 from milkrun.core.world import World
 from tests.core.toys import Convoy, Lantern, rows_of
 
-OURS = {m.__file__ for m in (world, memory, threads, interrupts, launcher, sampling)}
+pytestmark = pytest.mark.usefixtures("interrupts")
+
+OURS = {m.__file__ for m in (world, episodes, memory, threads, interrupts, launcher, sampling)}
 
 
 def interrupted(call: Callable[[], Any], at: int) -> tuple[bool, int]:
