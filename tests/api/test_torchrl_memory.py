@@ -14,9 +14,9 @@ pytest.importorskip("torchrl")
 
 import milkrun  # noqa: E402
 from milkrun.api.torchrl import memory, plan  # noqa: E402
-from milkrun.api.torchrl.memory import PATIENCE, SETS  # noqa: E402
+from milkrun.api.torchrl.memory import FAR, FAR_BYTES, NEAR, PATIENCE  # noqa: E402
 
-STEPS = 3 * SETS
+STEPS = 3 * NEAR
 KEYS = ("action_mask", "visited", "current_node", "tour_length", "reward", "done")
 
 
@@ -114,9 +114,38 @@ def test_memory_that_nobody_holds_is_written_again() -> None:
         td.set("action", td["action_mask"].to(torch.int8).argmax(-1))
         td = env.step(td)["next"]
         places.add(td["action_mask"].data_ptr())
-    assert len(places) <= SETS < STEPS
+    assert len(places) <= NEAR < STEPS
     results = [onward(env, td)[0] for _ in range(STEPS)]
     assert len({shown["action_mask"].data_ptr() for shown in results}) == STEPS
+
+
+def kept(env: Any, steps: int) -> list[Any]:
+    """All results of an episode."""
+    td, results = env.reset(), []
+    for _ in range(steps):
+        shown, td = onward(env, td)
+        results.append(shown)
+    return results
+
+
+def test_an_episode_that_was_kept_and_dropped_gives_its_memory_back() -> None:
+    """Whoever keeps an episode and then drops it plays the next one in the same memory, and no result has another's."""
+    env, seen = env_of(), []
+    for _ in range(3):
+        results = kept(env, 40)
+        seen.append({shown["visited"].data_ptr() for shown in results})
+        assert len(seen[-1]) == 40
+        del results
+    assert seen[1] == seen[2]
+
+
+@pytest.mark.parametrize("rows", [5, 20_000])
+def test_memory_for_later_steps_is_bounded(rows: int) -> None:
+    """However much was kept, what waits to be used again is limited in number and in bytes."""
+    env = env_of(rows)
+    kept(env, NEAR + FAR + 40 if rows == 5 else NEAR + 40)
+    (outputs,) = env._stepper._space.outputs.values()
+    assert len(outputs._near) <= NEAR and len(outputs._far) == min(FAR, FAR_BYTES // outputs._plan.bytes)
 
 
 def test_rewards_alone_can_be_kept() -> None:
@@ -228,7 +257,7 @@ def test_where_torch_does_not_count_holders_no_memory_is_free(monkeypatch):
     free = memory.Outputs.free
 
     def watched(self: Any) -> Any:
-        asked.append(any(is_free() for *_, is_free in self._sets))
+        asked.append(any(is_free() for *_, is_free in (*self._near, *self._far)))
         return free(self)
 
     monkeypatch.setattr(memory.Outputs, "free", watched)

@@ -10,9 +10,10 @@ import torch
 from tensordict import TensorDictBase
 
 import milkrun
+from tests.small import functional
 
 EVERY_WORLD = [id for id in milkrun.list_worlds() if id.startswith("milkrun/")]
-WORLDS = [id for id in EVERY_WORLD if milkrun.world_spec(id).agents == "single"]
+WORLDS = [id for id in EVERY_WORLD if milkrun.world_spec(id).agents == "single" and functional(id)]
 
 SHORT = {"milkrun/TSPKopt-v0": {"max_steps": 8}, "milkrun/SDWCVRP-v0": {"horizon": 1}}
 """Options that make the long episodes short."""

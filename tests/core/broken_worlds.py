@@ -324,6 +324,15 @@ def refuses_all(self: Any, arrays: Any) -> None:
     raise BadInstance("row 0: height = 3: must be even")
 
 
+def raises(*args: Any, **options: Any) -> Any:
+    """A hook with a mistake of its own."""
+    raise ValueError("the author slipped")
+
+
+def gives_nothing(*args: Any, **options: Any) -> None:
+    """A hook that forgets to return what it made."""
+
+
 # -- defects that cannot be compiled together with the others ----------------------------------------------------------
 
 

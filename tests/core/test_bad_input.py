@@ -389,7 +389,7 @@ STATES: dict[str, tuple[str, dict[str, Any], str, Any, str]] = {
     "TSPKopt's N": ("TSPKopt", {"num_loc": 6}, "best_tour", lambda a: np.where(a == 5, 6, a), r"best_tour\[\d\] = 6"),
     "TSPKopt's places": ("TSPKopt", {}, "pos", swapped, r"row 0: pos\[1\]"),
     "TSPD": ("TSPD", {}, "left", lambda a: a + 1, r"row 0: left = \d+: must be the nodes not covered"),
-    "TSPD's flight": ("TSPD", {}, "fly", lambda a: np.where(a < 0, 1, -1), "row 0: launch = .*: must be -1"),
+    "TSPD's flight": ("TSPD", {}, "launch", lambda a: np.where(a < 0, 0, -1), "row 0: launch = .*: must be -1"),
     "TruckDrone": ("TruckDrone", {}, "battery", lambda a: a + 1, r"row 0: battery\[0\] = 2.0: must be in 0..1"),
 }
 

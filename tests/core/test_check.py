@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
 import milkrun
+from milkrun.core import fields
 from milkrun.core.actions import discrete
 from milkrun.core.check import Finding, check_world
 from milkrun.core.check.replays import REPLAY_RULES
 from milkrun.core.check.rules import DECLARATIONS, RESET_RULES, STEP_RULES
-from milkrun.core.errors import ConfigError, RegistryError
+from milkrun.core.errors import ConfigError, MissingExtra, RegistryError, missing_extra
 from milkrun.core.fields import float32, int32, mask, state
 from milkrun.core.world import World
 from tests.core import broken_worlds, toys
@@ -167,6 +169,86 @@ def test_defect_of_a_declaration_is_found(defect: str) -> None:
     assert broken_rules(variant(**attributes)) == {expected}
 
 
+HOOKS = (
+    "arrange_instances", "check_instances", "check_states", "step", "reset", "draw", "constants", "solution", "observe",
+    "state_dict", "load_state_dict", "allocate",
+)  # fmt: skip
+CLASS_HOOKS = "size_of", "task_options"
+SLIP = r"raises_nothing: raises \(broken_worlds\.py:\d+\) raises ValueError: the author slipped"
+
+
+@pytest.mark.parametrize("hook", [*HOOKS, *CLASS_HOOKS])
+def test_a_hook_that_raises_is_a_finding(hook: str) -> None:
+    """Not an error of the checker: what was raised, and where."""
+    raising = classmethod(broken_worlds.raises) if hook in CLASS_HOOKS else broken_worlds.raises
+    (finding,) = check_world(variant(**{hook: raising}))
+    assert re.fullmatch(SLIP, str(finding))
+
+
+def never_right(self: Any) -> None:
+    raise ConfigError("no number is right")
+
+
+def raising_config() -> type[World]:
+    fussy = dataclass(frozen=True, kw_only=True)(type("Fussy", (StairsConfig,), {"validate": never_right}))
+    return variant(Config=fussy)
+
+
+ODD: dict[str, tuple[Any, str]] = {
+    "no kernels": (type("Bare", (World,), {"action": discrete(3), "action_mask": mask(3, doc="open")}),
+                   "raises_nothing: Bare has no kernel 'generate': write Bare.bind("),
+    "a configuration that refuses itself": (raising_config(), "raises_nothing: no number is right"),
+    "instances lost": (variant(arrange_instances=broken_worlds.gives_nothing),
+                       r"raises_nothing: read_instances (instances.py:"),
+    "no constants": (variant(constants=broken_worlds.gives_nothing), "raises_nothing: _numbers (memory.py:"),
+    "an unknown constant": (variant(constants=lambda self: {"defekt": 0}), "raises_nothing: Stairs.constants() names "),
+    "too much memory": (variant(left=state(int32, 10**12, doc="of no computer")), "raises_nothing: allocate (memory"),
+    "no sizes": (variant(size_of=classmethod(broken_worlds.gives_nothing)), "sizes_known: size_of gives None: it "),
+    "half a tread": (variant(size_of=classmethod(lambda cls, config: {"N": 9.5})), "sizes_known: size_of gives 'N' = "),
+    "an unknown lowest value": (variant(left=state(int32, low="-Q", doc="x")), "sizes_known: left names the size 'Q'"),
+    "a negative dimension": (variant(left=state(int32, -3, doc="x")), "sizes_known: left has the dimension -3: "),
+    "no action": (variant(action=None), "sizes_known: action is None: it must be discrete(...)"),
+    "actions of no size": (variant(action=discrete("Q")), "sizes_known: action names the size 'Q', which size_of"),
+    "a type of no kernel": (variant(left=state(np.complex64, doc="x")), "types_known: left is complex64: kernels"),
+    "no policies": (variant(policies=None), "references_lead_somewhere: policies is None: it must be a dict"),
+    "a number for a policy": (variant(policies={"up": 3}), "references_lead_somewhere: policies['up'] leads to 3"),
+    "a fault of no field": (variant(faults={1: ("hight", "is odd")}), "faults_told: faults[1] is ('hight', 'is odd')"),
+    "a fault of no number": (variant(faults={0: ("tread", "is odd")}), "faults_told: faults has 0: the kernel"),
+    "its own states refused": (variant(check_states=broken_worlds.refuses_all),
+                               "takes_own_states: refuses a state of its own play: row 0: height = 3: must be even"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_a_strange_world_is_a_finding(case: str) -> None:
+    """Each in a sentence; none of them makes the checker raise."""
+    world, said = ODD[case]
+    findings = [str(finding) for finding in check_world(world)]
+    assert findings and findings[0].startswith(said)
+
+
+@pytest.mark.parametrize("cost", [lambda world: None, lambda world: np.zeros(3)])
+def test_a_task_that_does_not_price_every_row_is_a_finding(cost: Any) -> None:
+    """One cost a row is asked for."""
+    (finding,) = check_world(Stairs, task=cost)
+    assert re.fullmatch(r"agrees_with_task: the task gives costs of shape \(3?,?\), not \(64,\): .*", str(finding))
+
+
+def test_what_was_found_before_an_error_is_told_too() -> None:
+    """A row beyond its bounds, and then a step that stumbles over it."""
+
+    def stumbles(self: Any, actions: Any, rows: Any = None) -> None:
+        World.step(self, actions, rows)
+        if self.debug:
+            return
+        if (self.left > 90).any():
+            raise IndexError("beyond the stairs")
+        self.left[:] = 99
+
+    findings = broken_rules(variant(step=stumbles, left=fields.view(int32, low=0, high=10, doc="treads to go")))
+    assert {("in_bounds", "left"), ("raises_nothing", "")} <= findings
+
+
 def test_every_rule_is_proven() -> None:
     """No rule of the checker goes without a world that breaks it."""
     every = {rule.__name__ for rule in (*DECLARATIONS, *RESET_RULES, *STEP_RULES, *REPLAY_RULES)}
@@ -176,7 +258,8 @@ def test_every_rule_is_proven() -> None:
         *(e for _, e in PYTHON_DEFECTS.values()),
         {e for _, e in DECLARED_DEFECTS.values()},
     ]
-    assert every == {rule for expected in found for rule, _ in expected}
+    proven = {rule for expected in found for rule, _ in expected} | {said.partition(":")[0] for _, said in ODD.values()}
+    assert every == proven - {"raises_nothing", "takes_own_states"}
 
 
 def test_reward_paid_in_part_is_found_where_it_is_paid_last() -> None:
@@ -253,6 +336,16 @@ def test_the_world_given_is_not_touched() -> None:
     assert check_world(world) == []
     after = world.state_dict()
     assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_a_package_that_is_not_installed_is_no_finding() -> None:
+    """It says nothing of the world: the error that names the extra goes on to the caller."""
+
+    def lacking(self: Any) -> None:
+        raise missing_extra("an engine", "engines")
+
+    with pytest.raises(MissingExtra, match="an engine, which is not installed"):
+        check_world(variant(constants=lacking))
 
 
 def test_what_cannot_be_checked_is_refused() -> None:

@@ -272,6 +272,17 @@ def nan_to_count(w, b, _, __):
 
 
 @kernel
+def half_to_count(w, b, _, __):
+    w.load[b] = 5 / 2
+
+
+@kernel
+def half_cut_off(w, b, _, __):
+    w.load[b] = int(5 / 2) + 1.0
+    return w.load[b]
+
+
+@kernel
 def nan_by_hand(w, b, _, __):
     return np.int64(w.length[b] / 0)
 
@@ -349,6 +360,7 @@ FAULTS = [
     (in_a_slice, "tour", "tour[0, 1:4][3]: the index 3 is out of range; the shape is (3,)"),
     (by_a_float, "tour", "tour[0, 2.5]: an index must be a whole number, not 2.5"),
     (nan_to_count, "load", "load[0] = nan: no whole number, as its type int32 needs"),
+    (half_to_count, "load", "load[0] = 2.5: no whole number, as its type int32 needs; int(...) would cut it off"),
     (nan_by_hand, "", "nan cannot become int64"),
     (too_wide, "tour", "tour[0, 2] = 40000 does not fit int16 (-32768..32767)"),
     (too_large, "length", "length[0] = 1e+39 does not fit float32"),
@@ -375,6 +387,14 @@ def test_a_fault_names_kernel_line_row_and_index(function, field, reason):
     code = function.py_func.__code__
     assert str(caught.value) == f"{code.co_name} (test_interpreter.py:{code.co_firstlineno + 2}), row 0: {reason}"
     assert (caught.value.field, caught.value.row, caught.value.reason) == (field, 0, reason)
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_fraction_that_is_cut_off_by_hand_may_be_kept(debug):
+    """int(5 / 2) + 1.0 is 3.0, a whole number."""
+    world = Desk(2, seed=0, debug=debug)
+    world.reset()
+    assert world.map_rows(half_cut_off).tolist() == [3, 3]
 
 
 def test_scratch_of_another_row_is_not_read():

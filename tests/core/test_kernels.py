@@ -351,6 +351,31 @@ def test_a_kernel_can_be_called_from_python():
         half()
 
 
+@kernel
+def _leaf(x):
+    return x + 1
+
+
+@kernel
+def _never_calls_leaf(x):
+    return _leaf(x) if x != x else x
+
+
+@kernel
+def _calls_leaf(x):
+    return 10 * _leaf(x)
+
+
+@kernel
+def _root(x):
+    return _calls_leaf(x) + _never_calls_leaf(x)
+
+
+def test_code_that_one_caller_drops_is_there_for_another():
+    """Of two callers of a kernel one is optimised until its call is gone: 10 * (3 + 1) + 3."""
+    assert _root(3) == 43
+
+
 def test_kernels_make_no_machine_code_of_their_own():
     """They are linked into their callers, as they were translated."""
     quarter(8.0)

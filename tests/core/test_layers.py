@@ -15,7 +15,8 @@ import pytest
 import milkrun
 
 ROOT = Path(milkrun.__file__).parent
-LAYERS = {"core": 0, "routing": 1, "delivery": 1, "tracking": 1, "solvers": 2, "api": 3, "replay": 4, "cli": 5}
+FAMILIES = ("routing", "delivery", "tracking", "clutter")
+LAYERS = {"core": 0, **dict.fromkeys(FAMILIES, 1), "solvers": 2, "api": 3, "replay": 4, "cli": 5}
 FRONT = {"milkrun", "milkrun.worlds", "milkrun.moved", "milkrun._version", "milkrun.__main__"}
 COMPILED_AND_DATA = {"numpy", "numba", "llvmlite"}
 

@@ -13,6 +13,7 @@ import milkrun
 from milkrun.core.errors import BadInstance
 from milkrun.core.fields import Role
 from tests.delivery.truckdrone_logs import TWISTS
+from tests.states import check
 
 ROLES = (Role.STATE, Role.KEY, Role.INSTANCE, Role.MASK)
 
@@ -39,13 +40,13 @@ def test_no_state_of_play_is_refused(twist: str, wild: bool, mode: str):
         nodes = rng.uniform(-1, 1, (16, 6, 2))
         world.reset(instance={**{name: getattr(world, name).copy() for name in names}, "route_nodes": nodes})
     choices = world.action.nvec(world.sizes)
-    world.check_states(arrays_of(world))
+    check(world, arrays_of(world))
     for turn in range(world.config.limit):
         live = np.flatnonzero(~world.done) if mode == "disabled" else np.arange(16)
         drawn = np.stack([rng.integers(-1, n + 1, 16) for n in choices], axis=1)
         actions = np.where(wild & (rng.random((16, 1)) < 0.5), drawn, world.sample_actions(7, turn))
         world.step(actions[live], rows=live)
-        world.check_states(arrays_of(world))
+        check(world, arrays_of(world))
 
 
 @pytest.fixture(scope="module")
@@ -126,10 +127,10 @@ def test_an_impossible_state_is_refused(moment: Any, change: Any, words: str):
     """One thing of row 1 otherwise: row, field, index, value and rule are named."""
     world, arrays = moment
     changed = {name: array.copy() for name, array in arrays.items()}
-    world.check_states(changed)
+    check(world, changed)
     change(changed)
     with pytest.raises(BadInstance, match=words):
-        world.check_states(changed)
+        check(world, changed)
 
 
 def test_a_parcel_has_one_carrier_where_it_is_reserved():
@@ -143,15 +144,15 @@ def test_a_parcel_has_one_carrier_where_it_is_reserved():
         arrays["carrying"][:] = 0
         if reserve:
             with pytest.raises(BadInstance, match=r"row 0: carrying\[0\] = 0: another drone has this parcel"):
-                world.check_states(arrays)
+                check(world, arrays)
         else:
-            world.check_states(arrays)
+            check(world, arrays)
 
 
 def test_tallies_may_be_left_out(moment: Any):
     """Functional stepping keeps none."""
     world, arrays = moment
-    world.check_states({name: array for name, array in arrays.items() if not name.startswith("sum_")})
+    check(world, {name: array for name, array in arrays.items() if not name.startswith("sum_")})
 
 
 @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -175,7 +176,7 @@ def test_what_is_taken_stays_possible(twist: str, seed: int):
         saved[f.name][at] = rng.integers(low, high + 1) if f.dtype.kind in "ib" else rng.choice([0, -0.5, 0.7, 1, 1.3])
     try:
         world.load_state_dict(saved)
-        world.check_states(arrays_of(world))
+        check(world, arrays_of(world))
     except BadInstance:
         return
     choices = world.action.nvec(world.sizes)
@@ -184,4 +185,4 @@ def test_what_is_taken_stays_possible(twist: str, seed: int):
         drawn = np.stack([rng.integers(-1, n + 1, 8) for n in choices], axis=1)
         actions = np.where(rng.random((8, 1)) < 0.5, drawn, world.sample_actions(seed, turn))
         world.step(actions[live], rows=live)
-        world.check_states(arrays_of(world))
+        check(world, arrays_of(world))

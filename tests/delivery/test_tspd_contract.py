@@ -4,9 +4,6 @@ random instances with every restriction its mask is the rule book's, never empty
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,10 +16,9 @@ from milkrun.delivery.tspd import TSPD, TSPDConfig
 from milkrun.solvers.tspd import exact
 from tests.core.toys import rows_of
 from tests.delivery.tspd_by_hand import begun, drawn, instance_of, line, mask_by_the_book, play, walk
+from tests.published import published_file, published_files
 
 ID = "milkrun/TSPD-v0"
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "delivery/tspd"
-files = pytest.mark.skipif(not DATA.is_dir(), reason="no instance files: set MILKRUN_DATA to the folder with delivery/")
 
 
 def test_the_laws():
@@ -214,24 +210,23 @@ def test_the_best_play_is_the_optimum(one):
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-@files
 @pytest.mark.truth
 def test_published_optima_replay_through_mask_and_step():
     """All 150 plans of Agatz, Bouman and Schmidt's uniform instances of 5..9 nodes, to 1e-9."""
-    plans = sorted((DATA / "uniform" / "solutions").glob("*-DP.txt"))
+    plans = published_files("delivery/tspd/uniform/solutions/*-n[5-9]-DP.txt")
     for path in plans:
         solution = load_tspd_solution(path)
-        kpis, _ = TSPD.replay(load_tspd(DATA / "uniform" / path.name.replace("-DP", "")), solution.operations)
+        instance = published_file(f"delivery/tspd/uniform/{path.name.replace('-DP', '')}")
+        kpis, _ = TSPD.replay(load_tspd(instance), solution.operations)
         assert kpis["makespan"] == pytest.approx(solution.total, abs=1e-9), path.name
     assert len(plans) == 150
 
 
-@files
 @pytest.mark.truth
 def test_random_play_on_every_file():
     """All files in one padded batch, eight rows each: ends within 3 n steps at the price of the checker."""
-    paths = sorted(path for path in DATA.rglob("*.txt") if path.parent.name != "solutions")
-    made = [load_tspd(path) for path in paths]
+    folders = ("uniform", "restricted/maxradius", "restricted/novisit")
+    made = [load_tspd(path) for name in folders for path in published_files(f"delivery/tspd/{name}/*.txt")]
     world = TSPD.from_instances(made, repeat=8, autoreset="disabled")
     walk(world, 3 * world.sizes["N"])
     assert len(made) > 160 and world.terminated.all()

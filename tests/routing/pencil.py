@@ -1,7 +1,7 @@
 """The choosing truck by a person with a pencil: every sequence of actions that the rules let through, one by one.
 
-Routing spec sections 5.4, 5.5 and 6 word for word, in plain Python for one instance. The checkers judge finished plans;
-here a plan is built action by action from those allowed at each moment, so the two meet only if both are right.
+In plain Python, for one instance. The checkers judge finished plans; here a plan is built action by action from those
+allowed at each moment, so the two meet only if both are right.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""Dial-a-ride files: read in every variant that circulates, written as they were, and refused with the line at fault.
-
-The benchmark files are not part of the repository: they are read from the folder MILKRUN_DATA, or `shared/data` beside
-it.
-"""
+"""Dial-a-ride files: read in every variant that circulates, written as they were, refused with the line at fault."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +12,7 @@ from hypothesis import strategies as st
 
 from milkrun.core.errors import ConfigError, FormatError
 from milkrun.routing.instances import cordeau, read
-
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "darp"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no files of dial-a-ride: set MILKRUN_DATA")
+from tests.published import KEPT, published_file
 
 SMALL = """2 2 100 3 30.5
 0 1.000 2.000 0 0 0 100
@@ -227,10 +219,9 @@ def test_any_word_may_be_broken(tmp_path_factory, which, word):
 # --- the benchmark
 
 
-@needs_data
 def test_all_benchmark_files_load_and_save_alike(tmp_path):
     """24 files; a-files seat 3 and ride 30, b-files 6 and 45, T = 60 n / K; written, every token is the same."""
-    instances = cordeau.load_dir(DATA)
+    instances = cordeau.load_dir(KEPT / "darp")
     assert len(instances) == 24
     for instance in instances:
         seats, ride = (3, 30.0) if instance.name[0] == "a" else (6, 45.0)
@@ -240,24 +231,23 @@ def test_all_benchmark_files_load_and_save_alike(tmp_path):
         assert set(instance.max_ride_time.tolist()) == {ride}
         assert instance.max_route_duration == instance.time_windows[0] == 60 * n / vehicles
         cordeau.save(instance, tmp_path / "again.txt")
-        assert (tmp_path / "again.txt").read_text().split() == (DATA / f"{instance.name}.txt").read_text().split()
+        first = KEPT / "darp" / f"{instance.name}.txt"
+        assert (tmp_path / "again.txt").read_text().split() == first.read_text().split()
 
 
-@needs_data
 def test_a2_16_by_its_lines():
     """Request 1 rides from (-1.198, -5.164) to (6.687, 6.731), there within [402, 417]; request 10 boards at 32..47."""
-    instance = cordeau.load(DATA / "a2-16.txt")
+    instance = cordeau.load(published_file("darp/a2-16.txt"))
     assert instance.locs[[1, 2]].tolist() == np.float32([[-1.198, -5.164], [6.687, 6.731]]).tolist()
     assert (instance.window_open[2], instance.time_windows[2]) == (402, 417)
     assert (instance.window_open[19], instance.time_windows[19]) == (32, 47)
     assert set(instance.service_time[1:].tolist()) == {3.0}
 
 
-@needs_data
 def test_a2_16_in_its_variants(tmp_path):
     """Nodes counted, the last depot left out, the start open to 1440: the same instance."""
-    text = (DATA / "a2-16.txt").read_text()
-    whole = cordeau.load(DATA / "a2-16.txt")
+    text = published_file("darp/a2-16.txt").read_text()
+    whole = cordeau.load(published_file("darp/a2-16.txt"))
     rows = text.splitlines()
     counted = "\n".join(["2 32 480 3 30", *rows[1:]])
     cut = "\n".join(rows[:-1])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,8 +9,7 @@ from milkrun.core.errors import BadInstance, ShapeError
 from milkrun.routing.tasks import CVRP, TSP
 from milkrun.routing.tasks.distances import distance_matrix
 from milkrun.solvers.exact import brute_force_cvrp, brute_force_tsp, exact_cvrp, held_karp
-
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "routing"
+from tests.published import published_file
 
 RECTANGLE = distance_matrix([[0, 0], [3, 0], [3, 4], [0, 4]])
 
@@ -91,10 +87,9 @@ def test_12_customers_in_4_stars():
     assert (actions == 0).sum() == 4
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no instance files in {DATA} (set MILKRUN_DATA)")
 def test_finds_the_published_optimum_of_e_n13_k4():
     """12 customers, the lower triangle of the matrix row by row, capacity 6000: 247."""
-    _, rest = (DATA / "cvrplib" / "E-n13-k4.vrp").read_text().split("EDGE_WEIGHT_SECTION")
+    _, rest = published_file("routing/cvrplib/E-n13-k4.vrp").read_text().split("EDGE_WEIGHT_SECTION")
     triangle, rest = rest.split("DEMAND_SECTION")
     d = np.zeros((13, 13))
     d[np.tril_indices(13, -1)] = [float(x) for x in triangle.split()]

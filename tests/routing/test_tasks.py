@@ -17,9 +17,7 @@ from milkrun.core.errors import BadInstance, BadSolution, ConfigError, ShapeErro
 from milkrun.routing.tasks import CVRP, TSP, BaseProblem
 from milkrun.routing.tasks.base import fits
 from milkrun.routing.tasks.distances import METRICS, distance, distance_matrix
-
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "routing"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no instance files in {DATA} (set MILKRUN_DATA)")
+from tests.published import published_file
 
 # a depot and three customers on a 3 x 4 rectangle
 RECTANGLE = np.array([[[0, 0], [3, 0], [3, 4], [0, 4]]], np.float32)
@@ -398,22 +396,20 @@ def routes(path: Path) -> np.ndarray:
     return np.array([[node for route in found for node in [*map(int, route.split()), 0]]])
 
 
-@needs_data
 @pytest.mark.parametrize(("name", "optimum"), [("berlin52", 7542), ("eil51", 426), ("pr1002", 259045)])
 def test_tsplib_optimum(name, optimum):
     """The published optimal tour has the published length, to the digit."""
-    locs = numbers((DATA / "tsplib" / f"{name}.tsp").read_text(), "NODE_COORD_SECTION")[:, 1:]
-    _, listed = (DATA / "tsplib" / f"{name}.opt.tour").read_text().split("TOUR_SECTION")
+    locs = numbers(published_file(f"routing/tsplib/{name}.tsp").read_text(), "NODE_COORD_SECTION")[:, 1:]
+    _, listed = published_file(f"routing/tsplib/{name}.opt.tour").read_text().split("TOUR_SECTION")
     tour = [int(x) - 1 for x in listed.split()[: len(locs)]]
     cost, _, _ = TSP.get_costs({"locs": locs[None]}, np.array([tour]), metric="round")
     assert cost.tolist() == [optimum]
 
 
-@needs_data
 @pytest.mark.parametrize(("name", "optimum"), [("A-n32-k5", 784), ("E-n13-k4", 247), ("X-n101-k25", 27591)])
 def test_cvrplib_optimum(name, optimum):
     """The published routes are feasible at the published cost; with one unit less capacity somewhere they are not."""
-    text = (DATA / "cvrplib" / f"{name}.vrp").read_text()
+    text = published_file(f"routing/cvrplib/{name}.vrp").read_text()
     if "NODE_COORD_SECTION" in text:
         where = {"locs": numbers(text, "NODE_COORD_SECTION")[None, :, 1:]}
     else:  # E-n13-k4 gives its matrix as one stream of numbers, the lower triangle row by row
@@ -425,7 +421,7 @@ def test_cvrplib_optimum(name, optimum):
     demand = numbers(text, "DEMAND_SECTION")[None, :, 1].astype(int)
     capacity = int(entry(text, "CAPACITY"))
     dataset = {**where, "demand_units": demand, "capacity": np.array([capacity])}
-    pi = routes(DATA / "cvrplib" / f"{name}.sol")
+    pi = routes(published_file(f"routing/cvrplib/{name}.sol"))
     cost, _, _ = CVRP.get_costs(dataset, pi, metric="round" if "locs" in where else None)
     assert cost.tolist() == [optimum]
     fullest = max(demand[0, list(map(int, trip))].sum() for trip in np.split(pi[0], np.flatnonzero(pi[0] == 0)))
@@ -433,25 +429,23 @@ def test_cvrplib_optimum(name, optimum):
     assert not CVRP.check(dataset, pi, capacity=fullest - 1)[0].any()
 
 
-@needs_data
 def test_cmt6_keeps_its_distance_with_service():
     """CMT6 is published unrounded, 555.43; each stop takes 10 of the trip's 200."""
-    text = (DATA / "cvrplib" / "CMT6.vrp").read_text()
+    text = published_file("routing/cvrplib/CMT6.vrp").read_text()
     locs, demand = numbers(text, "NODE_COORD_SECTION")[None, :, 1:], numbers(text, "DEMAND_SECTION")[None, :, 1]
     service = np.where(np.arange(locs.shape[1]) > 0, entry(text, "SERVICE_TIME"), 0.0)[None]
     dataset = {"locs": locs, "demand_units": demand.astype(int), "service_time": service}
     limits = {"capacity": entry(text, "CAPACITY"), "max_length": entry(text, "DISTANCE")}
-    cost, _, _ = CVRP.get_costs(dataset, routes(DATA / "cvrplib" / "CMT6.sol"), **limits)
+    cost, _, _ = CVRP.get_costs(dataset, routes(published_file("routing/cvrplib/CMT6.sol")), **limits)
     assert cost.item() == pytest.approx(555.43, abs=5e-3)
 
 
-@needs_data
 @pytest.mark.parametrize(("name", "optimum"), [("C101", 8273), ("R101", 16377), ("RC207", 9629)])
 def test_solomon_length_in_tenths(name, optimum):
     """Solomon's routes are measured in tenths cut off, `trunc1`: 827.3 is 8273."""
-    text = (DATA / "solomon" / f"{name}.txt").read_text()
+    text = published_file(f"routing/solomon/{name}.txt").read_text()
     rows = [line.split() for line in text.split("CUST NO.")[1].splitlines()]
     locs = np.array([[float(x) for x in row[1:3]] for row in rows if len(row) == 7 and row[0].isdigit()])
-    pi = routes(DATA / "solomon" / f"{name}.sol")
+    pi = routes(published_file(f"routing/solomon/{name}.sol"))
     length = BaseProblem.get_tour_length({"locs": locs[None]}, pi, metric="trunc1")
     assert length.tolist() == [optimum]

@@ -1,8 +1,4 @@
-"""The dial-a-ride checker: published optima are feasible at their price, and every rule has a route that breaks it.
-
-The published solutions are not part of the repository: they are read from the folder MILKRUN_DATA, or `shared/data`
-beside it.
-"""
+"""The dial-a-ride checker: published optima are feasible at their price, and every rule has a route that breaks it."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,10 +17,8 @@ from hypothesis import strategies as st
 from milkrun.core.errors import BadSolution
 from milkrun.routing.instances import cordeau
 from milkrun.routing.tasks import DARPProblem
+from tests.published import published_file
 from tests.routing.darp_by_hand import ONE, TWO, broken, darp
-
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "darp"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no files of dial-a-ride: set MILKRUN_DATA")
 
 PUBLISHED = {
     "a2-16": 294.25, "a2-24": 431.12, "a3-18": 300.48, "a3-30": 494.85, "a4-16": 282.68, "b2-16": 309.41,
@@ -37,15 +30,14 @@ PUBLISHED = {
 
 
 def solutions():
-    return json.loads((DATA / "solutions.json").read_text())
+    return json.loads(published_file("darp/solutions.json").read_text())
 
 
-@needs_data
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_optimum_is_feasible_at_its_price(name):
     """Routes of the literature's value keep every limit, and cost what was published, to its two decimals."""
-    found, instance = solutions()[name], cordeau.load(DATA / f"{name}.txt")
-    with (DATA / "best_known.csv").open() as file:
+    found, instance = solutions()[name], cordeau.load(published_file(f"darp/{name}.txt"))
+    with published_file("darp/best_known.csv").open() as file:
         best = {row["name"]: float(row["value"]) for row in csv.DictReader(file)}
     assert best[name] == PUBLISHED[name]
     plan = DARPProblem.routes_to_actions(found["routes"], instance.num_requests)
@@ -59,12 +51,11 @@ def test_published_optimum_is_feasible_at_its_price(name):
     assert parts["vehicles"].tolist() == [len(found["routes"])]
 
 
-@needs_data
 def test_simple_clocks_break_ride_limits_of_feasible_routes():
     """Leaving at 0 and serving as early as possible, 30 of the 32 published routes carry somebody for too long."""
     late = total = 0
     for name, found in solutions().items():
-        instance = cordeau.load(DATA / f"{name}.txt")
+        instance = cordeau.load(published_file(f"darp/{name}.txt"))
         plan = DARPProblem.routes_to_actions(found["routes"], instance.num_requests)
         for route in DARPProblem.actions_to_routes(plan):
             clock, here, left, too_long = 0.0, 0, {}, False
@@ -81,10 +72,9 @@ def test_simple_clocks_break_ride_limits_of_feasible_routes():
     assert (late, total) == (30, 32)
 
 
-@needs_data
 def test_schedule_of_a2_16_begins_as_told():
     """The first three starts of the first route are 32, 49 and 62.131 at the earliest; delays come only from rides."""
-    instance = cordeau.load(DATA / "a2-16.txt")
+    instance = cordeau.load(published_file("darp/a2-16.txt"))
     plan = DARPProblem.routes_to_actions(solutions()["a2-16"]["routes"], 16)
     route = DARPProblem.actions_to_routes(plan)[0]
     starts = DARPProblem.schedule(instance, route)

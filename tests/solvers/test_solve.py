@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,13 +13,8 @@ from milkrun.core.errors import BadInstance, BadSolution, ConfigError, ShapeErro
 from milkrun.routing.generators import get_generator
 from milkrun.routing.instances import read
 from milkrun.solvers import Solution, heuristics, solve, workers
+from tests.published import published_file
 from tests.solvers.plays import METHODS, drawn, play
-
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "routing"
-
-has_files = pytest.mark.skipif(
-    not DATA.is_dir(), reason="no instance files: set MILKRUN_DATA to the folder that has routing/"
-)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -210,7 +204,6 @@ class Stranger:
 
 
 @pytest.mark.truth
-@has_files
 @pytest.mark.parametrize(
     ("world", "file", "method", "optimum"),
     [("TSP", "tsplib/berlin52.tsp", "ls", 7542), ("TSP", "atsp/ftv33.atsp", "ls", 1286),
@@ -218,6 +211,22 @@ class Stranger:
 )  # fmt: skip
 def test_files_within_a_tenth_of_the_optimum(world, file, method, optimum):
     """Published optima of TSPLIB and CVRPLIB, which no heuristic passes; whole numbers stay whole."""
-    found = solve(world, read(DATA / file), method)
+    found = solve(world, read(published_file(f"routing/{file}")), method)
     assert optimum <= found.cost[0] <= 1.1 * optimum
     assert found.cost[0] == round(found.cost[0])
+
+
+@pytest.mark.parametrize(("name", "drawn", "options", "told"), [
+    ("CVRP", {}, {"capacity": 50}, "capacity = 50: instance 0 has capacity = 20, by which it is solved"),
+    ("CVRP", {}, {"vehicle_cap": 50}, "capacity = 50: instance 0 has capacity = 20"),
+    ("CVRP", {}, {"preset": "kool50"}, "capacity = 40: instance 0 has capacity = 20"),
+    ("WCVRP", {"max_length": 4.0}, {"max_length": 3.0}, "max_length = 3.0: instance 0 has max_length = 4.0"),
+    ("WCVRP", {"max_waste": 100.0}, {"max_waste": 1.0}, "max_waste = 1.0: instance 0 has max_waste = 100.0"),
+    ("WCVRP", {"max_waste": 100.0}, {}, "the option max_waste is 1.0, and length_weight = 'auto' is set by it"),
+])  # fmt: skip
+def test_options_that_contradict_the_instances_are_refused(name, drawn, options, told):
+    """They were passed over: the answer was one to another question."""
+    instances = get_generator(name.lower(), num_loc=10, **drawn).generate(2, seed=0)
+    assert np.isfinite(solve(name, instances, "nearest", **drawn).cost).all()
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        solve(name, instances, "nearest", **options)

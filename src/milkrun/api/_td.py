@@ -15,7 +15,8 @@ from tensordict import TensorDict
 
 _new_unsafe: Any = getattr(TensorDict, "_new_unsafe", None)
 _has_set_str = hasattr(TensorDict, "_set_str")
-_has_entries = all(hasattr(TensorDict({}, []), name) for name in ("_tensordict", "_device"))
+_empty = TensorDict({}, [])
+_has_entries = type(getattr(_empty, "_tensordict", None)) is dict and hasattr(_empty, "_device")
 
 
 def private() -> bool:
@@ -27,11 +28,11 @@ _PRIVATE = private()
 
 
 def make_td(source: dict[str, Any], batch_size: torch.Size, device: torch.device | None) -> TensorDict:
-    """A TensorDict of tensors (or TensorDicts) that are known to fit."""
+    """A TensorDict of tensors (or TensorDicts) that are known to fit; `source` is its own from now on."""
     if _PRIVATE:
         td = _new_unsafe(batch_size=batch_size)
         td._device = device  # a constructor given these would look at each again
-        td._tensordict.update(source)
+        td._tensordict = source
         return td
     return TensorDict(source, batch_size=batch_size, device=device)
 

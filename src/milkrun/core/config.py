@@ -116,7 +116,7 @@ class Config:
         if isinstance(config, cls):
             values.update(config.as_dict())
         elif isinstance(config, (str, Path)):
-            values.update(cls._known(_read_json(Path(config))))
+            values.update(cls._known(read_json(Path(config))))
         elif isinstance(config, Mapping):
             values.update(cls._known(config))
         elif config is not None:
@@ -184,7 +184,8 @@ class RuledConfig(Config):
         return type(self)(**{**kept, **self._known(changes)})
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
     try:
         values = json.loads(path.read_text())
     except OSError as e:

@@ -42,7 +42,7 @@ class DiskCache(NullCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
-        found = self._read(*self._file(sig, target_context.codegen()))
+        found = find(*self._file(sig, target_context.codegen()))
         if found is None:
             return None
         try:
@@ -54,28 +54,34 @@ class DiskCache(NullCache):
         if compiled.library.has_dynamic_globals:  # addresses of this process
             return
         name, key = self._file(sig, compiled.codegen)
-        payload = dumps(compiled._reduce())
-        try:
-            _write(name, FORMAT + _checksum(key, payload) + payload)
-        except OSError as e:
-            _not_used(str(e))
+        keep(name, key, dumps(compiled._reduce()))
 
     def _file(self, sig: Any, codegen: Any) -> tuple[str, bytes]:
         """The file of a signature on this kind of processor, and all that its contents depend on."""
         key = repr((self._name, self._fingerprint, sig, codegen.magic_tuple())).encode()
         return f"{self._name}.{hashlib.sha256(key).hexdigest()[:12]}.code", key
 
-    def _read(self, name: str, key: bytes) -> bytes | None:
-        try:
-            content = _content(name)
-        except FileNotFoundError:
-            return None
-        except OSError as e:
-            _not_used(str(e))
-            return None
-        start = len(FORMAT) + hashlib.sha256().digest_size
-        payload = content[start:]
-        return payload if content[:start] == FORMAT + _checksum(key, payload) else None
+
+def find(name: str, key: bytes) -> bytes | None:
+    """What `keep` wrote under this name and key; None where there is nothing that is whole and to be trusted."""
+    try:
+        content = _content(name)
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        _not_used(str(e))
+        return None
+    start = len(FORMAT) + hashlib.sha256().digest_size
+    payload = content[start:]
+    return payload if content[:start] == FORMAT + _checksum(key, payload) else None
+
+
+def keep(name: str, key: bytes, payload: bytes) -> None:
+    """Writes a file of the cache; where that cannot be, nothing is kept."""
+    try:
+        _write(name, FORMAT + _checksum(key, payload) + payload)
+    except OSError as e:
+        _not_used(str(e))
 
 
 def cache_root() -> str | None:

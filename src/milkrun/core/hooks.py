@@ -17,11 +17,13 @@ HOOKS = {
     "generate": ("w", "b"),  # draws the instance of row b
     "reset": ("w", "b"),  # puts its state at the start, mask included
     "step": ("w", "b", "action"),  # plays one allowed action
+    "settle": ("w", "b"),  # of a world on an engine: what came of the step, once the engine has moved the row
     "legal": ("w", "b", "action"),  # whether an action may be played, where the mask is not all of the rule
     "idle": ("w", "b", "action"),  # what happens instead of an illegal action; without it nothing
     "update_views": ("w", "b"),  # computes the views that are due after every reset and step
     "observe": ("w", "b"),  # computes the views declared on_demand, when somebody asks for them
     "prefetch": ("w", "b", "action"),  # asks for the memory that a step will read; for speed alone
+    "fault": ("w", "b"),  # why a state from outside cannot be, a number of the class's `faults`; 0 if it can
 }
 REQUIRED = ("generate", "reset", "step")
 

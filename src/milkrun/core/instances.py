@@ -5,8 +5,9 @@ Nothing here writes into a world; a refused instance leaves it as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -25,6 +26,9 @@ class Judge(Protocol):
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]: ...
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None: ...
     def check_states(self, arrays: dict[str, np.ndarray]) -> None: ...
+    def refuse_faults(self, arrays: Mapping[str, np.ndarray], given: Given) -> None: ...
+    @property
+    def faults(self) -> Mapping[int, tuple[str, str]]: ...
     def _with_role(self, *roles: Role) -> list[Field]: ...
 
 
@@ -57,7 +61,8 @@ def read_instances(world: Judge, instance: Mapping[str, Any], rows: int) -> Give
 
 
 def read_saved(world: Judge, saved: Any, rows: int) -> tuple[dict[str, np.ndarray], Given]:
-    """Checks what `state_dict` saved of `rows` rows: (fields of the rows, their instances). Kernels index with it."""
+    """What `state_dict` saved of `rows` rows: (fields of the rows, their instances), of right shape and dtype, the
+    instances within their bounds."""
     if not isinstance(saved, Mapping):
         raise ShapeError(f"a saved state is a mapping of field names to arrays, not a {type(saved).__name__}")
     fields = world._with_role(Role.STATE, Role.MASK, Role.VIEW, Role.KEY, Role.INSTANCE)
@@ -71,17 +76,27 @@ def read_saved(world: Judge, saved: Any, rows: int) -> tuple[dict[str, np.ndarra
         if f.role is Role.INSTANCE:
             check_values(f, arrays[f.name], world.sizes)
     owner = owners_of(arrays.pop("instance_row"), rows, count)
-    given = Given({f.name: arrays.pop(f.name) for f in own}, owner)
-    check_rows(world, {**arrays, **{name: array[owner] for name, array in given.arrays.items()}})
-    return arrays, given
+    return arrays, Given({f.name: arrays.pop(f.name) for f in own}, owner)
+
+
+def check_saved(world: Judge, arrays: dict[str, np.ndarray], given: Given, known: bool = False) -> None:
+    """Refuses rows as `read_saved` gives them that cannot be: instances (unless they are `known`), then the states
+    under them, by their bounds, by `check_states`, by the kernel `fault`."""
+    if not known:
+        world.check_instances(given.arrays)
+    played = {name: array if given.instance_row is None else array[given.instance_row]
+              for name, array in given.arrays.items()}  # fmt: skip
+    check_rows(world, {**arrays, **played})
+    world.check_states({**arrays, **played})
+    world.refuse_faults(arrays, given)
 
 
 def check_rows(world: Judge, arrays: dict[str, np.ndarray]) -> None:
-    """Refuses rows that no play of `world` can have led to. `arrays` has fields of these rows, of right shape and
-    dtype, of instance fields what each row plays.
+    """Refuses rows that break what is declared. `arrays` has fields of these rows, of right shape and dtype, of
+    instance fields what each row plays.
 
     States lie within their declared bounds, streams are not negative, and rows that go on have an allowed action for
-    every agent. Then the world has its say, by `check_states`. Kernels index with all of this.
+    every agent. Kernels index with all of this.
     """
     for name, array in arrays.items():
         f = world.fields[name]
@@ -93,7 +108,21 @@ def check_rows(world: Judge, arrays: dict[str, np.ndarray]) -> None:
             ended = [arrays[flag] for flag in ("terminated", "truncated") if flag in arrays]
             live = ~np.logical_or.reduce([*ended, np.zeros(len(array), bool)])
             check_mask(name, array, world.action.nvec(world.sizes), live)
-    world.check_states(arrays)
+
+
+def refuse_fault(world: Judge, row: int, code: int, value_of: Callable[[str], np.ndarray]) -> NoReturn:
+    """Raises BadInstance for a row whose state the kernel `fault` refused by a number of the class's `faults`;
+    `value_of` gives a field of that row. A field in braces stands for its value."""
+
+    def said(name: str) -> str:
+        return str(value_of(name).tolist())
+
+    if code not in world.faults:
+        raise BadInstance(f"row {row}: its state cannot be: fault {code}, of which `faults` says nothing")
+    name, rule = world.faults[code]
+    rule = re.sub(r"\{(\w+)\}", lambda found: said(found[1]), rule)
+    value = f" = {said(name)}" if not world.fields[name].dims else ""
+    raise BadInstance(f"row {row}: {name}{value}: {rule}")
 
 
 def check_mask(name: str, array: np.ndarray, choices: Iterable[int], live: np.ndarray) -> None:

@@ -109,12 +109,12 @@ def _try_out(compiler: type) -> None:
 
 
 def quick_compiler() -> AbstractContextManager[None]:
-    """Around a compile of entries: what numba looks up again and again is remembered."""
+    """Around a compile of entries: numba leaves out work that changes nothing."""
     if part_compiler() is None:
         return nullcontext()
-    from milkrun.core.parts import operators_known
+    from milkrun.core.parts import quick_numba
 
-    return operators_known()
+    return quick_numba()
 
 
 IN_PYTHON: dict[Any, Callable[..., Any]] = {}

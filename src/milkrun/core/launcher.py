@@ -18,8 +18,8 @@ from milkrun.core.actions import Action, Agents
 from milkrun.core.cache import compile_module
 from milkrun.core.fields import Role
 from milkrun.core.interpreter.module import interpret_module
-from milkrun.core.kernels import KERNEL_OPTIONS, array_at, copy_rows, kernel
-from milkrun.core.record import Layout, lower_attribute, record_at
+from milkrun.core.kernels import KERNEL_OPTIONS, array_at, copy_rows, kernel, part_compiler
+from milkrun.core.record import LOWERING, Layout, record_at
 from milkrun.core.threads import Entry
 
 NO_LIMIT = 2**62
@@ -51,20 +51,30 @@ def build_launcher(
         text += f"\n# {sorted(usual.items())}"
         text += _entry("generate_usual", "", "", "generate(w, b)").replace("= record(", "= usual_record(")
     text += _entry("restart_rows", "", "", "restart(w, b)")
-    text += _entry(
-        "step_rows", "action, mode", f"actions = {actions}",
-        _prefetched("order[r + AHEAD]", 8) + "total += turn(w, b, actions[r], mode)",
-    )  # fmt: skip
-    text += _entry(
-        "step_from", "action, source", f"actions = {actions}\n    v = record(source, slot)",
-        _prefetched("r + AHEAD", 12) + "total += turn(w, r, actions[r], 0)", _IN_BLOCKS.format(copies=copies),
-    )  # fmt: skip
+    if "settle" in kernels:
+        text += _entry("command_rows", "action, mode", f"actions = {actions}",
+                       "total += command(w, b, actions[r], mode)")
+        text += _entry("outcome_rows", "", "", "total += outcome(w, b)")
+        if "update_views" in kernels:
+            text += _entry("update_rows", "", "", "update_views(w, b)")
+    else:
+        text += _entry(
+            "step_rows", "action, mode", f"actions = {actions}",
+            _prefetched("order[r + AHEAD]", 8) + "total += turn(w, b, actions[r], mode)",
+        )  # fmt: skip
+        text += _entry(
+            "step_from", "action, source", f"actions = {actions}\n    v = record(source, slot)",
+            _prefetched("r + AHEAD", 12) + "total += turn(w, r, actions[r], 0)", _IN_BLOCKS.format(copies=copies),
+        )  # fmt: skip
     text += _entry(
         "count_illegal", "action, mode", f"actions = {actions}",
         "total += (mode == 2 or not (w.terminated[b] or w.truncated[b])) and not legal(w, b, actions[r])",
     )  # fmt: skip
     if "observe" in kernels:
         text += _entry("observe_rows", "", "", "observe(w, b)")
+    if "fault" in kernels:
+        judged = "code = fault(w, b)\n        if code != 0:\n            total += code if told else 1"
+        text += _entry("count_faults", "told", "", judged)
     names = {**kernels, "usual_record": record_at(layout, usual)}
     words = {layout.word_of(name): value for name, value in usual.items()}
     return Launcher(_module(_room(kernels["step"]), text, layout, names, debug), words)
@@ -84,6 +94,15 @@ def build_player(
                 break""" + ("\n        update_views(w, b)" if "update_views" in kernels else ""))
     name = f"{_room(kernels['step'])}_plays_{choose.py_func.__name__}"
     return Entry(_module(name, text, layout, {**kernels, "choose": choose}, debug).play_rows)
+
+
+def build_adviser(layout: Layout, choose: Any, *, debug: bool = False) -> Entry:
+    """An entry that stores what the policy choose(w, b, x, i) does in each row, for worlds that play turn by turn."""
+    text = _head(layout)
+    text += _entry("advise_rows", "out, x", "result = array_at(out, (hi,), None, int64)",
+                   "result[r] = choose(w, b, x, w.i[b])")
+    name = f"advice_{choose.py_func.__name__}"
+    return Entry(_module(name, text, layout, {"choose": choose}, debug).advise_rows)
 
 
 def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool = False) -> Entry:
@@ -110,10 +129,16 @@ class Launcher:
         self._generate = Entry(module.generate_rows)
         self._generate_usual = Entry(module.generate_usual) if usual else self._generate
         self.restart = Entry(module.restart_rows)
-        self.step = Entry(module.step_rows)
-        self.step_from = Entry(module.step_from)
+        if hasattr(module, "step_rows"):
+            self.step = Entry(module.step_rows)
+            self.step_from = Entry(module.step_from)
+        else:  # a world on an engine
+            self.command = Entry(module.command_rows)
+            self.outcome = Entry(module.outcome_rows)
+            self.update_views = Entry(module.update_rows) if hasattr(module, "update_rows") else None
         self.count_illegal = Entry(module.count_illegal)
         self.observe = Entry(module.observe_rows) if hasattr(module, "observe_rows") else None
+        self.count_faults = Entry(module.count_faults) if hasattr(module, "count_faults") else None
 
     def generate(self, table: Any) -> Entry:
         """What draws the instances of a world with this table."""
@@ -122,13 +147,23 @@ class Launcher:
 
     def first_illegal(self, args: tuple[int, ...], n: int) -> int | None:
         """Which of n actions is the first illegal one; by halving, so a world's own `legal` need only say yes or no."""
-        lo, hi = 0, n
-        if not self.count_illegal.serial(*args, lo, hi, 0):
+        return _first(self.count_illegal, args, n) if self.count_illegal.serial(*args, 0, n, 0) else None
+
+    def first_fault(self, table: int, order: int, n: int, chunks: int = 1) -> tuple[int, int] | None:
+        """The first of n rows whose state the kernel `fault` refuses, and the number that it gives."""
+        if self.count_faults is None or not self.count_faults.run((table, order, 0), n, chunks):
             return None
-        while hi - lo > 1:
-            middle = (lo + hi) // 2
-            lo, hi = (lo, middle) if self.count_illegal.serial(*args, lo, middle, 0) else (middle, hi)
-        return lo
+        row = _first(self.count_faults, (table, order, 0), n)
+        return row, int(self.count_faults.serial(table, order, 1, row, row + 1, 0))
+
+
+def _first(count: Entry, args: tuple[int, ...], n: int) -> int:
+    """The first of n rows of which some are counted."""
+    lo, hi = 0, n
+    while hi - lo > 1:
+        middle = (lo + hi) // 2
+        lo, hi = (lo, middle) if count.serial(*args, lo, middle, 0) else (middle, hi)
+    return lo
 
 
 def _module(name: str, text: str, layout: Layout, kernels: Mapping[str, Any], debug: bool) -> Any:
@@ -138,10 +173,11 @@ def _module(name: str, text: str, layout: Layout, kernels: Mapping[str, Any], de
 
 
 def _names(layout: Layout) -> dict[str, Any]:
-    """What a launcher's text refers to; LOWERING only stands there to be part of the fingerprint."""
+    """What a launcher's text refers to; LOWERING and PARTS only stand there to be part of the fingerprint."""
     numbers = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64", "boolean")
     return {
-        "record": record_at(layout), "LOWERING": lower_attribute, "array_at": array_at, "copy_rows": copy_rows,
+        "record": record_at(layout), "array_at": array_at, "copy_rows": copy_rows,
+        "LOWERING": LOWERING, "PARTS": getattr(part_compiler(), "lowering", ()),
         "njit": njit, "kernel": kernel, "OPTIONS": KERNEL_OPTIONS, "DUE": DUE, "DUE_ONE": DUE_ONE,
         "AHEAD": AHEAD, "LAYOUT": layout,
         **{n: getattr(types, n) for n in numbers},
@@ -181,8 +217,10 @@ def _turns(layout: Layout, action: Action, kernels: Mapping[str, Any], views: bo
     cleared = "\n    w.reward_exact[b] = 0" if exact else ""
     viewed = "\n    update_views(w, b)" if "update_views" in kernels and views else ""
     again = viewed.replace("\n    ", "\n            ")  # into memory that may be fresh
-    return _legality(action, kernels) + _TURN.format(
-        paid=paid, rounded=rounded, cleared=cleared, viewed=viewed, viewed_again=again
+    cut = "settle" in kernels
+    restart = _RESTART.format(cleared=cleared, viewed="" if cut else viewed)
+    return _legality(action, kernels) + restart + (_CUT_TURN if cut else _TURN).format(
+        paid=paid, rounded=rounded, cleared=cleared, viewed=viewed, viewed_again="" if cut else again
     )
 
 
@@ -222,7 +260,7 @@ def _legality(action: Action, kernels: Mapping[str, Any]) -> str:
     return text
 
 
-_TURN = """
+_RESTART = """
 @kernel
 def restart(w, b):
     w.i[b] = 0
@@ -234,10 +272,9 @@ def restart(w, b):
     w.illegal[b] = False
     reset(w, b){viewed}
 
+"""
 
-@kernel(inline=True)
-def turn(w, b, action, mode):
-    w.reward[b] = 0{cleared}
+_OPENING = """    w.reward[b] = 0{cleared}
     if w.terminated[b] or w.truncated[b]:
         if mode == 2:
             w.terminated[b] = False
@@ -255,7 +292,9 @@ def turn(w, b, action, mode):
     else:
         w.illegal[b] = True
         idle(w, b, action)
-    w.i[b] += 1
+"""
+
+_CLOSING = """    w.i[b] += 1
     if w.i[b] >= w.max_steps and not w.terminated[b]:
         w.truncated[b] = True
     w.objective[b] += w.{paid}[b]
@@ -269,6 +308,13 @@ def turn(w, b, action, mode):
         return 1
     return 0
 """
+
+_TURN = "\n@kernel(inline=True)\ndef turn(w, b, action, mode):\n" + _OPENING + _CLOSING
+_CUT_TURN = (
+    "\n@kernel(inline=True)\ndef command(w, b, action, mode):\n" + _OPENING + "    return 0\n\n"
+    "\n@kernel(inline=True)\ndef outcome(w, b):\n    settle(w, b)\n" + _CLOSING
+)
+"""A turn in one piece, and one in whose middle an engine outside moves the rows (`core/engine.py`)."""
 
 
 def _prefetched(row: str, indent: int) -> str:

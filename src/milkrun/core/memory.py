@@ -125,16 +125,20 @@ class Memory:
         """Memory of all fields, divided by the rows."""
         return sum(getattr(self, f.name).nbytes for f in self.fields.values() if f.per_row) / self.num_envs
 
-    def map_rows(self, function: Any, dtype: Any = np.int64, x: int = 0, y: int = 0) -> np.ndarray:
-        """function(w, b, x, y) of every row, a @kernel compiled over the batch: policies and reports are made of it."""
+    def map_rows(
+        self, function: Any, dtype: Any = np.int64, x: int = 0, y: int = 0, rows: np.ndarray | None = None
+    ) -> np.ndarray:
+        """function(w, b, x, y) of every row, or of those named (int64), a @kernel compiled over the batch: policies,
+        reports and the work between two calls of an engine are made of it."""
         key = function, np.dtype(dtype), self.debug
         entry = self._row_maps.get(key)
         if entry is None:
             require_kernel("map_rows", function, ("w", "b", "x", "y"))
             entry = build_row_map(self._launcher_layout, function, np.dtype(dtype), debug=self.debug)
             self._row_maps[key] = entry
-        out = np.empty(self.num_envs, dtype)
-        self._run(entry, self._all, address_of(out), int(x), int(y))
+        rows = self._all if rows is None else rows
+        out = np.empty(len(rows), dtype)
+        self._run(entry, rows, address_of(out), int(x), int(y))
         return out
 
     def _player(self, choose: Any) -> Entry:

@@ -9,12 +9,17 @@ from typing import Any
 
 
 def warn_outdated(text: str) -> None:
-    """A DeprecationWarning that points at the first caller outside this library: Python shows no other by default."""
+    """A DeprecationWarning at the caller: Python shows no other by default."""
+    warn_caller(text, DeprecationWarning)
+
+
+def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
+    """A warning that points at the first caller outside this library."""
     frame = sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "milkrun":
         frame = frame.f_back
     where = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
-    warnings.warn_explicit(text, DeprecationWarning, *where, frame.f_globals.setdefault("__warningregistry__", {}))
+    warnings.warn_explicit(text, category, *where, frame.f_globals.setdefault("__warningregistry__", {}))
 
 
 def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:

@@ -7,30 +7,169 @@ that change a kernel, and an operator is looked up once for the same types.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
+from llvmlite.binding import Linkage
 from numba import types
-from numba.core import ir, typed_passes, untyped_passes
-from numba.core.codegen import JITCodeLibrary
+from numba.core import errors, event, ir, lowering, typed_passes, untyped_passes
+from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import FunctionPass, PassManager, _pass_registry, register_pass
+from numba.core.postproc import PostProcessor, VariableLifetime
 from numba.core.targetconfig import ConfigStack
 from numba.core.transforms import canonicalize_cfg
 from numba.core.types.functions import BaseFunction
+from numba.core.typing.context import BaseContext
+from numba.np import linalg
+from numba.np.arrayobj import load_item, store_item
 
-from milkrun.core.record import RecordType
+from milkrun.core.record import RecordType, Words
 
 NEEDLESS = frozenset({
     untyped_passes.WithLifting, untyped_passes.InlineClosureLikes, untyped_passes.RewriteDynamicRaises,
     untyped_passes.MakeFunctionToJitFunction, untyped_passes.InlineInlinables, untyped_passes.FindLiterallyCalls,
     untyped_passes.LiteralUnroll, untyped_passes.LiteralPropagationSubPipelinePass, typed_passes.NopythonRewrites,
-    typed_passes.NoPythonSupportedFeatureValidation, typed_passes.DumpParforDiagnostics,
+    typed_passes.NoPythonSupportedFeatureValidation, typed_passes.DumpParforDiagnostics, typed_passes.IRLegalization,
 })  # fmt: skip
-"""Passes for what kernels do not have: `with`, raised errors, closures, containers of mixed types, array expressions.
+"""Passes for what kernels do not have: `with`, raised errors, closures, containers of mixed types, array expressions,
+objects to be let go of.
 A kernel that has a function inside goes through all passes."""
+
+
+class _Lower(lowering.Lower):
+    """Translates a kernel with less code than numba: one number of a record's field is read or written at its address,
+    where numba makes an array of the field and looks for a negative index; and what is no longer needed stays as it
+    is, since nothing is counted that refers to it."""
+
+    def _find_singly_assigned_variable(self) -> None:
+        """Numba's list of variables that need no place in memory, and ours of those that need not be made."""
+        self._indexed = _look_through(self.blocks, self.fndesc.typemap)
+        self._singly_assigned_vars = self._indexed.local
+        self._blk_local_varmap: dict[str, Any] = {}
+        self._records: dict[str, Words] = {}
+        self._places: dict[str, list[Any]] = {}
+
+    def extract_function_arguments(self) -> Any:
+        values = super().extract_function_arguments()
+        for name, value in zip(self.func_ir.arg_names, values, strict=True):
+            kind = self.typeof(f"arg.{name}")
+            if isinstance(kind, RecordType):
+                self._records[name] = Words(self.context, self.builder, kind, value)
+        return values
+
+    def lower_inst(self, inst: Any) -> None:
+        if isinstance(inst, ir.Del):
+            return
+        if isinstance(inst, ir.SetItem) and inst.target.name in self._indexed.fields:
+            kinds = self.fndesc.calltypes[inst].args
+            value = self.loadvar(inst.value.name)
+            value = self.context.cast(self.builder, value, self.typeof(inst.value.name), kinds[2])
+            value = self.context.cast(self.builder, value, kinds[2], kinds[0].dtype)
+            store_item(self.context, self.builder, kinds[0], value, self._address(inst.target.name, inst.index))
+            return
+        if isinstance(inst, ir.Assign):
+            name = inst.target.name
+            if name in self._indexed.tuples:
+                self._places[name] = [self._index(item) for item in inst.value.items]
+            if name in self._indexed.fields or name in self._indexed.needless:
+                return
+        super().lower_inst(inst)
+
+    def lower_expr(self, resty: Any, expr: Any) -> Any:
+        if expr.op == "getitem" and expr.value.name in self._indexed.fields:
+            kind = self.typeof(expr.value.name)
+            found = load_item(self.context, self.builder, kind, self._address(expr.value.name, expr.index))
+            return self.context.cast(self.builder, found, kind.dtype, resty)
+        if expr.op == "getattr" and expr.value.name in self._records:
+            words = self._records[expr.value.name]
+            found = words.read(expr.attr)
+            return self.context.cast(self.builder, found, words.record.type_of(expr.attr), resty)
+        return super().lower_expr(resty, expr)
+
+    def storevar(self, value: Any, name: str, argidx: int | None = None) -> None:
+        if name in self._singly_assigned_vars:
+            self._blk_local_varmap[name] = value
+        else:
+            self.builder.store(value, self.getvar(name))
+
+    def _address(self, name: str, index: Any) -> Any:
+        record, attribute = self._indexed.fields[name]
+        places = self._places.get(index.name) or [self._index(index)]
+        return self._records[record].element(attribute, places)
+
+    def _index(self, var: Any) -> Any:
+        kind = self.typeof(var.name)
+        whole = types.intp if kind.signed else types.uintp
+        return self.context.cast(self.builder, self.loadvar(var.name), kind, whole)
+
+
+class _Indexed(NamedTuple):
+    """Variables of a kernel: those that are made once and used in the same block only; and those that need not be made,
+    `w.load` of `w.load[b, i]`, and (b, i)."""
+
+    local: set[str]
+    fields: dict[str, tuple[str, str]]
+    tuples: set[str]
+    needless: set[str]  # of the tuples
+
+
+def _look_through(blocks: Any, typeof: Any) -> _Indexed:
+    """A field need not be made if its only use is with as many whole numbers as it has axes."""
+    made: set[str] = set()
+    shared: set[str] = set()  # made twice, or used where it was not made
+    needed: set[str] = set()
+    fields: dict[str, tuple[str, str]] = {}
+    tuples: set[str] = set()
+    used: list[tuple[str, str]] = []
+    for block in blocks.values():
+        here: set[str] = set()
+        for inst in block.body:
+            is_made = isinstance(inst, ir.Assign)
+            value: Any = getattr(inst, "value", None)
+            op = value.op if is_made and isinstance(value, ir.Expr) else ""
+            names = _names_in(value if is_made else inst)
+            shared |= names - here
+            if op == "getitem" or isinstance(inst, ir.SetItem):
+                array, index = (value.value, value.index) if op else (inst.target, inst.index)
+                if _one_number(typeof[array.name], typeof[index.name], index.name in tuples & here):
+                    used.append((array.name, index.name))
+                    names -= {array.name, index.name}
+            needed |= names
+            if is_made:
+                target = inst.target.name
+                if target in made:
+                    shared.add(target)
+                made.add(target)
+                here.add(target)
+                if op == "getattr" and isinstance(typeof[value.value.name], RecordType):
+                    if isinstance(typeof[target], types.Array):
+                        fields[target] = value.value.name, value.attr
+                elif op == "build_tuple" and all(isinstance(k, types.Integer) for k in typeof[target]):
+                    tuples.add(target)
+    local = made - shared
+    fields = {name: place for name, place in fields.items() if name in local and name not in needed}
+    needed.update(index for array, index in used if array not in fields)
+    return _Indexed(local, fields, tuples, tuples & local - needed)
+
+
+def _names_in(part: Any) -> set[str]:
+    """The variables that a statement or an expression uses."""
+    if isinstance(part, ir.Var):
+        return {part.name}
+    return {v.name for v in part.list_vars()} if hasattr(part, "list_vars") else set()
+
+
+def _one_number(array: Any, index: Any, is_made_here: bool) -> bool:
+    """Whether an index of this type is one number of an array; a constant below 0 is left to numba."""
+    places = index.types if is_made_here else (index,)
+    return isinstance(array, types.Array) and len(places) == array.ndim and all(
+        isinstance(p, types.Integer) and not (isinstance(p, types.Literal) and p.literal_value < 0) for p in places
+    )
 
 
 class _Part(JITCodeLibrary):
@@ -38,9 +177,33 @@ class _Part(JITCodeLibrary):
 
     def finalize(self) -> None:
         self._raise_if_finalized()
-        for library in dict.fromkeys(self._linking_libraries):
-            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
         self._finalized = True
+
+    def _get_module_for_linking(self) -> Any:
+        """All that an entry needs for a call of this. What parts call is put together here, once for each entry, and
+        not at each of them, for its callers to do it again."""
+        whole = self._final_module.clone()
+        reached = self._reached()
+        for part in reached:
+            if isinstance(part, _Part):
+                whole.link_in(part._final_module, preserve=True)
+        for library in reached:  # now that all calls are there: LLVM leaves out what nobody calls
+            if not isinstance(library, _Part):
+                whole.link_in(library._get_module_for_linking(), preserve=True)
+        for function in whole.functions:
+            if not function.is_declaration and function.linkage == Linkage.external:
+                function.linkage = "linkonce_odr"
+        return whole
+
+    def _reached(self) -> dict[Any, None]:
+        found: dict[Any, None] = {}
+        ahead = list(self._linking_libraries)
+        while ahead:
+            library = ahead.pop()
+            if library is not self and library not in found:
+                found[library] = None
+                ahead += library._linking_libraries if isinstance(library, _Part) else []
+        return found
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -48,6 +211,7 @@ class _PartLowering(typed_passes.NativeLowering):
     """Translates a kernel into a part, and tells numba that callers find its code there."""
 
     _name = "milkrun_part_lowering"
+    lowering_class = _Lower
 
     def run_pass(self, state: Any) -> bool:
         state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
@@ -99,10 +263,13 @@ class _Passes(PassManager):
 class PartCompiler(CompilerBase):
     """Numba's passes with a translation of our own."""
 
+    lowering = tuple(f for f in (*vars(_Lower).values(), _look_through, _one_number) if callable(f))
+    """What the code of a part depends on besides the kernel."""
+
     def define_pipelines(self) -> list[PassManager]:
         whole = DefaultPassBuilder.define_nopython_pipeline(self.state, "milkrun_part")
-        lowering = typed_passes.NativeLowering
-        passes = [(_PartLowering if p is lowering else p, why) for p, why in whole.passes]
+        native = typed_passes.NativeLowering
+        passes = [(_PartLowering if p is native else p, why) for p, why in whole.passes]
         if any(isinstance(constant, type(self.state.func_id.code)) for constant in self.state.func_id.code.co_consts):
             whole.passes = passes
         else:
@@ -113,30 +280,101 @@ class PartCompiler(CompilerBase):
         return [whole]
 
 
+@contextmanager
+def quick_numba() -> Iterator[None]:
+    """Within it, numba leaves out work that changes nothing, here as in functions of its own. It holds numba's lock, so
+    that no other compile meets this."""
+    changed = (
+        (BaseFunction, "get_call_type", _get_call_type),
+        (PostProcessor, "run", _post_process),
+        (CPUCodeLibrary, "_optimize_functions", _optimize_functions),
+        (type(errors.termcolor()), "_markup", _without_colour),
+        (BaseContext, "resolve_getattr", _resolve_getattr),
+        (event, "start_event", _start_event),
+        (event, "end_event", _end_event),
+    )
+    with global_compiler_lock, ExitStack() as back:
+        _put_off_scipy()
+        for owner, name, better in changed:
+            if hasattr(owner, name):
+                back.callback(setattr, owner, name, getattr(owner, name))
+                setattr(owner, name, better)
+        yield
+
+
+def _put_off_scipy() -> None:
+    """Numba imports scipy.linalg only to see whether it is there, for products of matrices; whoever has one compiled
+    imports it then."""
+    if "numba.np.arraymath" in sys.modules or find_spec("scipy") is None:
+        return
+    look = linalg.ensure_blas
+    linalg.ensure_blas = lambda: None
+    try:
+        from numba.np import arraymath
+
+        arraymath.ensure_blas = look
+    finally:
+        linalg.ensure_blas = look
+
+
+_look_up = BaseFunction.get_call_type
+_analyse = PostProcessor.run
+_find_attribute = BaseContext.resolve_getattr
+_start, _end = event.start_event, event.end_event
 _known: dict[Any, tuple[Any, Any]] = {}  # with what it was asked of, so that its id is not given to another
 
 
-@contextmanager
-def operators_known() -> Iterator[None]:
-    """Within it, numba finds what an operator gives for the same types once, not at each place, where it tries up to
-    some fifty definitions, twice. It holds numba's lock, so that no other compile meets this."""
-    look_up = BaseFunction.get_call_type
+def _get_call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
+    """What an operator gives for the same types is found once, not at each place, where numba tries up to some fifty
+    definitions, twice."""
+    flags = ConfigStack.top_or_none()
+    if kws or flags is None or flags.fastmath or not all(isinstance(a, _PLAIN) for a in args):
+        return _look_up(self, context, args, kws)
+    key = id(self), id(context), tuple(args), flags.nrt, flags.error_model
+    if key not in _known:
+        _known[key] = _look_up(self, context, args, kws), self
+    return _known[key][0]
 
-    def get_call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
-        flags = ConfigStack.top_or_none()
-        if kws or flags is None or flags.fastmath or not all(isinstance(a, _PLAIN) for a in args):
-            return look_up(self, context, args, kws)
-        key = id(self), id(context), tuple(args), flags.nrt, flags.error_model
-        if key not in _known:
-            _known[key] = look_up(self, context, args, kws), self
-        return _known[key][0]
 
-    with global_compiler_lock:
-        BaseFunction.get_call_type = get_call_type
-        try:
-            yield
-        finally:
-            BaseFunction.get_call_type = look_up
+def _post_process(self: Any, emit_dels: bool = False, extend_lifetimes: bool = False) -> None:
+    """Which variables live where is analysed for generators and when objects are let go of, not after each pass."""
+    if emit_dels or self.func_ir.is_generator:
+        _analyse(self, emit_dels, extend_lifetimes)
+        return
+    self.func_ir.blocks = canonicalize_cfg(self.func_ir.blocks)
+    self.func_ir.variable_lifetime = VariableLifetime(self.func_ir.blocks)
+    self.func_ir.generator_info = None
+
+
+def _optimize_functions(self: Any, module: Any) -> None:
+    """Functions that are only declared have nothing to optimise, and one pass manager does for all others."""
+    module.data_layout = self._codegen._data_layout
+    passes, builder = self._codegen._function_pass_manager()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
+
+
+def _without_colour(self: Any, msg: str, color: Any = None, style: Any = None) -> str:
+    """Numba raises thousands of errors that it catches itself, with colours in each."""
+    return msg
+
+
+def _start_event(kind: str, data: Any = None) -> None:
+    """Each of ten thousand calls of LLVM is an event, twice."""
+    if kind != "numba:llvm_lock":
+        _start(kind, data)
+
+
+def _end_event(kind: str, data: Any = None, exc_details: Any = None) -> None:
+    if kind != "numba:llvm_lock":
+        _end(kind, data, exc_details)
+
+
+def _resolve_getattr(self: Any, kind: Any, attribute: str) -> Any:
+    """A record knows its fields; numba would look through what all types have."""
+    found = kind.type_of(attribute) if isinstance(kind, RecordType) else None
+    return _find_attribute(self, kind, attribute) if found is None else found
 
 
 _PLAIN = (types.Number, types.Boolean, types.Array, types.BaseTuple, types.SliceType, types.NoneType)

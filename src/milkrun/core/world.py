@@ -42,10 +42,11 @@ from milkrun.core.fields import (
     state,
     view,
 )
-from milkrun.core.instances import read_instances, read_saved
+from milkrun.core.instances import Given, check_saved, read_instances, read_saved, refuse_fault
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import DUE_ONE, NO_LIMIT
 from milkrun.core.memory import address_of
+from milkrun.core.record import INSTANCES, ROWS
 from milkrun.core.references import References
 from milkrun.core.sampling import sample
 
@@ -59,7 +60,11 @@ class World(Episodes, References):
 
     id: ClassVar[str] = ""
     synonyms: ClassVar[Mapping[str, str]] = {}  # other names of fields, under which TensorDicts show them too
+    demo_rows: ClassVar[int] = 1024  # how many `milkrun demo` plays
     mask_lists_all: bool = True  # False: an action is more than the mask lists; see complete_actions
+    faults: ClassVar[Mapping[int, tuple[str, str]]] = {}
+    """What the numbers of the kernel `fault` mean: a field, and the rule that it breaks; there `{capacity}` stands for
+    the value of that field."""
 
     max_steps = constant(int64, doc="steps until a row is truncated")
     reward_at_end = constant(int64, doc="1: the whole return is paid on the last step")
@@ -163,6 +168,8 @@ class World(Episodes, References):
         instance or state field of these rows."""
         return drawn
 
+    def rows_written(self, rows: np.ndarray) -> None:
+        """Called when the fields of these rows were written from outside: an engine behind them follows."""
 
     # -- the contract -----------------------------------------------------------------------------------------
 
@@ -223,11 +230,8 @@ class World(Episodes, References):
         if self._raises:
             self._refuse_illegal(chosen)
         self._stale_views = True
-        chunks = 1 if n < self.parallel_from and self.threads is None else self._chunks(n)
-        args = (self._table_address, order, self._actions_address, self._mode)
-        run = self._launcher.step
         try:
-            ended = run.serial(*args, 0, n, 0) if chunks == 1 else run.run(args, n, chunks)
+            ended = self._play(chosen, order, n)
             if self._mode == 2:
                 if ended:
                     self._record_ended(self.done.nonzero()[0] if rows is None else chosen[self.done[chosen]])
@@ -249,13 +253,16 @@ class World(Episodes, References):
         `choose(w, b, x, i)` is a @kernel that returns the action of row b at its i-th step; of several agents it writes
         theirs into the view `advice` (agents,). A row that is given an illegal action stops there.
         """
+        self._refuse_play_out()
+        self._stale_views = self._some_ended = True
+        return self._run(self._player(choose), self._all, int(x))
+
+    def _refuse_play_out(self) -> None:
         self.refuse_unready()
         if self.autoreset == "same_step" or self.action.kind == "box":
             raise ConfigError("play_out is for worlds of discrete actions whose ended rows wait (not 'same_step')")
         if self.max_steps == NO_LIMIT:
             raise ConfigError("play_out needs a max_steps: without one a row might never end")
-        self._stale_views = self._some_ended = True
-        return self._run(self._player(choose), self._all, int(x))
 
     def draw_instances(self, episode: int = 0) -> None:
         """Draws the instances of an episode of every row and no more: what generators are made of."""
@@ -308,10 +315,12 @@ class World(Episodes, References):
         """Puts rows back to what `state_dict` saved of as many rows."""
         chosen = self._settle(rows)
         arrays, given = read_saved(self, saved, len(chosen))
+        check_saved(self, arrays, given, known=self._has(given, chosen))
         with undisturbed():
             self._adopt(given, chosen, whole=rows is None)
             for name, array in arrays.items():
                 getattr(self, name)[chosen] = array
+            self.rows_written(chosen)
             self._fresh[chosen] = True
             self._all_fresh = bool(self._fresh.all())
             self._beginning, self._ready = None, self._all_fresh
@@ -333,6 +342,13 @@ class World(Episodes, References):
 
     # -- inside -----------------------------------------------------------------------------------------------
 
+    def _play(self, chosen: np.ndarray, order: int, n: int) -> int:
+        """A turn of n rows, whose numbers stand at `order`; how many ended, and how many have an episode due."""
+        chunks = 1 if n < self.parallel_from and self.threads is None else self._chunks(n)
+        args = (self._table_address, order, self._actions_address, self._mode)
+        run = self._launcher.step
+        return run.serial(*args, 0, n, 0) if chunks == 1 else run.run(args, n, chunks)
+
     def _take(self, actions: Any, n: int) -> None:
         """Copies the actions into the world's own buffer, which fixes dtype, order and address."""
         actions = action_array("actions", actions)
@@ -342,6 +358,33 @@ class World(Episodes, References):
             raise ShapeError(f"actions must be {kind} of shape {expected}, not {actions.dtype} {actions.shape}")
         with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which is out of bounds
             _copyto(self._actions[:n], actions, "unsafe")
+
+    def _has(self, given: Given, rows: np.ndarray) -> bool:
+        """Whether these rows play the very instances given, which then need no second look."""
+        here, there = self.instance_row[rows], given.instance_row
+        return all((array[there] == getattr(self, name)[here]).all() for name, array in given.arrays.items())
+
+    def check_own_states(self) -> None:
+        """Raises BadInstance if this world would refuse what its own rows are now: see `check_states` and `faults`."""
+        fields = self._with_role(Role.STATE, Role.MASK, Role.VIEW, Role.KEY, Role.INSTANCE)
+        self.check_states({f.name: self._field_of_rows(f.name) for f in fields if f.name != "instance_row"})
+        found = self._launcher.first_fault(self._table_address, self._all_address, self.num_envs)
+        if found is not None:
+            refuse_fault(self, *found, lambda name: self._field_of_rows(name)[found[0]])
+
+    def refuse_faults(self, arrays: Mapping[str, np.ndarray], given: Given) -> None:
+        """Lets the kernel `fault` look at rows where they lie, before a world takes them over."""
+        if self._launcher.count_faults is None:
+            return
+        owner, order, table = given.instance_row, np.arange(len(arrays["i"])), self._table.copy()
+        table[ROWS], table[INSTANCES] = len(order), len(next(iter(given.arrays.values()), order))
+        for name, array in {**arrays, **given.arrays, "instance_row": owner}.items():
+            self._launcher_layout.put(table, name, array)
+        found = self._launcher.first_fault(address_of(table), address_of(order), len(order))
+        if found is not None:
+            row, code = found
+            plays = {**arrays, **{name: array[owner] for name, array in given.arrays.items()}}
+            refuse_fault(self, row, code, lambda name: plays[name][row])
 
     def _refuse_finished(self, chosen: np.ndarray) -> None:
         done = self.terminated | self.truncated

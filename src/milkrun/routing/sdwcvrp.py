@@ -41,6 +41,9 @@ from milkrun.routing.trips import (
 )
 from milkrun.routing.wcvrp import FULL
 
+DAYS_OVER = 1
+"""What may be wrong with a state from outside."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SDWCVRPConfig(RecourseConfig):
@@ -93,6 +96,8 @@ class SDWCVRP(Recourse):
     lost = state(float32, low=0, doc="waste that ran over")
     tour = state(int16, "T", "A", observed=False, tally=True, doc="the legal actions of each day; only with record")
     tour_len = state(int32, "T", low=0, observed=False, tally=True, doc="how many legal actions each day took")
+
+    faults = {DAYS_OVER: ("day", "the last day is over, but the row is neither terminated nor truncated")}
 
     @classmethod
     def size_of(cls, config: Any) -> dict[str, int]:
@@ -156,7 +161,7 @@ def reset(w, b):
 @kernel(inline=True)
 def step(w, b, action):
     q = w.instance_row[b]
-    if w.day[b] >= w.T:  # never in play; a state from outside may go on after its last day
+    if w.day[b] >= w.T:  # refused by `fault`, unless numpy wrote it into what the last step gave
         w.day[b] = w.T - 1
     today = w.day[b]
     if w.tour_len[b, today] < w.A:
@@ -241,6 +246,12 @@ def mark(w, b, q):
     mark_allowed(w, b, w.expected_waste, b, w.must_go, b, free_room(w, b, q))
 
 
-SDWCVRP.bind(generate=generate, reset=reset, step=step)
+@kernel
+def fault(w, b):
+    """Which rule a state from outside breaks, 0 if none."""
+    return DAYS_OVER if w.day[b] >= w.T and not (w.terminated[b] or w.truncated[b]) else 0
+
+
+SDWCVRP.bind(generate=generate, reset=reset, step=step, fault=fault)
 
 __all__ = ["SDWCVRP", "SDWCVRPConfig", "generate", "reset", "step"]

@@ -14,9 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from milkrun.core.actions import discrete
 from milkrun.core.config import option
 from milkrun.core.fields import constant, int32, int64, mask, state
+from milkrun.core.instances import refuse_where
 from milkrun.core.kernels import kernel
 from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import travel
@@ -25,6 +28,8 @@ from milkrun.routing.vehicle import Routing, RoutingConfig
 
 STARTS = ("depot", "free")
 FREE = 1
+TOUR_OVER = 1
+"""What may be wrong with a state from outside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +61,23 @@ class TSP(Routing):
     tour_len = state(int32, low=0, high="N", observed=False, doc="legal actions taken: the tour ends by it")
     action_mask = mask("N")
 
+    faults = {
+        TOUR_OVER: ("tour_len", "n_nodes is {n_nodes}, so the tour is over, but neither terminated nor truncated"),
+    }
+
     @classmethod
     def size_of(cls, config: TSPConfig) -> dict[str, int]:
         return {**cls.space(config), "A": config.num_loc if config.record else 0}
 
     def constants(self) -> dict[str, Any]:
         return {**super().constants(), "start": STARTS.index(self.config.start)}
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        """A tour ends by its count, so that of a row that goes on has to be right."""
+        super().check_states(arrays)
+        live, count = ~(arrays["terminated"] | arrays["truncated"]), arrays["visited"].sum(axis=1)
+        wrong = live & (arrays["tour_len"] != count - (self.start != FREE))
+        refuse_where("tour_len", arrays["tour_len"], wrong, "must be the nodes visited, but for a depot at the start")
 
     def path(self, row: int) -> list[int]:
         nodes = super().path(row)
@@ -101,7 +117,7 @@ def step(w, b, action):
     w.visited[b, action] = True
     if w.tour_len[b] < w.A:
         w.tour[b, w.tour_len[b]] = action
-    w.tour_len[b] = min(w.tour_len[b] + 1, w.N)
+    w.tour_len[b] += 1
     w.terminated[b] = w.tour_len[b] == n
     w.action_mask[b, action] = False  # nothing else changes, so a step costs the same at any size
     if w.start != FREE:
@@ -123,6 +139,13 @@ def drive(w, b, action):
     return leg
 
 
-TSP.bind(generate=generate, reset=reset, step=step)
+@kernel
+def fault(w, b):
+    """Which rule a state from outside breaks, 0 if none."""
+    over = w.tour_len[b] >= w.n_nodes[w.instance_row[b]]
+    return TOUR_OVER if over and not (w.terminated[b] or w.truncated[b]) else 0
+
+
+TSP.bind(generate=generate, reset=reset, step=step, fault=fault)
 
 __all__ = ["TSP", "TSPConfig", "generate", "reset", "step"]

@@ -97,9 +97,35 @@ def _read(spec: Any, instances: Any, config: dict[str, Any]) -> tuple[Any, dict[
     world = make(spec.id, num_envs=1, **config)
     owner = given.get("instance_row")
     arrays, played = read_instances(world, given, len(places) if owner is None else np.size(owner))
+    _refuse_contradictions(world.config, given, config)  # after the reader, which refuses strange shapes and values
     if played is not None:
         arrays = {name: array[played] for name, array in arrays.items()}
     return world, arrays
+
+
+def _refuse_contradictions(config: Any, given: dict[str, NDArray[Any]], said: dict[str, Any]) -> None:
+    """An instance says its capacity, its limit and its bins itself, so an option that says otherwise would be passed
+    over; and automatic weights are those of the option's bins."""
+    said = {**type(config).presets.get(said.get("preset", ""), {}), **said}
+    said = {config.synonyms.get(name, name): value for name, value in said.items()}
+    for name in ("capacity", "max_length", "max_waste"):
+        values = given.get(name, given.get("vehicle_cap") if name == "capacity" else None)
+        option = getattr(config, name, None)
+        if values is None or values.dtype.kind not in "fiu" or option is None or isinstance(option, str):
+            continue
+        values = np.atleast_1d(values)  # one number stands for all instances
+        exact = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
+        other = values.astype(exact) != np.asarray(option, exact)
+        if not other.any():
+            continue
+        row, value = int(np.argwhere(other)[0][0]), values[other][0]
+        automatic = [w for w in ("length_weight", "overflow_weight") if getattr(config, w, None) == "auto"]
+        if name in said:
+            raise ConfigError(f"{name} = {said[name]!r}: instance {row} has {name} = {value}, by which it is solved: "
+                              "leave the option out, or the field")
+        if name == "max_waste" and automatic:
+            raise ConfigError(f"instance {row} has max_waste = {value}, but the option max_waste is {option!r}, and "
+                              f"{automatic[0]} = 'auto' is set by it: give max_waste={value}, or the weight")
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,12 +28,14 @@ class Groups:
     def split(self, root: dict[str, Any], hidden: Tensors, batch: torch.Size, device: torch.device) -> dict[str, Any]:
         """The root with the groups in place of their views; the reward of all is the reward of each."""
         shown, mask = dict(root), hidden["action_mask"]
-        reward = shown.pop("reward", None)
+        *strides, last = mask.stride()
+        offset, reward = mask.storage_offset(), shown.pop("reward", None)
         if reward is not None:
             reward = reward.unsqueeze(-2)
         for group in self.all:
-            team, first = _team(group, batch), group.mask.start
-            own = {"action_mask": mask.narrow(-1, first, group.mask.stop - first).view(*team, group.choices)}
+            team = _team(group, batch)
+            part = (*team, group.choices), (*strides, group.choices * last, last), offset + group.mask.start * last
+            own = {"action_mask": mask.as_strided(*part)}  # narrow and view in one, at a quarter of the time
             if (seen := shown.pop(_view(group), None)) is not None:
                 own["observation"] = seen
             if reward is not None:

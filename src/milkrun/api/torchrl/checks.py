@@ -18,7 +18,7 @@ from milkrun.api.torchrl.plan import Layout, Plan
 from milkrun.core.bounds import Bounds
 from milkrun.core.errors import ShapeError
 from milkrun.core.fields import Field, Role
-from milkrun.core.instances import check_mask, check_values
+from milkrun.core.instances import check_mask, check_values, refuse_fault
 from milkrun.core.world import World
 
 SHARED = 64  # patterns of expanded batches remembered at once
@@ -61,18 +61,28 @@ class Checks:
         if broken is not None:
             self._refuse(broken, root, hidden, plan)
 
+    def states(self, table: array[int], root: Tensors, hidden: Tensors, plan: Plan, chunks: int) -> None:
+        """Raises for the first row whose state the world's kernel `fault` refuses: values that each may be, but not
+        together. For tensors that are not those of the last result, after `values`."""
+        found = self._world._launcher.first_fault(table.buffer_info()[0], plan.order_address, plan.rows, chunks)
+        if found is not None:
+            row, code = found
+            refuse_fault(self._world, row, code, lambda name: self._rows(name, root, hidden, plan)[row])
+
     def _refuse(self, f: Field, root: Tensors, hidden: Tensors, plan: Plan) -> None:
         """Raises for the first value that breaks the rule of a field: row, field, value, bound."""
-
-        def rows(name: str) -> np.ndarray:
-            tensor = root[name] if name in root else hidden[name]
-            shape = self._world.fields[name].shape(self._world.sizes)
-            return tensor.reshape(plan.rows, *shape).numpy(force=True)
-
+        rows = self._rows(f.name, root, hidden, plan)
         if f.role is Role.MASK:
-            live = ~(rows("terminated") | rows("truncated"))
-            check_mask(f.name, rows(f.name), self._world.action.nvec(self._world.sizes), live)
-        check_values(f, rows(f.name), self._world.sizes)
+            ended = [self._rows(flag, root, hidden, plan) for flag in ("terminated", "truncated")]
+            check_mask(f.name, rows, self._world.action.nvec(self._world.sizes), ~(ended[0] | ended[1]))
+        check_values(f, rows, self._world.sizes)
+
+    def _rows(self, name: str, root: Tensors, hidden: Tensors, plan: Plan) -> np.ndarray:
+        """A field of all rows, one after the other."""
+        tensor = root[name] if name in root else hidden[name]
+        shape = self._world.fields[name].shape(self._world.sizes)
+        rows: np.ndarray = tensor.reshape(plan.rows, *shape).numpy(force=True)
+        return rows
 
     # -- tensors ---------------------------------------------------------------------------------------------
 

@@ -92,17 +92,20 @@ class Stepper:
             space.make_room(n, chunks)
         action = checked_action(action, self.action_dtype, plan.action)
         keep: list[torch.Tensor] = []  # what must live until the kernel has run
-        given = space.is_last(plan, root, hidden)
-        if given is not None:
-            _, _, versions, addresses, source = space.last  # type: ignore[misc]
-            self.checks.values(source, self.checks.of_indices, root, hidden, plan)
+        known = space.known(plan, root, hidden)
+        if known is not None:
+            _, given, versions, addresses, source = known
+            rules = self.checks.of_indices if versions else self.checks.of_all
+            self.checks.values(source, rules, root, hidden, plan)
         else:
             source = self.checks.enter(space.table, root, hidden, plan, keep)
-            given = tuple([(root if k < plan.parts[1] else hidden)[w.name] for k, w in enumerate(plan.given)])
+            given = plan.given_in(root, hidden)
             versions, addresses = _versions(plan, given), tuple([tensor.data_ptr() for tensor in given])
             self._check_values(source, given, root, hidden, plan)
+            self.checks.states(source, root, hidden, plan, chunks)
         result = source[:]
-        fresh_root, fresh_hidden, after, places = space.outputs(plan)(result, given, addresses)
+        make = (space.outputs.get(plan) or space.make_outputs(plan)).free()
+        fresh_root, fresh_hidden, after, places = make(result, given, addresses)
         if plan.views and not self._views_anew:
             self._enter_views(result, fresh_root, root, plan)
         here, there = source.buffer_info()[0], result.buffer_info()[0]
@@ -132,8 +135,10 @@ class Stepper:
         """Raises unless these rows can be stepped: tensors as they must be, values within what is declared."""
         plan = self._plans.get(batch) or self._plan(batch)
         keep: list[torch.Tensor] = []
-        table = self.checks.enter(self._room(plan.rows)[0].table, root, hidden, plan, keep)
+        space, chunks = self._room(plan.rows)
+        table = self.checks.enter(space.table, root, hidden, plan, keep)
         self.checks.values(table, self.checks.of_all, root, hidden, plan)
+        self.checks.states(table, root, hidden, plan, chunks)
 
     def _chunks(self, rows: int) -> int:
         return chunks_for(rows, self.world.parallel_from, self.world.threads)
@@ -217,11 +222,13 @@ class Stepper:
         """New episodes of a whole batch with these keys (rows, 3): instances drawn, state at its start."""
         plan = self._plans.get(batch) or self._plan(batch)
         made = {name: torch.zeros(shape, dtype=dtype) for name, dtype, shape, _, _ in plan.begun}
-        return self._begin(made, stream.reshape(plan.stream), plan, plan.order[: plan.rows])
+        return self._begin(made, stream.reshape(plan.stream), plan, plan.order[: plan.rows], True)
 
     def restart(self, root: Tensors, hidden: Tensors, batch: torch.Size, rows: torch.Tensor) -> Rows:
         """The batch with the next episode begun in these rows: all tensors are new, all other rows keep their bits."""
         plan = self._plans.get(batch) or self._plan(batch)
+        known = self._space.known(plan, root, hidden)
+        sound = known is not None and bool(known[2])  # then the rows that go on have been checked
         made = {}
         for name, dtype, shape, _, slot in plan.begun:
             tensor = (root if slot.root else hidden).get(name)
@@ -230,10 +237,13 @@ class Stepper:
             made[name] = _copied(slot.checked(tensor, dtype, shape))
         stream = _copied(self.stream.checked(hidden.get("stream"), torch.int64, plan.stream))
         stream.numpy().reshape(-1, 3)[rows.numpy(), 2] += 1
-        return self._begin(made, stream, plan, rows)
+        return self._begin(made, stream, plan, rows, sound)
 
-    def _begin(self, made: dict[str, torch.Tensor], stream: torch.Tensor, plan: Plan, rows: torch.Tensor) -> Rows:
-        """Runs the kernels that draw an instance and set the state to its start, on tensors that are ours."""
+    def _begin(
+        self, made: dict[str, torch.Tensor], stream: torch.Tensor, plan: Plan, rows: torch.Tensor, sound: bool
+    ) -> Rows:
+        """Runs the kernels that draw an instance and set the state to its start, on tensors that are ours. `sound`: all
+        rows are what kernels made, so that the next step need not check them as it would a stranger's."""
         space, chunks = self._room(plan.rows)
         chunks = min(chunks, max(len(rows), 1))
         table = space.table[:]
@@ -254,6 +264,11 @@ class Stepper:
         fresh_hidden = {name: made[name] for name, _, _, _, slot in plan.begun if not slot.root}
         fresh_root["done"] = fresh_root["terminated"] | fresh_root["truncated"]
         fresh_hidden["stream"] = stream
+        counted = not torch.is_inference_mode_enabled()
+        if sound or not counted:  # what is not counted is checked at every step
+            after = plan.given_in(fresh_root, fresh_hidden)
+            versions = tuple(map(version_of, after)) if counted else ()
+            space.remember(plan, after, versions, tuple([tensor.data_ptr() for tensor in after]), table)
         return fresh_root, fresh_hidden
 
     # -- what is worked out once ------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ class Owner:
         for slot in (*self.stepper.instance, *self.stepper.carried, self.stepper.stream):
             array = getattr(self.world, slot.name)
             array[:] = (root if slot.root else hidden)[slot.name].reshape(array.shape).numpy(force=True)
+        self.world.rows_written(np.arange(self.world.num_envs))
         self._instances = {s.name: self._copy(s) for s in self.stepper.instance}
 
     def step(self, action: np.ndarray, wanted: np.ndarray | None) -> Rows:

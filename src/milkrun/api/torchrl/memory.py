@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 import weakref
 from array import array
+from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,23 +24,21 @@ from milkrun.core.world import World
 
 REMEMBERED = 2048  # rows up to which the last result is kept at hand: there checks cost as much as the kernel
 
-SETS = 4  # results of one shape whose memory is used again; a loop that keeps the step before needs three
+NEAR = 4  # results of one shape whose memory is asked for first; a loop that keeps the step before needs three
 LARGE = 2**23  # bytes of a result from which on one is enough
+FAR = 256  # further ones, for whoever keeps an episode and then drops it all,
+FAR_BYTES = 2**24  # and what they may take together
 SHAPES = 8  # shapes of batches for which that is done
-PATIENCE = 1024  # steps that find no memory free before other memory is taken
+PATIENCE = 4096  # steps that find no memory free before other memory is taken
 ASKED = 8  # of so many such steps one asks again
 
 version_of = torch.Tensor._version.__get__  # how often a tensor has been changed in place
 
 
-class Result(NamedTuple):
-    """What the last step gave, in the order in which it would be given to the next."""
-
-    plan: Plan
-    tensors: tuple[Any, ...]  # of many rows weak references, so that nothing large is kept alive
-    versions: tuple[int, ...]  # how often each had been changed in place
-    addresses: tuple[int, ...]
-    table: array[int]
+Result = tuple[Plan, tuple[Any, ...], tuple[int, ...], tuple[int, ...], "array[int]"]
+"""What the last step gave, in the order in which it would be given to the next: the plan, the tensors (of many rows
+weak references, so that nothing large is kept alive), how often each had been changed in place (nothing where that is
+not counted), their addresses, the table."""
 
 
 class Workspace(threading.local):
@@ -49,7 +48,7 @@ class Workspace(threading.local):
         self._world, self._dropped = world, dropped
         self._scratch = [f for f in world.fields.values() if f.role is Role.SCRATCH]
         self._memory: dict[str, np.ndarray] = {}
-        self._outputs: dict[Plan, Outputs] = {}
+        self.outputs: dict[Plan, Outputs] = {}
         self.rows = self.slots = 0
         self.table = array("q", world._table.tolist())
         self.last: Result | None = None
@@ -75,28 +74,27 @@ class Workspace(threading.local):
         if f.role is Role.SCRATCH:
             self.table[layout.slots[f.name] + 1] = memory.strides[0]
 
-    def outputs(self, plan: Plan) -> Callable[..., Any]:
-        """The function that makes the tensors of a step of this plan."""
-        kept = self._outputs.get(plan)
-        if kept is None:
-            if len(self._outputs) >= SHAPES:
-                self._outputs.clear()
-            kept = self._outputs[plan] = Outputs(plan)
-        return kept.free()
+    def make_outputs(self, plan: Plan) -> Outputs:
+        """The memory of the results of a plan that is new."""
+        if len(self.outputs) >= SHAPES:
+            self.outputs.clear()
+        made = self.outputs[plan] = Outputs(plan)
+        return made
 
     def remember(self, plan: Plan, after: tuple[Any, ...], versions: tuple[int, ...], places: tuple[int, ...],
                  table: array[int]) -> None:  # fmt: skip
         """Keeps the result of a step, to know it again."""
         tensors = after if plan.rows < REMEMBERED else tuple(map(weakref.ref, after))
-        self.last = Result(plan, tensors, versions, places, table)
+        self.last = plan, tensors, () if torch.is_inference_mode_enabled() else versions, places, table
 
-    def is_last(self, plan: Plan, root: Any, hidden: Any) -> tuple[Any, ...] | None:
-        """The tensors given, if they are those of the last result, unchanged: then all was checked."""
+    def known(self, plan: Plan, root: Any, hidden: Any) -> Result | None:
+        """The last result, if it is what is given now. Where changes are counted there were none: all was checked."""
         last = self.last
-        if last is None or last.plan is not plan:
+        if last is None or last[0] is not plan:
             return None
-        tensors = last.tensors if plan.rows < REMEMBERED else tuple(ref() for ref in last.tensors)
-        return tensors if plan.is_last(root, hidden, tensors, last.versions, last.addresses) else None
+        if plan.rows >= REMEMBERED:
+            last = plan, tuple([ref() for ref in last[1]]), *last[2:]
+        return last if plan.is_last(root, hidden, last[1], last[2], last[3]) else None
 
     def knows(self, shared: tuple[Any, ...]) -> bool:
         """Whether these instances were the last ones that were checked, and have not been changed since."""
@@ -118,33 +116,45 @@ class Workspace(threading.local):
 
 
 class Outputs:
-    """The memory of a few results of one shape, to be written again once nobody holds it.
+    """The memory of some results of one shape, to be written again once nobody holds it.
 
-    Whoever keeps all results (a collector does) finds no memory free: then it is asked for every ASKED-th step only.
+    A loop that drops its results lives in the near ones, which stay in the processor's cache. Whoever keeps an episode
+    and then drops it goes round the far ones, the oldest first: it was given out first, so it is free first. Who keeps
+    still more finds no memory free: then it is asked for every ASKED-th step only.
     """
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._misses = plan, 0
-        self._sets = [self._new()]
+        self._near = [self._new()]
+        self._far: deque[Makers] = deque()
 
     def free(self) -> Callable[..., Any]:
         """The function that writes to memory that is free, be it new; where all is held, that which makes all anew."""
         if self._misses % ASKED:
             self._misses += 1
-            return self._sets[0][1]
-        sets = self._sets
-        for again, _, is_free in sets:
+            return self._near[0][1]
+        for again, _, is_free in self._near:
             if is_free():
                 self._misses = 0
                 return again
-        if len(sets) < SETS and self._plan.bytes < LARGE:
-            sets.append(self._new())
-            return sets[-1][0]
+        far, size = self._far, self._plan.bytes
+        if far and far[0][2]():
+            self._misses = 0
+            far.rotate(-1)
+            return far[-1][0]
+        if len(self._near) < NEAR and size < LARGE:
+            self._near.append(self._new())
+            return self._near[-1][0]
+        if len(far) < FAR and (len(far) + 1) * size <= FAR_BYTES:
+            far.append(self._new())
+            return far[-1][0]
         self._misses += 1
+        far.rotate(-1)  # the oldest may be held for ever
         if self._misses >= PATIENCE:
             self._misses = 0
-            sets[:] = [self._new()]
-        return sets[0][1]
+            self._near[:] = [self._new()]
+            far.clear()
+        return self._near[0][1]
 
     def _new(self) -> Makers:
         with torch.inference_mode(False):  # else what they give out would be of inference mode for ever

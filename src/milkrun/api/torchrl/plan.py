@@ -7,7 +7,7 @@ functions as text, without loops: one knows the tensors of the last step again, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -68,10 +68,16 @@ class Plan:
         """What a step reads: first what stands at the root, then what stands under "hidden"."""
         self.parts = len(self.root), len(self.root) + len(seen), len(self.given) - len(unseen)
         """Where in `given` the instances at the root begin, the hidden state, the hidden instances."""
-        scope: dict[str, Any] = {"holders": holders, "references": sys.getrefcount, "empty_like": torch.empty_like}
+        scope: dict[str, Any] = {"holders": holders, "references": sys.getrefcount, "empty_like": torch.empty_like,
+                                 "shapes": tuple(w.shape for w in self.given)}  # fmt: skip
         exec(_is_last(self) + _outputs_in(self), scope)
         self.is_last: Callable[..., bool] = scope["is_last"]
         self.outputs_in: Callable[..., Makers] = scope["outputs_in"]
+
+    def given_in(self, root: Mapping[str, Any], hidden: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The tensors that a step reads, in the order of `given`."""
+        seen = self.parts[1]
+        return (*(root[w.name] for w in self.given[:seen]), *(hidden[w.name] for w in self.given[seen:]))
 
 
 def _no_holders(_: int) -> object:
@@ -85,7 +91,8 @@ holders: Callable[[int], Any] = getattr(torch._C, "_storage_Use_Count", _no_hold
 
 def _is_last(plan: Plan) -> str:
     """The function that says whether the tensors given are those of the last result, as and where they were: whatever
-    changes a tensor in place, be it values or shape, counts up its version or moves it."""
+    changes a tensor in place, be it values or shape, counts up its version or moves it. In inference mode nothing is
+    counted: without versions it is the shapes that are compared, and the caller has to check the values."""
     known = [f"b{k}" for k in range(len(plan.given))]
     sources = ["root"] * plan.parts[1] + ["hidden"] * (len(known) - plan.parts[1])
     same = " and ".join(f"{s}[{w.name!r}] is {b}" for s, w, b in zip(sources, plan.given, known, strict=True))
@@ -93,10 +100,13 @@ def _is_last(plan: Plan) -> str:
 def is_last(root, hidden, before, versions, addresses):
     ({", ".join(known)},) = before
     try:
-        return ({same}
-                and ({", ".join(f"{b}._version" for b in known)},) == versions
-                and ({", ".join(f"{b}.data_ptr()" for b in known)},) == addresses)
-    except (KeyError, RuntimeError):  # one is not there; made in inference mode, where changes are not counted
+        if not ({same} and ({", ".join(f"{b}.data_ptr()" for b in known)},) == addresses):
+            return False
+        if versions:
+            return ({", ".join(f"{b}._version" for b in known)},) == versions
+        return (({", ".join(f"{b}.shape" for b in known)},) == shapes
+                and {" and ".join(f"{b}.is_contiguous()" for b in known)})
+    except (KeyError, RuntimeError):  # one is not there; has no memory, or no version
         return False
 """
 

@@ -30,8 +30,8 @@ class Call:
 class Bench:
     """Makes worlds of one class and configuration, each array between two guards, and keeps the calls to compare."""
 
-    def __init__(self, cls: type[World], config: Config, rows: int, seed: int) -> None:
-        self.cls, self.config, self.rows, self.seed = cls, config, rows, seed
+    def __init__(self, cls: type[World], config: Config, rows: int, seed: int, turns: int) -> None:
+        self.cls, self.config, self.rows, self.seed, self.turns = cls, config, rows, seed, turns
         self.script: list[Call] = []
         self.some_ended = False
         self.takes: list[Any] = []  # interpreted plays

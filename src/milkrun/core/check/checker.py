@@ -8,23 +8,30 @@ the contract, in code.
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numba
 import numpy as np
 
+from milkrun.core.arguments import check_count
 from milkrun.core.check import rules
 from milkrun.core.check.bench import Bench, Call, choose
 from milkrun.core.check.interpreted import accesses_checked
 from milkrun.core.check.replays import REPLAY_RULES, writes_inside
 from milkrun.core.check.rules import Moment, Task
-from milkrun.core.errors import ConfigError
-from milkrun.core.registry import make
+from milkrun.core.errors import ConfigError, MilkrunError, MissingExtra
+from milkrun.core.registry import make, world_spec
 from milkrun.core.world import World
 
 ROWS = 64
-LEAST, MOST = 80, 400  # turns of the play; between them it goes on until every row has ended once
+TURNS, MOST = 80, 5  # turns of the play; up to five times that it goes on until every row has ended once
+_NOT_THEIRS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep
+                    for file in (os.path.dirname(__file__), np.__file__, numba.__file__))  # fmt: skip
+"""Where code stands that no author of a world wrote: `core`, numpy and numba."""
 CLOSED = 0.1  # share of actions that are not allowed
 
 
@@ -42,32 +49,36 @@ class Finding:
         return f"{self.rule}: {where}{self.sentence}"
 
 
-def check_world(world: World | type[World] | str, *, task: Task | None = None) -> list[Finding]:
+def check_world(world: World | type[World] | str, *, task: Task | None = None, turns: int = TURNS) -> list[Finding]:
     """What is broken in a world; an empty list if nothing was found.
 
     `world` is a World, which lends its class, configuration, number of rows and seed and is not touched itself, or a
     class or an id, which are checked in their default configuration. `task(world)` gives the cost of each row's
-    solution, to compare with the objective of finished episodes; without it, the task that the class names.
+    solution, to compare with the objective of finished episodes; without it, the task that the class names. `turns`:
+    how long to play, at least; fewer for a world whose steps take milliseconds.
 
     Declarations are checked first, then the kernels as plain Python, then one play, then replays of it. Each stage
     stands on the one before, and each replay on those before it, so the search ends where the first fault was found.
     """
-    if isinstance(world, str):
-        world = make(world, ROWS, seed=0)
-    if isinstance(world, World):
-        cls, config, rows, seed = type(world), world.config, max(world.num_envs, 8), world.seed
-    elif isinstance(world, type) and issubclass(world, World):
-        cls, config, rows, seed = world, world.Config(), ROWS, 0
-    else:
+    named = world_spec(world) if isinstance(world, str) else None  # an unknown id is an error of the caller
+    if not (named or isinstance(world, World) or (isinstance(world, type) and issubclass(world, World))):
         raise ConfigError(f"check_world takes a World, a World class or an id, not a {type(world).__name__}")
-
+    try:
+        if named:
+            world = make(named.id, ROWS, seed=0)
+        if isinstance(world, World):
+            cls, config, rows, seed = type(world), world.config, max(world.num_envs, 8), world.seed
+        else:
+            cls, config, rows, seed = world, world.Config(), ROWS, 0  # type: ignore[union-attr, assignment]
+    except Exception as error:
+        return [_raised(error)]
     found: list[Finding] = []
     for declaration in rules.DECLARATIONS:
         found += _findings(declaration, cls, config)
         if found and declaration is not rules.documented:
             return found
-    bench = Bench(cls, config, rows, seed)
-    seen = _findings(accesses_checked, bench) or _watch(bench, task or rules.task_of(cls, config))
+    bench = Bench(cls, config, rows, seed, check_count("turns", turns, 1))
+    seen = _findings(accesses_checked, bench) or _watch(bench, task)
     for rule in REPLAY_RULES:
         if seen:
             break
@@ -76,20 +87,52 @@ def check_world(world: World | type[World] | str, *, task: Task | None = None) -
 
 
 def _findings(rule: Callable[..., Any], *args: Any) -> list[Finding]:
-    return [Finding(rule.__name__, *fault) for fault in rule(*args)]
+    try:
+        return [Finding(rule.__name__, *fault) for fault in rule(*args)]
+    except Exception as error:
+        return [_raised(error)]
+
+
+def _raised(error: Exception) -> Finding:
+    """An author's code that raises where it must not: in a declaration, a kernel, a hook. Our errors are sentences; of
+    others it is said where they come from."""
+    if isinstance(error, MissingExtra):
+        raise error  # says nothing of the world
+    if isinstance(error, MilkrunError):
+        return Finding("raises_nothing", getattr(error, "row", None), getattr(error, "field", ""), str(error))
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
+    at = (theirs or frames)[-1]
+    said = str(error).strip().partition("\n")[0]
+    place = f"{at.name} ({os.path.basename(at.filename)}:{at.lineno})"
+    return Finding("raises_nothing", None, "", f"{place} raises {type(error).__name__}: {said}")
 
 
 def _watch(bench: Bench, task: Task | None) -> list[Finding]:
     """Plays with every rule of `rules` beside it; of each rule and field the first finding."""
     found: dict[tuple[str, str], Finding] = {}
-    for moment in play(bench):
+    try:
+        task = task or rules.task_of(bench.cls, bench.config)
+    except Exception as error:
+        return [_raised(error)]
+    for moment in _moments(bench, found):
         for rule in rules.RESET_RULES if moment.call.actions is None else rules.STEP_RULES:
             for finding in _findings(rule, moment):
                 found.setdefault((finding.rule, finding.field), finding)
-        if task is not None and not found:  # a task may rely on all the other rules
-            for finding in _findings(rules.agrees_with_task, moment, task):
-                found[finding.rule, finding.field] = finding
+        if not found:  # these may rely on all the other rules
+            late = _findings(rules.takes_own_states, moment)
+            if task is not None and not late:
+                late = _findings(rules.agrees_with_task, moment, task)
+            found |= {(finding.rule, finding.field): finding for finding in late}
     return [*found.values(), *_findings(writes_inside, bench)]
+
+
+def _moments(bench: Bench, found: dict[tuple[str, str], Finding]) -> Iterator[Moment]:
+    """The calls of a play; one that raises is its last, and found."""
+    try:
+        yield from play(bench)
+    except Exception as error:
+        found["raises_nothing", ""] = _raised(error)
 
 
 def play(bench: Bench) -> Iterator[Moment]:
@@ -100,7 +143,7 @@ def play(bench: Bench) -> Iterator[Moment]:
     world, rng = bench.make(), np.random.default_rng(bench.seed)
     before = rules.frame_of(world)
     due, ended_once = np.ones(bench.rows, bool), np.zeros(bench.rows, bool)
-    for turn in range(MOST):
+    for turn in range(MOST * bench.turns):
         for call in _turn(world, due, rng):
             bench.script.append(call)
             after = rules.frame_of(world)
@@ -108,7 +151,7 @@ def play(bench: Bench) -> Iterator[Moment]:
             before = after
         due = world.terminated | world.truncated
         ended_once |= due
-        if turn >= LEAST and ended_once.all():
+        if turn >= bench.turns and ended_once.all():
             break
     bench.some_ended = bool(ended_once.any())
 

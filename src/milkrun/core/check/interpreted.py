@@ -50,6 +50,7 @@ def accesses_checked(bench: Bench) -> Iterator[Fault]:
         try:
             for number, call in enumerate(_play(world, np.random.default_rng(bench.seed))):
                 take.calls.append(call)
+                world._launcher.first_fault(world._table_address, world._all_address, world.num_envs)
                 take.frames.append(_frame(world, number))
         except KernelFault as error:
             size = "" if config is bench.config else f" with {_changes(bench.config, config)}"

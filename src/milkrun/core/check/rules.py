@@ -6,15 +6,16 @@ is the rule's name in a Finding. Rules that need two worlds to compare stand in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from milkrun.core.actions import Agents, Box, Discrete
 from milkrun.core.check.bench import Call, Fault, bits_differ
 from milkrun.core.config import Config
-from milkrun.core.errors import RegistryError
+from milkrun.core.errors import BadInstance, RegistryError
 from milkrun.core.fields import Role
 from milkrun.core.hooks import kernels_of
 from milkrun.core.references import refer
@@ -24,6 +25,7 @@ Frame = dict[str, np.ndarray]
 Task = Callable[[World], Any]
 
 TOL = 1e-5
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "float32", "float64")
 OUTCOME = ("reward", "terminated", "truncated", "done", "illegal")
 
 
@@ -59,14 +61,39 @@ class Moment:
 
 
 def sizes_known(cls: type[World], config: Config) -> Iterator[Fault]:
-    """Every name among a field's dimensions, bounds and index is a size, whatever the configuration."""
+    """Sizes are whole numbers by name, the same names whatever the configuration; every name among the dimensions,
+    bounds and index of a field, and those of the action, is one of them."""
     sizes, usual = cls.size_of(config), cls.size_of(cls.Config())
+    if not isinstance(sizes, dict):
+        yield None, "", f"size_of gives {sizes!r}: it must be a dict of names and whole numbers"
+        return
+    for name, size in sizes.items():
+        if not _is_size(size):
+            yield None, "", f"size_of gives {name!r} = {size!r}: it must be a whole number >= 0"
     if list(sizes) != list(usual):
         yield None, "", f"size_of gives {list(sizes)}, under the default configuration {list(usual)}"
     for f in cls.fields.values():
-        for name in (*f.dims, f.high, f.index):
-            if isinstance(name, str) and name not in sizes:
-                yield None, f.name, f"{f.name} names the size {name!r}, which size_of does not give"
+        ends = (end.removeprefix("-") for end in (f.low, f.high) if isinstance(end, str))
+        for named in (*f.dims, *ends, f.index):
+            if isinstance(named, str) and named not in sizes:
+                yield None, f.name, f"{f.name} names the size {named!r}, which size_of does not give"
+        for extent in f.dims:
+            if not isinstance(extent, str) and not _is_size(extent):
+                yield None, f.name, f"{f.name} has the dimension {extent!r}: it must be a size or a whole number >= 0"
+    action = getattr(cls, "action", None)
+    if not isinstance(action, (Discrete, Agents, Box)):
+        yield None, "action", f"action is {action!r}: it must be discrete(...), agents(...) or box(...)"
+        return
+    for chosen in [size for group in action.groups for size in group[1:]] if isinstance(action, Agents) else [action.n]:
+        if chosen not in sizes if isinstance(chosen, str) else not _is_size(chosen):
+            yield None, "action", f"action names the size {chosen!r}, which size_of does not give"
+
+
+def types_known(cls: type[World], config: Config) -> Iterator[Fault]:
+    """Kernels hold every field in a type that they know."""
+    for f in cls.fields.values():
+        if f.dtype.name not in DTYPES:
+            yield None, f.name, f"{f.name} is {f.dtype.name}: kernels know {', '.join(DTYPES)}"
 
 
 def bounds_declared(cls: type[World], config: Config) -> Iterator[Fault]:
@@ -91,6 +118,15 @@ def mask_width(cls: type[World], config: Config) -> Iterator[Fault]:
         yield None, "action_mask", f"action_mask has the row shape {field.shape(sizes)}; the actions are {choices}"
 
 
+def faults_told(cls: type[World], config: Config) -> Iterator[Fault]:
+    """`faults` says of numbers other than 0 which field is at fault and why."""
+    for code, told in cls.faults.items():
+        if not isinstance(code, int) or code == 0:
+            yield None, "", f"faults has {code!r}: the kernel `fault` gives whole numbers, and 0 where nothing is wrong"
+        elif not (isinstance(told, tuple) and len(told) == 2 and told[0] in cls.fields):
+            yield None, "", f"faults[{code}] is {told!r}: it must be the name of a field and a sentence"
+
+
 def documented(cls: type[World], config: Config) -> Iterator[Fault]:
     """Every array of a row says what it is."""
     for f in cls.fields.values():
@@ -101,11 +137,16 @@ def documented(cls: type[World], config: Config) -> Iterator[Fault]:
 def references_lead_somewhere(cls: type[World], config: Config) -> Iterator[Fault]:
     """What the class names as "module:name" is there. Of what stands on an extra that is not installed nothing is said,
     and environments are left to their bindings."""
-    named = [(name, None) for name in ("task", "generator", "figure") if getattr(cls, name)]
+    for name in ("policies", "solvers"):
+        if not isinstance(getattr(cls, name), Mapping):
+            yield None, name, f"{name} is {getattr(cls, name)!r}: it must be a dict of names and references"
+            return
+    named: list[tuple[str, Any]] = [(name, None) for name in ("task", "generator", "figure") if getattr(cls, name)]
     named += [(name, key) for name in ("policies", "solvers") for key in getattr(cls, name)]
     for name, key in named:
         try:
-            refer(cls, name, key)
+            if not callable(found := refer(cls, name, key)) and name != "task":
+                yield None, name, f"{name}{'' if key is None else [key]} leads to {found!r}, which nobody can call"
         except RegistryError as e:
             yield None, name, str(e)
         except ImportError:
@@ -228,10 +269,21 @@ def agrees_with_task(m: Moment, task: Task) -> Iterator[Fault]:
     done = m.named & m.after["terminated"]
     if m.call.actions is not None and done.any():
         cost, gained = np.asarray(task(m.world), np.float64), m.after["objective"]
+        if cost.shape != gained.shape:
+            yield None, "objective", f"the task gives costs of shape {cost.shape}, not {gained.shape}: one a row"
+            return
         wrong = done & ~(np.abs(cost + gained) <= TOL * np.maximum(1.0, np.abs(gained)))
         for b in np.flatnonzero(wrong)[:1].tolist():
             said = f"finds a cost of {cost[b]:.10g}" if np.isfinite(cost[b]) else "refuses the solution"
             yield b, "objective", f"objective = {gained[b]:.10g}: the task {said}"
+
+
+def takes_own_states(m: Moment) -> Iterator[Fault]:
+    """Neither `check_states` nor the kernel `fault` refuses a state that play has led to."""
+    try:
+        m.world.check_own_states()
+    except BadInstance as e:
+        yield None, "", f"refuses a state of its own play: {e}"
 
 
 def task_of(cls: type[World], config: Any) -> Task | None:
@@ -250,7 +302,9 @@ def task_of(cls: type[World], config: Any) -> Task | None:
     return costs
 
 
-DECLARATIONS = (sizes_known, bounds_declared, mask_width, references_lead_somewhere, documented)
+DECLARATIONS = (
+    sizes_known, types_known, bounds_declared, mask_width, faults_told, references_lead_somewhere, documented,
+)  # fmt: skip
 ALWAYS = (in_bounds, finite, open_while_live, shut_when_ended, one_end, rows_apart)
 RESET_RULES = (*ALWAYS, fresh_start)
 STEP_RULES = (
@@ -280,6 +334,10 @@ def _outside(m: Moment) -> np.ndarray:
         inside = (a >= 0) & (a < allowed.shape[1])
         outside[m.call.rows] |= ~(inside & allowed[m.call.rows, np.where(inside, a, 0)])
     return outside
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 0)
 
 
 def _rows(field: str, wrong: np.ndarray, sentence: str) -> Iterator[Fault]:

@@ -18,8 +18,8 @@ from milkrun.core.interpreter.numbers import Float32, Float64, Short, UInt64, US
 
 FREE, ROW, INSTANCE = 0, 1, 2
 """Whose the first axis is: nobody's, the rows', the instance rows'."""
-OPEN, GENERATED, CONSTANT = 0, 1, 2
-"""Who may write: every kernel, `generate` alone, nobody."""
+OPEN, GENERATED, CONSTANT, LOOKED_AT = 0, 1, 2, 3
+"""Who may write: every kernel, `generate` alone, nobody, nobody while a state is judged by `fault`."""
 
 _READ: dict[str, Callable[[Any], Any] | None] = {
     "b1": None, "i1": Short, "i2": Short, "i4": None, "i8": None,
@@ -209,6 +209,8 @@ class Array:
     def _check_access(self, key: tuple[Any, ...]) -> None:
         if self._access == CONSTANT:
             raise fault(f"it writes {self._at(key)}, a constant of the configuration", field=self._name)
+        if self._access == LOOKED_AT:
+            raise fault(f"it writes {self._at(key)}, but `fault` only looks at a state", field=self._name)
         if self._turn.row is not None and not self._turn.generating:
             raise fault(f"it writes {self._at(key)}, which only generate may write", field=self._name)
 
@@ -229,8 +231,9 @@ class Array:
                             field=self._name)  # fmt: skip
             return bool(value)
         if isinstance(value, float):
-            if not math.isfinite(value):
-                raise fault(f"{self._at(key)} = {float(value)!r}: no whole number, as its type {dtype} needs",
+            if not value.is_integer():  # neither are nan and inf; compiled code would cut off in silence
+                cut = "; int(...) would cut it off" if math.isfinite(value) else ""
+                raise fault(f"{self._at(key)} = {float(value)!r}: no whole number, as its type {dtype} needs{cut}",
                             field=self._name)  # fmt: skip
             value = int(value)
         low, high = _ENDS[dtype.str[1:]]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 from milkrun.core.errors import KernelFault, no_such_field
 
@@ -42,6 +43,11 @@ def explained(error: Exception) -> KernelFault:
     divided = isinstance(error, ZeroDivisionError)
     what = "a whole number is divided by 0" if divided else f"{type(error).__name__}: {error}"
     return KernelFault(what, row=PLAYING.row) if code is None else _located(what, code, line, "")
+
+
+def wrong_result(function: Callable[..., Any], sentence: str) -> KernelFault:
+    """A kernel has returned something that it must not."""
+    return _located(sentence, function.__code__, function.__code__.co_firstlineno, "")
 
 
 def unknown_field(owner: str, name: str, known: Iterable[str]) -> KernelFault:

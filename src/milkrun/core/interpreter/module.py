@@ -15,7 +15,7 @@ from typing import Any
 from numba.core.dispatcher import Dispatcher
 
 from milkrun.core.errors import MilkrunError
-from milkrun.core.interpreter.faults import PLAYING, explained
+from milkrun.core.interpreter.faults import PLAYING, explained, wrong_result
 from milkrun.core.interpreter.functions import meaning
 from milkrun.core.interpreter.record import Record
 from milkrun.core.interpreter.words import BUILTINS
@@ -60,9 +60,12 @@ def _played(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def play(w: Record, b: int, *rest: Any) -> Any:
         before = PLAYING.row
         PLAYING.row = b
-        w.begin_turn(b, generating=label == "generate")
+        w.begin_turn(b, generating=label == "generate", judging=label == "fault")
         try:
-            return function(w, b, *rest)
+            result = function(w, b, *rest)
+            if label == "fault" and not isinstance(result, int):
+                raise wrong_result(function, f"it gives {result!r}: a whole number is needed, 0 where nothing is wrong")
+            return result
         except (MilkrunError, BdbQuit):
             raise
         except Exception as error:

@@ -11,8 +11,19 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.fields import Role
-from milkrun.core.interpreter.arrays import CONSTANT, FREE, GENERATED, INSTANCE, OPEN, ROW, Array, Turn, memory_at
-from milkrun.core.interpreter.faults import unknown_field
+from milkrun.core.interpreter.arrays import (
+    CONSTANT,
+    FREE,
+    GENERATED,
+    INSTANCE,
+    LOOKED_AT,
+    OPEN,
+    ROW,
+    Array,
+    Turn,
+    memory_at,
+)
+from milkrun.core.interpreter.faults import fault, unknown_field
 from milkrun.core.interpreter.numbers import Float64
 from milkrun.core.record import INSTANCES, ROWS, Layout
 
@@ -28,12 +39,14 @@ class Record:
         self._turn = Turn()
         self._scratch: list[np.ndarray] = []  # which elements of a scratch field this row has written
         self._plays: np.ndarray | None = None
+        self._judging = False
         if self._words[layout.slots.get("instance_row", 0)] and "instance_row" in layout.fields:
             self._plays = self._memory("instance_row")  # a table may hold only what a function reads
 
-    def begin_turn(self, b: int, *, generating: bool) -> None:
-        """From here on row b is played."""
+    def begin_turn(self, b: int, *, generating: bool, judging: bool = False) -> None:
+        """From here on row b is played; `judging`: only looked at, by the kernel `fault`."""
         turn = self._turn
+        self._judging = judging
         q = None if self._plays is None or not 0 <= b < len(self._plays) else int(self._plays[b])
         turn.row, turn.own, turn.generating = b, (None, b, q), generating
         for written in self._scratch:
@@ -60,13 +73,18 @@ class Record:
         f, word = self._layout.fields[name], self._words[self._layout.slots[name]]
         if f.role is Role.CONSTANT and not f.dims:
             return Float64(word.view(np.float64)) if f.dtype.kind == "f" else int(word)
+        if self._judging and (f.tally or f.role is Role.VIEW):
+            kind = "a tally" if f.tally else "a view"
+            raise fault(f"it reads {name}, {kind}: TensorDicts do not carry it, so no state can be judged by it",
+                        field=name)  # fmt: skip
         data = self._memory(name)
         written = None
         if f.role is Role.SCRATCH:
             written = np.zeros(data.shape, bool)
             self._scratch.append(written)
         axis = FREE if not f.per_row else INSTANCE if f.role is Role.INSTANCE else ROW
-        return Array(data, name, self._turn, axis=axis, access=_ACCESS.get(f.role, OPEN), written=written)
+        access = _ACCESS.get(f.role, LOOKED_AT if self._judging and f.per_row else OPEN)
+        return Array(data, name, self._turn, axis=axis, access=access, written=written)
 
     def _memory(self, name: str) -> np.ndarray:
         layout, words = self._layout, self._words

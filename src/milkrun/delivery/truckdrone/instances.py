@@ -53,7 +53,6 @@ def _reached(road: np.ndarray) -> np.ndarray:
 
 def check_state(world: Any, arrays: Arrays) -> None:
     """All fields of rows, instances row by row. The tallies may be left out."""
-    check_instance(world, arrays)
     _check_bounds(world, arrays)
     _check_drones(world, arrays)
     _check_parcels(world, arrays)

@@ -127,9 +127,9 @@ def _padded(array: np.ndarray, world: Any, name: str) -> np.ndarray:
 # -- states ------------------------------------------------------------------------------------------------------------
 
 
-def check_state(world: Any, arrays: Arrays) -> None:
-    """Rules that every play keeps, also in rows that have ended; what the mask allows is asked of live rows only."""
-    check_instance(world, arrays)
+def check_state(arrays: Arrays) -> None:
+    """Rules that every play keeps, also in rows that have ended; what the mask allows is asked of live rows only. Those
+    on which the indices of a step rest stand in the kernel `fault`."""
     _check_machines(arrays)
     _check_mask(arrays)
     _check_record(arrays)
@@ -141,7 +141,6 @@ def _check_machines(arrays: Arrays) -> None:
     nodes, row, n, out = covered.shape[1], np.arange(len(truck)), arrays["n_nodes"], fly >= 0
     for name, place in (("truck", truck), ("launch", launch), ("fly", fly)):
         refuse_where(name, place, place >= n, "is no node of this instance")
-    refuse_where("launch", launch, out != (launch >= 0), "must be -1 exactly where fly is")
     refuse_where("fly", fly, out & (fly == launch), "is where the drone was launched")
     refuse_where("fly", fly, fly == 0, "the depot is covered from the start")
     kept = (np.arange(nodes) == 0) | (np.arange(nodes) >= n[:, None])
@@ -159,13 +158,13 @@ def _check_machines(arrays: Arrays) -> None:
 
 
 def _check_mask(arrays: Arrays) -> None:
-    """What is open in a live row, as far as places decide."""
+    """What is open in a live row but the join, as far as places decide."""
     truck, fly, covered, forbid = (arrays[name] for name in ("truck", "fly", "covered", "forbid"))
     nodes, row, out = covered.shape[1], np.arange(len(truck)), (fly >= 0)[:, None]
     node = np.arange(nodes)
     live = ~(arrays["terminated"] | arrays["truncated"])[:, None]
     allowed = arrays["action_mask"] & live
-    drives, launches, joins = allowed[:, :nodes], allowed[:, nodes : 2 * nodes], allowed[:, 2 * nodes :]
+    drives, launches = allowed[:, :nodes], allowed[:, nodes : 2 * nodes]
     home = (node == 0) & (arrays["left"] == 0)[:, None]
     refuse_where("action_mask", drives, drives & ~out & covered & ~home, "the node is covered and the drone aboard")
     there = (node == fly[:, None]) | (node == truck[:, None]) | (node >= arrays["n_nodes"][:, None])
@@ -173,7 +172,6 @@ def _check_mask(arrays: Arrays) -> None:
     refuse_where("action_mask", drives, drives & arrays["must_join"][:, None], "the drone must join")
     shut = out | covered | arrays["no_visit"] | forbid | forbid[row, truck][:, None]
     refuse_where("launches in action_mask", launches, launches & shut, "the drone may not be launched to it")
-    refuse_where("joins in action_mask", joins, joins & ~out, "the drone is aboard")
 
 
 def _check_record(arrays: Arrays) -> None:

@@ -30,6 +30,9 @@ from milkrun.delivery.tspd.config import TSPDConfig
 from milkrun.delivery.tspd.generator import LAWS, generate
 from milkrun.delivery.tspd.instances import check_instance, check_state, fill_in, world_of
 
+HALF_OUT, NO_FLIGHT = 1, 2
+"""What may be wrong with a state from outside."""
+
 
 class TSPD(World):
     """Travelling salesperson with a drone."""
@@ -82,6 +85,11 @@ class TSPD(World):
     reward_exact = view(float64, doc="the reward of the last step before it is rounded to float32")
     action_mask = mask("choices")
 
+    faults = {
+        HALF_OUT: ("launch", "must be -1 exactly where fly is, which is {fly}"),
+        NO_FLIGHT: ("action_mask", "allows a join, but fly is -1: the drone is aboard"),
+    }
+
     @classmethod
     def size_of(cls, config: TSPDConfig) -> dict[str, int]:
         n = config.num_nodes
@@ -102,7 +110,7 @@ class TSPD(World):
 
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
         """Rules between the fields of states that come from outside; raises BadInstance."""
-        check_state(self, arrays)
+        check_state(arrays)
 
     @classmethod
     def from_instances(cls, instances: Sequence[TSPDInstance | Mapping[str, Any]], repeat: int = 1, **make: Any) -> Any:
@@ -340,6 +348,16 @@ def prefetch(w, b, action):
     fetch(w.action_mask, b, 0)
 
 
-TSPD.bind(generate=generate, reset=reset, step=step, prefetch=prefetch)
+@kernel
+def fault(w, b):
+    """Which rule a state from outside breaks, 0 if none: a step reads the legs of a flight where there is one."""
+    out = w.fly[b] >= 0
+    if out != (w.launch[b] >= 0):
+        return HALF_OUT
+    joins = w.action_mask[b, 2 * w.N] and not out
+    return NO_FLIGHT if joins and not (w.terminated[b] or w.truncated[b]) else 0
+
+
+TSPD.bind(generate=generate, reset=reset, step=step, prefetch=prefetch, fault=fault)
 
 __all__ = ["TSPD", "TSPDConfig", "generate", "reset", "step"]

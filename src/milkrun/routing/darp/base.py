@@ -164,7 +164,6 @@ class DARPBase(Recorded):
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
         """Rules between the fields of rows (B first, instances of each row among them) that every play keeps; raises
         BadInstance. Shapes, dtypes and bounds have been checked."""
-        DARPBase.check_instances(self, arrays)
         check_fleet(arrays)
         check_record(arrays)
 

@@ -77,7 +77,6 @@ class DARPDeadlines(DARPBase):
 
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_states(arrays)
-        self._check_reach(arrays)
         check_riders(arrays, self.true_nodes(arrays))
         check_deadlines(arrays)
 

@@ -98,19 +98,12 @@ def check_deadlines(arrays: Arrays) -> None:
 
 
 def check_schedule(arrays: Arrays, aboard: np.ndarray) -> None:
-    """Rule classic: who is aboard stands in the list, the clock is within the day, nobody is left behind."""
-    visited, onboard, clock = arrays["visited"], arrays["onboard"], arrays["current_time"]
+    """Rule classic: the clock is within the day, nobody is left behind."""
+    visited, clock = arrays["visited"], arrays["current_time"]
     node, live, row = arrays["current_node"], live_rows(arrays), np.arange(len(clock))
     true = np.arange(visited.shape[1]) < arrays["n_nodes"][:, None]
     waiting = visited[:, 1::2] & ~visited[:, 2::2] & ~aboard
     refuse_where("visited", visited[:, 1::2], waiting & true[:, 1::2], "the rider was picked up and is nowhere")
-    listed = onboard >= 0
-    gap = np.zeros(listed.shape, bool)
-    gap[:, 1:] = listed[:, 1:] & ~listed[:, :-1]
-    refuse_where("onboard", onboard, gap, "stands behind an empty place")
-    times = np.zeros(aboard.shape, np.int64)
-    np.add.at(times, (np.nonzero(listed)[0], onboard[listed]), 1)
-    refuse_where("listings in onboard", times, times != aboard, "must be 1 of a request aboard, else 0")
     opens, closes = arrays["window_open"][:, 0], arrays["time_windows"][:, 0]
     outside = (clock < opens) | (clock > closes + TIME_EPS)
     refuse_where("current_time", clock, outside, "is not within the depot's window")

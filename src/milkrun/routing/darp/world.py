@@ -38,6 +38,9 @@ from milkrun.routing.darp.schedule import append, keep, recall, set_off, survive
 from milkrun.routing.darp.travel import distance, travel_time
 from milkrun.routing.vehicle import write_down
 
+MISLISTED, NO_PLACE = 1, 2
+"""What may be wrong with a state from outside."""
+
 
 class DARP(DARPInstances):
     """Dial-a-ride with windows, service times, ride times and route durations."""
@@ -51,6 +54,12 @@ class DARP(DARPInstances):
     onboard_elapsed = state(float64, "P", low=0, doc="least time since the start of service at that pickup")
     departure_latest = state(float64, column=True, doc="latest departure of the active vehicle")
     route_elapsed = state(float64, low=0, column=True, doc="least time since that departure")
+
+    faults = {
+        MISLISTED: ("onboard", "must list the requests aboard, each once, then -1; aboard are those with "
+                    "picked_up_by_current whose dropoff is not visited"),
+        NO_PLACE: ("action_mask", "allows a pickup, but onboard has no place left"),
+    }  # fmt: skip
 
     # A plan: a level is the summary of a route, the next one that of a route one node longer (`schedule`). It is work
     # space of a thread, not of a row: what a row keeps of it is in the state fields above.
@@ -234,6 +243,34 @@ def observe(w, b):
                     w.route_elapsed[b] / w.max_route_duration[q])  # fmt: skip
 
 
-DARP.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe)
+@kernel
+def fault(w, b):
+    """Which rule a state from outside breaks, 0 if none: a plan has room for those aboard, each once, and for no more
+    than `max_onboard`."""
+    listed = 0
+    for k in range(w.P):
+        r = w.onboard[b, k]
+        if r < 0:
+            continue
+        if k > listed or not is_aboard(w, b, r):
+            return MISLISTED
+        for earlier in range(k):
+            if w.onboard[b, earlier] == r:
+                return MISLISTED
+        listed += 1
+    full = listed == w.P and not (w.terminated[b] or w.truncated[b])
+    for p in range(1, w.N, 2):
+        listed -= is_aboard(w, b, p >> 1)
+        if full and w.action_mask[b, p]:
+            return NO_PLACE
+    return MISLISTED if listed != 0 else 0
+
+
+@kernel(inline=True)
+def is_aboard(w, b, r):
+    return w.picked_up_by_current[b, 2 * r + 1] and not w.visited[b, 2 * r + 2]
+
+
+DARP.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe, fault=fault)
 
 __all__ = ["DARP", "generate", "idle", "observe", "reset", "step"]

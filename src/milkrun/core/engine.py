@@ -1,0 +1,155 @@
+"""EngineWorld: a world whose rows are moved by an engine beside the kernels, a simulator that advances many at a call.
+
+A turn is cut in two. The kernel `step(w, b, action)` says what shall be done, the engine does it (`advance`), and the
+kernel `settle(w, b)` says what came of it; the rules of the contract stay in the launcher, before and after. A row is
+what its fields hold, the engine's own memory among them where `allocate` returns it for fields declared `strided`;
+whenever they were written from outside (a reset, a saved state, a copy of the world), `place` tells the engine.
+"""
+
+from __future__ import annotations
+
+import os
+from ctypes import py_object, pythonapi
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.arguments import name_rows
+from milkrun.core.errors import ConfigError, ResetNeeded
+from milkrun.core.hooks import kernels_of, require_kernel
+from milkrun.core.interrupts import undisturbed
+from milkrun.core.launcher import DUE, build_adviser
+from milkrun.core.memory import address_of
+from milkrun.core.threads import chunks_for
+from milkrun.core.world import World
+
+
+class EngineWorld(World):
+    """A world with an engine. A subclass gives `connect`, `place`, `advance` and the kernel `settle`."""
+
+    engine: Any
+    _process: int  # where the engine was made
+    _failed: bool = False  # it has left rows without a state; only a hint for the message
+
+    def connect(self) -> Any:
+        """Makes the engine for `num_envs` rows and `engine_threads` threads: in a new world, a copy, a forked child."""
+        raise ConfigError(f"{type(self).__name__} must say how its engine is made: connect()")
+
+    def place(self, rows: np.ndarray) -> None:
+        """Puts the engine's rows to what the fields say."""
+        raise ConfigError(f"{type(self).__name__} must say how its engine is put to what the fields hold: place(rows)")
+
+    def advance(self, rows: np.ndarray) -> None:
+        """Lets the engine carry out what `step` told these rows; those whose action was refused are among them. If it
+        raises, the rows have no state any more and must be reset."""
+        raise ConfigError(f"{type(self).__name__} must say how its engine moves rows: advance(rows)")
+
+    @property
+    def engine_threads(self) -> int:
+        """How many threads the engine may use: all, whatever the rows cost; one in a forked child."""
+        return chunks_for(self.num_envs, 2, self.threads)
+
+    # -- the contract -----------------------------------------------------------------------------------------
+
+    def play_out(self, choose: Any, x: int = 0) -> int:
+        """As every world's, a turn at a time."""
+        self._refuse_play_out()
+        key = "advice", choose, self.debug
+        advise = self._row_maps.get(key)
+        if advise is None:
+            require_kernel("play_out", choose, ("w", "b", "x", "i"))
+            advise = self._row_maps[key] = build_adviser(self._launcher_layout, choose, debug=self.debug)
+        live, steps = self._all[~self.done], 0
+        while len(live):
+            chosen = np.empty(len(live), np.int64)
+            self._run(advise, live, address_of(chosen), int(x))
+            self.step(self.advice[live] if self.action.kind == "multi" else chosen, rows=live)
+            steps += len(live)
+            live = live[~(self.done | self.illegal)[live]]
+        return steps
+
+    def refuse_unready(self, rows: np.ndarray | slice = slice(None)) -> None:
+        lost = self._all[rows][~self._fresh[rows]]
+        if self._failed and len(lost) and not self._closed:
+            raise ResetNeeded(f"the engine failed while it moved {name_rows(lost)}: reset before the next step")
+        super().refuse_unready(rows)
+
+    def rows_written(self, rows: np.ndarray) -> None:
+        self._reconnect()
+        self.place(rows)
+
+    def close(self) -> None:
+        super().close()
+        self._let_go()
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    advice: Any  # a view of worlds with several agents
+
+    def _allocate(self) -> None:
+        if "settle" not in kernels_of(type(self)):
+            raise ConfigError(f"{type(self).__name__} has no kernel 'settle', which says what came of a step: "
+                              f"write {type(self).__name__}.bind(..., settle=settle)")
+        self.engine, self._process = self.connect(), os.getpid()
+        super()._allocate()
+
+    def _play(self, chosen: np.ndarray, order: int, n: int) -> int:
+        """The command, the engine, the outcome: interrupts wait until all three are done."""
+        with undisturbed():
+            self._reconnect()
+            ended = self._run(self._launcher.command, chosen, self._actions_address, self._mode)
+            if ended:  # an episode is due
+                chosen = chosen[self.i[chosen] != DUE]
+            if not len(chosen):
+                return ended
+            try:
+                self.advance(chosen)
+            except BaseException:
+                self._fresh[chosen] = self._all_fresh = self._ready = False
+                self._failed = True
+                raise
+            return ended + self._run(self._launcher.outcome, chosen)
+
+    def _begin(self, rows: np.ndarray) -> None:
+        self._reconnect()
+        super()._begin(rows)
+        self.place(rows)
+        if self._launcher.update_views is not None:
+            self._run(self._launcher.update_views, rows)
+
+    def _chunks(self, rows: int) -> int:
+        """Kernels stay on one thread: others would wait for work while the engine works, and hold its cores."""
+        return 1
+
+    def _reconnect(self) -> None:
+        """In a forked child: the threads of its parent's engine are not there."""
+        if self._process != os.getpid():
+            self._let_go()
+            self._connect_anew()
+
+    def _connect_anew(self) -> None:
+        """An engine has no copy: another one is made, and put to what the fields say."""
+        self.engine, self._process = self.connect(), os.getpid()
+        for f in self.fields.values():
+            if f.strided:
+                held = getattr(self, f.name)
+                self._lay([f], len(held))
+                getattr(self, f.name)[...] = held
+        self.place(np.flatnonzero(self._fresh))
+
+    def _let_go(self) -> None:
+        """Forgets the engine. That of another process is kept alive on purpose: ending it would wait for ever for
+        threads that are not here."""
+        if self._process != os.getpid():
+            pythonapi.Py_IncRef(py_object(self.engine))
+        self.engine = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name not in ("engine", "_process")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self._closed:
+            self.engine, self._process = None, os.getpid()
+        else:
+            self._connect_anew()
