@@ -4,17 +4,21 @@
 
 # What creates the environments; afterwards each uses its own Python.
 PYTHON ?= python3
-# Test processes; the tests of a file stay together. Most of a first run is compiling, which two cores halve. 0: all in
-# one process.
+# Test processes; the tests of a file stay together, and the files of tests/order.py come first. 0: all in one process.
 WORKERS ?= 2
 # Passed on to pytest, the demo or the benchmark: make test ARGS="-k cvrp"
 ARGS ?=
 OUT ?= out
 
-FULL := cli,torch,rl4co,pettingzoo,sb3,tianshou,rllib,solvers,docs,dev
-LIGHT := cli
+# The environments are ours: Python may keep the bytecode of what it imports. Without it a process that imports torchrl
+# takes three times as long to start, and the tests start many.
+unexport PYTHONDONTWRITEBYTECODE
+
+FULL := cli,clutter,torch,rl4co,pettingzoo,sb3,tianshou,rllib,solvers,docs,dev
+LIGHT := cli,clutter
 PEER := jax jumanji
 VMAS := vmas
+SAPIEN := sapien
 # Ray holds the full environment at an older Gymnasium: what speaks numpy alone is tested with the newest one too.
 NEWEST := gymnasium==1.4.0
 # The lower bounds that pyproject.toml states for what `import milkrun` needs.
@@ -30,6 +34,7 @@ newest_stamp := .venv-newest/.stamp-$(call checksum,$(NEWEST))
 oldest_stamp := .venv-oldest/.stamp-$(call checksum,$(OLDEST))
 jumanji_stamp := .venv-jumanji/.stamp-$(call checksum,$(PEER))
 vmas_stamp := .venv-vmas/.stamp-$(call checksum,$(VMAS))
+sapien_stamp := .venv-sapien/.stamp-$(call checksum,$(SAPIEN))
 
 # $(call install,what pip shall install): into the environment that holds the stamp $@.
 # -qq: pip prints errors only. --no-compile: of these thousands of files Python compiles those that it meets, later.
@@ -46,7 +51,7 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test oldest truth conformance env check bench docs clean
+.PHONY: help demo test suite newest oldest truth conformance env check bench docs clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' Makefile
@@ -54,10 +59,17 @@ help: ## say what can be made
 demo: $(light_stamp) ## roll out every world, print the table, write pictures to out/ (light environment, no torch)
 	.venv-light/bin/milkrun demo --out $(OUT) $(ARGS)
 
+# The small environment is there long before the large one: its tests use the core that pip leaves idle, and compile
+# what the suite then finds. They tell their result at their end, so that the two do not write into each other's lines.
 test: ## run the tests, and without ARGS those of the Gymnasium side again with its newest version
-	@$(MAKE) --no-print-directory -j 2 $(full_stamp) $(newest_stamp)
-	.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) tests
-	$(if $(ARGS),,.venv-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(NUMPY_SIDE))
+	@$(MAKE) --no-print-directory -k -j 2 suite $(if $(ARGS),,newest)
+
+suite: $(full_stamp)
+	.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) tests
+
+newest: $(newest_stamp)
+	@.venv-newest/bin/python -m pytest $(NUMPY_SIDE) > .venv-newest/tests.txt 2>&1; passed=$$?; \
+		echo "With $(NEWEST):"; cat .venv-newest/tests.txt; exit $$passed
 
 oldest: $(oldest_stamp) ## run the core tests with the lowest allowed versions of numpy, numba and gymnasium
 	.venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(or $(ARGS),tests/core)
@@ -75,7 +87,7 @@ check: env ## ruff and mypy
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 
-bench: env $(jumanji_stamp) $(vmas_stamp) ## measure Milkrun beside its peers
+bench: env $(jumanji_stamp) $(vmas_stamp) $(sapien_stamp) ## measure Milkrun beside its peers
 	.venv/bin/python -m bench $(ARGS)
 
 docs: env ## build the documentation into site/
@@ -93,7 +105,7 @@ $(light_stamp):
 
 $(newest_stamp): except := ^gymnasium
 $(newest_stamp):
-	$(call install,-e . $(NEWEST) pytest pytest-xdist pytest-timeout)
+	$(call install,-e ".[clutter]" $(NEWEST) pytest pytest-xdist pytest-timeout)
 
 $(oldest_stamp): except := ^numpy\|^numba\|^gymnasium
 $(oldest_stamp):
@@ -104,3 +116,6 @@ $(jumanji_stamp):
 
 $(vmas_stamp):
 	$(call install,$(VMAS))
+
+$(sapien_stamp):
+	$(call install,$(SAPIEN))

@@ -91,10 +91,16 @@ class Gymnasium(_Contestant):
 
 
 class TorchRL(_Contestant):
-    """`env.step(td)["next"]`, functional, all checks on; handing over the action is left out, as for RL4CO."""
+    """`env.step(td)["next"]`, functional, all checks on; handing over the action is left out, as for RL4CO.
 
-    def __init__(self, episodes: Episodes, env: Any = None) -> None:
+    keeps: every result is held until the episode is over, as a collector does; else each is dropped for the next, as a
+    loop does that only plays. Freeing what was dropped is inside the clock.
+    """
+
+    def __init__(self, episodes: Episodes, env: Any = None, keeps: bool = False) -> None:
         super().__init__(episodes)
+        self.keeps = keeps
+        self.kept: list[Any] = []
         import torch
         from tensordict import TensorDict
 
@@ -115,15 +121,19 @@ class TorchRL(_Contestant):
         return instance_of(self.episodes)
 
     def start(self) -> None:
+        self.kept.clear()
         self.td = self.env.reset(self.instance.clone(recurse=False))
 
     def play(self, first: int, last: int) -> float:
         td, step, spent = self.td, self.env.step, 0.0
+        self.td = None  # it would hold all that follow, each by the "next" of the one before
         for action in self.actions[first:last]:
             td.set("action", action)
             before = clock()
             td = step(td)["next"]
             spent += clock() - before
+            if self.keeps:
+                self.kept.append(td)
         self.td = td
         return spent
 

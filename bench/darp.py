@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import milkrun
+from tests.published import published_file
 
 from .family import Recorded
 from .timing import Table, clock, median_time, set_clock, step_time
 
 ID = "milkrun/DARP-v0"
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data") / "darp"
 TARGETS = {1: 20, 64: 30, 1024: 6, 8192: 5}
 
 
@@ -123,11 +121,8 @@ def _add_insertion(put: Any) -> None:
     from milkrun.routing.instances import cordeau
     from milkrun.solvers.darp import insertion
 
-    if not DATA.is_dir():
-        print("Insertion skipped: no benchmark files (set MILKRUN_DATA to the folder that has darp/)")
-        return
     for name in ("a4-48", "a6-72", "b8-64"):
-        instance = cordeau.load(DATA / f"{name}.txt")
+        instance = cordeau.load(published_file(f"darp/{name}.txt"))
         insertion(instance)
         ours = 1e3 * median_time(lambda given=instance: insertion(given), repeats=5, min_seconds=0.05)
         theirs = 1e3 * median_time(lambda given=instance: _first_solution(given), repeats=3, min_seconds=0.05)

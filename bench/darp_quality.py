@@ -1,8 +1,6 @@
 """How close the dial-a-ride solvers come to the published optima of Cordeau's files, as a table.
 
     python -m bench.darp_quality [--seconds 60] [--workers 2] [--files a2-16 b3-18 ...]
-
-The files are read from the folder MILKRUN_DATA, or `shared/data` beside the repository.
 """
 
 from __future__ import annotations
@@ -10,26 +8,24 @@ from __future__ import annotations
 import argparse
 import csv
 import multiprocessing
-import os
 from functools import partial
-from pathlib import Path
 
 from milkrun.routing.instances import cordeau
 from milkrun.solvers.darp import DARPPlan, improve, insertion, judged, solve_ortools
+from tests.published import published_file
 
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data") / "darp"
 SOLVERS = ("insertion cheapest", "insertion deadline", "improve", "OR-Tools")
 
 
 def best_known() -> dict[str, float]:
     """The published best of every file."""
-    with (DATA / "best_known.csv").open(newline="") as lines:
+    with published_file("darp/best_known.csv").open(newline="") as lines:
         return {line["name"]: float(line["value"]) for line in csv.DictReader(lines)}
 
 
 def plans_for(name: str, seconds: float) -> tuple[str, list[DARPPlan]]:
     """The plan of each of SOLVERS; the searches have `seconds` each and start from the better insertion."""
-    instance = cordeau.load(DATA / f"{name}.txt")
+    instance = cordeau.load(published_file(f"darp/{name}.txt"))
     built = [judged(instance, insertion(instance, order)) for order in ("cheapest", "deadline")]
     return name, [*built, improve(instance, seconds=seconds), solve_ortools(instance, seconds=seconds)]
 
@@ -52,8 +48,6 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="files at once, a process each")
     parser.add_argument("--files", nargs="+", metavar="NAME", help="default: all")
     options = parser.parse_args()
-    if not DATA.is_dir():
-        parser.error("no instance files: set MILKRUN_DATA to the folder that has darp/")
     best = best_known()
     names = options.files or list(best)
     if unknown := [name for name in names if name not in best]:

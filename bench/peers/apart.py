@@ -8,13 +8,21 @@ from typing import Any
 
 def report_of(name: str, script: str, *arguments: str) -> dict[str, Any] | None:
     """What `bench/peers/<script>` says under `.venv-<name>`; None, with a printed reason, if it cannot be asked."""
+    answer = answer_of(name, script, *arguments)
+    if isinstance(answer, str):
+        print(f"{name} {answer}")
+        return None
+    return answer
+
+
+def answer_of(name: str, script: str, *arguments: str) -> dict[str, Any] | str:
+    """The same; where it cannot be asked, "skipped: " and why."""
     python = Path(f".venv-{name}/bin/python")
     if not python.exists():
-        print(f"{name} skipped: {python} is not there (make bench builds it)")
-        return None
+        return f"skipped: {python} is not there (make bench builds it)"
     command = [str(python), str(Path(__file__).parent / script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        print(f"{name} skipped: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}")
-        return None
-    return json.loads(done.stdout.splitlines()[-1])
+        return f"skipped: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}"
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found

@@ -18,11 +18,15 @@ WORLDS = (
     ("DARP", "milkrun.routing.darp.world:DARP", "Dial-a-ride"),
     ("TruckDrone", "milkrun.delivery.truckdrone.world:TruckDrone", "Truck and drones"),
     ("TSPD", "milkrun.delivery.tspd.world:TSPD", "TSP with drone"),
+    ("Clutter", "milkrun.clutter.world:Clutter", "Picking from clutter"),
 )
 """Name, class and title of each; its family is the package that it lies in."""
+EXTRAS = {"clutter": ("clutter",)}
+"""What the worlds of a family need beside what every world needs."""
 
 
 def register_all() -> None:
     """Called once by `import milkrun`."""
     for name, entry_point, title in WORLDS:
-        register(f"milkrun/{name}-v0", entry_point, family=entry_point.split(".")[1], title=title)
+        family = entry_point.split(".")[1]
+        register(f"milkrun/{name}-v0", entry_point, family=family, title=title, extras=EXTRAS.get(family, ()))

@@ -11,6 +11,7 @@ import milkrun
 from milkrun.api.gymnasium import MilkrunEnv, MilkrunVectorEnv
 from milkrun.core.errors import Closed, ConfigError
 from milkrun.core.fields import Role
+from tests import small
 from tests.truth.test_gymnasium_conformance import CVRP, EVERY_LAYOUT, WORLDS, arrays_in, assert_same
 
 TSP = "milkrun/TSP-v0"
@@ -20,14 +21,16 @@ SQUARE = {"locs": [[0, 0], [3, 0], [3, 4], [0, 4]]}
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("id", WORLDS)
 def test_masks_agree_and_are_never_empty(id, mode):
-    """10^5 random row-steps, every second action unmasked: obs, info and action_masks() are one, no row all False."""
-    env = MilkrunVectorEnv(500, id, autoreset_mode=mode)
+    """10^5 random row-steps (few of a slow world), every second action unmasked: obs, info and action_masks() are one,
+    no row all False."""
+    rows = small.rows(id, 500)
+    env = MilkrunVectorEnv(rows, id, autoreset_mode=mode, **small.options(id))
     env.action_space.seed(2)
     obs, infos = env.reset(seed=3)
-    for t in range(201):
+    for t in range(small.turns(id, 201)):
         if t:
             free = env.action_space.sample()
-            second = (np.arange(500) % 2 == 1).reshape(500, *(1 for _ in free.shape[1:]))
+            second = (np.arange(rows) % 2 == 1).reshape(rows, *(1 for _ in free.shape[1:]))
             obs, *_, infos = env.step(np.where(second, env.world.sample_actions(5, t), free))
         mask = env.action_masks()
         assert mask.dtype == bool
@@ -42,10 +45,10 @@ def test_masks_agree_and_are_never_empty(id, mode):
 @pytest.mark.parametrize(("id", "layout"), EVERY_LAYOUT)
 def test_single_masks_agree_and_are_never_empty(id, layout):
     """The same of a MilkrunEnv, finished rows included; info's mask is the observation's own array."""
-    env = MilkrunEnv(id, layout=layout)
+    env = MilkrunEnv(id, layout=layout, **small.options(id))
     env.action_space.seed(2)
     obs, info = env.reset(seed=3)
-    for _ in range(500):
+    for _ in range(small.turns(id, 500)):
         mask = env.action_masks()
         assert mask.any()
         assert np.array_equal(info["action_mask"], mask)

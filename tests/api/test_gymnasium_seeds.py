@@ -8,6 +8,7 @@ import pytest
 import milkrun
 from milkrun.api.gymnasium import MilkrunEnv, MilkrunVectorEnv
 from milkrun.core.errors import ConfigError, ShapeError
+from tests import small
 from tests.truth.test_gymnasium_conformance import CVRP, WORLDS, arrays_in, assert_same
 
 TSP = "milkrun/TSP-v0"
@@ -19,7 +20,8 @@ def row_of(obs, b):
 
 def assert_row_3_is_seed_14(id, num_envs, **options):
     """Row 3 of a batch seeded 11 against a single row seeded 14, step by step for five episodes."""
-    batch, single = MilkrunVectorEnv(num_envs, id, **options), MilkrunEnv(id)
+    batch = MilkrunVectorEnv(small.rows(id, num_envs), id, **options, **small.options(id))
+    single = MilkrunEnv(id, **small.options(id))
     assert_same(row_of(batch.reset(seed=11)[0], 3), single.reset(seed=14)[0])
     episodes = turn = 0
     while episodes < 5:

@@ -14,13 +14,14 @@ from milkrun.api._spaces import layouts
 from milkrun.api.gymnasium import MilkrunEnv, MilkrunVectorEnv
 from milkrun.api.sb3 import SB3VecEnv
 from milkrun.core.errors import ConfigError, ResetNeeded
+from tests import small
 from tests.core.toys import Convoy, Glider, Lantern
 from tests.truth.test_gymnasium_conformance import WORLDS, arrays_in, assert_same
 
 CVRP = "milkrun/CVRP-v0"
 DARP = "milkrun/DARP-v0"
 TRUCK_DRONE = "milkrun/TruckDrone-v0"
-SHORT = {"milkrun/SDWCVRP-v0": {"horizon": 2}, TRUCK_DRONE: {"max_steps": 30}}
+SHORT = {"milkrun/SDWCVRP-v0": {"horizon": 2}, TRUCK_DRONE: {"max_steps": 30}, **small.SMALL}
 
 
 def cvrp(num_envs=4, **options):

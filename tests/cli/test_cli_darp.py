@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +11,8 @@ from milkrun.cli.darp import in_file, play
 from milkrun.core.errors import MilkrunError
 from milkrun.routing.instances import cordeau
 from milkrun.solvers import evaluate, policies_for
+from tests.published import published_file
 
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "darp"
 PNG = b"\x89PNG\r\n\x1a\n"
 ONE = """1 1 100 1 20
 0 0 0 0 0 0 100
@@ -125,10 +123,10 @@ def test_a_cost_that_the_world_does_not_confirm_is_a_fault(file):
         play(instance, [1, 2, 0], 21.0)
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="no files of dial-a-ride: set MILKRUN_DATA")
 def test_solve_a2_16(call, tmp_path):
     """The insertion of the reference table, 316.24 with all served, is 7.47 % over the optimum."""
-    code, out, _ = call("solve", DATA / "a2-16.txt", "--method", "insertion", "--best", 294.25, "--out", tmp_path)
+    source = published_file("darp/a2-16.txt")
+    code, out, _ = call("solve", source, "--method", "insertion", "--best", 294.25, "--out", tmp_path)
     assert code == 0 and row(out, "served")[1:] == ["16", "of", "16"]
     assert row(out, "distance")[1] == "316.24" and row(out, "gap")[1] == "7.47"
     routes = json.loads((tmp_path / "a2-16_insertion.json").read_text())["routes"]

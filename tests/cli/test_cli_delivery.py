@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections import defaultdict
 from pathlib import Path
 
@@ -21,8 +20,8 @@ from milkrun.delivery.instances import Operation, load_tspd, load_tspd_solution
 from milkrun.delivery.tasks import tspd_cost
 from milkrun.solvers import evaluate, policies_for, rollout
 from milkrun.solvers.tspd import Plan
+from tests.published import published_file
 
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "delivery/tspd"
 PNG = b"\x89PNG\r\n\x1a\n"
 TRIANGLE = """/*The speed of the Truck*/
 1.0
@@ -221,10 +220,9 @@ def test_operations_in_words():
     assert in_words(Operation(4, 4, 2)) == "truck waits at 4, drone 4 2 4"
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="no files of the TSP with drone: set MILKRUN_DATA")
 def test_solve_uniform_1_n5(call, tmp_path):
     """The published optimum is 158.65169431234995; the plan that is written costs as much to the checker."""
-    source = DATA / "uniform" / "uniform-1-n5.txt"
+    source = published_file("delivery/tspd/uniform/uniform-1-n5.txt")
     code, out, _ = call("solve", source, "--best", 158.65169431234995, "--out", tmp_path)
     assert code == 0 and row(out, "makespan")[0] == "158.651694" and row(out, "gap") == ["0.00", "%"]
     plan = load_tspd_solution(tmp_path / "uniform-1-n5_exact.txt", nodes=5)

@@ -25,7 +25,7 @@ def with_entry(values: list, a: int, value: Any) -> list:
 
 
 class SCWCVRPModel(CollectModel):
-    """Spec 5.5. `expected0` is what the mask starts from, `real_waste` what the truck finds.
+    """Levels seen on arrival. `expected0` is what the mask starts from, `real_waste` what the truck finds.
 
     `return`: a bin that does not fit stays, the truck drives home empty-handed of it. `round_trip`: the truck fills
     up, empties at the depot, comes back for the rest and stays there.
@@ -91,7 +91,7 @@ class SCWCVRPModel(CollectModel):
         self._arrive(a, leg)
         self.trip_length = f32(self.d[DEPOT][a])
         self.trips += 1
-        # Spec 5.5 writes 2 d(a,0); on an asymmetric matrix home and out again are two different legs.
+        # Not 2 d(a,0): on an asymmetric matrix home and out again are two different legs.
         return leg + self.d[a][DEPOT] + self.d[DEPOT][a]
 
     def _objective(self) -> float:
@@ -99,7 +99,7 @@ class SCWCVRPModel(CollectModel):
 
 
 class SDWCVRPModel(SCWCVRPModel):
-    """Spec 5.6: T = len(daily_fill) days of SCWCVRP. `tour` holds one list of actions a day.
+    """T = len(daily_fill) days of SCWCVRP. `tour` holds one list of actions a day.
 
     `must_go` names the rule that is evaluated each morning on `expected_waste`; the state field of that name is its
     outcome. `fill_mean` and `fill_std` serve the rules, `sensor_noise` (T rows) blurs what the morning shows.

@@ -35,7 +35,7 @@ def wcvrp(waste=WASTE, capacity=1.6, **config):
     ],
 )
 def test_number_of_complete_sequences_and_best_return(model, config, number, best):
-    """Spec 12.2, by enumeration of all masked sequences; the terminal reward gives the same two numbers."""
+    """By enumeration of all masked sequences; the terminal reward gives the same two numbers."""
     for reward in ("dense", "terminal"):
         counted, value = enumerate_sequences(lambda reward=reward: model(reward=reward, **config))
         assert counted == number

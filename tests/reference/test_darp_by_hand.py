@@ -1,7 +1,6 @@
 """The dial-a-ride references against published optima and numbers worked out by hand; no world takes part.
 
-The benchmark files of Cordeau are not part of the repository: they are read from the folder MILKRUN_DATA, or
-`shared/data` beside it. File ids: 0 and 2n+1 the depot, i a pickup, n+i its dropoff.
+File ids: 0 and 2n+1 the depot, i a pickup, n+i its dropoff.
 """
 
 from __future__ import annotations
@@ -9,18 +8,15 @@ from __future__ import annotations
 import copy
 import csv
 import json
-import os
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.published import published_file
+
 from .darp import DARPModel
 from .darp_deadlines import DARPDeadlinesModel, distance32
-
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "darp"
-files = pytest.mark.skipif(not DATA.is_dir(), reason="no instance files: set MILKRUN_DATA to the folder that has darp/")
 
 # Sum over the replay of the published optimum of (legal actions, indices of the legal nodes).
 REPLAYS = {
@@ -33,7 +29,8 @@ LEGAL_A2_16 = [16, 2, 1, 1, 13, 2, 9, 1, 7, 2, 1, 1, 1, 10, 2, 1, 1, 9, 2, 2, 1,
 
 def benchmark(name, **options):
     """The model of a file, and the node of each file id."""
-    header, *lines = [line.split() for line in (DATA / f"{name}.txt").read_text().splitlines() if line.strip()]
+    text = published_file(f"darp/{name}.txt").read_text()
+    header, *lines = [line.split() for line in text.splitlines() if line.strip()]
     vehicles, n, duration, seats, ride = (int(x) for x in header)
     rows = np.array(lines[: 2 * n + 1], float)
     node = [0, *(2 * i - 1 for i in range(1, n + 1)), *(2 * i for i in range(1, n + 1))]
@@ -46,7 +43,7 @@ def benchmark(name, **options):
 
 
 def published(name):
-    return json.loads((DATA / "solutions.json").read_text())[name]["routes"]
+    return json.loads(published_file("darp/solutions.json").read_text())[name]["routes"]
 
 
 def actions_of(routes, node):
@@ -54,19 +51,19 @@ def actions_of(routes, node):
 
 
 def alone(ride=20.0, **options):
-    """Spec 12.D (1): from (3,0) at leisure to (10,0) between 50 and 60."""
+    """From (3,0) at leisure to (10,0) between 50 and 60."""
     return DARPModel([(0, 0), (3, 0), (10, 0)], [0, 1, -1], [1], [0, 0, 50], [100, 100, 60], [0, 0, 0], [ride], 100,
                      **options)  # fmt: skip
 
 
 def two_on_a_line(ride, **options):
-    """Spec 12.D (2): (1,0)->(10,0) and (-5,0)->(2,0), two seats, windows that bind nobody."""
+    """(1,0)->(10,0) and (-5,0)->(2,0), two seats, windows that bind nobody."""
     return DARPModel([(0, 0), (1, 0), (10, 0), (-5, 0), (2, 0)], [0, 1, -1, 1, -1], [2], [0] * 5, [100] * 5, [0] * 5,
                      [ride] * 2, 100, **options)  # fmt: skip
 
 
 def three(vehicles, **options):
-    """Spec 12.D (3)."""
+    """Three requests with a window at one end each, stops of 1, rides of at most 25, two seats a vehicle."""
     locs = [(0, 0), (2, 3), (8, -1), (-4, 1), (5, 5), (6, -6), (-3, -5)]
     opens, closes = [0, 0, 20, 10, 0, 30, 0], [120, 1440, 35, 25, 1440, 45, 1440]
     return DARPModel(locs, [0, 1, -1, 1, -1, 1, -1], [2] * vehicles, opens, closes, [0] + [1] * 6, [25] * 3, 100,
@@ -74,7 +71,7 @@ def three(vehicles, **options):
 
 
 def seed_trace(**options):
-    """Spec 12.E."""
+    """Two requests and two vehicles of five seats, deadlines of 48, 10, 13, 12 and 5 hours at speed 25."""
     locs = [(0, 0), (30, 40), (60, 80), (0, 50), (100, 0)]
     return DARPDeadlinesModel(locs, [0, 2, -2, 1, -1], [5, 5], [48, 10, 13, 12, 5], **options)
 
@@ -90,12 +87,11 @@ def episodes(model, taken=(), paid=0.0):
         yield from episodes(after, (*taken, action), paid + after.reward_exact)
 
 
-@files
 @pytest.mark.truth
 @pytest.mark.parametrize("name", REPLAYS)
 def test_published_optimum_replays_with_the_known_masks(name):
-    """Spec 12.A and B: each action is legal, the last one ends, both judges allow the counted nodes at each step."""
-    with (DATA / "best_known.csv").open() as lines:
+    """Each action is legal, the last one ends, both judges allow the counted nodes at each step."""
+    with published_file("darp/best_known.csv").open() as lines:
         best = {row["name"]: float(row["value"]) for row in csv.DictReader(lines)}[name]
     model, node = benchmark(name)
     assert model.allowed() == list(range(1, model.num_nodes, 2))
@@ -114,10 +110,9 @@ def test_published_optimum_replays_with_the_known_masks(name):
     assert name != "a2-16" or counts == LEGAL_A2_16
 
 
-@files
 @pytest.mark.truth
 def test_serving_as_early_as_possible_breaks_30_of_32_feasible_routes():
-    """Spec 12.A: leaving at 0 without delaying a pickup breaks the ride limit on almost every published route."""
+    """Leaving at 0 without delaying a pickup breaks the ride limit on almost every published route."""
     routes = broken = 0
     for name in REPLAYS:
         model, node = benchmark(name)
@@ -132,10 +127,9 @@ def test_serving_as_early_as_possible_breaks_30_of_32_feasible_routes():
     assert (routes, broken) == (32, 30)
 
 
-@files
 @pytest.mark.truth
 def test_clock_along_the_first_route_of_a2_16():
-    """Spec 12.C: the earliest start at each node, the latest departure, and who is aboard after file node 16."""
+    """The earliest start at each node, the latest departure, and who is aboard after file node 16."""
     model, node = benchmark("a2-16")
     assert [model.tight_open[node[1]], model.tight_close[node[1]]] == pytest.approx([369, 399.729], abs=1e-3)
     assert [model.tight_open[node[17]], model.tight_close[node[17]]] == pytest.approx([402, 417], abs=1e-3)
@@ -155,7 +149,7 @@ def test_clock_along_the_first_route_of_a2_16():
 
 
 def test_pickup_is_delayed_for_the_ride_limit():
-    """Spec 12.D (1): 50 - 20 = 30 is the earliest pickup though it is 3 away; the way home ends the episode."""
+    """50 - 20 = 30 is the earliest pickup though it is 3 away; the way home ends the episode."""
     model = alone()
     assert model.tight_open == [0, 30, 50] and model.tight_close == [100, 53, 60]
     seen = []
@@ -170,7 +164,7 @@ def test_pickup_is_delayed_for_the_ride_limit():
 
 
 def test_speed_divides_times_and_not_distances():
-    """Spec 2: at speed 0.5 the 7 between the two last 14, so the pickup may start at 60 - 14 = 46 at the latest."""
+    """At speed 0.5 the 7 between the two last 14, so the pickup may start at 60 - 14 = 46 at the latest."""
     model = alone(speed=0.5)
     assert model.tight_close == [100, 46, 60] and model.d[1][2] == 7
     model.step(1)
@@ -179,7 +173,7 @@ def test_speed_divides_times_and_not_distances():
 
 @pytest.mark.parametrize(("ride", "legal"), [(21, [2, 3]), (20.9, [2])])
 def test_second_pickup_must_leave_a_way_to_set_both_down(ride, legal):
-    """Spec 12.D (2): 1 -> -5 -> 2 -> 10 keeps the first rider aboard for 6 + 7 + 8 = 21."""
+    """1 -> -5 -> 2 -> 10 keeps the first rider aboard for 6 + 7 + 8 = 21."""
     model = two_on_a_line(ride)
     model.step(1)
     assert model.allowed() == legal
@@ -189,7 +183,7 @@ def test_second_pickup_must_leave_a_way_to_set_both_down(ride, legal):
 @pytest.mark.parametrize(("vehicles", "number", "complete"), [(2, 26, 20), (1, 15, 4)])
 @pytest.mark.parametrize("reward", ["dense", "terminal"])
 def test_all_legal_episodes_of_three_requests(vehicles, number, complete, reward):
-    """Spec 12.D (3), by following every allowed action."""
+    """How many there are, how many serve all, the best and the mean, by following every allowed action."""
     ends = list(episodes(three(vehicles, reward=reward)))
     assert len(ends) == number
     assert sum(model.unserved == 0 for _, _, model in ends) == complete
@@ -204,7 +198,7 @@ def test_all_legal_episodes_of_three_requests(vehicles, number, complete, reward
 
 
 def test_seed_trace_to_the_emergency_exit():
-    """Spec 12.E: riders stranded twice, the self-loop of the last vehicle ends, one node is left."""
+    """Riders stranded twice, the self-loop of the last vehicle ends, one node is left."""
     model = seed_trace()
     known = [  # action, then vehicle, time, load, legal
         (3, 0, 2, 1, [1]), (1, 0, 3, 3, [2]), (2, 0, 5, 1, [0]), (0, 1, 0, 0, [0]),
@@ -222,14 +216,14 @@ def test_seed_trace_to_the_emergency_exit():
 
 @pytest.mark.parametrize(("miles", "hours"), [(62.5, 2), (37.5, 2), (12.5, 0), (87.5, 4)])
 def test_seed_travel_time_rounds_half_to_even(miles, hours):
-    """Spec 2: 62.5/25 = 2.5 gives 2 and 37.5/25 = 1.5 gives 2."""
+    """62.5/25 = 2.5 gives 2 and 37.5/25 = 1.5 gives 2."""
     model = DARPDeadlinesModel([(0, 0), (miles, 0), (0, 1)], [0, 1, -1], [5], [48, 30, 30])
     assert model.t[0][1] == hours
     assert distance32((0, 0), (miles, 0)) == miles
 
 
 def test_seed_mask_is_never_empty_before_the_first_step():
-    """Spec 10: where nobody can be reached in time the depot is allowed at once, and ends."""
+    """Where nobody can be reached in time the depot is allowed at once, and ends."""
     model = DARPDeadlinesModel([(0, 0), (100, 0), (0, 1)], [0, 1, -1], [5], [48, 3, 30])
     assert model.allowed() == [0]
     model.step(0)
@@ -237,7 +231,7 @@ def test_seed_mask_is_never_empty_before_the_first_step():
 
 
 def test_every_reason_of_the_classic_rule():
-    """Spec 6: the first that applies; a refused action only counts a step."""
+    """The first that applies; a refused action only counts a step."""
     model = three(2)
     reasons = {action: model.illegal_reason(action) for action in (-1, 0, 1, 2, 7)}
     assert reasons == {-1: 1, 0: 5, 1: 0, 2: 3, 7: 1}
@@ -258,7 +252,7 @@ def test_every_reason_of_the_classic_rule():
 
 
 def test_every_reason_of_the_seed_rule():
-    """Spec 6: 1 to 6 and 8; 5 of 5 seats are taken where the second pickup asks for one more."""
+    """1 to 6 and 8; 5 of 5 seats are taken where the second pickup asks for one more."""
     model = seed_trace(speed=100.0)
     assert [model.illegal_reason(action) for action in (5, -1, 0, 2, 1)] == [1, 1, 5, 3, 0]
     model.step(1)
@@ -275,7 +269,7 @@ def test_every_reason_of_the_seed_rule():
 
 
 def test_ended_rows_are_frozen_and_truncation_charges_no_penalty():
-    """Spec 5 and 7: two refused actions of two cut the row; a further step pays nothing and changes nothing."""
+    """Two refused actions of two cut the row; a further step pays nothing and changes nothing."""
     model = alone(max_steps=2)
     model.step(0)
     model.step(2)

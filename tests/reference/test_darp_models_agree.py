@@ -54,7 +54,7 @@ def near_a_limit(model):
 
 @pytest.mark.parametrize("matrix", [False, True])
 def test_both_judges_give_one_mask_on_random_states(matrix):
-    """Spec 12.G: whole random episodes; no mask is empty, nobody is stranded, each route has a schedule."""
+    """Whole random episodes; no mask is empty, nobody is stranded, each route has a schedule."""
     rng = np.random.default_rng(5 + matrix)
     states = refused = crowded = full = 0
     for _ in range(150):
@@ -88,7 +88,7 @@ def test_both_judges_give_one_mask_on_random_states(matrix):
 
 
 def test_append_and_bellman_ford_agree_on_random_routes():
-    """Spec 12.G: 3 000 routes of 1 to 5 requests in any order that picks up before it sets down."""
+    """3 000 routes of 1 to 5 requests in any order that picks up before it sets down."""
     rng = np.random.default_rng(11)
     verdicts = {True: 0, False: 0}
     for _ in range(3000):
@@ -107,7 +107,7 @@ def test_append_and_bellman_ford_agree_on_random_routes():
 
 
 def test_tightened_windows_cut_nothing_off():
-    """Spec 12.G: with the raw windows in their place the masks of whole random episodes stay the same."""
+    """With the raw windows in their place the masks of whole random episodes stay the same."""
     rng = np.random.default_rng(3)
     for _ in range(40):
         tight = draw(rng, 4)
@@ -123,7 +123,7 @@ def test_tightened_windows_cut_nothing_off():
 
 
 def test_fleet_of_two_sizes_may_leave_a_vehicle_unused():
-    """Spec 6: seats 2 and 1 differ, so the first may stay at home; seats 2 and 2 do not; who fits nobody is skipped."""
+    """Seats 2 and 1 differ, so the first may stay at home; seats 2 and 2 do not; who fits nobody is skipped."""
     locs, demand = [(0, 0), (1, 0), (10, 0), (-5, 0), (2, 0)], [0, 2, -2, 1, -1]
 
     def fleet(*seats):
@@ -142,7 +142,7 @@ def test_fleet_of_two_sizes_may_leave_a_vehicle_unused():
 
 
 def test_padding_is_never_legal_nor_counted():
-    """Spec 2: a padded row plays as the true one; its padding is visited from the start and costs nothing."""
+    """A padded row plays as the true one; its padding is visited from the start and costs nothing."""
     args = ([*[(0, 0), (3, 0), (10, 0)], (0, 0), (0, 0)], [0, 1, -1, 0, 0], [1, 0], [0, 0, 50, 0, 0],
             [100, 100, 60, 0, 0], [0] * 5, [20, math.inf], 100)  # fmt: skip
     padded, true = DARPModel(*args, n_nodes=3, max_steps=12), alone()
@@ -158,7 +158,7 @@ def test_padding_is_never_legal_nor_counted():
 
 
 def test_features_of_the_one_request_by_hand():
-    """Spec 8 after the pickup at 30: 7 of 100 away, earliest 50, latest 60, one rider of eight aboard."""
+    """After the pickup at 30: 7 of 100 away, earliest 50, latest 60, one rider of eight aboard."""
     model = alone(max_steps=10)
     model.step(1)
     f = np.float32
@@ -173,7 +173,7 @@ def test_features_of_the_one_request_by_hand():
 
 
 def test_features_of_the_seed_trace_by_hand():
-    """Spec 8 after actions 3 and 1 at hour 3 of 48: the dropoffs are 2 and 3 hours away, two riders aboard."""
+    """After actions 3 and 1 at hour 3 of 48: the dropoffs are 2 and 3 hours away, two riders aboard."""
     model = seed_trace(max_steps=10)
     model.step(3)
     model.step(1)
@@ -208,7 +208,7 @@ SEED_FIELDS = (
 
 @pytest.mark.parametrize(("requests", "vehicles"), [(5, 2), (10, 5)])
 def test_torch_batch_equals_the_scalar_rows(requests, vehicles):
-    """Spec 12.F: 150 random legal episodes, every field after every step; ended rows stand still."""
+    """150 random legal episodes, every field after every step; ended rows stand still."""
     torch = pytest.importorskip("torch")
     from bench.peers.darp_torch import DARPTorch
 

@@ -23,7 +23,7 @@ def letters(m, i, j, k):
 
 
 def test_two_moves_of_the_crossed_square():
-    """Spec 12.2: 0,2,1,3 is 18 long and has two legal moves, (0,2) to 14 and (1,3) to 16."""
+    """0,2,1,3 is 18 long and has two legal moves, (0,2) to 14 and (1,3) to 16."""
     m = KoptModel(SQUARE, [0, 2, 1, 3])
     assert (m.cost_current, m.cost_best, pairs(m)) == (18, 18, [(0, 2), (1, 3)])
     m.step((0, 2))

@@ -71,7 +71,7 @@ def test_tsp_free_episode_field_by_field():
 @pytest.mark.parametrize(("start", "count"), [("depot", 6), ("free", 24)])
 @pytest.mark.parametrize("reward", ["dense", "terminal"])
 def test_tsp_square_enumerated(start, count, reward):
-    """Spec 12.2: the best is -14; 3! orders from the depot, 4! with a free start."""
+    """The best is -14; 3! orders from the depot, 4! with a free start."""
     assert enumerate_sequences(lambda: TSPModel(SQUARE, start=start, reward=reward)) == (count, -14)
 
 
@@ -179,7 +179,7 @@ def test_coordinates_are_float32_before_the_distance():
     [((38.7223, -9.1393), (41.1579, -8.6291), 274.296), ((0, 0), (0, 1), 111.195), ((0, 30), (90, 0), 10007.557)],
 )
 def test_haversine_kilometres(p, q, km):
-    """Spec 12.13, locs as (latitude, longitude); from the equator to the pole is R pi / 2 from any longitude."""
+    """Places as (latitude, longitude); from the equator to the pole is R pi / 2 from any longitude."""
     assert play(TSPModel([p, q], metric="haversine"), [1, 0]) == pytest.approx([-km, -km], abs=1e-3)
 
 

@@ -32,7 +32,7 @@ def near(values):
     [(sc, {}, 37, 0), (sc, {"recourse": "round_trip"}, 32, 0), (sd, {}, 1330, 3)],
 )
 def test_number_of_complete_sequences_and_best_return(model, config, number, best):
-    """Spec 12.2, by enumeration of all masked sequences; the terminal reward gives the same two numbers."""
+    """By enumeration of all masked sequences; the terminal reward gives the same two numbers."""
     for reward in ("dense", "terminal"):
         counted, value = enumerate_sequences(lambda reward=reward: model(reward=reward, **config))
         assert counted == number
@@ -40,7 +40,7 @@ def test_number_of_complete_sequences_and_best_return(model, config, number, bes
 
 
 def test_failure_with_return_field_by_field():
-    """Spec 12.2. Bin 2 was thought .5 and is .7: .5 + .7 > 1, home empty-handed for 4 + 5 + 2, then served alone."""
+    """Bin 2 was thought .5 and is .7: .5 + .7 > 1, home empty-handed for 4 + 5 + 2, then served alone."""
     m = sc()
     m.step(1)
     check(m, reward=2, load=0.5, allowed=[0, 2, 3], revealed=[False, True, False, False], failures=0)
@@ -54,7 +54,7 @@ def test_failure_with_return_field_by_field():
 
 
 def test_failure_with_round_trip_field_by_field():
-    """Spec 12.2. The truck takes .5 of bin 2, empties, comes back for .2 and stands there 5 into a new trip."""
+    """The truck takes .5 of bin 2, empties, comes back for .2 and stands there 5 into a new trip."""
     m = sc(recourse="round_trip")
     assert play(m, [1, 2]) == near([2, -9])
     check(m, current_node=2, visited=[1, 2], trip_length=5, trips=1, failures=1, tour_length=17, allowed=[0, 3])
@@ -114,7 +114,7 @@ def test_tolerance_decides_what_is_a_failure():
 
 
 def test_two_days_field_by_field():
-    """Spec 12.2. Night one leaves .3, .2, .5, night two .6, .5 and 1.1: one overflow and .1 lost."""
+    """Night one leaves .3, .2, .5, night two .6, .5 and 1.1: one overflow and .1 lost."""
     m = sd()
     check(m, day=0, must_go=[False] * 4, allowed=[0, 1, 2, 3])
     assert play(m, [1, 2]) == near([2, 6])

@@ -1,26 +1,21 @@
 """The truck-and-drones reference against recorded episodes and numbers worked out by hand: `seed` rules, ends, driving.
 
-The recorded episodes are not part of the repository: they are read from the folder MILKRUN_DATA, or `shared/data`
-beside it. No world takes part.
+No world takes part.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.published import published_file
 
 from .truckdrone import truck_drone
 from .truckdrone_obs import padded
 from .truckdrone_presets import CRASHED, FLYING, ONBOARD, RETURNING, ring
 
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "delivery"
-files = pytest.mark.skipif(
-    not (DATA / "traces").is_dir(), reason="no recorded episodes: set MILKRUN_DATA to the folder that has delivery/"
-)
 PUBLIC_EPISODES = ("2-3-5-masked", "2-3-5-unmasked", "rate1-masked", "rate1-unmasked", "3-4-6-rate.5", "2-3-5-greedy")
 DEFAULT_EPISODES = ("masked", "unmasked", "greedy", "3-4-5-depot", "noreserve")
 EPISODES = [f"seed-{name}" for name in PUBLIC_EPISODES] + [f"default-{name}" for name in DEFAULT_EPISODES]
@@ -56,11 +51,10 @@ def play(model, *turns):
     return model
 
 
-@files
 @pytest.mark.parametrize("name", EPISODES)
 def test_recorded_episodes_replay(name):
     """Discrete values equal; reals bit for bit under published rules and to 1e-9 otherwise; observations to 1e-6."""
-    recorded = json.loads((DATA / "traces" / f"{name.split('-')[0]}_traces.json").read_text())
+    recorded = json.loads(published_file(f"delivery/traces/{name.split('-')[0]}_traces.json").read_text())
     (episode,) = (one for one in recorded if one["name"] == name)
     changes = {key: value for key, value in episode["config"].items() if key != "num_customers"}
     published = episode["preset"] == "seed"

@@ -23,7 +23,7 @@ def f32(x: float) -> float:
 
 
 def distance(metric: str, p: tuple[float, float], q: tuple[float, float]) -> float:
-    """Spec section 2, in float64. p and q carry float32 values; for haversine (latitude, longitude) in degrees."""
+    """In float64. p and q carry float32 values; for haversine (latitude, longitude) in degrees."""
     dx = p[0] - q[0]
     dy = p[1] - q[1]
     e = math.sqrt(dx * dx + dy * dy)

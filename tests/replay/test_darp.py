@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,9 +20,9 @@ from milkrun.replay.labels import label_places
 from milkrun.replay.timetable import Aboard, lanes, timetable
 from milkrun.routing.darp import DARP
 from milkrun.routing.instances import cordeau
+from tests.published import published_file
 from tests.routing.darp_by_hand import ONE, TWO, darp
 
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "darp"
 PNG = b"\x89PNG\r\n\x1a\n"
 INF = math.inf
 GREY = tuple(c / 255 for c in CUSTOMER)
@@ -235,11 +233,10 @@ def test_the_same_plan_gives_the_same_picture(tmp_path):
     assert (tmp_path / "c.png").read_bytes() != first
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="no files of dial-a-ride: set MILKRUN_DATA")
 def test_the_published_optimum_of_a2_16():
     """294.25 and all served; the first vehicle picks up request 10 at 32 and 5 at 49, as its windows open."""
-    instance = cordeau.load(DATA / "a2-16.txt")
-    routes = json.loads((DATA / "solutions.json").read_text())["a2-16"]["routes"]
+    instance = cordeau.load(published_file("darp/a2-16.txt"))
+    routes = json.loads(published_file("darp/solutions.json").read_text())["a2-16"]["routes"]
     plan = plan_of(instance, [[2 * i - 1 if i <= 16 else 2 * (i - 16) for i in route] for route in routes])
     assert plan.facts == "distance 294.25, 16 of 16 served, longest ride 30.0"
     ten, five = plan.shifts[0].riders[:2]

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import csv
-import os
-from pathlib import Path
 
 import numpy as np
 
 from milkrun.routing.instances import DARPInstance, cordeau
-
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "darp"
-NO_DATA = "no instance files: set MILKRUN_DATA to the folder that has darp/"
+from tests.published import published_file
 
 
 def file(name: str) -> DARPInstance:
-    return cordeau.load(DATA / f"{name}.txt")
+    return cordeau.load(published_file(f"darp/{name}.txt"))
 
 
 def table(name: str) -> list[dict[str, str]]:
-    """A table of the data folder; none where it is absent."""
-    path = DATA / f"{name}.csv"
-    if not path.is_file():
-        return []
-    with path.open(newline="") as lines:
+    """A table that comes with the files."""
+    with published_file(f"darp/{name}.csv").open(newline="") as lines:
         return list(csv.DictReader(lines))
 
 

@@ -1,7 +1,4 @@
-"""The dial-a-ride solvers: insertion against a plain scan and against published runs, searches against the optima.
-
-The files are not part of the repository: they are read from the folder MILKRUN_DATA, or `shared/data` beside it.
-"""
+"""The dial-a-ride solvers: insertion against a plain scan and against published runs, searches against the optima."""
 
 from __future__ import annotations
 
@@ -19,9 +16,8 @@ from milkrun.routing.instances import DARPInstance
 from milkrun.routing.tasks import DARPProblem
 from milkrun.solvers.darp import best_insertion, improve, insertion, insertion_batch, judged, solve_ortools
 from milkrun.solvers.darp.ortools import Model
-from tests.solvers.darp_cases import BEST, DATA, NO_DATA, drawn, file, table, three_requests
+from tests.solvers.darp_cases import BEST, drawn, file, table, three_requests
 
-with_files = pytest.mark.skipif(not DATA.is_dir(), reason=NO_DATA)
 LISTED = table("insertion")
 ORDERS = ("cheapest", "deadline")
 
@@ -87,7 +83,6 @@ def test_equal_places_go_to_the_first():
     assert insertion(twins, "deadline") == [[3, 1, 4, 2], []]
 
 
-@with_files
 @pytest.mark.truth
 @pytest.mark.parametrize("line", LISTED, ids=[line["name"] for line in LISTED])
 def test_insertion_as_listed(line):
@@ -100,7 +95,6 @@ def test_insertion_as_listed(line):
         assert plan.unserved or plan.cost >= BEST[line["name"]] - 0.01
 
 
-@with_files
 @pytest.mark.truth
 @pytest.mark.parametrize("name", ["a2-16", "b3-18", "a4-48"])
 def test_cheapest_insertion_is_the_first_solution_of_ortools(name):
@@ -224,7 +218,6 @@ def test_the_search_weighs_the_penalty():
     assert (plan.routes, plan.cost) == ([[]], 0.0)
 
 
-@with_files
 @pytest.mark.truth
 @pytest.mark.parametrize("name", ["a2-16", "b4-16", "a4-32"])
 def test_the_search_comes_close_to_the_published_best(name):
@@ -234,7 +227,6 @@ def test_the_search_comes_close_to_the_published_best(name):
     assert BEST[name] - 0.01 <= plan.cost <= 1.05 * BEST[name]
 
 
-@with_files
 @pytest.mark.truth
 @pytest.mark.long
 def test_ortools_comes_close_to_the_published_best():

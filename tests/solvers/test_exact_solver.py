@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,9 +9,8 @@ from milkrun.core.errors import MilkrunError
 from milkrun.routing.instances import read
 from milkrun.solvers import solve
 from milkrun.solvers.exact import brute_force_tsp, exact_cvrp, held_karp
+from tests.published import published_file
 from tests.solvers.plays import bounded, crooked, drawn, matrix_of, play
-
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "routing"
 
 SQUARE = np.array([[[0, 0], [3, 0], [3, 4], [0, 4]]], np.float32)
 """Depot and three customers on the corners of a rectangle; its diagonal is 5."""
@@ -36,27 +32,27 @@ def test_all_corners_are_visited_along_the_sides():
 
 
 def test_two_customers_a_truck():
-    """Spec 12.2: one pair shares a trip; 12 with (1, 2) or (2, 3), and 6 or 8 for the one left."""
+    """One pair shares a trip; 12 with (1, 2) or (2, 3), and 6 or 8 for the one left."""
     units = np.array([[0, 5, 5, 5]])
     assert best("CVRP", demand_units=units, capacity=np.array([10])) == pytest.approx(-18)
 
 
 @pytest.mark.parametrize("limit", [np.inf, 12.0])
 def test_prizes_worth_the_way(limit):
-    """Spec 12.2: 1 and 2 bring 20 over 12; the third corner costs 2 and brings 1. A trip of 12 fits a limit of 12."""
+    """1 and 2 bring 20 over 12; the third corner costs 2 and brings 1. A trip of 12 fits a limit of 12."""
     told = best("VRPP", {"length_weight": 1.0}, prize=PRIZES, max_length=np.array([limit], np.float32))
     assert told == pytest.approx(8)
 
 
 def test_prizes_that_fit_the_truck():
-    """Spec 12.2: with room for 15 only one ten is taken, the near one: 10 - 6."""
+    """With room for 15 only one ten is taken, the near one: 10 - 6."""
     told = best("CVRPP", {"length_weight": 1.0}, prize=PRIZES, weight=PRIZES, capacity=np.array([15], np.float32))
     assert told == pytest.approx(4)
 
 
 @pytest.mark.parametrize(("must", "reserve", "value"), [((), True, 3), ((3,), True, 1), ((3,), False, 3)])
 def test_waste_with_and_without_room_kept(must, reserve, value):
-    """Spec 12.2: 15 - 12 with bins 1 and 2; a mandatory bin 3 costs 2, unless it may be crowded out."""
+    """15 - 12 with bins 1 and 2; a mandatory bin 3 costs 2, unless it may be crowded out."""
     must_go = np.isin(np.arange(4), must)[None]
     capacity = np.array([1.6], np.float32)
     told = best("WCVRP", {**WEIGHTS, "must_go_reserve": reserve}, waste=WASTE, must_go=must_go, capacity=capacity)
@@ -64,7 +60,7 @@ def test_waste_with_and_without_room_kept(must, reserve, value):
 
 
 def test_waste_on_several_trips():
-    """Spec 12.2: a truck for one bin; the full one is fetched for 10 - 10, and nothing else pays."""
+    """A truck for one bin; the full one is fetched for 10 - 10, and nothing else pays."""
     assert best("CWCVRP", WEIGHTS, waste=WASTE, capacity=np.array([1.0], np.float32)) == pytest.approx(0, abs=1e-5)
 
 
@@ -105,10 +101,9 @@ def test_larger_sizes_are_refused(name, n, told):
 
 
 @pytest.mark.truth
-@pytest.mark.skipif(not DATA.is_dir(), reason="no instance files: set MILKRUN_DATA to the folder that has routing/")
 def test_br17():
     """TSPLIB: 17 towns, one-way distances, optimum 39."""
-    found = solve("TSP", read(DATA / "atsp" / "br17.atsp"), "exact")
+    found = solve("TSP", read(published_file("routing/atsp/br17.atsp")), "exact")
     assert found.cost.tolist() == [39.0]
     assert found.optimal.tolist() == [True]
 

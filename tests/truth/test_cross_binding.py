@@ -8,7 +8,8 @@ import pytest
 
 import milkrun
 from milkrun.core.fields import Role
-from tests.truth.binding_players import PLAYERS, row_of
+from tests import small
+from tests.truth.binding_players import PLAYERS, TorchRL, row_of
 from tests.truth.test_gymnasium_conformance import WORLDS
 
 pytestmark = pytest.mark.truth
@@ -19,6 +20,7 @@ SHORT = {
     "milkrun/TSPD-v0": {"num_nodes": 7},
     "milkrun/TSPKopt-v0": {"num_loc": 6, "max_steps": 12},
     "milkrun/TruckDrone-v0": TEAM,
+    **small.SMALL,
 }
 """Options under which episodes have some ten steps; `num_loc` is what all others have."""
 CASES = [(id, SHORT.get(id, {"num_loc": 6})) for id in WORLDS]
@@ -105,8 +107,11 @@ def actions_of(world, turn, generator):
     return actions
 
 
-@pytest.mark.parametrize("player_class", PLAYERS, ids=lambda player: player.__name__)
-@pytest.mark.parametrize(("id", "options"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("player_class", "id", "options"),
+    [(player, *case) for player in PLAYERS for case in CASES if player is not TorchRL or small.functional(case[0])],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
 def test_three_episodes_a_row_are_those_of_the_world(id, options, player_class):
     """Seven rows (one, where a library has one), legal and illegal actions: rewards, ends, what is shown at every
     moment and at every end, and the whole state inside."""

@@ -1,15 +1,12 @@
 """Whatever is played along the masks of the classic dial-a-ride world is feasible, and all that is feasible is open.
 
 The judge is DARPProblem, which schedules whole routes by Bellman and Ford on the raw windows. Marked long: 100,000
-random episodes, each judged; 50,000 random routes; 2,000 states. A tenth or so of each runs without the mark. Cordeau's
-files are read from the folder MILKRUN_DATA, or `shared/data` beside the repository, and skipped without it.
+random episodes, each judged; 50,000 random routes; 2,000 states. A tenth or so of each runs without the mark.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +17,8 @@ from milkrun.routing.darp import DARP
 from milkrun.routing.darp.schedule import append, keep, recall, set_off
 from milkrun.routing.instances import DARPInstance, cordeau
 from milkrun.routing.tasks import DARPProblem
+from tests.published import published_files
 
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "darp"
 ID = "milkrun/DARP-v0"
 PER_NODE = ("window_open", "time_windows", "service_time")
 FIELDS = ("locs", "demand", "capacity", *PER_NODE, "max_ride_time", "max_route_duration")
@@ -36,10 +33,9 @@ def drawn(rows, seed=1, **options):
 
 
 def files(rows):
-    """The 24 files, each in as many rows as it takes."""
-    if not DATA.is_dir():
-        pytest.skip("no files of dial-a-ride: set MILKRUN_DATA")
-    return DARP.from_instances(cordeau.load_dir(DATA), repeat=-(-rows // 24), autoreset="disabled", seed=2)
+    """Cordeau's files, each in as many rows as it takes."""
+    instances = [cordeau.load(path) for path in published_files("darp/*.txt")]
+    return DARP.from_instances(instances, repeat=-(-rows // len(instances)), autoreset="disabled", seed=2)
 
 
 def crooked(rows):

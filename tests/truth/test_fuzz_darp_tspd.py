@@ -21,7 +21,7 @@ from milkrun.delivery.tspd import TSPD
 from milkrun.routing.darp import DARP
 from milkrun.routing.instances import DARPInstance, cordeau
 from milkrun.routing.tasks import DARPProblem
-from tests.states import arrays_of
+from tests.states import arrays_of, check
 
 DARP_ID, TSPD_ID = "milkrun/DARP-v0", "milkrun/TSPD-v0"
 
@@ -60,7 +60,7 @@ def play(world, rng):
     rows = np.arange(world.num_envs)
     longest = 3 * (world.sizes["N"] + world.sizes.get("V", 0)) + 60
     for turn in range(longest):
-        world.check_states(arrays_of(world))
+        check(world, arrays_of(world))
         live = rows[~world.done]
         if not len(live):
             break

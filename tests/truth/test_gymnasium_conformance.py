@@ -16,6 +16,7 @@ import milkrun
 from milkrun.api._spaces import layouts
 from milkrun.api.gymnasium import MilkrunEnv, MilkrunVectorEnv
 from milkrun.core.errors import MissingExtra
+from tests import small
 
 pytestmark = pytest.mark.truth
 
@@ -33,7 +34,7 @@ MODES = ["NextStep", "SameStep", "Disabled"]
 CVRP = "milkrun/CVRP-v0"
 DEALT = {CVRP: {"num_loc": 5}, "milkrun/TruckDrone-v0": {"num_customers": 2, "num_route_nodes": 3, "episode_length": 8}}
 """One agent and a team, for judges of how rows are dealt out, which is the same code for every world."""
-SHORT = {"milkrun/SDWCVRP-v0": {"horizon": 2}}  # options under which 300 random steps see several ends
+SHORT = {"milkrun/SDWCVRP-v0": {"horizon": 2}, **small.SMALL}  # options under which 300 random steps see several ends
 
 
 def assert_same(ours, theirs):
@@ -112,7 +113,8 @@ def test_check_env_where_an_id_has_two_worlds():
 @pytest.mark.parametrize(("id", "layout"), EVERY_LAYOUT)
 @pytest.mark.conformance("gymnasium", "equals SyncVectorEnv")
 def test_vector_env_equals_sync_vector_env(id, layout, mode, masked):
-    """Five rows, 300 steps: observations, rewards, ends, infos, final_obs and final_info to the bit."""
+    """Five rows, 300 steps (few of a slow world): observations, rewards, ends, infos, final_obs and final_info to the
+    bit."""
     options = SHORT.get(id, {})
     ours = MilkrunVectorEnv(5, id, layout=layout, autoreset_mode=mode, **options)
     sync = SyncVectorEnv([lambda: MilkrunEnv(id, layout=layout, **options)] * 5, autoreset_mode=mode)
@@ -125,7 +127,7 @@ def test_vector_env_equals_sync_vector_env(id, layout, mode, masked):
     assert_same_infos(infos, infos2)
     ours.action_space.seed(1)
     ends = 0
-    for t in range(300):
+    for t in range(small.turns(id, 300)):
         done = assert_same_step(ours, sync, ours.world.sample_actions(3, t) if masked else ours.action_space.sample())
         ends += done.sum()
         if mode == "Disabled" and done.any():

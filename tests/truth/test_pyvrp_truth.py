@@ -1,37 +1,26 @@
-"""PyVRP against published optima, published means and plain enumeration: it reaches all and beats none.
-
-The files are not part of the repository: they are read from the folder MILKRUN_DATA, or `shared/data` beside it.
-"""
+"""PyVRP against published optima, published means and plain enumeration: it reaches all and beats none."""
 
 from __future__ import annotations
-
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from milkrun.routing.instances import read
 from milkrun.solvers import pyvrp, solve
+from tests.published import published_file
 from tests.solvers.backends import Case, every_plan
 from tests.solvers.plays import drawn
-
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "routing"
 
 pytest.importorskip("pyvrp", reason="needs the extra 'solvers'")
 pytestmark = pytest.mark.truth
 
 CUSTOMERS = 5
-has_files = pytest.mark.skipif(
-    not DATA.is_dir(), reason="no instance files: set MILKRUN_DATA to the folder that has routing/"
-)
 
 
-@has_files
 @pytest.mark.parametrize(("name", "optimum"), [("A-n32-k5", 784), ("P-n16-k8", 450), ("E-n13-k4", 247)])
 def test_published_optima(name, optimum):
     """CVRPLIB: found within the iterations, to the last digit, with the file's own rounding."""
-    instance = read(DATA / "cvrplib" / f"{name}.vrp")
+    instance = read(published_file(f"routing/cvrplib/{name}.vrp"))
     case = Case("CVRP", {key: np.asarray(value)[None] for key, value in instance.arrays().items()}, **instance.config)
     assert case.solve(pyvrp, iterations=2000)[1] == optimum
 
@@ -76,18 +65,17 @@ def test_it_equals_enumeration_with_windows(name):
 
 
 @pytest.mark.long
-@has_files
 def test_x_n101_k25_within_half_a_percent():
     """CVRPLIB: 27591 is the optimum; 5000 iterations."""
-    found = solve("CVRP", read(DATA / "cvrplib" / "X-n101-k25.vrp"), "pyvrp", iterations=5000)
+    found = solve("CVRP", read(published_file("routing/cvrplib/X-n101-k25.vrp")), "pyvrp", iterations=5000)
     assert 27591 <= found.cost[0] <= 1.005 * 27591
 
 
-@has_files
 def test_ftv33_by_ortools():
     """TSPLIB: 34 towns, one-way distances, optimum 1286."""
     pytest.importorskip("ortools", reason="needs the extra 'solvers'")
-    assert solve("TSP", read(DATA / "atsp" / "ftv33.atsp"), "ortools", iterations=3000).cost.tolist() == [1286.0]
+    instance = read(published_file("routing/atsp/ftv33.atsp"))
+    assert solve("TSP", instance, "ortools", iterations=3000).cost.tolist() == [1286.0]
 
 
 @pytest.mark.slow

@@ -1,14 +1,9 @@
-"""Published solutions of TSPLIB and CVRPLIB replay to their published value, to the last digit, in world and checker.
-
-The files are not part of the repository: they are read from the folder MILKRUN_DATA, or `shared/data` beside it.
-"""
+"""Published solutions of TSPLIB and CVRPLIB replay to their published value, to the last digit: world and checker."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,13 +13,9 @@ from milkrun.routing.cvrp import CVRP
 from milkrun.routing.instances import read, read_solution, replay, write, write_solution
 from milkrun.routing.tasks.distances import distance_matrix
 from milkrun.solvers import solve
+from tests.published import published_file, published_files
 
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "routing"
-
-pytestmark = [
-    pytest.mark.truth,
-    pytest.mark.skipif(not DATA.is_dir(), reason="no instance files: set MILKRUN_DATA to the folder that has routing/"),
-]
+pytestmark = pytest.mark.truth
 
 TSPLIB = {
     "a280": 2579, "att48": 10628, "bayg29": 1610, "berlin52": 7542, "ch150": 6528, "eil101": 629, "eil51": 426,
@@ -42,12 +33,14 @@ VRPB = {"X-n536-50-k49": 54534, "X-n561-66-k28": 34343}
 
 def tsplib(name):
     """Instance and optimal tour."""
-    return read(DATA / "tsplib" / f"{name}.tsp"), read_solution(DATA / "tsplib" / f"{name}.opt.tour").routes[0]
+    tour = read_solution(published_file(f"routing/tsplib/{name}.opt.tour")).routes[0]
+    return read(published_file(f"routing/tsplib/{name}.tsp")), tour
 
 
 def cvrplib(name, folder="cvrplib"):
     """Instance and published solution."""
-    return read(DATA / folder / f"{name}.vrp"), read_solution(DATA / folder / f"{name}.sol")
+    stem = f"routing/{folder}/{name}"
+    return read(published_file(f"{stem}.vrp")), read_solution(published_file(f"{stem}.sol"))
 
 
 def with_fields(instance, **fields):
@@ -153,7 +146,7 @@ def test_vrpb_files_are_read(name, optimum):
 @pytest.mark.parametrize(("name", "n"), [("br17", 17), ("ftv33", 34)])
 def test_atsp_files_are_read(name, n):
     """The matrix of br17 has 3 from node 1 to 2 and 5 from 1 to 3; both files are asymmetric with an empty diagonal."""
-    instance = read(DATA / "atsp" / f"{name}.atsp")
+    instance = read(published_file(f"routing/atsp/{name}.atsp"))
     assert (instance.kind, instance.n, instance.dist.shape) == ("ATSP", n, (n, n))
     assert not instance.dist.diagonal().any()
     assert not np.array_equal(instance.dist, instance.dist.T)
@@ -163,13 +156,14 @@ def test_atsp_files_are_read(name, n):
 
 def test_every_file_is_written_and_read_back_equal(tmp_path):
     """All kinds, and their solutions."""
-    files = [p for p in sorted(DATA.glob("*/*")) if p.suffix in (".tsp", ".atsp", ".vrp", ".txt")]
+    every = published_files("routing/*/*")
+    files = [p for p in every if p.suffix in (".tsp", ".atsp", ".vrp", ".txt")]
     assert {read(p).kind for p in files} == {"TSP", "ATSP", "CVRP", "CVRPTW", "PCVRPTW", "VRPB"}
     for path in files:
         instance = read(path)
         write(instance, tmp_path / path.name)
         assert read(tmp_path / path.name) == instance, path.name
-    for path in sorted(DATA.glob("*/*")):
+    for path in every:
         if path.suffix in (".sol", ".tour"):
             solution = read_solution(path)
             write_solution(tmp_path / path.name, solution.routes, solution.cost)

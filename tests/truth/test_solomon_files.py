@@ -1,28 +1,21 @@
 """Published solutions with time windows replay to their published value, to the last digit, in world and checker.
 
-Solomon's files and two prize-collecting ones of Gehring and Homberger's size, both in the world of profits. The files
-are not part of the repository: they are read from the folder MILKRUN_DATA, or `shared/data` beside it.
+Solomon's files and two prize-collecting ones of Gehring and Homberger's size, both in the world of profits.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from milkrun.routing.instances import read, read_solution, replay
 from milkrun.routing.tasks.distances import distance_matrix
+from tests.published import published_file
 
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "routing"
-
-pytestmark = [
-    pytest.mark.truth,
-    pytest.mark.skipif(not DATA.is_dir(), reason="no instance files: set MILKRUN_DATA to the folder that has routing/"),
-]
+pytestmark = pytest.mark.truth
 
 SOLOMON = {
     "C101": 827.3, "C103": 826.3, "C105": 827.3, "C107": 827.3, "C109": 827.3, "C201": 589.1, "C203": 588.7,
@@ -35,11 +28,13 @@ PCVRPTW = {"C1_10_1": 245391, "RC2_10_1": 195942}
 
 
 def solomon(name):
-    return read(DATA / "solomon" / f"{name}.txt"), read_solution(DATA / "solomon" / f"{name}.sol")
+    stem = f"routing/solomon/{name}"
+    return read(published_file(f"{stem}.txt")), read_solution(published_file(f"{stem}.sol"))
 
 
 def pcvrptw(name):
-    return read(DATA / "pcvrptw" / f"{name}.vrp"), read_solution(DATA / "pcvrptw" / f"{name}.sol")
+    stem = f"routing/pcvrptw/{name}"
+    return read(published_file(f"{stem}.vrp")), read_solution(published_file(f"{stem}.sol"))
 
 
 def with_fields(instance, **fields):

@@ -16,8 +16,10 @@ from torchrl.objectives import ClipPPOLoss
 
 import milkrun
 from milkrun.api.torchrl import CVRPEnv, TSPEnv, env_class
+from tests import small
 
 WORLDS = [id for id in milkrun.list_worlds() if id.startswith("milkrun/")]
+WAYS = [(id, "functional") for id in WORLDS if small.functional(id)] + [(id, "inplace") for id in WORLDS]
 pytestmark = pytest.mark.truth
 
 
@@ -25,15 +27,14 @@ def tuple_of(key):
     return key if isinstance(key, tuple) else (key,)
 
 
-@pytest.mark.parametrize("id", WORLDS)
-@pytest.mark.parametrize("stepping", ["functional", "inplace"])
+@pytest.mark.parametrize(("id", "stepping"), WAYS)
 @pytest.mark.parametrize("batch", [None, [5], [2, 3]])
 @pytest.mark.conformance("torchrl", "check_env_specs")
 def test_check_env_specs(id, stepping, batch):
     """Specs and data agree, stopping at ends and not, seeded, and behind ActionMask; no warning is given."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        env = env_class(id)(batch_size=batch, stepping=stepping, seed=3)
+        env = env_class(id)(batch_size=batch, stepping=stepping, seed=3, **small.options(id))
         check_env_specs(env, break_when_any_done="both")
         check_env_specs(env, seed=1)
         keys = [tuple_of(key) for key in env.action_keys]

@@ -9,12 +9,11 @@ import pytest
 
 import milkrun
 from milkrun.solvers.delivery import greedy, parked
-from tests.truth.test_truckdrone_traces import FILES, episodes, preset_of
+from tests.truth.test_truckdrone_traces import episodes, preset_of
 
 pytestmark = pytest.mark.truth
 
 
-@pytest.mark.skipif(not all(f.exists() for f in FILES.values()), reason="delivery traces absent (MILKRUN_DATA)")
 @pytest.mark.parametrize("episode", [e for e in episodes() if e["play"] == "greedy"], ids=lambda e: e["name"])
 def test_greedy_plays_the_recorded_episodes(episode: Any):
     """Every joint action of both recorded episodes."""

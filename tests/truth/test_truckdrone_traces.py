@@ -6,25 +6,20 @@ The published rules of that model agreed bit for bit with the public environment
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import milkrun
+from tests.published import published_file
 
-DATA = Path(os.environ.get("MILKRUN_DATA", Path(__file__).parents[3] / "shared" / "data"))
-FILES = {preset: DATA / "delivery" / "traces" / f"{preset}_traces.json" for preset in ("seed", "default")}
-pytestmark = [
-    pytest.mark.truth,
-    pytest.mark.skipif(not all(f.exists() for f in FILES.values()), reason="delivery traces absent (MILKRUN_DATA)"),
-]
+pytestmark = pytest.mark.truth
 
 
 def episodes() -> list[Any]:
-    return [e for f in FILES.values() if f.exists() for e in json.loads(f.read_text())]
+    files = [published_file(f"delivery/traces/{preset}_traces.json") for preset in ("seed", "default")]
+    return [e for f in files for e in json.loads(f.read_text())]
 
 
 def preset_of(episode: Any) -> str:

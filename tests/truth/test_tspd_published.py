@@ -1,14 +1,11 @@
 """The collection TSP-D-Instances: its published optima are priced to the last digit and found again.
 
-The files are not part of the repository: they are read from the folder MILKRUN_DATA, or `shared/data` beside it. The
-means and restricted optima were computed by a dynamic programme outside this library.
+The means and restricted optima were computed by a dynamic programme outside this library.
 """
 
 from __future__ import annotations
 
-import os
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,13 +13,9 @@ import pytest
 from milkrun.delivery.instances import load_tspd, load_tspd_solution, write_tspd, write_tspd_solution
 from milkrun.delivery.tasks import price_operations, tspd_cost
 from milkrun.solvers.tspd import exact, partition, truck_only
+from tests.published import published_file, published_files
 
-DATA = Path(os.environ.get("MILKRUN_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data") / "delivery/tspd"
-
-pytestmark = [
-    pytest.mark.truth,
-    pytest.mark.skipif(not DATA.is_dir(), reason="no files: set MILKRUN_DATA to the folder that has delivery/tspd/"),
-]
+pytestmark = pytest.mark.truth
 
 OPTIMA = {
     1: (222.858441, 216.437977, 247.741718, 252.289429, 258.239438),
@@ -49,11 +42,11 @@ def names(alpha, n):
 
 @cache
 def instance_of(name):
-    return load_tspd(DATA / "uniform" / f"{name}.txt")
+    return load_tspd(published_file(f"delivery/tspd/uniform/{name}.txt"))
 
 
 def solution_of(name, ending="DP"):
-    path = DATA / "uniform/solutions" / f"{name}-{ending}.txt"
+    path = published_file(f"delivery/tspd/uniform/solutions/{name}-{ending}.txt")
     return load_tspd_solution(path, nodes=instance_of(name).num_nodes)
 
 
@@ -112,7 +105,7 @@ def test_means_of_tours_and_their_splits(n):
 
 
 def restricted(kind):
-    return load_tspd(DATA / "restricted" / kind.split("-")[0] / f"uniform-51-n10-{kind}.txt")
+    return load_tspd(published_file(f"delivery/tspd/restricted/{kind.split('-')[0]}/uniform-51-n10-{kind}.txt"))
 
 
 @pytest.mark.parametrize(("percent", "optimum"), MAX_RADIUS.items())
@@ -149,10 +142,11 @@ def test_optima_with_nodes_out_of_the_drones_reach(percent, optimum):
 
 
 def test_every_file_is_written_and_read_back_equal(tmp_path):
-    """165 instances, 150 optima, 50 tours."""
-    instances = [*DATA.glob("uniform/*.txt"), *DATA.glob("restricted/*/*.txt")]
-    solutions = list(DATA.glob("uniform/solutions/*.txt"))
-    assert (len(instances), len(solutions)) == (165, 200)
+    """165 instances, 150 optima, 50 tours; more if MILKRUN_DATA has more."""
+    folders = ("uniform", "restricted/maxradius", "restricted/novisit")
+    instances = [path for name in folders for path in published_files(f"delivery/tspd/{name}/*.txt")]
+    solutions = published_files("delivery/tspd/uniform/solutions/*.txt")
+    assert len(instances) >= 165 and len(solutions) >= 200
     for path in instances:
         instance = load_tspd(path)
         write_tspd(instance, tmp_path / path.name)

@@ -1,6 +1,6 @@
 """Files as another library reads them: vrplib, by the authors of PyVRP, is given the same bytes as we are.
 
-The files here are drawn, so that this runs anywhere; every number of a file must come out of both readers alike.
+Published files and drawn ones; every number of a file must come out of both readers alike.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import pytest
 import vrplib
 
 from milkrun.routing.instances import read, read_solution, write
+from tests.published import published_files
 
 pytestmark = pytest.mark.truth
 
@@ -97,3 +98,35 @@ def test_a_solution_has_the_same_routes_and_cost(tmp_path):
     ours, theirs = read_solution(path), vrplib.read_solution(path)
     assert [list(route) for route in ours.routes] == theirs["routes"]
     assert ours.cost == theirs["cost"] == 413
+
+
+@pytest.mark.parametrize("path", published_files("routing/cvrplib/*.vrp"), ids=lambda path: path.stem)
+def test_a_file_of_cvrplib_says_the_same_to_both(path):
+    """Places or the explicit matrix, demands, capacity, limit of a trip."""
+    ours, theirs = read(path), vrplib.read_instance(path, compute_edge_weights=False)
+    if "edge_weight" in theirs:
+        np.testing.assert_array_equal(ours.dist, theirs["edge_weight"])
+    else:
+        np.testing.assert_array_equal(ours.locs, theirs["node_coord"])
+    np.testing.assert_array_equal(ours.fields["demand_units"], theirs["demand"])
+    assert (ours.n + 1, ours.fields["capacity"]) == (theirs["dimension"], theirs["capacity"])
+    assert ours.fields.get("max_length", np.inf) == theirs.get("distance", np.inf)
+
+
+@pytest.mark.parametrize("path", published_files("routing/solomon/*.txt"), ids=lambda path: path.stem)
+def test_a_file_of_solomon_says_the_same_to_both(path):
+    """Places, demands, windows, service, fleet."""
+    ours, theirs = read(path), vrplib.read_instance(path, instance_format="solomon", compute_edge_weights=False)
+    np.testing.assert_array_equal(ours.locs, theirs["node_coord"])
+    np.testing.assert_array_equal(ours.fields["weight"], theirs["demand"])
+    np.testing.assert_array_equal(ours.fields["time_windows"], 10 * theirs["time_window"])
+    np.testing.assert_array_equal(ours.fields["service_time"], 10 * theirs["service_time"])
+    assert (ours.vehicles, ours.fields["capacity"]) == (theirs["vehicles"], theirs["capacity"])
+
+
+@pytest.mark.parametrize("path", published_files("routing/*/*.sol"), ids=lambda path: path.stem)
+def test_a_published_solution_says_the_same_to_both(path):
+    """Every route, and the cost."""
+    ours, theirs = read_solution(path), vrplib.read_solution(path)
+    assert [list(route) for route in ours.routes] == theirs["routes"]
+    assert ours.cost == theirs["cost"]

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 def bench(
     id: str | None = typer.Argument(None, metavar="[ID]", help="A world; all of them without it.", show_default=False),
-    rows: list[int] = typer.Option([1, 64, 1024, 8192], "--num-envs", min=1, help="Batch sizes; may be repeated."),
+    rows: list[int] = typer.Option(
+        [], "--num-envs", min=1, show_default="1, 64, 1024, 8192; of slow worlds fewer",
+        help="Batch sizes; may be repeated.",
+    ),
     threads: int | None = typer.Option(None, "--threads", min=1, help="Threads (default: as a world decides)."),
     seconds: float = typer.Option(0.5, "--seconds", min=0.0, help="Time spent on each batch size."),
     preset: str | None = PRESET,
@@ -43,7 +46,8 @@ def bench(
     shown = table("", "world", "rows", "steps/s", "µs a call", "steps/s with the random policy",
                   right=("rows", "steps/s", "µs a call", "steps/s with the random policy"))  # fmt: skip
     for world_id in [world_spec(id).id] if id is not None else list_worlds():
-        for count in rows:
+        most = 8 * world_spec(world_id).load().demo_rows
+        for count in rows or [n for n in (1, 64, 1024, 8192) if n <= most]:
             world = milkrun.make(
                 world_id, count, preset=preset, config=options, seed=0, autoreset="disabled", threads=threads
             )

@@ -27,7 +27,7 @@ def recorded(world: World, film_of: int | None = None) -> Any:
     return Recorder(world if film_of is None else Film(world, every=stride(film_of)))
 
 
-def write_episode(shown: Any, stem: Path, title: str) -> dict[str, str]:
+def write_episode(shown: Any, stem: Path, title: str, _: Any) -> dict[str, str]:
     """Writes chart and log, and the film if there is one; the names of the files by what they are."""
     from milkrun.replay.figures import save
     from milkrun.replay.gantt import chart_of_events, chart_of_log, figure_of_chart

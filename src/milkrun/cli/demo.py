@@ -18,7 +18,10 @@ from milkrun.cli.output import SEED, console, out_folder, table, text, write_jso
 
 def demo(
     out: Path = typer.Option(Path("out"), "--out", help="Folder of the pictures and the summary."),
-    num_envs: int = typer.Option(1024, "--num-envs", min=1, help="Rows of each world; each plays one episode."),
+    num_envs: int | None = typer.Option(
+        None, "--num-envs", min=1, show_default="1,024, fewer of slow worlds",
+        help="Rows of each world; each plays one episode.",
+    ),
     seed: int = SEED,
 ) -> None:
     """Roll out every world at random and by its heuristic to beat.
@@ -37,19 +40,19 @@ def demo(
     folder = out_folder(out)
     start = time.perf_counter()
     ids = list_worlds()
-    typer.echo(f"Rolling out {len(ids)} worlds, {num_envs:,} rows each, on one thread; the first run compiles them.")
+    typer.echo(f"Rolling out {len(ids)} worlds on one thread each; the first run compiles them.")
     summary: dict[str, Any] = {}
     failed: list[str] = []
     numbers = ("rows", "steps/s", "random return", "heuristic return")
     shown = table("", "world", *numbers, "heuristic", right=numbers)
     with console(stderr=True).status("") as status:
         status.update("playing")
-        played = play_apart(ids, folder, num_envs, seed)
+        played = play_apart(ids, folder, num_envs or 0, seed)
         for id in ids:
             status.update(text(id))
             try:
-                summary[id] = played[id] if id in played else show_world(id, folder, num_envs, seed)
-                shown.add_row(*_cells(id, num_envs, summary[id]))
+                summary[id] = played[id] if id in played else show_world(id, folder, num_envs or 0, seed)
+                shown.add_row(*_cells(id, summary[id]))
             except MissingExtra as e:
                 summary[id] = {"skipped": str(e)}
                 shown.add_row(id, "", "", "", "", text(f"skipped: {e}"))
@@ -131,22 +134,26 @@ for line in sys.stdin:
 
 
 def show_world(id: str, folder: Path, num_envs: int, seed: int) -> dict[str, Any]:
-    """Speed of a world and the summary of each of its policies; its pictures go into the folder."""
+    """Speed of a world and the summary of each of its policies; its pictures go into the folder. With 0 rows, as many
+    as the world says."""
     import milkrun
     from milkrun.cli.bench import speed
     from milkrun.cli.play import play
+    from milkrun.core.registry import world_spec
     from milkrun.solvers import policies_for, random_policy
 
+    num_envs = num_envs or world_spec(id).load().demo_rows
     # One thread: parallel kernels would double the compile time of a first run.
     policies = {
         name: play(id, name, folder, num_envs=num_envs, episodes=num_envs, seed=seed, threads=1, in_detail=False)
         for name in list(policies_for(id))[:2]  # random, and the heuristic to beat
     }
     world = milkrun.make(id, num_envs, seed=seed, autoreset="disabled", threads=1)
-    return {"steps_per_second": speed(world, random_policy(seed), 0.3)[1], "policies": policies}
+    per_second = speed(world, random_policy(seed), 0.3)[1]
+    return {"rows": num_envs, "steps_per_second": per_second, "policies": policies}
 
 
-def _cells(id: str, num_envs: int, world: dict[str, Any]) -> list[str]:
+def _cells(id: str, world: dict[str, Any]) -> list[str]:
     from milkrun.solvers.evaluate import Z95
 
     def spoken(summary: dict[str, Any]) -> str:
@@ -155,6 +162,6 @@ def _cells(id: str, num_envs: int, world: dict[str, Any]) -> list[str]:
 
     best = next((name for name in world["policies"] if name != "random"), None)
     return [
-        id, f"{num_envs:,}", f"{world['steps_per_second']:,.0f}", spoken(world["policies"]["random"]),
+        id, f"{world['rows']:,}", f"{world['steps_per_second']:,.0f}", spoken(world["policies"]["random"]),
         spoken(world["policies"][best]) if best else "none", best or "",
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from milkrun.cli.output import ID, PRESET, SEED, SETTINGS, console, out_folder, read_settings, table, write_json
+from milkrun.cli.output import ID, PRESET, ROWS, SEED, SETTINGS, console, out_folder, read_settings, table, write_json
 
 
 def eval_(
@@ -16,8 +16,11 @@ def eval_(
     policies: str | None = typer.Option(
         None, "--policies", metavar="A,B,...", help="Policies of the world (default: all of them).", show_default=False
     ),
-    instances: int = typer.Option(1000, "--instances", min=2, help="Episodes of each policy, on the same instances."),
-    num_envs: int = typer.Option(512, "--num-envs", min=1, help="Rows: worlds played at once."),
+    instances: int | None = typer.Option(
+        None, "--instances", min=2, show_default="1,000, fewer of slow worlds",
+        help="Episodes of each policy, on the same instances.",
+    ),
+    num_envs: int | None = ROWS,
     seed: int = SEED,
     preset: str | None = PRESET,
     settings: list[str] = SETTINGS,
@@ -42,6 +45,8 @@ def eval_(
     names = list(policies_for(spec.id)) if policies is None else [name.strip() for name in policies.split(",")]
     factories = {name: choose_policy(spec.id, name)[1] for name in names}
     folder = None if out is None else out_folder(out)
+    at_once = spec.load().demo_rows  # few for worlds whose step is a simulation
+    num_envs, instances = num_envs or min(512, at_once), instances or min(1000, 4 * at_once)
     rows = compare(spec.id, factories, instances, min(num_envs, instances), seed, preset, options)
     right = ("mean return", "95 % interval", "gap to best", "best on", "mean steps", "seconds")
     shown = table(f"{spec.id}, {instances:,} instances, seed {seed}", "policy", *right, right=right)

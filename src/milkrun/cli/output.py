@@ -24,6 +24,9 @@ WIDTH = 120  # columns where the output is no terminal
 ID = typer.Argument(..., metavar="ID", help="A world, e.g. milkrun/CVRP-v0, CVRP-v0 or cvrp.", show_default=False)
 PRESET = typer.Option(None, "--preset", help="A named configuration; `milkrun info ID` lists them.", show_default=False)
 SETTINGS = typer.Option([], "--set", metavar="KEY=VALUE", help="An option of the configuration; may be repeated.")
+ROWS = typer.Option(
+    None, "--num-envs", min=1, show_default="512, fewer of slow worlds", help="Rows: worlds played at once."
+)
 SEED = typer.Option(0, "--seed", min=0, help="Seed of the worlds and of the policy.")
 
 _WORDS = {"none": None, "null": None, "true": True, "false": False}

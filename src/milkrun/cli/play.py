@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import milkrun
-from milkrun.cli.delivery import recorded, write_episode
+from milkrun.cli import clutter, delivery
 from milkrun.core.clock import Clock
 from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.core.registry import WorldSpec, world_spec
@@ -48,7 +48,7 @@ def play(
 ) -> dict[str, Any]:
     """Plays the episodes, writes the picture into `out`, returns the summary.
 
-    `in_detail`: of a delivery world the median episode's chart, log and film are written too.
+    `in_detail`: of a world of truck and drones or of clutter the median episode's log, chart and film are written too.
     """
     spec = world_spec(world_id)
     name, factory = choose_policy(spec.id, policy)
@@ -64,21 +64,28 @@ def play(
 
     shown = {}
     pictures = []
+    kind = kind_of(world)
     for label, number in (("best", result.best), ("median", result.median)):
         row, episode = result.where(number)
         value, steps = float(result.returns[number]), int(result.lengths[number])
         shown[label] = {"row": row, "episode": episode, "return": value, "steps": steps}
         heading = f"{label} of {episodes:,} episodes (row {row}, episode {episode})"
         film_of = steps if in_detail and label == "median" else None
-        pictures.append((replay(make, factory, seed, row, episode, partial(recorded, film_of=film_of)), 0, heading))
+        watch = partial(kind.recorded, film_of=film_of) if kind else as_it_is
+        pictures.append((replay(make, factory, seed, row, episode, watch), 0, heading))
     picture = out / f"{file_stem(spec, name)}.png"
     save(side_by_side(pictures, title=f"{spec.id}, policy {name}, mean return {result.mean:.3f}"), picture)
     more: dict[str, Any] = {}
     if "daily_fill" in world.fields and world.config.record:
         more = simulate(make, factory, seed, min(num_envs, episodes), pictures[1][0], picture.with_suffix(""))
-    elif in_detail and result.kpis:
+    elif in_detail and kind:
         title = f"{spec.id}, policy {name}: the median episode"
-        more["files"] = write_episode(pictures[1][0], picture.with_suffix(""), title)
+        row, episode = result.where(result.median)
+
+        def again(changes: Mapping[str, Any]) -> World:
+            return begun(partial(make, config={**(settings or {}), **changes}), row, episode)
+
+        more["files"] = kind.write_episode(pictures[1][0], picture.with_suffix(""), title, again)
     return {
         "world": spec.id,
         "policy": name,
@@ -94,6 +101,17 @@ def play(
         **more,
         "milkrun": milkrun.__version__,
     }
+
+
+def kind_of(world: World) -> Any:
+    """Who writes more of an episode than its picture, by what the world has; None: nobody."""
+    if "grasp_order" in world.fields:
+        return clutter
+    return delivery if {"drone_pos", "by_drone"} & set(world.fields) else None
+
+
+def as_it_is(world: World) -> World:
+    return world
 
 
 def simulate(
@@ -125,7 +143,7 @@ def compile_all(world: World, factory: Factory) -> None:
 
 def replay(
     make: Callable[..., World], factory: Factory, seed: int, row: int, episode: int,
-    watch: Callable[[World], Any] = recorded,
+    watch: Callable[[World], Any] = as_it_is,
 ) -> Any:  # fmt: skip
     """A world of one row that has just ended that episode, as `watch` has seen it; rows are the same bits in a batch of
     any size."""
@@ -138,3 +156,11 @@ def replay(
     watched = watch(world)
     rollout(watched, lambda _: policy(world))
     return watched
+
+
+def begun(make: Callable[..., World], row: int, episode: int) -> World:
+    """A world of one row that stands at the start of that episode."""
+    world = make(1, first_row=row)
+    for _ in range(episode + 1):
+        world.reset()
+    return world

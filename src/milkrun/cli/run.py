@@ -7,14 +7,14 @@ from typing import Any
 
 import typer
 
-from milkrun.cli.output import ID, PRESET, SEED, SETTINGS, console, out_folder, read_settings, table, write_json
+from milkrun.cli.output import ID, PRESET, ROWS, SEED, SETTINGS, console, out_folder, read_settings, table, write_json
 
 WRITTEN = {"gantt": "Gantt chart", "log": "the log", "film": "a film"}
 
 
 def run(
     id: str = ID,
-    num_envs: int = typer.Option(512, "--num-envs", min=1, help="Rows: worlds played at once."),
+    num_envs: int | None = ROWS,
     policy: str | None = typer.Option(None, "--policy", help="random or a heuristic of the world (default)."),
     episodes: int | None = typer.Option(None, "--episodes", min=1, help="Episodes in all (default: one a row)."),
     seed: int = SEED,
@@ -27,7 +27,7 @@ def run(
 
     Prints a summary, writes it as JSON and draws the best and the median episode. Worlds of many days also print a
     table of the days and draw them; worlds of truck and drones their mean figures, and write a Gantt chart, a log and,
-    where time goes in steps, a film of the median episode.
+    where time goes in steps, a film of the median episode; of picking from clutter its events and a film.
 
     \b
     Examples:
@@ -35,17 +35,19 @@ def run(
       milkrun run CVRP-v0 --policy random --num-envs 1024 --episodes 4096 --seed 7
       milkrun run CVRP-v0 --preset n50 --set metric=manhattan --set capacity=40 --out out/cvrp50
       milkrun run TruckDrone-v0 --policy lookahead --num-envs 64
+      milkrun run Clutter-v0 --num-envs 16 --preset small_scene
       milkrun run SDWCVRP-v0 --policy greedy --set map_name=synthetic-town --set stream=glass --set num_loc=50
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from milkrun.cli.delivery import HEADLINES
+    from milkrun.cli import clutter, delivery
     from milkrun.cli.play import file_stem, play
     from milkrun.core.registry import world_spec
 
     spec = world_spec(id)
     options = read_settings(settings)
     folder = out_folder(out)
+    num_envs = num_envs or min(512, spec.load().demo_rows)
     total = num_envs if episodes is None else episodes
     err = console(stderr=True)
     with Progress(
@@ -71,7 +73,7 @@ def run(
     if summary["truncated"]:
         shown.add_row("truncated", f"{summary['truncated']:,} episodes")
     kpis = summary.get("kpis", {})
-    for name, (mean, _) in ((name, kpis[name]) for name in HEADLINES if name in kpis):
+    for name, (mean, _) in ((name, kpis[name]) for name in (*delivery.HEADLINES, *clutter.HEADLINES) if name in kpis):
         shown.add_row(f"mean {name.replace('_', ' ')}", f"{mean:.3f}")
     shown.add_row("speed", f"{summary['steps_per_second']:,.0f} steps/s, policy included")
     console().print(shown)

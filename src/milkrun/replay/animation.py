@@ -77,6 +77,10 @@ class Film(Watched):
         ended = bool(self.world.terminated[self.row] | self.world.truncated[self.row])
         if int(self.world.i[self.row]) % self.every and not ended:
             return
+        self.keep()
+
+    def keep(self) -> None:
+        """The row as it stands is the next picture."""
         picture = _packed(self.world.render(self.row))
         where = np.flatnonzero(picture != self._last)
         self._changes.append((where, picture[where]))

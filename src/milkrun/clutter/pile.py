@@ -1,0 +1,406 @@
+"""Pile: what both ways of acting have in common: the tray and its objects, the physics behind them, what is seen.
+
+MuJoCo moves the rows (`connect`, `place`, `advance`): its state is a field of the world, and between picks a row is its
+fields and nothing else, so that what is saved goes on to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import mujoco
+import numpy as np
+from mujoco import batch as mjbatch
+
+from milkrun.clutter import bank, instances, picture
+from milkrun.clutter.log import events
+from milkrun.clutter.model import model_xml, parking
+from milkrun.clutter.observations import FEATURES, GLOBALS
+from milkrun.clutter.options import BASE, ClutterConfig
+from milkrun.clutter.stages import IDLE, NONE, PHYSICS_ERROR, judge, plan
+from milkrun.clutter.warnings import quiet_warnings
+from milkrun.core.canvas import Canvas
+from milkrun.core.engine import EngineWorld
+from milkrun.core.fields import (
+    Field,
+    bool_,
+    constant,
+    float32,
+    float64,
+    instance,
+    int8,
+    int16,
+    int32,
+    int64,
+    scratch,
+    state,
+    uint8,
+    view,
+)
+
+ANCHOR = mujoco.mjNEQDATA  # numbers of a weld
+NO_STAGE = mujoco.mjtStage.mjSTAGE_NONE.value
+MOCAP_POS = mujoco.mjtState.mjSTATE_MOCAP_POS.value
+ASLEEP = int(mujoco.mjtSleepPolicy.mjSLEEP_INIT)
+MAY_SLEEP = int(mujoco.mjtSleepPolicy.mjSLEEP_AUTO_ALLOWED)
+
+
+class Pile(EngineWorld):
+    """A tray of objects on MuJoCo's batch; `Clutter` and `ClutterMotion` say what an action is."""
+
+    Config = ClutterConfig
+    demo_rows = 16
+    seen: ClassVar[Mapping[str, Any]]  # the kernel that casts the rays of a pose in no bank
+    policies = {name: f"milkrun.solvers.clutter:{name}" for name in ("highest", "exposed", "lowest", "oracle")}
+
+    scene_id = instance(int32, low=-1, high="last scene", doc="scene of the bank; -1: poses that were given")
+    scene_rot = instance(int8, low=0, high=3, doc="quarter turns of the scene")
+    scene_label = instance(int16, "N", index="N", doc="which object of the scene stands here, of the same type")
+    type_id = instance(int16, "N", index="types", doc="type of the object, in box_objects")
+    size = instance(float32, "N", 3, low=0, doc="full extents, m")
+    mass = instance(float32, "N", low=0, doc="kg")
+    init_pose = instance(float64, "N", 7, doc="place and quaternion at the start")
+    suction_limit = instance(float32, low=0, doc="what the cup can hold, N")
+    friction_factor = instance(float32, low=0, doc="factor on the friction of the objects")
+
+    physics = state(float64, "S", strided=True, hidden=True, doc="the engine's own row: poses, speeds, weld, cup")
+    weld = state(float64, "N", "E", strided=True, hidden=True, doc="where the cup holds each object")
+    grasped = state(bool_, "N", observed=False, doc="out by success")
+    lost = state(bool_, "N", observed=False, doc="left the tray otherwise")
+    grasp_order = state(int16, "N", low=-1, high="last object", observed=False, doc="order of success, -1 else")
+    fails = state(uint8, "N", observed=False, doc="failed attempts on it")
+    hit = state(int16, "N", "R", low=-1, high="last object", observed=False, doc="what each sample's ray meets first")
+    step_count = state(int32, low=0, high="T", observed=False, doc="attempts used, illegal ones too")
+    tick_count = state(int32, low=0, observed=False, doc="ticks of the episode")
+    env_stage = state(int8, low=0, high=7, observed=False,
+                      doc="0 idle, 1 above, 2 descend, 3 grip, 4 lift, 5 carry, 6 release, 7 settle")  # fmt: skip
+    env_target = state(int16, low=-1, high="last object", observed=False, doc="object being picked, -1 none")
+    stage_tick = state(int16, low=0, observed=False, doc="ticks spent in the stage")
+    stage_len = state(int16, low=0, observed=False, doc="its length in ticks")
+    cup_pos = state(float64, 3, observed=False, doc="tip of the cup")
+    cup_goal = state(float64, 3, observed=False, doc="where it goes in this stage")
+    lift_from = state(float64, observed=False, doc="its height when the lift began")
+    path = state(float64, "K", 3, hidden=True, doc="of the cup in the substeps of a tick")
+    force = state(float64, "K", 3, hidden=True, doc="on the cup in the substeps of a tick")
+    grip_local = state(float64, 3, observed=False, doc="grip in the frame of the target")
+    is_suction_active = state(bool_, observed=False, doc="the cup holds")
+    current_suction_object = state(int16, low=-1, high="last object", observed=False, doc="what it holds, -1 nothing")
+    at_rest = state(bool_, observed=False, doc="the pile is still")
+    rest_count = state(int8, low=0, high=100, observed=False, doc="quiet ticks in a row")
+    asleep = state(bool_, observed=False, doc="the pile was put to sleep as it lies")
+    settle_tick = state(int16, low=0, observed=False, doc="ticks since the lift ended")
+    stirred = state(bool_, observed=False, doc="objects moved in the last call")
+    pos_at_choice = state(float64, "N", 3, observed=False, doc="centres when the pick was chosen")
+    ticks_at_choice = state(int32, low=0, observed=False, doc="ticks then")
+    lost_at_choice = state(int16, low=0, high="N", observed=False, doc="objects lost then")
+    blocked_at_choice = state(bool_, observed=False, doc="the target was blocked then")
+    pick_load = state(float32, low=0, observed=False, doc="largest load of this pick, share of suction_limit")
+    result = state(int8, low=0, high=4, observed=False,
+                   doc="of the pick: 0 none, 1 success, 2 dropped, 3 illegal, 4 physics_error")  # fmt: skip
+    last_result = state(int8, low=0, high=4, observed=False, doc="of the last one that ended")
+    fault = state(bool_, observed=False, doc="the physics failed")
+    picks = state(int32, low=0, observed=False, doc="picks that ended")
+    sum_disturbance = state(float64, low=0, observed=False, doc="of these, m")
+    sum_blocked = state(int32, low=0, observed=False, doc="of blocked objects")
+    records = state(int32, low=0, high="T", observed=False, doc="attempts in the log")
+    log_target = state(int16, "T", tally=True, observed=False, doc="log: object, -1 none")
+    log_result = state(int8, "T", tally=True, observed=False, doc="log: result")
+    log_blocked = state(bool_, "T", tally=True, observed=False, doc="log: it was blocked")
+    log_lost = state(int16, "T", tally=True, observed=False, doc="log: objects lost")
+    log_ticks = state(int32, "T", tally=True, observed=False, doc="log: ticks it took")
+    log_load = state(float32, "T", tally=True, observed=False, doc="log: largest load")
+    log_shift = state(float32, "T", "N", tally=True, observed=False, doc="log: how far each object moved, m")
+
+    exposed = view(float32, "N", low=0, high=1.001, doc="share of its upper surface that is seen")
+    exposed_area = view(float32, "N", low=0, doc="that area as seen from above, m2")
+    covered = view(float32, "N", low=0, high=1.001, doc="share that other objects cover")
+    blocked = view(bool_, "N", doc="covered to blocked_cover or more")
+    top = view(float32, "N", doc="highest z")
+    grip_point = view(float32, "N", 3, doc="where the cup would land")
+    grip_offset = view(float32, "N", low=0, doc="its level distance to the centre")
+    grip_nz = view(float32, "N", low=0, high=1.001, doc="z of the normal there")
+    reachable = view(bool_, "N", doc="there is such a place")
+    env_busy = view(bool_, doc="a pick is under way")
+    stage_positions = view(float32, 3, doc="where the cup goes in this stage")
+    last_displacement = view(float32, "N", low=0, doc="how far each object moved in the pick that ended, m")
+    last_disturbance = view(float32, low=0, in_info=True, doc="how far others moved in the pick that ended, m")
+    last_ticks = view(int32, low=0, in_info=True, doc="ticks it took")
+    last_lost = view(int16, low=0, in_info=True, doc="objects it lost")
+    success = view(bool_, doc="all objects are out")
+    percent_cleared = view(float32, low=0, high=1, doc="share of objects out")
+    grasp_success = view(float32, low=0, high=1, doc="successes a legal attempt")
+    action_efficiency = view(float32, low=0, high=1, doc="successes an attempt")
+    disturbance = view(float32, low=0, doc="m that others moved in a legal attempt")
+    blocked_share = view(float32, low=0, high=1, doc="legal attempts on blocked objects")
+    lost_share = view(float32, low=0, high=1, doc="share of objects lost")
+    picks_per_hour = view(float32, low=0, doc="successes an hour of simulated time")
+    objects = view(float32, "N", FEATURES, low="-reach", high="reach", observed=True, doc="numbers of each object")
+    cover = view(float32, "N", "N", low=0, high=1.001, observed=True, doc="share of i under j; of i under i: seen")
+    globals = view(float32, GLOBALS, observed=True, doc="progress, last result, suction, stage, place of the cup")
+    height = view(float32, "M", "M", observed=True, on_demand=True, doc="height of what is seen / 0.3 m")
+    segmentation = view(int16, "M", "M", low=-1, high="last object", observed=True, on_demand=True,
+                        doc="which object is seen, -1 none")  # fmt: skip
+
+    frame = scratch(float64, "N", 9)
+    reach_up = scratch(float64, "N")
+    share = scratch(float64, "N")
+    number = scratch(int64, "N")
+
+    # Tables of the configuration that kernels read.
+    bank = constant(float64, "Q", "N", 7)
+    bank_hit = constant(int16, "Q", "N", "R")
+    half = constant(float64, "N", 3)
+    is_can = constant(bool_, "N")
+    radius2 = constant(float64, "N")
+    mass_of = constant(float64, "N")
+    parking = constant(float64, "N", 7)
+    weld_rest = constant(float64, "N", "E")
+    home_pos = constant(float64, 3)
+    drop = constant(float64, 3)
+    # Where things stand in a row of the physics.
+    at_qpos = constant(int64)
+    at_qvel = constant(int64)
+    at_warmstart = constant(int64)
+    at_active = constant(int64)
+    at_mocap = constant(int64)
+    at_mocap_quat = constant(int64)
+    # Options and what follows from them.
+    per_type = constant(int64)
+    in_turn = constant(int64)
+    augment = constant(int64)
+    mass_low, mass_high = constant(float64), constant(float64)
+    friction_low, friction_high = constant(float64), constant(float64)
+    suction_low, suction_high = constant(float64), constant(float64)
+    suction_force = constant(float64)
+    pick_mode = constant(int64)
+    canonical = constant(int64)
+    tick_limit = constant(int64)
+    lift_ticks = constant(int64)
+    descend_ticks = constant(int64)
+    grip_ticks = constant(int64)
+    release_ticks = constant(int64)
+    rest_ticks = constant(int64)
+    settle_max = constant(int64)
+    tick = constant(float64)
+    timestep = constant(float64)
+    half_side = constant(float64)
+    wall_top = constant(float64)
+    lift_acc = constant(float64)
+    approach = constant(float64)
+    clearance = constant(float64)
+    cup_speed = constant(float64)
+    lift_height = constant(float64)
+    max_tilt_cos = constant(float64)
+    blocked_cover = constant(float64)
+    goal_thresh = constant(float64)
+    rest_speed = constant(float64)
+    rest_spin = constant(float64)
+    reward_success = constant(float64)
+    reward_disturb = constant(float64)
+    reward_blocked = constant(float64)
+    reward_drop = constant(float64)
+    reward_lost = constant(float64)
+    reward_time = constant(float64)
+    reward_illegal = constant(float64)
+    reward_clear = constant(float64)
+
+    @classmethod
+    def size_of(cls, config: ClutterConfig) -> dict[str, int]:
+        n, heaviest = config.total_objects_per_env, max(t.mass for t in config.types) * config.mass_range[1]
+        reach = max(2.0, heaviest, max(max(t.size) for t in config.types) / 0.2)
+        return {
+            "N": n, "S": 32 * n + 20, "E": ANCHOR, "G": config.ray_samples, "R": 3 * config.ray_samples**2,
+            "K": config.substeps, "T": config.max_episode_steps_discrete, "M": config.map_size if config.maps else 0,
+            "Q": bank.scenes_of(config), "types": config.num_object_types, "last object": n - 1,
+            "last scene": bank.scenes_of(config) - 1, "reach": -int(-reach // 1),
+        }  # fmt: skip
+
+    def constants(self) -> dict[str, Any]:
+        c, scenes = self.config, bank.load(self.config)
+        places = ("qpos", "at_qpos"), ("qvel", "at_qvel"), ("qacc_warmstart", "at_warmstart"), (
+            "eq_active", "at_active"), ("mocap_pos", "at_mocap"), ("mocap_quat", "at_mocap_quat")  # fmt: skip
+        ranges = {f"{name}_{end}": getattr(c, f"{name}_range")[k]
+                  for name in ("mass", "friction", "suction") for k, end in enumerate(("low", "high"))}  # fmt: skip
+        return {
+            **{constant: self._offset(field) for field, constant in places}, **ranges,
+            **bank.shapes(c), "bank": scenes.poses, "bank_hit": scenes.hits,
+            "mass_of": [t.mass for t in c.types], "parking": parking(c), "weld_rest": self._model.eq_data,
+            "drop": c.drop, "per_type": c.num_objects_per_type, "in_turn": c.split == "test",
+            "augment": c.augment and c.split != "test", "pick_mode": c.step_mode == "pick" and c.use_discrete_action,
+            "tick_limit": c.tick_limit, "lift_ticks": c.lift_ticks, "descend_ticks": c.descend_ticks, "tick": c.tick,
+            "half_side": c.side / 2, "wall_top": BASE + c.wall,
+        }  # fmt: skip
+
+    # -- the engine -------------------------------------------------------------------------------------------
+
+    _model: Any
+    _force: np.ndarray
+
+    def connect(self) -> Any:
+        quiet_warnings()
+        self._model = mujoco.MjModel.from_xml_string(model_xml(self.config))
+        made = mjbatch.Batch(self._model, self.num_envs, self.engine_threads, persistent=True)
+        made.expand("eq_data")
+        if self.config.canonical:
+            self._policy, self._start = made.expand("tree_sleep_policy"), made.expand("qpos0")
+        self._varied: dict[str, np.ndarray] = {}
+        if self.config.mass_range != (1.0, 1.0):
+            self._varied |= {name: made.expand(name) for name in ("body_mass", "body_inertia")}
+        if self.config.friction_range != (1.0, 1.0):
+            self._varied["geom_friction"] = made.expand("geom_friction")
+        self._force = np.empty((self.num_envs, self.config.substeps, 3))
+        return made
+
+    def allocate(self, field: Field, shape: tuple[int, ...]) -> np.ndarray:
+        if field.name == "physics":
+            return self.engine.state
+        if field.name == "weld":
+            return self.engine.expand("eq_data")
+        return super().allocate(field, shape)
+
+    def place(self, rows: np.ndarray) -> None:
+        """Puts rows of the engine to their fields: sleep counters lie outside the state, so a reset comes before, with
+        a pile that sleeps made the model's start."""
+        ids = np.sort(rows).astype(np.int32)
+        if not len(ids):
+            return
+        kept = self.physics[ids]
+        if self._varied:
+            self._vary(ids)
+        if self.config.canonical:
+            self._policy[ids] = np.where(self.asleep[ids], ASLEEP, MAY_SLEEP)[:, None]
+            self._start[ids] = kept[:, self.at_qpos : self.at_qvel]
+        self.engine.reset(ids, stage=NO_STAGE)
+        self.physics[ids] = kept
+        begun = (self.step_count[ids] > 0) | (self.tick_count[ids] > 0)
+        given = ids[(self.scene_id[self.instance_row[ids]] < 0) & ~begun]
+        if len(given):  # poses that are in no bank, at the start of an episode
+            self.map_rows(self.seen["kernel"], bool, rows=given.astype(np.int64))
+
+    def _vary(self, ids: np.ndarray) -> None:
+        """Masses and friction of these rows, and what the engine derives from them."""
+        played, bodies = self.instance_row[ids], slice(1, 1 + self.sizes["N"])
+        if self.config.canonical:
+            self._start[ids] = self._model.qpos0
+        if "body_mass" in self._varied:
+            mass = self.mass[played].astype(np.float64)
+            factor = mass / self._model.body_mass[bodies]
+            self._varied["body_mass"][ids, bodies] = mass
+            self._varied["body_inertia"][ids, bodies] = self._model.body_inertia[bodies] * factor[..., None]
+        if "geom_friction" in self._varied:
+            sliding = self._model.geom_friction[:, 0] * self.friction_factor[played, None]
+            self._varied["geom_friction"][ids, :, 0] = sliding
+        self.engine.set_const(ids)
+
+    def advance(self, rows: np.ndarray) -> None:
+        busy = np.sort(rows)
+        busy = busy[self.env_stage[busy] != IDLE]
+        live = busy
+        while len(live):
+            moving = self._run_engine(live[self.map_rows(plan, bool, rows=live)])
+            if len(moving):
+                self.map_rows(judge, bool, rows=moving)
+            if not self.pick_mode:
+                break
+            live = live[self.env_stage[live] != IDLE]
+        self._put_to_sleep(busy)
+
+    def _put_to_sleep(self, busy: np.ndarray) -> None:
+        """Of the rows that were in a pick, those whose pick is over are put to their fields."""
+        if self.config.canonical:
+            self.place(busy[(self.env_stage[busy] == IDLE) & ~self.fault[busy]])
+
+    def _run_engine(self, rows: np.ndarray) -> np.ndarray:
+        """A tick of the physics; rows in which it fails are given up. Returns those in which it did not."""
+        if not len(rows):
+            return rows
+        ids, n = rows.astype(np.int32), len(rows)
+        before = self.engine.warning[ids, :, 1]
+        failed = np.zeros(n, bool)
+        try:
+            self.engine.rollout(self.config.substeps, self.path[ids], MOCAP_POS, ("sensordata",), ids,
+                                {"sensordata": self._force[:n]})  # fmt: skip
+        except mjbatch.SimulationError as e:
+            failed = np.isin(ids, e.ids)
+        self.force[ids] = self._force[:n]
+        failed |= (self.engine.warning[ids, :, 1] != before).any(1)
+        failed |= ~np.isfinite(self.physics[ids, self.at_qpos : self.at_warmstart]).all(1)
+        if not failed.any():
+            return rows
+        self._give_up(rows[failed])
+        return rows[~failed]
+
+    def _give_up(self, rows: np.ndarray) -> None:
+        """The physics of these rows failed: they are put back to their start, and end."""
+        poses = self.init_pose[self.instance_row[rows]].reshape(len(rows), -1)
+        kept = self.physics[rows]
+        kept[:] = 0.0
+        kept[:, self.at_qpos : self.at_qvel] = poses
+        kept[:, self.at_mocap : self.at_mocap + 3] = self.home_pos
+        kept[:, self.at_mocap_quat] = 1.0
+        self.physics[rows] = kept
+        self.weld[rows] = self.weld_rest
+        self.fault[rows] = self.stirred[rows] = True
+        self.force[rows] = self.path[rows] = 0.0
+        self.result[rows] = np.where(self.env_target[rows] >= 0, PHYSICS_ERROR, NONE)
+        self.env_stage[rows], self.stage_tick[rows], self.stage_len[rows] = IDLE, 0, 0
+        self.at_rest[rows], self.rest_count[rows] = True, 0
+        self.is_suction_active[rows] = self.asleep[rows] = False
+        self.current_suction_object[rows] = -1
+        self.place(rows)
+
+    def _offset(self, name: str) -> int:
+        """Where a field of the physics begins in a row, in numbers."""
+        at, start = (a.__array_interface__["data"][0] for a in (self.engine.bind(name), self.engine.state))
+        return int(at - start) // 8
+
+    # -- what it is to others ---------------------------------------------------------------------------------
+
+    @property
+    def batch(self) -> Any:
+        """MuJoCo's batch behind the rows, for experts."""
+        return self.engine
+
+    @property
+    def model_xml(self) -> str:
+        """MuJoCo's description of a row."""
+        return model_xml(self.config)
+
+    @property
+    def obj_pose(self) -> np.ndarray:
+        """(B, N, 7) places and quaternions, a view."""
+        return self._of_objects(self.at_qpos, 7)
+
+    @property
+    def obj_vel(self) -> np.ndarray:
+        """(B, N, 6) speeds and spins, a view."""
+        return self._of_objects(self.at_qvel, 6)
+
+    def _of_objects(self, start: int, width: int) -> np.ndarray:
+        n = self.sizes["N"]
+        found = self.physics[:, start : start + width * n]
+        strides = found.strides[0], width * found.strides[1], found.strides[1]
+        return np.lib.stride_tricks.as_strided(found, (self.num_envs, n, width), strides)
+
+    def events(self, row: int = 0) -> list[dict[str, Any]]:
+        """The attempts of a row's episode so far, a record each."""
+        return events(self, row)
+
+    def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
+        return instances.arrange(self, values)
+
+    def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
+        instances.check(self, arrays)
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        instances.check_states(self, arrays)
+
+    figure_fields = ("success", "percent_cleared", "grasp_success", "action_efficiency", "disturbance",
+                     "blocked_share", "lost_share", "picks_per_hour")  # fmt: skip
+
+    def figures(self, told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {"success_rate" if name == "success" else name: told[name] for name in self.figure_fields}
+
+    def draw(self, row: int, canvas: Canvas) -> None:
+        picture.draw(self, row, canvas)

@@ -1,0 +1,303 @@
+"""What rays straight down meet: how far each object is covered, and where the cup may land on it.
+
+Every object has R = 3 G^2 sample points on its own upper surface: G^2 on each of three faces, each with a weight, the
+area that it stands for as seen from above. `hit` says of each point which object a ray through it meets first; all of
+the law (cover, grip, mask) follows from it and the pose, by the same kernels for the choice, the mask and the views.
+"""
+
+from __future__ import annotations
+
+import math
+
+from milkrun.clutter.options import BASE, RIM
+from milkrun.core.kernels import kernel
+
+SKY = 1.0  # m, where rays start
+NOWHERE = -1.0  # below everything
+NEARLY = 1e-12  # m^2: two grips as near to the centre are equally near; the pose decides no further
+
+
+@kernel
+def read_frames(w, b):
+    """Rotation matrices of all objects of a row, and how far each reaches up and down from its centre, into scratch.
+    Quaternions are turned as MuJoCo turns them, to the bit."""
+    for i in range(w.N):
+        p = w.at_qpos + 7 * i
+        q0, q1, q2, q3 = w.physics[b, p + 3], w.physics[b, p + 4], w.physics[b, p + 5], w.physics[b, p + 6]
+        norm = math.sqrt(q0 * q0 + q1 * q1 + q2 * q2 + q3 * q3)
+        if abs(norm - 1.0) > 1e-15:
+            scale = 1.0 / norm
+            q0, q1, q2, q3 = q0 * scale, q1 * scale, q2 * scale, q3 * scale
+        f = w.frame[i]
+        f[0] = q0 * q0 + q1 * q1 - q2 * q2 - q3 * q3
+        f[4] = q0 * q0 - q1 * q1 + q2 * q2 - q3 * q3
+        f[8] = q0 * q0 - q1 * q1 - q2 * q2 + q3 * q3
+        f[1], f[2] = 2.0 * (q1 * q2 - q0 * q3), 2.0 * (q1 * q3 + q0 * q2)
+        f[3], f[5] = 2.0 * (q1 * q2 + q0 * q3), 2.0 * (q2 * q3 - q0 * q1)
+        f[6], f[7] = 2.0 * (q1 * q3 - q0 * q2), 2.0 * (q2 * q3 + q0 * q1)
+        if w.is_can[i]:
+            lean = math.sqrt(max(0.0, 1.0 - f[8] * f[8]))
+            w.reach_up[i] = w.half[i, 0] * lean + w.half[i, 2] * abs(f[8])
+        else:
+            w.reach_up[i] = abs(f[6]) * w.half[i, 0] + abs(f[7]) * w.half[i, 1] + abs(f[8]) * w.half[i, 2]
+
+
+@kernel(inline=True)
+def in_play(w, b, i):
+    """Neither out nor lost."""
+    return not (w.grasped[b, i] or w.lost[b, i])
+
+
+@kernel(inline=True)
+def height(w, b, i):
+    """z of the centre of an object."""
+    return w.physics[b, w.at_qpos + 7 * i + 2]
+
+
+@kernel(inline=True)
+def top_of(w, b, i):
+    """Its highest z. After `read_frames`."""
+    return height(w, b, i) + w.reach_up[i]
+
+
+@kernel
+def sample(w, i, s):
+    """Point s on the upper surface of object i, from its centre: x, y, z, z of the normal there, weight. After
+    `read_frames`."""
+    f = w.frame[i]
+    face, u, v = face_of(w, s)
+    if w.is_can[i] and face > 0:
+        return mantle_point(w, i, face, u, v)
+    a, c, d, nz, weight = local_point(w, i, face, u, v)
+    x = f[0] * a + f[1] * c + f[2] * d
+    y = f[3] * a + f[4] * c + f[5] * d
+    z = f[6] * a + f[7] * c + f[8] * d
+    return x, y, z, nz, weight / (w.G * w.G)
+
+
+@kernel(inline=True)
+def face_of(w, s):
+    """The face of a sample, and its two numbers there."""
+    face = s // (w.G * w.G)
+    return face, (s - face * w.G * w.G) // w.G, s % w.G
+
+
+@kernel
+def grip_in_object(w, i, s):
+    """Sample s in the frame of object i."""
+    f = w.frame[i]
+    face, u, v = face_of(w, s)
+    if w.is_can[i] and face > 0:
+        x, y, z, _nz, _weight = mantle_point(w, i, face, u, v)
+        return f[0] * x + f[3] * y + f[6] * z, f[1] * x + f[4] * y + f[7] * z, f[2] * x + f[5] * y + f[8] * z
+    a, c, d, _nz, _weight = local_point(w, i, face, u, v)
+    return a, c, d
+
+
+@kernel
+def local_point(w, i, face, u, v):
+    """A point of a box's face across an axis, on the side that looks up, or of the cap of a can that does, in rings of
+    equal area: in the object's frame, with the z of its normal and the area of the face as seen from above."""
+    h, up = w.half[i], w.frame[i, 6 + face]
+    if w.is_can[i]:
+        up = w.frame[i, 8]
+        side = 1.0 if up >= 0.0 else -1.0
+        r, angle = h[0] * math.sqrt((u + 0.5) / w.G), 2.0 * math.pi * (v + 0.5) / w.G
+        return r * math.cos(angle), r * math.sin(angle), side * h[2], side * up, math.pi * h[0] * h[0] * side * up
+    side = 1.0 if up >= 0.0 else -1.0
+    p, q = (2 * u + 1.0) / w.G - 1.0, (2 * v + 1.0) / w.G - 1.0
+    if face == 0:
+        return side * h[0], p * h[1], q * h[2], side * up, 4.0 * h[1] * h[2] * side * up
+    if face == 1:
+        return p * h[0], side * h[1], q * h[2], side * up, 4.0 * h[0] * h[2] * side * up
+    return p * h[0], q * h[1], side * h[2], side * up, 4.0 * h[0] * h[1] * side * up
+
+
+@kernel
+def mantle_point(w, i, face, u, v):
+    """A point of the upper half of a can's mantle, even as seen from above; a can has no third face."""
+    radius, half = w.half[i, 0], w.half[i, 2]
+    ax, ay, az = w.frame[i, 2], w.frame[i, 5], w.frame[i, 8]
+    lean = math.sqrt(ax * ax + ay * ay)
+    if face == 2 or lean < 1e-9:
+        return 0.0, 0.0, 0.0, 0.0, 0.0
+    # e is level and across the axis, n = a x e is across both and looks up
+    ex, ey = -ay / lean, ax / lean
+    nx, ny, nz = -az * ey, az * ex, ax * ey - ay * ex
+    c, along = (2 * u + 1.0) / w.G - 1.0, (2 * v + 1.0) / w.G - 1.0
+    rise = math.sqrt(1.0 - c * c)
+    x = along * half * ax + radius * (c * ex + rise * nx)
+    y = along * half * ay + radius * (c * ey + rise * ny)
+    z = along * half * az + radius * (rise * nz)
+    return x, y, z, rise * nz, 4.0 * radius * half * lean / (w.G * w.G)
+
+
+@kernel
+def height_over(w, b, j, x, y):
+    """Where a ray straight down at (x, y) meets object j, NOWHERE where it does not. After `read_frames`."""
+    p = w.at_qpos + 7 * j
+    vx, vy = x - w.physics[b, p], y - w.physics[b, p + 1]
+    if vx * vx + vy * vy > w.radius2[j]:
+        return NOWHERE
+    vz = SKY - w.physics[b, p + 2]
+    f, h = w.frame[j], w.half[j]
+    near, far = -1e30, 1e30
+    first = 0
+    if w.is_can[j]:  # the round side: a circle across the axis
+        first = 2
+        ox, oy = f[0] * vx + f[3] * vy + f[6] * vz, f[1] * vx + f[4] * vy + f[7] * vz
+        a = f[6] * f[6] + f[7] * f[7]
+        c = ox * ox + oy * oy - h[0] * h[0]
+        if a < 1e-18:
+            if c > 0.0:
+                return NOWHERE
+        else:
+            m = ox * f[6] + oy * f[7]
+            square = m * m - a * c
+            if square < 0.0:
+                return NOWHERE
+            root = math.sqrt(square)
+            near, far = (m - root) / a, (m + root) / a
+    for k in range(first, 3):  # the flat sides: slabs across the axes
+        o = f[k] * vx + f[3 + k] * vy + f[6 + k] * vz
+        d = -f[6 + k]
+        if abs(d) < 1e-12:
+            if abs(o) > h[k]:
+                return NOWHERE
+        else:
+            t1, t2 = (-h[k] - o) / d, (h[k] - o) / d
+            near, far = max(near, min(t1, t2)), min(far, max(t1, t2))
+    return SKY - near if near <= far else NOWHERE
+
+
+@kernel(inline=True)
+def wall_over(w, x, y):
+    """The top of the tray's wall at (x, y), NOWHERE beside it."""
+    ax, ay, outer = abs(x), abs(y), w.half_side + RIM
+    if ax <= outer and ay <= outer and (ax > w.half_side or ay > w.half_side):
+        return w.wall_top
+    return NOWHERE
+
+
+@kernel
+def ground_under(w, x, y):
+    """The top of what is no object at (x, y): wall, base of the tray, floor."""
+    outer = w.half_side + RIM
+    base = BASE if abs(x) <= outer and abs(y) <= outer else 0.0
+    return max(base, wall_over(w, x, y))
+
+
+@kernel
+def first_under(w, b, x, y, but):
+    """The object that a ray straight down meets first, -1 none, and where; `but` is left out. After `read_frames`."""
+    best, first = ground_under(w, x, y), -1
+    for j in range(w.N):
+        if j != but and in_play(w, b, j):
+            z = height_over(w, b, j, x, y)
+            if z > best:
+                best, first = z, j
+    return first, best
+
+
+@kernel
+def cast(w, b):
+    """Makes `hit` of a row: which object each sample's ray meets first, -1 a wall or not in play."""
+    read_frames(w, b)
+    for i in range(w.N):
+        playing = in_play(w, b, i)
+        for s in range(w.R):
+            w.hit[b, i, s] = -1
+            if playing:
+                x, y, z, _nz, weight = sample(w, i, s)
+                if weight == 0.0 and w.is_can[i]:  # no point of its surface
+                    continue
+                p = w.at_qpos + 7 * i
+                x, y = w.physics[b, p] + x, w.physics[b, p + 1] + y
+                best, first = w.physics[b, p + 2] + z, i
+                for j in range(w.N):
+                    if j != i and in_play(w, b, j):
+                        over = height_over(w, b, j, x, y)
+                        if over > best:
+                            best, first = over, j
+                if wall_over(w, x, y) > best:
+                    first = -1
+                w.hit[b, i, s] = first
+
+
+@kernel
+def covered_share(w, b, i):
+    """The share of an object's upper surface that others cover, and that surface as seen from above, m2."""
+    others, whole = 0.0, 0.0
+    for s in range(w.R):
+        _x, _y, _z, _nz, weight = sample(w, i, s)
+        whole += weight
+        if w.hit[b, i, s] >= 0 and w.hit[b, i, s] != i:
+            others += weight
+    return others / whole, whole
+
+
+@kernel
+def grip_sample(w, b, i):
+    """The sample on which the cup would land, -1 where none can be gripped: of those that see the sky and are level
+    enough the one nearest to the centre."""
+    best, nearest = -1, 1e30
+    for s in range(w.R):
+        if w.hit[b, i, s] == i:
+            x, y, _z, nz, _weight = sample(w, i, s)
+            if is_better_grip(w, x, y, nz, nearest):
+                best, nearest = s, x * x + y * y
+    return best
+
+
+@kernel(inline=True)
+def is_better_grip(w, x, y, nz, nearest):
+    """A visible point, from the centre, against the best before, `nearest` m2 aside."""
+    return nz >= w.max_tilt_cos and x * x + y * y < nearest - NEARLY
+
+
+@kernel
+def top_sample(w, i):
+    """The sample of the face that looks up most that is nearest to the centre: the grip of the last resort."""
+    face, level, square = 0, -1.0, w.G * w.G
+    for k in range(3):
+        if w.is_can[i]:
+            lean = math.sqrt(w.frame[i, 2] ** 2 + w.frame[i, 5] ** 2)
+            up = (abs(w.frame[i, 8]), lean, -1.0)[k]
+        else:
+            up = abs(w.frame[i, 6 + k])
+        if up > level:
+            face, level = k, up
+    best, nearest = face * square, 1e30
+    for s in range(face * square, (face + 1) * square):
+        x, y, _z, _nz, _weight = sample(w, i, s)
+        if x * x + y * y < nearest - NEARLY:
+            best, nearest = s, x * x + y * y
+    return best
+
+
+@kernel
+def last_resort(w, b):
+    """The object that may be taken although none can be gripped: the highest; -1 where one can, or none is in play.
+    After `read_frames`."""
+    top, highest = -1e30, -1
+    for i in range(w.N):
+        if in_play(w, b, i):
+            if grip_sample(w, b, i) >= 0:
+                return -1
+            if top_of(w, b, i) > top:
+                top, highest = top_of(w, b, i), i
+    return highest
+
+
+@kernel
+def mark_allowed(w, b):
+    """The mask: objects in play with a grip; if there is none, the highest one; all while a pick is under way, as
+    every action is then taken and none is read."""
+    read_frames(w, b)
+    busy = w.env_stage[b] != 0
+    for i in range(w.N):
+        w.action_mask[b, i] = busy or (in_play(w, b, i) and grip_sample(w, b, i) >= 0)
+    if not busy:
+        highest = last_resort(w, b)
+        if highest >= 0:
+            w.action_mask[b, highest] = True

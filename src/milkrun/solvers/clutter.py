@@ -1,0 +1,131 @@
+"""Baselines for picking from clutter: `highest`, `exposed`, `lowest`, and `oracle`, which tries every pick beforehand.
+
+Each is a policy, `actions = policy(world)`, an object a row. Rules take what has failed least often first, so that none
+of them tries the same jammed object for ever; where all is equal the lower number is taken.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+
+from milkrun.clutter.options import WEIGHTS
+from milkrun.clutter.stages import IDLE
+from milkrun.core.kernels import kernel
+from milkrun.solvers.policies import meant_for
+
+AT_ONCE = 256
+"""Picks that the oracle tries in one go: a row of the engine takes a third of a megabyte."""
+
+
+def highest(world: Any) -> np.ndarray:
+    """The allowed object that reaches highest."""
+    return _choose(world, "highest", choose_highest)
+
+
+def exposed(world: Any) -> np.ndarray:
+    """The allowed object that is covered least: the greatest share of its upper surface is seen; then the highest."""
+    return _choose(world, "exposed", choose_exposed)
+
+
+def lowest(world: Any) -> np.ndarray:
+    """The allowed object whose top is lowest: what the wrong order costs."""
+    return _choose(world, "lowest", choose_lowest)
+
+
+def _choose(world: Any, name: str, rule: Any) -> np.ndarray:
+    meant_for(name, world, "picking from clutter", "action_mask", "fails", "top", "exposed")
+    return world.map_rows(rule, np.int64)
+
+
+@kernel
+def choose_highest(w, b, _, __):
+    best = -1
+    for i in range(w.N):
+        if w.action_mask[b, i] and (best < 0 or precedes(w, b, i, best, w.top[b, i], w.top[b, best])):
+            best = i
+    return max(best, 0)
+
+
+@kernel
+def choose_lowest(w, b, _, __):
+    best = -1
+    for i in range(w.N):
+        if w.action_mask[b, i] and (best < 0 or precedes(w, b, i, best, -w.top[b, i], -w.top[b, best])):
+            best = i
+    return max(best, 0)
+
+
+@kernel
+def choose_exposed(w, b, _, __):
+    best = -1
+    for i in range(w.N):
+        if w.action_mask[b, i]:
+            if best < 0 or precedes(w, b, i, best, w.exposed[b, i], w.exposed[b, best]):
+                best = i
+            elif w.fails[b, i] == w.fails[b, best] and w.exposed[b, i] == w.exposed[b, best]:
+                if w.top[b, i] > w.top[b, best]:
+                    best = i
+    return max(best, 0)
+
+
+@kernel(inline=True)
+def precedes(w, b, i, best, worth, of_best):
+    """Fewer failures, or as many and worth more."""
+    return w.fails[b, i] < w.fails[b, best] or (w.fails[b, i] == w.fails[b, best] and worth > of_best)
+
+
+class Oracle:
+    """Tries every allowed pick in a copy of the row, and takes the one that earns most by the default reward; of equal
+    ones the higher object. Rows continue to the bit, so it sees what will come, one pick ahead: not the best order.
+
+    With `canonical=False` rows continue only nearly, and so it sees only nearly.
+    """
+
+    def __init__(self) -> None:
+        self._copies: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    def __call__(self, world: Any) -> np.ndarray:
+        actions = highest(world)
+        ended = (world.terminated | world.truncated) & (world.autoreset != "same_step")
+        rows = np.flatnonzero(~ended & (world.env_stage == IDLE) & (world.action_mask.sum(1) > 1))
+        if not len(rows):
+            return actions
+        row, target = np.nonzero(world.action_mask[rows])
+        reward = self._rewards(world, world.state_dict(rows), row, target)
+        order = np.lexsort((target, -world.top[rows[row], target], -reward, row))  # best first, row by row
+        first = order[np.searchsorted(row[order], np.arange(len(rows)))]
+        actions[rows] = target[first]
+        return actions
+
+    def _rewards(self, world: Any, saved: dict[str, np.ndarray], row: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """What each pick earns: the object `target` in the saved row `row`."""
+        saved["terminated"][:] = saved["truncated"][:] = False  # same_step: the flags are of the episode before
+        copy = self._copy(world)
+        found = np.empty(len(row))
+        for k in range(0, len(row), copy.num_envs):
+            tried = slice(k, k + copy.num_envs)
+            used = np.arange(len(row[tried]))
+            part = {name: values[row[tried]] for name, values in saved.items()}
+            copy.load_state_dict({**part, "instance_row": used}, used)
+            copy.step(target[tried], rows=used)
+            found[tried] = copy.reward[used]
+        return found
+
+    def _copy(self, world: Any) -> Any:
+        """A world to try picks in, a whole pick a step."""
+        if world not in self._copies:
+            by_default = {"rewards": "default", **{f"reward_{name}": None for name in WEIGHTS}}
+            config = world.config.replace(step_mode="pick", **by_default)
+            size = min(world.num_envs * world.sizes["N"], AT_ONCE)
+            copy = type(world)(size, config, seed=0, autoreset="disabled", threads=world.threads)
+            copy.reset()
+            self._copies[world] = copy
+        return self._copies[world]
+
+
+oracle = Oracle()
+
+__all__ = ["Oracle", "exposed", "highest", "lowest", "oracle"]

@@ -1,0 +1,92 @@
+"""What the clutter benchmark times is what it says: picks and no resets, the same macro for its peer, parts of a step
+that add up."""
+
+import json
+import re
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mujoco")
+
+from bench import clutter
+from bench.clutter import Episodes, Pace, Sizes, clutter_table, shares, task_of
+
+OPTIONS = Namespace(quick=True, clock="wall")
+TINY = Sizes(rows=2, rounds=1, turns=1, single_turns=2, seconds=0.1, scenes=2, made=2, bank=2, repeats=1,
+             min_seconds=1e-3)  # fmt: skip
+SAPIEN = {preset: {"wall": 10.0, "cpu": 20.0, "substeps": 50.0} for preset in ("default", "loose_scene")}
+
+
+@pytest.fixture
+def sapien(tmp_path, monkeypatch):
+    """A peer that answers at once, in place of SAPIEN's."""
+    python = tmp_path / ".venv-sapien" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\necho '{json.dumps(SAPIEN)}'\n")
+    python.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_only_picks_are_counted_and_rows_stand_at_all_points_of_an_episode():
+    """A call that ends a pick says how long it took; one that resets the row says 0."""
+    played = Episodes("small_scene", 9, threads=1)
+    assert len(set(played.world.step_count)) >= 6
+    counted = [(played.play(1), np.count_nonzero(played.world.last_ticks)) for _ in range(4)]
+    assert [own for own, _ in counted] == [told for _, told in counted]
+    assert min(own for own, _ in counted) < 9
+
+
+def test_the_parts_of_a_step_add_up_and_timing_them_changes_nothing():
+    """The same picks as in a world that nobody timed."""
+    timed, plain = (Episodes("small_scene", 3, threads=1) for _ in range(2))
+    found = shares(timed, 2)
+    plain.play(2)
+    assert sum(found[name] for name in ("kernels", "rollout", "place", "rest")) == pytest.approx(1)
+    assert min(found.values()) > 0 and found["substeps"] > 3
+    np.testing.assert_array_equal(timed.world.physics, plain.world.physics)
+    assert "step" not in vars(timed.world) and type(timed.world.engine) is type(plain.world.engine)
+
+
+def test_a_whole_table(sapien):
+    """Tiny: every promise has a finite number, ratios are to the peer's rates."""
+    table, promised = clutter_table(OPTIONS, TINY)
+    rows = {row["measured"]: row for row in table.rows}
+    assert len(promised) == 14 and all(np.isfinite(value) and value > 0 for value in promised.values())
+    for preset, theirs in SAPIEN.items():
+        row = rows[f"{preset} (peer: SAPIEN, one process)"]
+        assert row["ratio"] == pytest.approx(rows[preset]["milkrun"] / theirs["wall"])
+        assert row["ratio a core"] == pytest.approx(rows[preset]["a CPU-second"] / theirs["cpu"])
+
+
+def test_without_sapien_the_table_says_why(tmp_path, monkeypatch):
+    """The rows stay, and nothing is promised of them."""
+    monkeypatch.chdir(tmp_path)
+    results = clutter._Results(OPTIONS, TINY)
+    clutter._add_sapien(results, {"default": Pace(3.0, 2.0)})
+    assert [row["peer"] for row in results.table.rows] == [
+        "skipped: .venv-sapien/bin/python is not there (make bench builds it)"
+    ]
+    assert not results.promised
+    assert "skipped" in "\n".join(results.table.lines())
+
+
+def test_processor_time_counts_for_each_thread():
+    """With --clock cpu a rate is what as many idle cores as threads would make of it."""
+    pace = Pace(wall=7.0, cpu=5.0)
+    assert pace.whole("wall") == 7.0
+    assert pace.whole("cpu") == 10.0
+    assert pace.whole("cpu", threads=1) == 5.0
+
+
+def test_sapien_is_told_all_that_its_macro_reads():
+    """Its script knows nothing of our code: what it asks of a task is what a task holds."""
+    script = Path(clutter.__file__).parent / "peers" / "sapien_picks.py"
+    asked = set(re.findall(r'task\["(\w+)"\]', script.read_text()))
+    task = task_of("default", 2)
+    assert asked == set(task)
+    assert np.array(task["poses"]).shape == (2, 12, 7) == (2, *np.array(task["parking"]).shape)
+    inner = min(abs(at[0]) - half[0] for half, at in task["boxes"] if at[0])
+    assert abs(np.array(task["poses"])[..., :2]).max() < inner

@@ -1,0 +1,125 @@
+"""`milkrun run` of picking from clutter: pictures, the events and a film of the median episode."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import milkrun
+from milkrun.clutter import Clutter
+from milkrun.clutter.picture import draw_scene
+from milkrun.replay.clutter import CELL, HEAD, Picks, film_of, sheet_of_worlds
+from milkrun.solvers import rollout
+from milkrun.solvers.clutter import highest
+
+ID = "milkrun/Clutter-v0"
+SMALL = {"preset": "small_scene", "split": "test"}
+SHORT = {**SMALL, "max_episode_steps_discrete": 2}
+pytestmark = pytest.mark.filterwarnings("ignore:max_episode_steps_discrete = 2 attempts cannot clear")
+
+
+def test_run_writes_picture_events_and_film(call, tmp_path):
+    """All of the median episode: a line an attempt, and a film whose last picture is the end of the episode."""
+    code, out, _ = call("run", "Clutter-v0", "--num-envs", 3, "--preset", "small_scene", "--set", "split=test",
+                        "--set", "max_episode_steps_discrete=2", "--out", tmp_path)  # fmt: skip
+    assert code == 0
+    stem = "Clutter-v0_highest"
+    summary = json.loads((tmp_path / f"{stem}.json").read_text())
+    assert summary["files"] == {"log": f"{stem}_log.csv", "film": f"{stem}_film.gif"}
+    assert "mean percent cleared" in out and "a film of the median episode" in out
+    median = summary["median"]
+    world = milkrun.make(ID, 1, first_row=median["row"], autoreset="disabled", **SHORT)
+    world.reset(seed=0)
+    rollout(world, highest)
+    assert float(world.objective[0]) == median["return"]
+    with (tmp_path / f"{stem}_log.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [(int(line["target"]), line["result"]) for line in lines] == [
+        (event["target"], event["result"]) for event in world.events(0)
+    ]
+    assert lines[0]["type"] in world.config.box_objects and "moved_5" in lines[0]
+    with Image.open(tmp_path / f"{stem}_film.gif") as film:
+        film.seek(film.n_frames - 1)
+        last = np.asarray(film.convert("RGB")).astype(int)
+    assert abs(last - world.render(0)).max() <= 40  # a film has 256 colours
+    assert (tmp_path / f"{stem}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_writes_no_film(tmp_path):
+    from milkrun.cli.play import play
+
+    summary = play(ID, "random", tmp_path, num_envs=2, episodes=2, seed=0, settings={"split": "test"},
+                   preset="small_scene", in_detail=False)  # fmt: skip
+    assert "files" not in summary and [file.suffix for file in tmp_path.iterdir()] == [".png"]
+
+
+def test_a_film_plays_the_same_bits():
+    """The attempts of an episode of picks, again a tick a step: the pile ends as it did."""
+    world = milkrun.make(ID, 1, autoreset="disabled", **SHORT)
+    world.reset(seed=4)
+    watched = Picks(world)
+    rollout(watched, lambda _: highest(world))
+    again = milkrun.make(ID, 1, autoreset="disabled", step_mode="tick", **SHORT)
+    again.reset(seed=4)
+    film = film_of(again, watched.targets)
+    assert watched.targets == [event["target"] for event in world.events(0)]
+    assert np.array_equal(world.physics, again.physics) and world.objective[0] == pytest.approx(again.objective[0])
+    assert len(watched.targets) < len(film) <= 400
+
+
+def test_a_sheet_has_a_cell_for_each_attempt_and_the_end():
+    """Six attempts and the empty tray, four in a line, under the legend."""
+    world = milkrun.make(ID, 1, autoreset="disabled", **SMALL)
+    world.reset(seed=4)
+    watched = Picks(world)
+    rollout(watched, lambda _: highest(world))
+    cells = len(watched.targets) + 1
+    assert watched.sheet().shape == (HEAD + -(-cells // 4) * (HEAD + CELL), 4 * CELL, 3)
+
+
+def test_a_sheet_of_worlds_has_a_line_for_each():
+    worlds = {}
+    for preset in ("small_scene", "loose_scene"):
+        worlds[preset] = milkrun.make(ID, 2, preset=preset, split="test")
+        worlds[preset].reset(seed=0)
+    assert sheet_of_worlds(worlds, 2).shape == (2 * (HEAD + CELL), 2 * CELL, 3)
+
+
+def test_what_lies_on_top_is_seen():
+    """A picture shows of every pixel what the rays of the world's own map meet there."""
+    world = milkrun.make(ID, 1, maps=True, map_size=64, box_objects=("004_sugar_box", "005_tomato_soup_can"),
+                         num_objects_per_type=2, bank_size=1)  # fmt: skip
+    world.reset(seed=0)
+    world.observe()
+    from milkrun.clutter.picture import _look_down
+    from milkrun.core.canvas import Canvas
+
+    canvas, half = Canvas(64, 64), world.config.side / 2
+    canvas.fit((-half, -half), (half, half), margin=0)
+    seen = _look_down(world, 0, list(range(4)), canvas)
+    assert np.array_equal(seen.who, world.segmentation[0])
+    met = seen.who >= 0
+    assert seen.z[met] == pytest.approx(world.height[0][met] * 0.3, abs=1e-6)
+
+
+@pytest.mark.parametrize("mode", [{"use_discrete_action": False}, {"step_mode": "tick"}])
+def test_every_way_of_acting_is_shown(mode, tmp_path):
+    """Also a cup that is moved by hand, of which there is a log but no film, and steps that are ticks."""
+    from milkrun.cli.play import play
+
+    settings = {"max_ticks": 60, **mode}
+    summary = play(ID, "random", tmp_path, num_envs=2, episodes=2, seed=0, settings=settings, preset="small_scene")
+    assert set(summary["files"]) == ({"log"} if "use_discrete_action" in mode else {"log", "film"})
+
+
+def test_a_scene_marks_its_target():
+    """The outline of the target is the only red there is."""
+    world = Clutter(1, Clutter.Config.preset("small_scene").replace(split="test"))
+    world.reset(seed=0)
+    red = (204, 51, 51)
+    assert not (draw_scene(world, 0, 200) == red).all(2).any()
+    assert (draw_scene(world, 0, 200, target=int(highest(world)[0])) == red).all(2).sum() > 50

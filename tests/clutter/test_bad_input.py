@@ -1,0 +1,180 @@
+"""What is refused: a sentence that names what is wrong, and a world that is as it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import milkrun
+from milkrun.clutter import register_object_type
+from milkrun.core.errors import BadInstance, ConfigError, ShapeError
+
+from .trays import SUGAR, UPRIGHT, bits, config, laid, made, on_floor, tray
+
+TWO = [on_floor(SUGAR, y=-0.12), on_floor(SUGAR, y=0.12)]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"box_objects": ("004_suger_box",)}, "004_suger_box.*004_sugar_box"),
+        ({"box_objects": (SUGAR, SUGAR)}, "box_objects.*once"),
+        ({"box_objects": ()}, "box_objects"),
+        ({"num_objects_per_type": 0}, "num_objects_per_type = 0"),
+        ({"num_objects_per_type": 1.5}, "num_objects_per_type"),
+        ({"step_mode": "ticks"}, "step_mode.*ticks.*tick"),
+        ({"split": "valid"}, "split.*valid"),
+        ({"rewards": "sparse"}, "rewards.*sparse"),
+        ({"reward_lost": float("nan")}, "reward_lost"),
+        ({"reward_success": float("inf")}, "reward_success"),
+        ({"mass_range": (1.5, 0.5)}, "mass_range.*smaller first"),
+        ({"friction_range": (0.0, 1.0)}, "friction_range.*above 0"),
+        ({"suction_range": (1.0,)}, "suction_range.*two"),
+        ({"mass_range": (1.0, float("nan"))}, "mass_range"),
+        ({"iterations": 3}, "iterations = 3"),
+        ({"tray_side": 0.19}, "tray_side = 0.19.*1.1 of the longest extent, 0.1925"),
+        ({"home_pos": (0, 0)}, "home_pos.*three"),
+        ({"drop_pos": (0, 0, float("inf"))}, "drop_pos.*finite"),
+        ({"use_discrete_action": False, "step_mode": "tick"}, "step_mode"),
+        ({"suction_force": -1.0}, "suction_force"),
+        ({"timestep": 0.0}, "timestep"),
+        ({"timestep": 1e-4, "substeps": 1, "cup_speed": 0.1}, "cup_speed.*ticks"),
+        ({"approach": 10.0, "descend_speed": 0.001}, "descend_speed.*500000 ticks"),
+    ],
+)
+def test_options_are_refused_by_name(options, words):
+    """Key, value and what is allowed."""
+    with pytest.raises(ConfigError, match=words):
+        config(**options)
+
+
+def test_unknown_words_are_refused():
+    """An option, a preset, a number of rows that there is not."""
+    with pytest.raises(ConfigError, match=r"suction_froce.*suction_force"):
+        milkrun.make("milkrun/Clutter-v0", suction_froce=3)
+    with pytest.raises(ConfigError, match=r"smal_scene.*small_scene"):
+        milkrun.make("milkrun/Clutter-v0", preset="smal_scene")
+    with pytest.raises(ConfigError, match="num_envs"):
+        made(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "size", "mass"),
+    [("", "box", (1, 1, 1), 1), ("a", "ball", (1,), 1), ("a", "box", (0.1, 0.1), 1), ("a", "box", (0.1, 0.1, -0.1), 1),
+     ("a", "cylinder", (0.1, 0.1), float("nan")), (SUGAR, "box", (0.1, 0.1, 0.1), 1)],
+)  # fmt: skip
+def test_object_types_are_refused(name, shape, size, mass):
+    """Names, shapes, sizes and masses that cannot be; a name that has other numbers already."""
+    with pytest.raises(ConfigError):
+        register_object_type(name, shape, size, mass)
+
+
+def test_an_attempt_too_few_is_warned_of():
+    """Fewer attempts than objects can clear no tray."""
+    with pytest.warns(UserWarning, match="2 attempts cannot clear a tray of 3"):
+        milkrun.clutter.ClutterConfig(num_objects_per_type=1, max_episode_steps_discrete=2)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return laid(*TWO, tray_side=0.5, bank_size=2)
+
+
+def poses(*changed) -> np.ndarray:
+    return np.array([[*TWO[: 2 - len(changed)], *changed]], float)
+
+
+TILTED = [0.0, 0.12, 0.1, 0.9, 0.9, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("instance", "error", "words"),
+    [
+        ({"init_pose": poses()[0]}, ShapeError, "init_pose"),
+        ({"init_pose": poses()[:, :, :6]}, ShapeError, "init_pose"),
+        ({"init_pose": poses([0.0, np.nan, 0.1, *UPRIGHT])}, BadInstance, "row 0.*object 1.*finite|init_pose.*finite"),
+        ({"init_pose": poses(TILTED)}, BadInstance, "row 0, object 1.*quaternion"),
+        ({"init_pose": poses(on_floor(SUGAR, x=0.26))}, BadInstance, "row 0, object 1.*in the tray.*0.25"),
+        ({"init_pose": poses(on_floor(SUGAR, y=-0.12, over=0.032))}, BadInstance,
+         "row 0: object 1 and object 0 overlap by 6.0 mm"),
+        ({"init_pose": poses(on_floor(SUGAR, y=0.12, over=-0.007))}, BadInstance,
+         "object 1 and the tray overlap by 7.0 mm"),
+        ({"scene_id": [2]}, BadInstance, "row 0: scene 2.*0..1"),
+        ({"scene_id": [-1]}, BadInstance, "scene -1"),
+        ({"scene_id": [0.5]}, ShapeError, "scene_id"),
+        ({"scene_id": [0, 1]}, ShapeError, "shape"),
+        ({"scene_id": [0], "init_pose": poses()}, BadInstance, "scene_id and init_pose"),
+        ({"scene": [0]}, Exception, "scene"),
+        ({"init_pose": poses(), "mass": np.full((1, 2), 3.0, np.float32)}, BadInstance, "mass must be that"),
+        ({"init_pose": poses(), "friction_factor": np.full(1, 2.0, np.float32)}, BadInstance, "friction_factor"),
+        ({"init_pose": poses(), "suction_limit": np.zeros(1, np.float32)}, BadInstance, "suction_limit"),
+    ],
+)  # fmt: skip
+def test_scenes_are_refused(pair, instance, error, words):
+    """Row, object and what; the row is as it was, to the byte."""
+    before = bits(pair, 0)
+    with pytest.raises(error, match=words):
+        pair.reset(instance=instance)
+    assert bits(pair, 0) == before
+    with pytest.raises(error, match=words):
+        pair.reset(rows=[0], instance=instance)
+    assert bits(pair, 0) == before
+
+
+@pytest.mark.parametrize("actions", [[0], [0, 1, 2], [[0, 1]], [0.0, 1.0], "ab", [None, 0], [True, False]])
+def test_actions_of_another_shape_are_refused(actions):
+    """Before anything moves."""
+    world = tray(2)
+    before = [bits(world, b) for b in range(2)]
+    with pytest.raises(ShapeError):
+        world.step(actions)
+    assert [bits(world, b) for b in range(2)] == before
+
+
+@pytest.mark.parametrize("actions", [np.zeros((2, 3)), np.zeros(4), np.zeros((2, 4), np.int64) > 0, [["a"] * 4] * 2])
+def test_motions_of_another_shape_are_refused(actions):
+    """The same where an action is four numbers."""
+    world = tray(2, use_discrete_action=False)
+    before = [bits(world, b) for b in range(2)]
+    with pytest.raises(ShapeError):
+        world.step(actions)
+    assert [bits(world, b) for b in range(2)] == before
+
+
+@pytest.mark.parametrize("rows", [[0, 0], [2], [-3], [0.5], [[0]]])
+def test_rows_that_are_not_there_are_refused(rows):
+    """In a reset and in a step, by name; nothing has moved."""
+    world = tray(2)
+    before = [bits(world, b) for b in range(2)]
+    for call in (lambda: world.reset(rows=rows), lambda: world.step([0] * len(rows), rows=rows)):
+        with pytest.raises(ShapeError, match="row"):
+            call()
+    assert [bits(world, b) for b in range(2)] == before
+
+
+def test_saved_states_that_no_play_leads_to_are_refused():
+    """Kernels index with these: a target that is no object, a stage without a target."""
+    world = tray(1, step_mode="tick")
+    world.step([0])
+    saved, before = world.state_dict(), bits(world, 0)
+    for name, value in (("env_target", 9), ("env_stage", 8), ("hit", 50), ("scene_label", 7), ("env_target", -1)):
+        wrong = {**saved, name: np.full_like(saved[name], value)}
+        with pytest.raises(BadInstance, match=name):
+            world.load_state_dict(wrong)
+        assert bits(world, 0) == before
+    wrong = saved["physics"].copy()
+    wrong[:, world.at_qpos + 3 : world.at_qpos + 7] = 0.0
+    with pytest.raises(BadInstance, match=r"row 0, object 0: physics.*quaternion"):
+        world.load_state_dict({**saved, "physics": wrong})
+
+
+def test_a_saved_state_that_is_not_finite_is_refused():
+    """No NaN comes in either."""
+    world = tray(1)
+    saved, before = world.state_dict(), bits(world, 0)
+    for name in ("physics", "weld", "cup_pos", "grip_local"):
+        wrong = saved[name].copy()
+        wrong.ravel()[-3] = np.nan
+        with pytest.raises(BadInstance, match=name):
+            world.load_state_dict({**saved, name: wrong})
+        assert bits(world, 0) == before

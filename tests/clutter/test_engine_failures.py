@@ -1,0 +1,64 @@
+"""When the physics of a row fails, that row ends, and nothing else is to be seen of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .trays import bits, differing, play, tray
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, 1e12])
+@pytest.mark.parametrize("mode", ["pick", "tick", "motion"])
+def test_a_broken_row_ends_alone(poison, mode, tmp_path, monkeypatch, capfd):
+    """A speed that cannot be: the row is truncated with physics_error and put to its start; other rows keep their bits,
+    nothing is printed, no file is written, no number that is not finite is left."""
+    monkeypatch.chdir(tmp_path)
+    options = {"pick": {}, "tick": {"step_mode": "tick"}, "motion": {"use_discrete_action": False}}[mode]
+    worlds = [tray(4, threads=2, num_objects_per_type=2, **options) for _ in range(2)]
+    for world in worlds:
+        if mode == "pick":
+            play(world, 1)
+        world.at_rest[:] = False
+        if mode == "tick":
+            world.step([0, 0, 0, 0])
+    broken, same = worlds
+    broken.obj_vel[2, 4, 1] = poison
+    for turn in range(1 if mode == "pick" else 6):
+        actions = np.zeros((4, 4), np.float32) if mode == "motion" else same.sample_actions(0, 5 + turn)
+        live = np.flatnonzero(~broken.done)
+        broken.step(actions[live], rows=live)
+        same.step(actions[live], rows=live)
+        if turn == 0:
+            assert broken.truncated[2] and not broken.terminated[2] and broken.fault[2]
+        for b in (0, 1, 3):
+            assert differing(bits(same, b), bits(broken, b)) == []
+    start = broken.init_pose[2].tobytes()
+    assert broken.obj_pose[2].tobytes() == start and not broken.obj_vel[2].any()
+    if mode != "motion":  # there no pick was under way
+        n = broken.records[2] - 1
+        assert broken.last_result[2] == 4 and broken.events(2)[n]["result"] == "physics_error"
+        assert broken.step_count[2] == broken.records[2]
+    for name, f in broken.fields.items():
+        if f.role.name in ("STATE", "VIEW") and f.dtype.kind == "f":
+            assert np.isfinite(getattr(broken, name)).all(), name
+    assert all(np.isfinite(array).all() for array in broken.observe().values())
+    assert not list(tmp_path.iterdir()) and capfd.readouterr() == ("", "")
+    broken.reset(rows=[2])
+    broken.step(np.zeros((1, 4), np.float32) if mode == "motion" else [int(broken.action_mask[2].argmax())], rows=[2])
+    assert not broken.fault[2] and not broken.truncated[2]
+
+
+def test_a_broken_row_begins_anew_by_itself():
+    """Under same_step the row's next episode has begun, and plays as it would have without the failure."""
+    worlds = [tray(2, num_objects_per_type=2, autoreset="same_step") for _ in range(2)]
+    broken, same = worlds
+    broken.at_rest[1] = False
+    broken.obj_vel[1, 0, 0] = np.nan
+    broken.step(broken.sample_actions(0, 0))
+    assert broken.final_rows.tolist() == [1] and not broken.fault[1] and broken.step_count[1] == 0
+    same.reset(rows=[1])
+    action = same.sample_actions(0, 1)
+    for world in worlds:
+        world.step(action[[1]], rows=[1])
+    assert differing(bits(same, 1), bits(broken, 1)) == []
