@@ -190,6 +190,26 @@ def test_an_image_world_shows_its_image():
         assert [image[7, 7] for image in second] == [10 + goals[0], 20 + goals[1]]
 
 
+def test_a_handle_looks_at_its_own_row():
+    """64 pictures: to reset or step one handle paints one, a turn of `Envs` paints each once."""
+    world = Lantern(64, seed=1)
+    rows = handles(world)
+    assert world.looks.sum() == 0
+    for k, row in enumerate(rows):
+        obs, _ = row.reset()
+        assert (obs == world.goal[k]).all() and world.looks.sum() == k + 1
+    obs, *_ = rows[7].step(1)
+    assert (obs == 10 + world.goal[7]).all() and world.looks.sum() == 65 and world.looks[7] == 2
+    flat = handles(Lantern(3, seed=1), layout="flat")
+    assert [row.reset()[0].tolist() for row in flat] == [[float(row.world.goal[row.row])] * 64 for row in flat]
+    assert flat[1].step(1)[0].tolist() == [10.0 + flat[1].world.goal[1]] * 64
+    world = Lantern(64, seed=1)
+    with Envs(64, handles(world)) as envs:
+        envs.reset()
+        envs.step([1] * 64)
+        assert world.looks.tolist() == [2] * 64
+
+
 def test_a_handle_alone_is_a_gymnasium_environment_of_its_row():
     """Row 1 of three, played to its end and on, equals MilkrunEnv; the other rows keep every bit."""
     world = cvrp(3)

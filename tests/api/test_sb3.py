@@ -242,6 +242,7 @@ def test_an_image_world_shows_its_view():
     """Lantern's own layout is its picture; fresh infos bring the mask and what the picture leaves out."""
     env = SB3VecEnv(Lantern(2, seed=1, autoreset="same_step"), infos="fresh")
     obs = env.reset()
+    assert env.world.looks.tolist() == [1, 1]
     assert layouts(env.world)[0] == "view" and obs.dtype == np.uint8 and (obs[:, 0, 0] == env.world.goal).all()
     obs, _, _, infos = env.step(np.array([1, 1]))
     assert (obs[:, 0, 0] == 10 * env.world.lit + env.world.goal).all()

@@ -14,6 +14,7 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, float32, float64, int16, int32, int64, mask, state, uint8, view
 from milkrun.core.kernels import kernel
 from milkrun.core.world import World
+from tests.core.toys import Lantern
 from tests.truth.test_gymnasium_conformance import assert_same_step
 
 
@@ -169,6 +170,20 @@ def test_finished_agents_may_do_action_0_each():
     assert terminated
     assert info["action_mask"].tolist() == [1, 0, 0, 1, 0, 1, 0]
     assert obs.tolist() == [6, -1, 6, 16, 106]
+
+
+@pytest.mark.parametrize("layout", ["view", "dict", "flat"])
+def test_a_turn_paints_each_image_once(layout):
+    """None is painted before the first reset; a row that ends in the same step is painted at its end and anew."""
+    for mode, ends in (("next_step", 1), ("same_step", 2)):
+        world = Lantern(2, seed=1, autoreset=mode)
+        env = MilkrunVectorEnv(2, world=world, layout=layout, autoreset_mode=mode)
+        assert world.looks.tolist() == [0, 0]
+        env.reset(options={"instance": {"goal": [2, 5]}})
+        env.step([1, 1])
+        assert world.looks.tolist() == [2, 2]
+        env.step([1, 1])
+        assert world.done.tolist() == [True, False] and world.looks.tolist() == [2 + ends, 3]
 
 
 def test_view_layout_is_the_image_and_the_rest_is_info():

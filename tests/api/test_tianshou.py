@@ -180,6 +180,7 @@ def test_other_layouts_and_worlds_without_masks():
     obs, _, _, _, infos = lantern.step([1, 1], [2, 0])
     assert [image[0, 0] for image in obs.obs] == [10 + goals[2], 10 + goals[0]]
     assert [info["looks"].tolist() for info in infos] == [[seen[0][b] + 1] for b in (2, 0)]
+    assert lantern.world.looks.tolist() == [2, 1, 2]
     glider = TianshouVectorEnv(Glider(2, autoreset="disabled"))
     obs, _ = glider.reset(seed=1)
     assert isinstance(obs, np.ndarray)

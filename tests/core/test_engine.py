@@ -13,6 +13,7 @@ import pytest
 import milkrun
 from milkrun.core.engine import EngineWorld
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded
+from milkrun.core.fields import float32, int64, view
 from milkrun.core.kernels import kernel
 from milkrun.routing.cvrp import CVRP
 from tests.core.toy_engine import LEFT, RIGHT, WAIT, Sled, SledConfig, homing
@@ -44,6 +45,40 @@ def test_a_step_is_command_engine_outcome():
     assert world.far.tolist() == pytest.approx([1 - place, 1.0])
     assert world.pushed.tolist() == [1, 0] and world.i.tolist() == [1, 1]
     assert world.engine.calls == 4
+
+
+@kernel
+def sled_observe(w, b):
+    w.track[b, 0] = w.motion[b, 0]
+    w.looks[b] += 1
+
+
+class FilmedSled(Sled):
+    """A sled whose place is shown when somebody looks; `looks` counts how often."""
+
+    track = view(float32, 1, primary=True, on_demand=True)
+    looks = view(int64, on_demand=True)
+
+
+FilmedSled.bind(observe=sled_observe)
+
+
+def test_a_look_follows_the_rows_that_the_engine_moved():
+    """Steps of some rows, saved rows and beginnings outdate theirs alone; all are shown as the engine left them."""
+    world = FilmedSled(3, SledConfig(max_steps=3), seed=3)
+    world.reset(instance={"flag": [2.0, 2.0, 2.0]})
+    world.observe()
+    saved = world.state_dict()
+    world.step([RIGHT], rows=[1])
+    assert world.observe()["track"][:, 0].tolist() == world.motion[:, 0].astype(np.float32).tolist()
+    assert world.looks.tolist() == [1, 2, 1] and world.track[1, 0] > 0
+    world.load_state_dict({name: array[:1] for name, array in saved.items()}, rows=[1])
+    world.observe()
+    assert world.looks.tolist() == [1, 3, 1] and world.track[1, 0] == 0
+    for _ in range(4):  # the third step is cut off, the fourth begins anew
+        world.step([RIGHT], rows=[2])
+        world.observe()
+    assert world.looks.tolist() == [1, 3, 5] and world.track[2, 0] == 0
 
 
 def test_refused_rows_are_not_commanded():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from milkrun.core import fields
 from milkrun.core.actions import agents, discrete
 from milkrun.core.errors import ConfigError, IllegalAction, MilkrunError, ShapeError
 from milkrun.core.fields import Role, constant, float32, instance, int32, mask, state, view
+from milkrun.core.sampling import random_step
 from milkrun.core.world import World
 from milkrun.routing.cvrp import CVRP, CVRPConfig
 from milkrun.routing.tsp import TSP
@@ -240,6 +243,66 @@ def test_a_look_is_up_to_date_after(how):
         "load rows": [5, 24],
     }  # fmt: skip
     assert world.observe()["image"][:, 0, 0].tolist() == expected[how]
+
+
+def test_a_look_at_some_rows_makes_their_views_alone():
+    """Rows that moved since they were last seen, and are asked for; what was handed out is the world's own memory."""
+    world = Lantern(4, LanternConfig(longest=900), seed=1)
+    world.reset()
+    goals = world.goal.tolist()
+    image = world.observe(rows=[3, 1])["image"]
+    assert image[[1, 3], 0, 0].tolist() == [goals[1] % 256, goals[3] % 256] and world.looks.tolist() == [0, 1, 0, 1]
+    world.observe(rows=np.array([True, True, False, False]))
+    assert world.looks.tolist() == [1, 1, 0, 1]
+    world.step([1], rows=[1])
+    world.reset(rows=[3])
+    world.observe(rows=[2])
+    assert world.looks.tolist() == [1, 1, 1, 1] and image[1, 0, 0] == goals[1] % 256
+    world.observe()
+    assert world.looks.tolist() == [1, 2, 1, 2] and image[1, 0, 0] == (10 + goals[1]) % 256
+    world.step([1, 1, 1, 1])
+    world.observe([0])
+    world.step([1], rows=[0])
+    world.observe()
+    assert world.looks.tolist() == [3, 3, 2, 3]
+    with pytest.raises(ShapeError, match=r"4 is not in 0\.\.3"):
+        world.observe(rows=[4])
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda world: pickle.loads(pickle.dumps(world))])
+def test_a_copy_knows_which_rows_are_outdated(copied):
+    """The row that moved since it was seen is looked at again in the copy, the others are not."""
+    world = Lantern(3, seed=1)
+    world.reset(instance={"goal": [5, 4, 3]})
+    world.observe()
+    world.step([2], rows=[1])
+    twin = copied(world)
+    assert twin.observe()["image"][:, 0, 0].tolist() == [5, 24, 3] and twin.looks.tolist() == [1, 2, 1]
+    assert world.image[:, 0, 0].tolist() == [5, 4, 3] and world.looks.tolist() == [1, 1, 1]
+
+
+def test_ended_rows_are_seen_at_their_end_and_anew():
+    """SAME_STEP, one row stepped alone: its last picture is taken, and its new episode is looked at when asked for."""
+    world = Lantern(3, seed=1, autoreset="same_step")
+    world.reset(instance={"goal": [5, 4, 2]})
+    world.observe()
+    world.step([2], rows=[2])
+    assert world.final["image"][:, 0, 0].tolist() == [22] and world.looks.tolist() == [1, 1, 2]
+    assert world.observe()["image"][:, 0, 0].tolist() == [5, 4, 2] and world.looks.tolist() == [1, 1, 3]
+
+
+def test_episodes_that_begin_by_themselves_are_seen():
+    """NEXT_STEP, one row stepped alone: its end, then its beginning; `play_out` outdates every row."""
+    world = Lantern(2, LanternConfig(max_steps=9), seed=1)
+    world.reset(instance={"goal": [5, 2]})
+    for action, expected in ((2, [5, 22]), (0, [5, 2])):
+        world.step([action], rows=[1])
+        assert world.observe()["image"][:, 0, 0].tolist() == expected
+    assert world.looks.tolist() == [1, 2]
+    world.play_out(random_step, 3)
+    ends = (10 * world.lit + world.goal).tolist()
+    assert world.observe(rows=[0])["image"][0, 0, 0] == ends[0] and world.looks.tolist() == [2, 2]
+    assert world.observe()["image"][:, 0, 0].tolist() == ends
 
 
 # -- groups of agents ----------------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ class Observer(Follower):
     """What the agents of a world see in one layout.
 
     `live` is the observation of all rows and `aside` what the layout leaves to `info`; both follow the world's memory.
-    `bind` must be called after a reset and when `moved`, else `refresh` before it is read, unless `steady` says that
+    `bind` must be called after a reset and when `moved`; then `refresh` before it is read, unless `steady` says that
     there is nothing to bring up to date.
     """
 
@@ -194,20 +194,25 @@ class Observer(Follower):
         for fill in self._lasting:
             fill.all()
         self.steady = not (self._looks or self._casts or fills)
-        self.refresh()
 
-    def refresh(self) -> None:
-        """Brings up to date what is not the world's own memory."""
+    def refresh(self, rows: np.ndarray | None = None) -> None:
+        """Brings up to date what is not the world's own memory, of all rows or at least of these (int64)."""
         if self._looks:
-            self.world.observe()
+            self.world.observe(rows)
         for target, source in self._casts:
-            np.copyto(target, source, casting="unsafe")
+            if rows is None:
+                np.copyto(target, source, casting="unsafe")
+            else:
+                target[rows] = source[rows]
         for fill in self._fills:
-            fill.all()
-        if self._lasting and (begun := self._episodes.tobytes()) != self._begun:
-            rows = np.flatnonzero(np.frombuffer(begun, np.int64) != np.frombuffer(self._begun, np.int64))
-            for fill in self._lasting:
+            if rows is None:
+                fill.all()
+            else:
                 fill.some(rows)
+        if self._lasting and (begun := self._episodes.tobytes()) != self._begun:
+            new = np.flatnonzero(np.frombuffer(begun, np.int64) != np.frombuffer(self._begun, np.int64))
+            for fill in self._lasting:
+                fill.some(new)
             self._begun = begun
 
     def of(self, arrays: Mapping[str, np.ndarray], count: int) -> Observed:

@@ -139,7 +139,7 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
     def _observe(self) -> tuple[Any, dict[str, Any]]:
         if self.moved:
             self.bind()
-        elif not self._observer.steady:
+        if not self._observer.steady:
             self._observer.refresh()
         obs = {key: take() for key, take in self._take}
         if self._observer.layout == "dict":
@@ -293,7 +293,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         """Observation, and `infos` as they are if no row ended or began."""
         if self.moved:
             self.bind()
-        elif not self._steady:
+        if not self._steady:
             self._observer.refresh()
         if not self.copy:
             return self._fresh_shown(), self._fresh_infos()

@@ -51,8 +51,8 @@ class Batch(Follower):
         """A copy of what all rows, or one, show now."""
         if self.moved:
             self.bind()
-        else:
-            self.observer.refresh()
+        if not self.observer.steady:
+            self.observer.refresh(None if row is None else np.array([row]))
         live, chosen = self.observer.live, slice(None) if row is None else row
         if isinstance(live, dict):
             return {key: np.array(array[chosen]) for key, array in live.items()}

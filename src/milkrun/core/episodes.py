@@ -40,7 +40,8 @@ class Episodes(Memory):
     _all_fresh: bool
     _closed: bool
     _mode: int
-    _stale_views: bool
+    _all_stale: bool  # views on demand: outdated in every row, whatever `_stale` says
+    _stale: np.ndarray  # ... in these rows
 
     def place_instances(self, rows: np.ndarray) -> None:
         """Python's say before the kernel `generate`, which finds in the instance fields what is put there."""
@@ -59,7 +60,25 @@ class Episodes(Memory):
         if len(drawn):
             self._draw_rows(drawn)
         self._run(self._launcher.restart, rows)
-        self._stale_views = True
+        self._outdate(rows)
+
+    def _outdate(self, rows: np.ndarray) -> None:
+        """What views on demand show of these rows is no longer so."""
+        if rows is self._all:
+            self._all_stale = True
+        elif not self._all_stale and self._launcher.observe is not None:
+            self._stale[rows] = True
+
+    def _make_views(self, rows: np.ndarray) -> None:
+        """Brings the views on demand of these rows up to date, where they are not. A row counts as outdated until its
+        views are made, so an interrupt costs another look and no more."""
+        if self._all_stale:
+            self._stale[:] = True
+            self._all_stale = False
+        due = rows[self._stale[rows]]
+        if len(due):
+            self._run(self._launcher.observe, due)  # type: ignore[arg-type]
+            self._stale[due] = False
 
     def _draw_rows(self, rows: np.ndarray) -> None:
         """Draws the instances of these rows; if Python refuses, they keep those that they have."""

@@ -121,7 +121,7 @@ class World(Episodes, References):
         self._beginning = None
         self._closed = False
         self._ready = False  # all rows fresh, none beginning, and not closed
-        self._stale_views = True
+        self._all_stale, self._stale = True, np.zeros(self.num_envs, bool)
 
     # -- what a world class says ------------------------------------------------------------------------------
 
@@ -229,7 +229,10 @@ class World(Episodes, References):
             self._refuse_finished(chosen)
         if self._raises:
             self._refuse_illegal(chosen)
-        self._stale_views = True
+        if rows is None:
+            self._all_stale = True
+        else:
+            self._outdate(chosen)
         try:
             ended = self._play(chosen, order, n)
             if self._mode == 2:
@@ -254,7 +257,7 @@ class World(Episodes, References):
         theirs into the view `advice` (agents,). A row that is given an illegal action stops there.
         """
         self._refuse_play_out()
-        self._stale_views = self._some_ended = True
+        self._all_stale = self._some_ended = True
         return self._run(self._player(choose), self._all, int(x))
 
     def _refuse_play_out(self) -> None:
@@ -269,12 +272,12 @@ class World(Episodes, References):
         self.stream[:, 2] = episode
         self._draw_rows(self._all)
 
-    def observe(self) -> dict[str, np.ndarray]:
-        """What the agents see now: the observed fields and the mask, the world's own arrays, views made up to date."""
+    def observe(self, rows: Rows = None) -> dict[str, np.ndarray]:
+        """What the agents see now: the observed fields and the mask, the world's own arrays, with views on demand made
+        up to date: those of the named rows (all without `rows`) that are not."""
         self._open()
-        if self._stale_views and self._launcher.observe is not None:
-            self._run(self._launcher.observe, self._all)
-            self._stale_views = False
+        if self._launcher.observe is not None:
+            self._make_views(self._rows(rows))
         seen = {f.name: getattr(self, f.name) for f in self.observed}
         if "action_mask" in self.fields:
             seen["action_mask"] = self.action_mask
@@ -324,7 +327,8 @@ class World(Episodes, References):
             self._fresh[chosen] = True
             self._all_fresh = bool(self._fresh.all())
             self._beginning, self._ready = None, self._all_fresh
-            self._some_ended = self._stale_views = True
+            self._some_ended = True
+            self._outdate(chosen)
 
     def refuse_unready(self, rows: np.ndarray | slice = slice(None)) -> None:
         """Raises unless the world is open and these rows have been reset once."""

@@ -88,6 +88,7 @@ class MAPPOVecEnv(Follower):
         """
         self._waiting.drop()
         self._restart(seed=self._seed, instance=instance, then=self.seed)
+        self.team.refresh()
         return self._arrange(self.team.now, self.num_envs)
 
     def step(self, actions: Any) -> Turn:

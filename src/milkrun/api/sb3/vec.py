@@ -127,8 +127,9 @@ class SB3VecEnv(Follower, VecEnv):
         except Exception:
             self._reset_options()
             raise
+        obs = self._observe()
         self.reset_infos = [self._start(b) for b in range(self.num_envs)]
-        return self._observe()
+        return obs
 
     def _use_up(self) -> None:
         """Seeds and options are for one reset."""
@@ -230,7 +231,7 @@ class SB3VecEnv(Follower, VecEnv):
     def _observe(self) -> Any:
         if self.moved:
             self.bind()
-        elif not self._observer.steady:
+        if not self._observer.steady:
             self._observer.refresh()
         copies = self._copies
         return {key: fresh() for key, fresh in copies} if isinstance(copies, list) else copies()

@@ -99,6 +99,7 @@ class TianshouVectorEnv(Follower, Venv):
             stayed = world.stream[due, 2] < 0  # the keys count from the episode before the first
             world.stream[due[stayed]] = before[stayed]
             raise
+        self._refresh(rows)
         infos: list[dict[str, Any]] = [{"env_id": b} for b in chosen.tolist()]
         self._add_info(infos, rows, self._aside)
         return self._observe(rows), in_array(infos)
@@ -107,10 +108,7 @@ class TianshouVectorEnv(Follower, Venv):
         """Plays one action in each named row; results stand in the order the rows are named."""
         world, rows = self.world, self._named(id)
         world.step(action, rows)
-        if self.moved:
-            self.bind()
-        elif not self._observer.steady:
-            self._observer.refresh()
+        self._refresh(rows)
         infos = [blank.copy() for blank in (self._blanks if rows is None else map(self._blanks.__getitem__, rows))]
         if self._columns:
             self._add_info(infos, rows, self._columns)
@@ -201,6 +199,13 @@ class TianshouVectorEnv(Follower, Venv):
         self._observer.bind()
         self._aside = {key: array for key, array in self._observer.aside.items() if key != "action_mask"}
         self._columns = {**self._aside, **self._step_info}
+
+    def _refresh(self, rows: np.ndarray | None) -> None:
+        """Brings up to date what these rows show."""
+        if self.moved:
+            self.bind()
+        if not self._observer.steady:
+            self._observer.refresh(rows)
 
     def _observe(self, rows: np.ndarray | None) -> Any:
         """Fresh observations of these rows."""
