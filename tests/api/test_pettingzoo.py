@@ -13,7 +13,7 @@ import milkrun
 from milkrun.api.gymnasium import MilkrunEnv
 from milkrun.api.pettingzoo import MilkrunParallelEnv, env, parallel_env
 from milkrun.core.errors import Closed, ConfigError, IllegalAction, MissingExtra, ResetNeeded, ShapeError
-from tests.core.toys import Convoy, ConvoyConfig, Glider, Lantern, checksum
+from tests.core.toys import Convoy, ConvoyConfig, Drifter, Glider, Lantern, checksum
 from tests.truth.test_gymnasium_conformance import arrays_in, assert_same
 
 TEAM = ["truck_0", "drone_0", "drone_1"]
@@ -212,9 +212,11 @@ def test_a_single_agent_is_a_gymnasium_env(id):
             ended = terminated or truncated
 
 
-def test_numbers_as_actions_have_no_mask():
+@pytest.mark.parametrize("world_class", [Glider, Drifter])
+def test_numbers_as_actions_have_no_mask(world_class):
     """The glider flies from 0 by push and wind; out of [-1, 1] is illegal; an absent action is no push."""
-    team = MilkrunParallelEnv(world=Glider(1, autoreset="disabled"))
+    team = MilkrunParallelEnv(world=world_class(1, autoreset="disabled"))
+    assert list(team.observation_space("agent_0")) == ["observation"]
     obs, infos = team.reset(options={"instance": {"wind": 0.5}})
     assert list(obs["agent_0"]) == ["observation"] and infos == {"agent_0": {}}
     obs, *_ = team.step({"agent_0": np.array([1.0, -0.25])})

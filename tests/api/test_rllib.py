@@ -12,7 +12,7 @@ import milkrun
 from milkrun.api.pettingzoo import MilkrunParallelEnv
 from milkrun.api.rllib import MilkrunMultiAgentEnv, register_rllib
 from milkrun.core.errors import Closed, ConfigError, MissingExtra, ResetNeeded, ShapeError
-from tests.core.toys import Convoy, ConvoyConfig, Glider, Lantern
+from tests.core.toys import Convoy, ConvoyConfig, Drifter, Glider, Lantern
 from tests.truth.test_gymnasium_conformance import assert_same
 
 TEAM = ["truck_0", "drone_0", "drone_1"]
@@ -86,9 +86,9 @@ def test_spaces_by_agent():
     obs, _ = picture.reset(options={"instance": {"goal": 5}})
     assert obs["agent_0"]["observations"].dtype == np.float32 and (obs["agent_0"]["observations"] == 5).all()
     assert picture.observation_space.contains(obs)
-    assert list(MilkrunMultiAgentEnv({"world": Glider(1, autoreset="disabled")}).reset()[0]["agent_0"]) == [
-        "observations"
-    ]
+    for numbers in (Glider, Drifter):
+        env = MilkrunMultiAgentEnv({"world": numbers(1, autoreset="disabled")})
+        assert list(env.reset()[0]["agent_0"]) == list(env.get_observation_space("agent_0")) == ["observations"]
 
 
 def test_config_is_that_of_make():

@@ -15,7 +15,7 @@ from milkrun.api.gymnasium import MilkrunEnv, MilkrunVectorEnv
 from milkrun.api.sb3 import SB3VecEnv
 from milkrun.core.errors import ConfigError, ResetNeeded
 from tests import small
-from tests.core.toys import Convoy, Glider, Lantern
+from tests.core.toys import Convoy, Drifter, Glider, Lantern
 from tests.truth.test_gymnasium_conformance import WORLDS, arrays_in, assert_same
 
 CVRP = "milkrun/CVRP-v0"
@@ -213,9 +213,10 @@ def test_a_reset_info_is_of_the_episode_that_began():
     assert len(began) == 2
 
 
-def test_a_world_of_numbers_has_no_masks():
+@pytest.mark.parametrize("world_class", [Glider, Drifter])
+def test_a_world_of_numbers_has_no_masks(world_class):
     """Glider's actions are a Box; SB3 plays them, and is told that there are no masks."""
-    env = SB3VecEnv(Glider(2, seed=1, autoreset="same_step"))
+    env = SB3VecEnv(world_class(2, seed=1, autoreset="same_step"))
     assert env.action_space == spaces.Box(-1, 1, (2,), np.float32)
     assert not env.has_attr("action_masks")
     with pytest.raises(AttributeError, match="action_masks"):

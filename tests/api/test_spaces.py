@@ -14,7 +14,7 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, float32, float64, int16, int32, int64, mask, state, uint8, view
 from milkrun.core.kernels import kernel
 from milkrun.core.world import World
-from tests.core.toys import Lantern
+from tests.core.toys import Drifter, Glider, Lantern
 from tests.truth.test_gymnasium_conformance import assert_same_step
 
 
@@ -170,6 +170,22 @@ def test_finished_agents_may_do_action_0_each():
     assert terminated
     assert info["action_mask"].tolist() == [1, 0, 0, 1, 0, 1, 0]
     assert obs.tolist() == [6, -1, 6, 16, 106]
+
+
+@pytest.mark.parametrize("layout", ["dict", "flat"])
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_a_mask_of_size_0_is_in_no_space_and_no_info(mode, layout):
+    """As if it were not declared, in what a reset, a step and an end return."""
+    for cls in (Glider, Drifter):
+        env = MilkrunVectorEnv(2, world=cls(2, autoreset=mode), autoreset_mode=mode, layout=layout)
+        shown = [env.reset(seed=3, options={"instance": {"wind": [1.0, 0.0]}})]
+        shown += [env.step(np.ones((2, 2), np.float32)) for _ in range(2)]
+        keys = [sorted({*turn[-1], *turn[-1].get("final_info", ())}) for turn in shown]
+        if cls is Glider:
+            wanted, space = keys, env.single_observation_space
+    assert keys == wanted and env.single_observation_space == space and env.world.done.tolist() == [True, False]
+    with pytest.raises(ConfigError, match="no action mask"):
+        env.action_masks()
 
 
 @pytest.mark.parametrize("layout", ["view", "dict", "flat"])

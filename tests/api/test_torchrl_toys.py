@@ -11,9 +11,9 @@ import milkrun
 from milkrun.api.torchrl import env_class
 from milkrun.core.errors import ConfigError, ShapeError
 from tests.api.torchrl_tools import assert_same, checksums
-from tests.core.toys import Borrowed, Convoy, Glider, Lantern, Sorter, Turnstile
+from tests.core.toys import Borrowed, Convoy, Drifter, Glider, Lantern, Sorter, Turnstile
 
-TOYS = (Convoy, Glider, Lantern, Sorter, Turnstile, Borrowed)
+TOYS = (Convoy, Glider, Drifter, Lantern, Sorter, Turnstile, Borrowed)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -151,6 +151,14 @@ def test_scratch_serves_several_threads():
     one, two = make(Sorter, batch=(64,), threads=1), make(Sorter, batch=(64,), threads=2)
     td = acted(one, one.reset())
     assert_same(one.step(td.copy())["next"], two.step(td.copy())["next"])
+
+
+def test_a_mask_of_size_0_is_no_key():
+    """Neither at the root nor under "hidden", neither in a TensorDict nor in a spec."""
+    for stepping in ("functional", "inplace"):
+        env, plain = make(Drifter, stepping), make(Glider, stepping)
+        assert set(env.reset().keys(True)) == set(plain.reset().keys(True))
+        assert set(env.observation_spec.keys(True)) == set(plain.observation_spec.keys(True))
 
 
 def test_worlds_without_tasks_or_starts_say_so():

@@ -56,7 +56,7 @@ def test_routing_options_are_sound(id: str, options: dict[str, Any]) -> None:
     assert check_world(milkrun.make(id, 16, seed=5, **options)) == []
 
 
-@pytest.mark.parametrize("toy", [toys.Convoy, toys.Glider, toys.Turnstile])
+@pytest.mark.parametrize("toy", [toys.Convoy, toys.Glider, toys.Drifter, toys.Turnstile])
 def test_toys_break_no_rule_but_that_of_docs(toy: type[World]) -> None:
     """Groups of agents, box actions, an own rule of legality and an `idle` kernel are sound; toys lack only docs."""
     assert {rule for rule, _ in broken_rules(toy)} <= {"documented"}

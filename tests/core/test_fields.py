@@ -18,7 +18,7 @@ from milkrun.core.sampling import random_step
 from milkrun.core.world import World
 from milkrun.routing.cvrp import CVRP, CVRPConfig
 from milkrun.routing.tsp import TSP
-from tests.core.toys import Borrowed, Convoy, ConvoyConfig, Glider, Lantern, LanternConfig, Sorter, rows_of
+from tests.core.toys import Borrowed, Convoy, ConvoyConfig, Drifter, Glider, Lantern, LanternConfig, Sorter, rows_of
 
 # -- declarations --------------------------------------------------------------------------------------------------
 
@@ -203,6 +203,19 @@ def test_foreign_instances_may_be_shared():
     assert world.goals.shape == (3, 4) and world.goal.base is not None
     world.step([2, 2, 0, 1])
     assert world.place.tolist() == [[0, 0, 0.6], [0, 0, 0.3], [0.4, 0, 0], [0, 0.2, 0]]
+
+
+def test_a_mask_of_size_0_is_no_mask():
+    """It is in memory for the kernels, and seen nowhere, at an end neither; a saved state goes on as ever."""
+    world = Drifter(2, seed=1, autoreset="same_step")
+    world.reset(instance={"wind": [1.0, 0.0]})
+    assert world.action_mask.shape == (2, 0) and list(world.observe()) == list(Glider(2).observe())
+    saved = world.state_dict()
+    for _ in range(2):
+        world.step(np.ones((2, 2), np.float32))
+    assert world.final_rows.tolist() == [0] and "action_mask" not in world.final
+    world.load_state_dict(saved)
+    assert rows_of(world) == {name: array.tobytes() for name, array in sorted(saved.items())}
 
 
 # -- views on demand -----------------------------------------------------------------------------------------------

@@ -470,7 +470,7 @@ def test_the_environment_decides_where_nothing_is_said(monkeypatch):
         Desk(1, debug="on")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("toy", [toys.Sorter, toys.Lantern, toys.Convoy, toys.Turnstile, toys.Glider])
+@pytest.mark.parametrize("toy", [toys.Sorter, toys.Lantern, toys.Convoy, toys.Turnstile, toys.Glider, toys.Drifter])
 def test_toys_play_the_same_bits_both_ways(toy):
     """Scratch, views on demand, groups of agents, own legality and box actions: all fields after every step."""
     options = {"config": toy.Config(length=20)} if toy is toys.Sorter else {}

@@ -6,6 +6,7 @@ Lantern     a large view made only when somebody looks; also the plainest world,
 Convoy      groups of agents, a joint `state` view, masks one after another
 Turnstile   its own rule of legality, and a clock that runs on when the agent may not act
 Glider      numbers instead of choices
+Drifter     the same with the mask of size 0 that a class with choices may leave it
 
 Rules are so simple that each test can work them out by hand. Below the worlds: what tests compare rows by.
 """
@@ -391,6 +392,26 @@ class Glider(World):
 
 
 Glider.bind(generate=glider_generate, reset=glider_reset, step=glider_step)
+
+
+class Drifter(Glider):
+    """A glider that declares a mask, of no choices."""
+
+    action_mask = mask("A")
+
+    @classmethod
+    def size_of(cls, config: Config) -> dict[str, int]:
+        return {**super().size_of(config), "A": 0}
+
+
+@kernel
+def drifter_reset(w, b):
+    for j in range(w.A):
+        w.action_mask[b, j] = True
+    glider_reset(w, b)
+
+
+Drifter.bind(reset=drifter_reset)
 
 
 # -- what tests compare ----------------------------------------------------------------------------------------

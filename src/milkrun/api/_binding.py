@@ -11,6 +11,7 @@ from gymnasium import logger
 
 from milkrun.core.arguments import check_count
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
+from milkrun.core.fields import mask_field
 from milkrun.core.instances import as_array
 from milkrun.core.registry import make
 from milkrun.core.world import World, check_seed
@@ -198,7 +199,7 @@ def scatter(infos: dict[str, Any], key: str, values: np.ndarray, rows: np.ndarra
 
 def masks(world: World) -> np.ndarray:
     """A copy of the action masks of all rows, once each has begun an episode."""
-    if "action_mask" not in world.fields:
+    if mask_field(world.fields, world.sizes) is None:
         raise ConfigError(f"{type(world).__name__} has no action mask: its actions are numbers")
     world.refuse_unready()
     return getattr(world, "action_mask").copy()  # noqa: B009 (a field, declared by the world class)

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.core.errors import ConfigError, did_you_mean
-from milkrun.core.fields import Field, Role, bool_, float32, int8, int64, is_finite
+from milkrun.core.fields import Field, Role, bool_, float32, int8, int64, is_finite, mask_field
 from milkrun.core.world import World
 
 UNBOUNDED = 1e9
@@ -148,7 +148,7 @@ class Observer(Follower):
             raise ConfigError(f"{type(world).__name__} has no layout {layout!r}{did_you_mean(str(layout), known)}")
         self.world = world
         self.layout = layout or known[0]
-        self.mask: Field | None = world.fields.get("action_mask")
+        self.mask = mask_field(world.fields, world.sizes)
         entries = _entries(world)
         self._looks = any(f.on_demand for f in entries.values())
         if self.layout == "view":

@@ -16,6 +16,7 @@ from gymnasium import spaces
 from milkrun.api._agents import TeamRow
 from milkrun.api._binding import METADATA, check_render_mode, may_render, refuse_rows
 from milkrun.core.errors import ConfigError, UnknownName, did_you_mean, missing_extra
+from milkrun.core.fields import mask_field
 from milkrun.core.world import World, autoreset_name
 
 try:
@@ -71,7 +72,7 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
         self.observation_spaces = {}
         for name, box in zip(self._row.names, team.observation_boxes()):
             seen: dict[str, spaces.Space[Any]] = {"observation": box}
-            if "action_mask" in self.world.fields:
+            if mask_field(self.world.fields, self.world.sizes) is not None:
                 choices: Any = self.action_spaces[name]
                 seen["action_mask"] = spaces.Box(0, 1, (int(choices.n),), np.int8)
             self.observation_spaces[name] = spaces.Dict(seen)

@@ -16,6 +16,7 @@ from milkrun.api._agents import TeamRow
 from milkrun.api._binding import check_render_mode, may_render, refuse_rows
 from milkrun.core.arguments import check_seed
 from milkrun.core.errors import ConfigError, missing_extra
+from milkrun.core.fields import mask_field
 from milkrun.core.registry import list_worlds, world_spec
 from milkrun.core.world import World, autoreset_name
 
@@ -77,7 +78,7 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
         for name, box in zip(self._row.names, team.observation_boxes()):
             low, high = (bound.astype(np.float32) for bound in (box.low, box.high))
             seen: dict[str, spaces.Space[Any]] = {"observations": spaces.Box(low, high)}
-            if "action_mask" in self.world.fields:
+            if mask_field(self.world.fields, self.world.sizes) is not None:
                 choices: Any = actions[name]
                 seen["action_mask"] = spaces.Box(0, 1, (int(choices.n),), np.float32)
             seen_by[name] = spaces.Dict(seen)

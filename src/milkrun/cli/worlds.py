@@ -82,12 +82,12 @@ def info(id: str = ID) -> None:
 
 
 def _observation(cls: Any, sizes: dict[str, int]) -> str:
-    from milkrun.core.fields import is_finite, observed_fields
+    from milkrun.core.fields import is_finite, mask_field, observed_fields
 
     shown = [f for f in observed_fields(cls.fields, sizes) if is_finite(f, cls.Config())]
-    seen = [f"{f.name}{_shape(f.shape(sizes))}" for f in shown]
-    return ", ".join([*seen, f"action_mask{_shape(cls.fields['action_mask'].shape(sizes))}"]
-                     if "action_mask" in cls.fields else seen)
+    if (mask := mask_field(cls.fields, sizes)) is not None:
+        shown.append(mask)
+    return ", ".join(f"{f.name}{_shape(f.shape(sizes))}" for f in shown)
 
 
 def _action(cls: Any, sizes: dict[str, int]) -> str:

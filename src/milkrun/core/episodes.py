@@ -34,6 +34,7 @@ class Episodes(Memory):
     done: Any
     stream: Any
     observed: list[Field]
+    _mask: Field | None
     final: dict[str, np.ndarray]
     final_rows: np.ndarray
     _beginning: Beginning | None
@@ -119,7 +120,9 @@ class Episodes(Memory):
         """SAME_STEP: what the ended rows showed last is kept, and their next episode begins."""
         if self._launcher.observe is not None:
             self._run(self._launcher.observe, rows)
-        kept = [*self.observed, *self._with_role(Role.MASK), *self.info_fields]
+        kept = [*self.observed, *self.info_fields]
+        if self._mask is not None:
+            kept.append(self._mask)
         kept += [self.fields[name] for name in self.figure_fields]
         played = self.instance_row[rows]
         final = {f.name: getattr(self, f.name)[played if f.role is Role.INSTANCE else rows] for f in kept}

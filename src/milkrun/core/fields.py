@@ -175,6 +175,12 @@ def observed_fields(fields: dict[str, Field], sizes: dict[str, int]) -> list[Fie
     return views or raw_fields(fields, sizes)
 
 
+def mask_field(fields: Mapping[str, Field], sizes: dict[str, int]) -> Field | None:
+    """The mask, where there is one; of size 0, as where actions are numbers, it is none."""
+    f = fields.get("action_mask")
+    return f if f is not None and 0 not in f.shape(sizes) else None
+
+
 def raw_fields(fields: dict[str, Field], sizes: dict[str, int]) -> list[Field]:
     """The instance and state fields that an agent may see."""
     present = [f for f in fields.values() if f.per_row and 0 not in f.shape(sizes)]

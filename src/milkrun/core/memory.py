@@ -53,7 +53,7 @@ class Memory:
     given: Any
     instance_row: Any
     laid: int  # how often instances were put in from outside, or their arrays laid anew: who follows them looks again
-    action_mask: Any  # declared by every world whose actions are not a box
+    action_mask: Any  # declared by every world whose actions are not a box; else absent, or of size 0
 
     _compiled: ClassVar[tuple[Layout, Launcher] | None] = None
     _interpreted: ClassVar[tuple[Layout, Launcher] | None] = None

@@ -38,6 +38,7 @@ from milkrun.core.fields import (
     int32,
     int64,
     key,
+    mask_field,
     observed_fields,
     state,
     view,
@@ -107,6 +108,7 @@ class World(Episodes, References):
         self.sizes = self.size_of(self.config)
         self.groups = self.action.names(self.sizes) if isinstance(self.action, Agents) else {}
         self.observed = observed_fields(self.fields, self.sizes)
+        self._mask = mask_field(self.fields, self.sizes)
         self.final: dict[str, np.ndarray] = {}
         self.final_rows = np.zeros(0, np.int64)
         self._allocate()
@@ -279,7 +281,7 @@ class World(Episodes, References):
         if self._launcher.observe is not None:
             self._make_views(self._rows(rows))
         seen = {f.name: getattr(self, f.name) for f in self.observed}
-        if "action_mask" in self.fields:
+        if self._mask is not None:
             seen["action_mask"] = self.action_mask
         return seen
 
