@@ -33,7 +33,7 @@ from milkrun.core.fields import (
     uint8,
     view,
 )
-from milkrun.core.kernels import eight_flags, fetch, kernel, lowest_bit
+from milkrun.core.kernels import clear_row, eight_flags, fetch, kernel, lowest_bit
 from milkrun.core.world import World
 from tests.core import toys
 
@@ -349,6 +349,21 @@ def inverts_a_bool(w, b, _, __):
 
 
 @kernel
+def clears_instance(w, b, _, __):
+    clear_row(w.locs, w.instance_row[b])
+
+
+@kernel
+def clears_other_row(w, b, _, __):
+    clear_row(w.tour, 1 - b)
+
+
+@kernel
+def clears_beyond_the_end(w, b, _, __):
+    clear_row(w.pile, 4)
+
+
+@kernel
 def too_many_indices(w, b, _, __):
     return w.load[b, 0]
 
@@ -373,6 +388,9 @@ FAULTS = [
     (takes_many_rows, "load", "it reads load[0:2], but plays row 0: rows are independent"),
     (too_many_indices, "load", "load has 1 axes and was given 2 indices"),
     (inverts_a_bool, "action_mask", "action_mask[0, 1] = -1, which Python makes of the ~ of a bool: write `not`"),
+    (clears_instance, "locs", "it writes locs[0], which only generate may write"),
+    (clears_other_row, "tour", "it writes tour[1], but plays row 0: rows are independent"),
+    (clears_beyond_the_end, "pile", "pile[4]: the index 4 is out of range; the shape is (4,)"),
     (divides_by_zero, "", "a whole number is divided by 0"),
 ]
 
@@ -403,6 +421,86 @@ def test_scratch_of_another_row_is_not_read():
     world.reset()
     with pytest.raises(KernelFault, match=r"row 0: pile\[1\] is scratch that this row has not written yet"):
         world.map_rows(reads_left_over_scratch)
+
+
+class Slate(World):
+    """Arrays of one, two and three axes, full of ones when an episode begins; `nothing` has no elements."""
+
+    Config = Config
+    action = discrete(2)
+    places = instance(float32, "N", 2)
+    page = scratch(float64, 2, 3)
+    count = state(int32)
+    grid = state(float64, 2, "N")
+    image = view(uint8, "N", 3)
+    lamps = state(bool_, "N")
+    nothing = state(int16, "Z")
+    action_mask = mask(2)
+
+    @classmethod
+    def size_of(cls, config: Config) -> dict[str, int]:
+        return {"N": 5, "Z": 0}
+
+
+@kernel
+def draw_slate(w, b):
+    clear_row(w.places, w.instance_row[b])
+    w.places[w.instance_row[b], 1, 1] = 1.0
+
+
+@kernel
+def fill_slate(w, b):
+    w.count[b] = 1
+    for i in range(w.N):
+        w.lamps[b, i] = True
+        for k in range(3):
+            w.image[b, i, k] = 255
+        for k in range(2):
+            w.grid[b, k, i] = -1.5
+    for k in range(2):
+        w.action_mask[b, k] = True
+
+
+@kernel
+def wipe_slate(w, b, action):
+    if action == 1:
+        clear_row(w.count, b)
+        clear_row(w.grid, b)
+        clear_row(w.image, b)
+        clear_row(w.lamps, b)
+        clear_row(w.nothing, b)
+    else:
+        clear_row(w.page, 1)
+        clear_row(w.grid[b], 1)
+        w.grid[b, 1, 0] = w.page[1, 0] + w.page[1, 2]
+
+
+Slate.bind(generate=draw_slate, reset=fill_slate, step=wipe_slate)
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_clear_row_makes_a_row_zero(debug):
+    """Of rows of no, one and two axes, of a part and of scratch, which counts as written; the rows beside keep all."""
+    world = Slate(3, seed=0, debug=debug)
+    world.places[:] = 9
+    world.reset()
+    assert world.places.sum((1, 2)).tolist() == [1, 1, 1] and (world.places[:, 1, 1] == 1).all()
+    world.step([1, 0], rows=[1, 2])
+    assert world.count.tolist() == [1, 0, 1] and world.lamps.sum(1).tolist() == [5, 0, 5]
+    assert world.grid.sum(2).tolist() == [[-7.5, -7.5], [0, 0], [-7.5, 0]]
+    assert world.image.sum((1, 2)).tolist() == [15 * 255, 0, 15 * 255]
+
+
+@kernel
+def clear_place(w, b, _, __):
+    clear_row(w.place, b)
+
+
+def test_clear_row_refuses_gaps():
+    """Rows of a field in foreign memory are not one block of bytes."""
+    world = toys.Borrowed(2, seed=1)
+    with pytest.raises(ConfigError, match="clear_row takes a C-ordered array"):
+        world.map_rows(clear_place)
 
 
 @kernel

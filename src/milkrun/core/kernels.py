@@ -15,6 +15,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.core.compiler import Compiler
+from numba.core.errors import NumbaTypeError
 from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
@@ -176,6 +177,27 @@ def copy_rows(typingctx, target, source, first, count):
 @in_python(copy_rows)
 def _copy_rows(target: Array, source: Array, first: int, count: int) -> None:
     target.take_rows(source, first, count)
+
+
+@intrinsic
+def clear_row(typingctx, array, row):
+    """Every byte of array[row], of a C-ordered array, is 0: an image or a record in a fraction of a loop's time."""
+    if not isinstance(array, types.Array) or array.layout != "C":
+        raise NumbaTypeError("clear_row takes a C-ordered array, which a field declared strided is not")
+
+    def codegen(context, builder, signature, args):
+        found = make_array(signature.args[0])(context, builder, args[0])
+        width = cgutils.unpack_tuple(builder, found.strides)[0]
+        address = builder.add(builder.ptrtoint(found.data, width.type), builder.mul(args[1], width))
+        cgutils.memset(builder, builder.inttoptr(address, cgutils.voidptr_t), width, 0)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
+@in_python(clear_row)
+def _clear_row(array: Array, row: int) -> None:
+    array.clear_row(row)
 
 
 @intrinsic

@@ -262,6 +262,17 @@ class Array:
         """Rows of another array of the same shape, as they are."""
         self._data[first : first + count] = source._data[first : first + count]
 
+    def clear_row(self, row: Any) -> None:
+        """All that stands behind an index of the first axis is written: 0."""
+        key = self._indices((row,))
+        if self._axis and key[0] != self._turn.own[self._axis]:
+            self._check_row(key, "writes")
+        if self._access:
+            self._check_access(key)
+        self._data[key] = 0
+        if self._written is not None:
+            self._written[key] = True
+
 
 def _shown(k: Any) -> str:
     if isinstance(k, slice):
