@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import milkrun
-from milkrun.cli import clutter, delivery
+from milkrun.cli import clutter, delivery, tracking
 from milkrun.core.clock import Clock
 from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.core.registry import WorldSpec, world_spec
@@ -107,6 +107,8 @@ def kind_of(world: World) -> Any:
     """Who writes more of an episode than its picture, by what the world has; None: nobody."""
     if "grasp_order" in world.fields:
         return clutter
+    if "veh_pose" in world.fields:
+        return tracking
     return delivery if {"drone_pos", "by_drone"} & set(world.fields) else None
 
 

@@ -9,7 +9,8 @@ import typer
 
 from milkrun.cli.output import ID, PRESET, ROWS, SEED, SETTINGS, console, out_folder, read_settings, table, write_json
 
-WRITTEN = {"gantt": "Gantt chart", "log": "the log", "film": "a film"}
+WRITTEN = {"gantt": "Gantt chart of the median episode", "log": "the log of the median episode",
+           "film": "a film of the median episode", "scenes": "every scene in every weather"}  # fmt: skip
 
 
 def run(
@@ -27,7 +28,8 @@ def run(
 
     Prints a summary, writes it as JSON and draws the best and the median episode. Worlds of many days also print a
     table of the days and draw them; worlds of truck and drones their mean figures, and write a Gantt chart, a log and,
-    where time goes in steps, a film of the median episode; of picking from clutter its events and a film.
+    where time goes in steps, a film of the median episode; of picking from clutter its events and a film; of drone
+    tracking a film, and a sheet of all scenes in all weathers.
 
     \b
     Examples:
@@ -36,11 +38,12 @@ def run(
       milkrun run CVRP-v0 --preset n50 --set metric=manhattan --set capacity=40 --out out/cvrp50
       milkrun run TruckDrone-v0 --policy lookahead --num-envs 64
       milkrun run Clutter-v0 --num-envs 16 --preset small_scene
+      milkrun run Tracking-v0 --set scene=downtown --set weather=night
       milkrun run SDWCVRP-v0 --policy greedy --set map_name=synthetic-town --set stream=glass --set num_loc=50
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from milkrun.cli import clutter, delivery
+    from milkrun.cli import clutter, delivery, tracking
     from milkrun.cli.play import file_stem, play
     from milkrun.core.registry import world_spec
 
@@ -73,7 +76,8 @@ def run(
     if summary["truncated"]:
         shown.add_row("truncated", f"{summary['truncated']:,} episodes")
     kpis = summary.get("kpis", {})
-    for name, (mean, _) in ((name, kpis[name]) for name in (*delivery.HEADLINES, *clutter.HEADLINES) if name in kpis):
+    headlines = (*delivery.HEADLINES, *clutter.HEADLINES, *tracking.HEADLINES)
+    for name, (mean, _) in ((name, kpis[name]) for name in headlines if name in kpis):
         shown.add_row(f"mean {name.replace('_', ' ')}", f"{mean:.3f}")
     shown.add_row("speed", f"{summary['steps_per_second']:,.0f} steps/s, policy included")
     console().print(shown)
@@ -82,7 +86,7 @@ def run(
         typer.echo(f"{folder / summary['days_picture']}  routes and levels of the median episode, day by day")
     typer.echo(f"{folder / summary['picture']}  the best and the median episode")
     for kind, name in summary.get("files", {}).items():
-        typer.echo(f"{folder / name}  {WRITTEN[kind]} of the median episode")
+        typer.echo(f"{folder / name}  {WRITTEN[kind]}")
     typer.echo(f"{folder / stem}.json  all figures")
 
 

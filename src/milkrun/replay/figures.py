@@ -61,14 +61,17 @@ def figure_of_tours(pictures: Sequence[tuple[Any, int, str]], title: str = "") -
 
 def in_a_row(
     pictures: Sequence[tuple[Any, int, str]], title: str, paint: Callable[[Axes, Any, int], str], side: float = SIDE,
-    height: float = 1.3,
+    height: float = 1.3, upright: bool = False,
 ) -> Figure:  # fmt: skip
-    """Squares side by side, `side` inches wide and so many times as high; `paint` fills one and returns what stands
-    above it."""
-    figure = Figure(figsize=(side * len(pictures), side * height), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
+    """Pictures side by side, or one below the other, `side` inches wide and so many times as high; `paint` fills one
+    and returns what stands above it."""
+    lines, columns = (len(pictures), 1) if upright else (1, len(pictures))
+    size = side * columns, side * height * lines
+    figure = Figure(figsize=size, dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
-    for axes, (world, row, heading) in zip(figure.subplots(1, len(pictures), squeeze=False)[0], pictures, strict=True):
+    grid = figure.subplots(lines, columns, squeeze=False).flat
+    for axes, (world, row, heading) in zip(grid, pictures, strict=True):
         axes.set_aspect("equal", anchor="N")
         axes.set(xticks=[], yticks=[])
         for spine in axes.spines.values():

@@ -1,0 +1,36 @@
+"""What `milkrun run` adds for drone tracking: headlines, a film of the median episode, and a sheet of scenes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from milkrun.core.world import World
+
+HEADLINES = ("CR", "TSR", "crash", "lost", "time", "target_gone")
+"""The figures that `milkrun run` prints; its JSON has all."""
+FRAMES = 125
+"""Pictures of a film at most: photographs take room."""
+
+
+def recorded(world: World, film_of: int | None = None) -> Any:
+    """The world, or a film of `film_of` steps of it."""
+    if film_of is None:
+        return world
+    from milkrun.replay.animation import Film
+
+    return Film(world, every=max(1, -(-film_of // FRAMES)))
+
+
+def write_episode(shown: Any, stem: Path, title: str, _: Any) -> dict[str, str]:
+    """Writes the film, and what every scene looks like in every weather; the names of the files by what they are."""
+    from milkrun.core.canvas import Canvas
+    from milkrun.tracking.picture import contact_sheet
+
+    files = {"film": stem.with_name(f"{stem.name}_film.gif"), "scenes": stem.with_name(f"{stem.name}_scenes.png")}
+    shown.save(files["film"])
+    pixels = contact_sheet()
+    sheet = Canvas(pixels.shape[1], pixels.shape[0])
+    sheet.pixels[:] = pixels
+    sheet.to_png(files["scenes"])
+    return {kind: file.name for kind, file in files.items()}

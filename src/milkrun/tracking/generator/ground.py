@@ -1,0 +1,221 @@
+"""The ground of a town: polygons and ovals stamped into cells, a road, field or shadow at a time.
+
+What is stamped is an `ink`: a material, or one of the marks that leave the material as it is. A cell belongs to a shape
+when its centre does; a centre on the border belongs to the shape above and to the right of it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from milkrun.core.kernels import kernel
+from milkrun.core.rng import integers, uniform
+from milkrun.tracking.looks import (
+    ASPHALT,
+    CROP_A,
+    KERB,
+    KERBED,
+    LAMP_BIT,
+    LIT,
+    MARKING,
+    SAND,
+    SHADOW_BIT,
+    SUN,
+    WATER,
+)
+from milkrun.tracking.shapes import put_turned, span, sweep
+from milkrun.tracking.streams import CROPS, FIELDS, SHADES, between, town_stream
+
+DARKER = 16
+"""The ink that takes a shade away. Materials are below it, the bits of shadows and lamps above."""
+PATCH = 2.0
+"""Side of a patch of one shade, m."""
+WORD = 16
+"""Patches whose shades, of two bits each, come from one random word of 32 bits."""
+WORDS = 32
+"""Words set aside for a line of patches: enough for 800 m and more."""
+SHADOW_X, SHADOW_Y = float(-SUN[0] / SUN[2]), float(-SUN[1] / SUN[2])
+"""Where the sun throws a point one metre above the ground."""
+DASH = 3.0
+"""Length of a centre dash, and of the gap after it, m."""
+LAMP_GAP, LAMP_REACH = 25.0, 7.0
+"""Metres of road for each lamp, and how far it lights the ground."""
+
+
+@kernel
+def stamp_line(w, q, i, lo, hi, ink):
+    """Inks the cells of line i from lo to hi, in cells."""
+    keep = 0xF0 if ink < DARKER else 0xFF
+    less = DARKER if ink == DARKER else 0
+    put = 0 if ink == DARKER else ink
+    for j in range(max(0, math.ceil(lo)), min(w.G, math.ceil(hi))):
+        cell = w.ground[q, i, j]
+        w.ground[q, i, j] = ((cell - min(cell & 0x30, less)) & keep) | put
+
+
+@kernel
+def stamp(w, q, px, py, n, ink):
+    """Inks a convex polygon, whose corners are in m and are changed to cells here."""
+    low, top = 1e30, -1e30
+    for k in range(n):
+        px[k] = (px[k] + w.extent) / w.cell - 0.5
+        py[k] = (py[k] + w.extent) / w.cell - 0.5
+        low, top = min(low, py[k]), max(top, py[k])
+    for i in range(max(0, math.ceil(low)), min(w.G, math.ceil(top))):
+        lo, hi = span(px, py, n, i)
+        stamp_line(w, q, i, lo, hi, ink)
+
+
+@kernel
+def stamp_oval(w, q, x, y, a, b, ink):
+    """Inks an ellipse with half axes a and b along x and y."""
+    x, y = (x + w.extent) / w.cell - 0.5, (y + w.extent) / w.cell - 0.5
+    a, b = a / w.cell, b / w.cell
+    for i in range(max(0, math.ceil(y - b)), min(w.G, math.ceil(y + b))):
+        rise = (i - y) / b
+        reach = a * math.sqrt(max(0.0, 1.0 - rise * rise))
+        stamp_line(w, q, i, x - reach, x + reach, ink)
+
+
+@kernel
+def stamp_between(w, q, x0, x1, y0, y1, ink):
+    """Inks a rectangle along the axes."""
+    put_turned(w, 0.5 * (x0 + x1), 0.5 * (y0 + y1), 1.0, 0.0, 0.5 * (x1 - x0), 0.5 * (y1 - y0))
+    stamp(w, q, w.poly_x, w.poly_y, 4, ink)
+
+
+@kernel
+def stamp_strip(w, q, e, begin, end, aside, half, ink):
+    """Inks a strip along an edge: from begin to end metres of it, its middle line that far to the left, 2 half wide."""
+    n = w.edge[q, e, 0]
+    c, s = w.edge_dir[q, e, 0], w.edge_dir[q, e, 1]
+    ahead = 0.5 * (begin + end)
+    x = w.node_xy[q, n, 0] + ahead * c - aside * s
+    y = w.node_xy[q, n, 1] + ahead * s + aside * c
+    put_turned(w, x, y, c, s, 0.5 * (end - begin), half)
+    stamp(w, q, w.poly_x, w.poly_y, 4, ink)
+
+
+# -- layers, each over the ones before it ------------------------------------------------------------------------
+
+
+@kernel
+def shade_ground(w, q):
+    """The base material everywhere, each patch of 2 m in a shade of its own, whatever the size of the cells."""
+    s = town_stream(w, q, SHADES)
+    drawn = -1
+    for i in range(w.G):
+        line = int((i + 0.5) * w.cell / PATCH)
+        if line == drawn:
+            for j in range(w.G):
+                w.ground[q, i, j] = w.ground[q, i - 1, j]
+            continue
+        drawn = line
+        at, word = -1, 0
+        for j in range(w.G):
+            column = int((j + 0.5) * w.cell / PATCH)
+            if column // WORD != at:
+                at = column // WORD
+                word = integers(s, line * WORDS + at, 0, 1 << 32)
+            w.ground[q, i, j] = ((word >> (2 * (column % WORD))) & 3) << 4
+
+
+@kernel
+def sow_fields(w, q, lines, half):
+    """A crop, or ploughed earth, in every block of a grid, with darker stripes."""
+    s, crops = town_stream(w, q, FIELDS), town_stream(w, q, CROPS)
+    k = 0
+    for i in range(lines - 1):
+        for j in range(lines - 1):
+            x0, x1 = w.line_at[0, j] + half, w.line_at[0, j + 1] - half
+            y0, y1 = w.line_at[1, i] + half, w.line_at[1, i + 1] - half
+            stamp_between(w, q, x0, x1, y0, y1, CROP_A + integers(crops, k, 0, 4))
+            period, upright = between(s, 2 * k, 2.0, 4.0), uniform(s, 2 * k + 1) < 0.5
+            t, end = (x0, x1) if upright else (y0, y1)
+            while t < end:
+                stop = min(end, t + 0.5 * period)
+                if upright:
+                    stamp_between(w, q, t, stop, y0, y1, DARKER)
+                else:
+                    stamp_between(w, q, x0, x1, t, stop, DARKER)
+                t += period
+            k += 1
+
+
+@kernel
+def fill_lake(w, q):
+    """Water, and 2.5 m of sand round it."""
+    if w.lake[0] > 0.0:
+        stamp_oval(w, q, 0.0, 0.0, w.lake[0] + 2.5, w.lake[1] + 2.5, SAND)
+        stamp_oval(w, q, 0.0, 0.0, w.lake[0], w.lake[1], WATER)
+
+
+@kernel
+def pave(w, q, half, ink):
+    """All roads, 2 half wide, with a disc at every node."""
+    for e in range(0, w.n_edge[q], 2):
+        stamp_strip(w, q, e, 0.0, w.edge_len[q, e], 0.0, half, ink)
+    for n in range(w.n_node[q]):
+        stamp_oval(w, q, w.node_xy[q, n, 0], w.node_xy[q, n, 1], half, half, ink)
+
+
+@kernel
+def pave_roads(w, q, material):
+    """Kerbs, roads, their markings and what lamps light."""
+    scene, half = w.scene_id[q], w.road_half[q]
+    kerbed, lit = w.scenes[scene, KERBED] > 0.0, w.scenes[scene, LIT] > 0.0
+    if kerbed:
+        pave(w, q, half + 2.0, KERB)
+    pave(w, q, half, material)
+    for e in range(0, w.n_edge[q], 2):
+        if material == ASPHALT:
+            dash(w, q, e, half + 5.0 if kerbed else half + 1.0)
+        if kerbed:
+            cross(w, q, e, half)
+            cross(w, q, e + 1, half)
+        if lit:
+            light_road(w, q, e, half + 1.0)
+
+
+@kernel
+def dash(w, q, e, off):
+    """The dashes of an edge's centre line, at guarded nodes that far off."""
+    t = off if w.guarded[q, w.edge[q, e, 0]] else 0.5 * DASH
+    end = w.edge_len[q, e] - (off if w.guarded[q, w.edge[q, e, 1]] else 0.5 * DASH)
+    while t + DASH <= end:
+        stamp_strip(w, q, e, t, t + DASH, 0.0, 0.25, MARKING)
+        t += 2.0 * DASH
+
+
+@kernel
+def cross(w, q, e, half):
+    """A pedestrian crossing before the node that edge e leads to, where three roads or more meet."""
+    if w.edge_ways[q, e] < 2:
+        return
+    length = w.edge_len[q, e]
+    for k in range(int(2.0 * half)):
+        stamp_strip(w, q, e, length - half - 4.0, length - half - 1.0, k + 0.5 - half, 0.25, MARKING)
+
+
+@kernel
+def light_road(w, q, e, aside):
+    """Lamps on alternate sides of an edge."""
+    n = w.edge[q, e, 0]
+    c, s = w.edge_dir[q, e, 0], w.edge_dir[q, e, 1]
+    t = 0.5 * LAMP_GAP
+    while t < w.edge_len[q, e]:
+        x, y = w.node_xy[q, n, 0] + t * c - aside * s, w.node_xy[q, n, 1] + t * s + aside * c
+        stamp_oval(w, q, x, y, LAMP_REACH, LAMP_REACH, LAMP_BIT)
+        t += LAMP_GAP
+        aside = -aside
+
+
+@kernel
+def cast_shadows(w, q):
+    """Where boxes keep the sun from the ground: the footprint of each, moved as its bottom and its top are."""
+    for k in range(w.n_box[q]):
+        put_turned(w, w.box_pos[q, k, 0], w.box_pos[q, k, 1], w.box_cs[q, k, 0], w.box_cs[q, k, 1],
+                   w.box_half[q, k, 0], w.box_half[q, k, 1])  # fmt: skip
+        low, top = w.box_pos[q, k, 2] - w.box_half[q, k, 2], w.box_pos[q, k, 2] + w.box_half[q, k, 2]
+        n = sweep(w, 4, low * SHADOW_X, low * SHADOW_Y, top * SHADOW_X, top * SHADOW_Y)
+        stamp(w, q, w.hull_x, w.hull_y, n, SHADOW_BIT)

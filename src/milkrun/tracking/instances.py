@@ -1,0 +1,188 @@
+"""What is read of towns that a caller gives: derived fields that were left out are made, and what cannot be is refused.
+
+A town needs `node_xy` and `edge`; boxes, if there are any, `box_pos` and `box_half`. Arrays may be as short as the town
+needs. What follows from them comes from the generator's own kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.errors import BadInstance, ShapeError
+from milkrun.core.fields import Field
+from milkrun.core.instances import check_values, refuse_where
+from milkrun.core.kernels import kernel
+from milkrun.tracking import looks
+from milkrun.tracking.generator.roads import add_way, link
+
+BOXES = ("box_pos", "box_half", "box_yaw", "box_cs", "box_rgb", "box_kind")
+NODES = ("node_xy", "guarded")
+EDGES = ("edge", "edge_len", "edge_dir", "edge_cut", "edge_ways", "edge_next")
+COUNTED = {"n_box": BOXES, "n_node": NODES, "n_edge": EDGES}
+"""The fields of which only the first `n_...` entries mean something."""
+SOURCES = ("n_node", "node_xy", "n_edge", "edge", "road_half", "n_box", "box_pos", "box_half", "box_yaw")
+DERIVED = ("guarded", "edge_len", "edge_dir", "edge_cut", "edge_ways", "edge_next", "box_cs", "tallest")
+"""What may be left out, since it follows from the sources."""
+NEAR = 1e-6
+"""How far numbers may be off that follow from others."""
+GREY = 150
+"""Colour of boxes that were given none."""
+
+
+# -- what was left out -------------------------------------------------------------------------------------------
+
+
+def arrange_towns(world: Any, values: dict[str, Any]) -> dict[str, Any]:
+    """Whole instances of what was given; nothing that was given is changed."""
+    if any(name not in world.fields for name in values):
+        return values  # refused by its name
+    for name in ("node_xy", "edge"):
+        if name not in values:
+            raise ShapeError(f"the instance lacks {name!r}")
+    fields, rows = world.fields, len(values["node_xy"])
+    values = {**values, **{name: _filled(fields[name], values[name], world.sizes)
+                           for names in COUNTED.values() for name in names if name in values},
+              **_counts(values)}  # fmt: skip
+    for name in ("scene_id", *COUNTED):
+        if name in values and (values[name].shape != (rows,) or values[name].dtype.kind not in "iu"):
+            raise ShapeError(f"{name} must be {rows} integers, one a row")
+    values.setdefault("scene_id", np.full(rows, looks.SCENES.index(world.config.scenes[0])))
+    values.setdefault("n_box", np.zeros(rows, np.int64))
+    scene = np.clip(values["scene_id"], 0, len(looks.SCENES) - 1)
+    built = np.arange(world.sizes["K"]) < _column(values["n_box"])
+    values = {
+        "town_key": np.full((rows, 3), -1), "road_half": looks.SCENE_LAWS[scene, looks.ROAD_HALF],
+        "box_kind": np.where(built, looks.BUILDING, 0),
+        "box_rgb": np.where(built[:, :, None, None], GREY, np.zeros((2, 3), np.int64)),
+        **{name: np.zeros((rows, *fields[name].shape(world.sizes)), fields[name].dtype)
+           for name in ("ground", "box_pos", "box_half", "box_yaw")},
+        **values,
+    }  # fmt: skip
+    if any(name not in values for name in DERIVED):
+        values = {**_derived(world, values, rows), **values}
+    return values
+
+
+def _filled(f: Field, array: np.ndarray, sizes: dict[str, int]) -> np.ndarray:
+    """The entries that were given, and zeros behind them."""
+    most, *rest = f.shape(sizes)
+    if array.ndim != len(rest) + 2 or list(array.shape[2:]) != rest or array.shape[1] > most:
+        expected = ", ".join(["rows", f"up to {most}", *map(str, rest)])
+        raise ShapeError(f"{f.name} must have the shape ({expected}), not {array.shape}")
+    whole = np.zeros((len(array), most, *rest), array.dtype)
+    whole[:, : array.shape[1]] = array
+    return whole
+
+
+def _counts(values: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The counts that were left out: as many as there are entries."""
+    return {count: np.full(len(values[names[0]]), values[names[0]].shape[1])
+            for count, names in COUNTED.items() if count not in values and names[0] in values}  # fmt: skip
+
+
+def _derived(world: Any, values: dict[str, Any], rows: int) -> dict[str, np.ndarray]:
+    """What follows from nodes, edges and boxes, by the kernels that draw towns, in a world of its own."""
+    sketch = type(world)(rows, config=world.config, threads=1)
+    for name in SOURCES:
+        f, array = world.fields[name], values[name]
+        expected, kinds = (rows, *f.shape(world.sizes)), "iu" if f.dtype.kind == "i" else "fiu"
+        if array.shape != expected or array.dtype.kind not in kinds:
+            raise ShapeError(f"{name} must be {f.dtype.name} {expected}, not {array.dtype} {array.shape}")
+        check_values(f, array, world.sizes)
+        getattr(sketch, name)[...] = array
+    _check_ends(world, {name: getattr(sketch, name) for name in SOURCES})
+    sketch.map_rows(derive)
+    return {name: getattr(sketch, name) for name in DERIVED}
+
+
+@kernel
+def derive(w, b, x, y):
+    """Lengths, directions and junctions of the roads of row b; cosine and sine of its boxes, and the highest top."""
+    for e in range(w.n_edge[b]):
+        add_way(w, b, e, w.edge[b, e, 0], w.edge[b, e, 1])
+    link(w, b)
+    w.tallest[b] = 0.0
+    for k in range(w.n_box[b]):
+        w.box_cs[b, k, 0] = math.cos(w.box_yaw[b, k])
+        w.box_cs[b, k, 1] = math.sin(w.box_yaw[b, k])
+        w.tallest[b] = max(w.tallest[b], w.box_pos[b, k, 2] + w.box_half[b, k, 2])
+    return 0
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------
+
+
+def check_towns(world: Any, arrays: dict[str, np.ndarray]) -> None:
+    """Raises BadInstance for the first row, field and value that no town can have."""
+    _check_ends(world, arrays)
+    _check_roads(arrays)
+    _check_boxes(arrays)
+    for count, names in COUNTED.items():
+        for name in names:
+            array = arrays[name]
+            behind = np.arange(array.shape[1]) >= _column(arrays[count])
+            behind = behind.reshape(*behind.shape, *[1] * (array.ndim - 2))
+            refuse_where(name, array, behind & (array != 0), f"must be 0 behind the first {count}")
+    key = arrays["town_key"]
+    refuse_where("town_key", key, (key < 0) & (key >= 0).any(1, keepdims=True), "must be a key, or -1 three times")
+
+
+def _check_ends(world: Any, arrays: dict[str, np.ndarray]) -> None:
+    """Roads are pairs of edges that lead back and forth between two of the nodes."""
+    n_edge, edge = arrays["n_edge"], arrays["edge"]
+    refuse_where("n_edge", n_edge, n_edge < 2, "a town needs a road: two edges")
+    refuse_where("n_edge", n_edge, n_edge % 2 > 0, "must be even: edges 2k and 2k + 1 are the two ways of a road")
+    used = (np.arange(edge.shape[1]) < _column(n_edge))[:, :, None]
+    most = arrays["n_node"][:, None, None]
+    refuse_where("edge", edge, used & (edge >= most), "points nowhere: nodes are 0..n_node-1")
+    refuse_where("edge", edge, used & (edge == edge[:, :, ::-1]), "a road must lead to another node")
+    back = edge.reshape(len(edge), -1, 2, 2)[:, :, ::-1, ::-1].reshape(edge.shape)
+    refuse_where("edge", edge, used & (edge != back), "edges 2k and 2k + 1 must be each other's reverse")
+    most = world.fields["edge_next"].shape(world.sizes)[1] + 1
+    for b, row in enumerate(edge):
+        roads = np.bincount(row[: n_edge[b], 0])
+        if roads.max() > most:
+            raise BadInstance(f"row {b}: edge: {roads.max()} roads meet at node {roads.argmax()}: at most {most} may")
+
+
+def _check_roads(arrays: dict[str, np.ndarray]) -> None:
+    """Lengths and directions are those of the edges, zones fit, and successors leave from where an edge ends."""
+    edge, length, n_edge = arrays["edge"], arrays["edge_len"], arrays["n_edge"]
+    used = np.arange(edge.shape[1]) < _column(n_edge)
+    refuse_where("road_half", arrays["road_half"], ~(arrays["road_half"] > 0), "must be above 0")
+    b = np.arange(len(edge))[:, None]
+    ends = arrays["node_xy"][b[:, :, None], edge]
+    way = ends[:, :, 1] - ends[:, :, 0]
+    far = np.hypot(way[..., 0], way[..., 1])
+    refuse_where("edge_len", length, used & ~(length > 0), "must be above 0")
+    refuse_where("edge_len", length, used & (abs(length - far) > NEAR), "must be the distance of the edge's nodes")
+    off = abs(arrays["edge_dir"] * length[:, :, None] - way) > NEAR * (1 + far[:, :, None])
+    refuse_where("edge_dir", arrays["edge_dir"], used[:, :, None] & off, "must be the unit vector along the edge")
+    cut = arrays["edge_cut"]
+    long = used & (cut.sum(2) > length + NEAR)
+    refuse_where("edge_cut", cut, long[:, :, None] & (cut > 0), "both zones together are longer than the edge")
+    ways, following = arrays["edge_ways"], arrays["edge_next"]
+    named = (np.arange(following.shape[2]) < ways[:, :, None]) & used[:, :, None]
+    refuse_where("edge_next", following, named & (following >= n_edge[:, None, None]),
+                 "points nowhere: edges are 0..n_edge-1")  # fmt: skip
+    starts = edge[b[:, :, None], np.where(named, following, 0), 0]
+    refuse_where("edge_next", following, named & (starts != edge[:, :, 1:]), "leaves from another node")
+    refuse_where("edge_next", following, ~named & (following != 0), "must be 0 behind the first edge_ways")
+
+
+def _check_boxes(arrays: dict[str, np.ndarray]) -> None:
+    """Boxes have sizes; what was worked out of them is right."""
+    half, cs, yaw, tallest = (arrays[name] for name in ("box_half", "box_cs", "box_yaw", "tallest"))
+    built = np.arange(half.shape[1]) < _column(arrays["n_box"])
+    refuse_where("box_half", half, built[:, :, None] & ~(half > 0), "must be above 0")
+    wrong = abs(cs - np.stack([np.cos(yaw), np.sin(yaw)], 2)) > NEAR
+    refuse_where("box_cs", cs, built[:, :, None] & wrong, "must be the cosine and sine of box_yaw")
+    tops = np.where(built, arrays["box_pos"][:, :, 2] + half[:, :, 2], 0.0).max(1, initial=0.0)
+    refuse_where("tallest", tallest, abs(tallest - tops) > NEAR, "must be the highest top of a box, 0 without boxes")
+
+
+def _column(counts: Any) -> np.ndarray:
+    return np.asarray(counts)[:, None]

@@ -1,0 +1,416 @@
+"""The scalar reference of the traffic of the tracking world: cars on lanes, bends and guarded junctions.
+
+One row, plain Python, float64, written from the rules alone; nothing is shared with the compiled world, which it
+judges. `drive` plays one sim step of all vehicles in a state dict that belongs to the caller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+DT = 1 / 500  # seconds of a sim step
+ACCELERATION, BRAKING, TIME_GAP, LEAST_GAP = 3.0, 4.0, 1.2, 2.0  # a, b, T, s0 of the intelligent driver model
+HARDEST = 9.0  # m/s2, no car brakes harder
+HORIZON = 60.0  # metres of gap beyond which nothing is seen
+BEYOND_LINE = 0.5  # the obstacle of a closed junction stands this far behind its stop line
+ASKING = 5.0  # metres added to the braking distance when a junction is asked for
+STRAIGHT_ON = 0.35  # rad
+SHARP = 0.2  # rad; gentler curves do not slow a car down
+PARALLEL = 1e-6  # sine of the angle of two lanes below which they have no intersection
+HALT = (0.5, 2.0)  # seconds
+
+KINDS = ("sedan", "compact", "suv", "van", "bus", "truck", "motorcycle", "pedestrian")
+LENGTHS = (4.6, 3.4, 4.6, 5.9, 12.0, 8.0, 2.1, 0.5)
+WIDTHS = (1.8, 1.5, 1.9, 2.0, 2.5, 2.5, 0.7, 0.5)
+PEDESTRIAN = KINDS.index("pedestrian")
+
+Row = dict[str, Any]
+
+
+class Draws(Protocol):
+    """The random numbers of a row, made by the caller."""
+
+    def turn(self, v: int, n: int) -> float: ...
+    def halt_gap(self, k: int) -> float: ...
+    def halt_length(self, k: int) -> float: ...
+    def gust(self, sim_step: int, axis: int) -> float: ...
+
+
+def wrap(angle: float) -> float:
+    """The same angle in (-pi, pi]."""
+    return math.pi - (math.pi - angle) % (2 * math.pi)
+
+
+# Roads
+
+
+def road_fields(nodes: Sequence[Sequence[float]], roads: Sequence[tuple[int, int]], half: float, open_ends=()) -> Row:
+    """A town of these roads without boxes; road k is the edges 2k and 2k+1, `open_ends` are nodes where cars vanish."""
+    xy = np.array(nodes, float)
+    edge = [pair for a, b in roads for pair in ((a, b), (b, a))]
+    length = [math.dist(xy[a], xy[b]) for a, b in edge]
+    town: Row = {
+        "n_box": 0, "box_pos": np.zeros((0, 3)), "box_half": np.zeros((0, 3)), "box_yaw": np.zeros(0),
+        "n_node": len(xy), "node_xy": xy, "n_edge": len(edge), "edge": np.array(edge), "edge_len": np.array(length),
+        "edge_dir": np.array([(xy[b] - xy[a]) / d for (a, b), d in zip(edge, length)]), "road_half": half,
+    }  # fmt: skip
+    out = [[e for e, (a, _) in enumerate(edge) if a == i] for i in range(len(xy))]
+    town["guarded"] = np.array([i not in open_ends and not is_bend(town, out[i]) for i in range(len(xy))])
+    town["edge_cut"] = np.array([[zone(town, e, i, out[i], i in open_ends) for i in edge[e]] for e in range(len(edge))])
+    nexts = [[n for n in out[b] if n != e ^ 1] or out[b] for e, (_, b) in enumerate(edge)]
+    nexts = [[] if edge[e][1] in open_ends else ways for e, ways in enumerate(nexts)]
+    town["edge_ways"] = np.array([len(ways) for ways in nexts])
+    town["edge_next"] = np.array([ways + [0] * (6 - len(ways)) for ways in nexts])
+    return town
+
+
+def is_bend(town: Row, out: Sequence[int]) -> bool:
+    """Two roads meet and go on in nearly the same direction."""
+    return len(out) == 2 and math.pi - abs(turn_angle(town, out[0], out[1])) < 0.6
+
+
+def zone(town: Row, e: int, node: int, out: Sequence[int], open_end: bool) -> float:
+    """Metres of edge e at this node that belong to the node."""
+    half, length = town["road_half"], town["edge_len"][e]
+    if open_end:
+        return 0.0
+    if not town["guarded"][node]:
+        return min(2.0, 0.25 * length)
+    pairs = [(p, q) for p in out for q in out if p < q]
+    narrowest = min((abs(turn_angle(town, p, q)) for p, q in pairs), default=math.pi)
+    return min(max(half + 2, (half + 1) / math.tan(narrowest / 2)), 0.4 * length)
+
+
+def turn_angle(town: Row, e: int, to: int) -> float:
+    """From the direction of one edge to that of another, left positive."""
+    (ax, ay), (bx, by) = town["edge_dir"][e], town["edge_dir"][to]
+    return math.atan2(ax * by - ay * bx, ax * bx + ay * by)
+
+
+def straight_length(town: Row, e: int) -> float:
+    """Metres between the zones at both ends of an edge."""
+    return float(town["edge_len"][e] - town["edge_cut"][e][0] - town["edge_cut"][e][1])
+
+
+def lane_offset(town: Row, kind: int) -> float:
+    """Metres to the right of the road's centre line."""
+    return float(town["road_half"] + 1 if kind == PEDESTRIAN else town["road_half"] / 2)
+
+
+def lane_point(town: Row, e: int, s: float, offset: float) -> np.ndarray:
+    """The point s metres along the straight part of an edge."""
+    direction = town["edge_dir"][e]
+    right = np.array([direction[1], -direction[0]])
+    return town["node_xy"][town["edge"][e][0]] + (town["edge_cut"][e][0] + s) * direction + offset * right
+
+
+@dataclass
+class Curve:
+    """A quadratic Bezier curve."""
+
+    p0: np.ndarray
+    p1: np.ndarray
+    p2: np.ndarray
+
+    def at(self, u: float) -> np.ndarray:
+        return (1 - u) ** 2 * self.p0 + 2 * u * (1 - u) * self.p1 + u**2 * self.p2
+
+    def slope(self, u: float) -> np.ndarray:
+        return 2 * (1 - u) * (self.p1 - self.p0) + 2 * u * (self.p2 - self.p1)
+
+    def pace(self, u: float) -> float:
+        """Metres a unit of u."""
+        return math.hypot(*self.slope(u))
+
+    def length(self) -> float:
+        """By Gauss's rule of 16 points on eight equal parts."""
+        x, weight = np.polynomial.legendre.leggauss(16)
+        return sum(w * self.pace((part + (z + 1) / 2) / 8) for part in range(8) for z, w in zip(x, weight)) / 16
+
+
+def curve_over(town: Row, e: int, to: int, offset: float) -> Curve:
+    """From the end of e's straight part to the start of that of its successor."""
+    p0, p2 = lane_point(town, e, straight_length(town, e), offset), lane_point(town, to, 0.0, offset)
+    d, f = town["edge_dir"][e], town["edge_dir"][to]
+    sine = d[0] * f[1] - d[1] * f[0]
+    if abs(sine) < PARALLEL:
+        return Curve(p0, (p0 + p2) / 2, p2)
+    way = p2 - p0
+    return Curve(p0, p0 + (way[0] * f[1] - way[1] * f[0]) / sine * d, p2)
+
+
+def turning_speed(town: Row, e: int, to: int) -> float:
+    """The speed at which the curve from e to its successor is taken."""
+    turn = abs(turn_angle(town, e, to))
+    if turn <= SHARP:
+        return math.inf
+    if town["guarded"][town["edge"][e][1]]:
+        radius = town["edge_cut"][e][1] / math.tan(turn / 2)
+    else:
+        radius = town["edge_len"][e] / turn
+    return max(3.0, math.sqrt(4 * radius))
+
+
+def successors(town: Row, e: int) -> list[int]:
+    return [int(to) for to in town["edge_next"][e][: town["edge_ways"][e]]]
+
+
+def way_weights(town: Row, e: int) -> list[float]:
+    """The chance of each successor of an edge, in the order of `edge_next`."""
+    ways = successors(town, e)
+    open_ways = [to for to in ways if to != e ^ 1] or ways
+    ahead = [to for to in open_ways if abs(turn_angle(town, e, to)) < STRAIGHT_ON]
+    others = [to for to in open_ways if to not in ahead]
+    weight = dict.fromkeys(ways, 0.0)
+    for group in (ahead, others):
+        for to in group:
+            weight[to] = (0.5 if ahead and others else 1.0) / len(group)
+    return [weight[to] for to in ways]
+
+
+def choose_way(town: Row, e: int, u: float) -> int:
+    """The successor that a uniform number means; -1 where the road ends."""
+    ways, total = successors(town, e), 0.0
+    for to, weight in zip(ways, way_weights(town, e)):
+        total += weight
+        if u < total:
+            return to
+    return ways[-1] if ways else -1
+
+
+# Drivers
+
+
+def idm(v: float, v0: float, gap: float, dv: float) -> float:
+    """Acceleration of the intelligent driver model; dv > 0 when the gap closes."""
+    if v0 < 0.1:
+        return -BRAKING
+    if gap <= 0:
+        return -HARDEST
+    wanted = LEAST_GAP + max(0.0, v * TIME_GAP + v * dv / (2 * math.sqrt(ACCELERATION * BRAKING)))
+    return max(-HARDEST, ACCELERATION * (1 - (v / v0) ** 4 - (wanted / gap) ** 2))
+
+
+def half_length(state: Row, k: int) -> float:
+    return LENGTHS[state["veh_kind"][k]] / 2
+
+
+def is_pedestrian(state: Row, k: int) -> bool:
+    return int(state["veh_kind"][k]) == PEDESTRIAN
+
+
+def cars(state: Row) -> list[int]:
+    """The vehicles that see each other."""
+    return [k for k in range(state["n_veh"]) if state["veh_on"][k] and not is_pedestrian(state, k)]
+
+
+@dataclass
+class Piece:
+    """A straight part or a curve of the path ahead; `start` is metres from the car's centre to its start."""
+
+    start: float
+    edge: int
+    is_curve: bool
+    length: float
+    to: int = -1  # of a curve; -1 = not drawn yet
+
+
+def path_ahead(town: Row, state: Row, k: int) -> list[Piece]:
+    """Own edge, its curve, the chosen edge, and on through bends; last the unknown curve behind, of no length."""
+    e, to, s = int(state["veh_edge"][k]), int(state["veh_to"][k]), float(state["veh_s"][k])
+    offset, curve = lane_offset(town, state["veh_kind"][k]), float(state["veh_curve"][k])
+    pieces = []
+    if state["veh_turning"][k]:
+        start = -s * curve
+    else:
+        pieces.append(Piece(-s, e, False, straight_length(town, e)))
+        start = straight_length(town, e) - s
+    while True:
+        if to < 0:
+            return [*pieces, Piece(start, e, True, 0.0)]
+        pieces.append(Piece(start, e, True, curve, to))
+        start += curve
+        e = to
+        pieces.append(Piece(start, e, False, straight_length(town, e)))
+        start += straight_length(town, e)
+        ways = [way for way in successors(town, e) if way != e ^ 1]
+        if town["guarded"][town["edge"][e][1]] or len(ways) != 1 or start > 2 * HORIZON:
+            return [*pieces, Piece(start, e, True, 0.0)]
+        to = ways[0]
+        curve = curve_over(town, e, to, offset).length()
+
+
+def leaders(state: Row, path: list[Piece], k: int) -> Iterator[tuple[float, int]]:
+    """Distance between centres along the path, and the car; one that turns off from an edge of the path counts too."""
+    for piece in path:
+        for j in cars(state):
+            if j == k or state["veh_edge"][j] != piece.edge or bool(state["veh_turning"][j]) != piece.is_curve:
+                continue
+            along = state["veh_s"][j] * (state["veh_curve"][j] if piece.is_curve else 1.0)
+            if piece.start + along > 0:
+                yield float(piece.start + along), j
+
+
+def room_to_line(town: Row, state: Row, path: list[Piece], k: int) -> float:
+    """Metres from the front to the first stop line on the path whose junction the car does not hold."""
+    if is_pedestrian(state, k):
+        return math.inf
+    for piece in path:
+        node = town["edge"][piece.edge][1]
+        if not piece.is_curve and town["guarded"][node] and state["node_owner"][node] != k:
+            return piece.start + piece.length - half_length(state, k)
+    return math.inf
+
+
+def wanted_speed(town: Row, state: Row, path: list[Piece], k: int) -> float:
+    """The own speed, less before and in curves, none in a halt."""
+    if k == 0 and state["halt_left"] > 0:
+        return 0.0
+    speed = float(state["veh_v0"][k])
+    for piece in path:
+        if piece.is_curve and piece.to >= 0:
+            before = max(0.0, piece.start)
+            speed = min(speed, math.sqrt(turning_speed(town, piece.edge, piece.to) ** 2 + 2 * BRAKING * before))
+    return speed
+
+
+def acceleration(town: Row, state: Row, path: list[Piece], k: int) -> float:
+    """The lower of what the nearest leader and the stop line allow."""
+    v, v0 = float(state["veh_v"][k]), wanted_speed(town, state, path, k)
+    if is_pedestrian(state, k):
+        return idm(v, v0, math.inf, 0.0)
+    half = half_length(state, k)
+    gaps = [(d - half - half_length(state, j), v - state["veh_v"][j]) for d, j in leaders(state, path, k)]
+    obstacles = [(room_to_line(town, state, path, k) + BEYOND_LINE, v), min(gaps, default=(math.inf, 0.0))]
+    return min(idm(v, v0, gap if gap <= HORIZON else math.inf, dv) for gap, dv in obstacles)
+
+
+# Junctions
+
+
+def asks(town: Row, state: Row, k: int) -> bool:
+    """The first car of an edge that leads to a guarded node, close enough to its line."""
+    e = state["veh_edge"][k]
+    if state["veh_turning"][k] or not town["guarded"][town["edge"][e][1]]:
+        return False
+    if any(state["veh_edge"][j] == e and not state["veh_turning"][j] and state["veh_s"][j] > state["veh_s"][k]
+           for j in cars(state)):  # fmt: skip
+        return False
+    room = straight_length(town, e) - state["veh_s"][k] - half_length(state, k)
+    return bool(room <= state["veh_v"][k] ** 2 / (2 * BRAKING) + ASKING)
+
+
+def exit_has_room(town: Row, state: Row, k: int) -> bool:
+    """Nobody stands within the car's length + s0 of the start of the chosen edge's straight part."""
+    e = state["veh_edge"][k]
+    exit_start = straight_length(town, e) - state["veh_s"][k] + state["veh_curve"][k]
+    needed = 2 * half_length(state, k) + LEAST_GAP
+    path = path_ahead(town, state, k)
+    return all(d - half_length(state, j) - exit_start >= needed for d, j in leaders(state, path, k) if d >= exit_start)
+
+
+def give_nodes(town: Row, state: Row) -> None:
+    for k in cars(state):
+        node = town["edge"][state["veh_edge"][k]][1]
+        if state["node_owner"][node] == -1 and asks(town, state, k) and exit_has_room(town, state, k):
+            state["node_owner"][node] = k
+
+
+def free_nodes(town: Row, state: Row) -> None:
+    """A junction is free again when the rear of its holder has left the zone."""
+    for node in range(town["n_node"]):
+        k = int(state["node_owner"][node])
+        if k < 0:
+            continue
+        e = state["veh_edge"][k]
+        before, behind = town["edge"][e][1] == node, town["edge"][e][0] == node
+        along = state["veh_s"][k]
+        if state["veh_turning"][k]:
+            along = straight_length(town, e) + along * state["veh_curve"][k]
+        if not before and (not behind or along >= half_length(state, k)):
+            state["node_owner"][node] = -1
+
+
+# One sim step
+
+
+def begin_halt(state: Row, config: Any, draws: Draws) -> None:
+    """The target's halts begin at the times of a Poisson process."""
+    if config.halt_rate > 0 and state["sim_step"] * DT >= state["next_halt"]:
+        state["halt_left"] = HALT[0] + (HALT[1] - HALT[0]) * draws.halt_length(state["halts"])
+        state["halts"] += 1
+        state["next_halt"] += draws.halt_gap(state["halts"])
+
+
+def enter(town: Row, state: Row, draws: Draws, k: int, e: int) -> None:
+    """A vehicle is now on this edge and draws where it will go from there."""
+    state["veh_edge"][k], state["veh_turning"][k] = e, False
+    if town["edge_ways"][e] == 0:
+        state["veh_to"][k], state["veh_curve"][k] = -1, 0.0
+        return
+    to = choose_way(town, e, draws.turn(k, int(state["veh_draws"][k])))
+    state["veh_draws"][k] += 1
+    state["veh_to"][k] = to
+    state["veh_curve"][k] = curve_over(town, e, to, lane_offset(town, state["veh_kind"][k])).length()
+
+
+def move(town: Row, state: Row, draws: Draws, k: int, distance: float) -> None:
+    """Along the straight part or the curve; what is left at an end goes into the next part."""
+    e, to = int(state["veh_edge"][k]), int(state["veh_to"][k])
+    offset = lane_offset(town, state["veh_kind"][k])
+    if not state["veh_turning"][k]:
+        s, end = state["veh_s"][k] + distance, straight_length(town, e)
+        if s >= end and to < 0:
+            state["veh_on"][k], state["veh_v"][k], s = False, 0.0, end
+        elif s >= end:
+            state["veh_turning"][k] = True
+            s = (s - end) / curve_over(town, e, to, offset).pace(0.0)
+        state["veh_s"][k] = s
+        return
+    pace = curve_over(town, e, to, offset).pace(float(state["veh_s"][k]))
+    u = state["veh_s"][k] + distance / pace
+    state["veh_s"][k] = u
+    if u >= 1:
+        state["veh_s"][k] = (u - 1) * pace
+        enter(town, state, draws, k, to)
+
+
+def pose(town: Row, state: Row, k: int) -> tuple[float, float, float]:
+    """Centre and heading of a vehicle."""
+    e, s, offset = int(state["veh_edge"][k]), float(state["veh_s"][k]), lane_offset(town, state["veh_kind"][k])
+    if state["veh_turning"][k]:
+        curve = curve_over(town, e, int(state["veh_to"][k]), offset)
+        (x, y), (dx, dy) = curve.at(s), curve.slope(s)
+    else:
+        (x, y), (dx, dy) = lane_point(town, e, s, offset), town["edge_dir"][e]
+    return float(x), float(y), math.atan2(dy, dx)
+
+
+def drive(town: Row, state: Row, config: Any, draws: Draws) -> None:
+    """One sim step of all vehicles, written into `state`."""
+    begin_halt(state, config, draws)
+    give_nodes(town, state)
+    driving = [k for k in range(state["n_veh"]) if state["veh_on"][k]]
+    paths = {k: path_ahead(town, state, k) for k in driving}
+    accelerations = {k: acceleration(town, state, paths[k], k) for k in driving}
+    rooms = {k: max(0.0, room_to_line(town, state, paths[k], k)) for k in driving}
+    for k in driving:
+        v = max(0.0, float(state["veh_v"][k]) + accelerations[k] * DT)
+        distance = v * DT
+        if distance > rooms[k]:
+            v, distance = 0.0, rooms[k]
+        state["veh_v"][k] = v
+        heading = float(state["veh_pose"][k][2])
+        move(town, state, draws, k, distance)
+        state["veh_pose"][k] = pose(town, state, k)
+        if k == 0:
+            state["veh_rate"] = wrap(float(state["veh_pose"][0][2]) - heading) / DT
+    if not state["veh_on"][0]:
+        state["veh_rate"] = 0.0
+    free_nodes(town, state)
+    state["halt_left"] = max(0.0, state["halt_left"] - DT)
