@@ -190,6 +190,22 @@ def test_an_image_world_shows_its_image():
         assert [image[7, 7] for image in second] == [10 + goals[0], 20 + goals[1]]
 
 
+def test_rewards_are_those_before_rounding():
+    """TSPD keeps its reward in float64: `Envs` and a single handle pay that, and not what float32 makes of it."""
+    world, twin = (milkrun.make("milkrun/TSPD-v0", 4, seed=3, num_nodes=6) for _ in range(2))
+    row, rounded = handles(twin)[2], 0
+    twin.reset()
+    with Envs(4, handles(world)) as envs:
+        envs.reset()
+        for t in range(6):
+            actions = world.sample_actions(1, t)
+            _, rewards, _ = envs.step(actions)
+            assert rewards.dtype == np.float64 and rewards.tolist() == world.reward_exact.tolist()
+            assert row.step(actions[2])[1] == rewards[2]
+            rounded += (rewards != world.reward).sum()
+    assert rounded > 6
+
+
 def test_a_handle_looks_at_its_own_row():
     """64 pictures: to reset or step one handle paints one, a turn of `Envs` paints each once."""
     world = Lantern(64, seed=1)

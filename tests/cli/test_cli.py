@@ -9,11 +9,15 @@ import sys
 import pytest
 
 import milkrun
+from milkrun.cli import delivery
+from milkrun.cli.bench import looks_at, speed
 from milkrun.cli.output import read_value
-from milkrun.cli.play import replay
+from milkrun.cli.play import kind_of, replay
 from milkrun.core import registry
 from milkrun.core.errors import BadInstance
+from milkrun.core.fields import float32, state
 from milkrun.solvers import evaluate, nearest, policies_for, random_policy
+from tests.core.toys import Lantern, LanternConfig
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -212,6 +216,38 @@ def test_bench_prints_a_speed_for_each_batch_size(call):
         alone, microseconds, together = (float(x.replace(",", "")) for x in (alone, microseconds, together))
         assert alone * microseconds * 1e-6 == pytest.approx(int(rows), rel=0.1)
         assert 0 < together < alone
+
+
+def test_bench_leaves_out_what_needs_too_much_memory(call, more_worlds):
+    """512 x 512 pixels a row: 8,192 rows are above 1 GB and left out, 1,024 are not; all are looked at."""
+    lantern = "tests/Lantern-v0"
+    milkrun.register(lantern, Lantern, gymnasium=False)
+    code, out, _ = call("bench", lantern, "--seconds", 0, "--set", "side=512", "--set", "max_steps=2")
+    lines = [line.split() for line in out.splitlines() if line.strip().startswith(lantern)]
+    assert code == 0 and [line[:4] for line in lines[:3]] == [
+        [f"{lantern},", "with", "observe()", rows] for rows in ("1", "64", "1,024")
+    ]
+    assert lines[3] == [lantern, "8,192", "left", "out:", "2.1", "GB"]
+
+
+def test_speed_looks_after_each_step_where_that_is_what_agents_see():
+    """A picture on demand is painted once a step of a row; a view beside other fields is not."""
+    world = Lantern(3, LanternConfig(max_steps=2, longest=900), seed=1, autoreset="disabled")
+    speed(world, random_policy(0), 0)
+    assert world.looks.tolist() == [4, 4, 4]  # two rollouts of two steps
+    assert looks_at(world) and not looks_at(milkrun.make("milkrun/DARP-v0"))
+
+
+def test_a_drone_alone_is_no_delivery():
+    """What else is written of an episode is asked of the fields, of truck and drones or of trips by drone."""
+
+    class Drone(Lantern):
+        drone_pos = state(float32, 2)
+        figure_fields = ("drone_pos",)
+
+    assert kind_of(Drone(1)) is None
+    for id in ("milkrun/TruckDrone-v0", "milkrun/TSPD-v0"):
+        assert kind_of(milkrun.make(id)) is delivery
 
 
 def test_demo_plays_every_world_and_says_where_to_look(call, tmp_path):

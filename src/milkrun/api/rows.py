@@ -45,7 +45,12 @@ class Batch(Follower):
         """A turn of every row, one native call."""
         world = self.world
         world.step(actions)
-        return self.observe(), world.reward.astype(np.float64), world.terminated.copy(), world.truncated.copy()
+        return self.observe(), self.reward.astype(np.float64), world.terminated.copy(), world.truncated.copy()
+
+    @property
+    def reward(self) -> np.ndarray:
+        """What the last turn paid, as exactly as the world knows it."""
+        return getattr(self.world, "reward_exact" if "reward_exact" in self.world.fields else "reward")
 
     def observe(self, row: int | None = None) -> Any:
         """A copy of what all rows, or one, show now."""
@@ -127,7 +132,7 @@ class Row:
         self.batch.play(self.row, action)
         world, b = self.world, self.row
         ends = world.terminated.item(b), world.truncated.item(b)
-        return self.batch.observe(b), world.reward.item(b), *ends, self.batch.info(b)
+        return self.batch.observe(b), self.batch.reward.item(b), *ends, self.batch.info(b)
 
     def close(self) -> None:
         """Closes the world, and with it all its rows."""

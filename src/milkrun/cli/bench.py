@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from milkrun.core.world import World
     from milkrun.solvers import Policy
 
+MOST_BYTES = 1e9
+"""Of a batch that nobody has asked for by its number of rows."""
+LOOKED_AT = ", with observe()"
+"""What stands behind the name of a world that is looked at after each step."""
+
 
 def bench(
     id: str | None = typer.Argument(None, metavar="[ID]", help="A world; all of them without it.", show_default=False),
     rows: list[int] = typer.Option(
-        [], "--num-envs", min=1, show_default="1, 64, 1024, 8192; of slow worlds fewer",
+        [], "--num-envs", min=1, show_default="1, 64, 1024, 8192; of slow worlds fewer, none above 1 GB",
         help="Batch sizes; may be repeated.",
     ),
     threads: int | None = typer.Option(None, "--threads", min=1, help="Threads (default: as a world decides)."),
@@ -30,7 +35,8 @@ def bench(
 ) -> None:
     """Measure steps per second at several batch sizes.
 
-    Whole random episodes; a step is one step of one row. Medians over episodes, compile time and resets left out.
+    Whole random episodes; a step is one step of one row. Medians over episodes, compile time and resets left out. A
+    world whose observation is made on demand, as a picture is, is looked at after each step, and its line says so.
     The comparison with other libraries is `make bench` in the repository.
 
     \b
@@ -46,13 +52,18 @@ def bench(
     shown = table("", "world", "rows", "steps/s", "µs a call", "steps/s with the random policy",
                   right=("rows", "steps/s", "µs a call", "steps/s with the random policy"))  # fmt: skip
     for world_id in [world_spec(id).id] if id is not None else list_worlds():
-        most = 8 * world_spec(world_id).load().demo_rows
+        most, bytes_per_row = 8 * world_spec(world_id).load().demo_rows, 0.0
         for count in rows or [n for n in (1, 64, 1024, 8192) if n <= most]:
+            if not rows and count * bytes_per_row > MOST_BYTES:
+                shown.add_row(world_id, f"{count:,}", "left out:", f"{count * bytes_per_row / 1e9:,.1f} GB", "")
+                continue
             world = milkrun.make(
                 world_id, count, preset=preset, config=options, seed=0, autoreset="disabled", threads=threads
             )
+            bytes_per_row = world.bytes_per_row
             alone, together = speed(world, random_policy(0), seconds)
-            shown.add_row(world_id, f"{count:,}", f"{alone:,.0f}", f"{1e6 * count / alone:,.1f}", f"{together:,.0f}")
+            name = world_id + LOOKED_AT * looks_at(world)
+            shown.add_row(name, f"{count:,}", f"{alone:,.0f}", f"{1e6 * count / alone:,.1f}", f"{together:,.0f}")
     console().print(shown)
 
 
@@ -70,12 +81,19 @@ class Clocked:
         return actions
 
 
+def looks_at(world: World) -> bool:
+    """Whether what agents see is made on demand: then a step without a look is not what they pay for."""
+    return any(f.primary and f.on_demand for f in world.observed)
+
+
 def speed(world: World, policy: Policy, seconds: float) -> tuple[float, float]:
     """Steps per second of the world alone and together with the policy: medians over whole rollouts."""
+    from milkrun.core.watch import LookedAt
     from milkrun.solvers import rollout
 
+    played: Any = LookedAt(world) if looks_at(world) else world
     world.reset()
-    rollout(world, policy)
+    rollout(played, policy)
     alone: list[float] = []
     together: list[float] = []
     end = time.perf_counter() + seconds
@@ -83,7 +101,7 @@ def speed(world: World, policy: Policy, seconds: float) -> tuple[float, float]:
         world.reset()
         clocked = Clocked(policy)
         start = time.perf_counter()
-        steps = rollout(world, clocked)
+        steps = rollout(played, clocked)
         spent = time.perf_counter() - start
         together.append(steps / spent)
         alone.append(steps / (spent - clocked.seconds))

@@ -137,7 +137,7 @@ def show_world(id: str, folder: Path, num_envs: int, seed: int) -> dict[str, Any
     """Speed of a world and the summary of each of its policies; its pictures go into the folder. With 0 rows, as many
     as the world says."""
     import milkrun
-    from milkrun.cli.bench import speed
+    from milkrun.cli.bench import looks_at, speed
     from milkrun.cli.play import play
     from milkrun.core.registry import world_spec
     from milkrun.solvers import policies_for, random_policy
@@ -150,10 +150,11 @@ def show_world(id: str, folder: Path, num_envs: int, seed: int) -> dict[str, Any
     }
     world = milkrun.make(id, num_envs, seed=seed, autoreset="disabled", threads=1)
     per_second = speed(world, random_policy(seed), 0.3)[1]
-    return {"rows": num_envs, "steps_per_second": per_second, "policies": policies}
+    return {"rows": num_envs, "steps_per_second": per_second, "looked_at": looks_at(world), "policies": policies}
 
 
 def _cells(id: str, world: dict[str, Any]) -> list[str]:
+    from milkrun.cli.bench import LOOKED_AT
     from milkrun.solvers.evaluate import Z95
 
     def spoken(summary: dict[str, Any]) -> str:
@@ -162,6 +163,7 @@ def _cells(id: str, world: dict[str, Any]) -> list[str]:
 
     best = next((name for name in world["policies"] if name != "random"), None)
     return [
-        id, f"{world['rows']:,}", f"{world['steps_per_second']:,.0f}", spoken(world["policies"]["random"]),
+        id + LOOKED_AT * world["looked_at"], f"{world['rows']:,}", f"{world['steps_per_second']:,.0f}",
+        spoken(world["policies"]["random"]),
         spoken(world["policies"][best]) if best else "none", best or "",
     ]  # fmt: skip

@@ -109,7 +109,7 @@ def kind_of(world: World) -> Any:
         return clutter
     if "veh_pose" in world.fields:
         return tracking
-    return delivery if {"drone_pos", "by_drone"} & set(world.fields) else None
+    return delivery if "by_drone" in world.fields or {"truck_pos", "drone_pos"} <= set(world.fields) else None
 
 
 def as_it_is(world: World) -> World:

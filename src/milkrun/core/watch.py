@@ -25,3 +25,10 @@ class Watched:
 
     def see(self, rows: Rows) -> None:
         """For subclasses: what is done after a step of these rows."""
+
+
+class LookedAt(Watched):
+    """A world whose agents look at it after each step, for those who measure what that takes."""
+
+    def see(self, rows: Rows) -> None:
+        self.world.observe(rows)
