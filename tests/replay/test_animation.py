@@ -12,7 +12,7 @@ from PIL import Image
 import milkrun
 from milkrun.core.errors import MissingExtra
 from milkrun.replay import animation
-from milkrun.replay.animation import Film, palette_of, stride
+from milkrun.replay.animation import Film, palette_of, photograph_palette, stride
 from milkrun.solvers import policies_for, rollout
 
 
@@ -116,12 +116,75 @@ def test_no_film_is_longer_than_400_pictures(steps, every):
 def test_a_palette_keeps_the_common_colours_and_spreads_the_rest():
     """300 greys, three of them common: these are kept, and none is farther than one grey from a kept one."""
     greys = np.arange(300, dtype=np.int32) * 0x000100 % 0x10000 + (np.arange(300, dtype=np.int32) // 256)
-    colours = np.concatenate([greys, np.repeat(greys[[7, 77, 177]], 50)])
-    palette = palette_of([(np.arange(len(colours)), colours)])
+    counts = np.where(np.isin(np.arange(300), [7, 77, 177]), 51, 1)
+    palette = palette_of(greys, counts)
     assert len(palette) == 256 and (np.diff(palette) > 0).all()
     assert set(greys[[7, 77, 177]].tolist()) <= set(palette.tolist())
     rgb = animation._unpacked(greys).astype(int)[:, None] - animation._unpacked(palette).astype(int)
     assert (rgb**2).sum(axis=2).min(axis=1).max() == 1
+
+
+def photographs(count=24, noise=3.0):
+    """A camera that pans over soft colours, its noise of 3 of 255, beside a plan in which a dot moves."""
+    y, x = np.mgrid[:96, : 96 + 4 * count]
+    ground = np.stack([90 + 60 * np.sin(x / 25), 120 + 50 * np.cos(y / 20), 60 + y], axis=-1)
+    ground[(x // 30 + y // 24) % 2 == 0] *= 0.7
+    rng, taken = np.random.default_rng(0), []
+    for k in range(count):
+        seen = ground[:, 4 * k : 4 * k + 96] + rng.normal(0, noise, (96, 96, 3))
+        plan = np.full((96, 96, 3), 245, np.uint8)
+        plan[20:60, 20:22] = 0
+        plan[40:44, 2 * k : 2 * k + 4] = (200, 30, 40)
+        taken.append(np.concatenate([np.clip(seen, 0, 255).astype(np.uint8), plan], axis=1))
+    return taken
+
+
+class Camera(Slides):
+    """A world whose row shows one photograph after another."""
+
+    def __init__(self, taken):
+        super().__init__(len(taken) - 1)
+        self.taken = taken
+
+    def render(self, row):
+        return self.taken[self.i[row]]
+
+
+@pytest.mark.parametrize(("scale", "most"), [(1, 120_000), (2, 40_000)])
+def test_photographs_make_a_small_gif(tmp_path, scale, most):
+    """Some 8,000 new colours a picture: every one is shown, near to what was taken, in a fifth of a byte a pixel; what
+    a camera's noise alone changes takes no room."""
+    taken = photographs()
+    film = Film(Camera(taken), row=1, scale=scale)
+    for _ in taken[1:]:
+        film.step([0])
+    assert sum(map(len, film._changes)) < 0.6 * sum(picture.nbytes for picture in film.frames())
+    film.save(tmp_path / "a.gif")
+    frames, _ = gif(tmp_path / "a.gif")
+    assert len(frames) == len(taken) and (tmp_path / "a.gif").stat().st_size < most
+    for shown, kept in zip(frames, film.frames(), strict=True):
+        off = abs(shown.astype(int) - kept).max(axis=2)
+        assert off.mean() < 8 and np.quantile(off, 0.99) <= 24
+        assert (shown[:, -10:] == shown[0, -1]).all() and abs(shown[0, -1].astype(int) - 245).max() <= 4
+
+
+def test_a_film_may_be_halved():
+    """Each pixel is the mean of four, what is left over at the edge is cut off."""
+    picture = np.zeros((5, 4, 3), np.uint8)
+    picture[:2, :2, 0] = [[10, 20], [30, 42]]
+    picture[2:4, 2:] = 255
+    (halved,) = Film(Camera([picture]), row=1, scale=2).frames()
+    assert halved[..., 0].tolist() == [[26, 0], [0, 255]] and halved[..., 1].tolist() == [[0, 0], [0, 255]]
+
+
+def test_the_palette_of_photographs_has_few_colours_near_to_all():
+    """32 greys in 8 places, four each over at most 25: none is farther than 13; as many places as colours keep all."""
+    counts = np.zeros(32**3, np.int64)
+    counts[[k * (1024 + 32 + 1) for k in range(32)]] = 100
+    kept = photograph_palette(counts, 8)[:, 0].astype(int)
+    greys = animation.FIVE_BITS[counts > 0][:, 0]
+    assert len(kept) == 8 and abs(greys[:, None] - kept).min(axis=1).max() <= 13
+    assert sorted(photograph_palette(counts, 64)[:, 0].tolist()) == greys.tolist()
 
 
 def test_without_pillow_the_extra_is_named(monkeypatch):

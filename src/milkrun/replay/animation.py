@@ -1,12 +1,15 @@
 """An episode as an animated GIF: the pictures that a world's `render(row)` gives, one a step.
 
-A film keeps of each picture only what changed since the one before. All pictures share one palette; up to 256 colours
-the GIF shows exactly what was rendered; of more, some blends at edges become the nearest that is kept.
+A film keeps of each picture what changed since the one before, compressed. All pictures share one palette; up to 256
+colours the GIF shows exactly what was rendered; of some more, blends at edges become the nearest that is kept. Pictures
+of thousands of colours are photographs: they get the palette that fits them best, and a pixel that hardly changes stays
+as it is, so that the noise of a camera does not fill the file.
 """
 
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milkrun.core.arguments import Rows, read_rows
+from milkrun.core.arguments import Rows, check_count, read_rows
 from milkrun.core.errors import missing_extra
 from milkrun.core.watch import Watched
 
@@ -28,6 +31,10 @@ Colours = NDArray[np.int32]
 """red, green and blue in one number"""
 
 COLOURS = 256  # that a GIF can hold
+PHOTOGRAPH = 3072  # colours from which pictures count as photographs: a film of TruckDrone has some 2,100
+PHOTO_COLOURS = 64  # of those, one of them free; with all 256 a file is twice as large
+ALIKE = 18  # of 255: how far a colour of a photograph may be from the one that stands there
+SAMPLE = 32  # photographs that the palette is made of
 MOST_FRAMES = 400
 STEP_MS, FIRST_MS, LAST_MS = 90, 600, 2500  # how long a picture stands
 
@@ -36,16 +43,15 @@ class Film(Watched):
     """A world that keeps the pictures of a row, from where it stands when the film begins.
 
     Step it instead of the world. `every` leaves out pictures of a long episode: its steps that are no multiple of it,
-    except the one that ends it.
+    except the one that ends it. `scale=2` halves pictures in height and width, each pixel the mean of four.
     """
 
-    def __init__(self, world: Any, row: int = 0, every: int = 1) -> None:
+    def __init__(self, world: Any, row: int = 0, every: int = 1, scale: int = 1) -> None:
         super().__init__(world)
-        self.row, self.every = row, every
-        first = world.render(row)
-        self._last: Colours = _packed(first)
-        self._size = first.shape[:2]
-        self._changes = [(np.arange(self._last.size), self._last)]
+        self.row, self.every, self.scale = row, every, check_count("scale", scale, 1)
+        self._last = np.zeros_like(self._picture())
+        self._changes: list[bytes] = []
+        self.keep()
 
     def __len__(self) -> int:
         return len(self._changes)
@@ -53,23 +59,17 @@ class Film(Watched):
     def frames(self) -> Iterator[Picture]:
         """The pictures in order."""
         shown = np.zeros_like(self._last)
-        for where, colours in self._changes:
-            shown[where] = colours
-            yield _unpacked(shown).reshape(*self._size, 3)
+        for change in self._changes:
+            shown = shown ^ np.frombuffer(zlib.decompress(change), np.uint8).reshape(shown.shape)
+            yield shown
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the GIF: it runs for ever and rests on its last picture. Pictures that do not differ become one."""
-        palette = palette_of(self._changes)
-        table = _unpacked(palette).tobytes()
-        shown: list[Image.Image] = []
-        indices = np.zeros(self._last.size, np.uint8)
-        for where, colours in self._changes:
-            indices[where] = _nearest(palette, colours)
-            image = Image.fromarray(indices.reshape(self._size).copy())
-            image.putpalette(table)
-            shown.append(image)
-        times = [FIRST_MS, *[STEP_MS] * (len(shown) - 2), LAST_MS] if len(shown) > 1 else LAST_MS
-        shown[0].save(Path(path), "GIF", save_all=True, append_images=shown[1:], duration=times, loop=0)
+        seen = colours_of(self.frames())
+        shown = self._photographs() if seen is None else self._drawings(palette_of(*seen))
+        count = len(self)
+        times = [FIRST_MS, *[STEP_MS] * (count - 2), LAST_MS] if count > 1 else LAST_MS
+        next(shown).save(Path(path), "GIF", save_all=True, append_images=shown, duration=times, loop=0)
 
     def see(self, rows: Rows) -> None:
         if rows is not None and self.row not in read_rows(rows, self.world.num_envs):
@@ -81,10 +81,46 @@ class Film(Watched):
 
     def keep(self) -> None:
         """The row as it stands is the next picture."""
-        picture = _packed(self.world.render(self.row))
-        where = np.flatnonzero(picture != self._last)
-        self._changes.append((where, picture[where]))
+        picture = self._picture()
+        self._changes.append(zlib.compress((picture ^ self._last).tobytes(), 1))  # what stays is 0: no room
         self._last = picture
+
+    def _picture(self) -> Picture:
+        picture: Picture = self.world.render(self.row)
+        if self.scale == 1:
+            return picture
+        n, (high, wide) = self.scale, (side // self.scale * self.scale for side in picture.shape[:2])
+        total = np.zeros((high // n, wide // n, 3), np.uint32)
+        for y, x in np.ndindex(n, n):
+            total += picture[y:high:n, x:wide:n]
+        halved: Picture = ((total + n * n // 2) // (n * n)).astype(np.uint8)
+        return halved
+
+    def _drawings(self, palette: Colours) -> Iterator[Image.Image]:
+        """The pictures as places in a palette."""
+        indices, before = np.zeros(self._last.shape[:2], np.uint8), None
+        for picture in self.frames():
+            colours = _packed(picture)
+            changed = ... if before is None else colours != before
+            indices[changed] = _nearest(palette, colours[changed])
+            before = colours
+            yield _image(indices, _unpacked(palette))
+
+    def _photographs(self) -> Iterator[Image.Image]:
+        """The same of photographs, by tables over colours of five bits a channel. A place of the palette stays free, by
+        which the GIF says that a pixel is as it was."""
+        counts = np.zeros(len(FIVE_BITS), np.int64)
+        for k, picture in enumerate(self.frames()):
+            if k % -(-len(self) // SAMPLE) == 0:
+                counts += np.bincount(_coarse(picture).ravel(), minlength=len(counts))
+        palette = photograph_palette(counts, PHOTO_COLOURS - 1)
+        place, near = _tables(palette)
+        indices: Picture | None = None
+        for picture in self.frames():
+            coarse = _coarse(picture)
+            fresh = place[coarse]
+            indices = fresh if indices is None else np.where(near[indices, coarse], indices, fresh)
+            yield _image(indices, palette)
 
 
 def stride(steps: int) -> int:
@@ -92,9 +128,26 @@ def stride(steps: int) -> int:
     return max(1, -(-steps // (MOST_FRAMES - 2)))
 
 
-def palette_of(changes: Iterable[tuple[NDArray[np.intp], Colours]]) -> Colours:
+# -- drawings ---------------------------------------------------------------------------------------------------------
+
+
+def colours_of(frames: Iterable[Picture]) -> tuple[Colours, NDArray[np.int64]] | None:
+    """All colours of pictures and how often one appeared where another had been; None of photographs."""
+    seen, counts, before = np.zeros(0, np.int32), np.zeros(0, np.int64), None
+    for picture in frames:
+        packed = _packed(picture)
+        found, many = np.unique(packed if before is None else packed[packed != before], return_counts=True)
+        both = np.concatenate([seen, found])
+        seen, which = np.unique(both, return_inverse=True)
+        counts = np.bincount(which.ravel(), np.concatenate([counts, many]), len(seen)).astype(np.int64)
+        if len(seen) > PHOTOGRAPH:
+            return None
+        before = packed
+    return seen, counts
+
+
+def palette_of(seen: Colours, counts: NDArray[np.int64]) -> Colours:
     """All colours if a GIF can hold them; else the commonest half of what it can, and those farthest from the rest."""
-    seen, counts = np.unique(np.concatenate([colours for _, colours in changes]), return_counts=True)
     if len(seen) <= COLOURS:
         return seen
     order = np.argsort(-counts, kind="stable")
@@ -108,8 +161,8 @@ def palette_of(changes: Iterable[tuple[NDArray[np.intp], Colours]]) -> Colours:
 
 
 def _packed(picture: Picture) -> Colours:
-    """A number a pixel, one after the other."""
-    red, green, blue = picture.reshape(-1, 3).T.astype(np.int32)
+    """A number a pixel."""
+    red, green, blue = (picture[..., k].astype(np.int32) for k in range(3))
     packed: Colours = (red << 16) | (green << 8) | blue
     return packed
 
@@ -121,5 +174,71 @@ def _unpacked(colours: Colours) -> Picture:
 def _nearest(palette: Colours, wanted: Colours) -> Picture:
     """The place in the palette of each colour, or of the one nearest to it."""
     colours, which = np.unique(wanted, return_inverse=True)
-    apart = _unpacked(colours)[:, None].astype(np.int64) - _unpacked(palette).astype(np.int64)
-    return (apart**2).sum(axis=2).argmin(axis=1).astype(np.uint8)[which]
+    apart = _unpacked(colours)[:, None].astype(np.int32) - _unpacked(palette).astype(np.int32)
+    return (apart**2).sum(axis=2).argmin(axis=1).astype(np.uint8)[which].reshape(wanted.shape)
+
+
+# -- photographs ------------------------------------------------------------------------------------------------------
+
+FIVE_BITS = np.stack(np.meshgrid(*[np.arange(32)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+FIVE_BITS = (FIVE_BITS << 3) | (FIVE_BITS >> 2)
+"""The colours of five bits a channel, in the order of their numbers."""
+
+
+def photograph_palette(counts: NDArray[np.int64], size: int) -> Picture:
+    """At most `size` colours for those of FIVE_BITS that appear so often: boxes cut in two at their median, always that
+    with the most to gain, then each colour moved to the mean of those that are nearest to it."""
+    used = np.flatnonzero(counts)
+    colours, weights = FIVE_BITS[used].astype(np.float32), np.sqrt(counts[used]).astype(np.float32)
+    boxes = [np.arange(len(used))]
+    gains = [_spread(colours, weights, boxes[0])]
+    while len(boxes) < min(size, len(used)):
+        k = int(np.argmax([gain for gain, _ in gains]))
+        box, axis = boxes[k], gains[k][1]
+        box = box[np.argsort(colours[box, axis], kind="stable")]
+        half = np.cumsum(weights[box])
+        cut = min(int(np.searchsorted(half, half[-1] / 2)) + 1, len(box) - 1)
+        boxes[k : k + 1] = [box[:cut], box[cut:]]
+        gains[k : k + 1] = [_spread(colours, weights, box[:cut]), _spread(colours, weights, box[cut:])]
+    palette = np.array([np.average(colours[box], axis=0, weights=weights[box]) for box in boxes], np.float32)
+    for _ in range(4):
+        nearest = _closest(palette, colours)
+        sums = [np.bincount(nearest, weights * colours[:, k], len(palette)) for k in range(3)]
+        mass = np.bincount(nearest, weights, len(palette))
+        palette = np.where(mass[:, None] > 0, np.stack(sums, 1) / np.maximum(mass, 1e-9)[:, None], palette)
+    return np.rint(palette).astype(np.uint8)
+
+
+def _spread(colours: NDArray[np.float32], weights: NDArray[np.float32], box: NDArray[np.intp]) -> tuple[float, int]:
+    """How far the colours of a box are from their mean, squared and summed, along the axis where that is most."""
+    mean = np.average(colours[box], axis=0, weights=weights[box])
+    squares = (weights[box, None] * (colours[box] - mean) ** 2).sum(axis=0)
+    return float(squares.max()), int(squares.argmax())
+
+
+def _closest(palette: NDArray[Any], colours: NDArray[Any]) -> NDArray[np.intp]:
+    """The place in the palette nearest to each colour."""
+    p, c = palette.astype(np.float32), colours.astype(np.float32)
+    return ((p**2).sum(axis=1) - 2 * c @ p.T).argmin(axis=1)
+
+
+def _tables(palette: Picture) -> tuple[Picture, NDArray[np.bool_]]:
+    """For each number of FIVE_BITS its place in the palette; and which places are as good as that, (place, number)."""
+    place = _closest(palette, FIVE_BITS).astype(np.uint8)
+    near = np.ones((len(palette), len(FIVE_BITS)), np.bool_)
+    for k in range(3):
+        near &= abs(palette[:, None, k].astype(np.int16) - FIVE_BITS[:, k].astype(np.int16)) <= ALIKE
+    return place, near
+
+
+def _coarse(picture: Picture) -> NDArray[np.intp]:
+    """The number of each pixel's colour in FIVE_BITS."""
+    red, green, blue = (picture[..., k].astype(np.intp) >> 3 for k in range(3))
+    coarse: NDArray[np.intp] = (red << 10) | (green << 5) | blue
+    return coarse
+
+
+def _image(indices: Picture, palette: Picture) -> Image.Image:
+    image = Image.fromarray(indices.copy())
+    image.putpalette(palette.tobytes())
+    return image
