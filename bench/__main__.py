@@ -1,4 +1,4 @@
-"""One command, one run: Milkrun beside RL4CO, Jumanji, VMAS, SAPIEN and plain C, equal threads, medians, ratios.
+"""One command, one run: Milkrun beside RL4CO, Jumanji, VMAS, SAPIEN, MuJoCo and C, equal threads, medians, ratios.
 
     python -m bench [--quick] [--clock cpu] [--out bench/results]
 """
@@ -24,6 +24,7 @@ from .family import family_table
 from .peers import c_kernel
 from .peers.apart import report_of
 from .timing import Table, clock, median_time, set_clock
+from .tracking import tracking_table
 from .workers import workers_table
 
 NUM_LOC = 50
@@ -150,8 +151,8 @@ def _geometric_mean(values: list[float]) -> float:
 
 TABLES = {
     "steps": steps_table, "rollouts": rollouts_table, "family": family_table, "darp": darp_table,
-    "delivery": delivery_table, "clutter": clutter_table, "api": api_table, "workers": workers_table,
-    "compiling": compiling_table, "own": own_table,
+    "delivery": delivery_table, "clutter": clutter_table, "tracking": tracking_table, "api": api_table,
+    "workers": workers_table, "compiling": compiling_table, "own": own_table,
 }  # fmt: skip
 
 

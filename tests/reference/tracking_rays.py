@@ -58,6 +58,7 @@ class Camera:
     ground_cell: float = 0.5
     details: bool = True
     palette_blended: bool = False  # whether `palette` already has the white of snow in it
+    lamp_dimmed: bool = True  # whether the light of a lamp is its gain times the ambient share, or the gain alone
 
     def axes(self) -> np.ndarray:
         """Forward, right and up of the picture as rows: Rz(yaw) Ry(pitch) Rx(roll) of forward, left, up."""
@@ -257,9 +258,9 @@ class _Light(NamedTuple):
     def level(self, cosine: np.ndarray) -> np.ndarray:
         return self.gain * (self.ambient + (1 - self.ambient) * np.maximum(0.0, cosine))
 
-    def lamp(self) -> float:
+    def lamp(self, camera: Camera) -> float:
         """Under a lamp: another gain, and no sun term."""
-        return LAMP_GAIN * self.ambient
+        return LAMP_GAIN * (self.ambient if camera.lamp_dimmed else 1.0)
 
 
 def _light(state: Row) -> _Light:
@@ -302,7 +303,7 @@ def _ground_colour(
         albedo = snowed(albedo, np.where(thin, 0.35, 0.7)[:, None])
     level = light.level(np.where(shadow, 0.0, light.sun[2]))
     if light.night:
-        level = np.where(lamp, light.lamp(), level)
+        level = np.where(lamp, light.lamp(camera), level)
     return albedo * (level * SHADES[(code >> 4) & 3])[:, None], number, cars
 
 
@@ -321,7 +322,7 @@ def _box_colour(
         for v in range(int(state["n_veh"])):
             x, y = np.array(state["veh_pose"][v][:2], dtype=float)[:, None]
             lit_car[v] = _cells(town, camera, x, y)[1][0] & 128
-        level = np.where(lit_car[vehicle], light.lamp(), level)
+        level = np.where(lit_car[vehicle], light.lamp(camera), level)
     colour = albedo * level[:, None]
     window, pane = np.zeros(face.shape, dtype=int), np.zeros(face.shape, dtype=np.int64)
     if camera.details:

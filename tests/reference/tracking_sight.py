@@ -114,8 +114,11 @@ def sight_is_free(town: Row, start: np.ndarray, end: np.ndarray) -> bool:
 
 def distance_to_boxes(town: Row, point: np.ndarray) -> float:
     """From a point to the nearest static box, 0 inside one."""
-    outside = [np.maximum(np.abs(in_box(town, k, point)) - town["box_half"][k], 0) for k in range(town["n_box"])]
-    return min((float(np.linalg.norm(d)) for d in outside), default=math.inf)
+    n = int(town["n_box"])
+    (dx, dy, dz), yaw = (point - town["box_pos"][:n]).T, town["box_yaw"][:n]
+    c, s = np.cos(yaw), np.sin(yaw)
+    outside = np.maximum(np.abs(np.c_[c * dx + s * dy, c * dy - s * dx, dz]) - town["box_half"][:n], 0)
+    return float(np.sqrt((outside**2).sum(axis=1)).min(initial=math.inf))
 
 
 # RewardParams
@@ -216,13 +219,11 @@ def reference_distance(params: np.ndarray, config: Any) -> float:
 
 
 def view_rewards(params: np.ndarray, visible: bool, config: Any) -> tuple[float, float, float]:
-    """Gauge, r_c and r_d."""
+    """Gauge, r_c and r_d: rewards of the view, whatever is paid."""
     yaw = math.atan2(params[11], params[7])
     centre, corners = window(params[45:48], yaw, params[4], config, config.view_range)
     x = gauge(params[42:44], centre, corners)
     r_c, r_d = view(x, config.view_scale)
-    if config.reward_kind == "distance":
-        r_c, r_d = distance(math.dist(params[42:44], centre), config.distance_range, config.distance_scale)
     if config.occlusion == "zero" and not visible:
         r_c, r_d = 0.0, 0.0
     return x, r_c, r_d
@@ -239,6 +240,9 @@ def unscaled_pay(params: np.ndarray, d: float, cmd: Sequence[float], visible: bo
         return CRASH_PAY[kind]
     if kind == "default":
         _, r_c, r_d = view_rewards(params, visible, config)
+        if config.reward_kind == "distance":
+            off = math.dist(params[42:44], params[39:41])
+            r_c, r_d = distance(off, config.distance_range, config.distance_scale)
         return r_d if config.reward_mode == "discrete" else r_c
     if kind == "E2E":
         return e2e(params[49], params[50], params[48], d, config.hfov, config.constants)

@@ -17,11 +17,13 @@ DT = 1 / 500  # seconds of a sim step
 ACCELERATION, BRAKING, TIME_GAP, LEAST_GAP = 3.0, 4.0, 1.2, 2.0  # a, b, T, s0 of the intelligent driver model
 HARDEST = 9.0  # m/s2, no car brakes harder
 HORIZON = 60.0  # metres of gap beyond which nothing is seen
-BEYOND_LINE = 0.5  # the obstacle of a closed junction stands this far behind its stop line
+LINE_GAP = 0.5  # the obstacle of a closed junction stands this far before its stop line
 ASKING = 5.0  # metres added to the braking distance when a junction is asked for
+WAITING = 3.0  # metres of straight before a line, and half a car, below which a car cannot wait on that edge
 STRAIGHT_ON = 0.35  # rad
 SHARP = 0.2  # rad; gentler curves do not slow a car down
 PARALLEL = 1e-6  # sine of the angle of two lanes below which they have no intersection
+RUNS_BACK = -0.99  # cosine of a turn from which on the lanes count as parallel: they meet far away
 HALT = (0.5, 2.0)  # seconds
 
 KINDS = ("sedan", "compact", "suv", "van", "bus", "truck", "motorcycle", "pedestrian")
@@ -128,20 +130,29 @@ class Curve:
         return math.hypot(*self.slope(u))
 
     def length(self) -> float:
+        """By Gauss's rule of three points: what cars take it for."""
+        ends = self.pace((1 - math.sqrt(0.6)) / 2) + self.pace((1 + math.sqrt(0.6)) / 2)
+        return (5 * ends + 8 * self.pace(0.5)) / 18
+
+    def true_length(self) -> float:
         """By Gauss's rule of 16 points on eight equal parts."""
         x, weight = np.polynomial.legendre.leggauss(16)
         return sum(w * self.pace((part + (z + 1) / 2) / 8) for part in range(8) for z, w in zip(x, weight)) / 16
 
 
 def curve_over(town: Row, e: int, to: int, offset: float) -> Curve:
-    """From the end of e's straight part to the start of that of its successor."""
+    """From the end of e's straight part to the start of that of its successor; a straight line where the lanes run
+    back, or meet behind where the curve begins or before where it ends."""
     p0, p2 = lane_point(town, e, straight_length(town, e), offset), lane_point(town, to, 0.0, offset)
     d, f = town["edge_dir"][e], town["edge_dir"][to]
     sine = d[0] * f[1] - d[1] * f[0]
-    if abs(sine) < PARALLEL:
+    if abs(sine) < PARALLEL or d @ f <= RUNS_BACK:
         return Curve(p0, (p0 + p2) / 2, p2)
     way = p2 - p0
-    return Curve(p0, p0 + (way[0] * f[1] - way[1] * f[0]) / sine * d, p2)
+    middle = p0 + (way[0] * f[1] - way[1] * f[0]) / sine * d
+    if (middle - p0) @ d <= 0 or (p2 - middle) @ f <= 0:
+        middle = (p0 + p2) / 2
+    return Curve(p0, middle, p2)
 
 
 def turning_speed(town: Row, e: int, to: int) -> float:
@@ -268,71 +279,121 @@ def room_to_line(town: Row, state: Row, path: list[Piece], k: int) -> float:
 
 
 def wanted_speed(town: Row, state: Row, path: list[Piece], k: int) -> float:
-    """The own speed, less before and in curves, none in a halt."""
-    if k == 0 and state["halt_left"] > 0:
-        return 0.0
+    """The own speed, less before (measured from the front) and in the next curve."""
     speed = float(state["veh_v0"][k])
     for piece in path:
-        if piece.is_curve and piece.to >= 0:
-            before = max(0.0, piece.start)
-            speed = min(speed, math.sqrt(turning_speed(town, piece.edge, piece.to) ** 2 + 2 * BRAKING * before))
+        if piece.is_curve:
+            if piece.to >= 0:
+                before = max(0.0, piece.start - half_length(state, k))
+                speed = min(speed, math.sqrt(turning_speed(town, piece.edge, piece.to) ** 2 + 2 * BRAKING * before))
+            break
     return speed
 
 
+def obstacle(town: Row, state: Row, path: list[Piece], k: int) -> tuple[float, float]:
+    """Gap to the nearest leader or closed stop line, whichever is nearer, and the speed at which it closes."""
+    v, half = float(state["veh_v"][k]), half_length(state, k)
+    found = [(max(0.0, room_to_line(town, state, path, k) - LINE_GAP), v)]
+    found += [(d - half - half_length(state, j), v - float(state["veh_v"][j])) for d, j in leaders(state, path, k)]
+    gap, dv = min(found)
+    return (gap, dv) if gap < HORIZON else (math.inf, v)
+
+
 def acceleration(town: Row, state: Row, path: list[Piece], k: int) -> float:
-    """The lower of what the nearest leader and the stop line allow."""
+    """By the wanted speed and what is ahead; who wants none brakes, harder where what is ahead asks for it."""
     v, v0 = float(state["veh_v"][k]), wanted_speed(town, state, path, k)
-    if is_pedestrian(state, k):
-        return idm(v, v0, math.inf, 0.0)
-    half = half_length(state, k)
-    gaps = [(d - half - half_length(state, j), v - state["veh_v"][j]) for d, j in leaders(state, path, k)]
-    obstacles = [(room_to_line(town, state, path, k) + BEYOND_LINE, v), min(gaps, default=(math.inf, 0.0))]
-    return min(idm(v, v0, gap if gap <= HORIZON else math.inf, dv) for gap, dv in obstacles)
+    gap, dv = (math.inf, v) if is_pedestrian(state, k) else obstacle(town, state, path, k)
+    if v0 < 0.1 or (k == 0 and state["halt_left"] > 0):
+        return min(-BRAKING, idm(v, math.inf, gap, dv))
+    return idm(v, v0, gap, dv)
 
 
 # Junctions
 
 
-def asks(town: Row, state: Row, k: int) -> bool:
-    """The first car of an edge that leads to a guarded node, close enough to its line."""
-    e = state["veh_edge"][k]
-    if state["veh_turning"][k] or not town["guarded"][town["edge"][e][1]]:
+def ahead_on(town: Row, state: Row, e: int, k: int) -> list[int]:
+    """The other cars on an edge or the curve at its end; on the own edge those in front."""
+    found = [j for j in cars(state) if j != k and state["veh_edge"][j] == e]
+    if state["veh_edge"][k] == e:
+        found = [j for j in found if travelled(town, state, j) > travelled(town, state, k)]
+    return found
+
+
+def travelled(town: Row, state: Row, k: int) -> float:
+    """Metres from the start of the straight part of the own edge, its curve included."""
+    if state["veh_turning"][k]:
+        return straight_length(town, int(state["veh_edge"][k])) + float(state["veh_s"][k] * state["veh_curve"][k])
+    return float(state["veh_s"][k])
+
+
+def has_room(town: Row, state: Row, k: int, e: int) -> bool:
+    """Nobody stands within the car's length + s0 of the start of an edge's straight part, bends behind it included."""
+    start, needed = 0.0, 2 * half_length(state, k) + LEAST_GAP
+    while True:
+        rears = [start + travelled(town, state, j) - half_length(state, j) for j in cars(state)
+                 if state["veh_edge"][j] == e]  # fmt: skip
+        if any(rear < needed for rear in rears):
+            return False
+        ways = successors(town, e)
+        if town["guarded"][town["edge"][e][1]] or len(ways) != 1 or start > HORIZON:
+            return True
+        start += straight_length(town, e) + curve_over(town, e, ways[0], lane_offset(town, 0)).length()
+        e = ways[0]
+
+
+def has_room_behind(town: Row, state: Row, k: int, e: int) -> bool:
+    """The same of every way on: the car does not know yet which it takes."""
+    return all(has_room(town, state, k, way) for way in successors(town, e))
+
+
+def gets_out(town: Row, state: Row, k: int, e: int) -> bool:
+    """Whether the car can leave a junction by edge e; where its rear would stay inside while it waits at the other end
+    of e, it takes the junction there too (the rules alone would leave two cars waiting for each other for ever)."""
+    if not has_room(town, state, k, e):
         return False
-    if any(state["veh_edge"][j] == e and not state["veh_turning"][j] and state["veh_s"][j] > state["veh_s"][k]
-           for j in cars(state)):  # fmt: skip
-        return False
-    room = straight_length(town, e) - state["veh_s"][k] - half_length(state, k)
-    return bool(room <= state["veh_v"][k] ** 2 / (2 * BRAKING) + ASKING)
+    node = town["edge"][e][1]
+    if town["guarded"][node] and straight_length(town, e) < 2 * half_length(state, k) + WAITING:
+        if state["node_owner"][node] != -1 or not has_room_behind(town, state, k, e):
+            return False
+        state["node_owner"][node] = k
+    return True
 
 
-def exit_has_room(town: Row, state: Row, k: int) -> bool:
-    """Nobody stands within the car's length + s0 of the start of the chosen edge's straight part."""
-    e = state["veh_edge"][k]
-    exit_start = straight_length(town, e) - state["veh_s"][k] + state["veh_curve"][k]
-    needed = 2 * half_length(state, k) + LEAST_GAP
-    path = path_ahead(town, state, k)
-    return all(d - half_length(state, j) - exit_start >= needed for d, j in leaders(state, path, k) if d >= exit_start)
-
-
-def give_nodes(town: Row, state: Row) -> None:
-    for k in cars(state):
-        node = town["edge"][state["veh_edge"][k]][1]
-        if state["node_owner"][node] == -1 and asks(town, state, k) and exit_has_room(town, state, k):
+def ask(town: Row, state: Row, k: int) -> None:
+    """The first car before a line asks for its junction: on the edge that leads to it, or on the edge before where the
+    last one is too short to wait on (its middle never gets there while its front may not cross the line)."""
+    e, half = int(state["veh_edge"][k]), half_length(state, k)
+    node, line = town["edge"][e][1], straight_length(town, e) - travelled(town, state, k) - half
+    if ahead_on(town, state, e, k):
+        return
+    if town["guarded"][node] and not state["veh_turning"][k] and state["node_owner"][node] != k:
+        near = line <= state["veh_v"][k] ** 2 / (2 * BRAKING) + ASKING
+        if state["node_owner"][node] != -1 or not near or not gets_out(town, state, k, int(state["veh_to"][k])):
+            return
+        state["node_owner"][node] = k
+    if state["veh_to"][k] < 0:
+        return
+    line += state["veh_curve"][k]
+    e = int(state["veh_to"][k])
+    node, line = town["edge"][e][1], line + straight_length(town, e)
+    short = straight_length(town, e) < half + WAITING
+    if town["guarded"][node] and state["node_owner"][node] == -1 and not ahead_on(town, state, e, k):
+        if short and line <= ASKING and has_room_behind(town, state, k, e):
             state["node_owner"][node] = k
 
 
 def free_nodes(town: Row, state: Row) -> None:
-    """A junction is free again when the rear of its holder has left the zone."""
+    """A junction is free again when the rear of its holder has left the zone, or the holder the map."""
     for node in range(town["n_node"]):
         k = int(state["node_owner"][node])
         if k < 0:
             continue
-        e = state["veh_edge"][k]
-        before, behind = town["edge"][e][1] == node, town["edge"][e][0] == node
-        along = state["veh_s"][k]
-        if state["veh_turning"][k]:
-            along = straight_length(town, e) + along * state["veh_curve"][k]
-        if not before and (not behind or along >= half_length(state, k)):
+        e, to = int(state["veh_edge"][k]), int(state["veh_to"][k])
+        if town["edge"][e][0] == node:
+            left = travelled(town, state, k) > half_length(state, k)
+        else:
+            left = town["edge"][e][1] != node and (to < 0 or town["edge"][to][1] != node)
+        if left or not state["veh_on"][k]:
             state["node_owner"][node] = -1
 
 
@@ -340,11 +401,12 @@ def free_nodes(town: Row, state: Row) -> None:
 
 
 def begin_halt(state: Row, config: Any, draws: Draws) -> None:
-    """The target's halts begin at the times of a Poisson process."""
-    if config.halt_rate > 0 and state["sim_step"] * DT >= state["next_halt"]:
+    """The target's halts are a Poisson process of the time that it drives: the next is drawn from the end of one."""
+    now = state["sim_step"] * DT
+    if config.halt_rate > 0 and state["halt_left"] <= 0 and now >= state["next_halt"]:
         state["halt_left"] = HALT[0] + (HALT[1] - HALT[0]) * draws.halt_length(state["halts"])
         state["halts"] += 1
-        state["next_halt"] += draws.halt_gap(state["halts"])
+        state["next_halt"] = now + state["halt_left"] + draws.halt_gap(state["halts"])
 
 
 def enter(town: Row, state: Row, draws: Draws, k: int, e: int) -> None:
@@ -372,11 +434,11 @@ def move(town: Row, state: Row, draws: Draws, k: int, distance: float) -> None:
             s = (s - end) / curve_over(town, e, to, offset).pace(0.0)
         state["veh_s"][k] = s
         return
-    pace = curve_over(town, e, to, offset).pace(float(state["veh_s"][k]))
-    u = state["veh_s"][k] + distance / pace
+    curve = curve_over(town, e, to, offset)
+    u = state["veh_s"][k] + distance / curve.pace(float(state["veh_s"][k]))
     state["veh_s"][k] = u
     if u >= 1:
-        state["veh_s"][k] = (u - 1) * pace
+        state["veh_s"][k] = (u - 1) * curve.pace(1.0)
         enter(town, state, draws, k, to)
 
 
@@ -394,7 +456,8 @@ def pose(town: Row, state: Row, k: int) -> tuple[float, float, float]:
 def drive(town: Row, state: Row, config: Any, draws: Draws) -> None:
     """One sim step of all vehicles, written into `state`."""
     begin_halt(state, config, draws)
-    give_nodes(town, state)
+    for k in cars(state):
+        ask(town, state, k)
     driving = [k for k in range(state["n_veh"]) if state["veh_on"][k]]
     paths = {k: path_ahead(town, state, k) for k in driving}
     accelerations = {k: acceleration(town, state, paths[k], k) for k in driving}

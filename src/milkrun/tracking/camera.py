@@ -1,8 +1,8 @@
 """The camera: a picture of the town and its cars from any pose, by a z-buffer of box faces.
 
 The faces that look at the camera are clipped, projected and filled with their number where they are nearest; then line
-after line is coloured by these numbers, so a hidden face costs no shading. Pixel (i, j) of a picture of F x F is the ray
-forward + u right + v up, u = ((2j+1)/F - 1) tan_h, v = (1 - (2i+1)/F) tan_v; its view depth is measured along forward.
+after line is coloured by these numbers, so a hidden face costs no shading. Pixel (i, j) of a picture of F x F is the
+ray forward + u right + v up, u = ((2j+1)/F - 1) tan_h, v = (1 - (2i+1)/F) tan_v; depth is measured along forward.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from milkrun.core.kernels import kernel
+from milkrun.core.kernels import fetch, kernel
 from milkrun.core.rng import block, integers, row_stream
 from milkrun.tracking.looks import (
     AMBIENT,
@@ -56,6 +56,7 @@ SEAM, SEAM_DARK = 1.5, 0.72
 BEAM_NEAR, BEAM_FAR, BEAM_WIDER = 0.3, 9.0, 1.6
 """Headlights light the ground from 0.3 to 9 m before a car, 1.6 m wider on either side at the far end."""
 LIT_WINDOW = (255.0, 214.0, 140.0)
+CACHE_LINE = 64
 
 _0, _1, _HALF, _SIXTH = np.float32(0), np.float32(1), np.float32(0.5), np.float32(1 / 6)
 _255, _QUARTER, _GLASS_RG, _GLASS_B = np.float32(255), np.float32(0.25), np.float32(0.45), np.float32(0.5)
@@ -184,7 +185,7 @@ def mark_ground(w, n, mark):
 
 @kernel
 def draw_box(w, number, x, y, z, hx, hy, hz, c, s):
-    """Draws the faces of an upright box (yaw of cosine c, sine s) that look at the camera; False: it is out of sight."""
+    """Draws the faces of an upright box (yaw of cosine c, sine s) that look at the camera; False: out of sight."""
     m = w.cam
     dx, dy, dz = x - m[EYE], y - m[EYE + 1], z - m[EYE + 2]
     right, up, ahead = along(m, RIGHT, dx, dy, dz), along(m, UP, dx, dy, dz), along(m, FORWARD, dx, dy, dz)
@@ -272,19 +273,32 @@ def draw_static_boxes(w, b, q):
 
 
 @kernel
+def out_of_sight(w, x, y, reach):
+    """Whether nothing within `reach` of a place on the ground can be in the picture: so it is with most cars."""
+    dx, dy, dz = x - w.cam[EYE], y - w.cam[EYE + 1], -w.cam[EYE + 2]
+    ahead = along(w.cam, FORWARD, dx, dy, dz)
+    beside = abs(along(w.cam, RIGHT, dx, dy, dz)) - ahead * w.tan_h
+    above = abs(along(w.cam, UP, dx, dy, dz)) - ahead * w.tan_v
+    return ahead + reach < w.near or max(beside, above) > reach * (1.0 + w.tan_h)
+
+
+@kernel
 def draw_cars(w, b, q):
-    """Two boxes a vehicle: the body in its colour, the cabin of glass with a roof in that colour."""
-    night = w.weather_id[b] == NIGHT
+    """Two boxes a vehicle: the body in its colour, the cabin of glass with a roof in that colour; snow lies on both."""
+    night, snow = w.weather_id[b] == NIGHT, w.weathers[w.weather_id[b], SNOW_TOP]
     for v in range(w.n_veh[b]):
         if not w.veh_on[b, v]:
             continue
         kind, number = w.veh_kind[b, v], w.K + 2 * v
         x, y = w.cars[v, 0], w.cars[v, 1]
-        c, s = math.cos(w.cars[v, 2]), math.sin(w.cars[v, 2])
         body, cabin = 0.5 * w.kinds[kind, BODY], 0.5 * w.kinds[kind, CABIN]
         length, width = 0.5 * w.kinds[kind, LENGTH], 0.5 * w.kinds[kind, WIDTH]
+        if out_of_sight(w, x, y, length + width + 2.0 * (body + cabin) + FLOOR):
+            continue
+        c, s = math.cos(w.cars[v, 2]), math.sin(w.cars[v, 2])
         for a in range(3):
-            w.paint[0, a] = w.paint[1, a] = w.veh_rgb[b, v, a]
+            w.paint[0, a] = w.veh_rgb[b, v, a]
+            w.paint[1, a] = w.veh_rgb[b, v, a] * (1.0 - snow) + 255.0 * snow
         lamplit = night and cell_at(w, q, (x + w.extent) / w.cell, (y + w.extent) / w.cell) & LAMP_BIT != 0
         if draw_box(w, number, x, y, FLOOR + body, length, width, body, c, s):
             light_box(w, b, number, c, s, lamplit)
@@ -310,11 +324,7 @@ def mark_cars(w, b):
         x, y, yaw = w.cars[v, 0], w.cars[v, 1], w.cars[v, 2]
         length, width = 0.5 * w.kinds[kind, LENGTH], 0.5 * w.kinds[kind, WIDTH]
         height = FLOOR + w.kinds[kind, BODY] + w.kinds[kind, CABIN]
-        # What is farther to the side than it reaches from its middle shows nothing: most cars.
-        dx, dy, dz = x - w.cam[EYE], y - w.cam[EYE + 1], -w.cam[EYE + 2]
-        reach = (length + width + max(2.0 * height, BEAM_FAR + BEAM_WIDER)) * (1.0 + w.tan_h)
-        ahead = along(w.cam, FORWARD, dx, dy, dz)
-        if ahead + reach < w.near or abs(along(w.cam, RIGHT, dx, dy, dz)) - ahead * w.tan_h > reach:
+        if out_of_sight(w, x, y, length + width + max(2.0 * height, BEAM_FAR + BEAM_WIDER)):
             continue
         if night:
             n = put_beam(w, x, y, yaw, length, width)
@@ -401,41 +411,56 @@ def aim_line(w, i):
 
 @kernel
 def lay_ground(w):
-    """Where the line meets the ground: cell of its first pixel, and the way from pixel to pixel, into `lane`. True if
-    this holds for all of the line: without roll, when all of its depth is one, and both of its ends on the map."""
-    scale = 1.0 / w.cell
-    t = -w.cam[EYE + 2] / w.ray[0, 2]
-    inside = w.ray[1, 2] == 0.0 and t > 0.0
+    """The cells in which the line meets the ground, into `spots`, if that takes no care: without roll, when the line
+    has one depth and so runs evenly over the ground, and with both of its ends on the map. False otherwise."""
+    t = -w.cam[EYE + 2] / w.ray[0, 2] / w.cell
+    if w.ray[1, 2] != 0.0 or not t > 0.0:
+        return False
     for a in range(2):
-        w.lane[a] = (w.cam[EYE + a] + w.extent + t * w.ray[0, a]) * scale
-        w.lane[2 + a] = t * w.ray[1, a] * scale
-        last = w.lane[a] + w.lane[2 + a] * (w.F - 1)
-        inside = inside and min(w.lane[a], last) >= 0.0 and max(w.lane[a], last) < w.G
-    return inside
+        first, step = (w.cam[EYE + a] + w.extent) / w.cell + t * w.ray[0, a], t * w.ray[1, a]
+        last = first + step * (w.F - 1)
+        if min(first, last) < 0.0 or max(first, last) >= w.G:
+            return False
+        for j in range(w.F):
+            w.spots[a, j] = np.int32(first + step * w.columns[j])
+    return True
 
 
 @kernel
-def colour_ground(w, q, i, first, evenly):
+def fetch_ground(w, q):
+    """Asks for the ground that the picture may show, so that it is there when the boxes have been drawn: the towns of a
+    batch are too many for the cache. It lies between the far and the near line."""
+    west, east, south, north = w.G, 0, w.G, 0
+    for i in range(0, w.F, w.F - 1):
+        aim_line(w, i)
+        if not lay_ground(w):
+            return
+        for j in range(0, w.F, w.F - 1):
+            west, east = min(west, w.spots[0, j]), max(east, w.spots[0, j])
+            south, north = min(south, w.spots[1, j]), max(north, w.spots[1, j])
+    ground = w.ground[q]
+    for y in range(south, north + 1):
+        for x in range(west, east + CACHE_LINE, CACHE_LINE):
+            fetch(ground, y, x)
+
+
+@kernel
+def colour_ground(w, q, i, first, laid):
     """Colours the run of ground that begins at pixel `first` of line i; returns its end."""
     face, j, mark = w.ids[i, first], first, 0
     if face != GROUND:
         mark = SHADOW_BIT if face == SHADED else LAMP_BIT
-    if evenly:
-        x, y, dx, dy = w.lane[0], w.lane[1], w.lane[2], w.lane[3]
-        while j < w.F and w.ids[i, j] == face:
-            cell = np.int64(w.ground[q, np.int64(y + dy * j), np.int64(x + dx * j)]) | mark
-            w.line[0, j] = w.ground_lit[cell, 0]
-            w.line[1, j] = w.ground_lit[cell, 1]
-            w.line[2, j] = w.ground_lit[cell, 2]
-            j += 1
-        return j
-    x, y = w.cam[EYE] + w.extent, w.cam[EYE + 1] + w.extent
     while j < w.F and w.ids[i, j] == face:
-        t = -w.cam[EYE + 2] / (w.ray[0, 2] + w.ray[1, 2] * j)
-        east, north = x + t * (w.ray[0, 0] + w.ray[1, 0] * j), y + t * (w.ray[0, 1] + w.ray[1, 1] * j)
-        cell = cell_at(w, q, east / w.cell, north / w.cell) | mark
-        for a in range(3):
-            w.line[a, j] = w.ground_lit[cell, a]
+        if laid:
+            cell = np.int64(w.ground[q, w.spots[1, j], w.spots[0, j]]) | mark
+        else:
+            t = -w.cam[EYE + 2] / (w.ray[0, 2] + w.ray[1, 2] * j)
+            x = w.cam[EYE] + w.extent + t * (w.ray[0, 0] + w.ray[1, 0] * j)
+            y = w.cam[EYE + 1] + w.extent + t * (w.ray[0, 1] + w.ray[1, 1] * j)
+            cell = cell_at(w, q, x / w.cell, y / w.cell) | mark
+        w.line[0, j] = w.ground_lit[cell, 0]
+        w.line[1, j] = w.ground_lit[cell, 1]
+        w.line[2, j] = w.ground_lit[cell, 2]
         j += 1
     return j
 
@@ -450,25 +475,25 @@ def colour_wall(w, b, q, i, first, end):
     box, side = face >> 3, face & 7
     z, rise, turn = w.cam[EYE + 2], w.ray[0, 2], w.ray[1, 2]
     # The camera and the ray in the box's axes: across the wall, and along it, which is y for faces +x -x, x for +y -y.
-    c, s, flip = w.box_cs[q, box, 0], w.box_cs[q, box, 1], 1.0
+    c, s, bays = w.box_cs[q, box, 0], w.box_cs[q, box, 1], 1.0 / BAY
     if side >= 2:
-        c, s, flip = -s, c, -1.0
+        c, s, bays = -s, c, -bays
     ex, ey = w.cam[EYE] - w.box_pos[q, box, 0], w.cam[EYE + 1] - w.box_pos[q, box, 1]
     gap = w.box_half[q, box, side >> 1] * (1.0 if side % 2 == 0 else -1.0) - (c * ex + s * ey)
     across, across_step = c * w.ray[0, 0] + s * w.ray[0, 1], c * w.ray[1, 0] + s * w.ray[1, 1]
-    if w.box_kind[q, box] != BUILDING:
+    top = -1.0
+    if w.box_kind[q, box] == BUILDING:
+        top = (w.box_pos[q, box, 2] + w.box_half[q, box, 2] - PANE_TOP) * (1.0 / STOREY)
+    else:
         low = gap * (rise + turn * first) / (across + across_step * first)
         if z + min(low, gap * (rise + turn * (end - 1)) / (across + across_step * (end - 1))) >= SEAM:
             return
-    c, s = c * flip / BAY, s * flip / BAY
-    start, beside, beside_step = c * ey - s * ex + 64.0, c * w.ray[0, 1] - s * w.ray[0, 0], c * w.ray[1, 1] - s * w.ray[1, 0]
-    top = -1.0
-    if w.box_kind[q, box] == BUILDING:
-        top = (w.box_pos[q, box, 2] + w.box_half[q, box, 2] - PANE_TOP) / STOREY
+    start, beside = bays * (c * ey - s * ex) + 64.0, bays * (c * w.ray[0, 1] - s * w.ray[0, 0])
+    beside_step = bays * (c * w.ray[1, 1] - s * w.ray[1, 0])
     for j in range(first, end):
         t = gap / (across + across_step * w.columns[j])
         h = z + t * (rise + turn * w.columns[j])
-        bay, storey = start + t * (beside + beside_step * w.columns[j]), h / STOREY
+        bay, storey = start + t * (beside + beside_step * w.columns[j]), h * (1.0 / STOREY)
         at, level = bay - np.floor(bay), np.floor(storey)
         pane = (at > PANE_LEFT) & (at < PANE_RIGHT) & (storey - level > PANE_LOW) & (storey - level < PANE_HIGH)
         pane = pane & (level < top)
@@ -496,12 +521,12 @@ def light_windows(w, first, end, wall):
 def colour_line(w, b, q, i):
     """Colours of line i without fog, run by run of one face, of ground or of sky."""
     aim_line(w, i)
-    evenly = lay_ground(w)
+    laid = lay_ground(w)
     first = 0
     while first < w.F:
         face = np.int64(w.ids[i, first])
         if face < SKY:
-            first = colour_ground(w, q, i, first, evenly)
+            first = colour_ground(w, q, i, first, laid)
             continue
         end = first + 1
         while end < w.F and w.ids[i, end] == face:
@@ -616,6 +641,7 @@ def develop_line(w, i, image):
 def camera(w, b, step, image):
     """The picture from where the camera is aimed, of row b with its vehicles as `cars` has them, at an agent step."""
     q = w.instance_row[b]
+    fetch_ground(w, q)
     clear_picture(w)
     light_ground(w, b)
     if w.details and w.cam[EYE + 2] > 0.0:

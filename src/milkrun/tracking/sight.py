@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 from milkrun.core.kernels import kernel
-from milkrun.tracking.looks import BODY, CABIN, FLOOR
 from milkrun.tracking.traffic import DT
 
 TURNING, STANDING = 0.05, 0.5
@@ -101,7 +100,7 @@ def gauge(w, x, y, z, yaw, pitch, share, tx, ty):
 
 @kernel
 def in_picture(w, b):
-    """Whether the target, taken on the ground as by the gauge, is within the whole picture; `rel` must be up to date."""
+    """Whether the target is within the whole picture; `rel` must be up to date."""
     cp, sp = math.cos(w.pitch[b]), math.sin(w.pitch[b])
     depth = cp * w.rel[b, 0] + sp * w.pos[b, 2]
     up = sp * w.rel[b, 0] - cp * w.pos[b, 2]
@@ -112,13 +111,6 @@ def in_picture(w, b):
 
 
 @kernel
-def target_height(w, b):
-    """Height of the target's centre, halfway between its underside and its roof."""
-    kind = w.veh_kind[b, 0]
-    return FLOOR + 0.5 * (w.kinds[kind, BODY] + w.kinds[kind, CABIN])
-
-
-@kernel
 def relate(w, b, first):
     """`rel`: the target's centre in the drone's axes, and its first and second difference quotients over the last sim
     step, which are 0 at the `first` look."""
@@ -126,7 +118,7 @@ def relate(w, b, first):
     dx, dy = w.veh_pose[b, 0, 0] - w.pos[b, 0], w.veh_pose[b, 0, 1] - w.pos[b, 1]
     differ(w, b, 0, c * dx + s * dy, first)
     differ(w, b, 1, c * dy - s * dx, first)
-    differ(w, b, 2, target_height(w, b) - w.pos[b, 2], first)
+    differ(w, b, 2, -w.pos[b, 2], first)
 
 
 @kernel
@@ -165,7 +157,7 @@ def put_camera_pose(w, b):
 
 @kernel
 def put_target_pose(w, b):
-    """RewardParams 23..38: the target in the world, at its centre, in the same form."""
+    """RewardParams 23..38: the target in the world, at its centre on the plane z = 0, in the same form."""
     heading = w.veh_pose[b, 0, 2]
     c, s = math.cos(heading), math.sin(heading)
     p = w.params
@@ -173,7 +165,7 @@ def put_target_pose(w, b):
         p[23 + k] = 0.0
     p[23], p[24], p[27], p[28] = c, -s, s, c
     p[33], p[38] = 1.0, 1.0
-    p[42], p[43], p[44] = w.veh_pose[b, 0, 0], w.veh_pose[b, 0, 1], target_height(w, b)
+    p[42], p[43], p[44] = w.veh_pose[b, 0, 0], w.veh_pose[b, 0, 1], 0.0
     for k in range(3):
         p[26 + 4 * k] = p[42 + k]
 

@@ -31,7 +31,7 @@ from milkrun.tracking.looks import (
     SUN_Y,
     SUN_Z,
 )
-from milkrun.tracking.sight import clearance, gauge, hidden, relate, report, target_height, wrap
+from milkrun.tracking.sight import clearance, gauge, hidden, relate, report, wrap
 from milkrun.tracking.streams import BIASES, PALETTE, SIGHT, START, WEATHER
 
 SUN_AT = tuple(float(x) for x in SUN)
@@ -128,7 +128,7 @@ def can_start(w, b, q):
     grow, _, _ = gauge(w, x, y, z, w.yaw[b], w.pitch[b], 1.0, tx, ty)
     if grow > IN_VIEW or clearance(w, q, x, y, z) < FREE:
         return False
-    return not hidden(w, q, x, y, z, tx, ty, target_height(w, b))
+    return not hidden(w, q, x, y, z, tx, ty, 0.0)
 
 
 @kernel

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,9 +17,7 @@ from milkrun.core.errors import BadInstance, shown
 from milkrun.core.fields import Role
 from milkrun.tracking import looks
 from milkrun.tracking.config import TrackingConfig
-
-if TYPE_CHECKING:
-    from milkrun.tracking.world import Tracking
+from milkrun.tracking.world import Tracking
 
 Array = NDArray[Any]
 Shot = tuple[Array, Array, Array]
@@ -52,7 +50,7 @@ def render(
     n = len(given["box_pos"])
     config = TrackingConfig(size=size, noise=bool(noise), max_boxes=max(n, 1), max_vehicles=1, half_extent=EXTENT,
                             ground_cell=2 * EXTENT / len(cells))  # fmt: skip
-    world = _world_of_one(config)
+    world = Tracking(1, config, seed=0, threads=1)
     for name, array in given.items():
         getattr(world, name)[0, :n] = array
     for name, array in lit.items():
@@ -61,21 +59,12 @@ def render(
     world.pos[0] = _numbers("pos", pos, (3,))
     for name, angle in (("yaw", yaw), ("pitch", pitch), ("roll", roll)):
         getattr(world, name)[0] = _numbers(name, angle, ())
-    return _look(world)
+    return look(world)
 
 
 def shot(world: Tracking, row: int = 0, size: int | None = None, supersample: int = 1) -> Shot:
     """The picture of a row at another size; 2 for `supersample` takes the mean of 2 x 2 samples a pixel."""
-    (row,) = world._rows([row])
-    size = world.config.size if size is None else _whole("size", size, *SIZES)
-    one = _world_of_one(world.config.replace(size=size, supersample=supersample, frame_stack=0, other_state=False,
-                                             cloud=False), type(world), world.debug)  # fmt: skip
-    for f in world.fields.values():
-        if f.role in (Role.INSTANCE, Role.STATE) or f.name == "stream":
-            mine, theirs = getattr(one, f.name), getattr(world, f.name)
-            if mine.shape[1:] == theirs.shape[1:]:
-                mine[0] = theirs[world.instance_row[row] if f.role is Role.INSTANCE else row]
-    return _look(one)
+    return look(row_alone(world, row, size=world.config.size if size is None else size, supersample=supersample))
 
 
 def weather(name: str, scene: str = "citystreet") -> dict[str, Array]:
@@ -98,18 +87,27 @@ def weather(name: str, scene: str = "citystreet") -> dict[str, Array]:
 # -- the world that is looked at ------------------------------------------------------------------------------------
 
 
-def _world_of_one(config: TrackingConfig, cls: Any = None, debug: bool = False) -> Any:
-    from milkrun.tracking.world import Tracking
+def row_alone(world: Tracking, row: int, **options: Any) -> Any:
+    """A world of one row that is a copy of this one, with other options for its picture."""
+    (row,) = world._rows([row])
+    _whole("size", options.get("size", world.config.size), *SIZES)
+    config = world.config.replace(frame_stack=0, other_state=False, cloud=False, **options)
+    one = type(world)(1, config, seed=0, threads=1, debug=world.debug)
+    for f in world.fields.values():
+        if f.role in (Role.INSTANCE, Role.STATE) or f.name == "stream":
+            mine, theirs = getattr(one, f.name), getattr(world, f.name)
+            if mine.shape[1:] == theirs.shape[1:]:
+                mine[0] = theirs[world.instance_row[row] if f.role is Role.INSTANCE else row]
+    return one
 
-    return (cls or Tracking)(1, config, seed=0, threads=1, debug=debug)
 
-
-def _look(world: Any) -> Shot:
-    world.observe()
-    ids, near = world.ids[0].copy(), world.depth_inv[0]
+def look(one: Any) -> Shot:
+    """What a world of one row sees."""
+    one.observe()
+    ids, near = one.ids[0].copy(), one.depth_inv[0]
     ids[ids < GROUND] = GROUND  # shaded or lit by a car
     with np.errstate(divide="ignore"):
-        return world.image[0].copy(), ids, np.float32(1) / near
+        return one.image[0].copy(), ids, np.float32(1) / near
 
 
 # -- what is given --------------------------------------------------------------------------------------------------
@@ -134,7 +132,8 @@ def _numbers(field: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
         _refuse(field, value, f"must be numbers of shape {shape}")
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
-        _refuse(field, float(array[tuple(bad[0])]), "must be finite", int(bad[0][0]) if shape else None)
+        row = int(bad[0][0]) if field.startswith("boxes") else None
+        _refuse(field, float(array[tuple(bad[0])]), "must be finite", row)
     return array
 
 

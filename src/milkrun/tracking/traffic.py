@@ -19,6 +19,8 @@ DT = 1 / 500
 """Seconds of a sim step."""
 ACCELERATION, BRAKING, HEADWAY, STANDSTILL = 3.0, 4.0, 1.2, 2.0
 """The model's a and b in m/s2, T in s, s0 in m."""
+STANDING = 0.1
+"""m/s: who wants to drive slower than this brakes with b."""
 HARDEST = 9.0
 """m/s2 with which a car brakes at most."""
 SIGHT = 60.0
@@ -37,8 +39,8 @@ SLOWEST_TURN, SIDE_PULL = 3.0, 4.0
 """m/s at which any turn may be driven; m/s2 of side pull that drivers like."""
 COS_AHEAD, COS_MILD = math.cos(0.35), math.cos(0.2)
 """Of the turns below which an edge leads straight on, and below which nobody slows down."""
-COS_BACK = -0.99
-"""Of the turn from which on two lanes meet too far away for a curve about that point."""
+COS_BACK = -0.999999
+"""Of the turn from which on two lanes do not meet."""
 NEVER = 1e9
 """Time of the next halt of a target that makes none."""
 
@@ -78,14 +80,17 @@ def curve(w, q, e, f, off):
     """The way over a node, a quadratic Bezier curve: its first point, the leg to its middle and the leg to its last.
 
     The lanes lie equally far right of roads that meet in the node, so they meet off * tan(turn / 2) beyond it, and no
-    division fails where they are parallel. Where they run back, or meet behind a leg, the way is a straight line.
+    division fails where they are parallel. Where they turn back so sharply that they meet behind a leg, or that the
+    curve would leave the road beyond the node, the way is a straight line.
     """
     sine, cosine = turn(w, q, e, f)
     x, y = lane_point(w, q, e, w.edge_len[q, e] - w.edge_cut[q, e, 1], off)
     if cosine > COS_BACK:
         beyond = off * sine / (1.0 + cosine)
         before, after = w.edge_cut[q, e, 1] + beyond, w.edge_cut[q, f, 0] + beyond
-        if before > 0.0 and after > 0.0:
+        # The middle of the curve lies about half of what `beyond` has more than the zones behind the node.
+        outside = 4.0 * beyond - before - after
+        if before > 0.0 and after > 0.0 and outside < 4.0 * w.road_half[q]:
             c0, s0, c1, s1 = w.edge_dir[q, e, 0], w.edge_dir[q, e, 1], w.edge_dir[q, f, 0], w.edge_dir[q, f, 1]
             return x, y, before * c0, before * s0, after * c1, after * s1
     x2, y2 = lane_point(w, q, f, w.edge_cut[q, f, 0], off)
@@ -186,29 +191,48 @@ def has_room(w, b, q, v, f):
                 return False
             o = w.next_on[o]
         need -= w.edge_len[q, f] - w.edge_cut[q, f, 0]
-        if need < -LONGEST or w.guarded[q, w.edge[q, f, 1]] or w.edge_ways[q, f] != 1:
+        if need < -0.5 * LONGEST or w.guarded[q, w.edge[q, f, 1]] or w.edge_ways[q, f] != 1:
             break
-        need -= w.edge_cut[q, f, 1]
         f = w.edge_next[q, f, 0]
+        need -= w.edge_cut[q, f, 0]
+    return True
+
+
+@kernel
+def has_room_after(w, b, q, v, e):
+    """The same of every edge that may follow e: car v does not know yet which it takes."""
+    for k in range(w.edge_ways[q, e]):
+        if not has_room(w, b, q, v, w.edge_next[q, e, k]):
+            return False
+    return True
+
+
+@kernel
+def gets_out(w, b, q, v, f):
+    """Whether car v can leave a junction by edge f. Where its rear would stay inside while it waits at the end of f, it
+    takes the junction there as well: two cars that each hold what the other waits for would stand for ever."""
+    if not has_room(w, b, q, v, f):
+        return False
+    node = w.edge[q, f, 1]
+    if w.guarded[q, node] and straight(w, q, f) < 2.0 * w.half_len[v] + WAIT_ROOM:
+        if w.node_owner[b, node] >= 0 or not has_room_after(w, b, q, v, f):
+            return False
+        w.node_owner[b, node] = v
     return True
 
 
 @kernel
 def may_take(w, b, q, v, hop, e, line):
-    """Whether car v, its front `line` metres before the line of edge e, gets the junction behind it.
+    """Whether car v, its front `line` metres before the line of edge e, gets the free junction behind it.
 
     It asks on that edge. Where the edge is too short to wait on, it has not reached it when it stands at the line: then
-    it asks from the edge before, does not yet know its way out, and needs room on all of them.
+    it asks from the edge before.
     """
+    speed = w.veh_v[b, v]
     if hop == 0:
-        speed = w.veh_v[b, v]
-        return line <= speed * speed / (2.0 * BRAKING) + ASK_WITHIN and has_room(w, b, q, v, w.veh_to[b, v])
-    if hop > 1 or line > ASK_WITHIN or straight(w, q, e) > w.half_len[v] + WAIT_ROOM:
-        return False
-    for k in range(w.edge_ways[q, e]):
-        if not has_room(w, b, q, v, w.edge_next[q, e, k]):
-            return False
-    return True
+        return line <= speed * speed / (2.0 * BRAKING) + ASK_WITHIN and gets_out(w, b, q, v, w.veh_to[b, v])
+    short = straight(w, q, e) < w.half_len[v] + WAIT_ROOM
+    return hop == 1 and short and line <= ASK_WITHIN and has_room_after(w, b, q, v, e)
 
 
 @kernel
@@ -297,8 +321,10 @@ def accelerate(w, b, q, v):
     gap, ahead = np.inf, 0.0
     if w.veh_kind[b, v] != PEDESTRIAN:
         gap, ahead = look_ahead(w, b, q, v, True)
-    a = idm(speed, speed_limit(w, b, q, v), gap, speed - ahead)
-    if v == 0 and w.halt_left[b] > 0.0:
+    wanted = speed_limit(w, b, q, v)
+    stops = wanted < STANDING or (v == 0 and w.halt_left[b] > 0.0)
+    a = idm(speed, np.inf if stops else wanted, gap, speed - ahead)
+    if stops:
         a = min(a, -BRAKING)
     return max(a, -HARDEST)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from milkrun.core.actions import box
@@ -19,7 +17,7 @@ class TrackingVelocity(Tracking):
     """Tracking by four numbers in [-1, 1]: speed forward, to the left, upwards, and turn counter-clockwise, in shares
     of 40, 40, 5 m/s and 2 rad/s. There is no mask; numbers outside fly as stop."""
 
-    action: Any = box(4)
+    action = box(4)
 
 
 @kernel

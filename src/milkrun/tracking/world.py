@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from milkrun.core.actions import discrete
+from milkrun.core.canvas import Canvas
 from milkrun.core.fields import (
     Role,
     bool_,
@@ -61,7 +62,7 @@ class Tracking(World):
 
     id = "milkrun/Tracking-v0"
     Config = TrackingConfig
-    action: Any = discrete("A")
+    action: ClassVar[Any] = discrete("A")
     parallel_from = 4
     demo_rows = 128
     policies = {name: f"milkrun.solvers.tracking:{name}" for name in ("servo", "blob", "stay")}
@@ -194,7 +195,7 @@ class Tracking(World):
     paint = scratch(float64, 2, 3)
     cars = scratch(float64, "V", 3)
     ray = scratch(float64, 2, 3)
-    lane = scratch(float64, 4)
+    spots = scratch(int32, 2, "F")
     panes = scratch(float64, 2, "F")
     left = scratch(float64, "F")
     right = scratch(float64, "F")
@@ -347,6 +348,22 @@ class Tracking(World):
         ended = {name: (told["reason"] == code).astype(np.float64) for code, name in enumerate(REASONS) if code}
         return {"CR": told["CR"], "TSR": told["TSR"], **ended}
 
+    def shot(self, row: int = 0, size: int | None = None, supersample: int = 1) -> tuple[np.ndarray, ...]:
+        """The camera's picture of a row at any size: image (C, size, size), the face in each sample, and its depth."""
+        taken: tuple[np.ndarray, ...] = resolve("milkrun.tracking.studio:shot", "Tracking.shot")(
+            self, row, size, supersample
+        )
+        return taken
+
+    def render(self, row: int = 0) -> np.ndarray:
+        """The camera's picture of a row beside the town from above, uint8 (512, 1024, 3)."""
+        chosen = self._rows([row])
+        self.refuse_unready(chosen)
+        picture: np.ndarray = resolve("milkrun.tracking.picture:render", "Tracking.render")(self, int(chosen[0]))
+        return picture
+
+    def draw(self, row: int, canvas: Canvas) -> None:
+        resolve("milkrun.tracking.picture:draw", "Tracking.draw")(self, row, canvas)
 
 
 def _numbers(names: tuple[str, ...], known: tuple[str, ...]) -> list[int]:

@@ -325,7 +325,7 @@ def guard(w, q, n):
     half = w.road_half[q]
     # 1 / tan(t / 2) of an angle t by its cosine.
     zone = max(half + 2.0, (half + 1.0) * math.sqrt((1.0 + closest) / max(1e-9, 1.0 - closest)))
-    most, share = (zone, 0.4) if w.guarded[q, n] else (2.0, 0.25)
+    most, share = (zone, 0.4) if w.guarded[q, n] else (0.0 if ends else 2.0, 0.25)
     for e in range(w.n_edge[q]):
         if w.edge[q, e, 0] == n:
             cut = min(most, share * w.edge_len[q, e])

@@ -1,0 +1,422 @@
+"""Drone tracking: whole steps with their pictures in every scene and before a crowd of boxes, pictures alone beside
+MuJoCo's renderer, and what a step, a reset, a thread, the first picture and a row cost.
+
+Wall-clock rates hold on idle cores only, so each stands beside the rate of a CPU-second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import milkrun
+from milkrun.solvers.tracking import servo
+from milkrun.tracking.looks import BODY, CABIN, CABIN_SHARE, FLOOR, GLASS, LENGTH, SCENES, SUN, WIDTH
+from milkrun.tracking.studio import shot
+
+from .timing import Table, median_time, no_garbage_collection
+
+TRACKING = "milkrun/Tracking-v0"
+CROWD = {"start_pitch": (0.6, 0.6), "start_height": (22.0, 22.0)}
+"""The flattest look from the highest start: the picture shows the ground from 18 to 70 m ahead."""
+NEAREST, FARTHEST = 18.0, 70.0
+COUNTS = (40, 160)
+"""Boxes of the pictures that MuJoCo makes too, the two of the target among them."""
+OWN = 2
+BESIDE = {"as it comes": 1, "large faces, 1 sample": 1, "large faces, 4 samples": 2}
+"""Qualities of MuJoCo's picture, and the `supersample` of ours that each is compared with."""
+PICTURES = {(160, "as it comes"): "promised 5, goal 15", (160, "large faces, 1 sample"): "none promised"}
+FULL_STEPS = "promised 6000, goal 10000"
+CROWDED_STEPS = "promised 3000, goal 5000"
+
+
+class Sizes(NamedTuple):
+    """How much is measured: rows; rounds of so many turns; scenes and processor seconds of MuJoCo, for each number of
+    boxes; fresh processes; the repeats of what is short; options that make a world small, for tests."""
+
+    rows: int = 64
+    rounds: int = 9
+    turns: int = 40
+    scenes: int = 8
+    seconds: float = 10.0
+    processes: int = 5
+    repeats: int = 9
+    min_seconds: float = 0.1
+    options: dict[str, Any] = {}
+
+    @property
+    def timing(self) -> dict[str, Any]:
+        return {"repeats": self.repeats, "min_seconds": self.min_seconds}
+
+
+FULL = Sizes()
+QUICK = Sizes(rounds=3, turns=10, scenes=4, seconds=2.0, processes=3, repeats=3, min_seconds=0.03)
+
+
+class Pace(NamedTuple):
+    """How many a second, and a second of processor time."""
+
+    wall: float
+    cpu: float
+
+    def by(self, clock: str) -> float:
+        return self.cpu if clock == "cpu" else self.wall
+
+
+class Paces(NamedTuple):
+    """Steps of live rows, with their pictures; steps alone, of the turns in which no row is reset; pictures alone."""
+
+    whole: Pace
+    step: Pace
+    look: Pace
+
+
+# -- what is flown ----------------------------------------------------------------------------------------------------
+
+
+def world_of(sizes: Sizes, threads: int = 1, **options: Any) -> Any:
+    """A world of the preset `dat`, by day in citystreet unless said, after its first reset."""
+    world = milkrun.make(TRACKING, sizes.rows, preset="dat", seed=0, threads=threads, **{**sizes.options, **options})
+    world.reset()
+    return world
+
+
+class Flight:
+    """Drones that `servo` keeps at their targets, so that rows live as long as those of a trained policy; choosing its
+    actions is not timed. Ended rows are reset in their turn: in whole steps that is timed and counts for no step.
+    `begin` is the state, if any, that every round begins with."""
+
+    def __init__(self, world: Any, begin: dict[str, np.ndarray] | None = None) -> None:
+        self.world, self.begin = world, begin
+
+    def play(self, turns: int, looks: bool = True) -> Paces:
+        world, live, stepped = self.world, 0, 0
+        step, calm, look = np.zeros(2), np.zeros(2), np.zeros(2)
+        if self.begin is not None:
+            world.load_state_dict(self.begin)
+        for _ in range(turns):
+            actions, alive = servo(world), world.num_envs - int(np.count_nonzero(world.done))
+            times = [_now()]
+            world.step(actions)
+            times.append(_now())
+            if looks:
+                world.observe()
+            times.append(_now())
+            stepping, looking = np.diff(times, axis=0)
+            step, look, live = step + stepping, look + looking, live + alive
+            if alive == world.num_envs:
+                calm, stepped = calm + stepping, stepped + alive
+        pictures = turns * world.num_envs if looks else 0
+        return Paces(_pace(live, step + look), _pace(stepped, calm), _pace(pictures, look))
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def _pace(count: int, seconds: np.ndarray) -> Pace:
+    """NaN where there was nothing to count."""
+    return Pace(*(count / seconds if count else np.full(2, np.nan)).tolist())
+
+
+def stagger(world: Any) -> Any:
+    """The same world with its rows evenly at all points of their episodes: so all rounds have as many resets."""
+    turns = world.config.max_agent_steps
+    ahead_of = np.arange(world.num_envs) * turns // world.num_envs
+    for k in range(turns):
+        ahead = np.flatnonzero(ahead_of > k)
+        if len(ahead):
+            world.step(servo(world)[ahead], rows=ahead)
+    return world
+
+
+def crowded(sizes: Sizes, boxes: int, **options: Any) -> Flight:
+    """Flights whose cameras have so many static boxes before them, all below the drone, all with windows. Rounds begin
+    at the start of the episode: in 40 turns a drone flies some metres, and the crowd stays in its picture."""
+    world = world_of(sizes, **CROWD, **options)
+    rng, rows = np.random.default_rng(0), sizes.rows
+    begin = world.state_dict()
+    c, s, height = np.cos(begin["yaw"])[:, None], np.sin(begin["yaw"])[:, None], begin["pos"][:, 2:]
+    pitch = begin["pitch"][:, None]
+    ahead = rng.uniform(NEAREST, FARTHEST, (rows, boxes))
+    depth = ahead * np.cos(pitch) + height * np.sin(pitch)
+    aside = rng.uniform(-0.9, 0.9, (rows, boxes)) * world.config.tan_h * depth
+    half = rng.uniform((0.5, 0.5, 0.5), (1.5, 1.5, 4.0), (rows, boxes, 3))
+    yaw = rng.uniform(-np.pi, np.pi, (rows, boxes))
+    x, y = begin["pos"][:, :1] + c * ahead - s * aside, begin["pos"][:, 1:2] + s * ahead + c * aside
+    crowd = {
+        "box_pos": np.stack([x, y, half[..., 2]], -1), "box_half": half, "box_yaw": yaw,
+        "box_cs": np.stack([np.cos(yaw), np.sin(yaw)], -1), "box_kind": np.ones((rows, boxes)),
+        "box_rgb": rng.integers(40, 240, (rows, boxes, 2, 3)),
+    }  # fmt: skip
+    for name, given in crowd.items():
+        begin[name] = np.zeros_like(begin[name])
+        begin[name][:, :boxes] = given
+    begin |= {"n_box": np.full(rows, boxes), "tallest": 2 * half[..., 2].max(1)}
+    begin |= {"town_key": np.full((rows, 3), -1), "given": np.ones(rows, bool)}
+    flight = Flight(world, begin)
+    world.load_state_dict(begin)
+    return flight
+
+
+def paces(*flights: Flight, rounds: int, turns: int, looks: bool = True) -> list[Paces]:
+    """Of flights that play in turn, medians over the rounds; a busy moment meets all of them."""
+    found: list[list[Paces]] = [[] for _ in flights]
+    for flight in flights:
+        flight.play(1)
+    with no_garbage_collection():
+        for _ in range(rounds):
+            for own, flight in zip(found, flights, strict=True):
+                own.append(flight.play(turns, looks))
+    return [Paces(*(_median(part) for part in zip(*own, strict=True))) for own in found]
+
+
+def _median(measured: tuple[Pace, ...]) -> Pace:
+    counted = [one for one in measured if np.isfinite(one.wall)]
+    return Pace(*np.median(counted, axis=0).tolist()) if counted else measured[0]
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+class _Results:
+    """The table and what was promised of it."""
+
+    def __init__(self, options: argparse.Namespace, sizes: Sizes) -> None:
+        title = f"Drone tracking ({sizes.rows} rows, one thread unless said, a second unless said)"
+        columns = ["measured", "milkrun", "a CPU-second", "step, us", "picture, us", "peer", "peer, a CPU-second",
+                   "ratio"]  # fmt: skip
+        self.table, self.promised = Table(title, columns), {}
+        self.options, self.sizes = options, sizes
+
+    def rate(self, measured: str, ours: Pace, peer: Pace | None = None, promise: str | None = None,
+             by: str | None = None, **cells: float) -> None:  # fmt: skip
+        """Rates; promised is the ratio, or where there is no peer the rate. `by`: a clock other than asked."""
+        by = by or self.options.clock
+        value = ours.by(by)
+        shown: dict[str, Any] = {"milkrun": ours.wall, "a CPU-second": ours.cpu, **cells}
+        if peer is not None:
+            value /= peer.by(by)
+            shown |= {"peer": peer.wall, "peer, a CPU-second": peer.cpu, "ratio": value}
+        self._add(measured, shown, value, promise)
+
+    def steps(self, measured: str, found: Paces, promise: str | None = None) -> None:
+        """Whole steps, and what their two parts take."""
+        by = self.options.clock
+        parts = {"step, us": 1e6 / found.step.by(by), "picture, us": 1e6 / found.look.by(by)}
+        self.rate(measured, found.whole, promise=promise, **parts)
+
+    def cost(self, measured: str, value: float, promise: str | None = None) -> None:
+        """A number that is no rate."""
+        self._add(measured, {"milkrun": value}, value, promise)
+
+    def promise(self, what: str, value: float) -> None:
+        self.promised[f"Tracking, {what}"] = value
+
+    def _add(self, measured: str, cells: dict[str, Any], value: float, promise: str | None) -> None:
+        self.table.add(measured=measured, **cells)
+        if promise is not None:
+            self.promise(f"{measured} ({promise})", value)
+        print(f"{measured}: " + ", ".join(f"{name} {x:.4g}" for name, x in cells.items()), flush=True)
+
+
+def tracking_table(options: argparse.Namespace, sizes: Sizes | None = None) -> tuple[Table, dict[str, float]]:
+    """Whole steps of all scenes and of crowds, pictures beside MuJoCo's, steps without a look, resets, threads, the
+    first picture, memory."""
+    results, load = _Results(options, sizes or (QUICK if options.quick else FULL)), os.getloadavg()[0]
+    _add_scenes(results)
+    _add_crowds(results)
+    _add_pictures(results)
+    _add_threads(results)
+    _add_fresh(results)
+    results.table.notes |= {
+        "a CPU-second": "the rate of a second of processor time",
+        "step, picture": "microseconds a row of the two parts of a whole step, by the clock that was asked for",
+        "MuJoCo": "its picture is antialiased (4 samples a pixel; not so with 1 sample) and plain; ours has ground "
+                  "pattern, windows, a car's shadow, noise and, not here by day, fog, and is antialiased with 2x2",
+        "load": f"{load:.1f} when the table was begun, {os.getloadavg()[0]:.1f} when it was done; idle is 0",
+    }  # fmt: skip
+    return results.table, results.promised
+
+
+def _how(sizes: Sizes) -> dict[str, int]:
+    return {"rounds": sizes.rounds, "turns": sizes.turns}
+
+
+def _add_scenes(results: _Results) -> None:
+    """Whole steps, steps alone and resets of every scene; promised is the worst."""
+    sizes, by = results.sizes, results.options.clock
+    flights = [Flight(stagger(world_of(sizes, scene=scene))) for scene in SCENES]
+    whole = paces(*flights, **_how(sizes))
+    for scene, found in zip(SCENES, whole, strict=True):
+        results.steps(f"whole steps, {scene}", found)
+    results.promise(f"whole steps/s a core, worst of six scenes ({FULL_STEPS})", min(p.whole.by(by) for p in whole))
+    blind = paces(*flights, **_how(sizes), looks=False)
+    for scene, found in zip(SCENES, blind, strict=True):
+        results.rate(f"steps without a look, {scene}", found.step)
+    results.promise("steps/s without a look, worst of six scenes (promised 60000)", min(p.step.by(by) for p in blind))
+    worst = 0.0
+    for scene, flight in zip(SCENES, flights, strict=True):
+        milliseconds = 1e3 * median_time(flight.world.reset, **sizes.timing) / sizes.rows
+        results.cost(f"reset with a new town, {scene}: ms a row", milliseconds)
+        worst = max(worst, milliseconds)
+    results.promise("reset with a new town: ms a row, worst of six scenes (promised at most 1.5)", worst)
+
+
+def _add_crowds(results: _Results) -> None:
+    weathers = ("day", "foggy")
+    flights = [crowded(results.sizes, 160, weather=weather) for weather in weathers]
+    for weather, found in zip(weathers, paces(*flights, **_how(results.sizes)), strict=True):
+        results.steps(f"whole steps, 160 boxes crowded, {weather}", found, CROWDED_STEPS)
+
+
+def _add_threads(results: _Results) -> None:
+    one, two = (Flight(stagger(world_of(results.sizes, threads=k))) for k in (1, 2))
+    found = paces(two, one, **_how(results.sizes))
+    results.rate("whole steps, 2 threads (peer: 1 thread), ratio by the wall", *(p.whole for p in found),
+                 promise="promised 1.7, goal 1.9", by="wall")  # fmt: skip
+
+
+# -- pictures beside MuJoCo -------------------------------------------------------------------------------------------
+
+
+def _add_pictures(results: _Results) -> None:
+    """The same boxes, poses and size; where MuJoCo cannot be asked the table says why."""
+    sizes = results.sizes
+    flights = {(count, n): crowded(sizes, count - OWN, max_vehicles=1, supersample=n)
+               for count in COUNTS for n in (1, 2)}  # fmt: skip
+    found = dict(zip(flights, paces(*flights.values(), **_how(sizes)), strict=True))
+    task = {str(count): [scene_of(flights[count, 1].world, row) for row in range(min(sizes.scenes, sizes.rows))]
+            for count in COUNTS}  # fmt: skip
+    answer = osmesa_answer(task, flights[COUNTS[0], 1].world.config.size, sizes.seconds)
+    for count in COUNTS:
+        for way, n in BESIDE.items():
+            ours, own = found[count, n].look, "1 sample" if n == 1 else "2x2 samples"
+            measured = f"pictures alone, {count} boxes, {own} (peer: MuJoCo on OSMesa, {way})"
+            if isinstance(answer, str):
+                results.table.add(measured=measured, milkrun=ours.wall, peer=answer, **{"a CPU-second": ours.cpu})
+                print(f"{measured}: {answer}", flush=True)
+                continue
+            theirs = answer[str(count)][way]
+            promise = PICTURES.get((count, way))
+            results.rate(measured, ours, Pace(theirs["wall"], theirs["cpu"]), promise)
+    if not isinstance(answer, str):
+        same = min(theirs["same"] for count in COUNTS for theirs in answer[str(count)].values())
+        results.cost("pixels that show the same box in MuJoCo's picture as in ours: %", 100 * same)
+
+
+def osmesa_answer(scenes: dict[str, list[dict[str, Any]]], size: int, seconds: float) -> dict[str, Any] | str:
+    """Frames a second of MuJoCo by number of boxes and samples, or "skipped" and why."""
+    script = Path(__file__).parent / "peers" / "mujoco_frames.py"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "scenes.json"
+        file.write_text(json.dumps({"size": size, "scenes": scenes}))
+        command = [sys.executable, str(script), str(file), "--seconds", str(seconds)]
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        return f"skipped, it needs mujoco and OSMesa (Debian: libosmesa6): {said[-1] if said else done.returncode}"
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def scene_of(world: Any, row: int) -> dict[str, Any]:
+    """What MuJoCo's script must know: boxes, those of vehicles behind the static ones, the camera, and in each pixel
+    the number of the box that our picture shows."""
+    q, pitch, yaw = int(world.instance_row[row]), float(world.pitch[row]), float(world.yaw[row])
+    n = int(world.n_box[q])
+    boxes = [_box(world.box_pos[q, k], world.box_half[q, k], world.box_yaw[q, k], world.box_rgb[q, k, 0])
+             for k in range(n)]  # fmt: skip
+    for v in range(int(world.n_veh[row])):
+        x, y, heading = world.veh_pose[row, v]
+        size = world.kinds[int(world.veh_kind[row, v])]
+        length, width, body, cabin = (0.5 * size[name] for name in (LENGTH, WIDTH, BODY, CABIN))
+        boxes.append(_box((x, y, FLOOR + body), (length, width, body), heading, world.veh_rgb[row, v]))
+        boxes.append(_box((x, y, FLOOR + 2 * body + cabin), (length * size[CABIN_SHARE], 0.9 * width, cabin), heading,
+                          GLASS))  # fmt: skip
+    ids = shot(world, row)[1].astype(int)
+    seen, cars = np.where(ids >= 0, ids // 8, ids), world.sizes["K"]
+    c, s = np.cos(yaw), np.sin(yaw)
+    return {
+        "boxes": boxes, "pos": world.pos[row].tolist(), "right": [s, -c, 0.0],
+        "up": [np.sin(pitch) * c, np.sin(pitch) * s, np.cos(pitch)], "tan_h": world.config.tan_h,
+        "tan_v": world.config.tan_v, "sun": list(SUN), "extent": world.config.half_extent,
+        "seen": np.where(seen >= cars, seen - cars + n, seen).tolist(),
+    }  # fmt: skip
+
+
+def _box(pos: Any, half: Any, yaw: Any, rgb: Any) -> dict[str, Any]:
+    return {"pos": [*map(float, pos)], "half": [*map(float, half)], "yaw": float(yaw), "rgb": [*map(float, rgb)]}
+
+
+# -- fresh processes --------------------------------------------------------------------------------------------------
+
+FRESH = """
+import time
+began = time.perf_counter(), time.process_time()
+import json, sys
+import milkrun
+imported = time.perf_counter(), time.process_time()
+
+def resident():
+    with open("/proc/self/statm") as f:
+        return 4096 * int(f.read().split()[1])
+
+def world(rows, shared=None):
+    made = milkrun.make("milkrun/Tracking-v0", rows, seed=0, threads=1, **json.loads(sys.argv[2]))
+    if shared is None:
+        made.reset()
+    else:
+        made.reset(instance={**shared, "instance_row": [0] * rows})
+    made.observe()
+    return made
+
+def grown(*asked):
+    before = resident()
+    made = world(*asked)
+    return (resident() - before) / made.num_envs / 1e3, made.bytes_per_row / 1e3
+
+one, rows = world(1), int(sys.argv[1])
+seen = time.perf_counter(), time.process_time()
+names = "import", "image"
+found = {name: b[0] - a[0] for name, a, b in zip(names, (began, imported), (imported, seen))}
+found |= {name + ", CPU": b[1] - a[1] for name, a, b in zip(names, (began, imported), (imported, seen))}
+if rows:
+    world(1, one.town(0))
+    found["own, resident"], found["own"] = grown(rows)
+    found["shared, resident"], found["shared"] = grown(rows, one.town(0))
+print(json.dumps(found))
+"""
+
+
+def in_a_fresh_process(rows: int, **options: Any) -> dict[str, float]:
+    """Seconds to import, then to the first picture; with rows also kB that a row adds to the process (Linux) and that
+    its fields have, with a town of its own and on a shared one."""
+    command = [sys.executable, "-c", FRESH, str(rows), json.dumps(options)]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # as make has it
+    said = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+    found: dict[str, float] = json.loads(said.splitlines()[-1])
+    return found
+
+
+def _add_fresh(results: _Results) -> None:
+    """The first process may compile; its times are not taken."""
+    sizes, suffix = results.sizes, ", CPU" if results.options.clock == "cpu" else ""
+    memory = in_a_fresh_process(sizes.rows, **sizes.options)
+    found = [in_a_fresh_process(0, **sizes.options) for _ in range(sizes.processes)]
+    imports, image = (statistics.median(one[name + suffix] for one in found) for name in ("import", "image"))
+    results.cost("import milkrun: s", imports)
+    results.cost("first picture after import milkrun, kernels on disk: s", image, "promised at most 3")
+    for name, says in (("own", "a town each"), ("shared", "all on one town")):
+        results.cost(f"memory a row, {says}, fields: kB", memory[name])
+        results.cost(f"memory a row, {says}, growth of the process: kB", memory[f"{name}, resident"])

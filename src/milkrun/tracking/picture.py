@@ -1,0 +1,132 @@
+"""Pictures for people: a row as its camera sees it beside the town from above, and a sheet of all scenes and weathers.
+
+The view from above is taken by the same camera, from so high that it is nearly a map; what only people need is drawn
+over it: a ring round the target, the drone and its heading, the window on the ground that the reward looks at.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milkrun.core.canvas import Canvas, Colour
+from milkrun.tracking import looks
+from milkrun.tracking.config import TrackingConfig
+from milkrun.tracking.studio import look, row_alone, shot
+from milkrun.tracking.world import Tracking
+
+Array = NDArray[Any]
+SIDE = 512
+MAP = 45.0
+"""Half the side of the view from above, m."""
+NARROW = 0.25
+"""Its field of view: from 360 m above, a tower leans by a tenth of its height at most."""
+RING: Colour = (255, 40, 160)
+DRONE: Colour = (255, 255, 255)
+WINDOW: Colour = (255, 220, 0)
+EDGE: Colour = (20, 20, 20)
+
+
+def render(world: Any, row: int) -> Array:
+    """The camera's picture beside the view from above, uint8 (512, 1024, 3)."""
+    seen = to_rgb(shot(world, row, SIDE // 2, 2)[0])
+    above = Canvas(SIDE, SIDE)
+    draw(world, row, above)
+    both = Canvas(2 * SIDE, SIDE)
+    both.pixels[:, :SIDE] = enlarged(seen, 2)
+    both.pixels[:, SIDE:] = above.pixels
+    both.pixels[:, SIDE - 1 : SIDE + 1] = 255
+    c, step = world.config, int(world.agent_step[row])
+    both.caption(f"step {step}/{c.max_agent_steps}  r_c {world.r_c[row]:.3f}  CR {world.CR[row]:.1f}  "
+                 f"TSR {world.TSR[row]:.3f}  {looks.SCENES[world.scene_id[world.instance_row[row]]]}, "
+                 f"{looks.WEATHERS[world.weather_id[row]]}")  # fmt: skip
+    return both.pixels
+
+
+def draw(world: Any, row: int, canvas: Canvas) -> None:
+    """The town round drone and target from above, north up."""
+    drone, target = world.pos[row], world.veh_pose[row, 0]
+    middle = (drone[:2] + target[:2]) / 2
+    size = min(canvas.width, canvas.height)
+    canvas.pixels[:size, :size] = enlarged(from_above(world, row, middle, size // 2), 2)
+    canvas.fit(middle - MAP, middle + MAP, margin=0)
+    metre = size / (2 * MAP)
+    window = view_window(world, row)
+    for width, colour in ((4, EDGE), (2, WINDOW)):
+        canvas.polyline(window, colour, width, closed=True)
+    kind = looks.KIND_SIZES[world.veh_kind[row, 0]]
+    radius = (kind[looks.LENGTH] / 2 + 1.5) * metre
+    turns = np.linspace(0, 2 * math.pi, 49)[:-1]
+    circle = target[:2] + radius / metre * np.stack([np.cos(turns), np.sin(turns)], axis=1)
+    canvas.polyline(circle, EDGE, 5, closed=True)
+    canvas.polyline(circle, RING, 3, closed=True)
+    heading = np.array([math.cos(world.yaw[row]), math.sin(world.yaw[row])])
+    for width, colour in ((6, EDGE), (3, DRONE)):
+        canvas.arrow(drone[:2], drone[:2] + 6 * heading, colour, width)
+    canvas.disc(drone[:2], 7, DRONE, outline=EDGE)
+
+
+def from_above(world: Any, row: int, middle: Array, size: int) -> Array:
+    """The ground within 45 m of a place from straight above, in the light of the row but without fog."""
+    one = row_alone(world, row, size=size, supersample=2, hfov=NARROW, camera_px=(size, size), noise=False)
+    one.pos[0] = *middle, MAP / math.tan(NARROW / 2)
+    one.yaw[0] = one.pitch[0] = math.pi / 2
+    one.light[0, looks.FOG] = 0.0
+    return to_rgb(look(one)[0])
+
+
+def view_window(world: Any, row: int) -> Array:
+    """The corners of the window on the ground: where rays through the corners of the middle of the picture meet it."""
+    c, yaw, pitch = world.config, world.yaw[row], world.pitch[row]
+    corners = []
+    for right, up in ((-1, 1), (1, 1), (1, -1), (-1, -1)):
+        u, v = right * c.tan_h * c.view_range, up * c.tan_v * c.view_range
+        down = math.sin(pitch) - v * math.cos(pitch)
+        depth = world.pos[row, 2] / max(down, 1e-6)
+        ahead, aside = depth * (math.cos(pitch) + v * math.sin(pitch)), depth * u
+        corners.append((ahead * math.cos(yaw) + aside * math.sin(yaw), ahead * math.sin(yaw) - aside * math.cos(yaw)))
+    return world.pos[row, :2] + np.array(corners)
+
+
+def contact_sheet(size: int = 84, seed: int = 17, gap: int = 4) -> Array:
+    """Every scene (down) in every weather (across), uint8 RGB: what the agent sees at the start, three times enlarged,
+    and beside it the same moment from behind and above."""
+    side = 3 * size
+    columns, rows = len(looks.WEATHERS), len(looks.SCENES)
+    sheet = np.full((rows * (side + gap) + gap, columns * (2 * side + gap) + gap, 3), 255, np.uint8)
+    for i, scene in enumerate(looks.SCENES):
+        for j, weather in enumerate(looks.WEATHERS):
+            world = _start(TrackingConfig(size=size, scene=scene, weather=weather), seed)
+            top, left = gap + i * (side + gap), gap + j * (2 * side + gap)
+            sheet[top : top + side, left : left + side] = enlarged(to_rgb(world.observe()["image"][0]), 3)
+            sheet[top : top + side, left + side : left + 2 * side] = from_behind(world, 0, side)
+    return sheet
+
+
+def from_behind(world: Any, row: int, size: int, height: float = 45.0, pitch: float = 0.75) -> Array:
+    """A wider picture with the target in its middle."""
+    one = row_alone(world, row, size=min(size, 512), supersample=2, camera_px=(1, 1))
+    x, y, _ = world.veh_pose[row, 0]
+    back, yaw = height / math.tan(pitch), world.yaw[row]
+    one.pos[0] = x - back * math.cos(yaw), y - back * math.sin(yaw), height
+    one.pitch[0] = pitch
+    return to_rgb(look(one)[0])
+
+
+def _start(config: TrackingConfig, seed: int) -> Any:
+    world = Tracking(1, config, seed=seed, threads=1)
+    world.reset()
+    return world
+
+
+def to_rgb(image: Array) -> Array:
+    """An image of the world, channel first, as people's tools have it, also from grey."""
+    return np.repeat(image, 3 // len(image), axis=0).transpose(1, 2, 0)
+
+
+def enlarged(pixels: Array, times: int) -> Array:
+    """Every pixel a square of so many."""
+    return pixels.repeat(times, axis=0).repeat(times, axis=1)

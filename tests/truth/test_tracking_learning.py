@@ -1,0 +1,50 @@
+"""What PPO of Stable-Baselines3 learns of drone tracking from pixels: to keep a car in the picture."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from milkrun.solvers import evaluate, random_policy
+from milkrun.solvers.tracking import stay
+from milkrun.tracking import Tracking, TrackingConfig
+from tests.truth.tracking_learner import EASY, judged, learn
+
+pytestmark = pytest.mark.truth
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    """One thread, seeded; the library seeds the process's generators, which are put back."""
+    before, threads = (np.random.get_state(), random.getstate()), torch.get_num_threads()
+    with torch.random.fork_rng():
+        torch.set_num_threads(1)
+        yield
+    torch.set_num_threads(threads)
+    np.random.set_state(before[0])
+    random.setstate(before[1])
+
+
+def interval(result):
+    """95 % interval of the mean TSR."""
+    mean, error = result.kpi("TSR")
+    return mean - 1.96 * error, mean + 1.96 * error
+
+
+@pytest.mark.slow
+def test_a_car_on_a_straight_road_is_followed():
+    """16,384 steps of pictures of 24 x 24: in the window half of the time or more; staying and random flight lie apart
+    by their intervals (0.20 and 0.18 of the time)."""
+    world = Tracking(64, TrackingConfig.build(**EASY), seed=1000, autoreset="disabled")
+    chance = [interval(evaluate(world, policy, 64, 1000)) for policy in (stay, random_policy(0))]
+    low, _ = interval(judged(learn(16_384, **EASY), **EASY))
+    assert low > 0.5
+    assert low > max(high for _, high in chance) + 0.1
+
+
+@pytest.mark.long
+def test_it_is_followed_nearly_always():
+    """200,000 steps: in the window nine tenths of the time or more; `blob`, which knows the colour, reaches 0.998."""
+    low, _ = interval(judged(learn(200_000, **EASY), **EASY))
+    assert low > 0.9
