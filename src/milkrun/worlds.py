@@ -19,6 +19,7 @@ WORLDS = (
     ("TruckDrone", "milkrun.delivery.truckdrone.world:TruckDrone", "Truck and drones"),
     ("TSPD", "milkrun.delivery.tspd.world:TSPD", "TSP with drone"),
     ("Clutter", "milkrun.clutter.world:Clutter", "Picking from clutter"),
+    ("Tracking", "milkrun.tracking.world:Tracking", "Drone tracking by camera"),
 )
 """Name, class and title of each; its family is the package that it lies in."""
 EXTRAS = {"clutter": ("clutter",)}

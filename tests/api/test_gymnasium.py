@@ -24,7 +24,7 @@ def test_masks_agree_and_are_never_empty(id, mode):
     """10^5 random row-steps (few of a slow world), every second action unmasked: obs, info and action_masks() are one,
     no row all False."""
     rows = small.rows(id, 500)
-    env = MilkrunVectorEnv(rows, id, autoreset_mode=mode, **small.options(id))
+    env = MilkrunVectorEnv(rows, id, layout="dict", autoreset_mode=mode, **small.options(id))
     env.action_space.seed(2)
     obs, infos = env.reset(seed=3)
     for t in range(small.turns(id, 201)):
@@ -121,7 +121,7 @@ def highest_allowed(world):
 @pytest.mark.parametrize("id", WORLDS)
 def test_partial_reset_changes_no_bit_of_other_rows(id, given):
     """reset_mask of rows 1 and 3: rows 0, 2, 4 keep all their state; obs and masks are full for every row."""
-    env = MilkrunVectorEnv(5, id, autoreset_mode="disabled")
+    env = MilkrunVectorEnv(5, id, layout="dict", autoreset_mode="disabled")
     env.reset(seed=8)
     for _ in range(4):  # the highest action: a random one might go home and end
         env.step(highest_allowed(env.world))

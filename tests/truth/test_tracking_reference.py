@@ -92,12 +92,36 @@ def test_steps_are_those_of_the_reference(case):
     assert pair.compared >= 4
 
 
-def test_the_cases_end_in_many_ways():
-    """Crash, drift, yaw rate, lost, time and more are among the ends that are compared."""
-    seen = set()
-    for case in ("downtown", "wind", "yaw rate", "dat", "velocity", "straight", "no filter"):
-        seen |= {REASONS[code] for code in play(case, rows=4, every=10**6, seed=5).world.reason}
-    assert seen >= {"drift", "speed", "lost", "time"}, seen
+VELOCITY = {"action_mode": "velocity", "no_reward_done": 10000, "scene": "desert"}
+DOWN, UP = (0.0, 0.0, -1.0, 0.0), (0.0, 0.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "reason, action, options",
+    [
+        ("crash", DOWN, {**VELOCITY, "done_height": (-1.0, 50.0), "start_height": (13.0, 13.0)}),
+        ("height", UP, {**VELOCITY, "done_height": (2.0, 24.0)}),
+        ("height", 6, {"done_height": (30.0, 50.0), "scene": "lake"}),
+        ("drift", 6, {"wind_mean": (30.0, 5.0), "done_drift": 20.0, "scene": "village"}),
+        ("speed", 0, {"done_speed": 25.0, "scene": "desert"}),
+        ("yaw_rate", 5, {"cw": 6.0, "done_yaw_rate": 4.0, "scene": "farmland"}),
+        ("lost", 6, {"view_range": 0.1, "end_reward": True, "scene": "lake"}),
+        ("range", DOWN, {"preset": "dvat", **VELOCITY, "start_pitch": (1.3, 1.38), "start_height": (13.0, 13.0)}),
+        ("time", 6, {"preset": "dat_repo", "end_reward": True, "scene": "farmland"}),
+        ("target_gone", 6, {"preset": "straight_mono", "max_sim_steps": 20000, "no_reward_done": 20000}),
+    ],
+    ids=["crash", "height", "height as soon as it counts", "drift", "speed", "yaw rate", "lost", "range", "time", "gone"],
+)
+def test_ends_are_those_of_the_reference(reason, action, options):
+    """Every reason that a world in process can give, in the step in which the reference gives it."""
+    pair = Beside(2, seed=6, **options)
+    actions = np.array([action, action], np.float32 if isinstance(action, tuple) else np.int64)
+    turn = 0
+    while len(pair.playing()):
+        wrong = list(pair.step(actions, compares=turn % 40 == 0 and turn < 400))
+        assert not wrong, "\n".join(wrong[:10])
+        turn += 1
+    assert [REASONS[code] for code in pair.world.reason] == [reason, reason]
 
 
 def alone(case: str, seed: int, steps: int) -> float:

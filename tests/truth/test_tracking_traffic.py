@@ -15,8 +15,8 @@ EPISODE, EVERY = 1500, 10
 def judge(scene, episodes, seed):
     """No overlap at any look, no line crossed and no speed out of range at any sim step; the target stays on roads.
 
-    In a village two roads may meet so sharply that the zone of their junction is long; turns between its other roads then
-    cut a corner. That is rare.
+    In a village two roads may meet so sharply that the zone of their junction is long; turns between its other
+    roads then cut a corner. That is rare.
     """
     world, outside = make(episodes, seed=seed, scene=scene), []
     for step in range(0, EPISODE, EVERY):

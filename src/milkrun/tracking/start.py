@@ -32,7 +32,7 @@ from milkrun.tracking.looks import (
     SUN_Z,
 )
 from milkrun.tracking.sight import clearance, gauge, hidden, relate, report, wrap
-from milkrun.tracking.streams import BIASES, PALETTE, SIGHT, START, WEATHER
+from milkrun.tracking.streams import BIASES, PALETTE, SIGHT, START, WEATHER, between
 
 SUN_AT = tuple(float(x) for x in SUN)
 CONTRAST = 3.912
@@ -42,12 +42,6 @@ FREE, IN_VIEW = 1.5, 0.95
 """Of a start: metres to the nearest solid at least, and the gauge of the whole picture at most."""
 SURE_PITCH, SURE_HEIGHT = 1.38, 22.0
 """The start after as many refusals as there are tries: right behind the target, without biases."""
-
-
-@kernel
-def between(s, i, low, high):
-    """Uniform in low..high."""
-    return low + (high - low) * uniform(s, i)
 
 
 # -- weather ------------------------------------------------------------------------------------------------
