@@ -6,7 +6,7 @@ SC 2011).
 
 One purpose serves one law: `uniform(s, 3)` and `normal(s, 3)` of the same stream read the same words and are one draw
 in two shapes. Give every quantity of a world a purpose of its own. Indices are 0 .. 2**32 - 1. Arguments are not
-checked here: a kernel cannot raise, so configs and generators refuse bad parameters at the door.
+checked here: a kernel cannot raise, so configs and generators refuse bad parameters before.
 """
 
 from __future__ import annotations
