@@ -36,8 +36,12 @@ def lowest(world: Any) -> np.ndarray:
 
 
 def _choose(world: Any, name: str, rule: Any) -> np.ndarray:
-    meant_for(name, world, "picking from clutter", "action_mask", "fails", "top", "exposed")
+    _refuse_others(name, world)
     return world.map_rows(rule, np.int64)
+
+
+def _refuse_others(name: str, world: Any) -> None:
+    meant_for(name, world, "picking from clutter", "action_mask", "fails", "top", "exposed")
 
 
 @kernel
@@ -88,6 +92,7 @@ class Oracle:
         self._copies: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def __call__(self, world: Any) -> np.ndarray:
+        _refuse_others("oracle", world)
         actions = highest(world)
         ended = (world.terminated | world.truncated) & (world.autoreset != "same_step")
         rows = np.flatnonzero(~ended & (world.env_stage == IDLE) & (world.action_mask.sum(1) > 1))
