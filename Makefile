@@ -109,7 +109,7 @@ $(newest_stamp):
 
 $(oldest_stamp): except := ^numpy\|^numba\|^gymnasium
 $(oldest_stamp):
-	$(call install,-e . $(OLDEST) pytest pytest-xdist pytest-timeout hypothesis scipy)
+	$(call install,-e ".[clutter]" $(OLDEST) pytest pytest-xdist pytest-timeout hypothesis scipy)
 
 $(jumanji_stamp):
 	$(call install,$(PEER))

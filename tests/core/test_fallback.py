@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import numba
 import pytest
 
 import milkrun
@@ -96,3 +97,19 @@ def test_a_default_world_draws_as_usual(id):
     launcher = world._launcher
     assert launcher.generate(world._table) is launcher._generate_usual
     assert bool(world.usual) == (launcher._generate_usual is not launcher._generate)
+
+
+def test_a_numba_that_makes_a_pass_manager_for_a_module_keeps_its_way(monkeypatch):
+    """Numba 0.61 does: its functions are optimised as it comes, and nothing else changes."""
+    from numba.core.codegen import CPUCodegen, CPUCodeLibrary
+
+    from milkrun.core.parts import quick_numba
+
+    own = CPUCodeLibrary._optimize_functions
+    with quick_numba():
+        shortened = CPUCodeLibrary._optimize_functions is not own
+    monkeypatch.setattr(CPUCodegen, "_function_pass_manager", lambda self, llvm_module: None)
+    with quick_numba():
+        assert CPUCodeLibrary._optimize_functions is own
+    assert CPUCodeLibrary._optimize_functions is own
+    assert shortened or numba.version_info.short < (0, 62)

@@ -11,12 +11,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
+from inspect import signature
 from typing import Any, NamedTuple
 
 from llvmlite.binding import Linkage
 from numba import types
 from numba.core import errors, event, ir, lowering, typed_passes, untyped_passes
-from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
+from numba.core.codegen import CPUCodegen, CPUCodeLibrary, JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import FunctionPass, PassManager, _pass_registry, register_pass
@@ -284,15 +285,16 @@ class PartCompiler(CompilerBase):
 def quick_numba() -> Iterator[None]:
     """Within it, numba leaves out work that changes nothing, here as in functions of its own. It holds numba's lock, so
     that no other compile meets this."""
-    changed = (
+    changed: tuple[tuple[Any, str, Any], ...] = (
         (BaseFunction, "get_call_type", _get_call_type),
         (PostProcessor, "run", _post_process),
-        (CPUCodeLibrary, "_optimize_functions", _optimize_functions),
         (type(errors.termcolor()), "_markup", _without_colour),
         (BaseContext, "resolve_getattr", _resolve_getattr),
         (event, "start_event", _start_event),
         (event, "end_event", _end_event),
     )
+    if "llvm_module" not in signature(CPUCodegen._function_pass_manager).parameters:  # numba 0.61 makes one a module
+        changed += ((CPUCodeLibrary, "_optimize_functions", _optimize_functions),)
     with global_compiler_lock, ExitStack() as back:
         _put_off_scipy()
         for owner, name, better in changed:
