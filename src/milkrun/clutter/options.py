@@ -17,6 +17,7 @@ WEIGHTS = ("success", "disturb", "blocked", "drop", "lost", "time", "illegal", "
 BASE = 0.02  # m, the top of the tray's base
 RIM = 0.02  # m, how thick its walls are
 LONGEST = 2**15 - 1  # ticks of a stage: they are counted in 16 bits
+FACTORS = (1e-6, 1e6)  # by which masses, friction and suction may vary; the engine refuses a mass near 0
 
 REWARDS: dict[str, dict[str, float]] = {
     rule: {f"reward_{name}": number for name, number in zip(WEIGHTS, numbers, strict=True)}
@@ -136,8 +137,8 @@ class ClutterConfig(RuledConfig):
             self._refuse("tray_side", f"must be at least 1.1 of the longest extent, {1.1 * longest:.4g}")
         for name in ("mass_range", "friction_range", "suction_range"):
             given = getattr(self, name)
-            if len(given) != 2 or not all(_is_number(x) and x > 0 for x in given) or given[0] > given[1]:
-                self._refuse(name, "must be two factors above 0, the smaller first")
+            if len(given) != 2 or not all(map(_is_factor, given)) or given[0] > given[1]:
+                self._refuse(name, f"must be two factors in {FACTORS[0]:g}..{FACTORS[1]:g}, the smaller first")
         for name in ("home_pos", "drop_pos"):
             if (at := getattr(self, name)) is not None and (len(at) != 3 or not all(map(_is_number, at))):
                 self._refuse(name, "must be three finite numbers")
@@ -147,8 +148,8 @@ class ClutterConfig(RuledConfig):
                  "descend_speed": self.descend_ticks, "lift_acc": self.lift_ticks}  # fmt: skip
         for name, most in ticks.items():
             if most > LONGEST:
-                self._refuse(name, f"a stage would take up to {math.ceil(most)} ticks of {self.tick:.3g} s, at most "
-                                   f"{LONGEST}: go faster, or take longer ticks")  # fmt: skip
+                self._refuse(name, f"a stage would take up to {most:.6g} ticks of {self.tick:.3g} s, at most "
+                                   f"{LONGEST}: go faster, or take longer ticks or shorter ways")  # fmt: skip
         if self.total_objects_per_env > 4096:
             self._refuse("num_objects_per_type", f"{self.total_objects_per_env} objects: at most 4096")
         if not self.use_discrete_action and self.step_mode == "tick":
@@ -211,6 +212,10 @@ class ClutterConfig(RuledConfig):
     def tick_limit(self) -> int:
         """Ticks until a row is truncated, where a step is a tick."""
         return 250 * self.max_episode_steps_discrete if self.max_ticks is None else self.max_ticks
+
+
+def _is_factor(x: Any) -> bool:
+    return _is_number(x) and FACTORS[0] <= x <= FACTORS[1]
 
 
 def _is_number(x: Any) -> bool:
