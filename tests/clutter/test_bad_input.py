@@ -171,6 +171,47 @@ def test_saved_states_that_no_play_leads_to_are_refused():
         world.load_state_dict({**saved, "physics": wrong})
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"grasped": [[True, False, False]], "lost": [[True, False, False]]}, "row 0, object 0: both grasped and lost"),
+        ({"grasped": [[False, True, False]]}, "row 0, object 1: grasp_order must count"),
+        ({"grasped": [[True, True, False]], "grasp_order": [[0, 2, -1]]}, "row 0, object 1: grasp_order must count"),
+        ({"grasp_order": [[-1, -1, 0]]}, "row 0, object 2: grasp_order must count"),
+        ({"lost": [[True, True, True]]}, "row 0: grasped and lost: nothing is left, and the row has not ended"),
+        ({"lost": [[True, False, False]]}, "row 0, object 0: action_mask allows what is out of play"),
+        ({"env_stage": 1, "env_target": 0, "stage_tick": 9, "stage_len": 8}, "row 0: stage_tick: the stage would be"),
+    ],
+)
+def test_saved_states_that_contradict_themselves_are_refused(changes, words):
+    """Each value is within its bounds, but an object is in play, out or lost, and a stage ends in time. A row with
+    nothing left would pick what is not in the tray."""
+    world = tray(1)
+    world.action_mask[:] = True
+    saved, before = world.state_dict(), bits(world, 0)
+    world.load_state_dict(saved)
+    wrong = {name: np.full_like(saved[name], value) for name, value in changes.items()}
+    with pytest.raises(BadInstance, match=words):
+        world.load_state_dict({**saved, **wrong})
+    assert bits(world, 0) == before
+
+
+@pytest.mark.parametrize("options", [{}, {"step_mode": "tick"}, {"use_discrete_action": False, "max_ticks": 40}],
+                         ids=["picks", "ticks", "motion"])  # fmt: skip
+def test_every_state_of_play_is_taken_back(options):
+    """Through whole episodes with drops and losses, the rows that have ended included."""
+    world = tray(4, **{"lift_acc": 40.0, "suction_force": 100.0, "max_episode_steps_discrete": 2} | options)
+    for turn in range(260):
+        live = np.flatnonzero(~world.done)
+        if not len(live):
+            break
+        world.step(world.sample_actions(1, turn)[live], rows=live)
+        if turn % 7 == 0 or world.pick_mode:
+            world.load_state_dict(world.state_dict())
+    world.load_state_dict(world.state_dict())
+    assert world.done.all()
+
+
 def test_a_saved_state_that_is_not_finite_is_refused():
     """No NaN comes in either."""
     world = tray(1)

@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 
 from milkrun.clutter.model import model_xml
-from milkrun.clutter.stages import IDLE
+from milkrun.clutter.stages import IDLE, LIFT, SETTLE
 from milkrun.core.errors import BadInstance, ShapeError
 
 DRAWN = ("scene_id", "scene_rot", "scene_label", "type_id", "size", "mass", "init_pose", "suction_limit",
@@ -81,9 +81,21 @@ def check(world: Any, arrays: dict[str, np.ndarray]) -> None:
 
 
 def check_states(world: Any, arrays: dict[str, np.ndarray]) -> None:
-    """A pick under way has a target, which kernels index with; quaternions are some turn."""
-    busy = (arrays["env_stage"] != IDLE) | (arrays["current_suction_object"] >= 0)
+    """A pick under way has a target, which kernels index with; quaternions are some turn; objects are in play, out or
+    lost, and a row that waits for a choice has something left that it may choose."""
+    stage, grasped, lost = arrays["env_stage"], arrays["grasped"], arrays["lost"]
+    busy = (stage != IDLE) | (arrays["current_suction_object"] >= 0)
     _refuse(busy & (arrays["env_target"] < 0), "env_target must be an object while a pick is under way")
+    timed = ~np.isin(stage, (IDLE, LIFT, SETTLE))
+    _refuse(timed & (arrays["stage_tick"] > arrays["stage_len"]), "stage_tick: the stage would be over by stage_len")
+    _refuse(grasped & lost, "both grasped and lost")
+    order = np.where(grasped, arrays["grasp_order"], len(grasped[0]))
+    ranks = np.where(grasped, np.argsort(np.argsort(order, axis=1, kind="stable"), axis=1), -1)
+    _refuse(arrays["grasp_order"] != ranks, "grasp_order must count what is grasped, 0, 1, ..., and be -1 else")
+    choosing = ~busy & ~arrays["terminated"] & ~arrays["truncated"]
+    _refuse(choosing & (grasped | lost).all(1), "grasped and lost: nothing is left, and the row has not ended")
+    if "action_mask" in arrays:
+        _refuse(choosing[:, None] & arrays["action_mask"] & (grasped | lost), "action_mask allows what is out of play")
     poses = arrays["physics"][:, world.at_qpos : world.at_qvel].reshape(len(busy), -1, 7)
     _refuse(abs(np.linalg.norm(poses[..., 3:], axis=2) - 1) > NORM, "physics: the quaternion's length must be 1 within "
             f"{NORM}")  # fmt: skip
