@@ -153,6 +153,23 @@ def test_values_are_checked_when_frozen():
         config.frozen()
 
 
+@pytest.mark.parametrize(("key", "value"), [("box_objects", 5), ("num_objects_per_type", None)])
+def test_totals_of_what_cannot_be_counted(key, value):
+    """A total was written before: the wrong value is refused when a world is made, by its name."""
+    config = Config()
+    config.env.total_objects_per_env = 15
+    setattr(config.env, key, value)
+    assert f"{key}={value}" in repr(config) and config.to_dict()["env"]["total_objects_per_env"] == 0
+    with pytest.raises(ConfigError, match=f"{key} = {value}: must be"):
+        config.frozen()
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    for save in (Config().save, Config().frozen().to_json):
+        with pytest.raises(ConfigError, match=r"cannot write the configuration .*c.json: No such file or directory"):
+            save(tmp_path / "none" / "c.json")
+
+
 def test_unknown_presets_are_refused():
     """They do not fall back to the default."""
     with pytest.raises(ConfigError, match="no preset 'larg_scene'; did you mean 'large_scene'"):

@@ -7,7 +7,6 @@ for `suction_force`; the whole name is understood as well.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from milkrun.clutter.options import BOX_OBJECTS, ClutterConfig
-from milkrun.core.config import read_json
+from milkrun.core.config import read_json, write_json
 from milkrun.core.errors import ConfigError, did_you_mean, shown
 
 FIRST = {"max_steps": "env", "tray_side": "scene", "timestep": "physics", "suction_force": "suction",
@@ -117,13 +116,13 @@ class EnvConfig(Section):
 
     @property
     def num_object_types(self) -> int:
-        """How many types there are."""
-        return len(self.box_objects)
+        """How many types there are; 0 while `box_objects` is no list of them, which `frozen` refuses."""
+        return len(self.box_objects) if isinstance(self.box_objects, list) else 0
 
     @property
     def total_objects_per_env(self) -> int:
         """How many objects a row has."""
-        return self.num_objects_per_type * self.num_object_types
+        return self.num_object_types * (self.num_objects_per_type if isinstance(self.num_objects_per_type, int) else 0)
 
     @classmethod
     def known(cls) -> tuple[str, ...]:
@@ -228,7 +227,7 @@ class Config:
 
     def save(self, path: str | Path) -> None:
         """Writes a JSON file."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n")
+        write_json(Path(path), self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Config:

@@ -96,7 +96,7 @@ class Config:
         plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in self.as_dict().items()}
         if given := [key for key, value in plain.items() if callable(value)]:
             raise ConfigError(f"{', '.join(given)} was given as a function, which cannot be written to a JSON file")
-        Path(path).write_text(json.dumps(plain, indent=2) + "\n")
+        write_json(Path(path), plain)
 
     @classmethod
     def build(
@@ -182,6 +182,14 @@ class RuledConfig(Config):
         """With another rule, options that were not given take their defaults under it."""
         kept = {name: getattr(self, name) for name in self._given}  # type: ignore[attr-defined]
         return type(self)(**{**kept, **self._known(changes)})
+
+
+def write_json(path: Path, plain: Mapping[str, Any]) -> None:
+    """Writes a configuration, a key a line."""
+    try:
+        path.write_text(json.dumps(plain, indent=2) + "\n")
+    except OSError as e:
+        raise ConfigError(f"cannot write the configuration {path}: {e.strerror}") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
