@@ -14,7 +14,7 @@ from milkrun.clutter import Clutter
 from milkrun.clutter.picture import draw_scene
 from milkrun.replay.clutter import CELL, HEAD, Picks, film_of, sheet_of_worlds
 from milkrun.solvers import rollout
-from milkrun.solvers.clutter import highest
+from milkrun.solvers.clutter import highest, lowest
 
 ID = "milkrun/Clutter-v0"
 SMALL = {"preset": "small_scene", "split": "test"}
@@ -79,6 +79,23 @@ def test_a_sheet_has_a_cell_for_each_attempt_and_the_end():
     rollout(watched, lambda _: highest(world))
     cells = len(watched.targets) + 1
     assert watched.sheet().shape == (HEAD + -(-cells // 4) * (HEAD + CELL), 4 * CELL, 3)
+
+
+def test_a_sheet_says_which_objects_were_lost(monkeypatch):
+    """A cup that holds everything and pulls hard throws neighbours out of the tray."""
+    world = milkrun.make(ID, 1, autoreset="disabled", suction_force=500, lift_acc=40)
+    world.reset(seed=0)
+    watched, said = Picks(world), []
+    rollout(watched, lambda _: lowest(world))
+    monkeypatch.setattr("milkrun.replay.clutter.sheet_of", lambda scenes, heads: said.extend(heads) or scenes[0])
+    watched.sheet()
+    gone = np.flatnonzero(world.lost[0]).tolist()
+    assert gone and sorted(i for lost in watched.losses for i in lost) == gone
+    assert [len(lost) for lost in watched.losses] == [event["lost"] for event in world.events(0)]
+    for lost, (head, red) in zip(watched.losses, said, strict=False):
+        few = f", loses {' '.join(map(str, lost))}"
+        assert not lost or (red and head.endswith(few if len(lost) < 4 else f", {len(lost)} lost"))
+    assert said[-1] == (f"in the end 0 left, {len(gone)} lost", True)
 
 
 def test_a_sheet_of_worlds_has_a_line_for_each():

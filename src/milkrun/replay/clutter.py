@@ -36,27 +36,40 @@ class Picks(Watched):
         super().__init__(world)
         self.targets: list[int] = []
         self.scenes: list[np.ndarray] = []
+        self.losses: list[list[int]] = []  # by each attempt
 
     def step(self, actions: Any, rows: Rows = None) -> None:
         if self.world.env_stage[0] == IDLE:
             self.targets.append(int(np.asarray(actions).reshape(-1)[0]))
             self.scenes.append(draw_scene(self.world, 0, CELL, self.targets[-1]))
+            self.losses.append([])
+        before = self.world.lost[0].copy()
         super().step(actions, rows)
+        self.losses[-1] += np.flatnonzero(self.world.lost[0] & ~before).tolist()
 
     def sheet(self) -> np.ndarray:
         """The attempts one after the other, what came of each above it, and what is left in the end."""
         heads = []
-        for k, event in enumerate(self.world.events(0), start=1):
-            lost = f", {event['lost']} lost" if event["lost"] else ""
+        for k, event in enumerate(self.world.events(0)):
+            lost = self.losses[k]
             taken = "takes" if event["result"] == RESULTS[SUCCESS] else f"{event['result']}:"
-            heads.append((f"{k} {taken} {event['target']}{lost}", bool(lost) or taken != "takes"))
+            heads.append((f"{k + 1} {taken} {event['target']}{_loses(lost)}", bool(lost) or taken != "takes"))
         heads += [(f"{k + 1} {self.targets[k]}: cut off", True) for k in range(len(heads), len(self.targets))]
         left = int((~(self.world.grasped[0] | self.world.lost[0])).sum())
-        end = ("all out" if self.world.success[0] else f"{left} left in the end"), not self.world.success[0]
+        gone = int(self.world.lost[0].sum())
+        said = f"in the end {left} left{f', {gone} lost' if gone else ''}"
+        end = ("all out" if self.world.success[0] else said), not self.world.success[0]
         sheet = sheet_of([*self.scenes, draw_scene(self.world, 0, CELL)], [*heads, end])
         legend = Canvas(sheet.shape[1], HEAD)
         draw_types(self.world, legend, np.array([6, HEAD // 2]))
         return np.concatenate([legend.pixels, sheet])
+
+
+def _loses(objects: Sequence[int]) -> str:
+    """Which ones, as far as a cell has room for their numbers."""
+    if not objects:
+        return ""
+    return f", loses {' '.join(map(str, objects))}" if len(objects) < 4 else f", {len(objects)} lost"
 
 
 def sheet_of(scenes: Sequence[np.ndarray], heads: Sequence[tuple[str, bool]], columns: int = COLUMNS) -> np.ndarray:
