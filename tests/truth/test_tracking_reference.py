@@ -93,6 +93,8 @@ def test_steps_are_those_of_the_reference(case):
 
 
 VELOCITY = {"action_mode": "velocity", "no_reward_done": 10000, "scene": "desert"}
+ABOVE = {"start_pitch": (1.3, 1.3), "start_height": (13.0, 13.0), "start_long": (0.0, 0.0), "start_lat": (0.0, 0.0),
+         "target_kinds": ("pedestrian",)}  # fmt: skip
 DOWN, UP = (0.0, 0.0, -1.0, 0.0), (0.0, 0.0, 1.0, 0.0)
 
 
@@ -102,15 +104,15 @@ DOWN, UP = (0.0, 0.0, -1.0, 0.0), (0.0, 0.0, 1.0, 0.0)
         ("crash", DOWN, {**VELOCITY, "done_height": (-1.0, 50.0), "start_height": (13.0, 13.0)}),
         ("height", UP, {**VELOCITY, "done_height": (2.0, 24.0)}),
         ("height", 6, {"done_height": (30.0, 50.0), "scene": "lake"}),
-        ("drift", 6, {"wind_mean": (30.0, 5.0), "done_drift": 20.0, "scene": "village"}),
+        ("drift", 6, {"wind_mean": (30.0, 5.0), **TRAFFIC, "done_drift": 20.0, "scene": "desert"}),
         ("speed", 0, {"done_speed": 25.0, "scene": "desert"}),
         ("yaw_rate", 5, {"cw": 6.0, "done_yaw_rate": 4.0, "scene": "farmland"}),
         ("lost", 6, {"view_range": 0.1, "end_reward": True, "scene": "lake"}),
-        ("range", DOWN, {"preset": "dvat", **VELOCITY, "start_pitch": (1.3, 1.38), "start_height": (13.0, 13.0)}),
+        ("range", DOWN, {"preset": "dvat", **VELOCITY, **ABOVE}),
         ("time", 6, {"preset": "dat_repo", "end_reward": True, "scene": "farmland"}),
         ("target_gone", 6, {"preset": "straight_mono", "max_sim_steps": 20000, "no_reward_done": 20000}),
     ],
-    ids=["crash", "height", "height as soon as it counts", "drift", "speed", "yaw rate", "lost", "range", "time", "gone"],
+    ids=["crash", "height", "height at once", "drift", "speed", "yaw rate", "lost", "range", "time", "gone"],
 )
 def test_ends_are_those_of_the_reference(reason, action, options):
     """Every reason that a world in process can give, in the step in which the reference gives it."""

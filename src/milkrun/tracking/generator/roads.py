@@ -27,6 +27,8 @@ TRIES = 400
 """Places tried for the nodes of a village."""
 SHARP = math.cos(0.7)
 """A road that a village adds should meet no other at less than 0.7 rad: cosine of that angle."""
+FARTHEST = 1e6
+"""m2, more than the square of any distance on the map."""
 BEND = -math.cos(0.6)
 """Two roads that turn by less than 0.6 rad at their node make a bend, which is not guarded: cosine between them."""
 
@@ -235,16 +237,15 @@ def roads_at(w, q, i):
 
 @kernel
 def open_dead_end(w, q, i):
-    """Joins node i to its nearest non-neighbour without crossing a road; first choice are those where the new road
-    meets no other at a sharp angle."""
-    best, least = -1, 1e30
+    """Joins node i to its nearest non-neighbour without crossing a road and without a sharp angle; where every road
+    would meet another at one, to that where it is least sharp."""
+    best, least = -1, math.inf
     for j in range(w.n_node[q]):
         if j != i and may_join(w, q, i, j):
-            far = square_gap(w, q, i, j)
-            if is_sharp(w, q, i, j) or is_sharp(w, q, j, i):
-                far *= 1e6
-            if far < least:
-                best, least = j, far
+            cosine = max(sharpest(w, q, i, j), sharpest(w, q, j, i))
+            cost = square_gap(w, q, i, j) if cosine <= SHARP else FARTHEST * (1.0 + cosine)
+            if cost < least:
+                best, least = j, cost
     if best >= 0:
         add_road(w, q, i, best)
 
@@ -271,14 +272,14 @@ def may_join(w, q, i, j):
 
 
 @kernel
-def is_sharp(w, q, i, j):
-    """A road from i to j would leave another road of node i at less than 0.7 rad."""
+def sharpest(w, q, i, j):
+    """Cosine of the smallest angle between a road from i to j and the roads of node i."""
     x, y = w.node_xy[q, j, 0] - w.node_xy[q, i, 0], w.node_xy[q, j, 1] - w.node_xy[q, i, 1]
-    least = SHARP * math.sqrt(x * x + y * y)
+    most = -1.0
     for e in range(w.n_edge[q]):
-        if w.edge[q, e, 0] == i and x * w.edge_dir[q, e, 0] + y * w.edge_dir[q, e, 1] > least:
-            return True
-    return False
+        if w.edge[q, e, 0] == i:
+            most = max(most, (x * w.edge_dir[q, e, 0] + y * w.edge_dir[q, e, 1]) / math.sqrt(x * x + y * y))
+    return most
 
 
 # -- what follows from nodes and edges -------------------------------------------------------------------------
