@@ -1,5 +1,5 @@
-"""Mutated towns, states, actions and options of the tracking world, many rows a call, and what is asked of whoever is let
-in: it plays on with finite numbers and numbers within their bounds.
+"""Mutated towns, states and actions of the tracking world, many rows a call, and what is asked of whoever is let in: it
+plays on with finite numbers and numbers within their bounds.
 
 A call that is refused must say so by an error of our own that names the row; that row is put right, and the others are
 given again, until all that are left were let in.
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.errors import BadInstance, MilkrunError
+from milkrun.core.errors import BadInstance
 from milkrun.core.fields import Role
 from milkrun.tracking import looks
 from milkrun.tracking.config import TrackingConfig
@@ -34,10 +34,10 @@ FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-300, -1e-300, 1e-9, 0.1, 3.14159, -40.0, 50.0
           -1e30, 1e150, -1e300, 1.7e308, np.nan, np.inf, -np.inf)  # fmt: skip
 
 
-def made(rows: int, kind: str = "plain", *, seed: int = 3, debug: bool = False, threads: int = 1, **options: Any) -> Any:
+def made(rows: int, kind: str = "plain", *, seed: int = 3, debug: bool = False, **options: Any) -> Any:
     """A world of such rows, some steps after its reset."""
     config = TrackingConfig.build(**{**SMALL, **KINDS[kind], **options})
-    world = Tracking.variant(config)(rows, config, seed=seed, autoreset="disabled", debug=debug, threads=threads)
+    world = Tracking.variant(config)(rows, config, seed=seed, autoreset="disabled", debug=debug, threads=1)
     world.reset()
     return world
 
@@ -88,7 +88,7 @@ def spoil(rng: np.random.Generator, world: Any, arrays: dict[str, np.ndarray], n
     return chosen
 
 
-def let_in(give: Any, arrays: dict[str, np.ndarray], sound: dict[str, np.ndarray], counts: bool = True) -> dict[int, str]:
+def let_in(give: Any, arrays: dict[str, np.ndarray], sound: dict[str, np.ndarray]) -> dict[int, str]:
     """Gives rows until they are taken; who was refused, in which words. A refused row is put back to what was sound."""
     refused: dict[int, str] = {}
     while True:

@@ -29,12 +29,12 @@ def test_check_env_flat(id):
 @pytest.mark.parametrize("id", DISCRETE)
 @pytest.mark.conformance("stable-baselines3", "check_env")
 def test_check_env_dict(id):
-    """Of the dict layout it says one thing: that matrices are unusual, for each that is one."""
+    """Of the dict layout it says one thing: that matrices are unusual, for each that is one and no image."""
     env = MilkrunEnv(id, layout="dict")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         check_env(env)
-    matrices = [key for key, space in env.observation_space.items() if len(space.shape) > 1]
+    matrices = [key for key, space in env.observation_space.items() if len(space.shape) > 1 and space.dtype != np.uint8]
     told = [str(w.message) for w in said]
     assert len(told) == len(matrices)
     for key, text in zip(matrices, told):
@@ -66,7 +66,7 @@ def test_observations_lie_in_their_spaces(id):
     checked = VecCheckNan(env, raise_exception=True)
     obs = checked.reset()
     for t in range(12):
-        rows = [{key: array[b] for key, array in obs.items()} for b in range(3)]
+        rows = obs if isinstance(obs, np.ndarray) else [{k: array[b] for k, array in obs.items()} for b in range(3)]
         assert all(env.observation_space.contains(row) for row in rows)
         obs, rewards, dones, infos = checked.step(env.world.sample_actions(1, t))
         assert (rewards.dtype, dones.dtype) == (np.float32, bool)

@@ -419,7 +419,7 @@ def lay_ground(w):
     for a in range(2):
         first, step = (w.cam[EYE + a] + w.extent) / w.cell + t * w.ray[0, a], t * w.ray[1, a]
         last = first + step * (w.F - 1)
-        if min(first, last) < 0.0 or max(first, last) >= w.G:
+        if not (min(first, last) >= 0.0 and max(first, last) < w.G):
             return False
         for j in range(w.F):
             w.spots[a, j] = np.int32(first + step * w.columns[j])

@@ -22,9 +22,9 @@ FAULTS = {
     HORIZON: ("pitch", "the picture would reach the horizon: it must look down more steeply than half its height"),
     SUNK: ("pos", "the drone of a row that has not ended must be above the ground"),
     WRONG_LIGHT: ("light", "must be a gain of 0 or more, an ambient share and a share of flakes in 0..1, a sun of "
-                  "length 1, fog and noise of 0 or more"),
-    MISCOUNTED: ("sim_step", "must be agent_step times the sim steps of an agent step in a row that has not ended, and "
-                 "lost_steps no more"),
+                  "length 1 and at least 0.05 high, fog and noise of 0 or more"),
+    MISCOUNTED: ("sim_step", "must be agent_step times the sim steps of an agent step in a row that has not ended, "
+                 "agent_step the same as i, and lost_steps no more than sim_step"),
     OVERDUE: ("sim_step", "has reached max_sim_steps in a row that has not ended"),
     WRONG_SUMS: ("tsr_sum", "and cr_sum cannot be more than the agent steps played"),
     AWAY: ("veh_on", "a vehicle behind n_veh cannot be on the road"),
@@ -34,6 +34,8 @@ FAULTS = {
 
 SLACK = 1e-5
 """m, and shares, that rounding may add."""
+LOW_SUN = 0.05
+"""The least z of the sun: a lower one has shadows without end."""
 
 
 @kernel
@@ -74,17 +76,18 @@ def light_fault(w, b):
     sun = w.light[b, SUN_X] ** 2 + w.light[b, SUN_Y] ** 2 + w.light[b, SUN_Z] ** 2
     fine = w.light[b, GAIN] >= 0.0 and w.light[b, FOG] >= 0.0 and w.light[b, SIGMA] >= 0.0
     fine = fine and 0.0 <= w.light[b, AMBIENT] <= 1.0 and 0.0 <= w.light[b, FLAKE_SHARE] <= 1.0
-    return 0 if fine and abs(sun - 1.0) < SLACK else WRONG_LIGHT
+    return 0 if fine and abs(sun - 1.0) < SLACK and w.light[b, SUN_Z] >= LOW_SUN else WRONG_LIGHT
 
 
 @kernel
 def count_fault(w, b):
     """What is wrong with the clocks and sums of a row that has not ended."""
-    if w.sim_step[b] != w.agent_step[b] * w.n_sub or w.lost_steps[b] > w.sim_step[b]:
+    steps = w.agent_step[b]
+    if w.i[b] != steps or w.sim_step[b] != steps * w.n_sub or w.lost_steps[b] > w.sim_step[b]:
         return MISCOUNTED
     if w.sim_step[b] >= w.max_sim_steps:
         return OVERDUE
-    most = w.agent_step[b] + SLACK
+    most = steps + SLACK
     return WRONG_SUMS if w.cr_sum[b] > most or w.tsr_sum[b] > most else 0
 
 

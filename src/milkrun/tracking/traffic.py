@@ -397,7 +397,8 @@ def plan_halt(w, b, now):
     """Draws when the target halts next: it has halted `halts` times, until `now`."""
     w.next_halt[b] = NEVER
     if w.halt_rate > 0.0:
-        w.next_halt[b] = now + exponential(row_stream(w, b, HALTS), w.halts[b], 1.0 / w.halt_rate)
+        wait = exponential(row_stream(w, b, HALTS), w.halts[b], 1.0 / w.halt_rate)
+        w.next_halt[b] = min(NEVER, now + wait)
 
 
 @kernel

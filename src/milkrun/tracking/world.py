@@ -15,6 +15,7 @@ References: DAT (Sun et al., "Open-world drone active tracking with goal-centere
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any, ClassVar
@@ -56,6 +57,10 @@ PARAMS, OTHER, CRITIC = 60, 19, 9
 QUANTILES = np.array([NormalDist().inv_cdf((k + 0.5) / 256) for k in range(256)])
 """What the noise of the camera is drawn from."""
 
+# What no play comes near to: towns, drones and numbers from outside must keep within it, so that nothing overflows.
+TOWN_REACH, REACH, LARGE = 1e6, 1e8, 1e12
+"""m: places in a town, places of a drone; and any other number."""
+
 
 class Tracking(World):
     """A drone, a town and its traffic a row."""
@@ -74,18 +79,18 @@ class Tracking(World):
     scene_id = instance(int8, low=0, high=5, observed=False, doc="number of the scene")
     town_key = instance(int64, 3, low=-1, hidden=True, doc="the key that the town was drawn with; -1: it was given")
     n_box = instance(int64, low=0, high="K", observed=False, doc="static boxes")
-    box_pos = instance(float64, "K", 3, observed=False, doc="their centres")
-    box_half = instance(float64, "K", 3, low=0, observed=False, doc="their half sizes")
-    box_yaw = instance(float64, "K", observed=False, doc="their yaw")
+    box_pos = instance(float64, "K", 3, low=-TOWN_REACH, high=TOWN_REACH, observed=False, doc="their centres")
+    box_half = instance(float64, "K", 3, low=0, high=TOWN_REACH, observed=False, doc="their half sizes")
+    box_yaw = instance(float64, "K", low=-TOWN_REACH, high=TOWN_REACH, observed=False, doc="their yaw")
     box_cs = instance(float64, "K", 2, low=-1.000001, high=1.000001, observed=False, doc="its cosine and sine")
     box_rgb = instance(uint8, "K", 2, 3, observed=False, doc="colour of their walls, and of their top")
     box_kind = instance(int8, "K", low=0, high=8, observed=False,
                         doc="1 building, 2 trunk, 3 crown, 4 rock, 5 overpass, 6 roof, 7 boat, 8 other")  # fmt: skip
-    tallest = instance(float64, low=0, observed=False, doc="highest top of a box")
+    tallest = instance(float64, low=0, high=2 * TOWN_REACH, observed=False, doc="highest top of a box")
     ground = instance(uint8, "G", "G", observed=False,
                       doc="cells, y first: bits 0-3 material, 4-5 shade, 6 in a shadow, 7 lit by a lamp")  # fmt: skip
     n_node = instance(int64, low=0, high="N", observed=False, doc="road nodes")
-    node_xy = instance(float64, "N", 2, observed=False, doc="where they are")
+    node_xy = instance(float64, "N", 2, low=-TOWN_REACH, high=TOWN_REACH, observed=False, doc="where they are")
     guarded = instance(bool_, "N", observed=False, doc="junctions that one car at a time may pass")
     n_edge = instance(int64, low=0, high="E", observed=False, doc="directed edges; 2k and 2k+1 are the ways of a road")
     edge = instance(int16, "E", 2, index="N", observed=False, doc="from node, to node")
@@ -94,58 +99,67 @@ class Tracking(World):
     edge_cut = instance(float64, "E", 2, low=0, observed=False, doc="how much of either end belongs to the junction")
     edge_ways = instance(int8, "E", low=0, high=WAYS, observed=False, doc="edges that may follow")
     edge_next = instance(int16, "E", WAYS, index="E", observed=False, doc="which these are")
-    road_half = instance(float64, low=0, observed=False, doc="half width of the roads")
+    road_half = instance(float64, low=0, high=1e3, observed=False, doc="half width of the roads")
 
     # What an episode draws.
     weather_id = state(int8, low=0, high=3, observed=False, doc="day, night, foggy, snow")
-    light = state(float64, 8, observed=False, doc="gain, ambient, sun xyz, fog beta, noise sigma, share of flakes")
+    light = state(float64, 8, low=-1e6, high=1e6, observed=False,
+                  doc="gain, ambient, sun xyz, fog beta, noise sigma, share of flakes")  # fmt: skip
     sky = state(uint8, 3, observed=False, doc="colour of sky and fog")
     palette = state(uint8, 16, 3, observed=False, doc="colours of the materials, snow on them included")
     pitch = state(float64, low=0, high=1.6, observed=False, doc="of the camera, downwards")
-    start = state(float64, 4, observed=False, doc="height, direction, bias ahead and aside that were drawn")
+    start = state(float64, 4, low=-LARGE, high=LARGE, observed=False,
+                  doc="height, direction, bias ahead and aside that were drawn")  # fmt: skip
     n_veh = state(int64, low=0, high="V", observed=False, doc="vehicles; number 0 is the target")
     veh_kind = state(int8, "V", low=0, high=7, observed=False, doc="their kinds")
     veh_rgb = state(uint8, "V", 3, observed=False, doc="their colours")
-    veh_v0 = state(float64, "V", low=0, observed=False, doc="the speeds that they like")
+    veh_v0 = state(float64, "V", low=0, high=1e3, observed=False, doc="the speeds that they like")
     veh_on = state(bool_, "V", observed=False, doc="False: it has driven off the map, or never came")
 
     # The drone.
-    pos = state(float64, 3, observed=False, doc="place of the drone")
-    yaw = state(float64, observed=False, doc="its yaw, in (-pi, pi]")
-    vel = state(float64, 3, observed=False, doc="its velocity, world axes")
-    acc = state(float64, 3, observed=False, doc="its acceleration, world axes, without gravity")
-    yaw_rate = state(float64, observed=False, doc="its turn, rad/s")
-    roll = state(float64, hidden=True, doc="of the camera about its axis: 0 in play, for pictures of other poses")
-    cmd = state(float64, 4, observed=False, doc="command of this step: vx, vy, vz, wz in the drone's axes")
-    cmd_pos = state(float64, 3, observed=False, doc="where the commands alone would have led it")
-    filt = state(float64, 4, 4, observed=False, doc="filter memory of each command: x1, x2, y1, y2")
-    wind = state(float64, 2, observed=False, doc="gust velocity")
+    pos = state(float64, 3, low=-REACH, high=REACH, observed=False, doc="place of the drone")
+    yaw = state(float64, low=-math.pi, high=math.pi, observed=False, doc="its yaw, in (-pi, pi]")
+    vel = state(float64, 3, low=-LARGE, high=LARGE, observed=False, doc="its velocity, world axes")
+    acc = state(float64, 3, low=-LARGE, high=LARGE, observed=False, doc="its acceleration, world axes, without gravity")
+    yaw_rate = state(float64, low=-LARGE, high=LARGE, observed=False, doc="its turn, rad/s")
+    roll = state(float64, low=-LARGE, high=LARGE, hidden=True,
+                 doc="of the camera about its axis: 0 in play, for pictures of other poses")  # fmt: skip
+    cmd = state(float64, 4, low=-LARGE, high=LARGE, observed=False,
+                doc="command of this step: vx, vy, vz, wz in the drone's axes")  # fmt: skip
+    cmd_pos = state(float64, 3, low=-REACH, high=REACH, observed=False,
+                    doc="where the commands alone would have led it")  # fmt: skip
+    filt = state(float64, 4, 4, low=-LARGE, high=LARGE, observed=False,
+                 doc="filter memory of each command: x1, x2, y1, y2")  # fmt: skip
+    wind = state(float64, 2, low=-LARGE, high=LARGE, observed=False, doc="gust velocity")
 
     # The traffic.
     veh_edge = state(int16, "V", index="E", observed=False, doc="edge that it drives on")
     veh_to = state(int16, "V", index="E", observed=False, doc="edge that it takes next")
     veh_turning = state(bool_, "V", observed=False, doc="it is on the curve between them")
-    veh_s = state(float64, "V", low=0, observed=False, doc="metres on the straight part, or share of the curve")
-    veh_v = state(float64, "V", low=0, observed=False, doc="speed")
-    veh_curve = state(float64, "V", low=0, observed=False, doc="length of its next curve")
-    veh_pose = state(float64, "V", 3, observed=False, doc="x, y, heading")
-    veh_rate = state(float64, observed=False, doc="yaw rate of the target")
-    veh_draws = state(int32, "V", low=0, observed=False, doc="turns drawn")
+    veh_s = state(float64, "V", low=0, high=4 * TOWN_REACH, observed=False,
+                  doc="metres on the straight part, or share of the curve")  # fmt: skip
+    veh_v = state(float64, "V", low=0, high=1e3, observed=False, doc="speed")
+    veh_curve = state(float64, "V", low=0, high=4 * TOWN_REACH, observed=False, doc="length of its next curve")
+    veh_pose = state(float64, "V", 3, low=-4 * TOWN_REACH, high=4 * TOWN_REACH, observed=False, doc="x, y, heading")
+    veh_rate = state(float64, low=-LARGE, high=LARGE, observed=False, doc="yaw rate of the target")
+    veh_draws = state(int32, "V", low=0, high=10**9, observed=False, doc="turns drawn")
     node_owner = state(int8, "N", low=-1, high="last vehicle", observed=False, doc="who holds a junction; -1 nobody")
-    halts = state(int32, low=0, observed=False, doc="halts of the target so far")
-    next_halt = state(float64, low=0, observed=False, doc="time of the next")
-    halt_left = state(float64, low=0, observed=False, doc="seconds left of this one")
+    halts = state(int32, low=0, high=10**9, observed=False, doc="halts of the target so far")
+    next_halt = state(float64, low=0, high=LARGE, observed=False, doc="time of the next")
+    halt_left = state(float64, low=0, high=10, observed=False, doc="seconds left of this one")
 
     # What the reward and the ends need.
-    rel = state(float64, 9, observed=False, doc="the target in the drone's frame; its velocity and acceleration there")
-    d_ref = state(float64, observed=False, doc="distance that E2E and D-VAT hold")
+    rel = state(float64, 9, low=-LARGE, high=LARGE, observed=False,
+                doc="the target in the drone's frame; its velocity and acceleration there")  # fmt: skip
+    d_ref = state(float64, low=-LARGE, high=LARGE, observed=False, doc="distance that E2E and D-VAT hold")
     sim_step = state(int32, low=0, observed=False, doc="sim steps")
     agent_step = state(int32, low=0, observed=False, doc="agent steps")
     lost_steps = state(int32, low=0, observed=False, doc="sim steps in a row without the target in the window")
     crash = state(bool_, observed=False, doc="the drone touches something")
     cr_sum = state(float64, low=0, observed=False, doc="sum of r_c")
     tsr_sum = state(float64, low=0, observed=False, doc="sum of r_d")
-    past = state(float64, "H", "P", observed=False, doc="pos, yaw, agent step and vehicles of the last steps")
+    past = state(float64, "H", "P", low=-REACH, high=REACH, observed=False,
+                 doc="pos, yaw, agent step and vehicles of the last steps")  # fmt: skip
 
     reward_exact = view(float64, doc="the reward before it is rounded")
     r_c = view(float64, low=0, high=1, in_info=True, doc="how near the target is to the middle of the window")
