@@ -59,7 +59,6 @@ class TrackingConfig(Config):
         "Need_render": "need_render", "Forward_Speed": "forward", "Backward_Speed": "backward", "Left_Speed": "left",
         "Right_Speed": "right", "CW_omega": "cw", "CCW_omega": "ccw", "Control_Frequence": "control_hz",
         "RewardType": "reward", "Other_State": "other_state", "CloudPoint": "cloud", "RewardParams": "reward_params",
-        "port_process": "port",
     }  # fmt: skip
 
     action_dim: int = option(7, "7 actions, or 6: without stop", choices=(6, 7))
@@ -151,7 +150,7 @@ class TrackingConfig(Config):
     verbose: bool = option(False, "of the original's classes: a line of log a step")
 
     def __post_init__(self) -> None:
-        if self.reward == "DVAT":
+        if isinstance(self.reward, str) and self.reward == "DVAT":
             object.__setattr__(self, "reward", "D-VAT")
         for name in (*_RANGES, *_PAIRS, "camera_px", "scene", "weather", "target_kinds", "target_rgb"):
             if isinstance(getattr(self, name), list):  # as JSON has it
