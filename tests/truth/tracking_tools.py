@@ -20,7 +20,7 @@ Row = dict[str, Any]
 SMALL: dict[str, Any] = {"size": 16, "ground_cell": 2.0, "reward_params": True}
 """Rows that are small: neither the picture nor the ground takes part in a step."""
 FINE = 1e-9
-COARSE = {"acc": 1e-6, "rel": 1e-5, "reward_params": 1e-5, "critic": 1e-5}
+COARSE = {"acc": 1e-6, "rel": 1e-6, "reward_params": 1e-6, "critic": 1e-6}
 """Second difference quotients: places round at 1e-14, and dividing by dt squared makes 4e-9 to 1e-7 of that; those are
 compared relative to 1 + their size. The entries that are not such quotients are compared to 1e-9 like all others."""
 QUOTIENTS = {"acc": slice(0, 3), "rel": slice(6, 9), "reward_params": slice(55, 58), "critic": slice(6, 9)}
