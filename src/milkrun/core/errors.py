@@ -38,6 +38,10 @@ class MissingExtra(MilkrunError, ImportError):
     """A package that is not installed; the text names the extra that brings it."""
 
 
+class RenderError(MilkrunError, RuntimeError):
+    """A picture that this machine cannot make; the text names what to install or to set."""
+
+
 class BadInstance(MilkrunError, ValueError):
     """Instance values that break a rule: row, field, reason. The world is left as it was."""
 

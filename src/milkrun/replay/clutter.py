@@ -1,19 +1,22 @@
 """Episodes of picking from clutter: a picture of the pile before every attempt, a film of the ticks, the events as a
-table, and sheets of scenes."""
+table, sheets of scenes, and a photo by MuJoCo's renderer where there is GL."""
 
 from __future__ import annotations
 
 import csv
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from milkrun.clutter.picture import draw_scene, draw_types
+from milkrun.clutter.options import BASE, RIM
+from milkrun.clutter.picture import draw_scene, draw_types, type_colour
 from milkrun.clutter.stages import IDLE, LIFT, RESULTS, SETTLE, SUCCESS
-from milkrun.core.arguments import Rows
-from milkrun.core.canvas import INK, LATE, PAPER, Canvas
+from milkrun.core.arguments import Rows, check_count, read_rows
+from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, PAPER, Canvas, Colour
+from milkrun.core.errors import ConfigError, RenderError, shown
 from milkrun.core.watch import Watched
 from milkrun.replay.animation import Film, stride
 from milkrun.replay.figures import in_a_row
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 CELL, HEAD, COLUMNS = 300, 26, 4  # pixels of a scene, of the line above it, scenes in a line
 WIDE = 9.0  # inches of a sheet in a figure
+DISTANCE, MOST_PIXELS = 2.8, 4096  # of a photo: how far from the walls, in halves of the tray's side; a side at most
 OTHERWISE = 8  # of the ticks in which only the cup moves so many make one picture
 
 
@@ -139,3 +143,65 @@ def write_events(world: Any, path: Path, row: int = 0) -> None:
             kind = names[event["target"]] if event["target"] >= 0 else ""
             event = {**event, "type": kind, "load": f"{event['load']:.4f}"}
             writer.writerow([*(event[name] for name in plain), *(f"{way:.6f}" for way in event["displacement"])])
+
+
+def photo(world: Any, row: int = 0, size: tuple[int, int] = (480, 640)) -> np.ndarray:
+    """The tray of a row from above at an angle, by MuJoCo's renderer: uint8 (height, width, 3), types in the colours
+    of the top view, the cup red while it holds.
+
+    Needs OpenGL, which nothing else here does: without a screen the environment variable MUJOCO_GL says which kind,
+    before Python starts.
+    """
+    import mujoco
+
+    b = int(read_rows([row], world.num_envs)[0])
+    world.refuse_unready(np.array([b]))
+    if not isinstance(size, Sequence) or len(size) != 2:
+        raise ConfigError(f"size={shown(size)}: must be (height, width)")
+    height, width = (check_count(f"size[{k}]", pixels, 1, MOST_PIXELS) for k, pixels in enumerate(size))
+    model = _staged(world, b, height, width)
+    data = mujoco.MjData(model)
+    mujoco.mj_setState(model, data, world.physics[b].copy(), mujoco.mjtState.mjSTATE_INTEGRATION)
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_camlight(model, data)
+    camera = mujoco.MjvCamera()
+    camera.lookat = 0.0, 0.0, BASE + world.config.wall / 2
+    camera.distance = DISTANCE * (world.config.side / 2 + RIM) + world.config.wall
+    camera.azimuth, camera.elevation = 90.0, -62.0
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # glfw warns of what the error says
+            renderer = mujoco.Renderer(model, height, width)
+    except (mujoco.FatalError, ImportError, AttributeError, OSError, RuntimeError) as e:
+        why = next(iter(str(e).splitlines()), type(e).__name__)
+        raise RenderError(
+            f"MuJoCo's renderer found no OpenGL ({why}): install libegl1 or libosmesa6 and start Python with "
+            "MUJOCO_GL=egl or MUJOCO_GL=osmesa in the environment; world.render(row) needs neither"
+        ) from e
+    with renderer:
+        renderer.update_scene(data, camera)
+        picture: np.ndarray = renderer.render()
+    return picture
+
+
+def _staged(world: Any, b: int, height: int, width: int) -> Any:
+    """The model of a row with colours and light; what is out of play does not show."""
+    import mujoco
+
+    spec = mujoco.MjSpec.from_string(world.model_xml)
+    spec.visual.global_.offheight, spec.visual.global_.offwidth = height, width
+    spec.visual.headlight.ambient, spec.visual.headlight.diffuse = [0.35] * 3, [0.25] * 3
+    spec.visual.headlight.specular, spec.visual.map.shadowscale = [0.0] * 3, 1.0
+    spec.worldbody.add_light(pos=[-0.4, 0.3, 1.5], dir=[0.4, -0.3, -1.5], diffuse=[0.6] * 3, specular=[0.0] * 3)
+    for geom in spec.geoms:
+        geom.rgba = _rgba(GRID) if geom.name else _rgba(CUSTOMER, 0.35)  # one sees through the walls
+    gone = world.grasped[b] | world.lost[b]
+    for i in range(world.sizes["N"]):
+        spec.geom(f"g{i}").rgba = _rgba(type_colour(world, i), 0.0 if gone[i] else 1.0)
+    tip = spec.site("cs")
+    tip.size, tip.rgba = [0.01] * 3, _rgba(LATE if world.is_suction_active[b] else INK)
+    return spec.compile()
+
+
+def _rgba(colour: Colour, seen: float = 1.0) -> list[float]:
+    return [*(part / 255 for part in colour), seen]
