@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import milkrun
-from milkrun.clutter import Clutter
-from milkrun.clutter.picture import draw_scene
+from milkrun.clutter import CATALOGUE, Clutter
+from milkrun.clutter.picture import draw_scene, draw_types
+from milkrun.clutter.stages import CARRY
+from milkrun.core.canvas import Canvas
 from milkrun.replay.clutter import CELL, HEAD, Picks, film_of, sheet_of_worlds
 from milkrun.solvers import rollout
 from milkrun.solvers.clutter import highest, lowest
@@ -95,7 +98,7 @@ def test_a_sheet_says_which_objects_were_lost(monkeypatch):
     for lost, (head, red) in zip(watched.losses, said, strict=False):
         few = f", loses {' '.join(map(str, lost))}"
         assert not lost or (red and head.endswith(few if len(lost) < 4 else f", {len(lost)} lost"))
-    assert said[-1] == (f"in the end 0 left, {len(gone)} lost", True)
+    assert said[-1] == (f"the end: 0 left, {len(gone)} lost", True)
 
 
 def test_a_sheet_of_worlds_has_a_line_for_each():
@@ -104,6 +107,37 @@ def test_a_sheet_of_worlds_has_a_line_for_each():
         worlds[preset] = milkrun.make(ID, 2, preset=preset, split="test")
         worlds[preset].reset(seed=0)
     assert sheet_of_worlds(worlds, 2).shape == (2 * (HEAD + CELL), 2 * CELL, 3)
+
+
+def test_a_line_of_attempts_shows_each_apart():
+    """Twenty attempts, as many as the largest preset has: white between any two."""
+    world = milkrun.make(ID, 1, preset="large_scene", split="test")
+    world.reset(seed=0)
+    world.records[0], world.log_result[0] = 20, np.arange(20) % 2 + 1
+    world.log_target[0] = np.arange(20) % 18
+    line = (world.render(0)[426:443] != 255).any((0, 2))
+    assert (np.diff(line.astype(int)) == 1).sum() == 20
+
+
+def test_what_the_cup_carries_is_shown_whole():
+    """On its way to the drop it is held at the edge, below the caption: all of a disc of 13 pixels."""
+    world = milkrun.make(ID, 1, **SMALL)
+    world.reset(seed=0)
+    world.grasped[0, 0] = True
+    empty = world.render(0)
+    world.env_stage[0], world.current_suction_object[0], world.cup_pos[0] = CARRY, 0, (0, 0.4, 0.45)
+    below = slice(25, None)  # the caption
+    changed = (world.render(0) != empty).any(2)[below]
+    changed[380:] = False  # the line of attempts
+    assert changed.sum() == pytest.approx(np.pi * 13**2, rel=0.03)
+
+
+def test_a_legend_of_many_types_takes_several_lines():
+    """All eleven types of the catalogue do not fit beside each other: nothing is cut off."""
+    kinds = Clutter.Config(box_objects=tuple(CATALOGUE), num_objects_per_type=1)
+    canvas = Canvas(1200, 100)
+    assert draw_types(SimpleNamespace(config=kinds), canvas, np.array([6, 13]), size=2) == 2
+    assert (canvas.pixels[:, -4:] == 255).all() and (canvas.pixels[25:45] != 255).any()
 
 
 def test_what_lies_on_top_is_seen():

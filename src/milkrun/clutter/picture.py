@@ -1,7 +1,7 @@
 """The picture of a row: the tray from straight above, each pixel what lies highest there, in the colours of the types.
 
 Higher things cast a shadow on lower ones; blocked objects are paler; the target has a red outline, the cup is a ring.
-Below stand the attempts in their order (filled: out, crossed: dropped), then what is lost, then which colour is what.
+Below stand the attempts in their order (filled: out, hollow: dropped), then what is lost, then which colour is what.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ SHADES = 8  # steps between a level face and a steep one: few colours, so that f
 PALE = 0.6  # share of paper in the colour of a blocked object
 SHADOW, SLOPE, DARK = 7, 0.003, 0.72  # pixels it reaches, m of height a pixel of it takes, what it leaves of the light
 CREASE = 0.65  # what a line between two faces leaves
-SHOWN = 24  # attempts in the line below, the last ones
+CARRIED = 13.0  # radius of what the cup carries, pixels
+SHOWN = 20  # attempts in the line below, the last ones: all of every preset
 Array = NDArray[Any]
 
 
@@ -33,8 +34,9 @@ def draw(world: Any, row: int, canvas: Canvas) -> None:
     _draw_attempts(world, row, canvas, outer, side)
     draw_types(world, canvas, canvas.to_px((-outer, -outer - 0.21 * side)))
     out, lost, n = int(world.grasped[row].sum()), int(world.lost[row].sum()), world.sizes["N"]
-    stage = "" if world.env_stage[row] == IDLE else f"  {STAGES[world.env_stage[row]]}"
-    canvas.caption(f"attempt {int(world.step_count[row])}/{world.sizes['T']}  out {out}/{n}  lost {lost}{stage}")
+    busy = bool(world.env_stage[row] != IDLE)
+    stage = f"  {STAGES[world.env_stage[row]]}" if busy else ""
+    canvas.caption(f"attempt {int(world.step_count[row]) + busy}/{world.sizes['T']}  out {out}/{n}  lost {lost}{stage}")
 
 
 def draw_scene(world: Any, row: int, size: int, target: int = -1) -> Array:
@@ -217,26 +219,37 @@ def _draw_cup(world: Any, row: int, canvas: Canvas, outer: float) -> None:
     """A ring at the tip; on its way to and from the drop it is held at the edge. What it carries hangs below it."""
     if world.env_stage[row] == IDLE and not world.is_suction_active[row]:
         return
-    at = np.clip(world.cup_pos[row, :2], -outer, outer)
+    edge = outer - CARRIED * _metres_a_pixel(canvas)  # nearer to it the caption would cut off what is carried
+    at = np.clip(world.cup_pos[row, :2], -edge, edge)
     carried = int(world.current_suction_object[row])
     if carried >= 0 and world.grasped[row, carried]:
-        _mark(world, canvas, at, 13.0, carried, SUCCESS)
+        _draw_disc(canvas, at, CARRIED, type_colour(world, carried))
+        canvas.text(at, str(carried), PAPER, size=2)
         return
-    canvas.disc(at, 8, LATE if world.is_suction_active[row] else INK)
-    canvas.disc(at, 5, PAPER)
+    _draw_disc(canvas, at, 8, LATE if world.is_suction_active[row] else INK)
+    _draw_disc(canvas, at, 5, PAPER)
+
+
+def _draw_disc(canvas: Canvas, at: Array, radius: float, colour: Colour) -> None:
+    """A disc without blends at its edge: over all that it passes they would make thousands of colours of a film."""
+    x, y = canvas.to_px(at).tolist()
+    left, top = max(0, int(x - radius)), max(0, int(y - radius))
+    spot = canvas.pixels[top : int(y + radius) + 1, left : int(x + radius) + 1]
+    rows, cols = np.ogrid[: spot.shape[0], : spot.shape[1]]
+    spot[np.hypot(cols + left + 0.5 - x, rows + top + 0.5 - y) <= radius] = colour
 
 
 def _draw_attempts(world: Any, row: int, canvas: Canvas, outer: float, side: float) -> None:
     """The attempts in their order, then what is lost."""
     count = int(world.records[row])
     first = max(0, count - SHOWN)
-    y, step = -outer - 0.07 * side, 2 * outer / max(SHOWN, 1)
-    radius = 9.0
+    y, step = -outer - 0.07 * side, 2 * outer / SHOWN
+    radius = 0.43 * step / _metres_a_pixel(canvas)  # that they do not touch
     for k in range(first, count):
         result = int(world.log_result[row, k])
         at = (-outer + (k - first + 0.5) * step, y)
         _mark(world, canvas, at, radius, int(world.log_target[row, k]), result)
-    if not count:
+    if not count and world.env_stage[row] == IDLE:
         canvas.text((-outer, y), "no attempt yet", CUSTOMER, anchor="w")
     lost = np.flatnonzero(world.lost[row]).tolist()
     if lost:
@@ -245,31 +258,34 @@ def _draw_attempts(world: Any, row: int, canvas: Canvas, outer: float, side: flo
 
 
 def _mark(world: Any, canvas: Canvas, at: Any, radius: float, i: int, result: int) -> None:
-    """An attempt: the object's number in its colour; hollow and crossed where it did not come out."""
+    """An attempt: the object's number in its colour; hollow, the number red, where it did not come out."""
     colour = CUSTOMER if i < 0 or result == ILLEGAL else type_colour(world, i)
     if result == SUCCESS:
         canvas.disc(at, radius, colour)
         canvas.text(at, str(i), PAPER)
         return
     canvas.disc(at, radius, PAPER, outline=colour)
-    canvas.text(at, "?" if i < 0 else str(i), INK)
-    x, y = canvas.to_px(at)
-    r = 0.75 * radius
-    _line_px(canvas, (x - r, y + r), (x + r, y - r))
+    canvas.text(at, "?" if i < 0 else str(i), LATE)
 
 
-def _line_px(canvas: Canvas, p: tuple[float, float], q: tuple[float, float]) -> None:
-    (x0, y0), (x1, y1) = canvas.to_px([(0.0, 0.0), (1.0, 1.0)])
-    ends = [((x - x0) / (x1 - x0), (y - y0) / (y1 - y0)) for x, y in (p, q)]
-    canvas.line(ends[0], ends[1], LATE, width=1.5)
+def _metres_a_pixel(canvas: Canvas) -> float:
+    (x0, _), (x1, _) = canvas.to_px([(0.0, 0.0), (1.0, 1.0)])
+    return 1 / float(x1 - x0)
 
 
-def draw_types(world: Any, canvas: Canvas, at: Array) -> None:
-    """Which colour is which type, in a line that begins at these pixels; pale is blocked."""
-    names = [name.partition("_")[2] or name for name in world.config.box_objects]
-    x, y = int(at[0]), int(at[1])
-    for k, name in enumerate(names):
-        canvas.pixels[y - 4 : y + 4, x : x + 8] = type_colour(world, k * world.config.num_objects_per_type)
-        canvas.text((x + 12, y), name.replace("_", " "), INK, anchor="w", px=True)
-        x += 6 * len(name) + 22
-    canvas.text((x, y), "pale: blocked", INK, anchor="w", px=True)
+def draw_types(world: Any, canvas: Canvas, at: Array, size: int = 1) -> int:
+    """Which colour is which type, in signs of this size, in lines of which the first begins at these pixels; pale is
+    blocked. Returns the number of lines."""
+    names = [(name.partition("_")[2] or name).replace("_", " ") for name in world.config.box_objects]
+    left, y = (int(place) for place in at)
+    x, lines = left, 1
+    for k, name in enumerate([*names, "pale: blocked"]):
+        square = 12 if k < len(names) else 0
+        if x > left and x + size * (square + 6 * len(name)) > canvas.width:
+            x, y, lines = left, y + 11 * size, lines + 1
+        if square:
+            colour = type_colour(world, k * world.config.num_objects_per_type)
+            canvas.pixels[max(0, y - 4 * size) : y + 4 * size, x : x + 8 * size] = colour
+        canvas.text((x + size * square, y), name, INK, size, "w", px=True)
+        x += size * (square + 6 * len(name) + 10)
+    return lines

@@ -61,12 +61,12 @@ class Picks(Watched):
         heads += [(f"{k + 1} {self.targets[k]}: cut off", True) for k in range(len(heads), len(self.targets))]
         left = int((~(self.world.grasped[0] | self.world.lost[0])).sum())
         gone = int(self.world.lost[0].sum())
-        said = f"in the end {left} left{f', {gone} lost' if gone else ''}"
+        said = f"the end: {left} left{f', {gone} lost' if gone else ''}"
         end = ("all out" if self.world.success[0] else said), not self.world.success[0]
         sheet = sheet_of([*self.scenes, draw_scene(self.world, 0, CELL)], [*heads, end])
-        legend = Canvas(sheet.shape[1], HEAD)
-        draw_types(self.world, legend, np.array([6, HEAD // 2]))
-        return np.concatenate([legend.pixels, sheet])
+        legend = Canvas(sheet.shape[1], HEAD * len(self.world.config.box_objects))
+        lines = draw_types(self.world, legend, np.array([6, HEAD // 2]), size=2)
+        return np.concatenate([legend.pixels[: HEAD * lines], sheet])
 
 
 def _loses(objects: Sequence[int]) -> str:
@@ -82,7 +82,8 @@ def sheet_of(scenes: Sequence[np.ndarray], heads: Sequence[tuple[str, bool]], co
     sheet = Canvas(columns * CELL, lines * (CELL + HEAD))
     for k, (scene, (words, alarm)) in enumerate(zip(scenes, heads, strict=True)):
         x, y = k % columns * CELL, k // columns * (CELL + HEAD)
-        sheet.text((x + 6, y + 7), words, LATE if alarm else INK, size=2, anchor="nw", px=True)
+        size = 2 if 6 + 12 * len(words) <= CELL else 1
+        sheet.text((x + 6, y + 7), words, LATE if alarm else INK, size, anchor="nw", px=True)
         sheet.pixels[y + HEAD : y + HEAD + CELL, x : x + CELL] = scene
     return sheet.pixels
 
