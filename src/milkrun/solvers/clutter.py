@@ -46,18 +46,19 @@ def _refuse_others(name: str, world: Any) -> None:
 
 @kernel
 def choose_highest(w, b, _, __):
-    best = -1
-    for i in range(w.N):
-        if w.action_mask[b, i] and (best < 0 or precedes(w, b, i, best, w.top[b, i], w.top[b, best])):
-            best = i
-    return max(best, 0)
+    return choose_by_top(w, b, 1)
 
 
 @kernel
 def choose_lowest(w, b, _, __):
+    return choose_by_top(w, b, -1)
+
+
+@kernel
+def choose_by_top(w, b, sign):
     best = -1
     for i in range(w.N):
-        if w.action_mask[b, i] and (best < 0 or precedes(w, b, i, best, -w.top[b, i], -w.top[b, best])):
+        if w.action_mask[b, i] and (best < 0 or precedes(w, b, i, best, sign * w.top[b, i], sign * w.top[b, best])):
             best = i
     return max(best, 0)
 
