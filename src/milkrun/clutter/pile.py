@@ -399,8 +399,8 @@ class Pile(EngineWorld):
     figure_fields = ("success", "percent_cleared", "grasp_success", "action_efficiency", "disturbance",
                      "blocked_share", "lost_share", "picks_per_hour")  # fmt: skip
 
-    def figures(self, told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {"success_rate" if name == "success" else name: told[name] for name in self.figure_fields}
+    def figures(self, last: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {"success_rate" if name == "success" else name: last[name] for name in self.figure_fields}
 
     def draw(self, row: int, canvas: Canvas) -> None:
         picture.draw(self, row, canvas)

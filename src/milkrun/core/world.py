@@ -156,8 +156,8 @@ class World(Episodes, References):
         """The picture of a row."""
         canvas.caption(f"{type(self).__name__} row {row} step {int(self.i[row])}")
 
-    def figures(self, told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Figures of merit by name, of ended episodes: `told` has their `figure_fields`, steps and objectives."""
+    def figures(self, last: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Figures of merit by name, of ended episodes: `last` has their last `figure_fields`, steps and objectives."""
         return {}
 
     @property

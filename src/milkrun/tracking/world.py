@@ -357,10 +357,10 @@ class Tracking(World):
         fields = [f.name for f in self.fields.values() if f.role is Role.INSTANCE]
         return {**{name: getattr(self, name)[q : q + 1].copy() for name in fields}, "town_key": np.full((1, 3), -1)}
 
-    def figures(self, told: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def figures(self, last: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """CR, TSR, and for each reason whether the episode ended by it."""
-        ended = {name: (told["reason"] == code).astype(np.float64) for code, name in enumerate(REASONS) if code}
-        return {"CR": told["CR"], "TSR": told["TSR"], **ended}
+        ended = {name: (last["reason"] == code).astype(np.float64) for code, name in enumerate(REASONS) if code}
+        return {"CR": last["CR"], "TSR": last["TSR"], **ended}
 
     def shot(self, row: int = 0, size: int | None = None, supersample: int = 1) -> tuple[np.ndarray, ...]:
         """The camera's picture of a row at any size: image (C, size, size), the face in each sample, and its depth."""

@@ -201,8 +201,8 @@ class TruckDrone(World):
 
     figure_fields = ("sum_counts", "sum_amounts")
 
-    def figures(self, tallies: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return reports.figures(tallies)
+    def figures(self, last: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return reports.figures(last)
 
     def action_name(self, agent: int, action: int) -> str:
         """STAY, MOVE_2, DELIVER_0 ...: an action of agent 0, the truck, or of drone agent - 1."""

@@ -142,9 +142,9 @@ class TSPD(World):
 
     figure_fields = ("truck_drive", "truck_wait", "drone_fly", "drone_wait", "by_drone", "num_ops")
 
-    def figures(self, tallies: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        same = {name: tallies[name] for name in self.figure_fields[:-1]}
-        return {"makespan": -tallies["objective"], **same, "operations": tallies["num_ops"]}
+    def figures(self, last: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        same = {name: last[name] for name in self.figure_fields[:-1]}
+        return {"makespan": -last["objective"], **same, "operations": last["num_ops"]}
 
     def kpis(self, row: int = 0) -> dict[str, float]:
         """The figures of a row by name."""
