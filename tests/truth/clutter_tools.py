@@ -1,11 +1,17 @@
-"""A learner for picking from clutter: MaskablePPO with one small net that scores every object alike."""
+"""A learner for picking from clutter: MaskablePPO with one small net that scores every object alike.
+
+`python -m tests.truth.clutter_tools` writes the table of what it has learned after so many picks.
+"""
 
 from __future__ import annotations
+
+import argparse
 
 import numpy as np
 import torch
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.policies import MaskableMultiInputActorCriticPolicy
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
 
@@ -14,6 +20,7 @@ from milkrun.clutter import Clutter
 from milkrun.solvers import evaluate
 
 WIDTH = 32
+DEFAULT = {"picks": 60_000, "seed": 0, "rate": 0.002}  # the run on the default pile
 
 
 class Scores(BaseFeaturesExtractor):
@@ -58,12 +65,13 @@ class ObjectPolicy(MaskableMultiInputActorCriticPolicy):
         self.optimizer = self.optimizer_class(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
 
 
-def learn(picks, seed, rows=64, rate=0.005, **config):
+def learn(picks, seed, rows=64, rate=0.005, callback=None, **config):
     """A model that has learned from so many picks."""
     world = Clutter(rows, Clutter.Config(**config), seed=seed, autoreset="same_step")
     net = {"features_extractor_class": Scores, "net_arch": {"pi": [], "vf": [WIDTH]}}
-    return MaskablePPO(ObjectPolicy, SB3VecEnv(world), n_steps=8, batch_size=128, n_epochs=10, learning_rate=rate,
-                       gamma=0.95, gae_lambda=0.9, policy_kwargs=net, seed=seed, device="cpu").learn(picks)  # fmt: skip
+    model = MaskablePPO(ObjectPolicy, SB3VecEnv(world), n_steps=8, batch_size=128, n_epochs=10, learning_rate=rate,
+                        gamma=0.95, gae_lambda=0.9, policy_kwargs=net, seed=seed, device="cpu")  # fmt: skip
+    return model.learn(picks, callback)
 
 
 def judged(model, **config):
@@ -75,3 +83,42 @@ def judged(model, **config):
         return model.predict(seen, action_masks=world.action_mask, deterministic=True)[0].astype(np.int64)
 
     return evaluate(world, choose, 64)
+
+
+class Curve(BaseCallback):
+    """Prints a line of the table whenever the model has learned from so many picks more; judging draws nothing, so
+    that the run is the same as one that nobody looks at."""
+
+    def __init__(self, every):
+        super().__init__()
+        self.every, self.next = every, 0
+
+    def _on_step(self):
+        return True
+
+    def _on_rollout_start(self):  # all picks so far have been learned from
+        if self.num_timesteps >= self.next:
+            self.next += self.every
+            self.tell()
+
+    def tell(self):
+        result = judged(self.model)
+        low, high = result.interval
+        cleared = result.kpis["percent_cleared"].mean()
+        print(f"| {self.num_timesteps:,} | {result.mean:.1f} \xb1 {(high - low) / 2:.1f} | {cleared:.2f} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--picks", type=int, default=DEFAULT["picks"])
+    parser.add_argument("--every", type=int, default=10_000)
+    given = parser.parse_args()
+    torch.set_num_threads(1)  # as the test: sums in one order
+    curve = Curve(given.every)
+    print("| picks | return | cleared |\n|---|---|---|")
+    learn(**{**DEFAULT, "picks": given.picks}, callback=curve)
+    curve.tell()
+
+
+if __name__ == "__main__":
+    main()

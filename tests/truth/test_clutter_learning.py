@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from milkrun.clutter import Clutter
-from tests.truth.clutter_tools import judged, learn
+from tests.truth.clutter_tools import DEFAULT, judged, learn
 
 pytestmark = pytest.mark.truth
 SMALL = dict(Clutter.Config.presets["small_scene"])
@@ -35,4 +35,4 @@ def test_a_small_pile_is_learned():
 def test_the_default_pile_is_learned():
     """60,000 picks of twelve objects: 8.5 or more on the test scenes, of which random play earns 4 and highest first
     12.9."""
-    assert judged(learn(60_000, seed=0, rate=0.002)).mean >= 8.5
+    assert judged(learn(**DEFAULT)).mean >= 8.5
