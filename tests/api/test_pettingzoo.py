@@ -225,7 +225,7 @@ def test_numbers_as_actions_have_no_mask(world_class):
     assert obs["agent_0"]["observation"].tolist()[1:3] == [2.0, 0.75]
     *_, infos = team.step({"agent_0": np.array([1e300, 0.0])})
     assert infos["agent_0"]["illegal"] is True
-    with pytest.raises(ShapeError, match=r"numbers of shape \(2,\), not int64 \(\)"):
+    with pytest.raises(ShapeError, match=r"floats of shape \(2,\), not int64 \(\)"):
         team.step({"agent_0": 1})
 
 

@@ -325,7 +325,7 @@ def test_numbers_are_given_as_numbers():
     world = Glider(2, seed=1)
     world.reset()
     for wrong in (np.zeros((2, 2), int), np.zeros((2, 2), bool), np.zeros(2), np.zeros((2, 3)), np.zeros((1, 2))):
-        with refused(world, ShapeError, "actions must be numbers of shape (2, 2)"):
+        with refused(world, ShapeError, "actions must be floats of shape (2, 2)"):
             world.step(wrong)
 
 

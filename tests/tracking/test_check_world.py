@@ -13,8 +13,8 @@ SMALL = {"size": 16, "ground_cell": 10.0, "max_sim_steps": 40, "max_vehicles": 3
 VIEWS = {"other_state": True, "cloud": True, "lidar_points": 8, "reward_params": True, "critic": True}
 OPTIONS = {
     **{scene: {"scene": scene} for scene in SCENES},
-    "velocity": {"action_mode": "velocity"},
-    "three frames": {"frame_stack": 3},
+    "velocity": {"action_mode": "velocity", "curriculum": "straight"},
+    "three frames": {"frame_stack": 3, "curriculum": "straight_mono", **VIEWS},
     "straight_mono": {"curriculum": "straight_mono"},
     "straight": {"curriculum": "straight", "scene": SCENES},
     "all views": VIEWS,
@@ -23,7 +23,8 @@ OPTIONS = {
     "one town for all": {"town": "fixed", "scene": SCENES},
     "a town a row": {"town": "row", "action_dim": 6, "reward": "E2E", "init_no_done": 0, "no_reward_done": 8},
 }
-EVERY_RUN = ("velocity", "three frames", "all views")
+EVERY_RUN = ("velocity", "three frames")
+"""On straight roads: to draw a whole town takes an interpreted kernel a second."""
 
 
 @pytest.mark.parametrize("case", [name if name in EVERY_RUN else pytest.param(name, marks=pytest.mark.long)
@@ -31,4 +32,4 @@ EVERY_RUN = ("velocity", "three frames", "all views")
 def test_check_world_finds_nothing(case):
     """In any scene, with velocities, with three frames, on straight roads, with all that may stand beside the image."""
     world = milkrun.make("milkrun/Tracking-v0", 8, seed=5, **{**SMALL, **OPTIONS[case]})
-    assert milkrun.check_world(world, turns=12) == []
+    assert milkrun.check_world(world, turns=8) == []

@@ -1,4 +1,4 @@
-"""The options of the tracking world: what they are called, what is refused and in which words, what follows from them."""
+"""The options of the tracking world: what they are called, what is refused in which words, what follows from them."""
 
 from __future__ import annotations
 

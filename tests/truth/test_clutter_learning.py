@@ -1,28 +1,12 @@
 """What MaskablePPO of Stable-Baselines3 learns of picking from clutter: an order nearly as good as highest first."""
 
-import random
-
-import numpy as np
 import pytest
-import torch
 
 from milkrun.clutter import Clutter
 from tests.truth.clutter_tools import DEFAULT, judged, learn
 
-pytestmark = pytest.mark.truth
+pytestmark = [pytest.mark.truth, pytest.mark.usefixtures("torch_alone")]
 SMALL = dict(Clutter.Config.presets["small_scene"])
-
-
-@pytest.fixture(autouse=True)
-def alone():
-    """One thread, seeded; the library seeds the process's generators, which are put back."""
-    before, threads = (np.random.get_state(), random.getstate()), torch.get_num_threads()
-    with torch.random.fork_rng():
-        torch.set_num_threads(1)
-        yield
-    torch.set_num_threads(threads)
-    np.random.set_state(before[0])
-    random.setstate(before[1])
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ A gain is judged on 128 fixed episodes and counted in standard errors of the mea
 """
 
 import math
-import random
 import warnings
 
 import numpy as np
@@ -19,21 +18,8 @@ from milkrun.solvers.delivery import greedy
 from tests.truth import learning_tools as learn
 from tests.truth.learning_tools import ID, SMALL, gain
 
-pytestmark = pytest.mark.truth
+pytestmark = [pytest.mark.truth, pytest.mark.usefixtures("torch_alone")]
 PRESETS = {"default": 27, "published": 20}  # choices of the whole team
-
-
-@pytest.fixture(autouse=True)
-def alone():
-    """One thread, seeded; the libraries seed the process's generators, which are put back."""
-    before, threads = (np.random.get_state(), random.getstate()), torch.get_num_threads()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        torch.set_num_threads(1)
-        yield
-    torch.set_num_threads(threads)
-    np.random.set_state(before[0])
-    random.setstate(before[1])
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -5,7 +5,6 @@ V = 1 + 0.9 V, which is 10. A learner that takes each fifth step for an end solv
 """
 
 import math
-import random
 from functools import partial
 
 import gymnasium
@@ -26,21 +25,9 @@ from milkrun.core.kernels import kernel
 from milkrun.core.world import World
 from tests.api import worker_envs as envs
 
-pytestmark = pytest.mark.truth
+pytestmark = [pytest.mark.truth, pytest.mark.usefixtures("torch_alone")]
 LIMIT, GAMMA = 5, 0.9
 CVRP, TRUCK_DRONE = "milkrun/CVRP-v0", "milkrun/TruckDrone-v0"
-
-
-@pytest.fixture(autouse=True)
-def alone():
-    """One thread, seeded; the library seeds the process's generators, which are put back."""
-    before, threads = (np.random.get_state(), random.getstate()), torch.get_num_threads()
-    with torch.random.fork_rng():
-        torch.set_num_threads(1)
-        yield
-    torch.set_num_threads(threads)
-    np.random.set_state(before[0])
-    random.setstate(before[1])
 
 
 @kernel

@@ -1,29 +1,13 @@
 """What PPO of Stable-Baselines3 learns of drone tracking from pixels: to keep a car in the picture."""
 
-import random
-
-import numpy as np
 import pytest
-import torch
 
 from milkrun.solvers import evaluate, random_policy
 from milkrun.solvers.tracking import stay
 from milkrun.tracking import Tracking, TrackingConfig
 from tests.truth.tracking_learner import EASY, judged, learn
 
-pytestmark = pytest.mark.truth
-
-
-@pytest.fixture(autouse=True)
-def alone():
-    """One thread, seeded; the library seeds the process's generators, which are put back."""
-    before, threads = (np.random.get_state(), random.getstate()), torch.get_num_threads()
-    with torch.random.fork_rng():
-        torch.set_num_threads(1)
-        yield
-    torch.set_num_threads(threads)
-    np.random.set_state(before[0])
-    random.setstate(before[1])
+pytestmark = [pytest.mark.truth, pytest.mark.usefixtures("torch_alone")]
 
 
 def interval(result):

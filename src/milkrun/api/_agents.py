@@ -226,7 +226,7 @@ class TeamRow(Follower):
     def _checked(self, name: str, action: Any) -> np.ndarray:
         given, shape = action_array(name, action), self._slots[0].shape
         if given.shape != shape or given.dtype.kind not in ("f" if self._numbers else "iu"):
-            kind = "numbers" if self._numbers else "an integer"
+            kind = "floats" if self._numbers else "an integer"
             raise ShapeError(f"{name}: the action must be {kind} of shape {shape}, not {given.dtype} {given.shape}")
         with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which is out of bounds
             return given.astype(self._joint.dtype)

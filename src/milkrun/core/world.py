@@ -360,7 +360,7 @@ class World(Episodes, References):
         actions = action_array("actions", actions)
         expected = (n, *self._action_shape[1:])
         if actions.dtype.kind not in self._action_kinds or actions.shape != expected:
-            kind = "numbers" if self._action_kinds == "f" else "integers"
+            kind = "floats" if self._action_kinds == "f" else "integers"
             raise ShapeError(f"actions must be {kind} of shape {expected}, not {actions.dtype} {actions.shape}")
         with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which is out of bounds
             _copyto(self._actions[:n], actions, "unsafe")

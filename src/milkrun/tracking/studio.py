@@ -7,6 +7,7 @@ give what it shows: the number of the face in each pixel, and its depth.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from milkrun.core.errors import BadInstance, shown
 from milkrun.core.fields import Role
 from milkrun.tracking import looks
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.world import Tracking
+from milkrun.tracking.world import REACH, TOWN_REACH, Tracking
 
 Array = NDArray[Any]
 Shot = tuple[Array, Array, Array]
@@ -30,6 +31,8 @@ EXTENT = 120.0
 """Half the side of the ground that is given to `render`, m."""
 CELLS = 24, 960
 GREY = 160
+LIGHTS = np.array([(0, 1e6), (0, 1), (-1, 1), (-1, 1), (-1, 1), (0, 1e6), (0, 1e6), (0, 1)])
+"""What the numbers of `light` may be: gain, ambient, sun xyz, fog beta, noise sigma, share of flakes."""
 
 
 def render(
@@ -56,7 +59,7 @@ def render(
     for name, array in lit.items():
         getattr(world, name)[0] = array
     world.n_box[0], world.ground[0] = n, cells
-    world.pos[0] = _numbers("pos", pos, (3,))
+    world.pos[0] = _numbers("pos", pos, (3,), REACH)
     for name, angle in (("yaw", yaw), ("pitch", pitch), ("roll", roll)):
         getattr(world, name)[0] = _numbers(name, angle, ())
     return look(world)
@@ -123,17 +126,18 @@ def _whole(field: str, value: Any, low: int, high: int) -> int:
     return int(value)
 
 
-def _numbers(field: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
+def _numbers(field: str, value: ArrayLike, shape: tuple[int, ...], most: float = sys.float_info.max) -> Array:
     try:
         array = np.asarray(value, np.float64)
     except (TypeError, ValueError):
         array = np.full((0,), math.nan)
     if array.shape != shape:
         _refuse(field, value, f"must be numbers of shape {shape}")
-    bad = np.argwhere(~np.isfinite(array))
+    bad = np.argwhere(~(abs(array) <= most))
     if len(bad):
         row = int(bad[0][0]) if field.startswith("boxes") else None
-        _refuse(field, float(array[tuple(bad[0])]), "must be finite", row)
+        wrong = float(array[tuple(bad[0])])
+        _refuse(field, wrong, f"must be within +-{most:g}" if math.isfinite(wrong) else "must be finite", row)
     return array
 
 
@@ -153,11 +157,12 @@ def _boxes(boxes: Mapping[str, ArrayLike]) -> dict[str, Array]:
     n = len(np.atleast_1d(np.asarray(boxes["pos"], object))) if boxes else 0
     if n > 2000:
         _refuse("boxes", n, "there may be 2000 of them")
-    pos, half = (_numbers(f"boxes[{k!r}]", boxes.get(k, np.zeros((0, 3))), (n, 3)) for k in ("pos", "half"))
+    pos, half = (_numbers(f"boxes[{k!r}]", boxes.get(k, np.zeros((0, 3))), (n, 3), TOWN_REACH)
+                 for k in ("pos", "half"))  # fmt: skip
     bad = np.argwhere(half <= 0)
     if len(bad):
         _refuse("boxes['half']", float(half[tuple(bad[0])]), "must be above 0", int(bad[0][0]))
-    yaw = _numbers("boxes['yaw']", boxes.get("yaw", np.zeros(n)), (n,))
+    yaw = _numbers("boxes['yaw']", boxes.get("yaw", np.zeros(n)), (n,), TOWN_REACH)
     kind = np.asarray(boxes.get("kind", np.full(n, looks.OTHER)))
     if kind.shape != (n,) or kind.dtype.kind not in "iu" or not ((kind >= 0) & (kind <= looks.OTHER)).all():
         _refuse("boxes['kind']", boxes["kind"], f"must be {n} whole numbers, 0..{looks.OTHER}")
@@ -178,7 +183,9 @@ def _light(light: str | Mapping[str, ArrayLike]) -> dict[str, Array]:
     name = number if isinstance(number, str) else looks.WEATHERS[_whole("light['weather']", number, 0, 3)]
     fields = weather(name)
     if "light" in light:
-        fields["light"] = _numbers("light['light']", light["light"], (8,))
+        fields["light"] = given = _numbers("light['light']", light["light"], (8,))
+        for k in np.flatnonzero((given < LIGHTS[:, 0]) | (given > LIGHTS[:, 1])):
+            _refuse(f"light['light'][{k}]", float(given[k]), f"must be in {LIGHTS[k, 0]:g}..{LIGHTS[k, 1]:g}")
     for field, shape in (("sky", (3,)), ("palette", (16, 3))):
         if field in light:
             colour = np.asarray(light[field])
