@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from milkrun.replay.animation import Film
+from milkrun.replay.tracking import FlightFilm
 from milkrun.solvers import rollout
 from milkrun.solvers.tracking import servo
 from milkrun.tracking import Tracking, TrackingConfig
@@ -25,7 +25,7 @@ def main() -> None:
     sheet.save(given.folder / "tracking-scenes.png", optimize=True)
     world = Tracking(1, TrackingConfig(max_sim_steps=1500), seed=given.seed, autoreset="disabled")
     world.reset()
-    film = Film(world, every=-(-world.config.max_agent_steps // FRAMES), scale=2)
+    film = FlightFilm(world, every=-(-world.config.max_agent_steps // FRAMES), scale=2)
     rollout(film, lambda _: servo(world))
     film.save(given.folder / "tracking-flight.gif")
 

@@ -17,9 +17,9 @@ def recorded(world: World, film_of: int | None = None) -> Any:
     """The world, or a film of `film_of` steps of it."""
     if film_of is None:
         return world
-    from milkrun.replay.animation import Film
+    from milkrun.replay.tracking import FlightFilm
 
-    return Film(world, every=max(1, -(-film_of // FRAMES)))
+    return FlightFilm(world, every=max(1, -(-film_of // FRAMES)))
 
 
 def write_episode(shown: Any, stem: Path, title: str, _: Any) -> dict[str, str]:

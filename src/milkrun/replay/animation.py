@@ -85,8 +85,13 @@ class Film(Watched):
         self._changes.append(zlib.compress((picture ^ self._last).tobytes(), 1))  # what stays is 0: no room
         self._last = picture
 
-    def _picture(self) -> Picture:
+    def picture(self) -> Picture:
+        """The row as it stands, in full size."""
         picture: Picture = self.world.render(self.row)
+        return picture
+
+    def _picture(self) -> Picture:
+        picture = self.picture()
         if self.scale == 1:
             return picture
         n, (high, wide) = self.scale, (side // self.scale * self.scale for side in picture.shape[:2])

@@ -1,16 +1,36 @@
-"""Episodes of drone tracking as figures: the last picture of each, one below the other."""
+"""Episodes of drone tracking: films with the way of the drone, and figures of how they ended."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from milkrun.core.arguments import Rows
+from milkrun.replay.animation import Film, Picture
 from milkrun.replay.figures import in_a_row
 from milkrun.tracking.config import REASONS
+from milkrun.tracking.picture import render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+class FlightFilm(Film):
+    """A film that shows the way of the drone as well."""
+
+    def __init__(self, world: Any, row: int = 0, every: int = 1, scale: int = 1) -> None:
+        self.path = [world.pos[row, :2].copy()]
+        super().__init__(world, row, every, scale)
+
+    def see(self, rows: Rows) -> None:
+        self.path.append(self.world.pos[self.row, :2].copy())
+        super().see(rows)
+
+    def picture(self) -> Picture:
+        return render(self.world, self.row, np.array(self.path))
 
 
 def figure_of_flights(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure:

@@ -30,11 +30,11 @@ WINDOW: Colour = (255, 220, 0)
 EDGE: Colour = (20, 20, 20)
 
 
-def render(world: Any, row: int) -> Array:
-    """The camera's picture beside the view from above, uint8 (512, 1024, 3)."""
+def render(world: Any, row: int, path: Array | None = None) -> Array:
+    """The camera's picture beside the view from above, uint8 (512, 1024, 3), with the way that the drone has come."""
     seen = to_rgb(shot(world, row, SIDE // 2, 2)[0])
     above = Canvas(SIDE, SIDE)
-    draw(world, row, above)
+    draw(world, row, above, path)
     both = Canvas(2 * SIDE, SIDE)
     both.pixels[:, :SIDE] = enlarged(seen, 2)
     both.pixels[:, SIDE:] = above.pixels
@@ -46,14 +46,16 @@ def render(world: Any, row: int) -> Array:
     return both.pixels
 
 
-def draw(world: Any, row: int, canvas: Canvas) -> None:
-    """The town round drone and target from above, north up."""
+def draw(world: Any, row: int, canvas: Canvas, path: Array | None = None) -> None:
+    """The town round drone and target from above, north up; `path` (n, 2) are the places where the drone was."""
     drone, target = world.pos[row], world.veh_pose[row, 0]
     middle = (drone[:2] + target[:2]) / 2
     size = min(canvas.width, canvas.height)
     canvas.pixels[:size, :size] = enlarged(from_above(world, row, middle, size // 2), 2)
     canvas.fit(middle - MAP, middle + MAP, margin=0)
     metre = size / (2 * MAP)
+    if path is not None and len(path) > 1:
+        canvas.polyline(path, DRONE, 2)
     window = view_window(world, row)
     for width, colour in ((4, EDGE), (2, WINDOW)):
         canvas.polyline(window, colour, width, closed=True)
