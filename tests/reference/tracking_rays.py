@@ -313,10 +313,10 @@ def _box_colour(
     """Colour before fog of points of faces, their windows (0 none, 1 dark, 2 lit) and a number a window pane."""
     light = _light(state)
     albedo = boxes.rgb[which, face]
-    if light.snow:
-        albedo = snowed(albedo, np.where(face == 4, 0.6, 0.0)[:, None])
-    level = light.level(turned_back(-boxes.yaw[which], NORMALS[face]) @ light.sun)
     vehicle = boxes.vehicle[which]
+    if light.snow:  # it lies on what stands still
+        albedo = snowed(albedo, np.where((face == 4) & (vehicle < 0), 0.6, 0.0)[:, None])
+    level = light.level(turned_back(-boxes.yaw[which], NORMALS[face]) @ light.sun)
     if light.night:
         lit_car = np.zeros(len(state["veh_pose"]) + 1, dtype=bool)  # the last entry is what static boxes read
         for v in range(int(state["n_veh"])):

@@ -269,11 +269,11 @@ def test_a_car_throws_its_shadow_away_from_the_sun():
     assert at(image, -1.9, 0) == [179, 27, 27]  # the bonnet's red, 200 (0.45 + 0.55 sun_z)
 
 
-def test_snow_lies_on_cars():
-    """The bonnet of a red car is (200, 30, 30) blended to white by 0.6."""
+def test_no_snow_lies_on_cars():
+    """The bonnet of a red car stays (200, 30, 30): its colour tells the target from others."""
     world = car_world("snow")
     world.light[0] = [1, 1, *looks.SUN, 0, 0, 0]  # all colours as they are
-    assert at(world.observe()["image"][0], -1.9, 0) == [233, 165, 165]
+    assert at(world.observe()["image"][0], -1.9, 0) == [200, 30, 30]
 
 
 def test_headlights_light_the_road_before_a_car_at_night():

@@ -284,8 +284,9 @@ def out_of_sight(w, x, y, reach):
 
 @kernel
 def draw_cars(w, b, q):
-    """Two boxes a vehicle: the body in its colour, the cabin of glass with a roof in that colour; snow lies on both."""
-    night, snow = w.weather_id[b] == NIGHT, w.weathers[w.weather_id[b], SNOW_TOP]
+    """Two boxes a vehicle: the body in its colour, the cabin of glass with a roof in that colour. Snow does not lie on
+    what drives: a target keeps its colour."""
+    night = w.weather_id[b] == NIGHT
     for v in range(w.n_veh[b]):
         if not w.veh_on[b, v]:
             continue
@@ -298,7 +299,7 @@ def draw_cars(w, b, q):
         c, s = math.cos(w.cars[v, 2]), math.sin(w.cars[v, 2])
         for a in range(3):
             w.paint[0, a] = w.veh_rgb[b, v, a]
-            w.paint[1, a] = w.veh_rgb[b, v, a] * (1.0 - snow) + 255.0 * snow
+            w.paint[1, a] = w.veh_rgb[b, v, a]
         lamplit = night and cell_at(w, q, (x + w.extent) / w.cell, (y + w.extent) / w.cell) & LAMP_BIT != 0
         if draw_box(w, number, x, y, FLOOR + body, length, width, body, c, s):
             light_box(w, b, number, c, s, lamplit)
