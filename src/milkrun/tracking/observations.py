@@ -10,8 +10,9 @@ import math
 import numpy as np
 
 from milkrun.core.kernels import kernel
-from milkrun.tracking.camera import aim, camera
+from milkrun.tracking.camera import camera
 from milkrun.tracking.config import SIM_HZ
+from milkrun.tracking.faces import aim
 from milkrun.tracking.looks import BODY, CABIN, CABIN_SHARE, FLOOR, LENGTH, WIDTH
 
 POSE = 5
