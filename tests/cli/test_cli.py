@@ -45,7 +45,7 @@ def test_list_names_every_world_with_its_shapes(call):
 
 def test_list_of_an_unknown_family_offers_the_right_one(call):
     """Usage error."""
-    assert call("list", "--family", "rooting") == (2, "", "error: no family 'rooting'; did you mean 'routing'?\n")
+    assert call("list", "--family", "routin") == (2, "", "error: no family 'routin'; did you mean 'routing'?\n")
 
 
 def test_info_shows_fields_options_bounds_and_presets(call):
