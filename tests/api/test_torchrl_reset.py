@@ -14,7 +14,16 @@ import milkrun
 from milkrun.api.torchrl import CVRPEnv, TSPEnv, env_class
 from milkrun.api.torchrl.generators import CVRPGenerator, get_generator
 from milkrun.core.errors import BadInstance, ConfigError, ResetNeeded, ShapeError
-from tests.api.torchrl_tools import WORLDS, assert_same, checksums, leaves, random_policy, small, started
+from tests.api.torchrl_tools import (
+    WORLDS,
+    assert_same,
+    checksums,
+    leaves,
+    places_in,
+    random_policy,
+    small,
+    started,
+)
 
 STEPPINGS = ("functional", "inplace")
 
@@ -32,7 +41,8 @@ def test_full_resets_are_keyed_by_seed_row_and_count(id):
         world = milkrun.make(id, shape.numel(), seed=21, **small(id))
         for _ in range(e + 1):
             world.reset()
-        assert np.array_equal(td["locs"].reshape(world.locs.shape).numpy(), world.locs)
+        places, field = places_in(td, id)
+        assert np.array_equal(places.flatten(0, len(shape) - 1).numpy(), getattr(world, field))
         assert not td["done"].any() and "reward" not in set(td.keys())
 
 
@@ -173,8 +183,9 @@ def test_a_partial_reset_touches_no_other_row(id, stepping):
     world = milkrun.make(id, 6, seed=5, **small(id))
     world.reset()
     world.reset()
-    assert np.array_equal(new["locs"][signal].numpy(), world.locs[[0, 5]])
-    assert new["i"][signal].sum() == 0
+    places, field = places_in(new, id)
+    assert np.array_equal(places[signal].numpy(), getattr(world, field)[[0, 5]])
+    assert leaves(new).get("i", leaves(new).get(("hidden", "i")))[signal].sum() == 0
     none = env.reset(new.clone().set("_reset", torch.zeros((2, 3), dtype=torch.bool)))
     assert_same(none, new)
 

@@ -10,18 +10,28 @@ import torch
 from tensordict import TensorDictBase
 
 import milkrun
-from tests.small import functional
+from tests.small import SMALL, functional
 
 EVERY_WORLD = [id for id in milkrun.list_worlds() if id.startswith("milkrun/")]
 WORLDS = [id for id in EVERY_WORLD if milkrun.world_spec(id).agents == "single" and functional(id)]
+
+PLACES = {"milkrun/Tracking-v0": ("hidden", "node_xy")}
+"""Where a TensorDict holds the places of an instance, if not under "locs": in what no agent may see."""
+
+
+def places_in(td: TensorDictBase, id: str) -> tuple[torch.Tensor, str]:
+    """The places of instances, and the field of the world that has them."""
+    key = PLACES.get(id, "locs")
+    return td[key], key if isinstance(key, str) else key[-1]
+
 
 SHORT = {"milkrun/TSPKopt-v0": {"max_steps": 8}, "milkrun/SDWCVRP-v0": {"horizon": 1}}
 """Options that make the long episodes short."""
 
 
-def small(id: str) -> dict[str, int]:
-    """Options for six places beside a depot."""
-    return {"num_nodes": 7} if id == "milkrun/TSPD-v0" else {"num_loc": 6}
+def small(id: str) -> dict[str, Any]:
+    """Options for six places beside a depot, and what is small where there are no places to visit."""
+    return {"num_nodes": 7} if id == "milkrun/TSPD-v0" else SMALL.get(id, {"num_loc": 6})
 
 
 def leaves(td: TensorDictBase) -> dict[Any, torch.Tensor]:
