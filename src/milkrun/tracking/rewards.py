@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from milkrun.core.errors import ShapeError
+
 Floats = NDArray[np.float64]
 
 CODED, PUBLISHED = "as_coded", "as_published"
@@ -136,7 +138,7 @@ def out_of_range(params: ArrayLike, d_ref: ArrayLike) -> NDArray[np.bool_]:
 def _params(params: ArrayLike) -> Floats:
     p = np.asarray(params, np.float64)
     if p.shape[-1:] != (60,):
-        raise ValueError(f"params must have 60 numbers along their last axis, not the shape {p.shape}")
+        raise ShapeError(f"params must have 60 numbers along their last axis, not the shape {p.shape}")
     return p
 
 

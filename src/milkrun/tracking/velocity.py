@@ -6,11 +6,9 @@ import numpy as np
 
 from milkrun.core.actions import box
 from milkrun.core.kernels import kernel
+from milkrun.tracking.config import FULL_SPEED
 from milkrun.tracking.flight import play
 from milkrun.tracking.world import Tracking
-
-FULL = (40.0, 40.0, 5.0, 2.0)
-"""What 1 means: m/s forward, to the left and upwards, rad/s counter-clockwise."""
 
 
 class TrackingVelocity(Tracking):
@@ -24,7 +22,7 @@ class TrackingVelocity(Tracking):
 def step_velocity(w, b, action):
     """An agent step with these velocities."""
     for k in range(4):
-        w.cmd[b, k] = FULL[k] * np.float64(action[k])
+        w.cmd[b, k] = FULL_SPEED[k] * np.float64(action[k])
     play(w, b)
 
 
