@@ -193,7 +193,6 @@ class Tracking(World):
     half_len = scratch(float64, "V")
     first_on = scratch(int16, "E")
     next_on = scratch(int16, "V")
-    quad = scratch(float64, 4, 2)
     params = scratch(float64, PARAMS)
     cam = scratch(float64, 12)
     corner = scratch(float64, 24, 3)
