@@ -106,7 +106,23 @@ class WorkerTimeout(MilkrunError, TimeoutError):
 
 
 class LinkError(MilkrunError, ConnectionError):
-    """The link to a simulator in another process failed."""
+    """The link to a simulator in another process failed: host, port, environment, what was expected."""
+
+
+class LinkVersion(LinkError):
+    """The other side speaks another version of the protocol, or another protocol."""
+
+
+class LinkAuth(LinkError):
+    """The secret is missing or wrong."""
+
+
+class LinkProtocol(LinkError):
+    """The other side sent what the protocol does not allow."""
+
+
+class LinkTimeout(LinkError, TimeoutError):
+    """No answer in time; the text names the environments that were waited for, if it was them."""
 
 
 def shown(value: Any) -> str:

@@ -59,6 +59,7 @@ class TrackingConfig(Config):
         "Need_render": "need_render", "Forward_Speed": "forward", "Backward_Speed": "backward", "Left_Speed": "left",
         "Right_Speed": "right", "CW_omega": "cw", "CCW_omega": "ccw", "Control_Frequence": "control_hz",
         "RewardType": "reward", "Other_State": "other_state", "CloudPoint": "cloud", "RewardParams": "reward_params",
+        "port_process": "port",
     }  # fmt: skip
 
     action_dim: int = option(7, "7 actions, or 6: without stop", choices=(6, 7))
@@ -127,6 +128,9 @@ class TrackingConfig(Config):
     done_drift: float = option(50.0, "how far wind may carry the drone from where it was commanded", low=0, high=1e9)
     done_speed: float = option(10000.0, "speed that ends an episode", low=0, high=1e9)
     done_yaw_rate: float = option(6.283, "turn that ends an episode, rad/s", low=0, high=1e9)
+    done_roll: float = option(1.22, "roll that ends an episode; of linked simulators: here drones are level", low=0,
+                              high=math.pi)  # fmt: skip
+    done_pitch: float = option(1.22, "pitch of the drone, likewise", low=0, high=math.pi)
 
     reward: str = option("default", "default: the target in the middle of the window; E2E; D-VAT (also DVAT)",
                          choices=REWARDS, words=("DVAT",))  # fmt: skip
@@ -148,6 +152,17 @@ class TrackingConfig(Config):
     end_reward_list: Range = option((-20.0, 20.0), "added if the last reward is not above 0, and if it is")
 
     verbose: bool = option(False, "of the original's classes: a line of log a step")
+    log_dir: str = option("milkrun_logs", "of the original's classes: the folder of these logs")
+
+    link: str | None = option(None, "of the original's classes: tcp or tcp://host:port/group, a simulator that runs "
+                              "elsewhere; None: in this process")  # fmt: skip
+    port: int = option(33727, "of the link, where `link` names none; 0: a free one", low=0, high=65535)
+    auto_start: bool = option(False, "of the link: a simulator is started, and ended with the environments")
+    delay: float = option(20.0, "of the link: the longest wait for anything, s", low=0.1, high=86400)
+    barrier: bool = option(True, "of the link: the environments of a group move together")
+    token_file: str | None = option(None, "of the link: the file with the secret that both sides know")
+    max_restarts: int = option(3, "of the link: how often a minute a simulator that died is started again", low=0,
+                               high=1000)  # fmt: skip
 
     def __post_init__(self) -> None:
         if isinstance(self.reward, str) and self.reward == "DVAT":
