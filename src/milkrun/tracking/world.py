@@ -331,8 +331,8 @@ class Tracking(World):
             "cam_width": c.camera_px[0], "cam_height": c.camera_px[1], "b0": b0, "a1": a1, "a2": a2,
             "most_steps": c.max_agent_steps, "moves": turns, "kinds": looks.KIND_SIZES,
             "kind_weights": looks.KIND_WEIGHTS, "car_colours": looks.CAR_COLOURS, "tones": looks.TONES_OF_BOXES,
-            "materials": looks.MATERIALS, "bases": looks.BASES, "scenes": looks.SCENE_LAWS,
-            "box_laws": looks.BOX_LAWS, "things": looks.THINGS_BUILT, "weathers": looks.WEATHER_LAWS,
+            "materials": looks.MATERIALS, "bases": looks.BASES, "scenes": _scenes(c),
+            "box_laws": looks.BOX_LAWS, "things": looks.THINGS_BUILT, "weathers": _weathers(c),
             "quantiles": QUANTILES, "lamps": looks.LAMPS,
             "columns": np.arange(self.sizes["F"]),
         }  # fmt: skip
@@ -377,6 +377,23 @@ class Tracking(World):
 
     def draw(self, row: int, canvas: Canvas) -> None:
         resolve("milkrun.tracking.picture:draw", "Tracking.draw")(self, row, canvas)
+
+
+def _scenes(config: TrackingConfig) -> np.ndarray:
+    """The laws of scenes, with the speeds that cars may like."""
+    laws = looks.SCENE_LAWS.copy()
+    if config.max_car_speed is not None:
+        speeds = [looks.V_LOW, looks.V_HIGH]
+        laws[:, speeds] = np.minimum(laws[:, speeds], config.max_car_speed)
+    return laws
+
+
+def _weathers(config: TrackingConfig) -> np.ndarray:
+    """The laws of weathers, with how far one sees in fog."""
+    laws = looks.WEATHER_LAWS.copy()
+    if config.fog_sight is not None:
+        laws[looks.FOGGY, [looks.SIGHT_LOW, looks.SIGHT_HIGH]] = config.fog_sight
+    return laws
 
 
 def _numbers(names: tuple[str, ...], known: tuple[str, ...]) -> list[int]:
