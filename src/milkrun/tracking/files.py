@@ -26,7 +26,7 @@ def section_of(source: Source, name: str) -> tuple[Mapping[str, Any], str]:
         path = PACKAGED if source is None else Path(source)
         values, where = read_json(path), str(path)
     else:
-        raise ConfigError(f"a configuration must be the path of a file, a mapping or None, not a {type(source).__name__}")
+        raise ConfigError(f"a configuration must be a path, a mapping or None, not a {type(source).__name__}")
     if not values.keys() & set(SECTIONS):
         return values, where
     for key in values.keys() - set(SECTIONS):

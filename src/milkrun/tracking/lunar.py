@@ -1,4 +1,4 @@
-"""The options of the original's second environment, Gymnasium's LunarLander seen as pictures, by their original names."""
+"""The options of the original's second environment, Gymnasium's LunarLander as pictures, by their original names."""
 
 from __future__ import annotations
 

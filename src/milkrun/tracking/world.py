@@ -24,6 +24,7 @@ import numpy as np
 
 from milkrun.core.actions import discrete
 from milkrun.core.canvas import Canvas
+from milkrun.core.errors import ConfigError
 from milkrun.core.fields import (
     Role,
     bool_,
@@ -292,6 +293,13 @@ class Tracking(World):
     weathers = constant(float64, 4, looks.WEATHER_LAWS.shape[1])
     quantiles = constant(float64, 256)
     lamps = constant(float64, 2, 3)
+
+    def __init__(self, num_envs: int = 1, config: Any = None, **keywords: Any) -> None:
+        if isinstance(config, TrackingConfig) and (config.link is not None or config.auto_start):
+            given = f"link = {config.link!r}" if config.link is not None else "auto_start = True"
+            raise ConfigError(f"TrackingConfig.{given}: a world plays in this process; environments whose simulator is "
+                              "elsewhere are made by milkrun.api.dat (GE, general_env, BenchEnv_Multi)")  # fmt: skip
+        super().__init__(num_envs, config, **keywords)
 
     @classmethod
     def variant(cls, config: TrackingConfig) -> Any:

@@ -32,14 +32,14 @@ __getattr__ = lazy(__name__, {
 })  # fmt: skip
 
 __all__ = [
+    "GE",
+    "UAV_VAT",
     "ASYNC_SubprocVecEnv",
     "Async_SubprocVecEnv",
     "BenchEnv_Multi",
     "Envs",
-    "GE",
     "SubprocVecEnv_TS",
     "TS_Collector",
-    "UAV_VAT",
     "UAV_VAT_Gymnasium",
     "general_env",
     "gym_test",

@@ -21,6 +21,7 @@ from milkrun.tracking.moment import Moment
 from milkrun.tracking.world import Tracking
 
 TIME = REASONS.index("time")
+NO_PICTURE = np.empty(0, np.uint8)
 
 
 class Batch:
@@ -61,7 +62,8 @@ class Batch:
 
     def infos(self) -> list[dict[str, Any]]:
         """What goes with the states of the last turn."""
-        return [told(self.moment(b, self._no_picture)) for b in range(self.num_envs)]
+        moments = [self.moment(b, NO_PICTURE) for b in range(self.num_envs)]
+        return [told_of(now, supplements(now)) for now in moments]
 
     def due(self) -> np.ndarray:
         """Rows whose next turn is a reset."""
@@ -128,10 +130,6 @@ class Batch:
     def _pictures(self) -> Any:
         return self.world.frames if self.config.frame_stack else self.world.image
 
-    @property
-    def _no_picture(self) -> np.ndarray:
-        return np.empty(0, np.uint8)
-
     def _log_turn(self, actions: Any, begun: Any) -> None:
         world = self.world
         columns = (np.asarray(actions).tolist(), world.sim_step.tolist(), world.reward_exact.tolist(),
@@ -160,7 +158,7 @@ class RowSource:
 
     def now(self) -> Moment:
         """The row as it is, whoever has played it; without a picture."""
-        return self.batch.moment(self.row, self.batch._no_picture)
+        return self.batch.moment(self.row, NO_PICTURE)
 
     def picture(self) -> np.ndarray:
         self._open()
@@ -202,7 +200,7 @@ def supplements(now: Moment) -> list[Any]:
     return told
 
 
-def told(now: Moment) -> dict[str, Any]:
-    """A moment as an `info`."""
-    return {"SuppleInfo": supplements(now), "reason": REASONS[now.reason], "r_c": now.r_c, "r_d": now.r_d,
+def told_of(now: Moment, more: list[Any]) -> dict[str, Any]:
+    """A moment, with its SuppleInfo, as an `info`."""
+    return {"SuppleInfo": more, "reason": REASONS[now.reason], "r_c": now.r_c, "r_d": now.r_d,
             "illegal": now.illegal}  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from milkrun.api.dat.batch import Batch, RowSource, supplements
+from milkrun.api.dat.batch import Batch, RowSource, supplements, told_of
 from milkrun.api.dat.frames import form_of, normalise
 from milkrun.api.dat.linked import RESET, LinkSource
 from milkrun.core.arguments import check_count, check_seed
@@ -50,9 +50,9 @@ class BenchEnv_Multi:
         JSON file; the arguments win.
     link, auto_start: a simulator elsewhere that runs, or that is to be started; without either it is in this process.
 
-    `curr_step` (sim steps), `truncated`, `end_reason`, `r_c` and `r_d` tell of the last step. With a simulator elsewhere
-    there are also `send(action)`, `send(None, seed=...)` for a reset, and `receive()`, which gives what `step` or
-    `reset` would have returned.
+    `curr_step` (sim steps), `truncated`, `end_reason`, `r_c` and `r_d` tell of the last step. With a simulator
+    elsewhere there are also `send(action)`, `send(None, seed=...)` for a reset, and `receive()`, which gives what
+    `step` or `reset` would have returned.
     """
 
     batch: Batch
@@ -139,7 +139,7 @@ class BenchEnv_Multi:
         return self._begun(self._source.reset(None if seed is None else check_seed(seed)))
 
     def step(self, action: Any) -> Stepped:
-        """Plays an action: an integer, or in velocity mode four floats. Before a reset and after an end: ResetNeeded."""
+        """Plays an action: an integer, or in velocity mode four floats. ResetNeeded before a reset and after an end."""
         return self._stepped(self._source.step(action))
 
     @property
@@ -178,29 +178,34 @@ class BenchEnv_Multi:
         return source.row if isinstance(source, LinkSource) else int(source.batch.world.first_row) + source.row
 
     @property
+    def now(self) -> Moment:
+        """All that is known of the last step but its picture."""
+        return self._source.now()
+
+    @property
     def curr_step(self) -> int:
         """Sim steps of this episode."""
-        return self._source.now().sim_step
+        return self.now.sim_step
 
     @property
     def truncated(self) -> bool:
         """The episode was cut: by its time limit, or because target or simulator are gone."""
-        return self._source.now().truncated
+        return self.now.truncated
 
     @property
     def end_reason(self) -> str:
         """Why the episode has ended, of `milkrun.tracking.REASONS`; empty while it lasts."""
-        return REASONS[self._source.now().reason]
+        return REASONS[self.now.reason]
 
     @property
     def r_c(self) -> float:
         """How near the target was to the middle of the window, 0..1: what CR sums."""
-        return self._source.now().r_c
+        return self.now.r_c
 
     @property
     def r_d(self) -> float:
         """1 if it was in the window: what TSR sums."""
-        return self._source.now().r_d
+        return self.now.r_d
 
     # -- inside -----------------------------------------------------------------------------------------------
 
@@ -238,6 +243,11 @@ class _Sender:
 
     def __call__(self, action: Any, seed: int | None = None) -> None:
         self._source.ask(RESET if action is None else action, seed)
+
+
+def told(env: BenchEnv_Multi) -> dict[str, Any]:
+    """What an environment says of its last step, as an `info`."""
+    return told_of(env.now, env.SuppleInfo)
 
 
 def source_of(config: TrackingConfig, seed: int | None, row: int, count: int) -> RowSource | LinkSource:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.api.dat.batch import one_action
+from milkrun.api.dat.batch import NO_PICTURE, one_action
 from milkrun.api.dat.log import StepLog
 from milkrun.core.arguments import check_seed
 from milkrun.core.errors import Closed, LinkProtocol, ResetNeeded
@@ -72,7 +72,7 @@ class LinkSource:
 
     def now(self) -> Moment:
         """The last answer."""
-        return Moment(np.empty(0, np.uint8)) if self._now is None else self._now
+        return Moment(NO_PICTURE) if self._now is None else self._now
 
     def picture(self) -> np.ndarray:
         if self._now is None:
