@@ -7,10 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import gymnasium
+
+from milkrun.api.dat.batch import Batch
+from milkrun.api.dat.bench_env import BenchEnv_Multi, check_place, group_seed, is_linked
+from milkrun.api.dat.configured import bench_env, read_config
+from milkrun.api.dat.frames import process_frame
 from milkrun.core.arguments import check_count, check_seed
 from milkrun.core.errors import ConfigError, did_you_mean, missing_extra, shown
-from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.env_config import load_env_config
 from milkrun.tracking.files import BENCHMARK, LUNAR_LANDER
 from milkrun.tracking.lunar import LunarLanderConfig
 
@@ -25,8 +29,6 @@ def general_env(
     env_id: "Benchmark", whose states are made already, or "LunarLander", Gymnasium's, for trying an algorithm out.
     env_conf: the path of a config.json, its contents, or the section; None is the packaged file.
     """
-    from milkrun.api.dat.bench_env import check_place
-
     count, row = check_place(arg_worker, process_idx)
     if env_id == BENCHMARK:
         return bench_env(read_config(env_conf), count, row, seed), identity
@@ -42,9 +44,6 @@ def GE(n: int, env_conf: Any = None, *, seed: int | None = None) -> list[Any]:
 
     env_conf: as for `general_env`.
     """
-    from milkrun.api.dat.batch import Batch
-    from milkrun.api.dat.bench_env import BenchEnv_Multi, group_seed, is_linked
-
     count, config = check_count("n", n, 1), read_config(env_conf)
     if is_linked(config):
         shared = group_seed(seed, count)
@@ -75,26 +74,6 @@ def identity(state: Any, env: Any = None) -> Any:
     return state
 
 
-def read_config(env_conf: Any, env_conf_path: Any = None, obs_buffer_len: int = 0) -> TrackingConfig:
-    """The options of the "Benchmark" section, with those of the simulator's file laid over them."""
-    config = env_conf if isinstance(env_conf, TrackingConfig) else TrackingConfig.from_seed(env_conf)
-    if env_conf_path is not None:
-        config = load_env_config(env_conf_path, config)
-    return config.replace(frame_stack=obs_buffer_len) if obs_buffer_len else config
-
-
-def bench_env(config: TrackingConfig, count: int, row: int, seed: int | None) -> Any:
-    """Environment `row` of `count`, by the arguments of its class."""
-    from milkrun.api.dat.bench_env import MOVES, BenchEnv_Multi
-
-    return BenchEnv_Multi(
-        config.action_dim, [getattr(config, move) for move in MOVES], None, count, row, config.other_state,
-        config.cloud, config.reward_params, config.port, config.end_reward, config.end_reward_list, config.scene,
-        config.weather, config.auto_start, config.control_hz, config.reward, config.verbose, config.delay,
-        config=config, seed=seed,
-    )  # fmt: skip
-
-
 def _made(gym: bool, monitor: bool, options: dict[str, Any]) -> Any:
     if gym:
         from milkrun.api.dat.gym_env import UAV_VAT
@@ -117,9 +96,5 @@ def _lunar_lander(section: LunarLanderConfig) -> tuple[Any, Callable[..., Any]]:
             __import__(package)
         except ImportError as e:
             raise missing_extra(package, "lunar") from e
-    import gymnasium
-
-    from milkrun.api.dat.frames import process_frame
-
     env = gymnasium.make("LunarLander-v3", render_mode="rgb_array" if section.Need_render else None)
     return env, partial(process_frame, conf=section)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.api.dat.bench_env import check_place, told
-from milkrun.api.dat.constructors import bench_env, read_config
+from milkrun.api.dat.configured import bench_env, read_config
 from milkrun.core.arguments import check_seed
 
 try:

@@ -9,7 +9,7 @@ import numpy as np
 
 from milkrun.api._binding import check_render_mode, may_render, read_options
 from milkrun.api.dat.bench_env import check_place, told
-from milkrun.api.dat.constructors import bench_env, read_config
+from milkrun.api.dat.configured import bench_env, read_config
 from milkrun.core.arguments import check_seed
 
 
