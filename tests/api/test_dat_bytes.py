@@ -6,10 +6,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from milkrun.api.dat import GE, Envs, UAV_VAT, UAV_VAT_Gymnasium, general_env, make_env
+from milkrun.api.dat import GE, UAV_VAT, Envs, UAV_VAT_Gymnasium, general_env, make_env
 from milkrun.api.workers import Aligned, Workers
 from tests.api.dat_tools import (
-    ROW, ROWS, SECTIONS, SEED, SMALL, action_at, by_hand, by_turns, by_world, flat, without_supplements_at_resets,
+    ROW,
+    ROWS,
+    SECTIONS,
+    SEED,
+    SMALL,
+    action_at,
+    by_hand,
+    by_turns,
+    by_world,
+    flat,
+    without_supplements_at_resets,
 )  # fmt: skip
 
 
@@ -99,7 +109,7 @@ def test_in_other_processes(world):
         seen = []
 
         def begin():
-            obs, infos = pool.reset()
+            obs, _ = pool.reset()
             seen.append([(obs[k].tobytes(), 0.0, False, b"") for k in range(2)])
             return obs[0], []
 
@@ -137,7 +147,8 @@ def test_seeds_at_a_reset_are_the_callers():
 
 def test_separate_environments_in_envs_tell_a_time_limit():
     """Their info is a list: that the end was a limit is read off the environment."""
-    items = [general_env("Benchmark", {**SMALL, "max_sim_steps": 8, "init_no_done": 48}, 2, i, seed=1)[0] for i in (0, 1)]
+    short = {**SMALL, "max_sim_steps": 8, "init_no_done": 48}
+    items = [general_env("Benchmark", short, 2, i, seed=1)[0] for i in (0, 1)]
     with Envs(2, items) as envs:
         envs.reset()
         envs.step([6, 6])

@@ -97,4 +97,9 @@ def _lunar_lander(section: LunarLanderConfig) -> tuple[Any, Callable[..., Any]]:
         except ImportError as e:
             raise missing_extra(package, "lunar") from e
     env = gymnasium.make("LunarLander-v3", render_mode="rgb_array" if section.Need_render else None)
-    return env, partial(process_frame, conf=section)
+    return env, partial(_processed, section)
+
+
+def _processed(section: LunarLanderConfig, state: Any, env: Any = None) -> Any:
+    """`process_frame` of one section."""
+    return process_frame(state, section, env)
