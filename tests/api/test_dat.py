@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import milkrun.tracking
 from milkrun.api import dat
 from milkrun.core.errors import MissingExtra
 
@@ -54,8 +55,31 @@ def test_a_wrapper_whose_library_is_missing_names_the_extra(name, package, extra
         getattr(dat, name)
 
 
-@pytest.mark.parametrize("name", ["GE", "make_env", "UAV_VAT", "gym_test", "stableparallel_test", "Env"])
-def test_what_is_not_here_is_an_attribute_error(name):
-    """The tracking world has not come yet; nothing stands in for it."""
-    with pytest.raises(AttributeError, match=name):
-        getattr(dat, name)
+OWN = {
+    "BenchEnv_Multi": "bench_env", "GE": "constructors", "UAV_VAT": "gym_env", "UAV_VAT_Gymnasium": "gymnasium_env",
+    "general_env": "constructors", "gym_test": "smoke", "make_env": "constructors", "process_frame": "frames",
+    "stableparallel_test": "smoke", "test_tianshou_env": "smoke",
+}  # fmt: skip
+
+
+def test_the_names_of_the_original_are_here():
+    """Each is that of its file, and stands in the list of names; nothing else does."""
+    for name, module in OWN.items():
+        assert getattr(dat, name) is getattr(importlib.import_module(f"milkrun.api.dat.{module}"), name)
+        assert name in dat.__all__
+    with pytest.raises(AttributeError, match="GEE"):
+        dat.GEE  # noqa: B018
+
+
+def test_the_family_hands_out_the_five_that_need_no_other_library():
+    """`milkrun.tracking` names them as text: they are the same objects."""
+    for name in ("BenchEnv_Multi", "general_env", "process_frame", "GE", "Envs"):
+        assert getattr(milkrun.tracking, name) is getattr(dat, name) and name in milkrun.tracking.__all__
+
+
+def test_importing_the_family_brings_nothing():
+    """Neither numba nor torch nor gym nor msgpack; nor does `import milkrun.api.dat`."""
+    heavy = {"torch", "gym", "msgpack", "numba", "stable_baselines3", "tianshou", "Box2D"}
+    script = f"import sys, milkrun.tracking, milkrun.api.dat; print(sorted({heavy} & sys.modules.keys()))"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert found == "[]\n"

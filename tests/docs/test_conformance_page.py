@@ -18,6 +18,8 @@ WORLDS = milkrun.list_worlds()
 FOR_TEAMS = {"check_marl_grouping", "check_multiagent_environments"}
 SAMPLED = {"equals AsyncVectorEnv", "RecordEpisodeStatistics", "NormalizeObservation", "DictInfoToList"}
 """Checkers of how rows are handed out, which is the same code for every world."""
+OF_ONE = {f"{checker} of UAVVAT-v0" for checker in ("check_env", "PPO.learn", "Collector")}
+"""Checkers of classes that stand on one world, Tracking."""
 
 
 def test_the_page_is_what_the_writer_writes():
@@ -49,6 +51,8 @@ def test_a_checker_has_judged_every_world_it_is_for(row):
     assert len(passed) == len(TABLE[row])
     if row[2] in SAMPLED:
         assert passed
+    elif row[2] in OF_ONE:
+        assert passed == {"milkrun/Tracking-v0"}
     elif row[2] in FOR_TEAMS:
         assert passed == {id for id in WORLDS if milkrun.world_spec(id).agents == "multi"}
     else:

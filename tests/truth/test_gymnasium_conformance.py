@@ -101,6 +101,15 @@ def test_check_env(id, layout):
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.conformance("gymnasium", "check_env of UAVVAT-v0", world="milkrun/Tracking-v0")
+@pytest.mark.parametrize("norm", [0, 1, None])
+def test_check_env_of_the_tracking_benchmark(norm):
+    """The original's id, whose states are normalised or bytes: nothing to say."""
+    section = {"size": 16, "ground_cell": 10.0, "max_sim_steps": 48, "max_vehicles": 4, "Norm_Type": norm}
+    check_env(gymnasium.make("UAVVAT-v0", conf_path=section, disable_env_checker=True).unwrapped)
+
+
+@pytest.mark.filterwarnings("error")
 def test_check_env_where_an_id_has_two_worlds():
     """Dial-a-ride by deadlines alone has fields and kernels of its own."""
     env = gymnasium.make("milkrun/DARP-v0", preset="published", disable_env_checker=True).unwrapped

@@ -44,14 +44,20 @@ def read_reset(result: Any) -> tuple[Any, Info]:
     return obs, _as_dict(info)
 
 
-def read_step(result: Any) -> tuple[Any, float, bool, bool, Info]:
+def read_step(result: Any, env: Any = None) -> tuple[Any, float, bool, bool, Info]:
     """Observation, reward, terminated, truncated and info of what `step` returned. Of the classic four the info says
-    whether the end was a step limit (`TimeLimit.truncated`)."""
+    whether the end was a step limit (`TimeLimit.truncated`); where it is no dict, `env`, who returned it, by its
+    attribute `truncated`."""
     if not isinstance(result, (tuple, list)) or len(result) not in (4, 5):
         raise ShapeError("step() must return obs, reward, terminated, truncated, info, or obs, reward, done, info")
     obs, reward, ended, *rest, info = result
+    if rest:
+        cut = bool(rest[0])
+    elif isinstance(info, dict):
+        cut = bool(ended and info.get("TimeLimit.truncated", False))
+    else:
+        cut = bool(ended) and getattr(env, "truncated", False) is True
     info = _as_dict(info)
-    cut = bool(rest[0] if rest else ended and info.get("TimeLimit.truncated", False))
     paid = reward if isinstance(reward, float) else float(np.asarray(reward).item())
     return obs, paid, bool(ended) and (bool(rest) or not cut), cut, info
 

@@ -182,5 +182,14 @@ class Episodes(Memory):
         if self._beginning is not None:
             self._begin_recorded()
 
+    def own_rows(self, first: int, last: int | None = None) -> np.ndarray:
+        """The numbers of the rows first..last-1, or of one: a slice of the world's own, which its methods take for
+        `rows` without looking at each. For whoever plays single rows in microseconds."""
+        return self._all[first : first + 1 if last is None else last]
+
     def _rows(self, rows: Rows) -> np.ndarray:
-        return self._all if rows is None else read_rows(rows, self.num_envs)
+        if rows is None:
+            return self._all
+        if type(rows) is np.ndarray and rows.base is self._all and rows.dtype == np.int64 and rows.ndim == 1:
+            return np.ascontiguousarray(rows)
+        return read_rows(rows, self.num_envs)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from milkrun.core.config import Config, option
 from milkrun.core.errors import ConfigError, did_you_mean, shown
+from milkrun.tracking.files import BENCHMARK, Source, in_words_of, section_of
 from milkrun.tracking.looks import KINDS, SCENES, WEATHERS
 
 SIM_HZ = 500
@@ -30,7 +31,7 @@ Names = tuple[str, ...]
 _RANGES = {
     "start_pitch": (0.5, 1.5), "start_height": (0.5, 1000.0), "start_direction": (-100.0, 100.0),
     "start_long": (0.0, 1000.0), "start_lat": (0.0, 1000.0), "done_height": (-1000.0, 1e6),
-    "lidar_range": (0.0, 1e6),
+    "lidar_range": (0.0, 1e6), "fog_sight": (1.0, 1e6),
 }  # fmt: skip
 """Options that are two numbers, the smaller first, and what they may be."""
 _PAIRS = {"wind_mean": 100.0, "end_reward_list": 1e6}
@@ -61,6 +62,8 @@ class TrackingConfig(Config):
         "RewardType": "reward", "Other_State": "other_state", "CloudPoint": "cloud", "RewardParams": "reward_params",
         "port_process": "port",
     }  # fmt: skip
+    ignored: ClassVar[tuple[str, ...]] = ()
+    """Keys of a simulator's file (`load_env_config`) that have no meaning here."""
 
     action_dim: int = option(7, "7 actions, or 6: without stop", choices=(6, 7))
     action_mode: str = option("discrete", "or velocity: Box(-1, 1, (4,)) times (40, 40, 5, 2) = vx, vy, vz, wz",
@@ -99,6 +102,7 @@ class TrackingConfig(Config):
 
     scene: str | Names | None = option("citystreet", f"{', '.join(SCENES)}, or several to draw from; None = citystreet")
     weather: str | Names | None = option("day", f"{', '.join(WEATHERS)}, or several to draw from; None = day")
+    fog_sight: Range | None = option(None, "how far one sees in fog; None = 100 to 300 m")
     town: str = option("episode", "a new town each episode, one a row, or the same fixed one for all rows",
                        choices=("episode", "row", "fixed"))  # fmt: skip
     town_seed: int = option(0, "seed of a fixed town", low=0)
@@ -107,6 +111,8 @@ class TrackingConfig(Config):
     max_vehicles: int = option(16, "cars at most, the target among them", low=1, high=64)
     target_kinds: Names | None = option(None, f"kinds of the target: {', '.join(KINDS)}; None = as all cars")
     target_rgb: tuple[int, int, int] | None = option(None, "colour of the target; None = drawn")
+    max_car_speed: float | None = option(None, "what no car likes to exceed; None = as the scene has it", low=0.5,
+                                         high=100)  # fmt: skip
     same_colour: float = option(0.1, "chance that another car has the target's colour", low=0, high=1)
     halt_rate: float = option(0.1, "halts of the target a second", low=0, high=10)
     ground_cell: float = option(0.5, "side of a cell of the ground", low=0.25, high=10)
@@ -172,9 +178,25 @@ class TrackingConfig(Config):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         super().__post_init__()
 
+    @classmethod
+    def from_seed(cls, source: Source = None) -> TrackingConfig:
+        """Of a file of the original: its path, its contents, or its section "Benchmark"; None is the packaged one."""
+        section, where = section_of(source, BENCHMARK)
+        try:
+            return cls.build(config=section)
+        except ConfigError as e:
+            raise in_words_of(e, where, {ours: theirs for theirs, ours in cls.synonyms.items()}) from None
+
+    def replace(self, **changes: Any) -> TrackingConfig:
+        made = super().replace(**changes)
+        object.__setattr__(made, "ignored", self.ignored)
+        return made
+
     def validate(self) -> None:
         for name, (low, high) in _RANGES.items():
             given = getattr(self, name)
+            if given is None:
+                continue
             if len(given) != 2 or not all(map(_is_number, given)) or not low <= given[0] <= given[1] <= high:
                 self._refuse(name, f"must be two numbers within {low:g}..{high:g}, the smaller first")
         for name, most in _PAIRS.items():

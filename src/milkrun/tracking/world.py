@@ -24,6 +24,7 @@ import numpy as np
 
 from milkrun.core.actions import discrete
 from milkrun.core.canvas import Canvas
+from milkrun.core.errors import ConfigError
 from milkrun.core.fields import (
     Role,
     bool_,
@@ -293,6 +294,13 @@ class Tracking(World):
     quantiles = constant(float64, 256)
     lamps = constant(float64, 2, 3)
 
+    def __init__(self, num_envs: int = 1, config: Any = None, **keywords: Any) -> None:
+        if isinstance(config, TrackingConfig) and (config.link is not None or config.auto_start):
+            given = f"link = {config.link!r}" if config.link is not None else "auto_start = True"
+            raise ConfigError(f"TrackingConfig.{given}: a world plays in this process; environments whose simulator is "
+                              "elsewhere are made by milkrun.api.dat (GE, general_env, BenchEnv_Multi)")  # fmt: skip
+        super().__init__(num_envs, config, **keywords)
+
     @classmethod
     def variant(cls, config: TrackingConfig) -> Any:
         if config.action_mode == "discrete":
@@ -331,8 +339,8 @@ class Tracking(World):
             "cam_width": c.camera_px[0], "cam_height": c.camera_px[1], "b0": b0, "a1": a1, "a2": a2,
             "most_steps": c.max_agent_steps, "moves": turns, "kinds": looks.KIND_SIZES,
             "kind_weights": looks.KIND_WEIGHTS, "car_colours": looks.CAR_COLOURS, "tones": looks.TONES_OF_BOXES,
-            "materials": looks.MATERIALS, "bases": looks.BASES, "scenes": looks.SCENE_LAWS,
-            "box_laws": looks.BOX_LAWS, "things": looks.THINGS_BUILT, "weathers": looks.WEATHER_LAWS,
+            "materials": looks.MATERIALS, "bases": looks.BASES, "scenes": _scenes(c),
+            "box_laws": looks.BOX_LAWS, "things": looks.THINGS_BUILT, "weathers": _weathers(c),
             "quantiles": QUANTILES, "lamps": looks.LAMPS,
             "columns": np.arange(self.sizes["F"]),
         }  # fmt: skip
@@ -377,6 +385,23 @@ class Tracking(World):
 
     def draw(self, row: int, canvas: Canvas) -> None:
         resolve("milkrun.tracking.picture:draw", "Tracking.draw")(self, row, canvas)
+
+
+def _scenes(config: TrackingConfig) -> np.ndarray:
+    """The laws of scenes, with the speeds that cars may like."""
+    laws = looks.SCENE_LAWS.copy()
+    if config.max_car_speed is not None:
+        speeds = [looks.V_LOW, looks.V_HIGH]
+        laws[:, speeds] = np.minimum(laws[:, speeds], config.max_car_speed)
+    return laws
+
+
+def _weathers(config: TrackingConfig) -> np.ndarray:
+    """The laws of weathers, with how far one sees in fog."""
+    laws = looks.WEATHER_LAWS.copy()
+    if config.fog_sight is not None:
+        laws[looks.FOGGY, [looks.SIGHT_LOW, looks.SIGHT_HIGH]] = config.fog_sight
+    return laws
 
 
 def _numbers(names: tuple[str, ...], known: tuple[str, ...]) -> list[int]:

@@ -88,7 +88,7 @@ class Threads:
     def _play(self, i: int, action: Any, seed: int | None) -> Answer:
         env = self._envs[i]
         if action is not RESET:
-            return played(env.step(action))
+            return played(env.step(action), env)
         if seed is None:
             return begun(env.reset())
         if self._seeding[i] == "reset":
@@ -156,8 +156,7 @@ class Links:
                 self._owed.append(i)
         for i, (env, action) in enumerate(zip(self._envs, actions)):
             if answers[i] is None:
-                read = begun if action is RESET else played
-                answers[i] = _kept(partial(_received, env, read))
+                answers[i] = _kept(partial(_received, env, action is RESET))
                 self._owed.remove(i)
         return answers
 
@@ -232,9 +231,9 @@ def begun(result: Any) -> Answer:
     return Answer(obs, 0.0, False, False, info)
 
 
-def played(result: Any) -> Answer:
-    """What `step` returned."""
-    return Answer(*read_step(result))
+def played(result: Any, env: Any) -> Answer:
+    """What `step` of an environment returned."""
+    return Answer(*read_step(result, env))
 
 
 def stacked(observations: Sequence[Any]) -> Any:
@@ -294,8 +293,9 @@ def _send(env: Any, action: Any, seed: int | None) -> None:
         env.send(None, seed=seed)
 
 
-def _received(env: Any, read: Callable[[Any], Answer]) -> Answer:
-    return read(env.receive())
+def _received(env: Any, is_reset: bool) -> Answer:
+    result = env.receive()
+    return begun(result) if is_reset else played(result, env)
 
 
 def _close(env: Any) -> None:

@@ -186,7 +186,7 @@ class Seat:
         if isinstance(result, (tuple, list)) and len(result) > 3:
             if isinstance(result[2], (list, tuple, dict)) or np.ndim(result[2]) > 0:
                 return AsItCame(result)
-        obs, reward, terminated, truncated, info = read_step(result)
+        obs, reward, terminated, truncated, info = read_step(result, self.env)
         return Step(self._put(obs), reward, terminated, truncated, info, self._mask(info))
 
     def step_array(self, dtype: str, shape: tuple[int, ...], content: bytes) -> Step | AsItCame:

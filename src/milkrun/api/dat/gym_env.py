@@ -1,0 +1,71 @@
+"""UAV_VAT: the benchmark in the words of the old package gym, whose `step` has four results.
+
+It is a `gym.Env` where that package can be imported, and a plain class with the same attributes where it cannot.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from milkrun.api.dat.bench_env import check_place, told
+from milkrun.api.dat.configured import bench_env, read_config
+from milkrun.core.arguments import check_seed
+
+try:
+    Base: Any = import_module("gym").Env
+except Exception:  # it is not maintained: whatever it fails with, the class does without
+    Base = object
+
+
+class UAV_VAT(Base):
+    """`state = reset()`; `state, reward, done, info = step(action)`, where `info["TimeLimit.truncated"]` says whether
+    the episode was cut, by its time limit or because target or simulator are gone.
+
+    arg_worker, process_idx: how many environments there are in all, and which of them this is.
+    conf_path: the path of a config.json, its contents or its section; None is the packaged file.
+    env_conf_path: the simulator's env_config.json, laid over it; its keys without a meaning are in `config.ignored`.
+    obs_buffer_len: K > 0: states are the last K pictures, (K, C, S, S), oldest first.
+    seed: of all environments; this one plays row `process_idx`.
+    """
+
+    metadata: dict[str, Any] = {"render.modes": ["rgb_array"], "render_modes": ["rgb_array"], "render_fps": 125}
+    reward_range = (-float("inf"), float("inf"))
+    spec: Any = None
+
+    def __init__(
+        self, arg_worker: int = 1, conf_path: Any = None, env_conf_path: Any = None, process_idx: int = 0, *,
+        obs_buffer_len: int = 0, seed: int | None = None,
+    ) -> None:  # fmt: skip
+        place = check_place(arg_worker, process_idx)
+        self.config = read_config(conf_path, env_conf_path, obs_buffer_len)
+        self.env = bench_env(self.config, *place, seed)
+        self.observation_space, self.action_space = self.env.observation_space, self.env.action_space
+        self._next_seed: int | None = None
+
+    def reset(self) -> Any:
+        """Begins an episode: the state."""
+        seed, self._next_seed = self._next_seed, None
+        return self.env.reset(seed)[0]
+
+    def step(self, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
+        """Plays an action: an int, or an array or tensor of one."""
+        state, reward, done, _ = self.env.step(action)
+        info = told(self.env)
+        info["TimeLimit.truncated"] = self.env.truncated
+        return state, reward, done, info
+
+    def seed(self, seed: int | None = None) -> list[int]:
+        """The next reset begins the first episode of this seed; None: it goes on as it would have."""
+        self._next_seed = None if seed is None else check_seed(seed)
+        return [] if seed is None else [check_seed(seed)]
+
+    def render(self, mode: str = "rgb_array") -> np.ndarray:
+        """What the camera sees, uint8 (S, S, 3)."""
+        picture: np.ndarray = self.env.render(mode)
+        return picture
+
+    def close(self) -> None:
+        self.env.close()

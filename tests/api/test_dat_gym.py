@@ -1,0 +1,156 @@
+"""UAV_VAT with and without the package gym, the registered id, makers of environments, and the smoke tests."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+import warnings
+from functools import partial
+from types import ModuleType
+
+import gymnasium
+import numpy as np
+import pytest
+
+from milkrun.api.dat import (
+    UAV_VAT,
+    UAV_VAT_Gymnasium,
+    gym_test,
+    make_env,
+    stableparallel_test,
+    test_tianshou_env,
+)  # fmt: skip
+from milkrun.core.errors import MissingExtra
+from tests.api.dat_tools import SMALL
+
+OPTIONS = {"conf_path": SMALL, "seed": 3}
+
+
+def gym_package(make):
+    """A stand-in for the old package: what its users call."""
+    gym, envs, registration = ModuleType("gym"), ModuleType("gym.envs"), ModuleType("gym.envs.registration")
+    gym.Env = type("Env", (), {"reward_range": (0, 0)})
+    gym.make, registration.register = make, lambda id, entry_point: registry.__setitem__(id, entry_point)
+    registry: dict = {}
+    gym.registry = registry
+    return {"gym": gym, "gym.envs": envs, "gym.envs.registration": registration}
+
+
+@pytest.fixture
+def with_gym(monkeypatch):
+    """The stand-in, whose `make` builds what was registered, and the class that was written for it."""
+
+    def make(id):
+        module, name = parts["gym"].registry[id].split(":")
+        return getattr(importlib.import_module(module), name)(conf_path=SMALL, seed=3)
+
+    parts = gym_package(make)
+    for name, module in parts.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.delitem(sys.modules, "milkrun.api.dat.gym_env")
+    yield parts["gym"]
+    sys.modules.pop("milkrun.api.dat.gym_env", None)
+
+
+def test_without_gym_it_is_a_plain_class_with_the_same_attributes():
+    """Spaces are Gymnasium's; a reset gives the state alone, a step four results."""
+    env = UAV_VAT(**OPTIONS)
+    assert UAV_VAT.__bases__ == (object,) or "gym" in sys.modules
+    assert "rgb_array" in env.metadata["render.modes"] and env.spec is None and env.reward_range[0] == -np.inf
+    state = env.reset()
+    assert env.observation_space.contains(state)
+    _, reward, done, info = env.step(2)
+    assert (type(reward), type(done)) == (float, bool)
+    assert info.keys() == {"SuppleInfo", "reason", "r_c", "r_d", "illegal", "TimeLimit.truncated"}
+    assert env.render().shape == (16, 16, 3)
+    env.close()
+
+
+def test_with_gym_it_is_one_of_its_environments(with_gym):
+    """The original's line registers it, and gym_test plays what gym makes."""
+    from gym.envs.registration import register
+
+    from milkrun.api import dat
+
+    register(id="UAVVAT-v0", entry_point="milkrun.api.dat:UAV_VAT")
+    assert issubclass(dat.UAV_VAT, with_gym.Env) and dat.UAV_VAT.reward_range[0] == -np.inf
+    found = gym_test(steps=30)
+    assert found["steps"] == 30 and found["episodes"] >= 2
+
+
+def test_gym_test_says_when_it_does_without(monkeypatch, capsys, tmp_path):
+    """gym is absent, or makes environments of another kind; then the packaged configuration is played directly."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "gym", None)
+    played = []
+    monkeypatch.setattr("milkrun.api.dat.smoke.make_env", lambda *place, **options: played.append(options) or partial(
+        UAV_VAT, conf_path=SMALL, seed=3))  # fmt: skip
+    assert gym_test(5)["steps"] == 5
+    monkeypatch.setitem(sys.modules, "gym", gym_package(lambda id: UAV_VAT_Gymnasium(**OPTIONS))["gym"])
+    assert gym_test(5)["steps"] == 5
+    said = capsys.readouterr().out
+    assert said.count("UAV_VAT is made without it") == 2 and "more than the state" in said
+    assert played == [{}, {}]
+
+
+def test_gymnasium_knows_the_id():
+    """As UAV_VAT_Gymnasium, played through Gymnasium's own wrappers without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env = gymnasium.make("UAVVAT-v0", **OPTIONS)
+        env.reset(seed=1)
+        *_, truncated, info = env.step(3)
+    assert isinstance(env.unwrapped, UAV_VAT_Gymnasium) and truncated is False and info["reason"] == ""
+    env.close()
+
+
+def test_registering_the_id_again_only_overrides_it():
+    """The original's line with Gymnasium's `register`: its usual remark, no error."""
+    spec = gymnasium.registry["UAVVAT-v0"]
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            gymnasium.register(id="UAVVAT-v0", entry_point="milkrun.api.dat:UAV_VAT")
+        assert len(said) <= 1 and all("Overriding" in str(one.message) for one in said)
+        assert gymnasium.registry["UAVVAT-v0"].entry_point == "milkrun.api.dat:UAV_VAT"
+    finally:
+        gymnasium.registry["UAVVAT-v0"] = spec
+
+
+def test_makers_travel():
+    """A pickled maker makes the same environment; both kinds; with SB3's Monitor about it."""
+    pytest.importorskip("stable_baselines3")
+    from stable_baselines3.common.monitor import Monitor
+
+    states = []
+    for gym in (True, False):
+        made = pickle.loads(pickle.dumps(make_env(4, 2, gym, **OPTIONS)))()
+        assert type(made) is (UAV_VAT if gym else UAV_VAT_Gymnasium) and made.env.process_idx == 2
+        states.append(made.reset() if gym else made.reset()[0])
+    np.testing.assert_array_equal(*states)
+    watched = make_env(4, 2, False, True, **OPTIONS)()
+    assert isinstance(watched, Monitor) and isinstance(watched.unwrapped, UAV_VAT_Gymnasium)
+
+
+def test_the_simulators_file_is_laid_over_the_section():
+    """Of both classes; what has no meaning is listed."""
+    file = {"Train_Total_Steps": 8, "Socket_Ip": "127.0.0.1"}
+    for env in (UAV_VAT(1, SMALL, file), UAV_VAT_Gymnasium(1, SMALL, file)):
+        assert (env.config.max_sim_steps, env.config.size) == (8, 16) and env.config.ignored == ("Socket_Ip",)
+        assert env.env.config == env.config
+
+
+@pytest.mark.parametrize(("package", "extra", "call"), [
+    ("stable_baselines3", "sb3", lambda: stableparallel_test(1)),
+    ("stable_baselines3", "sb3", lambda: make_env(1, 0, False, True, **OPTIONS)()),
+    ("tianshou", "tianshou", lambda: test_tianshou_env()),
+])  # fmt: skip
+def test_what_is_missing_is_named(package, extra, call, monkeypatch):
+    """The extra that brings it; all else works without."""
+    for name in [m for m in sys.modules if m == package or m.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=rf"milkrun\[{extra}\]"):
+        call()
+    assert make_env(1, 0, **OPTIONS)().reset().shape == (3, 16, 16)
