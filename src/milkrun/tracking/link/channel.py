@@ -218,8 +218,8 @@ class Channel:
         if self.missing:
             named = ", ".join(map(str, self.missing[:16])) + (" ..." if len(self.missing) > 16 else "")
             self.fail(LinkTimeout, f"waits for environments {named} of the group, which are connected and have asked "
-                      "for nothing", "with barrier all must be asked before one is waited for, as `Envs` does; if they are "
-                      "stepped one after another, set barrier to false")  # fmt: skip
+                      "for nothing", "with barrier all must be asked before one is waited for, as `Envs` does; if they "
+                      "are stepped one after another, set barrier to false")  # fmt: skip
         if self._alive:
             self.fail(LinkTimeout, "is alive but busy, and did not answer within the option delay")
         self.fail(LinkTimeout, "said nothing within the option delay. It hangs, or another program listens there")

@@ -179,14 +179,14 @@ class Group:
         table[:, wire.DONE] = done
         table[:, wire.BASE : wire.BASE + wire.PARAMS] = world.reward_params[rows]
         table[:, -2], table[:, -1] = world.r_c[rows], world.r_d[rows]
-        told = zip(order, steps.tolist(), done.tolist(), truncated.tolist(), world.reason[rows].tolist(),
-                   world.target_kind[rows].tolist(), world.visible[rows].tolist(), world.illegal[rows].tolist())  # fmt: skip
+        told = (steps, done, truncated, world.reason[rows], world.target_kind[rows], world.visible[rows],
+                world.illegal[rows] & ~fresh)  # fmt: skip
         frames = []
-        for k, (b, sim_step, ended, cut, reason, vehicle, visible, illegal) in enumerate(told):
+        listed = zip(*(values.tolist() for values in told))
+        for k, (b, (sim_step, ended, cut, reason, vehicle, visible, illegal)) in enumerate(zip(order, listed)):
             header = {
                 "type": "obs", "turn": asked[b].turn, "sim_step": sim_step, "done": ended, "truncated": cut,
-                "reason": reason, "kind": KINDS[vehicle], "visible": visible, "illegal": illegal and not fresh[k],
-                "arrays": self._arrays,
+                "reason": reason, "kind": KINDS[vehicle], "visible": visible, "illegal": illegal, "arrays": self._arrays,
             }  # fmt: skip
             arrays = [world.image[b], table[k]]
             if len(self._arrays) > 4:
