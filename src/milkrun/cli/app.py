@@ -9,6 +9,7 @@ from milkrun.cli.check import check
 from milkrun.cli.demo import demo
 from milkrun.cli.evaluate import eval_
 from milkrun.cli.run import run
+from milkrun.cli.simulate import simulate
 from milkrun.cli.solve import solve
 from milkrun.cli.worlds import info, list_
 
@@ -53,3 +54,4 @@ app.command()(solve)
 app.command()(bench)
 app.command()(check)
 app.command()(demo)
+app.command()(simulate)

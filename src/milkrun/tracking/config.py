@@ -275,6 +275,12 @@ class TrackingConfig(Config):
         """Cells a side of the ground."""
         return round(2 * self.half_extent / self.ground_cell)
 
+    @property
+    def moves(self) -> tuple[tuple[float, float, float, float], ...]:
+        """What the actions command: vx, vy, vz in m/s, wz in rad/s, counter-clockwise positive. The last is stop."""
+        return ((self.forward, 0, 0, 0), (self.backward, 0, 0, 0), (0, self.left, 0, 0), (0, self.right, 0, 0),
+                (0, 0, 0, -self.ccw), (0, 0, 0, -self.cw), (0, 0, 0, 0))  # fmt: skip
+
     def filter_numbers(self) -> tuple[float, float, float]:
         """b0, a1, a2 of the Butterworth filter; b0 = 0: there is none."""
         if self.filter_hz == 0:

@@ -324,8 +324,6 @@ class Tracking(World):
         scenes, weathers = _numbers(c.scenes, looks.SCENES), _numbers(c.weathers, looks.WEATHERS)
         kinds = _numbers(c.target_kinds or (), looks.KINDS)
         b0, a1, a2 = c.filter_numbers()
-        turns = [(c.forward, 0, 0, 0), (c.backward, 0, 0, 0), (0, c.left, 0, 0), (0, c.right, 0, 0), (0, 0, 0, -c.ccw),
-                 (0, 0, 0, -c.cw), (0, 0, 0, 0)]  # fmt: skip
         red = c.stage == 0 and c.target_rgb is None
         return {
             "town_mode": ("episode", "row", "fixed").index(c.town), "stage": c.stage,
@@ -337,7 +335,7 @@ class Tracking(World):
             "hides": c.occlusion == "zero", "pays_end": c.end_reward, "grey": c.channels == 1, "cell": c.ground_cell,
             "extent": c.half_extent, "jitter": c.palette_jitter, "tan_h": c.tan_h, "tan_v": c.tan_v,
             "cam_width": c.camera_px[0], "cam_height": c.camera_px[1], "b0": b0, "a1": a1, "a2": a2,
-            "most_steps": c.max_agent_steps, "moves": turns, "kinds": looks.KIND_SIZES,
+            "most_steps": c.max_agent_steps, "moves": c.moves, "kinds": looks.KIND_SIZES,
             "kind_weights": looks.KIND_WEIGHTS, "car_colours": looks.CAR_COLOURS, "tones": looks.TONES_OF_BOXES,
             "materials": looks.MATERIALS, "bases": looks.BASES, "scenes": _scenes(c),
             "box_laws": looks.BOX_LAWS, "things": looks.THINGS_BUILT, "weathers": _weathers(c),
