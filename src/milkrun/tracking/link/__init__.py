@@ -1,0 +1,1 @@
+"""The link: the tracking world in another process or on another machine."""
