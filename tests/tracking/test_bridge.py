@@ -357,6 +357,7 @@ DEEP: dict = {"type": "ping", "x": [[[[[[[[1]]]]]]]]}
         (frame(msgpack.packb({"type": "reset", "turn": 0, "seed": 2**63, "row": 0, "episode": 0})), "protocol"),
         (frame(msgpack.packb({"type": "step", "turn": 0, "action": 0, "cmd": [0.0] * 3})), "protocol"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "frame",
 )
 def test_what_the_frame_or_the_tables_do_not_allow_is_refused(peer, sent, code):
     """The error arrives whatever else was sent, and the connection is closed."""
@@ -428,14 +429,14 @@ def test_with_a_barrier_the_group_moves_together(port):
     for _ in range(2):
         wait = one.hear("wait")
         assert (wait["turn"], wait["missing"]) == (0, [1])
-    one.send("step", turn=1, action=0, cmd=STOP)
-    one.refused("turn")
     one.send("ping")
     one.hear("pong")
     two.ask("reset")
     assert one.hear("obs")["turn"] == two.hear("obs")["turn"] == 0
     for turn in range(1, 4):
         one.ask("step", cmd=FORWARD)
+        one.send("step", turn=turn + 1, action=0, cmd=FORWARD)
+        one.refused("turn")
         two.ask("reset" if turn == 2 else "step", **({} if turn == 2 else {"cmd": FORWARD}))
         assert one.hear("obs")["sim_step"] == 4 * turn
         assert two.hear("obs")["sim_step"] == (4, 0, 4)[turn - 1]

@@ -61,7 +61,7 @@ def take(buffer: bytearray) -> Message | None:
     if len(buffer) < FRAME.size + size:
         return None
     try:
-        message = msgpack.unpackb(buffer[16 : 16 + size], max_str_len=4096, max_bin_len=4096, max_ext_len=0)
+        message = msgpack.unpackb(buffer[16 : 16 + size], max_str_len=4096, max_bin_len=4096)
     except ValueError as fault:
         raise Refused("protocol", f"the header cannot be read: {fault}") from None
     del buffer[: 16 + size]
