@@ -130,7 +130,8 @@ def test_a_whole_conversation(peer):
 
 def test_commands_are_flown_in_the_drones_axes(peer):
     """0.4 s forward, left and up at 10, 5, 2 m/s, along the first yaw, end at 4 m, 2 m and 0.8 m; then a turn to the
-    left by 2 rad/s for 0.4 s is 0.8 rad, as yaw and as quaternion."""
+    left by 2 rad/s for 0.4 s is 0.8 rad, as yaw and as quaternion. Seen from the drone the target, which drives on at 8
+    m/s, moves by the difference of both."""
     start = peer.join(group="cmd", config={"control_hz": 5}).play("reset")["base"]
     yaw = start[19]
     obs = [peer.play("step", cmd=[10.0, 5.0, 2.0, 0.0]) for _ in range(2)][-1]
@@ -138,6 +139,9 @@ def test_commands_are_flown_in_the_drones_axes(peer):
     c, s = math.cos(yaw), math.sin(yaw)
     assert np.allclose(obs["base"][1:4] - start[1:4], [4 * c - 2 * s, 4 * s + 2 * c, 0.8], atol=1e-9)
     assert np.allclose(obs["base"][4:7], [10 * c - 5 * s, 10 * s + 5 * c, 2], atol=1e-9)
+    towards = obs["params"][48]
+    seen = [8 * math.cos(towards) - 10, 8 * math.sin(towards) - 5, -2, 0, 0, 0]
+    assert np.allclose(obs["params"][52:58], seen, atol=1e-5)  # differences magnify rounding
     turned = [peer.play("step", cmd=[0.0, 0.0, 0.0, 2.0]) for _ in range(2)][-1]["base"]
     assert math.isclose(math.remainder(turned[19] - yaw - 0.8, 2 * math.pi), 0, abs_tol=1e-9)
     assert turned[12] == 2.0
@@ -332,7 +336,7 @@ PING = msgpack.packb({"type": "ping"})
         (frame(PING, start=b"MRLK\x02\0\0\0"), "version"),
         (b"GET / HTTP/1.1\r\n\r\n", "version"),
         (frame(b"", size=65_537), "too_large"),
-        (frame(PING, payload=bytes(1_000_000)), "too_large"),
+        (frame(PING, payload=bytes(8_000_000)), "too_large"),
         (frame(PING[:-1]), "protocol"),
         (frame(PING + b"\xc0"), "protocol"),
         (frame(msgpack.packb(["ping"])), "protocol"),
