@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import milkrun
+from milkrun.api.dat import GE, Envs, general_env, make_env
+from milkrun.api.workers import Workers
 from milkrun.solvers.tracking import servo
 from milkrun.tracking.looks import BODY, CABIN, CABIN_SHARE, FLOOR, GLASS, LENGTH, SCENES, SUN, WIDTH
 from milkrun.tracking.studio import shot
@@ -232,12 +235,13 @@ class _Results:
 
 def tracking_table(options: argparse.Namespace, sizes: Sizes | None = None) -> tuple[Table, dict[str, float]]:
     """Whole steps of all scenes and of crowds, pictures beside MuJoCo's, steps without a look, resets, threads, the
-    first picture, memory."""
+    original's classes, the first picture, memory."""
     results, load = _Results(options, sizes or (QUICK if options.quick else FULL)), os.getloadavg()[0]
     _add_scenes(results)
     _add_crowds(results)
     _add_pictures(results)
     _add_threads(results)
+    _add_benchmark(results)
     _add_fresh(results)
     results.table.notes |= {
         "a CPU-second": "the rate of a second of processor time",
@@ -285,6 +289,123 @@ def _add_threads(results: _Results) -> None:
     found = paces(two, one, **_how(results.sizes))
     results.rate("whole steps, 2 threads (peer: 1 thread), ratio by the wall", *(p.whole for p in found),
                  promise="promised 1.7, goal 1.9", by="wall")  # fmt: skip
+
+
+# -- the original's classes -------------------------------------------------------------------------------------------
+
+
+class Play:
+    """Steps of an environment or of a batch by actions that were recorded, from the same beginning in every round.
+    `begin()` and resets are not timed; `turn(action)` returns whether the episode is over."""
+
+    def __init__(self, begin: Any, turn: Any, rows: int = 1) -> None:
+        self.begin, self.turn, self.rows = begin, turn, rows
+
+    def play(self, actions: Any) -> Pace:
+        spent = np.zeros(2)
+        self.begin()
+        for action in actions:
+            before = _now()
+            over = self.turn(action)
+            spent += np.subtract(_now(), before)
+            if over:
+                self.begin()
+        return _pace(self.rows * len(actions), spent)
+
+
+def plays(*players: Play, rounds: int, actions: Any) -> list[Pace]:
+    """Medians of players that play in turn."""
+    for player in players:
+        player.play(actions)
+    with no_garbage_collection():
+        found = [[player.play(actions) for player in players] for _ in range(rounds)]
+    return [_median(tuple(own)) for own in zip(*found, strict=True)]
+
+
+def _section(sizes: Sizes, **options: Any) -> dict[str, Any]:
+    """Options of `dat` as the original's classes take them, RewardParams included."""
+    return {**sizes.options, "RewardParams": True, **options}
+
+
+def envs_plays(sizes: Sizes, **options: Any) -> tuple[Play, Play]:
+    """`Envs` over all rows of a world, with their states, and beside it the same world stepped and looked at."""
+    envs = Envs(num_envs=sizes.rows, env_list=GE(sizes.rows, _section(sizes, **options), seed=0))
+    peer = milkrun.make(TRACKING, sizes.rows, seed=0, threads=1, config=_section(sizes))
+    envs.env_list[0].batch.world.threads = 1
+
+    def turn(actions: Any) -> bool:
+        envs.step(actions)
+        return False
+
+    def peer_turn(actions: Any) -> bool:
+        peer.step(actions)
+        peer.observe()
+        return False
+
+    return (Play(lambda: envs.reset(seed=0), turn, sizes.rows),
+            Play(lambda: peer.reset(seed=list(range(sizes.rows))), peer_turn, sizes.rows))  # fmt: skip
+
+
+def single_plays(sizes: Sizes) -> tuple[Play, Play, Play]:
+    """One handle among all rows stepped alone, one environment alone, and beside them a world of one row."""
+    handles = GE(sizes.rows, _section(sizes), seed=0)
+    for one in handles:
+        one.reset()
+    handle = handles[sizes.rows // 2]
+    lone, _ = general_env("Benchmark", _section(sizes), 1, 0, seed=0)
+    peer = milkrun.make(TRACKING, 1, seed=0, threads=1, config=_section(sizes))
+
+    def turn(action: int) -> bool:
+        peer.step(np.array([action]))
+        peer.observe()
+        return bool(peer.done[0])
+
+    return (Play(lambda: handle.reset(seed=0), lambda action: handle.step(action)[2]),
+            Play(lambda: lone.reset(seed=0), lambda action: lone.step(action)[2]),
+            Play(lambda: peer.reset(seed=[0]), turn))  # fmt: skip
+
+
+def recorded(sizes: Sizes, rows: int, turns: int) -> np.ndarray:
+    """What `servo` does from the beginnings that all players have: (turns, rows)."""
+    world = milkrun.make(TRACKING, rows, threads=1, config=_section(sizes))
+    world.reset(seed=list(range(rows)))
+    actions = []
+    for _ in range(turns):
+        actions.append(servo(world))
+        world.step(actions[-1])
+    return np.array(actions)
+
+
+def first_state(options: dict[str, Any]) -> Pace:
+    """Seconds from the wish for a worker process to its first state, and those of the processor in it."""
+    before, children = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    pool = Workers([make_env(1, 0, gym=False, conf_path=options)], "spawn")
+    pool.reset()
+    wall = time.perf_counter() - before
+    pool.close()
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Pace(wall, spent.ru_utime + spent.ru_stime - children.ru_utime - children.ru_stime)
+
+
+def _add_benchmark(results: _Results) -> None:
+    """What the original's classes cost beside the world that they stand on."""
+    sizes, rounds = results.sizes, results.sizes.rounds
+    turns = recorded(sizes, sizes.rows, sizes.turns)
+    found = plays(*envs_plays(sizes), rounds=rounds, actions=turns)
+    results.rate("Envs over GE, normalised states (peer: step and observe of the world)", *found,
+                 promise="promised 0.8, goal 0.9")  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        found = plays(*envs_plays(sizes, verbose=True, log_dir=folder), rounds=rounds, actions=turns)
+    results.rate("the same with a line of log a step", *found)
+    steps = recorded(sizes, 1, 5 * sizes.turns)[:, 0].tolist()
+    handle, lone, peer = plays(*single_plays(sizes), rounds=rounds, actions=steps)
+    results.rate("one handle among the rows, stepped alone (peer: a world of one row)", handle, peer,
+                 promise="promised 0.5, goal 0.8")  # fmt: skip
+    results.rate("BenchEnv_Multi alone", lone, promise="promised 4000, goal 7000")
+    first_state(_section(sizes))
+    seconds = [first_state(_section(sizes)) for _ in range(sizes.processes)]
+    spent = _median(tuple(seconds)).by(results.options.clock)
+    results.cost("first state of a worker process, kernels on disk: s", spent, "promised at most 3, goal 1.5")
 
 
 # -- pictures beside MuJoCo -------------------------------------------------------------------------------------------

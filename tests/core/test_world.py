@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import milkrun
-from milkrun.core.errors import Closed, ResetNeeded
+from milkrun.core.errors import Closed, ResetNeeded, ShapeError
 from milkrun.core.sampling import random_step
 from milkrun.routing.cvrp import CVRP
 from milkrun.routing.generators import get_generator
@@ -65,6 +65,22 @@ def test_step_of_some_rows_touches_no_other():
     full.step(actions)
     assert rows_of(world, [0, 1, 3, 4]) == before
     assert rows_of(world, [2, 5]) == rows_of(full, [2, 5]) != rows_of(ready(), [2, 5])
+
+
+def test_slices_of_the_worlds_own_rows_are_rows():
+    """own_rows(2) and own_rows(1, 4) name what lists would; every second of them, and a copy, too. Else as before."""
+    for own, named in (((2,), [2]), ((1, 4), [1, 2, 3])):
+        one, other = ready(), ready()
+        assert one.own_rows(*own).tolist() == named
+        played(one, rows=one.own_rows(*own)), played(other, rows=named)
+        assert checksum(one) == checksum(other)
+    one, other = ready(), ready()
+    one.reset(one.own_rows(0, 6)[::-2]), other.reset([5, 3, 1])
+    one.reset(one.own_rows(4).copy()), other.reset([4])
+    assert checksum(one) == checksum(other)
+    for wrong in (one.own_rows(0, 6).view(np.float64), one.own_rows(0, 6).reshape(2, 3), one.own_rows(5) + 1):
+        with pytest.raises(ShapeError):
+            one.reset(wrong)
 
 
 def test_arrays_stay_where_they_are():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from ctypes import addressof, c_char
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,6 +32,7 @@ ATTRIBUTES = frozenset(
 ADDRESSES = frozenset("_launcher_layout _launcher _table _table_address _all_address _actions_address".split())
 """What a copy of a world must not share with it, since kernels write where these point."""
 
+_BUFFER: Any = c_char.from_buffer
 APART = 128
 """Bytes between the work spaces of two threads."""
 
@@ -309,4 +311,8 @@ def apart(dtype: np.dtype, slots: int, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def address_of(array: np.ndarray) -> int:
-    return int(array.__array_interface__["data"][0])
+    """Where an array begins."""
+    try:
+        return addressof(_BUFFER(array))  # a quarter of the time of the other way
+    except (TypeError, ValueError, BufferError):  # it is read-only, empty or not in one piece
+        return int(array.__array_interface__["data"][0])

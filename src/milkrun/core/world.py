@@ -219,12 +219,11 @@ class World(Episodes, References):
         if not self._ready:
             self.refuse_unready(chosen)
         if (
-            rows is None
-            and type(actions) is np.ndarray
-            and actions.shape == self._action_shape
+            type(actions) is np.ndarray
+            and actions.shape == (self._action_shape if rows is None else (n, *self._action_shape[1:]))
             and actions.dtype.kind in self._quick_kinds
         ):
-            _copyto(self._actions, actions, "unsafe")
+            _copyto(self._actions if rows is None else self._actions[:n], actions, "unsafe")
         else:
             self._take(actions, n)
         if self._some_ended and self._mode == 0:

@@ -176,7 +176,7 @@ class RowSource:
 
 def one_action(action: Any, config: TrackingConfig) -> np.ndarray:
     """An action as an array without a row: a whole number, also alone in a list, or four numbers in velocity mode."""
-    given = action_array("action", action)
+    given = np.array(action) if type(action) is int else action_array("action", action)
     expected = () if config.action_mode == "discrete" else (4,)
     if given.shape == (1,) and expected == ():
         given = given.reshape(())
