@@ -1,5 +1,5 @@
-"""Simulators and clients for the tests of the link: a server in a thread, a plain socket that speaks frames, a simulator
-that says what a script tells it, and the moments of a row in this process."""
+"""Simulators and clients for the tests of the link: a server in a thread, a plain socket that speaks frames, a
+simulator that says what a script tells it, and the moments of a row in this process."""
 
 from __future__ import annotations
 
@@ -160,9 +160,9 @@ class Scripted:
     def _serve(self) -> None:
         try:
             for play in self._plays:
-                with Raw(self._listener.accept()[0]) as raw:
+                with Raw(self._listener.accept()[0]) as raw, contextlib.suppress(ConnectionError):  # the client left
                     play(raw)
-        except OSError:  # the listener was closed, or the client left
+        except OSError:  # the listener was closed
             pass
         except BaseException as e:
             self.failure = e

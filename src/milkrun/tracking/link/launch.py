@@ -96,8 +96,8 @@ class Simulator:
                 while self._restarts and now - self._restarts[0] > MINUTE:
                     self._restarts.popleft()
                 if len(self._restarts) >= self._max_restarts:
-                    raise LinkError(f"{self._name} {self.state}. It was started again {len(self._restarts)} times within "
-                                    "a minute, and is not once more (option max_restarts)")
+                    raise LinkError(f"{self._name} {self.state}. It was started again {len(self._restarts)} times "
+                                    "within a minute, and is not once more (option max_restarts)")
                 self._restarts.append(now)
                 logging.getLogger("milkrun").warning("%s %s; it is started again", self._name, self.state)
             self._start(deadline)
