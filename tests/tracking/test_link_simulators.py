@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("msgpack")
 
 from tests.tracking.bridge_tools import LIMIT, serving
+from tests.tracking.link_tools import Hosted
 from tests.tracking.other_client import OtherClient, OutOfTime, SimulatorError
 
 FORWARD = (0, [40.0, 0.0, 0.0, 0.0])
@@ -22,7 +23,13 @@ def bridge(**options):
         yield served.port
 
 
-SIMULATORS = [bridge]
+@contextmanager
+def milkrun(**options):
+    with Hosted(**options) as hosted:
+        yield hosted.port
+
+
+SIMULATORS = [bridge, milkrun]
 """Every simulator of this repository: a context that takes `token` and `max_envs` and gives a port."""
 
 

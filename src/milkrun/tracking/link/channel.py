@@ -134,7 +134,7 @@ class Channel:
             self.send({**hello, "mac": mac})
             welcome, _ = self.receive("welcome", deadline)
             self._check_proto(welcome)
-            if wire.whole(welcome, "n", 1, 65_536) != hello["n"]:
+            if wire.whole(welcome, "n", 1, wire.MOST_ENVS) != hello["n"]:
                 raise Fault("protocol", f"`n` of `welcome` is {welcome['n']}, not {hello['n']} as asked for")
             return _read_welcome(welcome)
         except Fault as fault:
@@ -203,7 +203,7 @@ class Channel:
         found = header["type"]
         if found == "wait":
             self._alive = True
-            self.missing = list(wire.wholes(header, "missing", 65_536))
+            self.missing = list(wire.wholes(header, "missing", wire.MOST_NAMED))
         elif found == "ping":
             self.send({"type": "pong"})
         elif found == "error":

@@ -54,7 +54,7 @@ class Link:
         self, config: TrackingConfig, *, seed: int, row: int, count: int, patience: Patience | None = None
     ) -> None:
         self.config = config
-        self.count = check_count("count", count, 1, 65_536)
+        self.count = check_count("count", count, 1, wire.MOST_ENVS)
         self.row = check_count("row", row, 0)
         if self.row >= self.count:
             raise ConfigError(f"row={row}: must be in 0..{count - 1}")

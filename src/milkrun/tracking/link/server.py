@@ -190,7 +190,7 @@ class Server:
                 self._refuse(c, Fault("protocol", f"a frame was begun and not completed within {limits.frame:g} s"))
             elif now - c.told >= limits.wait and c.group is not None:
                 if c.stage == MAKING:
-                    self._tell(c, {"type": "wait", "turn": 0, "missing": []})
+                    self._tell(c, {"type": "wait", "turn": None, "missing": []})
                 elif c.idx in c.group.questions:
                     turn = c.group.questions[c.idx].turn
                     self._tell(c, {"type": "wait", "turn": turn, "missing": c.group.missing})
@@ -372,7 +372,7 @@ class Server:
         if type(idx) is not int:
             raise Fault("protocol", "`idx` of `hello` is an integer")
         self._check_token(c, name, idx, header.get("mac"))
-        n, barrier, given = wire.whole(header, "n", 1, 65_536), wire.flag(header, "barrier"), header.get("config")
+        n, barrier, given = wire.whole(header, "n", 1, wire.MOST_ENVS), wire.flag(header, "barrier"), header.get("config")
         if not 0 <= idx < n:
             raise Fault("index", f"`idx` {idx} is not in 0 .. {n - 1}")
         if type(given) is not dict:
@@ -422,19 +422,19 @@ class Server:
             wire.numbers(header.get("cmd"), "`cmd` of `step`", wire.SPEEDS)
             question = Question(turn, now, action=group.read_action(header.get("action")))
         if c.idx in group.questions:
-            self._scold(c, f"the question of turn {group.questions[c.idx].turn} is not answered yet")
+            self._scold(c, turn, f"the question of turn {group.questions[c.idx].turn} is not answered yet")
         elif turn != c.turn:
-            self._scold(c, f"this is turn {c.turn}, not {turn}")
+            self._scold(c, turn, f"this is turn {c.turn}, not {turn}")
         elif question.key is None and not c.fresh:
-            self._scold(c, "an episode begins with `reset`")
+            self._scold(c, turn, "an episode begins with `reset`")
         else:
             c.turn += 1
             group.questions[c.idx] = question
             c.told = now
             self._asked[group] = None
 
-    def _scold(self, c: Connection, text: str) -> None:
-        self._tell(c, {"type": "error", "code": "turn", "text": text})
+    def _scold(self, c: Connection, turn: int, text: str) -> None:
+        self._tell(c, {"type": "error", "code": "turn", "turn": turn, "text": text})
 
     def _play(self, group: Group, order: list[int]) -> None:
         """Plays a turn of these environments of a group and tells them."""
@@ -453,10 +453,11 @@ class Server:
         except Exception as e:
             self._log(f"group {group.name!r}: the simulator failed:\n{traceback.format_exc()}")
             for idx in order:
-                if group.questions.pop(idx, None) is not None and (c := group.members.get(idx)) is not None:
+                failed = group.questions.pop(idx, None)
+                if failed is not None and (c := group.members.get(idx)) is not None:
                     c.fresh = False
-                    self._tell(c, {"type": "error", "code": "internal", "text": f"{type(e).__name__} in the simulator; "
-                                   "its log has more. A reset goes on"})  # fmt: skip
+                    text = f"{type(e).__name__} in the simulator; its log has more. A reset goes on"
+                    self._tell(c, {"type": "error", "code": "internal", "turn": failed.turn, "text": text})
         finally:
             group.playing = False
 

@@ -34,6 +34,8 @@ MOST_TEXT = 4_096
 """Bytes of a string or a binary."""
 MOST_LEVELS = 8
 MOST_AXES = 8
+MOST_ENVS = 4_096
+"""Environments of a group."""
 MOST_NAMED = 1_000
 """Environments that a `wait` names."""
 DTYPES: dict[str, np.dtype[Any]] = {"u1": np.dtype("<u1"), "i4": np.dtype("<i4"), "i8": np.dtype("<i8"),
