@@ -33,6 +33,11 @@ CUSTOMER: Colour = (150, 157, 168)
 OPEN: Colour = (240, 190, 40)
 LATE: Colour = (204, 51, 51)
 SERVED: Colour = (46, 155, 87)
+MEANINGS: dict[str, Colour] = {
+    "waiting": PAPER, "open": OPEN, "late": LATE, "served": SERVED, "ink": INK, "muted": CUSTOMER, "grid": GRID,
+}  # fmt: skip
+"""The colours of scenes by name; their codes are 0, 1, ..., that of colour k of the palette is FIRST_OF_PALETTE + k."""
+FIRST_OF_PALETTE = 16
 
 # The printable ASCII signs in order, 19 a strip of four lines; each line holds two rows of pixels.
 FONT = """
@@ -294,3 +299,178 @@ def _mix(under: Array, cover: Array, over: ArrayLike) -> Array:
     """`over` where `cover` is 1, `under` where it is 0, shares of both between; add 0.5 to round it into uint8."""
     share = np.minimum(np.maximum(cover, 0), 1).astype(np.float32)[..., None]
     return under + (np.asarray(over, np.float32) - under) * share
+
+
+def coloured(code: int) -> Colour:
+    """The colour of a scene's code."""
+    return PALETTE[code - FIRST_OF_PALETTE] if code >= FIRST_OF_PALETTE else tuple(MEANINGS.values())[code]
+
+
+def trips_of(stops: ArrayLike, cut: int | None = None, closed: bool = False) -> list[list[int]]:
+    """The stops of a route trip by trip: one ends where it comes to node `cut`, and the next begins there."""
+    trips: list[list[int]] = []
+    for j in np.asarray(stops).tolist():
+        if not trips or (cut is not None and trips[-1][-1] == cut and len(trips[-1]) > 1):
+            trips.append([j] if cut is None or j == cut else [cut, j])
+        elif j != trips[-1][-1]:
+            trips[-1].append(j)
+    if closed and trips and len(trips[-1]) > 1:
+        trips[-1].append(trips[-1][0])
+    return [trip for trip in trips if len(trip) > 1]
+
+
+def paint(canvas: Canvas, scene: Any, caption: str = "") -> None:
+    """Paints a `Scene` with its figures in the caption: the rasteriser behind `render`. Of bodies the view from above
+    is drawn, of images the first where there is nothing else."""
+    painter = {"route": _paint_route, "line": _paint_line, "points": _paint_points, "bodies": _paint_bodies,
+               "vehicle": _paint_vehicle}  # fmt: skip
+    if scene.images and not scene.marks:
+        _paint_image(canvas, next(iter(scene.images.values())))
+    else:
+        canvas.fit(scene.low[:2], scene.high[:2], margin=0.1)
+    painted = _painted(scene)
+    for kind, put in painter.items():
+        for name, part in scene.marks.items():
+            if part.kind == kind:
+                put(canvas, scene, part.attributes, painted.get(name, {}))
+    figures = "  ".join(f"{name} {value:.4g}" for name, value in scene.figures.items())
+    whole = f"{caption}  {figures}" if figures else caption
+    canvas.caption(whole if 6 * len(whole) + 16 <= canvas.width else caption)
+    _paint_legend(canvas, scene.legends)
+
+
+def _painted(scene: Any) -> dict[str, dict[int, Colour]]:
+    """Which points take the colour of the trip that has visited them."""
+    found: dict[str, dict[int, Colour]] = {}
+    for part in scene.marks.values():
+        if part.kind == "route" and part.attributes["paint"]:
+            said = part.attributes
+            for k, trip in enumerate(trips_of(said["stops"], said.get("cut"))):
+                visited = dict.fromkeys((j for j in trip if j != said.get("cut")), PALETTE[k % len(PALETTE)])
+                found.setdefault(said["on"], {}).update(visited)
+    return found
+
+
+def _paint_route(canvas: Canvas, scene: Any, said: dict[str, Any], _: Any) -> None:
+    """Legs that end at the depot are thin: many meet there and would hide the rest."""
+    nodes, cut = scene.marks[said["on"]].attributes["xy"], said.get("cut")
+    for k, trip in enumerate(trips_of(said["stops"], cut, said["closed"])):
+        inner = trip[1:-1] if cut is not None and trip[-1] == cut else trip[1:] if cut is not None else trip
+        canvas.polyline(nodes[trip], PALETTE[k % len(PALETTE)], 1.0)
+        canvas.polyline(nodes[inner], PALETTE[k % len(PALETTE)], 2.0)
+
+
+def _paint_line(canvas: Canvas, scene: Any, said: dict[str, Any], _: Any) -> None:
+    """Dashed."""
+    if said["shown"]:
+        steps = max(1, round(math.dist(canvas.to_px(said["start"]), canvas.to_px(said["end"])) / 10))
+        ends = np.linspace(said["start"], said["end"], 2 * steps)
+        canvas.line(ends[::2], ends[1::2], coloured(said["colour"]), 1.5)
+
+
+def _paint_points(canvas: Canvas, scene: Any, said: dict[str, Any], painted: dict[int, Colour]) -> None:
+    places, n = said["xy"], len(said["xy"])
+    shapes = [said["shape"]] * n if isinstance(said["shape"], str) else said["shape"]
+    sizes = np.broadcast_to(said.get("size", 0.3), n)
+    small = min(1.0, 14 / math.sqrt(max(1, n)))
+    radii = np.maximum(2.0, small * (4.0 + 5.0 * sizes))
+    codes = np.broadcast_to(said.get("colour", 0), n).tolist()
+    rings, levels = np.broadcast_to(said.get("ring", False), n), said.get("level")
+    for j, (place, radius) in enumerate(zip(places, radii.tolist(), strict=True)):
+        fill = painted.get(j, coloured(codes[j]))
+        hollow = j not in painted and codes[j] == 0
+        if rings[j]:
+            canvas.disc(place, radius + 3.5, PAPER, outline=INK)
+        if shapes[j] == "square":
+            canvas.square(place, max(4.0, radius), fill if j in painted or "colour" in said else DEPOT)
+        else:
+            canvas.disc(place, radius, fill, outline=CUSTOMER if hollow else INK if "label" in said else None)
+        if levels is not None and shapes[j] != "square":
+            _fill(canvas, place, radius - 1.5, float(np.broadcast_to(levels, n)[j]), SERVED if j in painted else OPEN)
+    if "label" in said and n <= 60:
+        words = said["label"]() if callable(said["label"]) else said["label"]
+        for place, word, radius, code in zip(places, words, radii.tolist(), codes, strict=True):
+            if radius >= 5 + 3 * (len(word) - 1):
+                dark = coloured(code) in (SERVED, LATE, INK)
+                canvas.text(place, word, PAPER if dark else INK)
+
+
+def _fill(canvas: Canvas, place: Array, radius: float, share: float, colour: Colour) -> None:
+    """A disc filled from below to a share of its height."""
+    x, y = canvas.to_px(place).tolist()
+    spot, px, py = canvas._box(x - radius - 1, y - radius - 1, x + radius + 1, y + radius + 1)
+    inside = np.minimum(radius + 0.5 - np.hypot(px - x, py - y), 1)
+    spot[:] = _mix(spot, np.minimum(inside, py + 0.5 - (y + radius - 2 * radius * min(1.0, share))), colour) + 0.5
+
+
+def _paint_vehicle(canvas: Canvas, scene: Any, said: dict[str, Any], _: Any) -> None:
+    if not said["shown"]:
+        return
+    place, colour = said["xy"], coloured(said["colour"])
+    x, y = canvas.to_px(place).tolist()
+    if said["shape"] == "disc":
+        canvas.disc(place, 3.0, colour)
+    elif said["shape"] == "drone":
+        for dx, dy in ((-4, -4), (4, -4), (-4, 4), (4, 4)):
+            canvas.disc(_back(canvas, x + dx, y + dy), 3.0, colour)
+        canvas.disc(place, 3.0, colour)
+    else:
+        canvas.square(place, 6.0, PAPER)
+        canvas._rect(x - 7, y - 4, x + 3, y + 4, colour)
+        canvas._rect(x + 4, y - 2, x + 8, y + 4, colour)
+    if said.get("label"):
+        canvas.text((x, y - 9), said["label"], colour, anchor="s", px=True)
+    if "gauge" in said:
+        low = LATE if said["gauge"] < 0.3 else SERVED
+        canvas.bar(_back(canvas, x, y + 12), 20, 5, said["gauge"], low)
+
+
+def _back(canvas: Canvas, x: float, y: float) -> Array:
+    """A pixel in the coordinates of the world."""
+    return (np.array([x, y]) - canvas._origin) / canvas._scale
+
+
+def _paint_bodies(canvas: Canvas, scene: Any, said: dict[str, Any], _: Any) -> None:
+    """From above, the lower first."""
+    n = len(said["pos"])
+    codes = np.broadcast_to(said.get("colour", 5), n).tolist()
+    shapes = [said["shape"]] * n if isinstance(said["shape"], str) else said["shape"]
+    for o in np.argsort(said["pos"][:, 2], kind="stable").tolist():
+        (w, x, y, z), (a, b, _), centre = said["quat"][o], said["size"][o] / 2, said["pos"][o, :2]
+        turn = math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+        if shapes[o] == "box":
+            corners = np.array([(a, b), (-a, b), (-a, -b), (a, -b)])
+        else:
+            angles = np.arange(24) * (math.pi / 12)
+            corners = np.stack([a * np.cos(angles), b * np.sin(angles)], axis=1)
+        about = np.array([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]])
+        outline = centre + corners @ about
+        if not said["transparent"]:
+            canvas.polygon(outline, coloured(codes[o]))
+        canvas.polyline(outline, INK if o == said["target"] else GRID, 2.5 if o == said["target"] else 1.0, closed=True)
+
+
+def _paint_image(canvas: Canvas, pixels: Array) -> None:
+    """As large as fits by a whole factor, or thinned out."""
+    shown = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, axis=2)
+    up = max(1, min(canvas.height // shown.shape[0], canvas.width // shown.shape[1]))
+    down = max(1, -(-shown.shape[0] // canvas.height), -(-shown.shape[1] // canvas.width))
+    shown = shown[::down, ::down].repeat(up, axis=0).repeat(up, axis=1)
+    top, left = (canvas.height - shown.shape[0]) // 2, (canvas.width - shown.shape[1]) // 2
+    canvas.pixels[top : top + shown.shape[0], left : left + shown.shape[1]] = shown
+
+
+def _paint_legend(canvas: Canvas, entries: list[tuple[str, int, str]]) -> None:
+    """Below the picture, as far as there is room."""
+    x, y = 12.0, canvas.height - 12.0
+    for words, code, shape in entries:
+        wide = 6 * len(words) + 26
+        if x + wide > canvas.width:
+            return
+        spot, colour = _back(canvas, x, y), coloured(code)
+        if shape == "square":
+            canvas.square(spot, 4.5, colour)
+        else:
+            canvas.disc(spot, 5.0, colour, outline=CUSTOMER if code == 0 else None)
+        canvas.text((x + 9, y), words, INK, anchor="w", px=True)
+        x += wide
