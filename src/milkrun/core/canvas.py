@@ -19,6 +19,8 @@ from milkrun.core.errors import ConfigError, did_you_mean
 
 Colour: TypeAlias = tuple[int, int, int]
 Array: TypeAlias = NDArray[Any]
+Box: TypeAlias = tuple[float, float, float, float]
+"""centre and half sides, in pixels"""
 
 # Okabe and Ito's colours without black and yellow, and four more; tests measure that colour-blind eyes tell them apart.
 PALETTE: tuple[Colour, ...] = (
@@ -107,6 +109,10 @@ class Canvas:
     def to_px(self, points: ArrayLike) -> Array:
         """World points (..., 2) as pixels right and down from the top left corner; a pixel's centre is at +0.5."""
         return np.asarray(points, np.float64) * self._scale + self._origin
+
+    def from_px(self, pixels: ArrayLike) -> Array:
+        """The points of the world that are drawn at pixels."""
+        return (np.asarray(pixels, np.float64) - self._origin) / self._scale
 
     def line(self, p: ArrayLike, q: ArrayLike, colour: Colour, width: float = 1.5) -> None:
         """A straight line with round ends; from p (n, 2) to q (n, 2) n of them, quicker than one by one."""
@@ -320,134 +326,157 @@ def trips_of(stops: ArrayLike, cut: int | None = None, closed: bool = False) -> 
 
 
 def paint(canvas: Canvas, scene: Any, caption: str = "") -> None:
-    """Paints a `Scene` with its figures in the caption: the rasteriser behind `render`. Of bodies the view from above
-    is drawn, of images the first where there is nothing else."""
-    painter = {"route": _paint_route, "line": _paint_line, "points": _paint_points, "bodies": _paint_bodies,
-               "vehicle": _paint_vehicle}  # fmt: skip
+    """Paints a `Scene`, the rasteriser behind `render`: the caption with the figures and gauges above, the legend below.
+
+    Of bodies the view from above is drawn; an image stands alone where there is no mark.
+    """
     if scene.images and not scene.marks:
         _paint_image(canvas, next(iter(scene.images.values())))
     else:
         canvas.fit(scene.low[:2], scene.high[:2], margin=0.1)
-    painted = _painted(scene)
-    for kind, put in painter.items():
+    visited, taken = _visited(scene), list[Box]()
+    for kind, put in PAINTERS.items():
         for name, part in scene.marks.items():
-            if part.kind == kind:
-                put(canvas, scene, part.attributes, painted.get(name, {}))
-    figures = "  ".join(f"{name} {value:.4g}" for name, value in scene.figures.items())
-    whole = f"{caption}  {figures}" if figures else caption
-    canvas.caption(whole if 6 * len(whole) + 16 <= canvas.width else caption)
+            if part.kind == kind and part.attributes.get("shown", True):
+                put(canvas, part.attributes, visited.get(name, {}) if kind == "points" else scene.marks, taken)
+    words = [f"{name} {f'{value:.4f}'.rstrip('0').rstrip('.')}" for name, value in scene.figures.items()]
+    while len(words) > 1 and 12 * len("  ".join([caption, *words])) + 16 > canvas.width:
+        words.pop()
+    canvas.caption("  ".join([caption, *words]))
+    _paint_gauges(canvas, list(scene.gauges.items()))
     _paint_legend(canvas, scene.legends)
 
 
-def _painted(scene: Any) -> dict[str, dict[int, Colour]]:
+def _visited(scene: Any) -> dict[str, dict[int, Colour]]:
     """Which points take the colour of the trip that has visited them."""
     found: dict[str, dict[int, Colour]] = {}
     for part in scene.marks.values():
         if part.kind == "route" and part.attributes["paint"]:
-            said = part.attributes
-            for k, trip in enumerate(trips_of(said["stops"], said.get("cut"))):
-                visited = dict.fromkeys((j for j in trip if j != said.get("cut")), PALETTE[k % len(PALETTE)])
-                found.setdefault(said["on"], {}).update(visited)
+            cut, on = part.attributes.get("cut"), part.attributes["on"]
+            for trip, colour in coloured_trips(part.attributes):
+                found.setdefault(on, {}).update(dict.fromkeys((j for j in trip if j != cut), colour))
     return found
 
 
-def _paint_route(canvas: Canvas, scene: Any, said: dict[str, Any], _: Any) -> None:
+def coloured_trips(said: dict[str, Any]) -> list[tuple[list[int], Colour]]:
+    """The trips of a route with their colours."""
+    trips = trips_of(said["stops"], said.get("cut"), said["closed"])
+    given = said.get("colour")
+    return [(trip, PALETTE[k % len(PALETTE)] if given is None else coloured(given)) for k, trip in enumerate(trips)]
+
+
+def _paint_route(canvas: Canvas, said: dict[str, Any], marks: Any, taken: list[Box]) -> None:
     """Legs that end at the depot are thin: many meet there and would hide the rest."""
-    nodes, cut = scene.marks[said["on"]].attributes["xy"], said.get("cut")
-    for k, trip in enumerate(trips_of(said["stops"], cut, said["closed"])):
-        inner = trip[1:-1] if cut is not None and trip[-1] == cut else trip[1:] if cut is not None else trip
-        canvas.polyline(nodes[trip], PALETTE[k % len(PALETTE)], 1.0)
-        canvas.polyline(nodes[inner], PALETTE[k % len(PALETTE)], 2.0)
+    nodes, cut = marks[said["on"]].attributes["xy"], said.get("cut")
+    for trip, colour in coloured_trips(said):
+        canvas.polyline(nodes[trip], colour, 1.0)
+        canvas.polyline(nodes[[j for j in trip if j != cut]], colour, 2.0)
 
 
-def _paint_line(canvas: Canvas, scene: Any, said: dict[str, Any], _: Any) -> None:
-    """Dashed."""
-    if said["shown"]:
-        steps = max(1, round(math.dist(canvas.to_px(said["start"]), canvas.to_px(said["end"])) / 10))
-        ends = np.linspace(said["start"], said["end"], 2 * steps)
-        canvas.line(ends[::2], ends[1::2], coloured(said["colour"]), 1.5)
+def _paint_line(canvas: Canvas, said: dict[str, Any], marks: Any, taken: list[Box]) -> None:
+    """Dashed; what belongs to the ground is not."""
+    colour = coloured(said["colour"])
+    if colour == GRID:
+        canvas.line(said["start"], said["end"], GRID, width=4)
+        return
+    dashes = max(1, round(math.dist(canvas.to_px(said["start"]), canvas.to_px(said["end"])) / 10))
+    ends = np.linspace(said["start"], said["end"], 2 * dashes)
+    canvas.line(ends[::2], ends[1::2], colour, 1.5)
 
 
-def _paint_points(canvas: Canvas, scene: Any, said: dict[str, Any], painted: dict[int, Colour]) -> None:
-    places, n = said["xy"], len(said["xy"])
+def _paint_points(canvas: Canvas, said: dict[str, Any], visited: Any, taken: list[Box]) -> None:
+    """Discs with their names inside where all have one size, else as large as they are said to be."""
+    n = len(said["xy"])
     shapes = [said["shape"]] * n if isinstance(said["shape"], str) else said["shape"]
-    sizes = np.broadcast_to(said.get("size", 0.3), n)
-    small = min(1.0, 14 / math.sqrt(max(1, n)))
-    radii = np.maximum(2.0, small * (4.0 + 5.0 * sizes))
     codes = np.broadcast_to(said.get("colour", 0), n).tolist()
-    rings, levels = np.broadcast_to(said.get("ring", False), n), said.get("level")
-    for j, (place, radius) in enumerate(zip(places, radii.tolist(), strict=True)):
-        fill = painted.get(j, coloured(codes[j]))
-        hollow = j not in painted and codes[j] == 0
+    names = said.get("label", [""] * n) if "size" not in said and "level" not in said and n <= 40 else [""] * n
+    names = names() if callable(names) else names
+    room = min(1.0, 14 / math.sqrt(n + 1))  # many are small
+    radii = np.broadcast_to(3.0 + 6.0 * room * said["size"] if "size" in said else 8.0 if any(names) else 6.0 * room, n)
+    rings, levels = np.broadcast_to(said.get("ring", False), n), np.broadcast_to(said.get("level", np.nan), n)
+    for j, (place, radius) in enumerate(zip(said["xy"], radii.tolist(), strict=True)):
+        fill, at = visited.get(j, coloured(codes[j])), canvas.to_px(place)
         if rings[j]:
             canvas.disc(place, radius + 3.5, PAPER, outline=INK)
         if shapes[j] == "square":
-            canvas.square(place, max(4.0, radius), fill if j in painted or "colour" in said else DEPOT)
+            canvas.square(place, max(5.0, 0.75 * radius), fill if j in visited or "colour" in said else DEPOT)
+        elif np.isnan(levels[j]):
+            canvas.disc(place, radius, fill, outline=INK if any(names) else CUSTOMER if fill == PAPER else None)
         else:
-            canvas.disc(place, radius, fill, outline=CUSTOMER if hollow else INK if "label" in said else None)
-        if levels is not None and shapes[j] != "square":
-            _fill(canvas, place, radius - 1.5, float(np.broadcast_to(levels, n)[j]), SERVED if j in painted else OPEN)
-    if "label" in said and n <= 60:
-        words = said["label"]() if callable(said["label"]) else said["label"]
-        for place, word, radius, code in zip(places, words, radii.tolist(), codes, strict=True):
-            if radius >= 5 + 3 * (len(word) - 1):
-                dark = coloured(code) in (SERVED, LATE, INK)
-                canvas.text(place, word, PAPER if dark else INK)
+            canvas.disc(place, radius, PAPER, outline=visited.get(j, CUSTOMER))
+            _fill(canvas, at, radius - 1.5, float(levels[j]), visited.get(j, LATE if levels[j] >= 1 else OPEN))
+        if names[j]:
+            dark = 0.3 * fill[0] + 0.6 * fill[1] + 0.1 * fill[2] < 140
+            hidden = any(_overlap((*at, 4, 4), other) > 0 for other in taken)
+            spot = _beside(taken, at, 6, (3 * len(names[j]), 5)) if hidden else at
+            canvas.text(spot, names[j], PAPER if dark and not hidden else INK, px=True)
+        taken.append((*at.tolist(), radius, radius))
 
 
-def _fill(canvas: Canvas, place: Array, radius: float, share: float, colour: Colour) -> None:
+def _fill(canvas: Canvas, at: Array, radius: float, share: float, colour: Colour) -> None:
     """A disc filled from below to a share of its height."""
-    x, y = canvas.to_px(place).tolist()
+    x, y = at.tolist()
     spot, px, py = canvas._box(x - radius - 1, y - radius - 1, x + radius + 1, y + radius + 1)
-    inside = np.minimum(radius + 0.5 - np.hypot(px - x, py - y), 1)
-    spot[:] = _mix(spot, np.minimum(inside, py + 0.5 - (y + radius - 2 * radius * min(1.0, share))), colour) + 0.5
+    inside = np.minimum(radius + 0.5 - np.hypot(px - x, py - y), py + 0.5 - (y + radius - 2 * radius * min(1.0, share)))
+    spot[:] = _mix(spot, inside, colour) + 0.5
 
 
-def _paint_vehicle(canvas: Canvas, scene: Any, said: dict[str, Any], _: Any) -> None:
-    if not said["shown"]:
-        return
+def _paint_vehicle(canvas: Canvas, said: dict[str, Any], marks: Any, taken: list[Box]) -> None:
+    """With its name and gauge beside it, where they hide least."""
     place, colour = said["xy"], coloured(said["colour"])
     x, y = canvas.to_px(place).tolist()
-    if said["shape"] == "disc":
-        canvas.disc(place, 3.0, colour)
-    elif said["shape"] == "drone":
+    _shape(canvas, said["shape"], x, y, colour)
+    taken.append((x, y, 8, 8))
+    if said.get("label") or "gauge" in said:
+        name = said.get("label", "")
+        half = (max(13.0, 3.0 * len(name)), 14.0 if "gauge" in said else 6.0)
+        x, y = _beside(taken, np.array([x, y]), 5, half)
+        taken.append((x, y, *half))
+        canvas.text((x, y - 5 * ("gauge" in said)), name, colour, px=True)
+        if "gauge" in said:
+            canvas.bar(canvas.from_px((x, y + 5)), 22, 6, said["gauge"], colour)
+
+
+def _shape(canvas: Canvas, shape: str, x: float, y: float, colour: Colour) -> None:
+    """A vehicle or an entry of the legend about a pixel."""
+    if shape in ("truck", "car"):
+        canvas._rect(x - 9, y - 6, x + 9, y + 6, PAPER)
+        canvas._rect(x - 8, y - 5, x + 2, y + 5, colour)
+        canvas._rect(x + 3, y - 1 if shape == "truck" else y - 3, x + 8, y + 5, colour)
+    elif shape == "drone":
         for dx, dy in ((-4, -4), (4, -4), (-4, 4), (4, 4)):
-            canvas.disc(_back(canvas, x + dx, y + dy), 3.0, colour)
-        canvas.disc(place, 3.0, colour)
+            canvas.disc(canvas.from_px((x + dx, y + dy)), 3.0, colour, outline=PAPER)
+        canvas.disc(canvas.from_px((x, y)), 4.0, colour)
+    elif shape == "square":
+        canvas._rect(x - 5, y - 5, x + 5, y + 5, colour)
+    elif shape == "ring":
+        canvas.disc(canvas.from_px((x, y)), 6.0, PAPER, outline=colour)
     else:
-        canvas.square(place, 6.0, PAPER)
-        canvas._rect(x - 7, y - 4, x + 3, y + 4, colour)
-        canvas._rect(x + 4, y - 2, x + 8, y + 4, colour)
-    if said.get("label"):
-        canvas.text((x, y - 9), said["label"], colour, anchor="s", px=True)
-    if "gauge" in said:
-        low = LATE if said["gauge"] < 0.3 else SERVED
-        canvas.bar(_back(canvas, x, y + 12), 20, 5, said["gauge"], low)
+        canvas.disc(canvas.from_px((x, y)), 5.0, colour, outline=CUSTOMER if colour == PAPER else INK)
 
 
-def _back(canvas: Canvas, x: float, y: float) -> Array:
-    """A pixel in the coordinates of the world."""
-    return (np.array([x, y]) - canvas._origin) / canvas._scale
-
-
-def _paint_bodies(canvas: Canvas, scene: Any, said: dict[str, Any], _: Any) -> None:
+def _paint_bodies(canvas: Canvas, said: dict[str, Any], marks: Any, taken: list[Box]) -> None:
     """From above, the lower first."""
     n = len(said["pos"])
-    codes = np.broadcast_to(said.get("colour", 5), n).tolist()
+    codes = np.broadcast_to(said.get("colour", FIRST_OF_PALETTE), n).tolist()
     shapes = [said["shape"]] * n if isinstance(said["shape"], str) else said["shape"]
     for o in np.argsort(said["pos"][:, 2], kind="stable").tolist():
         (w, x, y, z), (a, b, _), centre = said["quat"][o], said["size"][o] / 2, said["pos"][o, :2]
         turn = math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
-        if shapes[o] == "box":
-            corners = np.array([(a, b), (-a, b), (-a, -b), (a, -b)])
-        else:
-            angles = np.arange(24) * (math.pi / 12)
+        angles = np.arange(24) * (math.pi / 12)
+        corners = np.array([(a, b), (-a, b), (-a, -b), (a, -b)])
+        if shapes[o] != "box":
             corners = np.stack([a * np.cos(angles), b * np.sin(angles)], axis=1)
         about = np.array([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]])
         outline = centre + corners @ about
         if not said["transparent"]:
             canvas.polygon(outline, coloured(codes[o]))
         canvas.polyline(outline, INK if o == said["target"] else GRID, 2.5 if o == said["target"] else 1.0, closed=True)
+
+
+PAINTERS = {"line": _paint_line, "route": _paint_route, "bodies": _paint_bodies, "points": _paint_points,
+            "vehicle": _paint_vehicle}  # fmt: skip
+"""What of a scene is painted over what."""
 
 
 def _paint_image(canvas: Canvas, pixels: Array) -> None:
@@ -460,17 +489,47 @@ def _paint_image(canvas: Canvas, pixels: Array) -> None:
     canvas.pixels[top : top + shown.shape[0], left : left + shown.shape[1]] = shown
 
 
-def _paint_legend(canvas: Canvas, entries: list[tuple[str, int, str]]) -> None:
-    """Below the picture, as far as there is room."""
-    x, y = 12.0, canvas.height - 12.0
-    for words, code, shape in entries:
-        wide = 6 * len(words) + 26
+def _paint_gauges(canvas: Canvas, gauges: list[tuple[str, tuple[float, float]]]) -> None:
+    """In a line below the caption, as many as there is room for."""
+    x = 9.0
+    for name, (value, high) in gauges:
+        wide = 6 * len(name) + 48
         if x + wide > canvas.width:
             return
-        spot, colour = _back(canvas, x, y), coloured(code)
-        if shape == "square":
-            canvas.square(spot, 4.5, colour)
-        else:
-            canvas.disc(spot, 5.0, colour, outline=CUSTOMER if code == 0 else None)
-        canvas.text((x + 9, y), words, INK, anchor="w", px=True)
+        canvas.text((x, 34), name, INK, anchor="w", px=True)
+        canvas.bar(canvas.from_px((x + wide - 30, 34)), 32, 7, value / high if high > 0 else 0.0, PALETTE[0])
         x += wide
+
+
+def _paint_legend(canvas: Canvas, entries: list[tuple[str, int, str]]) -> None:
+    """In up to three lines at the bottom."""
+    x, lines = 14.0, [list[tuple[float, str, int, str]]()]
+    for words, code, shape in entries:
+        if x + 6 * len(words) + 16 > canvas.width and lines[-1]:
+            x = 14.0
+            lines.append([])
+        lines[-1].append((x, words, code, shape))
+        x += 6 * len(words) + 30
+    for k, line in enumerate(lines[-3:]):
+        y = canvas.height - 12.0 - 17 * (len(lines[-3:]) - 1 - k)
+        for x, words, code, shape in line:
+            _shape(canvas, shape, x, y, coloured(code))
+            canvas.text((x + 12, y), words, INK, anchor="w", px=True)
+
+
+SIDES = ((0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1))
+
+
+def _overlap(one: Box, other: Box) -> float:
+    across = min(one[2] + other[2] - abs(one[0] - other[0]), 2 * one[2])
+    down = min(one[3] + other[3] - abs(one[1] - other[1]), 2 * one[3])
+    return max(0.0, across) * max(0.0, down)
+
+
+def _beside(taken: list[Box], at: Array, away: float, half: tuple[float, float]) -> tuple[float, float]:
+    """The centre of a label beside a point, where it covers least, the nearer the better; above if nothing is there."""
+    gaps = (away, away + 8, away + 16)
+    tried = [(at[0] + sx * (gap + half[0]), at[1] + sy * (gap + half[1])) for gap in gaps for sx, sy in SIDES]
+    hidden = [sum(_overlap((x, y, *half), other) for other in taken) for x, y in tried]
+    x, y = tried[int(np.argmin(hidden))]
+    return float(x), float(y)

@@ -79,24 +79,27 @@ class Scene:
         text: Words | None = None, action: ArrayLike | None = None,
     ) -> None:  # fmt: skip
         """Places (n, 2). `size` 0..1; `level` 0..1 fills the disc from below; `ring` marks what must be visited; `label`
-        is short, `text` says all; `action` (n,) or (agents, n) is the index in the flat mask, -1 none."""
+        is short, `text` says all; `action` (n,), or (k, n) where several lead there, is the index in the flat mask, -1
+        none."""
         places = _numbers(name, "xy", xy, (None, 2))
         self._add("points", name, xy=places, shape=_shape(name, shape, POINT_SHAPES, len(places)),
                   **_of_each(name, len(places), size=size, level=level, ring=ring, colour=colour),
                   **_words(name, len(places), label=label, text=text), action=_actions(name, action, len(places)))  # fmt: skip
 
     def route(
-        self, name: str, on: str, stops: ArrayLike, *, cut: int | None = None, closed: bool = False, paint: bool = True
-    ) -> None:
-        """Indices into the points `on`, in order; a colour a trip, and a trip ends at node `cut`. `paint`: visited points
-        take its colour."""
+        self, name: str, on: str, stops: ArrayLike, *, cut: int | None = None, closed: bool = False,
+        paint: bool = True, colour: Colour | None = None,
+    ) -> None:  # fmt: skip
+        """Indices into the points `on`, in order; a trip ends at node `cut`, and has a colour of its own unless one is
+        given. `paint`: visited points take it."""
         if on not in self.marks or self.marks[on].kind != "points":
             raise ConfigError(f"mark {name!r}: on={on!r} names no points said before it")
         places = np.array(stops, np.int64).reshape(-1)
         count = len(self.marks[on].attributes["xy"])
         if places.size and not (0 <= places.min() and places.max() < count):
             raise ConfigError(f"mark {name!r}, stops: {places.min()}..{places.max()} is not within 0..{count - 1}")
-        self._add("route", name, on=on, stops=places, cut=cut, closed=bool(closed), paint=bool(paint))
+        self._add("route", name, on=on, stops=places, cut=cut, closed=bool(closed), paint=bool(paint),
+                  colour=None if colour is None else colour_code(colour))  # fmt: skip
 
     def vehicle(
         self, name: str, xy: ArrayLike, *, shape: str = "disc", colour: Colour = "ink", label: str | None = None,
@@ -224,7 +227,7 @@ def _actions(name: str, given: ArrayLike | None, n: int) -> NDArray[np.int64] | 
         return None
     array = np.array(given, np.int64)
     if array.ndim not in (1, 2) or array.shape[-1] != n:
-        raise ConfigError(f"mark {name!r}, action: the shape {array.shape} must be ({n},) or (agents, {n})")
+        raise ConfigError(f"mark {name!r}, action: the shape {array.shape} must be ({n},) or (k, {n})")
     return array
 
 

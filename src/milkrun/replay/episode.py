@@ -30,9 +30,11 @@ all agents one after the other, as in the flat mask.
 
 Marks have the attributes of the calls of `core.scene.Scene`, under the same names; what was not said is left out:
   points   xy (n, 2), shape "disc" | "square" or a list of n, size (n,) 0..1, colour, level (n,) 0..1, ring (n,) flags,
-           label [n texts], text [n texts], action (n,) or (agents, n) with -1 for none
-  route    on (name of points), stops (ragged), cut (a node, or left out), closed, paint (flags)
-  vehicle  xy (2,), shape "disc" | "truck" | "drone" | "car", colour, label (text), trail, shown (flags), gauge 0..1
+           label [n texts], text [n texts], action (n,), or (k, n) where several actions lead there (one an agent, or driving and
+           flying): indices into the flat mask, -1 for none
+  route    on (name of points), stops (ragged), cut (a node, or left out), closed, paint (flags), colour (left out: a
+           colour a trip, 16 + number of the trip, from the first again after the last of the palette)
+  vehicle  (it moves along the new stops of a route that ends where it is) xy (2,), shape "disc" | "truck" | "drone" | "car", colour, label (text), trail, shown (flags), gauge 0..1
   line     start (2,), end (2,), colour, shown (flag)
   bodies   shape "box" | "cylinder" | "sphere" or a list of n, size (n, 3), pos (n, 3), quat (n, 4) as w, x, y, z,
            colour, transparent (flag), text [n texts], action as of points, target (a body, -1 none)

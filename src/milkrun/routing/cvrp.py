@@ -187,7 +187,7 @@ class CVRP(Routing):
 
     def scene(self, row: int) -> Scene:
         q = self.instance_row[row]
-        units = self.demand_units[q, : self.n_nodes[q]]
+        units = self.demand_units[q]
         s = self.scene_of_nodes(row, "customers", units, lambda: [f"demand {d}" for d in units.tolist()])
         s.gauge("load", self.load[row], self.capacity[q])
         return s

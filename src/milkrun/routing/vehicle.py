@@ -48,6 +48,10 @@ class Recorded(World):
         """The nodes a row has stood on, in order; needs record=True."""
         return [0, *self.tour[row, : self.tour_len[row]].tolist()]
 
+    def driven(self, row: int) -> list[int]:
+        """The same with ways that nobody chose."""
+        return self.path(row)
+
 
 class Routing(Recorded, Places):
     """A vehicle that drives from node to node."""
@@ -81,18 +85,17 @@ class Routing(Recorded, Places):
         """Nodes as large as their `amounts`, of which `words` tell more; the tour so far, and the vehicle."""
         q = self.instance_row[row]
         n, depot = int(self.n_nodes[q]), self.depot_apart
-        places = self.locs[q, :n].astype(float)
-        one = name.removesuffix("s")
+        places, one = self.locs[q, :n].astype(float), name.removesuffix("s")
 
         def text() -> list[str]:
             told = [f", {word}" for word in words()] if words else [""] * n
-            return [f"{one} {j}{told[j]}" if j or not depot else "depot" for j in range(n)]
+            return ["depot" if depot and j == 0 else f"{one} {j}{told[j]}" for j in range(n)]
 
         s = Scene(places.min(0), places.max(0))
-        size = None if amounts is None else np.asarray(amounts) / max(1e-9, float(np.max(amounts)))
+        size = None if amounts is None else amounts[:n] / max(1e-9, float(np.max(amounts[:n])))
         s.points(name, places, shape=["square"] + ["disc"] * (n - 1) if depot else "disc", size=size, text=text,
                  label=lambda: ["" if depot and j == 0 else str(j) for j in range(n)], action=np.arange(n), **more)
-        s.route("tour", name, self.path(row), cut=0 if depot else None)
+        s.route("tour", name, self.driven(row), cut=0 if depot else None)
         s.vehicle("truck", places[self.current_node[row]], shape="truck")
         s.figure("length", self.tour_length[row])
         if depot:

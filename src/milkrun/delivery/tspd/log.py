@@ -70,18 +70,25 @@ def events(world: Any, row: int) -> list[Event]:
     return truck + drone
 
 
-def paths(world: Any, row: int) -> tuple[list[int], list[list[int]]]:
-    """The nodes of the truck in order, and of each flight start, customer and, if it is over, end."""
+def paths(world: Any, row: int) -> tuple[list[int], list[list[int]], list[int]]:
+    """The nodes of the truck in order; of each flight start, customer and, if it is over, end; and the nodes of the
+    drone in order, aboard or not."""
     nodes = world.sizes["N"]
-    way, flights = [0], []
+    way, flights, drone = [0], list[list[int]](), [0]
+    out = False
     for action in _taken(world, row):
         if action < nodes:
             way.append(action)
         elif action < 2 * nodes:
             flights.append([way[-1], action - nodes])
+            drone.append(action - nodes)
+            out = True
         else:
             flights[-1].append(way[-1])
-    return way, flights
+            out = False
+        if not out:
+            drone.append(way[-1])
+    return way, flights, drone
 
 
 def _taken(world: Any, row: int) -> list[int]:
