@@ -8,7 +8,7 @@ are made of them elsewhere.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +24,7 @@ from milkrun.core.watch import Watched
 from milkrun.core.world import World
 
 MOST_REASONS = 200_000  # frames times actions up to which every masked action has its reason
+OVER = "the episode is over"
 REASONS = ("auto", "all", "asked", "none")
 
 
@@ -66,6 +67,10 @@ class Recording:
         """The frames that are the moments between steps."""
         return [0, *self.ends]
 
+    def fields(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """What `World.chart` is given: fields by name, frame first, and `action`, step first."""
+        return {**{name: np.array(self.columns[name]) for name in names}, "action": np.array(self.actions)}
+
 
 @dataclass(eq=False)
 class _Turn:
@@ -74,6 +79,7 @@ class _Turn:
     recording: Recording
     action: Any
     reasons: list[tuple[int, str]]
+    scores: np.ndarray | None
 
 
 class EpisodeRecorder(Watched):
@@ -92,7 +98,8 @@ class EpisodeRecorder(Watched):
         if reasons not in REASONS:
             raise ConfigError(f"reasons={reasons!r}: must be one of {', '.join(REASONS)}")
         self.rows = read_rows(rows, world.num_envs)
-        world.refuse_unready(self.rows)
+        if scenes:
+            world.refuse_unready(self.rows)
         self.policy, self.reasons = policy, reasons
         self._scenes = scenes
         self._fields = tuple(dict.fromkeys((*fields, *(world.chart_fields if scenes else ()))))
@@ -110,7 +117,7 @@ class EpisodeRecorder(Watched):
     def episodes(self) -> list[Recording]:
         """What was recorded, by row and in the order of time; one that still goes on as far as it has come."""
         for row, recording in self._current.items():
-            if not recording.end:
+            if recording.steps and not recording.end:
                 self._ask_chart(recording, self.world, row)
         return sorted(self._recordings, key=lambda recording: (recording.watched, recording.number))
 
@@ -156,10 +163,8 @@ class EpisodeRecorder(Watched):
         for row, action in zip(watched.tolist(), given[plays], strict=True):
             if row not in self._place or self._place[row] != self._standing(row):
                 self._begin(row)
-            recording = self._current[row]
-            if scores is not None:
-                recording.scores.append(scores[row].copy())
-            self._turns[row] = _Turn(recording, action.copy(), self._refusals(row, action))
+            said = None if scores is None else scores[row].copy()
+            self._turns[row] = _Turn(self._current[row], action.copy(), self._refusals(row, action), said)
 
     def _standing(self, row: int) -> Any:
         world = self.world
@@ -187,13 +192,11 @@ class EpisodeRecorder(Watched):
 
     def _begin(self, row: int) -> None:
         world = self.world
-        number = self._count[row] = self._count.get(row, -1) + 1
-        recording = Recording(row, number, {**_identity(world, row), "policy": self.policy})
+        recording = Recording(row, self._count.get(row, 0), {**_identity(world, row), "policy": self.policy})
         recording.columns = {name: [] for name in self._fields}
         if self._scenes and self._mask_size and self.reasons in ("auto", "all"):
             recording.whys = []
-        self._recordings.append(recording)
-        self._current[row] = recording
+        self._current[row], self._place[row] = recording, self._standing(row)
         self._keep(recording, self._look(world, row, recording))
         self._moment(recording, world, row)
         if self._scenes:
@@ -202,9 +205,14 @@ class EpisodeRecorder(Watched):
     def _finish(self, turn: _Turn, world: Any, at: int, frames: list[Any]) -> None:
         """Writes down a step that has been played, whose end stands in row `at` of `world`."""
         recording = turn.recording
+        if not recording.steps:  # a refused step begins no episode
+            self._recordings.append(recording)
+            self._count[recording.watched] = recording.number + 1
         for frame in frames:
             self._keep(recording, frame)
         recording.actions.append(turn.action)
+        if turn.scores is not None:
+            recording.scores.append(turn.scores)
         recording.rewards.append(float(world.reward[at]))
         recording.illegal.append(bool(world.illegal[at]))
         if recording.illegal[-1]:
@@ -249,8 +257,9 @@ class EpisodeRecorder(Watched):
             recording.whys = None
         if recording.whys is not None:
             texts = [""] * self._mask_size
+            over = bool(recording.steps and (world.terminated[row] or world.truncated[row]))
             for index in np.flatnonzero(~mask).tolist():
-                texts[index] = world.why_masked(row, index)
+                texts[index] = OVER if over else world.why_masked(row, index)
             recording.whys.append(texts)
 
     def _refusals(self, row: int, action: np.ndarray) -> list[tuple[int, str]]:
@@ -271,8 +280,7 @@ class EpisodeRecorder(Watched):
 
     def _ask_chart(self, recording: Recording, world: Any, row: int) -> None:
         if self._scenes:
-            frames = {name: np.array(recording.columns[name]) for name in world.chart_fields}
-            recording.chart = world.chart(row, {**frames, "action": np.array(recording.actions)})
+            recording.chart = world.chart(row, recording.fields(world.chart_fields))
 
     def _action_names(self, recording: Recording, row: int) -> list[list[str]]:
         world = self.world
@@ -368,6 +376,3 @@ def _share_part(name: str, part: Part, before: Part) -> None:
     if missing := set(before.attributes) - set(part.attributes):
         raise ConfigError(f"mark {name!r} has no {sorted(missing)[0]} any more: a scene has the same at every step")
 
-
-Frames = Mapping[str, np.ndarray]
-"""What `World.chart` is given: fields by name, frame first, and `action`, step first."""

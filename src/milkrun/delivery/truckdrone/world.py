@@ -21,9 +21,9 @@ import numpy as np
 
 from milkrun.core.actions import agents
 from milkrun.core.fields import bool_, constant, float32, float64, instance, int64, mask, scratch, state, view
-from milkrun.core.scene import Scene
+from milkrun.core.scene import Chart, Scene
 from milkrun.core.world import World
-from milkrun.delivery.truckdrone import picture, reasons, reports
+from milkrun.delivery.truckdrone import log, picture, reasons, reports
 from milkrun.delivery.truckdrone.config import ENDS, LAWS, TruckDroneConfig
 from milkrun.delivery.truckdrone.flight import (
     AMOUNTS,
@@ -222,6 +222,11 @@ class TruckDrone(World):
 
     def scene(self, row: int) -> Scene:
         return picture.scene(self, row)
+
+    chart_fields = log.FIELDS
+
+    def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart:
+        return log.chart(self, row, frames)
 
 
 TruckDrone.bind(generate=generate, reset=reset, step=step, idle=idle, update_views=update_views)

@@ -5,10 +5,14 @@ All of it is read from the actions that the world has kept, not from what the ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from milkrun.core.scene import Bar, Chart
 from milkrun.delivery.instances.tspd import NO_FLY, Operation
+from milkrun.delivery.looks import LOOKS
 
 
 class Event(NamedTuple):
@@ -68,6 +72,17 @@ def events(world: Any, row: int) -> list[Event]:
         if back < trip.t1:
             drone.append(Event("drone", "wait", back, trip.t1, here, here))
     return truck + drone
+
+
+def chart_of_events(events: Iterable[Event], clock: np.ndarray | None = None) -> Chart:
+    """The lanes of truck and drone; the numbers are nodes."""
+    bars, flying = list[Bar](), False
+    for agent, kind, t0, t1, _, node in events:
+        flying = kind == "fly" and not flying  # a flight has two legs: out to the customer, and back
+        shown = {"aboard": "onboard", "fly": "fly_out" if flying else "return"}.get(kind, kind)
+        bars.append(Bar(agent, shown, t0, t1, f"\u2192{node}" if kind in ("drive", "fly") else ""))
+    kinds = {kind: look for kind, look in LOOKS.items() if any(bar.kind == kind for bar in bars)}
+    return Chart(("truck", "drone"), tuple(bars), unit="time, in cost units", clock=clock, kinds=kinds)
 
 
 def paths(world: Any, row: int) -> tuple[list[int], list[list[int]], list[int]]:

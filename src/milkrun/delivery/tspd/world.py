@@ -22,7 +22,7 @@ import numpy as np
 from milkrun.core.actions import discrete
 from milkrun.core.fields import bool_, constant, float64, instance, int16, int32, int64, mask, state, view
 from milkrun.core.kernels import fetch, kernel
-from milkrun.core.scene import Scene
+from milkrun.core.scene import Chart, Scene
 from milkrun.core.world import World
 from milkrun.delivery.instances.tspd import EPS, Operation, TSPDInstance
 from milkrun.delivery.tspd import log, picture, reasons, reports
@@ -160,6 +160,11 @@ class TSPD(World):
 
     def scene(self, row: int) -> Scene:
         return picture.scene(self, row)
+
+    chart_fields = ("clock",)
+
+    def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart:
+        return log.chart_of_events(self.events(row), frames["clock"])
 
 
 @kernel(inline=True)
