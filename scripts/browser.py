@@ -29,11 +29,12 @@ const { createReadStream, createWriteStream } = require("fs"), { createBrotliDec
 const [from, to] = process.argv.slice(1), fail = error => { console.error(error.message); process.exit(1); };
 require("stream").pipeline(createReadStream(from), createBrotliDecompress(), createWriteStream(to), e => e && fail(e));
 """
-# The libraries of the package stand in where the machine has none of its own fonts; the rest lies beside the program.
+# The package's own list of fonts names the folders of another machine.
+FONTS = '<?xml version="1.0"?><fontconfig><dir prefix="relative">fonts</dir><cachedir>/tmp/fonts</cachedir></fontconfig>\n'
 START = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")/files
 export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-[ -e /etc/fonts/fonts.conf ] || export FONTCONFIG_PATH="$here/fonts"
+[ -e /etc/fonts/fonts.conf ] || export FONTCONFIG_FILE="$here/fonts.conf"
 exec "$here/chromium" "$@"
 """
 
@@ -83,9 +84,10 @@ def from_npm() -> None:
             packed.unlink()
             if name.endswith(".tar"):
                 with tarfile.open(files / name) as inner:
-                    inner.extractall(files, filter="data")
+                    inner.extractall(files, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
                 (files / name).unlink()
     pack.unlink()
+    (files / "fonts.conf").write_text(FONTS)
     (files / "chromium").chmod(0o755)
     start = FOLDER / "chromium"
     start.write_text(START)

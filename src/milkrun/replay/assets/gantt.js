@@ -62,7 +62,7 @@ class Gantt {
 
   // -- drawing --------------------------------------------------------------------------------------------------
 
-  get laneTop() { return this.chart.heat && !this.chart.lanes.length ? 0 : 2; }
+  get laneTop() { return this.chart.lanes.length || this.chart.windows.length ? AXIS : 2; }
   get windowTop() { return this.laneTop + this.chart.lanes.length * LANE + (this.chart.windows.length ? GAP : 0); }
   get heatTop() { return this.windowTop + this.chart.windows.length * WINDOW_ROW + (this.chart.heat ? GAP : 0); }
   get bottom() { return this.heatTop + (this.chart.heat ? this.chart.heat.rows * this.heatRow : 0) + 2; }
@@ -71,7 +71,7 @@ class Gantt {
   render() {
     const ratio = Math.min(2, devicePixelRatio || 1), pen = this.canvas.getContext("2d");
     this.width = this.plot.clientWidth;
-    const height = this.bottom + AXIS;
+    const height = this.bottom + (this.chart.heat ? AXIS : 0);
     this.canvas.style.height = `${height}px`;
     this.canvas.width = Math.max(1, this.width * ratio);
     this.canvas.height = height * ratio;
@@ -80,7 +80,7 @@ class Gantt {
     pen.textBaseline = "middle";
     this.targets = [];
     const { chart } = this;
-    if (chart.lanes.length || chart.windows.length) this.drawAxis(pen, height);
+    if (chart.lanes.length || chart.windows.length) this.drawAxis(pen);
     chart.lanes.forEach((name, k) => this.write(pen, name, this.axis.left - 8, this.laneTop + (k + .5) * LANE, "ink"));
     for (const bar of chart.bars) this.drawBar(pen, bar);
     for (const mark of chart.marks) this.drawMark(pen, mark);
@@ -95,17 +95,17 @@ class Gantt {
     pen.fillText(shorten(text, 22), x, y);
   }
 
-  drawAxis(pen, height) {
+  drawAxis(pen) {
     pen.strokeStyle = theme.tone.line;
     pen.lineWidth = 1;
     pen.textAlign = "center";
     for (const v of roundSteps(this.axis.end, Math.max(3, this.width / 70))) {
       pen.beginPath();
-      pen.moveTo(this.x(v), 0);
+      pen.moveTo(this.x(v), AXIS);
       pen.lineTo(this.x(v), this.heatTop);
       pen.stroke();
       pen.fillStyle = theme.tone.muted;
-      pen.fillText(number(v), this.x(v), height - AXIS / 2);
+      pen.fillText(number(v), this.x(v), AXIS / 2);
     }
   }
 
@@ -237,7 +237,7 @@ class Gantt {
     const time = this.timeAt(pos);
     this.line.hidden = time === null || !this.chart.lanes.length;
     this.line.style.transform = `translateX(${this.x(Math.min(time ?? 0, this.axis.end))}px)`;
-    this.line.style.height = `${this.heatTop}px`;
+    this.line.style.height = `${this.heatTop - AXIS}px`;
     if (this.known() !== before) this.render();
   }
 

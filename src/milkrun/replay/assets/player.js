@@ -59,6 +59,7 @@ function drawFrame(time) {
 }
 
 function show(pos) {
+  if (!panels.length) return; // not begun yet, or failed
   for (const panel of panels) {
     if (panel.card.hidden) continue;
     panel.view?.draw(Math.min(pos, panel.ep.frames));
@@ -79,7 +80,7 @@ function show(pos) {
 // -- panels ---------------------------------------------------------------------------------------------------------
 
 async function showGroup(k) {
-  play(false);
+  if (state.playing) play(false);
   if (!decoded.has(k)) decoded.set(k, await Promise.all(page.groups[k].episodes.map(readEpisode)));
   episodes = decoded.get(k);
   must(episodes.length > 0, "this instance has no episode");
@@ -125,7 +126,7 @@ function makePanel(ep, n) {
     stage.appendChild(el("p", "notice", "This world has no picture; its figures are below."));
   }
   makeLegend(card, ep, isFlat);
-  const foot = card.appendChild(el("div", "foot")), now = foot.appendChild(el("p", "now"));
+  const foot = card.appendChild(el("div", "foot")), now = foot.appendChild(el("p", ep.agentCount > 1 ? "now long" : "now"));
   const gauges = makeGauges(foot, ep);
   const choices = card.appendChild(el("details", "choices"));
   choices.appendChild(el("summary", "", "Choices at this step"));
@@ -158,7 +159,11 @@ function makeGauges(foot, ep) {
 
 // -- words ----------------------------------------------------------------------------------------------------------
 
-const actionName = (ep, agent, action) => ep.names[agent]?.[action] ?? `action ${action}`;
+// Names of enumerations (MOVE_3) are made words.
+function actionName(ep, agent, action) {
+  const name = ep.names[agent]?.[action] ?? `action ${action}`;
+  return /^[A-Z][A-Z0-9_]+$/.test(name) ? name.toLowerCase().replaceAll("_", " ") : name;
+}
 
 // What the agents do in a step. Of several those are named that had a choice, if any had.
 function deeds(ep, s) {
@@ -267,23 +272,34 @@ function makeCharts() {
   pick.addEventListener("change", () => curves.show(pick.value));
   const charted = episodes.filter(e => e.chart), axis = sharedAxis(charted.map(e => e.chart));
   lanes = charted.map(ep => makeLanes(below, ep, axis));
+  makeKinds(below, charted.map(e => e.chart));
   below.classList.toggle("charted", charted.length > 0);
   below.style.setProperty("--charts", charted.length);
 }
 
 function makeLanes(below, ep, axis) {
   const pane = below.appendChild(el("section", "card pane")), title = pane.appendChild(el("div", "title"));
-  const { chart } = ep, legend = el("div", "kinds"), name = `${"ABC"[episodes.indexOf(ep)]} ${shorten(ep.policy, 40)}`;
+  const { chart } = ep, name = `${"ABC"[episodes.indexOf(ep)]} ${shorten(ep.policy, 40)}`;
   title.appendChild(el("span", "", chart.heat && !chart.lanes.length ? `${name}: ${shorten(chart.heat.title)}` : name));
   const unit = chart.unit === "step" ? "steps" : shorten(chart.unit, 40);
   if (chart.lanes.length) title.appendChild(el("span", "unit", `time in ${unit}`));
-  title.appendChild(legend);
-  for (const kind of new Set(chart.bars.map(bar => bar[1]))) {
-    const { words, colour } = chart.kinds.get(kind) ?? { words: kind, colour: 5 };
-    legend.appendChild(cutText(el("span"), words)).dataset.colour = colour;
-  }
-  if (chart.windows.length) legend.appendChild(el("span", "", "window")).dataset.colour = 1;
   return new Gantt(pane.appendChild(el("div", "plot lanes")), ep, axis, { seek, tip });
+}
+
+// What the colours of bars mean, once for all charts.
+function makeKinds(below, charts) {
+  const legend = el("div", "kinds"), kinds = new Map();
+  for (const chart of charts) for (const bar of chart.bars) kinds.set(bar[1], chart.kinds.get(bar[1]));
+  for (const [kind, look] of kinds) {
+    const entry = legend.appendChild(cutText(el("span", look?.hatched ? "hatched" : ""), look?.words ?? kind));
+    entry.dataset.colour = look?.colour ?? 5;
+  }
+  if (charts.some(chart => chart.windows.length)) {
+    legend.appendChild(el("span", "", "window")).dataset.colour = 1;
+    legend.appendChild(el("span", "disc", "served in time")).dataset.colour = 3;
+    legend.appendChild(el("span", "diamond", "late")).dataset.colour = 2;
+  }
+  if (legend.childElementCount) below.appendChild(legend);
 }
 
 function makeTicks() {

@@ -288,9 +288,12 @@ class View2D {
     pen.drawImage(look.sheet, look.x, look.y, look.wide, look.wide, x, y, size, size);
   }
 
-  // Names as the world gave them, or the index where the text says it ("customer 4").
+  // Names as the world gave them; else the index where the text says it, after the first letter if it is a square, so
+  // that "customer 4" (4) and "node 4" (n4) are told apart.
   labelsOf(mark) {
-    const index = (words, j) => words.split(/\W/).includes(`${j}`) ? `${j}` : "";
+    const shape = mark.shape.at(0), isSquare = j => (Array.isArray(shape) ? shape[j] : shape) === "square";
+    const letter = (words, j) => isSquare(j) ? words[0] : "";
+    const index = (words, j) => words.split(/\W/).includes(`${j}`) ? `${letter(words, j)}${j}` : "";
     mark.labels ??= mark.label?.at(0) ?? mark.text?.at(0)?.map(index) ?? null;
     return mark.labels;
   }
@@ -312,7 +315,7 @@ class View2D {
         if (!labels[j]) continue;
         const label = shorten(labels[j], 24), w = pen.measureText(label).width, r = this.radius(mark, j, this.t);
         const x = mark.screen[2 * j], y = mark.screen[2 * j + 1];
-        if (w < 1.7 * r && r > 7 && looks[j].level < 0) {
+        if (w < 2 * r - 3 && r > 6.5 && looks[j].level < 0) {
           pen.fillStyle = textOn(looks[j].fill);
           pen.fillText(label, x, y + .5);
           continue;
