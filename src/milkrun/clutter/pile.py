@@ -298,6 +298,16 @@ class Pile(EngineWorld):
         self.engine.set_const(ids)
 
     def advance(self, rows: np.ndarray) -> None:
+        watched = self._each_tick is not None and self.pick_mode
+        if watched:  # no stage is jumped
+            self._launcher_layout.put(self._table, "pick_mode", 0)
+        try:
+            self._advance(rows)
+        finally:
+            if watched:
+                self._launcher_layout.put(self._table, "pick_mode", 1)
+
+    def _advance(self, rows: np.ndarray) -> None:
         busy = np.sort(rows)
         busy = busy[self.env_stage[busy] != IDLE]
         live = busy
