@@ -80,6 +80,7 @@ class _Turn:
     action: Any
     reasons: list[tuple[int, str]]
     scores: np.ndarray | None
+    frames: list[Any] = field(default_factory=list)
 
 
 class EpisodeRecorder(Watched):
@@ -132,19 +133,19 @@ class EpisodeRecorder(Watched):
         for _ in self.step_frames(actions, rows):
             pass
 
-    def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[None]:
+    def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[Any]:
         self.before(actions, rows)
-        frames: list[dict[int, Any]] = []
-        for _ in self.world.step_frames(actions, rows):
-            frames.append({row: self._look(self.world, row, turn.recording) for row, turn in self._turns.items()})
-            yield
+        for shown in self.world.step_frames(actions, rows):
+            if shown is not None:
+                for row in set(shown.tolist()) & set(self._turns):
+                    turn = self._turns[row]
+                    turn.frames.append(self._look(self.world, row, turn.recording))
+            yield shown
         for row, turn in self._turns.items():
             world, at = self._where(row, turn)
-            if world is not self.world:
-                frames[-1][row] = self._look(world, at, turn.recording)
-            self._finish(turn, world, at, [frame[row] for frame in frames])
-            ended = bool(turn.recording.end)
-            self._place[row] = None if ended else self._standing(row)
+            turn.frames.append(self._look(world, at, turn.recording))
+            self._finish(turn, world, at)
+            self._place[row] = None if turn.recording.end else self._standing(row)
         self._turns = {}
 
     def before(self, actions: Any, rows: Rows) -> None:
@@ -202,13 +203,13 @@ class EpisodeRecorder(Watched):
         if self._scenes:
             recording.who |= {"agents": agent_names(world), "names": self._action_names(recording, row)}
 
-    def _finish(self, turn: _Turn, world: Any, at: int, frames: list[Any]) -> None:
+    def _finish(self, turn: _Turn, world: Any, at: int) -> None:
         """Writes down a step that has been played, whose end stands in row `at` of `world`."""
         recording = turn.recording
         if not recording.steps:  # a refused step begins no episode
             self._recordings.append(recording)
             self._count[recording.watched] = recording.number + 1
-        for frame in frames:
+        for frame in turn.frames:
             self._keep(recording, frame)
         recording.actions.append(turn.action)
         if turn.scores is not None:
@@ -217,7 +218,7 @@ class EpisodeRecorder(Watched):
         recording.illegal.append(bool(world.illegal[at]))
         if recording.illegal[-1]:
             recording.illegal_reasons += [(recording.steps - 1, agent, text) for agent, text in turn.reasons]
-        recording.ends.append(recording.frames + len(frames))
+        recording.ends.append(recording.frames + len(turn.frames))
         self._moment(recording, world, at)
         if world.terminated[at] or world.truncated[at]:
             recording.end = "terminated" if world.terminated[at] else "truncated"

@@ -25,7 +25,7 @@ class Watched:
         self.world.step(actions, rows)
         self.after(rows)
 
-    def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[None]:
+    def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[Any]:
         """The same, with a stop wherever the world has a frame to show."""
         self.before(actions, rows)
         yield from self.world.step_frames(actions, rows)

@@ -173,10 +173,11 @@ class World(Episodes, References):
         """Why an action is not allowed, by its index in the flat mask."""
         return why_masked(self, row, index)
 
-    def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[None]:
-        """Plays one step, bit for bit as `step`, and stops where a frame is to be kept, last at its end."""
+    def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[np.ndarray | None]:
+        """Plays one step, bit for bit as `step`, and stops where a frame is to be kept, last at its end; yields the rows
+        that have one, None for all."""
         self.step(actions, rows)
-        yield
+        yield None
 
     def draw(self, row: int, canvas: Canvas) -> None:
         """The picture of a row: its scene."""

@@ -86,7 +86,7 @@ from milkrun.replay.columns import decode, number, pack, ragged, unragged
 FORMAT, VERSION = "milkrun-episode", 1
 PLACES = 32768  # steps across the window
 STEPS = {"pos": 1e-4, "quat": 1 / 4096, "size": 1e-3, "level": 1e-3, "gauge": 1e-3}
-QUALITY = 80  # of images
+QUALITY, MOST_IMAGES = 80, 300  # of images; in an episode
 TEXT, COUNT, NUMBER = (str,), (int,), (int, float)
 KEYS: dict[str, tuple[type, ...]] = {
     "world": TEXT, "title": TEXT, "policy": TEXT, "config": (dict,), "seed": COUNT, "row": COUNT, "episode": COUNT,
@@ -215,7 +215,8 @@ def _told(r: Recording) -> dict[str, Any]:
     if r.chart is not None:
         told["chart"] = _chart(r.chart, frames)
     if first.images:
-        told["images"] = [{"name": name, "every": 1, "frames": [_webp(s.images[name]) for s in r.scenes]}
+        every = -(-len(r.scenes) // MOST_IMAGES)
+        told["images"] = [{"name": name, "every": every, "frames": [_webp(s.images[name]) for s in r.scenes[::every]]}
                           for name in first.images]  # fmt: skip
     return told
 
