@@ -1,7 +1,7 @@
 // Who does what when: a lane for each machine, the windows of customers below, and a strip of levels where a chart has
 // one. All charts of a page share one time axis; a line stands at the moment shown, and a click or a drag goes there.
 
-const LANE = 21, WINDOW_ROW = 11, HEAT_ROW = 9, AXIS = 18, GAP = 8;
+const LANE = 21, WINDOW_ROW = 11, HEAT = 124, AXIS = 18, GAP = 8;
 
 // What charts that stand below one another agree on: where time begins and ends on the screen.
 function sharedAxis(charts) {
@@ -66,7 +66,7 @@ class Gantt {
   get windowTop() { return this.laneTop + this.chart.lanes.length * LANE + (this.chart.windows.length ? GAP : 0); }
   get heatTop() { return this.windowTop + this.chart.windows.length * WINDOW_ROW + (this.chart.heat ? GAP : 0); }
   get bottom() { return this.heatTop + (this.chart.heat ? this.chart.heat.rows * this.heatRow : 0) + 2; }
-  get heatRow() { return this.chart.heat.rows > 24 ? 5 : HEAT_ROW; }
+  get heatRow() { return Math.max(4, Math.min(14, HEAT / this.chart.heat.rows)); }
 
   render() {
     const ratio = Math.min(2, devicePixelRatio || 1), pen = this.canvas.getContext("2d");

@@ -141,10 +141,12 @@ function makePanel(ep, n) {
 function makeLegend(card, ep, isFlat) {
   const legend = card.appendChild(el("div", "legend"));
   for (const [text, colour, shape] of ep.legend) {
-    legend.appendChild(cutText(el("span", shape === "square" ? "square" : ""), text)).dataset.colour = colour;
+    const entry = legend.appendChild(cutText(el("span", ["square", "ring"].includes(shape) ? shape : ""), text));
+    entry.dataset.colour = colour;
   }
-  if (ep.mask && isFlat) legend.appendChild(el("span", "", "allowed now")).dataset.colour = "allowed";
-  if (ep.marks.some(m => m.ring)) legend.appendChild(el("span", "due", "must be visited")).dataset.colour = "due";
+  if (ep.mask && isFlat && ep.marks.some(m => m.action)) {
+    legend.appendChild(el("span", "ring", "allowed now")).dataset.colour = "allowed";
+  }
   legend.hidden = !legend.childElementCount;
 }
 
@@ -281,8 +283,8 @@ function makeLanes(below, ep, axis) {
   const pane = below.appendChild(el("section", "card pane")), title = pane.appendChild(el("div", "title"));
   const { chart } = ep, name = `${"ABC"[episodes.indexOf(ep)]} ${shorten(ep.policy, 40)}`;
   title.appendChild(el("span", "", chart.heat && !chart.lanes.length ? `${name}: ${shorten(chart.heat.title)}` : name));
-  const unit = chart.unit === "step" ? "steps" : shorten(chart.unit, 40);
-  if (chart.lanes.length) title.appendChild(el("span", "unit", `time in ${unit}`));
+  const unit = chart.unit === "step" ? "time in steps" : shorten(chart.unit, 40);
+  if (chart.lanes.length) title.appendChild(el("span", "unit", unit));
   return new Gantt(pane.appendChild(el("div", "plot lanes")), ep, axis, { seek, tip });
 }
 
@@ -342,9 +344,8 @@ function restyle() {
     badge.style.color = textOn(paletteColour(n));
   }
   document.querySelectorAll("[data-colour]").forEach(entry => {
-    const told = entry.dataset.colour, { tone } = theme;
-    const edge = told === "allowed" ? tone.accent : told === "due" ? tone.late : colourOf(+told);
-    entry.style.setProperty("--fill", told === "allowed" || told === "due" || told === "0" ? "transparent" : edge);
+    const told = entry.dataset.colour, edge = told === "allowed" ? theme.tone.accent : colourOf(+told);
+    entry.style.setProperty("--fill", told === "0" ? "transparent" : edge);
     entry.style.setProperty("--edge", edge);
   });
   document.querySelectorAll(".policies span").forEach((s, k) => s.style.setProperty("--edge", paletteColour(k)));

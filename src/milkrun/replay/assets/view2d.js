@@ -556,11 +556,9 @@ class Sprites {
     }
     if (due) {
       outline(5.8);
-      pen.strokeStyle = tone.late;
-      pen.lineWidth = 1.8;
-      pen.setLineDash([3.2, 2.4]);
+      pen.strokeStyle = tone.ink;
+      pen.lineWidth = 1.6;
       pen.stroke();
-      pen.setLineDash([]);
     }
     return look;
   }

@@ -45,7 +45,7 @@ class View3D {
     this.home = camera?.position ?? [x - far * .16, y - far * .98, z + far * .74];
     this.lookAt = camera?.look_at ?? this.middle;
     const away = Math.hypot(...this.home.map((v, k) => v - this.lookAt[k]));
-    this.camera = new THREE.PerspectiveCamera(34, 1, Math.max(far, away) / 500, Math.max(far, away) * 20);
+    this.camera = new THREE.PerspectiveCamera(camera ? 46 : 34, 1, Math.max(far, away) / 500, Math.max(far, away) * 20);
     this.camera.up.set(0, 0, 1);
     this.controls = new THREE.OrbitControls(this.camera, this.canvas);
     this.controls.maxPolarAngle = 1.52; // never below the ground
