@@ -66,6 +66,7 @@ A page holds {"format": "milkrun-page", "version": 1, "title", "subtitle", "grou
 from __future__ import annotations
 
 import base64
+import importlib
 import io
 import json
 import math
@@ -77,7 +78,6 @@ from typing import Any
 
 import numpy as np
 
-from milkrun._version import __version__
 from milkrun.core.errors import FormatError, missing_extra, shown
 from milkrun.core.recorder import Recording
 from milkrun.core.scene import Chart, Codes, colour_code
@@ -179,7 +179,7 @@ def _told(r: Recording) -> dict[str, Any]:
     frames, moments, first = r.frames, r.moments(), r.scenes[0]
     who = {**r.who, "config": {key: _plain(value) for key, value in r.who["config"].items()}}
     told: dict[str, Any] = {
-        "format": FORMAT, "version": VERSION, "milkrun": __version__,
+        "format": FORMAT, "version": VERSION, "milkrun": importlib.import_module("milkrun").__version__,
         **{key: who[key] for key in ("world", "title", "policy", "config", "seed", "row", "episode", "instance")},
         "steps": r.steps, "frames": frames,
     }  # fmt: skip
