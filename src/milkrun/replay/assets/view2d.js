@@ -194,13 +194,16 @@ class View2D {
       if (code) [fill, edge] = [colourOf(code), tone.card];
     } else if (owner && owner[j] >= 0) [fill, edge] = [paletteColour(owner[j]), tone.card];
     else if (square) [fill, edge] = [tone.ink, tone.card];
-    const can = masks && this.isAllowed(mark, j, step), level = levels ? Math.round(levels[j] * 24) : -1;
+    const can = masks && this.isAllowed(mark, j, step), level = levels && !square ? this.levelOf(levels[j]) : -1;
     return this.sprites.get(square, this.radius(mark, j, t), fill, edge, level, {
       faint: masks && !can && fill === tone.card && level < 0,
       ring: can ? (mark.n > 400 ? 1 : 2) : 0,
       due: rings ? rings[j] === 1 || rings[j] === true : false,
     });
   }
+
+  // In 24ths, so that few looks are needed; -1 for none.
+  levelOf(share) { return Number.isFinite(share) ? Math.round(Math.min(1, Math.max(0, share)) * 24) : -1; }
 
   isAllowed(mark, j, step) {
     const index = mark.action.at(this.t ?? 0);

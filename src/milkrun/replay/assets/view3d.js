@@ -88,9 +88,12 @@ class View3D {
     this.ground.position.set(x, y, z0 - far * .0005);
     scene.add(this.ground);
     const cell = 10 ** Math.round(Math.log10(far / 12)), ends = [], count = 40;
-    const half = count * cell;
-    for (let at = -half; at <= half + cell / 2; at += cell) {
-      ends.push(at, -half, 0, at, half, 0, -half, at, 0, half, at, 0);
+    // In short pieces: a line that reaches behind the camera may not be drawn at all.
+    for (let k = -count; k <= count; k++) {
+      for (let j = -count; j < count; j += 2) {
+        const [at, from, to] = [k * cell, j * cell, (j + 2) * cell];
+        ends.push(at, from, 0, at, to, 0, from, at, 0, to, at, 0);
+      }
     }
     const net = new THREE.BufferGeometry();
     net.setAttribute("position", new THREE.Float32BufferAttribute(ends, 3));
@@ -115,7 +118,7 @@ class View3D {
       for (const kind of new Set(all.map(kindOf))) {
         const which = all.filter(i => kindOf(i) === kind);
         const material = new THREE.MeshStandardMaterial({
-          roughness: .72, transparent: glass, opacity: glass ? .38 : 1, depthWrite: !glass,
+          roughness: .72, transparent: glass, opacity: glass ? .25 : 1, depthWrite: !glass,
         });
         const mesh = new THREE.InstancedMesh(shapes.get(kind), material, which.length);
         mesh.castShadow = !glass;
