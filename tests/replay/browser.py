@@ -15,7 +15,7 @@ from scripts.browser import FOLDER, find
 # Software WebGL; nothing that a browser would otherwise fetch for itself.
 FLAGS = (
     "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
+    "--disable-sync", "--disable-gpu", "--enable-unsafe-swiftshader",
 )  # fmt: skip
 HARMLESS = ("GPU stall due to ReadPixels",)
 
@@ -38,12 +38,18 @@ def launched() -> Iterator[Any]:
 
 
 class Shown:
-    """A page in the browser, and all that it should not have done: errors, warnings, requests."""
+    """A page in the browser, and all that it should not have done: errors, warnings, requests.
+
+    Options are those of a context, and `script`, which is run before the page's own.
+    """
 
     def __init__(self, browser: Any, path: Path, address: str, options: dict[str, Any]) -> None:
         options = {"viewport": {"width": 1280, "height": 800}, "locale": "en-US", "offline": True, **options}
+        script = options.pop("script", None)
         self.context = browser.new_context(**options)
         self.page = self.context.new_page()
+        if script:
+            self.page.add_init_script(script)
         self.faults: list[str] = []
         self.url = path.resolve().as_uri()
         self.page.on("console", self._said)

@@ -48,12 +48,12 @@ class Gantt {
   frameAt(time) {
     const { clock } = this.chart;
     if (!clock) return this.timeAt(0) === null ? null : time;
-    let low = 0, high = clock.length - 1; // the last frame whose time is not later
+    let low = 0, high = clock.length - 1; // the last frame whose time is not later, or the one after it
     while (low < high) {
       const middle = (low + high + 1) >> 1;
       if (clock[middle] <= time) low = middle; else high = middle - 1;
     }
-    return low;
+    return low + (clock[low + 1] - time < time - clock[low]);
   }
 
   x(time) { return this.axis.left + time / this.axis.end * (this.width - this.axis.left - this.axis.right); }

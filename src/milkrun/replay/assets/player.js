@@ -99,8 +99,8 @@ async function showGroup(k) {
 }
 
 function gapOf(ep) {
-  const best = Math.max(...episodes.map(e => e.objective)), behind = best - ep.objective;
-  if (!Number.isFinite(best) || !Number.isFinite(behind)) return ["chip", "not finite"];
+  const best = Math.max(...episodes.map(e => e.objective).filter(Number.isFinite)), behind = best - ep.objective;
+  if (!Number.isFinite(behind)) return ["chip", "not finite"];
   if (behind <= 1e-9 * Math.abs(best)) return ["chip best", "best of these"];
   const share = Math.abs(best) < 1e-9 ? number(behind) : `${(behind / Math.abs(best) * 100).toFixed(1)} %`;
   return ["chip worse", `${share} behind`];
@@ -126,7 +126,8 @@ function makePanel(ep, n) {
     stage.appendChild(el("p", "notice", "This world has no picture; its figures are below."));
   }
   makeLegend(card, ep, isFlat);
-  const foot = card.appendChild(el("div", "foot")), now = foot.appendChild(el("p", ep.agentCount > 1 ? "now long" : "now"));
+  const foot = card.appendChild(el("div", "foot"));
+  const now = foot.appendChild(el("p", ep.agentCount > 1 ? "now long" : "now"));
   const gauges = makeGauges(foot, ep);
   const choices = card.appendChild(el("details", "choices"));
   choices.appendChild(el("summary", "", "Choices at this step"));
@@ -493,6 +494,7 @@ window.milkrun = {
   get frame() { return state.pos; },
   get frames() { return state.frames; },
   seek: go,
+  show, // a moment between two frames, without moving the clock
   play,
   get episodes() { return episodes.map(told); },
   get layers_drawn() { return panels.map(p => p.view?.layersDrawn ?? 0); },
