@@ -51,7 +51,7 @@ def test_lists_in_time():
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_what_is_packed_comes_back(data):
-    """Whole numbers, flags and floats exactly, of any size and with time first or not; rounded ones within half a step."""
+    """Whole numbers, flags and floats exactly, of any size, with time first or not; rounded ones within half a step."""
     dtype = data.draw(st.sampled_from([np.bool_, np.uint8, np.int16, np.int32, np.int64, np.float32, np.float64]))
     shape = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
@@ -141,7 +141,7 @@ def test_a_file_that_does_not_fit_is_refused(episode, changes, why):
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"format": NaN}', b"\xff\xfe{"])
 def test_what_is_no_episode_at_all(text):
     """No JSON, no object, a word that JSON does not have."""
-    with pytest.raises(FormatError, match="one.json: "):
+    with pytest.raises(FormatError, match=r"one\.json: "):
         Episode.from_json(text, "one.json")
 
 

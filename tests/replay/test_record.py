@@ -73,7 +73,8 @@ def test_improvement_operations_and_rides():
     assert all(sorted(kopt.mark("tour", "stops", f)) == list(range(20)) for f in (0, 1, 50, 200))
     ((drone,),) = compare("milkrun/TSPD-v0", ["partition"], seed=6, rows=(1,))
     chart = drone.data["chart"]
-    assert drone.steps == 15 and max(bar[3] for bar in chart["bars"]) == decode(chart["clock"])[-1] == 236.45888974808062
+    assert drone.steps == 15
+    assert max(bar[3] for bar in chart["bars"]) == decode(chart["clock"])[-1] == 236.45888974808062
     ((rides,),) = compare("milkrun/DARP-v0", ["soonest"], seed=2)
     assert (rides.steps, rides.objective) == (28, -869.793898550096)
     known = {(lane, at) for lane, _, _, _, _, at in rides.data["chart"]["bars"]}
@@ -84,7 +85,7 @@ def test_improvement_operations_and_rides():
 
 
 def test_failed_services_are_driven_home():
-    """Bins .5, .7, .3 on a truck of 1: the second does not fit, and the route says that the truck went home and back."""
+    """Bins .5, .7, .3 on a truck of 1: the second does not fit, and the route says that the truck went home."""
     world = milkrun.make("milkrun/SCWCVRP-v0", num_loc=3, autoreset="disabled")
     world.reset(instance={"locs": [[[0, 0], [3, 0], [3, 4], [0, 4]]], "expected0": [[0, 0.5, 0.5, 0.3]],
                           "real_waste": [[0, 0.5, 0.7, 0.3]], "capacity": [1.0], "max_waste": [1.0]})  # fmt: skip
@@ -137,8 +138,7 @@ def test_watching_changes_no_world(id):
     episode, watched = play(id, policy, "same_step", 2, 1, watch=True)
     _, world = play(id, policy, "same_step", 2, 1, watch=False)
     mine, other = watched.state_dict(), world.state_dict()
-    different = [name for name in other if not np.array_equal(mine[name], other[name], equal_nan=other[name].dtype.kind == "f")]
-    assert different == [] and episode.steps > 0
+    assert [name for name in other if mine[name].tobytes() != other[name].tobytes()] == [] and episode.steps > 0
 
 
 @pytest.mark.long
