@@ -9,9 +9,9 @@ from matplotlib.patches import Rectangle
 
 import milkrun
 from milkrun.core.canvas import LATE, OPEN, SERVED
+from milkrun.core.scene import Bar, Mark, Window
 from milkrun.delivery import TSPD, Recorder
 from milkrun.delivery.instances import TSPDInstance
-from milkrun.core.scene import Bar, Mark, Window
 from milkrun.delivery.tspd.log import chart_of_events
 from milkrun.replay.figures import figure_of, rgb, side_by_side
 from milkrun.replay.gantt import chart_of_log, figure_of_chart

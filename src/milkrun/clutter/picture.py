@@ -45,14 +45,16 @@ def scene(world: Any, row: int) -> Scene:
     side, n = world.config.side, world.sizes["N"]
     outer, wall, held = side / 2 + RIM, world.config.wall, int(world.current_suction_object[row])
     s = Scene((-outer, -outer, 0), (outer, outer, 0.5))
-    walls = [(x * (side + RIM) / 2, y * (side + RIM) / 2, BASE + wall / 2) for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1))]
+    away = (side + RIM) / 2
+    walls = [(x * away, y * away, BASE + wall / 2) for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1))]
     s.bodies("tray", "box", [(2 * outer, 2 * outer, BASE), *[(RIM, 2 * outer, wall)] * 2, *[(side, RIM, wall)] * 2],
              [(0, 0, BASE / 2), *walls], colour="grid", transparent=True)  # fmt: skip
     pose = world.obj_pose[row].copy()
     if held >= 0 and world.grasped[row, held]:
         pose[held, :3] = world.cup_pos[row] - [0, 0, world.half[held, 2]]
     names = [world.config.box_objects[i // world.config.num_objects_per_type] for i in range(n)]
-    s.bodies("objects", ["cylinder" if can else "box" for can in world.is_can], 2 * world.half, pose[:, :3], pose[:, 3:],
+    shapes = ["cylinder" if can else "box" for can in world.is_can]
+    s.bodies("objects", shapes, 2 * world.half, pose[:, :3], pose[:, 3:],
              colour=colours([i // world.config.num_objects_per_type for i in range(n)]),
              target=int(world.env_target[row]), action=np.arange(n) if world.action.kind == "discrete" else None,
              text=lambda: [f"object {i}, {name}" for i, name in enumerate(names)])  # fmt: skip

@@ -430,7 +430,7 @@ class Pile(EngineWorld):
         return 1.0 / (self.config.tick * (2 if self.pick_mode else 1))
 
     def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[np.ndarray | None]:
-        """The picks are played, then shown: rows are put to what they were at every second tick, and in the end back."""
+        """The picks are played, then shown: rows are put to what they were at every second tick, in the end back."""
         names = [f.name for f in self._with_role(Role.STATE, Role.VIEW)]
         kept: list[tuple[np.ndarray, list[np.ndarray]]] = []
         self._each_tick = lambda live: kept.append((live, [getattr(self, name)[live] for name in names]))

@@ -326,7 +326,7 @@ def trips_of(stops: ArrayLike, cut: int | None = None, closed: bool = False) -> 
 
 
 def paint(canvas: Canvas, scene: Any, caption: str = "") -> None:
-    """Paints a `Scene`, the rasteriser behind `render`: the caption with the figures and gauges above, the legend below.
+    """Paints a `Scene`, the rasteriser behind `render`: caption, figures and gauges above, the legend below.
 
     Of bodies the view from above is drawn; an image stands alone where there is no mark.
     """
@@ -334,7 +334,7 @@ def paint(canvas: Canvas, scene: Any, caption: str = "") -> None:
         _paint_image(canvas, next(iter(scene.images.values())))
     else:
         canvas.fit(scene.low[:2], scene.high[:2], margin=0.1)
-    visited, taken = _visited(scene), list[Box]()
+    visited, taken = visited_colours(scene), list[Box]()
     for kind, put in PAINTERS.items():
         for name, part in scene.marks.items():
             if part.kind == kind and part.attributes.get("shown", True):
@@ -347,7 +347,7 @@ def paint(canvas: Canvas, scene: Any, caption: str = "") -> None:
     _paint_legend(canvas, scene.legends)
 
 
-def _visited(scene: Any) -> dict[str, dict[int, Colour]]:
+def visited_colours(scene: Any) -> dict[str, dict[int, Colour]]:
     """Which points take the colour of the trip that has visited them."""
     found: dict[str, dict[int, Colour]] = {}
     for part in scene.marks.values():

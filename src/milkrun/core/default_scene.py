@@ -64,8 +64,8 @@ def name_by_scene(world: Any, agent: int, action: int) -> str:
 
 
 def why_masked(world: Any, row: int, index: int) -> str:
-    """What `why_illegal` says of an action of the flat mask; of one agent among several, with the others at their lowest
-    allowed one."""
+    """What `why_illegal` says of an action of the flat mask; of one agent among several, with the others at their
+    lowest allowed one."""
     counts = world.action.nvec(world.sizes)
     if world.action.kind == "discrete":
         return str(world.why_illegal(row, index))

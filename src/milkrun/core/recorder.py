@@ -33,8 +33,8 @@ class Recording:
     """One episode of one row: T steps, seen at F + 1 frames, the first before the first step.
 
     Of a step: `actions`, `rewards`, `illegal`, `scores` (T,). Of the moments between steps (T + 1): `objectives`,
-    `masks`, `whys`, `figures`, `gauges`. Of a frame (F + 1): `scenes`, and `columns` of the fields asked for. `ends` (T,)
-    is the frame at which each step was done.
+    `masks`, `whys`. Of a frame (F + 1): `scenes`, and `columns` of the fields asked for. `ends` (T,) is the frame at
+    which each step was done.
     """
 
     watched: int  # the row of the world that was watched
@@ -86,9 +86,9 @@ class _Turn:
 class EpisodeRecorder(Watched):
     """A world whose rows are recorded: step it instead of the world; all else is the world's.
 
-    A step that does not begin where the last one of its row ended begins an episode. `fields` are kept beside those that
-    the chart of the world wants; without `scenes` nothing else is. `reasons`: why actions are masked, "auto" (of all,
-    while frames times actions are at most 200,000, then of those asked for illegally), "all", "asked" or "none".
+    A step that does not begin where the last one of its row ended begins an episode. `fields` are kept beside those
+    that the chart of the world wants; without `scenes` nothing else is. `reasons`: why actions are masked, "auto" (of
+    all, while frames times actions are at most 200,000, then of those asked for illegally), "all", "asked" or "none".
     """
 
     def __init__(
@@ -172,8 +172,8 @@ class EpisodeRecorder(Watched):
         return (*world.stream[row].tolist(), int(world.i[row]), float(world.objective[row]))
 
     def _where(self, row: int, turn: _Turn) -> tuple[Any, int]:
-        """Where the end of a row's step is seen: SAME_STEP has begun the next episode of a row that ended, so the step is
-        played again where rows wait."""
+        """Where the end of a row's step is seen: SAME_STEP has begun the next episode of a row that ended, so the step
+        is played again where rows wait."""
         world = self.world
         if not self._saved or not (world.terminated[row] or world.truncated[row]):
             return world, row
@@ -352,7 +352,8 @@ def _share(scene: Scene, last: Scene) -> None:
                             ("gauge", scene.gauges, last.gauges), ("image", scene.images, last.images)):  # fmt: skip
         if set(now) != set(then):
             name = sorted(set(now) ^ set(then))[0]
-            raise ConfigError(f"{what} {name!r} is {'new' if name in now else 'missing'}: a scene has the same at every step")
+            found = "new" if name in now else "missing"
+            raise ConfigError(f"{what} {name!r} is {found}: a scene has the same at every step")
     for name, part in scene.marks.items():
         before = last.marks[name]
         if part.kind != before.kind:
@@ -362,7 +363,7 @@ def _share(scene: Scene, last: Scene) -> None:
 
 def _share_part(name: str, part: Part, before: Part) -> None:
     for key, now in part.attributes.items():
-        then = before.attributes.get(key)
+        then: Any = before.attributes.get(key)
         if callable(now):
             if then is None:
                 raise ConfigError(f"mark {name!r} has {key} only now: a scene has the same at every step")

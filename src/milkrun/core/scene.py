@@ -78,13 +78,14 @@ class Scene:
         colour: Any = None, level: ArrayLike | None = None, ring: ArrayLike | None = None, label: Words | None = None,
         text: Words | None = None, action: ArrayLike | None = None,
     ) -> None:  # fmt: skip
-        """Places (n, 2). `size` 0..1; `level` 0..1 fills the disc from below; `ring` marks what must be visited; `label`
-        is short, `text` says all; `action` (n,), or (k, n) where several lead there, is the index in the flat mask, -1
-        none."""
+        """Places (n, 2). `size` 0..1; `level` 0..1 fills the disc from below; `ring` marks what must be visited;
+        `label` is short, `text` says all; `action` (n,), or (k, n) where several lead there, is the index in the flat
+        mask, -1 none."""
         places = _numbers(name, "xy", xy, (None, 2))
-        self._add("points", name, xy=places, shape=_shape(name, shape, POINT_SHAPES, len(places)),
-                  **_of_each(name, len(places), size=size, level=level, ring=ring, colour=colour),
-                  **_words(name, len(places), label=label, text=text), action=_actions(name, action, len(places)))  # fmt: skip
+        n = len(places)
+        self._add("points", name, xy=places, shape=_shape(name, shape, POINT_SHAPES, n),
+                  **_of_each(name, n, size=size, level=level, ring=ring, colour=colour),
+                  **_words(name, n, label=label, text=text), action=_actions(name, action, n))  # fmt: skip
 
     def route(
         self, name: str, on: str, stops: ArrayLike, *, cut: int | None = None, closed: bool = False,
@@ -122,8 +123,8 @@ class Scene:
         colour: Any = None, transparent: bool = False, text: Words | None = None, action: ArrayLike | None = None,
         target: int = -1,
     ) -> None:  # fmt: skip
-        """Solid bodies in a window of three numbers: full sizes (n, 3) along their own axes, of a cylinder with its axis
-        along z; centres (n, 3); quaternions (n, 4) as w, x, y, z. Body `target` is outlined."""
+        """Solid bodies in a window of three numbers: full sizes (n, 3) along their own axes, a cylinder's axis along z;
+        centres (n, 3); quaternions (n, 4) as w, x, y, z. Body `target` is outlined."""
         centres = _numbers(name, "pos", pos, (None, 3))
         n = len(centres)
         turned = np.tile([1.0, 0, 0, 0], (n, 1)) if quat is None else _numbers(name, "quat", quat, (n, 4))
@@ -242,8 +243,8 @@ def ask_words(scene: Scene) -> None:
 
 
 def texts_of_actions(scene: Scene) -> dict[int, str]:
-    """What the points and bodies of a scene whose words were asked say of the actions that lead to them, by index in the
-    flat mask."""
+    """What the points and bodies of a scene whose words were asked say of the actions that lead to them, by index in
+    the flat mask."""
     found: dict[int, str] = {}
     for part in scene.marks.values():
         action, text = (part.attributes.get(key) for key in ("action", "text"))

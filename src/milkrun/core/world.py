@@ -157,12 +157,12 @@ class World(Episodes, References):
         return "not in the action mask"
 
     def scene(self, row: int) -> Scene:
-        """What a row looks like now; as inherited it is made of the declared fields. Asked after every reset and step."""
+        """What a row looks like now, asked after every reset and step; as inherited, what the declared fields tell."""
         return scene_of_fields(self, row) if type(self).draw is World.draw else scene_of_picture(self, row)
 
     def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart | None:
-        """What an episode of a row was in time, asked once at its end: `frames` has the `chart_fields`, frame first, and
-        `action`, step first."""
+        """What an episode of a row was in time, asked once at its end: `frames` has the `chart_fields`, frame first,
+        and `action`, step first."""
         return None
 
     def action_name(self, agent: int, action: int) -> str:
@@ -174,14 +174,16 @@ class World(Episodes, References):
         return why_masked(self, row, index)
 
     def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[np.ndarray | None]:
-        """Plays one step, bit for bit as `step`, and stops where a frame is to be kept, last at its end; yields the rows
-        that have one, None for all."""
+        """Plays one step, bit for bit as `step`, and stops where a frame is to be kept, last at its end; yields the
+        rows that have one, None for all."""
         self.step(actions, rows)
         yield None
 
     def draw(self, row: int, canvas: Canvas) -> None:
         """The picture of a row: its scene."""
-        paint(canvas, self.scene(row), f"{type(self).__name__}  step {int(self.i[row])}")
+        scene = self.scene(row)
+        name = type(self).__name__ if scene.marks else f"{type(self).__name__}  row {row}"
+        paint(canvas, scene, f"{name}  step {int(self.i[row])}")
 
     def figures(self, last: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Figures of merit by name, of ended episodes: `last` has their last `figure_fields`, steps and objectives."""

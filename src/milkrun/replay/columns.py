@@ -27,14 +27,14 @@ def number(value: float) -> float | None:
 
 
 def pack(array: np.ndarray, delta: bool = False, scale: float | None = None) -> Column:
-    """An array as a column. `delta`: its first axis is time, and what changes little becomes small; numbers that are not
-    whole are rounded to `scale` where one is given."""
+    """An array as a column. `delta`: its first axis is time, and what changes little becomes small; numbers that are
+    not whole are rounded to `scale` where one is given."""
     if array.dtype.kind in "iub" and array.dtype != np.bool_:
         array = _narrow(array)
     if array.size <= PLAIN:
         flat = array.astype(np.uint8) if array.dtype == np.bool_ else array
-        values = flat.ravel().tolist()
-        return {"shape": list(array.shape), "values": values if flat.dtype.kind in "iu" else [number(v) for v in values]}
+        values = flat.ravel().tolist() if flat.dtype.kind in "iu" else [number(v) for v in flat.ravel().tolist()]
+        return {"shape": list(array.shape), "values": values}
     told: Column = {}
     if array.dtype == np.bool_ and (not delta or array.ndim > 1):
         told["bits"] = int(array.shape[-1])
@@ -80,7 +80,7 @@ def decode(column: Any, name: str = "column") -> np.ndarray:
     raw = _inflated(column.get("data"), name)
     if len(raw) != math.prod(shape) * dtype.itemsize:
         raise FormatError(f"{name}: {len(raw)} bytes do not fit the shape {shape} of {dtype.name}")
-    array = np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
+    array: Any = np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
     if (column.get("xor") or column.get("delta")) and array.ndim:
         if column.get("xor"):
             if dtype != np.uint8:
@@ -129,7 +129,7 @@ def _inflated(data: Any, name: str) -> bytes:
 
 def ragged(lists: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Lists in time: how many to keep of the one before, how many come, and those."""
-    keep, add, flat, last = [], [], [], list[int]()
+    keep, add, flat, last = list[int](), list[int](), list[int](), list[int]()
     for now in lists:
         k = 0
         while k < min(len(last), len(now)) and last[k] == now[k]:

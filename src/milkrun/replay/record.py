@@ -1,4 +1,4 @@
-"""Recording policies: `record` plays the rows of a world to their end, `compare` several policies on the same instances."""
+"""Recording policies: `record` plays the rows of a world to their end, `compare` several on the same instances."""
 
 from __future__ import annotations
 

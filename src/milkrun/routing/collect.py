@@ -191,7 +191,7 @@ class Collect(Routing):
             if f in self.fields:
                 s.figure(f, getattr(self, f)[row])
         if "capacity" in self.fields:
-            s.gauge("load", self.load[row], self.capacity[self.instance_row[row]])
+            s.gauge("load", self.load[row], self._field_of_rows("capacity")[row])
         return s
 
     # -- why an action is closed ------------------------------------------------------------------------------

@@ -130,6 +130,10 @@ class SDWCVRP(Recourse):
         taken[np.arange(length) >= self.tour_len[:, :, None]] = 0
         return taken
 
+    def taken(self, row: int) -> list[int]:
+        days = zip(self.tour[row], self.tour_len[row].tolist(), strict=True)
+        return [action for tour, count in days for action in tour[:count].tolist()]
+
     def path(self, row: int) -> list[int]:
         """The nodes of today, or of the last day once it is over."""
         today = min(int(self.day[row]), self.config.horizon - 1)

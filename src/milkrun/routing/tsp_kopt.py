@@ -187,7 +187,8 @@ class TSPKopt(Places):
         move = self.decode(np.array([action]))[0].tolist()
         if self.mask_lists_all:
             i, j = move
-            return f"reverse positions {i + 1} to {j}" if self.config.action_mode == "position" else f"reverse {i} to {j}"
+            by_node = self.config.action_mode == "node"
+            return f"reverse from node {i} to {j}" if by_node else f"reverse positions {i + 1} to {j}"
         return f"positions {move[2]} and {move[3]}"
 
     def scene(self, row: int) -> Scene:

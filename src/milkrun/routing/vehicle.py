@@ -13,7 +13,7 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, float32, int16, int32, int64, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import fetch, kernel
-from milkrun.core.scene import Scene
+from milkrun.core.scene import Scene, colours
 from milkrun.core.world import World
 from milkrun.routing.base import Places, PlacesConfig
 
@@ -44,9 +44,14 @@ class Recorded(World):
         taken[np.arange(length) >= self.tour_len[:, None]] = 0
         return taken
 
+    def taken(self, row: int) -> list[int]:
+        """The legal actions of a row, in order; needs record=True."""
+        actions: list[int] = self.tour[row, : self.tour_len[row]].tolist()
+        return actions
+
     def path(self, row: int) -> list[int]:
         """The nodes a row has stood on, in order; needs record=True."""
-        return [0, *self.tour[row, : self.tour_len[row]].tolist()]
+        return [0, *self.taken(row)]
 
     def driven(self, row: int) -> list[int]:
         """The same with ways that nobody chose."""
@@ -91,6 +96,8 @@ class Routing(Recorded, Places):
             told = [f", {word}" for word in words()] if words else [""] * n
             return ["depot" if depot and j == 0 else f"{one} {j}{told[j]}" for j in range(n)]
 
+        if not self.config.record:  # no route paints what was visited
+            more["colour"] = colours(np.where(self.visited[row, :n], "muted", "waiting"))
         s = Scene(places.min(0), places.max(0))
         size = None if amounts is None else amounts[:n] / max(1e-9, float(np.max(amounts[:n])))
         s.points(name, places, shape=["square"] + ["disc"] * (n - 1) if depot else "disc", size=size, text=text,

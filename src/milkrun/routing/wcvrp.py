@@ -150,8 +150,7 @@ class Waste(Collect):
 
     def waste_of(self, row: int) -> np.ndarray:
         """What each bin holds until it is emptied."""
-        waste: np.ndarray = self.waste[self.instance_row[row]]
-        return waste
+        return self._field_of_rows("waste")[row]
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_instances(arrays)

@@ -86,9 +86,11 @@ def scene(world: Any, row: int) -> Scene:
     height = np.where(world.veh_on[row, :n], size[:, 2] / 2, -BURIED)
     s.bodies("traffic", "box", size, np.c_[pose[:, :2], height], _turned(pose[:, 2]), target=0,
              colour=colours(["late", *[5] * (n - 1)]),
-             text=lambda: [f"{looks.KINDS[k]}{', the target' * (not v)}" for v, k in enumerate(world.veh_kind[row, :n])])
+             text=lambda: [f"{looks.KINDS[k]}{'' if v else ', the target'}"
+                           for v, k in enumerate(world.veh_kind[row, :n])])  # fmt: skip
     s.bodies("drone", "box", [(1.2, 1.2, 0.4)], [(x, y, z)], _turned(world.yaw[row : row + 1]), colour="ink")
-    s.camera((x - 40 * math.cos(world.yaw[row]), y - 40 * math.sin(world.yaw[row]), z + 25), (x, y, z), follow="drone")
+    behind = 40 * np.array([math.cos(world.yaw[row]), math.sin(world.yaw[row])])
+    s.camera((x - behind[0], y - behind[1], z + 25), (x, y, z), follow="drone")
     s.image("camera", to_rgb(shot(world, row)[0]))
     s.gauge("target near the middle", world.r_c[row], 1.0)
     s.figure("CR", world.CR[row])

@@ -31,8 +31,10 @@ EVENT = np.dtype([
 INTERVALS = ("drive", "wait", "onboard", "hover", "fly_out", "wait_open", "return", "crashed")
 POINTS = ("release", "recover", "load", "served", "landed", "forced", "conflict", "illegal", "crash")
 
-FIELDS = ("i", "truck_pos", "truck_node", "truck_target", "truck_step_dist", "drone_pos", "battery", "carrying", "status",
-          "forced_phase", "executed", "illegal_agents", "forced", "conflict", "battery_used", "customer_pos")  # fmt: skip
+FIELDS = (
+    "i", "truck_pos", "truck_node", "truck_target", "truck_step_dist", "drone_pos", "battery", "carrying", "status",
+    "forced_phase", "executed", "illegal_agents", "forced", "conflict", "battery_used", "customer_pos",
+)  # fmt: skip
 """What a step is told from, before and after it."""
 
 Place = list[float]
@@ -127,10 +129,11 @@ def chart(world: Any, row: int, frames: Mapping[str, np.ndarray]) -> Chart:
         elif kind in LOOKS:
             marks.append(Mark(lane, kind, float(t0)))
     q = world.instance_row[row]
-    windows = [Window(f"customer {c}", opens, closes, *came.get(c, ()))
-               for c, (opens, closes) in enumerate(zip(world.tw_start[q].tolist(), world.tw_end[q].tolist(), strict=True))]
+    bounds = zip(world.tw_start[q].tolist(), world.tw_end[q].tolist(), strict=True)
+    windows = [Window(f"customer {c}", *span, *came.get(c, ())) for c, span in enumerate(bounds)]
     bars.sort(key=lambda bar: lanes.index(bar.lane))
-    kinds = {kind: look for kind, look in LOOKS.items() if any(kind == x.kind for x in (*bars, *marks))}
+    seen = {bar.kind for bar in bars} | {mark.kind for mark in marks}
+    kinds = {kind: look for kind, look in LOOKS.items() if kind in seen}
     return Chart(tuple(lanes), tuple(bars), tuple(marks), tuple(windows), clock=frames["i"], kinds=kinds)
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.scene import Scene, colours
+from milkrun.core.scene import Colour, Scene, colours
 from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, MOVE, ONBOARD, RETURNING
 
 FLYING = 1
-STATUS = {ONBOARD: "ink", FLYING: 0, RETURNING: 3, CRASHED: "late"}
+STATUS: dict[int, Colour] = {ONBOARD: "ink", FLYING: 0, RETURNING: 3, CRASHED: "late"}
 """Colours of drones: on board, flying, returning, crashed."""
 LEGEND = (("not yet open", "waiting", "disc"), ("open", "open", "disc"), ("late", "late", "disc"),
           ("served", "served", "disc"), ("node of the truck", "grid", "square"), ("truck", "ink", "truck"),
@@ -36,10 +36,11 @@ def scene(world: Any, row: int) -> Scene:
     s.vehicle("truck", truck, shape="truck", trail=True)
     for d in drones:
         status, place, parcel = int(world.status[row, d]), world.drone_pos[row, d], int(world.carrying[row, d])
+        name = f"d{d}" if parcel < 0 else f"d{d} ({parcel})"
         back, out = status == RETURNING, status == FLYING and bool(world.has_target[row, d])
         s.line(f"way of drone {d}", place, truck if back else world.target_pos[row, d], colour=STATUS[status],
                shown=back or out)  # fmt: skip
-        s.vehicle(f"drone {d}", place, shape="drone", colour=STATUS[status], label=f"d{d}", trail=True,
+        s.vehicle(f"drone {d}", place, shape="drone", colour=STATUS[status], label=name, trail=True,
                   gauge=float(world.battery[row, d]), shown=status != ONBOARD)  # fmt: skip
         s.gauge(f"drone {d}", world.battery[row, d], 1.0)
     s.figure("served", world.customers_served[row])

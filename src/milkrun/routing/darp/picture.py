@@ -1,4 +1,4 @@
-"""What a dial-a-ride row looks like: nodes, the routes with a colour a vehicle, who is aboard and has to be set down."""
+"""What a dial-a-ride row looks like: stops, routes with a colour a vehicle, who is aboard and has to be set down."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def scene(world: Any, row: int) -> Scene:
     s.gauge("riders aboard", world.current_load[row], max(1, int(world.capacity[q].max())))
     s.figure("distance", world.total_distance[row])
     s.figure("set down", int(visited[2::2].sum()))
-    for words, colour, shape in (("depot", "ink", "square"), ("waiting (small: dropoff)", "waiting", "disc"),
-                                 ("served, a colour a vehicle", 0, "disc"), ("rider aboard", "ink", "ring")):  # fmt: skip
-        s.legend(words, colour, shape)
+    s.legend("depot", "ink", "square")
+    s.legend("waiting (small: dropoff)", "waiting")
+    s.legend("served, a colour a vehicle", 0)
+    s.legend("rider aboard", "ink", "ring")
     return s

@@ -166,7 +166,9 @@ def chart(world: Any, row: int, frames: Mapping[str, np.ndarray]) -> Chart | Non
             bars += [Bar(lane, "service", *span, at=at) for span in (rider.pickup, rider.dropoff) if span]
             if rider.dropoff is None:
                 marks.append(Mark(lane, "left", rider.until, at=at))
-            for word, bounds, stop in zip(("pickup", "dropoff"), rider.windows, (rider.pickup, rider.dropoff), strict=True):
+            stops = ("pickup", rider.pickup), ("dropoff", rider.dropoff)
+            for (word, stop), bounds in zip(stops, rider.windows, strict=True):
                 if math.isfinite(bounds[0]) or math.isfinite(bounds[1]):
-                    windows.append(Window(f"{lane}, {word}", *bounds, stop[0] if stop else None, vehicle if stop else ""))
+                    came = (stop[0], vehicle) if stop else ()
+                    windows.append(Window(f"{lane}, {word}", *bounds, *came))
     return Chart(tuple(lanes), tuple(bars), tuple(marks), tuple(windows), unit="time", kinds=LOOKS)
