@@ -30,7 +30,9 @@ const [from, to] = process.argv.slice(1), fail = error => { console.error(error.
 require("stream").pipeline(createReadStream(from), createBrotliDecompress(), createWriteStream(to), e => e && fail(e));
 """
 # The package's own list of fonts names the folders of another machine.
-FONTS = '<?xml version="1.0"?><fontconfig><dir prefix="relative">fonts</dir><cachedir>/tmp/fonts</cachedir></fontconfig>\n'
+FONTS = """<?xml version="1.0"?>
+<fontconfig><dir prefix="relative">fonts</dir><cachedir>/tmp/fonts</cachedir></fontconfig>
+"""
 START = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")/files
 export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"

@@ -74,7 +74,7 @@ def test_a_page_that_is_too_large_is_refused_by_its_largest_part(tmp_path, monke
     """The sentence names the part, so that one knows what to leave out."""
     monkeypatch.setattr(page, "MOST_BYTES", 2**20)
     images = [{"name": "camera", "every": 1, "frames": ["A" * 2**21]}]
-    with pytest.raises(ConfigError, match=r"has 2.0 MB, above 1; the largest part is images of 'a' in row 0 with 2.0 MB"):
+    with pytest.raises(ConfigError, match=r"2\.0 MB, above 1; the largest part is images of 'a' in row 0 with 2\.0 MB"):
         write_page([tiny("a", images=images)], tmp_path / "page.html")
 
 
@@ -90,7 +90,8 @@ def test_a_page_that_cannot_be_written_leaves_what_was_there(tmp_path):
 def test_libraries_are_those_that_their_readme_says():
     """Their SHA-256, and that both are licensed."""
     told = dict(re.findall(r"`(\S+\.js)`.*`([0-9a-f]{64})`", (ASSETS / "vendor" / "README.md").read_text()))
-    assert told == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (ASSETS / "vendor").glob("*.js")}
+    files = list((ASSETS / "vendor").glob("*.js"))
+    assert told == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     assert {path.name for path in (ASSETS / "vendor").glob("*.LICENSE")} == {"three.LICENSE", "uPlot.LICENSE"}
 
 
@@ -125,7 +126,8 @@ def contrast(one, other):
 def test_text_can_be_read(theme):
     """A contrast of at least 4.5 to 1 of every colour of text on every ground that it stands on (WCAG AA)."""
     pairs = [(text, ground) for text in ("ink", "muted") for ground in ("bg", "card", "soft")]
-    pairs += [("bad", "card"), ("bad", "soft"), ("good", "card"), ("good", "soft"), ("on-accent", "accent"), ("card", "ink")]
+    pairs += [(text, ground) for text in ("bad", "good") for ground in ("card", "soft")]
+    pairs += [("on-accent", "accent"), ("card", "ink"), ("accent", "card")]
     poor = {pair: contrast(*(theme[name] for name in pair)) for pair in pairs}
     assert {pair: ratio for pair, ratio in poor.items() if ratio < 4.5} == {}
 

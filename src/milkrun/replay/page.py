@@ -12,7 +12,9 @@ from milkrun.replay.episode import Episode
 from milkrun.replay.record import check_names
 from milkrun.replay.template import THREE, UPLOT, script_json, whole_page, write_whole
 
-SCRIPTS = ("words.js", "data.js", "theme.js", "view2d.js", "images.js", "gantt.js", "curves.js", "player.js")
+SCRIPTS = (
+    "words.js", "data.js", "theme.js", "view2d.js", "view3d.js", "images.js", "gantt.js", "curves.js", "player.js",
+)  # fmt: skip
 MOST_BYTES = 16 * 2**20
 
 
@@ -40,7 +42,7 @@ def write_page(
     if len(data) > MOST_BYTES:
         raise ConfigError(_too_large(groups, len(data)))
     deep = any(mark["kind"] == "bodies" for group in groups for e in group for mark in e.data["marks"])
-    own = [name for script in SCRIPTS for name in ([script, "view3d.js"] if deep and script == "view2d.js" else [script])]
+    own = [name for name in SCRIPTS if deep or name != "view3d.js"]
     return write_whole(path, whole_page("page.html", title, data, own, [UPLOT, THREE] if deep else [UPLOT]))
 
 
@@ -50,7 +52,7 @@ def _check_instance(group: Sequence[Episode]) -> None:
 
     for other in group[1:]:
         if (other.world, other.instance) != (group[0].world, group[0].instance):
-            raise ConfigError(f"{who(group[0])} and {who(other)} cannot stand side by side: they are not the same instance")
+            raise ConfigError(f"{who(group[0])} and {who(other)} are not the same, so they cannot stand side by side")
 
 
 def _label(group: Sequence[Episode]) -> str:

@@ -35,11 +35,14 @@ def script_json(value: Any) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def whole_page(template: str, title: str, data: str, own: Sequence[str], libraries: Sequence[str]) -> str:
+def whole_page(
+    template: str, title: str, data: str, own: Sequence[str], libraries: Sequence[str],
+    styles: Sequence[str] = ("page.css",),
+) -> str:  # fmt: skip
     """The page: `own` scripts share one strict function scope, each library is a script of its own before them."""
     joined = "\n".join(asset(name) for name in own)
     scripts = [*(asset(name) for name in libraries), f'(() => {{\n"use strict";\n{joined}\n}})();\n']
-    style = asset("page.css")
+    style = "\n".join(asset(name) for name in styles)
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
