@@ -442,7 +442,7 @@ def _shape(canvas: Canvas, shape: str, x: float, y: float, colour: Colour) -> No
     if shape in ("truck", "car"):
         canvas._rect(x - 9, y - 6, x + 9, y + 6, PAPER)
         canvas._rect(x - 8, y - 5, x + 2, y + 5, colour)
-        canvas._rect(x + 3, y - 1 if shape == "truck" else y - 3, x + 8, y + 5, colour)
+        canvas._rect(x + 3, y - 3, x + 8, y + 5, colour)
     elif shape == "drone":
         for dx, dy in ((-4, -4), (4, -4), (-4, 4), (4, 4)):
             canvas.disc(canvas.from_px((x + dx, y + dy)), 3.0, colour, outline=PAPER)

@@ -146,7 +146,7 @@ def paint_scene(axes: Axes, scene: Scene) -> None:
 
 def _paint_points(axes: Axes, said: dict[str, Any], visited: dict[int, Colour]) -> None:
     places, n = said["xy"], len(said["xy"])
-    size = np.broadcast_to(np.asarray(said.get("size", said.get("level", 14 / 90))), n)
+    size = np.broadcast_to(np.asarray(said.get("size", 0.15 + 0.85 * said.get("level", 0.0))), n)
     codes = np.broadcast_to(said.get("colour", 0), n).tolist()
     fills = [visited.get(j, coloured(codes[j])) for j in range(n)]
     square = np.array([said["shape"] == "square"] * n if isinstance(said["shape"], str)
@@ -155,8 +155,8 @@ def _paint_points(axes: Axes, said: dict[str, Any], visited: dict[int, Colour]) 
     axes.scatter(x[discs], y[discs], s=12.0 + 90.0 * size[discs], c=[rgb(fills[j]) for j in discs], linewidths=0.8,
                  edgecolors=[rgb(CUSTOMER if fills[j] == PAPER else PAPER) for j in discs], zorder=2)  # fmt: skip
     rings = np.flatnonzero(np.broadcast_to(said.get("ring", False), n))
-    axes.scatter(x[rings], y[rings], s=72.0 + 90.0 * size[rings], facecolors="none", edgecolors=rgb(INK), linewidths=0.9,
-                 zorder=2)  # fmt: skip
+    axes.scatter(x[rings], y[rings], s=72.0 + 90.0 * size[rings], facecolors="none", edgecolors=rgb(INK),
+                 linewidths=0.9, zorder=2)  # fmt: skip
     axes.scatter(x[square], y[square], s=70, marker="s", color=rgb(DEPOT), edgecolors=rgb(PAPER), lw=0.8, zorder=3)
 
 
