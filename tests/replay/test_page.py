@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from milkrun.core.registry import make
+from milkrun.core.registry import list_worlds, make
 from milkrun.replay.columns import decode, pack
 from milkrun.replay.episode import Episode
 from milkrun.replay.page import write_page
@@ -221,8 +221,7 @@ def test_keys_change_what_is_shown(opened, cvrp):
     page = opened(cvrp, "#frame=20")
     panels = page.page.locator(".panel")
     page.press("n")
-    page.page.locator("#instance").and_(page.page.locator("select")).wait_for()
-    page.drawn()
+    page.page.wait_for_url("**/cvrp.html#frame=20&instance=1")
     assert page.page.locator("#instance").input_value() == "row 4"
     page.press("2")
     assert [panels.nth(k).is_visible() for k in (0, 1)] == [False, True]
@@ -400,6 +399,25 @@ def test_without_webgl_the_rest_works(opened, piles):
     assert "no WebGL" in page.page.locator(".stage").first.text_content()
     page.press("ArrowRight")
     assert page.step() == 1 and page.page.locator(".now").first.text_content().startswith("Step 2: → box 10")
+
+
+def test_the_page_of_every_world_opens(opened, folder):
+    """Three random steps of each, as instances of one page: no error, no request, a sentence and a picture for each."""
+    groups = []
+    for id in list_worlds():
+        world = make(id, 1, seed=1, autoreset="disabled")
+        world.reset()
+        groups.append(record(world, policies_for(id)["random"](0), name="random", max_steps=3))
+        world.close()
+    page = opened(write_page(groups, folder / "worlds.html", title="Every world"), viewport={"width": 640, "height": 400})
+    for k, (episode,) in enumerate(groups):
+        assert page.page.locator(".now").text_content().startswith("Step 1: "), episode.world
+        assert page.page.locator(".stage canvas").count() >= 1, episode.world
+        page.press("End")
+        page.drawn()
+        page.press("Home", "n")
+        following = (k + 1) % len(groups)
+        page.page.wait_for_url(f"**/worlds.html#frame=*&instance={following}")
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class View2D {
     const { pen } = this;
     pen.setTransform(1, 0, 0, 1, 0, 0);
     pen.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    for (const layer of [this.thin, this.thick, this.trails, this.dots]) if (layer) pen.drawImage(layer.canvas, 0, 0);
+    pen.drawImage(this.still.canvas, 0, 0);
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     pen.lineCap = pen.lineJoin = "round";
     for (const route of this.routes) this.drawLegUnderWay(route, t, next, share);
@@ -95,6 +95,7 @@ class View2D {
       if (this.routes.length) [this.thin, this.thick] = [this.layer(), this.layer()];
       if (this.vehicles.some(v => v.trail?.at(0))) this.trails = this.layer();
       this.dots = this.layer();
+      this.still = this.layer(); // all layers in one, copied at each frame
       this.sprites = new Sprites(this.ratio);
     }
     const onward = !anew && t === this.t + 1;
@@ -104,6 +105,11 @@ class View2D {
       for (const vehicle of this.vehicles) if (vehicle.trail?.at(t)) this.drawTrail(vehicle, t);
     }
     this.drawPoints(t, anew);
+    this.still.setTransform(1, 0, 0, 1, 0, 0);
+    this.still.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    for (const layer of [this.thin, this.thick, this.trails, this.dots]) {
+      if (layer) this.still.drawImage(layer.canvas, 0, 0);
+    }
     this.seen = seen;
     this.t = t;
     this.layersDrawn++;
@@ -184,54 +190,58 @@ class View2D {
     return Math.round((base + (many ? 2.2 : 6) * size) * small * Math.min(2.2, Math.sqrt(this.zoom)) * 4) / 4;
   }
 
-  // How a point looks now, as the picture of it that is to be copied.
-  look(mark, j, t, step, now) {
-    const { colours, owner, levels, rings, shape, masks } = now, { tone } = theme;
-    const square = (Array.isArray(shape) ? shape[j] : shape) === "square";
-    let fill = tone.card, edge = tone.waiting;
-    if (colours !== null) {
-      const code = typeof colours === "number" ? colours : colours[j];
-      if (code) [fill, edge] = [colourOf(code), tone.card];
-    } else if (owner && owner[j] >= 0) [fill, edge] = [paletteColour(owner[j]), tone.card];
-    else if (square) [fill, edge] = [tone.ink, tone.card];
-    const can = masks && this.isAllowed(mark, j, step), level = levels && !square ? this.levelOf(levels[j]) : -1;
-    return this.sprites.get(square, this.radius(mark, j, t), fill, edge, level, {
-      faint: masks && !can && fill === tone.card && level < 0,
-      ring: can ? (mark.n > 400 ? 1 : 2) : 0,
-      due: rings ? rings[j] === 1 || rings[j] === true : false,
-    });
+  // All that decides how a point looks now and may change, as one number: colour, level, whether it is allowed and due.
+  // Of a thousand points few have another one at the next step.
+  stateOf(mark, j, step, { colours, owner, levels, rings, action }) {
+    const code = colours === null ? owner?.[j] >= 0 ? FIRST_OF_PALETTE + owner[j] % 10 : 0
+      : typeof colours === "number" ? colours : colours[j];
+    const level = levels && Number.isFinite(levels[j]) ? 1 + Math.round(Math.min(1, Math.max(0, levels[j])) * 24) : 0;
+    let can = 0; // 0: nobody asks, 1: not allowed, 2: allowed
+    if (action) {
+      can = 1;
+      for (let k = j; k < action.length; k += mark.n) if (action[k] >= 0 && this.ep.allowed(step, action[k])) can = 2;
+    }
+    return code | level << 8 | can << 16 | (rings?.[j] ? 1 : 0) << 18;
   }
 
-  // In 24ths, so that few looks are needed; -1 for none.
-  levelOf(share) { return Number.isFinite(share) ? Math.round(Math.min(1, Math.max(0, share)) * 24) : -1; }
-
-  isAllowed(mark, j, step) {
-    const index = mark.action.at(this.t ?? 0);
-    for (let k = j; k < index.length; k += mark.n) if (index[k] >= 0 && this.ep.allowed(step, index[k])) return true;
-    return false;
+  // The picture of a point in a state, to be copied.
+  look(mark, j, t, state, { shape, colours }) {
+    const code = state & 255, can = state >> 16 & 3, { tone } = theme;
+    const square = (Array.isArray(shape) ? shape[j] : shape) === "square", level = square ? -1 : (state >> 8 & 255) - 1;
+    const inked = square && colours === null && !code;
+    const fill = code ? colourOf(code) : inked ? tone.ink : tone.card;
+    return this.sprites.get(square, this.radius(mark, j, t), fill, code || inked ? tone.card : tone.waiting, level, {
+      faint: can === 1 && fill === tone.card && level < 0,
+      ring: can === 2 ? (mark.n > 400 ? 1 : 2) : 0,
+      due: state >> 18 === 1,
+    });
   }
 
   drawPoints(t, anew) {
     const { ep } = this, step = ep.stepAt(t), changed = [];
     this.t = t;
     for (const mark of this.points) {
-      const xy = mark.xy.at(t), old = this.looks.get(mark), looks = new Array(mark.n);
+      const xy = mark.xy.at(t), looks = this.looks.get(mark);
+      const asked = this.options.masks() && ep.mask && step < ep.steps;
       const now = {
         colours: mark.colour ? mark.colour.at(t) : null, owner: this.owners?.get(mark), shape: mark.shape.at(t),
-        levels: mark.level?.at(t), rings: mark.ring?.at(t),
-        masks: this.options.masks() && ep.mask && mark.action && step < ep.steps,
+        levels: mark.level?.at(t), rings: mark.ring?.at(t), action: asked ? mark.action?.at(t) : null,
       };
+      const resized = mark.size && !mark.size.still;
       if (anew || !mark.xy.still || !mark.screen) {
         mark.screen = new Float32Array(2 * mark.n);
         for (let j = 0; j < mark.n; j++) mark.screen.set(this.px(xy[2 * j], xy[2 * j + 1]), 2 * j);
         mark.cells = null;
         anew ||= !mark.xy.still;
       }
+      if (anew || !mark.states) mark.states = new Int32Array(mark.n).fill(-1);
       for (let j = 0; j < mark.n; j++) {
-        looks[j] = this.look(mark, j, t, step, now);
-        if (looks[j] !== old[j]) changed.push([mark, j, Math.max(looks[j].half, old[j]?.half ?? 0)]);
+        const state = this.stateOf(mark, j, step, now), old = looks[j];
+        if (state === mark.states[j] && !resized) continue;
+        mark.states[j] = state;
+        looks[j] = this.look(mark, j, t, state, now);
+        if (looks[j] !== old) changed.push([mark, j, Math.max(looks[j].half, old?.half ?? 0)]);
       }
-      this.looks.set(mark, looks);
     }
     const all = this.points.reduce((sum, m) => sum + m.n, 0);
     const named = this.options.labels() && all <= MOST_NAMED && this.points.some(m => this.labelsOf(m));
