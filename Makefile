@@ -51,7 +51,7 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test suite newest oldest truth conformance env check bench docs clean
+.PHONY: help demo test suite browser newest oldest truth conformance env check bench docs clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' Makefile
@@ -64,8 +64,12 @@ demo: $(light_stamp) ## roll out every world, print the table, write pictures to
 test: ## run the tests, and without ARGS those of the Gymnasium side again with its newest version
 	@$(MAKE) --no-print-directory -k -j 2 suite $(if $(ARGS),,newest)
 
-suite: $(full_stamp)
-	.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) tests
+suite: $(full_stamp) browser
+	MILKRUN_NEED_BROWSER=$$(test -e .browser/reason || echo 1) .venv/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) tests
+
+# A Chromium for the tests of pages, fetched beside the environments; without one those tests skip and say why.
+browser:
+	@$(PYTHON) scripts/browser.py
 
 newest: $(newest_stamp)
 	@.venv-newest/bin/python -m pytest $(NUMPY_SIDE) > .venv-newest/tests.txt 2>&1; passed=$$?; \

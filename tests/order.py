@@ -7,6 +7,7 @@ line.
 
 LONGEST = """
 docs/test_docs
+replay/test_page
 core/test_interpreted_worlds
 truth/test_pyvrp_truth
 cli/test_cli

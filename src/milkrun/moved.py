@@ -43,6 +43,7 @@ MOVED = {
     "milkrun.delivery.tspd_log": "milkrun.delivery.tspd.log",
     "milkrun.delivery.tspd_states": "milkrun.delivery.tspd.instances",
     "milkrun.replay.rides": "milkrun.replay.darp",
+    "milkrun.replay.timetable": "milkrun.routing.darp.timetable",
     "milkrun.routing.darp_config": "milkrun.routing.darp.config",
     "milkrun.routing.darp_door": "milkrun.routing.darp.instances",
     "milkrun.routing.darp_plan": "milkrun.routing.darp.schedule",

@@ -17,8 +17,8 @@ from milkrun.core.errors import BadSolution
 from milkrun.replay.darp import HATCH, colour_of, draw_darp, figure_of_plans, plan_of, plan_of_row
 from milkrun.replay.figures import figure_of, side_by_side
 from milkrun.replay.labels import label_places
-from milkrun.replay.timetable import Aboard, lanes, timetable
 from milkrun.routing.darp import DARP
+from milkrun.routing.darp.timetable import Aboard, lanes, timetable
 from milkrun.routing.instances import cordeau
 from tests.published import published_file
 from tests.routing.darp_by_hand import ONE, TWO, darp

@@ -9,10 +9,12 @@ from matplotlib.patches import Rectangle
 
 import milkrun
 from milkrun.core.canvas import LATE, OPEN, SERVED
+from milkrun.core.scene import Bar, Mark, Window
 from milkrun.delivery import TSPD, Recorder
 from milkrun.delivery.instances import TSPDInstance
+from milkrun.delivery.tspd.log import chart_of_events
 from milkrun.replay.figures import figure_of, rgb, side_by_side
-from milkrun.replay.gantt import Bar, Mark, Window, chart_of_events, chart_of_log, figure_of_chart
+from milkrun.replay.gantt import chart_of_log, figure_of_chart
 from milkrun.solvers import random_policy, rollout
 
 RELEASE, RETURN, DELIVER = 7, 1, 2
@@ -39,14 +41,14 @@ def texts(axes):
 def test_the_chart_of_a_delivery_before_the_window_opens():
     """Out in steps 2 to 4, waiting until step 8, back in 9 and 10; the truck waits all the time."""
     chart = chart_of_log(delivery(8, 20, steps=10))
-    assert chart.lanes == ("truck_0", "drone_0") and chart.end == 10
+    assert chart.lanes == ("truck", "drone") and chart.end == 10
     assert chart.bars == (
-        Bar("truck_0", "wait", 0, 10),
-        Bar("drone_0", "hover", 0, 1), Bar("drone_0", "fly_out", 1, 4, "\u21920"), Bar("drone_0", "wait_open", 4, 8),
-        Bar("drone_0", "return", 8, 10),
+        Bar("truck", "wait", 0, 10),
+        Bar("drone", "hover", 0, 1), Bar("drone", "fly_out", 1, 4, "\u21920"), Bar("drone", "wait_open", 4, 8),
+        Bar("drone", "return", 8, 10),
     )  # fmt: skip
-    assert chart.marks == (Mark("drone_0", "served", 8, "0"),)
-    assert chart.windows == (Window(0, 8, 20, 8, "drone_0"),) and chart.windows[0].late == 0
+    assert chart.marks == (Mark("drone", "served", 8, "0"),)
+    assert chart.windows == (Window("customer 0", 8, 20, 8, "drone"),) and chart.windows[0].late == 0
 
 
 def test_the_figure_draws_every_bar_where_it_is():
@@ -55,7 +57,7 @@ def test_the_figure_draws_every_bar_where_it_is():
     drawn = [(p.get_x(), p.get_x() + p.get_width()) for p in axes.patches if isinstance(p, Rectangle)]
     assert drawn == [(0, 10), (0, 1), (1, 4), (4, 8), (8, 10), (8, 10)]
     assert axes.patches[-1].get_facecolor()[:3] == pytest.approx(rgb(OPEN))
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["truck_0", "drone_0", "customer 0"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["truck", "drone", "customer 0"]
     dots = [(line.get_xdata()[0], line.get_color()) for line in axes.lines if line.get_marker() == "o"]
     assert dots == [(8, rgb(SERVED))] * 2
     assert axes.figure.get_suptitle() == "by hand"
@@ -65,7 +67,7 @@ def test_a_late_parcel_is_red_and_says_by_how_much():
     """Served in step 4 where the window closed with step 1: three late."""
     figure = figure_of_chart(chart_of_log(delivery(0, 1, steps=6)))
     (axes,) = figure.axes
-    assert "drone_0, 3 late" in texts(axes)
+    assert "drone, 3 late" in texts(axes)
     assert {line.get_color() for line in axes.lines if line.get_marker() == "o"} == {rgb(LATE)}
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert "delivered late" in named and "delivered in time" not in named
@@ -103,7 +105,7 @@ def test_only_the_last_episode_is_shown():
     log = delivery(8, 20, steps=10)
     log.reset()
     log.step([[0, 0]])
-    assert chart_of_log(log).bars == (Bar("truck_0", "wait", 0, 1), Bar("drone_0", "onboard", 0, 1))
+    assert chart_of_log(log).bars == (Bar("truck", "wait", 0, 1), Bar("drone", "onboard", 0, 1))
 
 
 @pytest.fixture

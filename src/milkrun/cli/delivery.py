@@ -30,12 +30,13 @@ def recorded(world: World, film_of: int | None = None) -> Any:
 def write_episode(shown: Any, stem: Path, title: str, _: Any) -> dict[str, str]:
     """Writes chart and log, and the film if there is one; the names of the files by what they are."""
     from milkrun.replay.figures import save
-    from milkrun.replay.gantt import chart_of_events, chart_of_log, figure_of_chart
+    from milkrun.replay.gantt import chart_of_log, figure_of_chart
 
     of_steps = "drone_pos" in shown.fields
     files = {kind: stem.with_name(f"{stem.name}_{ending}")
              for kind, ending in (("gantt", "gantt.png"), ("log", "log.csv"), ("film", "film.gif"))}  # fmt: skip
-    save(figure_of_chart(chart_of_log(shown) if of_steps else chart_of_events(shown.events(0)), title), files["gantt"])
+    chart = chart_of_log(shown) if of_steps else shown.chart(0, {"clock": None})
+    save(figure_of_chart(chart, title), files["gantt"])
     if not of_steps:
         write_events(shown, files["log"])
         del files["film"]

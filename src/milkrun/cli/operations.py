@@ -48,7 +48,7 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
     from milkrun.delivery.instances import Solution, write_tspd_solution
     from milkrun.delivery.tasks import price_operations
     from milkrun.replay.figures import figure_of, save
-    from milkrun.replay.gantt import chart_of_events, figure_of_chart
+    from milkrun.replay.gantt import figure_of_chart
     from milkrun.solvers.solve import check_method
     from milkrun.solvers.tspd.plans import truck_only
     from milkrun.solvers.tspd.rows import default_method, plan_by
@@ -69,7 +69,7 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
     files = {words: folder / f"{stem}{ending}" for words, ending in endings.items()}
     write_tspd_solution(Solution(plan.operations, tuple(costs), plan.cost), files["the plan"])
     save(figure_of(world, 0, heading), files["the map"])
-    chart = figure_of_chart(chart_of_events(world.events(0)), f"{heading}, makespan {plan.cost:.2f}")
+    chart = figure_of_chart(world.chart(0, {"clock": None}), f"{heading}, makespan {plan.cost:.2f}")
     save(chart, files["the Gantt chart"])
     figures = {"file": file.name, "kind": "TSPD", "n": instance.num_nodes, "method": method, "makespan": plan.cost,
                "truck_only": alone, "saving": saving, "best_known": best, "gap_percent": gap, "optimal": optimal,

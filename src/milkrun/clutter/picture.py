@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from milkrun.clutter.options import BASE, RIM
 from milkrun.clutter.stages import IDLE, ILLEGAL, STAGES, SUCCESS
 from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, PALETTE, PAPER, Canvas, Colour
+from milkrun.core.scene import Scene, colours
 
 FLOOR: Colour = (247, 248, 250)
 SHADES = 8  # steps between a level face and a steep one: few colours, so that films keep them
@@ -37,6 +38,34 @@ def draw(world: Any, row: int, canvas: Canvas) -> None:
     busy = bool(world.env_stage[row] != IDLE)
     stage = f"  {STAGES[world.env_stage[row]]}" if busy else ""
     canvas.caption(f"attempt {int(world.step_count[row]) + busy}/{world.sizes['T']}  out {out}/{n}  lost {lost}{stage}")
+
+
+def scene(world: Any, row: int) -> Scene:
+    """The tray with its objects in space; what is out of play stands beside it, what the cup carries hangs on it."""
+    side, n = world.config.side, world.sizes["N"]
+    outer, wall, held = side / 2 + RIM, world.config.wall, int(world.current_suction_object[row])
+    s = Scene((-outer, -outer, 0), (outer, outer, 0.5))
+    away = (side + RIM) / 2
+    walls = [(x * away, y * away, BASE + wall / 2) for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1))]
+    s.bodies("tray", "box", [(2 * outer, 2 * outer, BASE), *[(RIM, 2 * outer, wall)] * 2, *[(side, RIM, wall)] * 2],
+             [(0, 0, BASE / 2), *walls], colour="grid", transparent=True)  # fmt: skip
+    pose = world.obj_pose[row].copy()
+    if held >= 0 and world.grasped[row, held]:
+        pose[held, :3] = world.cup_pos[row] - [0, 0, world.half[held, 2]]
+    names = [world.config.box_objects[i // world.config.num_objects_per_type] for i in range(n)]
+    shapes = ["cylinder" if can else "box" for can in world.is_can]
+    s.bodies("objects", shapes, 2 * world.half, pose[:, :3], pose[:, 3:],
+             colour=colours([i // world.config.num_objects_per_type for i in range(n)]),
+             target=int(world.env_target[row]), action=np.arange(n) if world.action.kind == "discrete" else None,
+             text=lambda: [f"object {i}, {name}" for i, name in enumerate(names)])  # fmt: skip
+    s.bodies("cup", "cylinder", [(0.03, 0.03, 0.06)], [world.cup_pos[row] + [0, 0, 0.03]], colour="ink")
+    s.camera((0, -2.2 * side, 1.6 * side), (0, 0, BASE))
+    s.figure("out", world.grasped[row].sum())
+    s.figure("lost", world.lost[row].sum())
+    s.figure("attempts", world.step_count[row])
+    for k, name in enumerate(world.config.box_objects):
+        s.legend(name, k, "square")
+    return s
 
 
 def draw_scene(world: Any, row: int, size: int, target: int = -1) -> Array:

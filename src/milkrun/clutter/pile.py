@@ -6,7 +6,7 @@ fields and nothing else, so that what is saved goes on to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import mujoco
@@ -20,10 +20,12 @@ from milkrun.clutter.observations import FEATURES, GLOBALS
 from milkrun.clutter.options import BASE, ClutterConfig
 from milkrun.clutter.stages import IDLE, NONE, PHYSICS_ERROR, judge, plan
 from milkrun.clutter.warnings import quiet_warnings
+from milkrun.core.arguments import Rows
 from milkrun.core.canvas import Canvas
 from milkrun.core.engine import EngineWorld
 from milkrun.core.fields import (
     Field,
+    Role,
     bool_,
     constant,
     float32,
@@ -38,6 +40,7 @@ from milkrun.core.fields import (
     uint8,
     view,
 )
+from milkrun.core.scene import Scene
 
 ANCHOR = mujoco.mjNEQDATA  # numbers of a weld
 NO_STAGE = mujoco.mjtStage.mjSTAGE_NONE.value
@@ -236,6 +239,7 @@ class Pile(EngineWorld):
 
     _model: Any
     _force: np.ndarray
+    _each_tick: Callable[[np.ndarray], None] | None = None  # told of the rows whose pick goes on after a tick
 
     def connect(self) -> Any:
         quiet_warnings()
@@ -294,6 +298,16 @@ class Pile(EngineWorld):
         self.engine.set_const(ids)
 
     def advance(self, rows: np.ndarray) -> None:
+        watched = self._each_tick is not None and self.pick_mode
+        if watched:  # no stage is jumped
+            self._launcher_layout.put(self._table, "pick_mode", 0)
+        try:
+            self._advance(rows)
+        finally:
+            if watched:
+                self._launcher_layout.put(self._table, "pick_mode", 1)
+
+    def _advance(self, rows: np.ndarray) -> None:
         busy = np.sort(rows)
         busy = busy[self.env_stage[busy] != IDLE]
         live = busy
@@ -304,6 +318,8 @@ class Pile(EngineWorld):
             if not self.pick_mode:
                 break
             live = live[self.env_stage[live] != IDLE]
+            if self._each_tick is not None and len(live):
+                self._each_tick(live)
         self._put_to_sleep(busy)
 
     def _put_to_sleep(self, busy: np.ndarray) -> None:
@@ -404,3 +420,32 @@ class Pile(EngineWorld):
 
     def draw(self, row: int, canvas: Canvas) -> None:
         picture.draw(self, row, canvas)
+
+    def scene(self, row: int) -> Scene:
+        return picture.scene(self, row)
+
+    @property
+    def fps(self) -> float:  # type: ignore[override]
+        """A frame every second tick of a pick, or every step that is a tick."""
+        return 1.0 / (self.config.tick * (2 if self.pick_mode else 1))
+
+    def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[np.ndarray | None]:
+        """The picks are played, then shown: rows are put to what they were at every second tick, in the end back."""
+        names = [f.name for f in self._with_role(Role.STATE, Role.VIEW)]
+        kept: list[tuple[np.ndarray, list[np.ndarray]]] = []
+        self._each_tick = lambda live: kept.append((live, [getattr(self, name)[live] for name in names]))
+        try:
+            self.step(actions, rows)
+        finally:
+            self._each_tick = None
+        played = np.unique(np.concatenate([np.zeros(0, np.int64), *(live for live, _ in kept)]))
+        end = [getattr(self, name)[played] for name in names]
+        try:
+            for live, values in kept[1::2]:
+                for name, value in zip(names, values, strict=True):
+                    getattr(self, name)[live] = value
+                yield live
+        finally:
+            for name, value in zip(names, end, strict=True):
+                getattr(self, name)[played] = value
+        yield None

@@ -9,7 +9,7 @@ Everything else is here (stepping, illegal actions, saving), in `episodes` (how 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +26,8 @@ from milkrun.core.arguments import (
     read_debug,
     read_keys,
 )
-from milkrun.core.canvas import Canvas
+from milkrun.core.canvas import Canvas, paint
+from milkrun.core.default_scene import name_by_scene, scene_of_fields, scene_of_picture, why_masked
 from milkrun.core.episodes import Episodes
 from milkrun.core.errors import ConfigError, IllegalAction, ResetNeeded, ShapeError, shown
 from milkrun.core.fields import (
@@ -50,6 +51,7 @@ from milkrun.core.memory import address_of
 from milkrun.core.record import INSTANCES, ROWS
 from milkrun.core.references import References
 from milkrun.core.sampling import sample
+from milkrun.core.scene import Chart, Scene
 
 _copyto = np.copyto
 
@@ -66,6 +68,8 @@ class World(Episodes, References):
     faults: ClassVar[Mapping[int, tuple[str, str]]] = {}
     """What the numbers of the kernel `fault` mean: a field, and the rule that it breaks; there `{capacity}` stands for
     the value of that field."""
+    chart_fields: ClassVar[tuple[str, ...]] = ()  # what `chart` wants of every frame
+    fps: ClassVar[float | None] = None  # frames a second of `step_frames`; None: steps are no seconds
 
     max_steps = constant(int64, doc="steps until a row is truncated")
     reward_at_end = constant(int64, doc="1: the whole return is paid on the last step")
@@ -152,9 +156,34 @@ class World(Episodes, References):
         """The reason in the words of the trade, for IllegalAction."""
         return "not in the action mask"
 
+    def scene(self, row: int) -> Scene:
+        """What a row looks like now, asked after every reset and step; as inherited, what the declared fields tell."""
+        return scene_of_fields(self, row) if type(self).draw is World.draw else scene_of_picture(self, row)
+
+    def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart | None:
+        """What an episode of a row was in time, asked once at its end: `frames` has the `chart_fields`, frame first,
+        and `action`, step first."""
+        return None
+
+    def action_name(self, agent: int, action: int) -> str:
+        """An action in words; as inherited that of the point or body of row 0 that it leads to."""
+        return name_by_scene(self, agent, action)
+
+    def why_masked(self, row: int, index: int) -> str:
+        """Why an action is not allowed, by its index in the flat mask."""
+        return why_masked(self, row, index)
+
+    def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[np.ndarray | None]:
+        """Plays one step, bit for bit as `step`, and stops where a frame is to be kept, last at its end; yields the
+        rows that have one, None for all."""
+        self.step(actions, rows)
+        yield None
+
     def draw(self, row: int, canvas: Canvas) -> None:
-        """The picture of a row."""
-        canvas.caption(f"{type(self).__name__} row {row} step {int(self.i[row])}")
+        """The picture of a row: its scene."""
+        scene = self.scene(row)
+        name = type(self).__name__ if scene.marks else f"{type(self).__name__}  row {row}"
+        paint(canvas, scene, f"{name}  step {int(self.i[row])}")
 
     def figures(self, last: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Figures of merit by name, of ended episodes: `last` has their last `figure_fields`, steps and objectives."""

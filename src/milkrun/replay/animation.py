@@ -71,7 +71,7 @@ class Film(Watched):
         times = [FIRST_MS, *[STEP_MS] * (count - 2), LAST_MS] if count > 1 else LAST_MS
         next(shown).save(Path(path), "GIF", save_all=True, append_images=shown, duration=times, loop=0)
 
-    def see(self, rows: Rows) -> None:
+    def after(self, rows: Rows) -> None:
         if rows is not None and self.row not in read_rows(rows, self.world.num_envs):
             return
         ended = bool(self.world.terminated[self.row] | self.world.truncated[self.row])

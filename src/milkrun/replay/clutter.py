@@ -117,7 +117,7 @@ def figure_of_picks(pictures: Sequence[tuple[Any, int, str]], title: str = "") -
 class TickFilm(Film):
     """Every tick in which objects are lifted or settle, few of those in which only the cup moves."""
 
-    def see(self, rows: Rows) -> None:
+    def after(self, rows: Rows) -> None:
         ticks, stage = int(self.world.i[self.row]), self.world.env_stage[self.row]
         moving = stage in (LIFT, SETTLE) or not self.world.at_rest[self.row]
         if ticks % (self.every if moving else self.every * OTHERWISE) == 0 or stage == IDLE:

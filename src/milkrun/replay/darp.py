@@ -23,12 +23,11 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 
 from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, LATE, PALETTE, PAPER
-from milkrun.core.fields import Role
 from milkrun.core.old_names import renamed
 from milkrun.replay.figures import DPI, rgb, save, square_window
 from milkrun.replay.labels import label_places
-from milkrun.replay.timetable import Aboard, Shift, lanes, timetable
-from milkrun.routing.darp.task.checker import DARPProblem, DARPReport
+from milkrun.routing.darp.task.checker import DARPReport
+from milkrun.routing.darp.timetable import Aboard, Shift, lanes, routes_of_row, timetable
 from milkrun.routing.instances.darp import DARPInstance
 
 Routes = Sequence[Sequence[int]]
@@ -90,25 +89,7 @@ def plan_of(
 
 def plan_of_row(world: Any, row: int, heading: str = "") -> Plan:
     """What a row of a dial-a-ride world has driven so far; needs record=True."""
-    q = world.instance_row[row]
-    fields = [f.name for f in world.fields.values() if f.role is Role.INSTANCE]
-    instance = DARPInstance.of_row(f"row {row}", {name: getattr(world, name)[q] for name in fields})
-    classic = world.config.rule == "classic"
-    routes = _by_vehicle(instance, DARPProblem.actions_to_routes(world.path(row)[1:]), classic)
-    return plan_of(instance, routes, heading, world.config.rule, world.config.speed)
-
-
-def _by_vehicle(instance: DARPInstance, driven: list[list[int]], classic: bool) -> list[list[int]]:
-    """A route for each vehicle: under the rule `classic` one that nobody left fits into is passed over."""
-    loads = {r: int(instance.demand[2 * r + 1]) for r in range(instance.num_requests)}
-    fleet: list[list[int]] = []
-    waiting = iter(driven)
-    for seats in instance.capacity.tolist():
-        passed = classic and all(load > seats for load in loads.values())
-        fleet.append([] if passed else next(waiting, []))
-        for node in fleet[-1]:
-            loads.pop((node - 1) // 2, None)
-    return fleet
+    return plan_of(*routes_of_row(world, row), heading, world.config.rule, world.config.speed)
 
 
 def figure_of_rows(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure | None:

@@ -12,11 +12,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, PAPER
+from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, PAPER, trips_of
 from milkrun.core.fields import Role
 from milkrun.core.references import refer
-from milkrun.replay.figures import DPI, rgb, square_window, trips_of
-from milkrun.replay.retrace import retrace
+from milkrun.replay.figures import DPI, rgb, square_window
+from milkrun.replay.trace import days_driven, morning_levels
 from milkrun.routing.maps import EUR_PER_KG, EUR_PER_KM, KG_PER_M3
 from milkrun.routing.maps.units import BIN_M3
 
@@ -64,9 +64,9 @@ def days_of(world: Any) -> Days:
 
 def figure_of_days(world: Any, row: int, title: str = "") -> Figure:
     """Routes of each day over the levels of that morning, and below the levels of all bins from morning to morning."""
-    trace, q = retrace(world, row), world.instance_row[row]
-    paths, days = trace.days, len(trace.days)
-    mornings = np.array(trace.levels)[:, 1 : world.n_nodes[q]] / world.max_waste[q]
+    paths, q = days_driven(world, row), world.instance_row[row]
+    days = len(paths)
+    mornings = morning_levels(world, row)[:, 1 : world.n_nodes[q]] / world.max_waste[q]
     nodes = world.locs[q, : world.n_nodes[q]].astype(float)
     columns = min(COLUMNS, days)
     rows = -(-days // columns)
@@ -78,7 +78,7 @@ def figure_of_days(world: Any, row: int, title: str = "") -> Figure:
         axes = figure.add_subplot(grid[day // columns, day % columns])
         axes.set_aspect("equal")
         axes.set(xticks=[], yticks=[])
-        for k, trip in enumerate(trips_of(path)):
+        for k, trip in enumerate(trips_of(path, cut=0)):
             axes.plot(*nodes[trip].T, color=rgb(PALETTE[k % len(PALETTE)]), linewidth=1.2, zorder=1)
         x, y = nodes.T
         axes.scatter(x[1:], y[1:], s=14, c=mornings[day], cmap="YlOrRd", vmin=0, vmax=1, edgecolors=rgb(CUSTOMER),

@@ -13,12 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, PALETTE, PAPER, Colour
+from milkrun.core.canvas import (
+    CUSTOMER,
+    DEPOT,
+    GRID,
+    INK,
+    PAPER,
+    Colour,
+    coloured,
+    coloured_trips,
+    visited_colours,
+)
 from milkrun.core.errors import missing_extra
-from milkrun.core.fields import Role
 from milkrun.core.references import resolve
+from milkrun.core.scene import Scene
 from milkrun.core.world import World
-from milkrun.replay.retrace import retrace
+from milkrun.replay.trace import days_driven
 from milkrun.routing.collect import Collect
 from milkrun.routing.scwcvrp import Recourse
 
@@ -93,46 +103,61 @@ def paint_pixels(axes: Axes, world: World, row: int) -> str:
 
 
 def paint_tour(axes: Axes, world: Any, row: int) -> str:
-    """Nodes as large as their demand, prize or waste, a colour a trip, the depot a square; hollow nodes were not
-    visited, a ring marks mandatory ones."""
-    q = world.instance_row[row]
-    nodes = world.locs[q, : world.n_nodes[q]].astype(float)
-    trips = _trips(world, row)
-    colours = [rgb(PALETTE[k % len(PALETTE)]) for k in range(len(trips))]
-    for trip, colour in zip(trips, colours, strict=True):
-        for a, b in pairwise(trip):
-            home = world.depot_apart and 0 in (a, b)  # many legs meet at the depot: fainter, or they hide the rest
-            width, alpha = (1.0, 0.45) if home else (1.6, 1.0)
-            axes.plot(*nodes[[a, b]].T, color=colour, linewidth=width, alpha=alpha, zorder=1)
-
-    customers = np.arange(int(world.depot_apart), len(nodes))
-    served = world.visited[row, : len(nodes)].copy()
-    for trip in trips:
-        served[trip] = True  # a night clears `visited`
-    inside = np.array([rgb(CUSTOMER if v else PAPER) for v in served])
-    for trip, colour in zip(trips, colours, strict=True):
-        inside[trip] = colour
-    edges = [rgb(PAPER if v else CUSTOMER) for v in served[customers]]
-    x, y = nodes.T
-    axes.scatter(x[customers], y[customers], s=_sizes(world, row)[customers], c=inside[customers], edgecolors=edges,
-                 linewidths=0.8, zorder=2)
-    if "must_go" in world.fields:
-        must = np.flatnonzero(world.must_go_of(row)[: len(nodes)])
-        axes.scatter(x[must], y[must], s=_sizes(world, row)[must] + 60, facecolors="none", edgecolors=rgb(INK),
-                     linewidths=0.9, zorder=2)
-    if world.depot_apart or world.config.start == "depot":
-        axes.scatter(x[:1], y[:1], s=70, marker="s", color=rgb(DEPOT), edgecolors=rgb(PAPER), lw=0.8, zorder=3)
-    square_window(axes, nodes)
-
-    length = f"length {world.tour_length[row]:.3f}"
+    """The scene of a vehicle that drives from node to node, with ways that nobody chose, and the load of each trip."""
+    scene = world.scene(row)
+    (name,) = (name for name, part in scene.marks.items() if part.kind == "points")
+    tour = scene.marks["tour"].attributes
+    if isinstance(world, Recourse) and world.config.record:
+        tour["stops"] = np.array([0, *days_driven(world, row)[-1]])
+    if not world.depot_apart and world.config.start == "depot":
+        scene.marks[name].attributes["shape"] = ["square"] + ["disc"] * (len(scene.marks[name].attributes["xy"]) - 1)
+    paint_scene(axes, scene)
+    q, nodes = world.instance_row[row], len(scene.marks[name].attributes["xy"])
+    trips, length = coloured_trips(tour), f"length {world.tour_length[row]:.3f}"
     if not world.depot_apart:
-        return f"{length}, {len(nodes)} nodes"
+        return f"{length}, {nodes} nodes"
     if isinstance(world, Collect):
-        return f"return {world.objective[row]:.3f}, {length}, {int((served[1:]).sum())} of {len(nodes) - 1} served"
+        served = set(np.flatnonzero(world.visited[row, :nodes])) | {j for trip, _ in trips for j in trip}
+        return f"return {world.objective[row]:.3f}, {length}, {len(served - {0})} of {nodes - 1} served"
     if "demand_units" in world.fields and 0 < len(trips) <= LEGEND_UP_TO:
-        loads = [int(world.demand_units[q, trip].sum()) for trip in trips]
-        _legend_of_loads(axes, loads, int(world.capacity[q]), colours)
-    return f"{length}, {len(nodes) - 1} customers" + (f", {len(trips)} trips" if world.config.record else "")
+        loads = [int(world.demand_units[q, trip].sum()) for trip, _ in trips]
+        _legend_of_loads(axes, loads, int(world.capacity[q]), [rgb(colour) for _, colour in trips])
+    return f"{length}, {nodes - 1} customers" + (f", {len(trips)} trips" if world.config.record else "")
+
+
+def paint_scene(axes: Axes, scene: Scene) -> None:
+    """Routes with a colour a trip, points as large as they are said to be, hollow where they wait, a ring around what
+    must be visited; vehicles and the lines to where they are bound for."""
+    for name, part in scene.marks.items():
+        said = part.attributes
+        if part.kind == "route":
+            nodes, cut = scene.marks[said["on"]].attributes["xy"], said.get("cut")
+            for trip, colour in coloured_trips(said):
+                for a, b in pairwise(trip):  # many legs meet at the depot: fainter, or they hide the rest
+                    width, alpha = (1.0, 0.45) if cut in (a, b) else (1.6, 1.0)
+                    axes.plot(*nodes[[a, b]].T, color=rgb(colour), linewidth=width, alpha=alpha, zorder=1)
+        elif part.kind == "points":
+            _paint_points(axes, said, visited_colours(scene).get(name, {}))
+        elif part.kind == "line" and said["shown"]:
+            ends, dashed = np.stack([said["start"], said["end"]]), (0, (3, 2))
+            axes.plot(*ends.T, color=rgb(coloured(said["colour"])), linewidth=1.0, linestyle=dashed, zorder=1)
+    square_window(axes, np.stack([scene.low[:2], scene.high[:2]]))
+
+
+def _paint_points(axes: Axes, said: dict[str, Any], visited: dict[int, Colour]) -> None:
+    places, n = said["xy"], len(said["xy"])
+    size = np.broadcast_to(np.asarray(said.get("size", 0.15 + 0.85 * said.get("level", 0.0))), n)
+    codes = np.broadcast_to(said.get("colour", 0), n).tolist()
+    fills = [visited.get(j, coloured(codes[j])) for j in range(n)]
+    square = np.array([said["shape"] == "square"] * n if isinstance(said["shape"], str)
+                      else [shape == "square" for shape in said["shape"]])  # fmt: skip
+    discs, (x, y) = np.flatnonzero(~square), places.T
+    axes.scatter(x[discs], y[discs], s=12.0 + 90.0 * size[discs], c=[rgb(fills[j]) for j in discs], linewidths=0.8,
+                 edgecolors=[rgb(CUSTOMER if fills[j] == PAPER else PAPER) for j in discs], zorder=2)  # fmt: skip
+    rings = np.flatnonzero(np.broadcast_to(said.get("ring", False), n))
+    axes.scatter(x[rings], y[rings], s=72.0 + 90.0 * size[rings], facecolors="none", edgecolors=rgb(INK),
+                 linewidths=0.9, zorder=2)  # fmt: skip
+    axes.scatter(x[square], y[square], s=70, marker="s", color=rgb(DEPOT), edgecolors=rgb(PAPER), lw=0.8, zorder=3)
 
 
 def square_window(axes: Axes, nodes: np.ndarray) -> None:
@@ -151,46 +176,6 @@ def _legend_of_loads(axes: Axes, loads: list[int], capacity: int, colours: list[
         title=f"load of each trip (capacity {capacity})", loc="upper center", bbox_to_anchor=(0.5, -0.01),
         ncols=columns, fontsize=8, title_fontsize=8, frameon=False, handlelength=1.2, columnspacing=1.2,
     )  # fmt: skip
-
-
-def _trips(world: Any, row: int) -> list[list[int]]:
-    """The nodes of each trip, the depot at both ends; a TSP tour is one trip, closed when it has ended."""
-    if not world.depot_apart:
-        taken = world.tour[row, : world.tour_len[row]].tolist()
-        if world.config.start == "free":
-            return [taken + taken[:1] if world.terminated[row] else taken]
-        return [[0, *taken]]
-    return trips_of(driven(world, row))
-
-
-def driven(world: Any, row: int) -> list[int]:
-    """The nodes of a row's path after the depot, forced returns included; of many days the last one played."""
-    if isinstance(world, Recourse) and world.config.record:
-        return retrace(world, row).days[-1]
-    return world.path(row)[1:]
-
-
-def trips_of(path: Sequence[int]) -> list[list[int]]:
-    """Cuts a path at the depot; a trip that never came home stays open."""
-    trips: list[list[int]] = []
-    for j in path:
-        if not trips or trips[-1][-1] == 0:
-            if j == 0:
-                continue
-            trips.append([0])
-        trips[-1].append(j)
-    return trips
-
-
-def _sizes(world: Any, row: int) -> np.ndarray:
-    """Marker areas: in proportion to the demand, prize or waste where there is one."""
-    q = world.instance_row[row]
-    count = world.n_nodes[q]
-    for name in ("demand_units", "prize", "waste", "real_waste"):
-        if name in world.fields:
-            amounts = getattr(world, name)[q if world.fields[name].role is Role.INSTANCE else row, :count]
-            return 12.0 + 90.0 * amounts / max(float(amounts.max()), 1e-9)
-    return np.full(count, 26.0)
 
 
 def rgb(colour: Colour) -> tuple[float, float, float]:

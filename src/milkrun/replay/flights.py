@@ -81,7 +81,7 @@ def paint_plan(axes: Axes, world: Any, row: int) -> str:
     """The truck's tour and the drone's flights; nodes in the colour of who served them."""
     q = world.instance_row[row]
     nodes = world.locs[q, : world.n_nodes[q]].astype(float)
-    way, flights = paths(world, row)
+    way, flights, _ = paths(world, row)
     legs = []
     for kind, stops in [("drive", leg) for leg in pairwise(way)] + [
         (kind, leg) for flight in flights for kind, leg in zip(("fly_out", "return"), pairwise(flight), strict=False)

@@ -25,9 +25,9 @@ class FlightFilm(Film):
         self.path = [world.pos[row, :2].copy()]
         super().__init__(world, row, every, scale)
 
-    def see(self, rows: Rows) -> None:
+    def after(self, rows: Rows) -> None:
         self.path.append(self.world.pos[self.row, :2].copy())
-        super().see(rows)
+        super().after(rows)
 
     def picture(self) -> Picture:
         return render(self.world, self.row, np.array(self.path))

@@ -30,6 +30,7 @@ from milkrun.core.fields import (
     view,
 )
 from milkrun.core.instances import refuse
+from milkrun.core.scene import Scene
 from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import TOL
 from milkrun.routing.generators.laws import DEPOT_TYPES
@@ -178,6 +179,20 @@ class Collect(Routing):
     def true_nodes(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
         """(Q, N) which nodes are no padding."""
         return np.arange(self.sizes["N"]) < arrays["n_nodes"][:, None]
+
+    def scene_of_choice(self, row: int, name: str, *amounts: Any, **more: Any) -> Scene:
+        """Customers of whom some are mandatory, and what the truck brought home so far."""
+        must = self.must_go_of(row)[: self.n_nodes[self.instance_row[row]]]
+        s = self.scene_of_nodes(row, name, *amounts, ring=must, **more)
+        if must.any() or "day" in self.fields:
+            s.legend("must go", "ink", "ring")
+        s.figure("collected", self.collected[row])
+        for f in ("overflows", "failures"):
+            if f in self.fields:
+                s.figure(f, getattr(self, f)[row])
+        if "capacity" in self.fields:
+            s.gauge("load", self.load[row], self._field_of_rows("capacity")[row])
+        return s
 
     # -- why an action is closed ------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from milkrun.core.errors import BadInstance, ConfigError, ShapeError
 from milkrun.core.fields import constant, float32, float64, instance, int32, int64, mask, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
+from milkrun.core.scene import Scene
 from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import METRICS, fits, leg, travel
 from milkrun.routing.generators.cvrp import generate
@@ -183,6 +184,13 @@ class CVRP(Routing):
             row = int(rows[r])
             arrays = {name: getattr(self, name) for name in ("locs", "dist", "max_length", "service_time")}
             self._refuse_far(row, int(beyond[r]), arrays, int(self.instance_row[row]))
+
+    def scene(self, row: int) -> Scene:
+        q = self.instance_row[row]
+        units = self.demand_units[q]
+        s = self.scene_of_nodes(row, "customers", units, lambda: [f"demand {d}" for d in units.tolist()])
+        s.gauge("load", self.load[row], self.capacity[q])
+        return s
 
     def why_illegal(self, row: int, action: int) -> str:
         q = self.instance_row[row]

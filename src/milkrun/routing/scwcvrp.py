@@ -86,6 +86,22 @@ class Recourse(Waste):
     def weight_of(self, row: int, node: int) -> float:
         return float(self.expected_waste[row, node])
 
+    def driven(self, row: int) -> list[int]:
+        """With the ways home from bins that did not fit: those where the truck was and that it has not emptied, or only
+        when it came again."""
+        path, emptied = self.path(row), self.emptied(row)
+        if self.recourse != RETURN:
+            return path
+        last = {j: k for k, j in enumerate(path)}
+        found: list[int] = []
+        for k, j in enumerate(path):
+            found += [j] if j == 0 or (last[j] == k and emptied[j]) else [j, 0]
+        return found
+
+    def emptied(self, row: int) -> np.ndarray:
+        """The bins that the truck has emptied on the tour that `path` tells."""
+        return self.visited[row]
+
 
 class SCWCVRP(Recourse):
     """Stochastic waste collection: the truck finds out at the bin what it holds, and may have to come back."""
@@ -105,6 +121,9 @@ class SCWCVRP(Recourse):
     expected0 = instance(float32, "N", low=0, observed=False, doc="expected waste before the first stop")
     real_waste = instance(float32, "N", low=0, hidden=True, doc="what each bin really holds")
     overflows = state(int32, low=0, observed=False, tally=True, doc="full bins left, counted at the end")
+
+    def waste_of(self, row: int) -> np.ndarray:
+        return self.real_waste[self.instance_row[row]]
 
     def constants(self) -> dict[str, Any]:
         return {**super().constants(), "noise_law": NOISE_LAWS.index(self.config.noise_distribution)}

@@ -15,6 +15,7 @@ References: Ramos, de Morais, Barbosa-Povoa 2018 (smart waste collection); Coelh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, constant, float32, float64, instance, int16, int32, state
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import row_stream, uniform
+from milkrun.core.scene import Chart, Heat, Scene
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, LEVEL, MUST_GO_LAWS, NONE, RANDOM, SERVICE_LEVEL
 from milkrun.routing.generators.laws import MUST
 from milkrun.routing.generators.sdwcvrp import generate
@@ -128,6 +130,10 @@ class SDWCVRP(Recourse):
         taken[np.arange(length) >= self.tour_len[:, :, None]] = 0
         return taken
 
+    def taken(self, row: int) -> list[int]:
+        days = zip(self.tour[row], self.tour_len[row].tolist(), strict=True)
+        return [action for tour, count in days for action in tour[:count].tolist()]
+
     def path(self, row: int) -> list[int]:
         """The nodes of today, or of the last day once it is over."""
         today = min(int(self.day[row]), self.config.horizon - 1)
@@ -135,6 +141,33 @@ class SDWCVRP(Recourse):
 
     def must_go_of(self, row: int) -> np.ndarray:
         return self.must_go[row]
+
+    def waste_of(self, row: int) -> np.ndarray:
+        return self.real_waste[row]
+
+    def emptied(self, row: int) -> np.ndarray:
+        """Of the last day, which has cleared `visited`: bins that hold no more than its fill."""
+        if self.day[row] < self.config.horizon:
+            return self.visited[row]
+        q = self.instance_row[row]
+        return self.real_waste[row] <= np.minimum(self.daily_fill[q, -1], self.max_waste[q])
+
+    chart_fields = ("day", "real_waste")
+
+    def scene(self, row: int) -> Scene:
+        s = super().scene(row)
+        s.figure("day", self.day[row])
+        s.figure("level of all bins", self.real_waste[row].sum())
+        return s
+
+    def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart:
+        """The levels of all bins each morning, and at the end."""
+        q, day = self.instance_row[row], frames["day"].astype(np.int64)
+        first = np.searchsorted(day, np.arange(day[0], day[-1] + 1))
+        if day[-1] < self.config.horizon and len(day) - 1 not in first:
+            first = np.append(first, len(day) - 1)
+        levels = frames["real_waste"][first, 1 : self.n_nodes[q]].T / self.max_waste[q]
+        return Chart((), (), heat=Heat("level of each bin in the morning", levels, first.tolist()), unit="step")
 
 
 @kernel

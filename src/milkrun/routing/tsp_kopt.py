@@ -14,19 +14,18 @@ References: Croes 1958 (2-opt); Lin 1965 (3-opt); Or 1976 (segment insertion).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from milkrun.core.actions import action_array, discrete
 from milkrun.core.arguments import Rows
-from milkrun.core.canvas import CUSTOMER, PALETTE, Canvas
 from milkrun.core.config import option
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import constant, float32, int32, int64, mask, scratch, state
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import row_stream, shuffle_from
+from milkrun.core.scene import Scene
 from milkrun.core.world import FieldOf
 from milkrun.routing.base import HEURISTICS, SOLVER, Places, PlacesConfig
 from milkrun.routing.distance import MATRIX, travel
@@ -181,18 +180,28 @@ class TSPKopt(Places):
         move = self.decode(np.array([action]))[0].tolist()
         return f"the move {tuple(move)} names no stretch of at least two of the {n} nodes, or one of all but one"
 
-    def draw(self, row: int, canvas: Canvas) -> None:
-        """The tour."""
+    def why_masked(self, row: int, index: int) -> str:
+        return "this move changes nothing, or there is no such stretch"
+
+    def action_name(self, agent: int, action: int) -> str:
+        move = self.decode(np.array([action]))[0].tolist()
+        if self.mask_lists_all:
+            i, j = move
+            by_node = self.config.action_mode == "node"
+            return f"reverse from node {i} to {j}" if by_node else f"reverse positions {i + 1} to {j}"
+        return f"positions {move[2]} and {move[3]}"
+
+    def scene(self, row: int) -> Scene:
         q = self.instance_row[row]
-        n = self.n_nodes[q]
-        nodes = self.locs[q, :n]
-        canvas.fit(nodes.min(0), nodes.max(0))
-        canvas.caption(f"TSPKopt  cost {float(self.cost_current[row]):.3f}  best {float(self.cost_best[row]):.3f}  "
-                       f"step {int(self.i[row])}")
-        order = self.tour[row, :n].tolist()
-        for a, b in pairwise([*order, order[0]]):
-            canvas.polyline(nodes[[a, b]], PALETTE[0], 2.0)
-        canvas.discs(nodes, 4.0, [CUSTOMER] * int(n))
+        n = int(self.n_nodes[q])
+        places = self.locs[q, :n].astype(float)
+        s = Scene(places.min(0), places.max(0))
+        s.points("nodes", places, colour="muted", text=lambda: [f"node {j}" for j in range(n)],
+                 label=lambda: [str(j) for j in range(n)])  # fmt: skip
+        s.route("tour", "nodes", self.tour[row, :n], closed=True, paint=False)
+        s.figure("length", self.cost_current[row])
+        s.figure("best", self.cost_best[row])
+        return s
 
 
 @kernel

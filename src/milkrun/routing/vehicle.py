@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
 from milkrun.core.config import option
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, float32, int16, int32, int64, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import fetch, kernel
+from milkrun.core.scene import Scene, colours
 from milkrun.core.world import World
 from milkrun.routing.base import Places, PlacesConfig
 
@@ -44,9 +44,18 @@ class Recorded(World):
         taken[np.arange(length) >= self.tour_len[:, None]] = 0
         return taken
 
+    def taken(self, row: int) -> list[int]:
+        """The legal actions of a row, in order; needs record=True."""
+        actions: list[int] = self.tour[row, : self.tour_len[row]].tolist()
+        return actions
+
     def path(self, row: int) -> list[int]:
         """The nodes a row has stood on, in order; needs record=True."""
-        return [0, *self.tour[row, : self.tour_len[row]].tolist()]
+        return [0, *self.taken(row)]
+
+    def driven(self, row: int) -> list[int]:
+        """The same with ways that nobody chose."""
+        return self.path(row)
 
 
 class Routing(Recorded, Places):
@@ -72,21 +81,35 @@ class Routing(Recorded, Places):
 
     # -- pictures -------------------------------------------------------------------------------------------
 
-    def draw(self, row: int, canvas: Canvas) -> None:
-        """Nodes, the tour so far with a colour a trip, the depot as a square."""
+    def scene(self, row: int) -> Scene:
+        return self.scene_of_nodes(row, "nodes")
+
+    def scene_of_nodes(
+        self, row: int, name: str, amounts: Any = None, words: Callable[[], list[str]] | None = None, **more: Any
+    ) -> Scene:
+        """Nodes as large as their `amounts`, of which `words` tell more; the tour so far, and the vehicle."""
         q = self.instance_row[row]
-        nodes = self.locs[q, : self.n_nodes[q]]
-        canvas.fit(nodes.min(0), nodes.max(0))
-        canvas.caption(f"{type(self).__name__}  length {float(self.tour_length[row]):.3f}  step {int(self.i[row])}")
-        path = self.path(row)
-        home = [k for k, node in enumerate(path) if node == 0] if self.depot_apart else [0]
-        for trip, (a, b) in enumerate(pairwise([*home, len(path)])):
-            canvas.polyline(nodes[path[a : b + 1]], PALETTE[trip % len(PALETTE)], 2.0)
-        colours = [SERVED if self.visited[row, j] else CUSTOMER for j in range(len(nodes))]
-        canvas.discs(nodes, 4.0, colours)
-        if self.depot_apart:
-            canvas.square(nodes[0], 6.0, DEPOT)
-        canvas.disc(nodes[self.current_node[row]], 2.0, INK)
+        n, depot = int(self.n_nodes[q]), self.depot_apart
+        places, one = self.locs[q, :n].astype(float), name.removesuffix("s")
+
+        def text() -> list[str]:
+            told = [f", {word}" for word in words()] if words else [""] * n
+            return ["depot" if depot and j == 0 else f"{one} {j}{told[j]}" for j in range(n)]
+
+        if not self.config.record:  # no route paints what was visited
+            more["colour"] = colours(np.where(self.visited[row, :n], "muted", "waiting"))
+        s = Scene(places.min(0), places.max(0))
+        size = None if amounts is None else amounts[:n] / max(1e-9, float(np.max(amounts[:n])))
+        s.points(name, places, shape=["square"] + ["disc"] * (n - 1) if depot else "disc", size=size, text=text,
+                 label=lambda: ["" if depot and j == 0 else str(j) for j in range(n)], action=np.arange(n), **more)
+        s.route("tour", name, self.driven(row), cut=0 if depot else None)
+        s.vehicle("truck", places[self.current_node[row]], shape="truck")
+        s.figure("length", self.tour_length[row])
+        if depot:
+            s.legend("depot", "ink", "square")
+        s.legend("not visited", "waiting")
+        s.legend("visited, a colour a trip" if depot else "visited", 0)
+        return s
 
 
 @kernel(inline=True)

@@ -24,6 +24,7 @@ from milkrun.core.config import option
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import constant, float32, float64, instance, int64, state
 from milkrun.core.kernels import kernel
+from milkrun.core.scene import Scene
 from milkrun.routing.collect import Collect, CollectConfig
 from milkrun.routing.generators.vrpp import PRIZE_LAWS, generate
 from milkrun.routing.trips import any_customer, begin_tour, drive, ends_tour, mark_allowed, take
@@ -95,6 +96,10 @@ class Profit(Collect):
             values.setdefault("prize", values["demand"])
             del values["demand"]
         return super().arrange_instances(values)
+
+    def scene(self, row: int) -> Scene:
+        prize = self.prize[self.instance_row[row]]
+        return self.scene_of_choice(row, "customers", prize, lambda: [f"prize {p:g}" for p in prize.tolist()])
 
 
 class VRPP(Profit):

@@ -25,6 +25,7 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import constant, float32, float64, instance, int32, int64, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
+from milkrun.core.scene import Scene
 from milkrun.routing.collect import Collect, CollectConfig
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, MUST_GO_LAWS
 from milkrun.routing.generators.wcvrp import generate
@@ -139,6 +140,17 @@ class Waste(Collect):
         values.setdefault("capacity", np.full(rows, self.config.truck, np.float32))
         values.setdefault("max_waste", np.full(rows, self.config.max_waste, np.float32))
         return values
+
+    def scene(self, row: int) -> Scene:
+        """Bins, filled as far as they are; the truck has emptied those it visited."""
+        q = self.instance_row[row]
+        n, waste = int(self.n_nodes[q]), self.waste_of(row) / self.max_waste[q]
+        level = np.where(self.visited[row], 0.0, waste)[:n]
+        return self.scene_of_choice(row, "bins", level=np.clip(level, 0, 1))
+
+    def waste_of(self, row: int) -> np.ndarray:
+        """What each bin holds until it is emptied."""
+        return self._field_of_rows("waste")[row]
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_instances(arrays)

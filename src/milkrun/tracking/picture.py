@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milkrun.core.canvas import Canvas, Colour
+from milkrun.core.scene import Scene, colours
 from milkrun.tracking import looks
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.studio import look, row_alone, shot
@@ -28,6 +29,9 @@ RING: Colour = (255, 40, 160)
 DRONE: Colour = (255, 255, 255)
 WINDOW: Colour = (255, 220, 0)
 EDGE: Colour = (20, 20, 20)
+BOX_COLOURS = {0: "muted", 1: "muted", 2: 8, 3: 9, 4: "grid", 5: "grid", 6: 7, 7: 4, 8: "muted"}
+"""Of boxes by `box_kind`, where a picture has no more than the colours of a scene."""
+BURIED = 50.0  # m below the ground: where a vehicle is put that has left the town
 
 
 def render(world: Any, row: int, path: Array | None = None) -> Array:
@@ -69,6 +73,37 @@ def draw(world: Any, row: int, canvas: Canvas, path: Array | None = None) -> Non
     for width, colour in ((6, EDGE), (3, DRONE)):
         canvas.arrow(drone[:2], drone[:2] + 6 * heading, colour, width)
     canvas.disc(drone[:2], 7, DRONE, outline=EDGE)
+
+
+def scene(world: Any, row: int) -> Scene:
+    """The town as boxes, its traffic and the drone in space, beside them what the camera sees."""
+    q, n = world.instance_row[row], max(1, int(world.n_veh[row]))
+    boxes, reach, (x, y, z) = int(world.n_box[q]), world.config.half_extent, world.pos[row].tolist()
+    s = Scene((-reach, -reach, 0), (reach, reach, 60))
+    s.bodies("town", "box", 2 * world.box_half[q, :boxes], world.box_pos[q, :boxes], _turned(world.box_yaw[q, :boxes]),
+             colour=colours([BOX_COLOURS[kind] for kind in world.box_kind[q, :boxes].tolist()]))  # fmt: skip
+    size, pose = looks.KIND_SIZES[world.veh_kind[row, :n]][:, :3], world.veh_pose[row, :n]
+    height = np.where(world.veh_on[row, :n], size[:, 2] / 2, -BURIED)
+    s.bodies("traffic", "box", size, np.c_[pose[:, :2], height], _turned(pose[:, 2]), target=0,
+             colour=colours(["late", *[5] * (n - 1)]),
+             text=lambda: [f"{looks.KINDS[k]}{'' if v else ', the target'}"
+                           for v, k in enumerate(world.veh_kind[row, :n])])  # fmt: skip
+    s.bodies("drone", "box", [(1.2, 1.2, 0.4)], [(x, y, z)], _turned(world.yaw[row : row + 1]), colour="ink")
+    behind = 40 * np.array([math.cos(world.yaw[row]), math.sin(world.yaw[row])])
+    s.camera((x - behind[0], y - behind[1], z + 25), (x, y, z), follow="drone")
+    s.image("camera", to_rgb(shot(world, row)[0]))
+    s.gauge("target near the middle", world.r_c[row], 1.0)
+    s.figure("CR", world.CR[row])
+    s.figure("height", z)
+    for words, colour in (("target", "late"), ("other traffic", 5), ("drone", "ink"), ("building", "muted")):
+        s.legend(words, colour, "square")
+    return s
+
+
+def _turned(yaw: Array) -> Array:
+    """Quaternions of turns about the vertical."""
+    none = np.zeros(len(yaw))
+    return np.stack([np.cos(yaw / 2), none, none, np.sin(yaw / 2)], axis=1)
 
 
 def from_above(world: Any, row: int, middle: Array, size: int) -> Array:

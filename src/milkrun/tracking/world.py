@@ -43,6 +43,7 @@ from milkrun.core.fields import (
     view,
 )
 from milkrun.core.references import resolve
+from milkrun.core.scene import Scene
 from milkrun.core.world import World
 from milkrun.tracking import looks
 from milkrun.tracking.config import REASONS, REWARDS, TrackingConfig
@@ -61,6 +62,8 @@ QUANTILES = np.array([NormalDist().inv_cdf((k + 0.5) / 256) for k in range(256)]
 # What no play comes near to: towns, drones and numbers from outside must keep within it, so that nothing overflows.
 TOWN_REACH, REACH, LARGE = 1e6, 1e8, 1e12
 """m: places in a town, places of a drone; and any other number."""
+
+MOVES = ("forward", "backward", "left", "right", "turn left", "turn right", "stop")
 
 
 class Tracking(World):
@@ -383,6 +386,18 @@ class Tracking(World):
 
     def draw(self, row: int, canvas: Canvas) -> None:
         resolve("milkrun.tracking.picture:draw", "Tracking.draw")(self, row, canvas)
+
+    def scene(self, row: int) -> Scene:
+        scene: Scene = resolve("milkrun.tracking.picture:scene", "Tracking.scene")(self, row)
+        return scene
+
+    @property
+    def fps(self) -> float:  # type: ignore[override]
+        """A step is so much of a second."""
+        return float(self.config.control_hz)
+
+    def action_name(self, agent: int, action: int) -> str:
+        return MOVES[action] if 0 <= action < len(MOVES) else f"action {action}"
 
 
 def _scenes(config: TrackingConfig) -> np.ndarray:

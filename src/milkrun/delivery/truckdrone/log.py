@@ -1,7 +1,7 @@
 """The event log of the truck-and-drones world: who did what, when, from where to where, at what energy.
 
 What happened in a step of a row is found from its fields before and after: `happenings`. `Recorder` steps a world and
-keeps the events of the rows it watches.
+keeps the events of the rows it watches; `chart` makes bars and marks of them.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from milkrun.core.arguments import Rows, read_rows
-from milkrun.core.watch import Watched
+from milkrun.core.arguments import Rows
+from milkrun.core.recorder import EpisodeRecorder, agent_names
+from milkrun.core.scene import Bar, Chart, Mark, Window
+from milkrun.delivery.looks import LOOKS
 from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, HOVER, MOVE, NEAR, ONBOARD, RETURN
 
 EVENT = np.dtype([
@@ -28,53 +31,31 @@ EVENT = np.dtype([
 INTERVALS = ("drive", "wait", "onboard", "hover", "fly_out", "wait_open", "return", "crashed")
 POINTS = ("release", "recover", "load", "served", "landed", "forced", "conflict", "illegal", "crash")
 
-BEFORE = ("i", "truck_pos", "drone_pos", "battery", "carrying", "status", "forced_phase")
-AFTER = ("truck_pos", "truck_node", "truck_target", "truck_step_dist", "drone_pos", "battery", "carrying", "status",
-         "executed", "illegal_agents", "forced", "conflict", "battery_used")  # fmt: skip
+FIELDS = (
+    "i", "truck_pos", "truck_node", "truck_target", "truck_step_dist", "drone_pos", "battery", "carrying", "status",
+    "forced_phase", "executed", "illegal_agents", "forced", "conflict", "battery_used", "customer_pos",
+)  # fmt: skip
+"""What a step is told from, before and after it."""
 
 Place = list[float]
 Happening = tuple[int, str, int, int, Place, Place, int, float]
 """agent, kind, t0, t1, from, to, ref, energy"""
 
 
-class Recorder(Watched):
+class Recorder(EpisodeRecorder):
     """A world that keeps a log of some of its rows: step it instead of the world; all else is the world's.
 
     A step that does not begin where the last one of its row ended begins an episode; `episode` counts them from 0.
     """
 
     def __init__(self, world: Any, rows: Rows = (0,)) -> None:
-        super().__init__(world)
-        self.rows = read_rows(rows, world.num_envs)
+        super().__init__(world, rows, fields=FIELDS, scenes=False)
         self._agents = [name for group in world.groups.values() for name in group]
-        self._events: list[tuple[Any, ...]] = []
-        self._clock: dict[int, int] = {}
-        self._episode: dict[int, int] = {}
-        self._stage: Any = None
 
-    def step(self, actions: Any, rows: Rows = None) -> None:
-        """As the world's own."""
-        world = self.world
-        stepped = np.arange(world.num_envs) if rows is None else read_rows(rows, world.num_envs)
-        plays = np.isin(stepped, self.rows)
-        again = world.autoreset == "same_step"  # there the flags are of the episode before, and every row plays on
-        if not again:
-            plays &= ~(world.terminated | world.truncated)[stepped]
-        watched = stepped[plays]
-        was = _seen(world, watched, BEFORE)
-        places = world.customer_pos[world.instance_row[watched]].tolist()
-        saved = world.state_dict(watched) if again else {}
-        world.step(actions, rows)
-        given = np.asarray(actions)[plays]
-        now = self._replayed(saved, given) if again else _seen(world, watched, AFTER)
-        for k, row in enumerate(watched.tolist()):
-            if self._clock.get(row) != was[k].i:
-                self._episode[row] = self._episode.get(row, -1) + 1
-            self._clock[row] = was[k].i + 1
-            for agent, kind, t0, t1, start, end, ref, energy in happenings(world, was[k], now[k], given[k], places[k]):
-                self._events.append(
-                    (row, self._episode[row], self._agents[agent], kind, t0, t1, *start, *end, ref, energy)
-                )
+    def _happened(self) -> Iterator[tuple[Any, ...]]:
+        for r in self.episodes():
+            for agent, kind, t0, t1, start, end, ref, energy in told(self.world, r.fields(FIELDS)):
+                yield r.watched, r.number, self._agents[agent], kind, t0, t1, *start, *end, ref, energy
 
     def events(self) -> np.ndarray:
         """What happened, by row and episode, in the order of time: an array of `EVENT`.
@@ -88,8 +69,7 @@ class Recorder(Watched):
         `forced` stands where an overridden drone is fined: each step under published rules, under sound ones once a
         phase.
         """
-        events = np.array(self._events, EVENT)
-        return events[np.lexsort((events["episode"], events["row"]))]
+        return np.array(list(self._happened()), EVENT)
 
     def gantt(self) -> np.ndarray:
         """The intervals alone, agent by agent, equal neighbours made one: of each agent they tile the episode."""
@@ -120,21 +100,41 @@ class Recorder(Watched):
         listed = [dict(zip(EVENT.names or (), event, strict=True)) for event in self.events().tolist()]
         Path(path).write_text(json.dumps(listed, indent=0) + "\n")
 
-    def _replayed(self, saved: dict[str, np.ndarray], actions: np.ndarray) -> list[SimpleNamespace]:
-        """SAME_STEP has begun the next episode of a row that ended: the step is played again where rows wait."""
-        if self._stage is None:
-            self._stage = type(self.world)(len(self.rows), self.world.config, seed=0, autoreset="disabled")
-        rows = np.arange(len(actions))
-        saved["terminated"][:] = saved["truncated"][:] = False
-        self._stage.load_state_dict(saved, rows)
-        self._stage.step(actions, rows)
-        return _seen(self._stage, rows, AFTER)
+
+def told(world: Any, frames: Mapping[str, np.ndarray]) -> Iterator[Happening]:
+    """What happened in an episode whose FIELDS stand in `frames`."""
+    moments = [SimpleNamespace(**dict(zip(FIELDS, values, strict=True)))
+               for values in zip(*(frames[name].tolist() for name in FIELDS), strict=True)]  # fmt: skip
+    for was, now, asked in zip(moments, moments[1:], frames["action"], strict=False):
+        yield from happenings(world, was, now, asked, was.customer_pos)
 
 
-def _seen(world: Any, rows: np.ndarray, names: tuple[str, ...]) -> list[SimpleNamespace]:
-    """Fields of some rows, each row apart, as plain numbers and lists."""
-    columns = [getattr(world, name)[rows].tolist() for name in names]
-    return [SimpleNamespace(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
+def chart(world: Any, row: int, frames: Mapping[str, np.ndarray]) -> Chart:
+    """A lane for each machine, neighbours that are equal made one bar; the customers' windows, and who came when."""
+    lanes, bars, marks, last = agent_names(world), list[Bar](), list[Mark](), dict[int, tuple[str, int]]()
+    came: dict[int, tuple[float, str]] = {}
+    open_bar: dict[int, int] = {}
+    for agent, kind, t0, t1, _, _, ref, _ in told(world, frames):
+        lane = lanes[agent]
+        if kind in INTERVALS:
+            if last.get(agent) == (kind, ref):
+                bars[open_bar[agent]] = replace(bars[open_bar[agent]], t1=float(t1))
+                continue
+            goal = f"\u2192{ref}" if kind in ("drive", "fly_out") and ref >= 0 else ""
+            last[agent], open_bar[agent] = (kind, ref), len(bars)
+            bars.append(Bar(lane, kind, float(t0), float(t1), goal))
+        elif kind == "served":
+            came[ref] = float(t0), lane
+            marks.append(Mark(lane, kind, float(t0), str(ref)))
+        elif kind in LOOKS:
+            marks.append(Mark(lane, kind, float(t0)))
+    q = world.instance_row[row]
+    bounds = zip(world.tw_start[q].tolist(), world.tw_end[q].tolist(), strict=True)
+    windows = [Window(f"customer {c}", *span, *came.get(c, ())) for c, span in enumerate(bounds)]
+    bars.sort(key=lambda bar: lanes.index(bar.lane))
+    seen = {bar.kind for bar in bars} | {mark.kind for mark in marks}
+    kinds = {kind: look for kind, look in LOOKS.items() if kind in seen}
+    return Chart(tuple(lanes), tuple(bars), tuple(marks), tuple(windows), clock=frames["i"], kinds=kinds)
 
 
 class Turn:

@@ -19,9 +19,18 @@ def why_illegal(world: Any, row: int, actions: Any) -> str:
         if not 0 <= action < len(mask):
             return f"{name}: {action} is not one of its {len(mask)} actions"
         if not mask[action]:
-            why = _truck(world, row, action) if agent == 0 else _drone(world, row, agent - 1, action)
-            return f"{name}: {world.action_name(agent, action)}: {why}"
+            return f"{name}: {world.action_name(agent, action)}: {_why(world, row, agent, action)}"
     return "not in the action mask"
+
+
+def why_masked(world: Any, row: int, index: int) -> str:
+    """Of an action by its index in the flat mask."""
+    d, action = divmod(index - world.sizes["T"], world.sizes["K"])
+    return _why(world, row, 0, index) if index < world.sizes["T"] else _why(world, row, 1 + d, action)
+
+
+def _why(world: Any, row: int, agent: int, action: int) -> str:
+    return _truck(world, row, action) if agent == 0 else _drone(world, row, agent - 1, action)
 
 
 def _truck(world: Any, row: int, action: int) -> str:

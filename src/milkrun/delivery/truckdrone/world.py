@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.actions import agents
-from milkrun.core.canvas import Canvas
 from milkrun.core.fields import bool_, constant, float32, float64, instance, int64, mask, scratch, state, view
+from milkrun.core.scene import Chart, Scene
 from milkrun.core.world import World
-from milkrun.delivery.truckdrone import picture, reasons, reports
+from milkrun.delivery.truckdrone import log, picture, reasons, reports
 from milkrun.delivery.truckdrone.config import ENDS, LAWS, TruckDroneConfig
 from milkrun.delivery.truckdrone.flight import (
     AMOUNTS,
@@ -217,8 +217,16 @@ class TruckDrone(World):
     def why_illegal(self, row: int, action: Any) -> str:
         return reasons.why_illegal(self, row, action)
 
-    def draw(self, row: int, canvas: Canvas) -> None:
-        picture.draw(self, row, canvas)
+    def why_masked(self, row: int, index: int) -> str:
+        return reasons.why_masked(self, row, index)
+
+    def scene(self, row: int) -> Scene:
+        return picture.scene(self, row)
+
+    chart_fields = log.FIELDS
+
+    def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart:
+        return log.chart(self, row, frames)
 
 
 TruckDrone.bind(generate=generate, reset=reset, step=step, idle=idle, update_views=update_views)

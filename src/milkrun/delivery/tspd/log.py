@@ -5,10 +5,14 @@ All of it is read from the actions that the world has kept, not from what the ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from milkrun.core.scene import Bar, Chart
 from milkrun.delivery.instances.tspd import NO_FLY, Operation
+from milkrun.delivery.looks import LOOKS
 
 
 class Event(NamedTuple):
@@ -70,18 +74,36 @@ def events(world: Any, row: int) -> list[Event]:
     return truck + drone
 
 
-def paths(world: Any, row: int) -> tuple[list[int], list[list[int]]]:
-    """The nodes of the truck in order, and of each flight start, customer and, if it is over, end."""
+def chart_of_events(events: Iterable[Event], clock: np.ndarray | None = None) -> Chart:
+    """The lanes of truck and drone; the numbers are nodes."""
+    bars, flying = list[Bar](), False
+    for agent, kind, t0, t1, _, node in events:
+        flying = kind == "fly" and not flying  # a flight has two legs: out to the customer, and back
+        shown = {"aboard": "onboard", "fly": "fly_out" if flying else "return"}.get(kind, kind)
+        bars.append(Bar(agent, shown, t0, t1, f"\u2192{node}" if kind in ("drive", "fly") else ""))
+    kinds = {kind: look for kind, look in LOOKS.items() if any(bar.kind == kind for bar in bars)}
+    return Chart(("truck", "drone"), tuple(bars), unit="time, in cost units", clock=clock, kinds=kinds)
+
+
+def paths(world: Any, row: int) -> tuple[list[int], list[list[int]], list[int]]:
+    """The nodes of the truck in order; of each flight start, customer and, if it is over, end; and the nodes of the
+    drone in order, aboard or not."""
     nodes = world.sizes["N"]
-    way, flights = [0], []
+    way, flights, drone = [0], list[list[int]](), [0]
+    out = False
     for action in _taken(world, row):
         if action < nodes:
             way.append(action)
         elif action < 2 * nodes:
             flights.append([way[-1], action - nodes])
+            drone.append(action - nodes)
+            out = True
         else:
             flights[-1].append(way[-1])
-    return way, flights
+            out = False
+        if not out:
+            drone.append(way[-1])
+    return way, flights, drone
 
 
 def _taken(world: Any, row: int) -> list[int]:

@@ -1,22 +1,39 @@
-"""The picture of a row: nodes, the truck's way so far, the drone's flights in another colour, the depot as a square."""
+"""What a row looks like: nodes, the truck's way so far, the drone's in another colour, the depot as a square."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
+import numpy as np
+
+from milkrun.core.scene import Scene, colours
 from milkrun.delivery.tspd.log import paths
 
+DRIVEN, FLOWN = 0, 1
+"""Colours of the truck's way and of the drone's."""
 
-def draw(world: Any, row: int, canvas: Canvas) -> None:
+
+def scene(world: Any, row: int) -> Scene:
     q = world.instance_row[row]
-    nodes = world.locs[q, : world.n_nodes[q]]
-    canvas.fit(nodes.min(0), nodes.max(0))
-    canvas.caption(f"TSPD  clock {float(world.clock[row]):.3f}  step {int(world.i[row])}")
-    way, flights = paths(world, row)
-    for flight in flights:
-        canvas.polyline(nodes[flight], PALETTE[1], 1.5, arrow=True)
-    canvas.polyline(nodes[way], PALETTE[0], 2.5)
-    canvas.discs(nodes, 4.0, [SERVED if done else CUSTOMER for done in world.covered[row, : len(nodes)]])
-    canvas.square(nodes[0], 6.0, DEPOT)
-    canvas.disc(nodes[world.truck[row]], 2.0, INK)
+    n, size = int(world.n_nodes[q]), world.sizes["N"]
+    places, covered = world.locs[q, :n], world.covered[row, :n]
+    way, flights, drone = paths(world, row)
+    served = np.isin(np.arange(n), [flight[1] for flight in flights])
+    s = Scene(places.min(0), places.max(0))
+    s.points("nodes", places, shape=["square"] + ["disc"] * (n - 1),
+             colour=colours(["ink", *(("waiting" if not c else FLOWN if f else DRIVEN)
+                                      for c, f in zip(covered[1:], served[1:], strict=True))]),
+             label=lambda: ["", *(str(j) for j in range(1, n))],
+             text=lambda: ["depot", *(f"node {j}" for j in range(1, n))],
+             action=np.array([np.arange(n), size + np.arange(n)]))  # fmt: skip
+    s.route("flights", "nodes", drone, paint=False, colour=FLOWN)
+    s.route("tour", "nodes", way, paint=False, colour=DRIVEN)
+    s.vehicle("truck", places[world.truck[row]], shape="truck")
+    out = int(world.fly[row])
+    s.vehicle("drone", places[out if out >= 0 else world.truck[row]], shape="drone", colour=FLOWN, shown=out >= 0)
+    s.figure("clock", world.clock[row])
+    s.figure("nodes covered", int(covered[1:].sum()))
+    for words, colour, shape in (("depot", "ink", "square"), ("open", "waiting", "disc"),
+                                 ("by truck", DRIVEN, "disc"), ("by drone", FLOWN, "disc")):  # fmt: skip
+        s.legend(words, colour, shape)
+    return s

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.actions import discrete
-from milkrun.core.canvas import Canvas
 from milkrun.core.fields import bool_, constant, float64, instance, int16, int32, int64, mask, state, view
 from milkrun.core.kernels import fetch, kernel
+from milkrun.core.scene import Chart, Scene
 from milkrun.core.world import World
 from milkrun.delivery.instances.tspd import EPS, Operation, TSPDInstance
 from milkrun.delivery.tspd import log, picture, reasons, reports
@@ -153,8 +153,18 @@ class TSPD(World):
     def why_illegal(self, row: int, action: int) -> str:
         return reasons.why_illegal(self, row, action)
 
-    def draw(self, row: int, canvas: Canvas) -> None:
-        picture.draw(self, row, canvas)
+    def action_name(self, agent: int, action: int) -> str:
+        """Drive to, send the drone to, take it up."""
+        kind, node = divmod(action, self.sizes["N"])
+        return ("drive to", "send the drone to")[kind] + f" {node}" if kind < 2 else "take up the drone"
+
+    def scene(self, row: int) -> Scene:
+        return picture.scene(self, row)
+
+    chart_fields = ("clock",)
+
+    def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart:
+        return log.chart_of_events(self.events(row), frames["clock"])
 
 
 @kernel(inline=True)

@@ -7,19 +7,21 @@ one after the other, one node an action. The rules themselves are in `world` (cl
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from milkrun.core.actions import discrete
-from milkrun.core.canvas import Canvas
 from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.fields import Field, bool_, constant, float32, float64, instance, int32, int64, mask, state, view
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
+from milkrun.core.scene import Chart, Scene
 from milkrun.routing.darp.config import DARPConfig
-from milkrun.routing.darp.picture import draw
+from milkrun.routing.darp.picture import scene
 from milkrun.routing.darp.states import check_fleet, check_record
+from milkrun.routing.darp.timetable import chart
 from milkrun.routing.instances.darp import MOST, MOST_RIDERS
 from milkrun.routing.vehicle import Recorded
 
@@ -190,8 +192,13 @@ class DARPBase(Recorded):
     def why_illegal(self, row: int, action: int) -> str:
         return self.explain(row, action)
 
-    def draw(self, row: int, canvas: Canvas) -> None:
-        draw(self, row, canvas)
+    def scene(self, row: int) -> Scene:
+        return scene(self, row)
+
+    chart_fields = ("vehicle_finished",)
+
+    def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart | None:
+        return chart(self, row, frames)
 
 
 # -- rules that both share --------------------------------------------------------------------------------------------

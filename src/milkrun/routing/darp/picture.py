@@ -1,29 +1,39 @@
-"""The picture of a dial-a-ride row: nodes, the routes with a colour a vehicle, a thin line from pickup to dropoff."""
+"""What a dial-a-ride row looks like: stops, routes with a colour a vehicle, who is aboard and has to be set down."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, SERVED, Canvas
+from milkrun.core.scene import Scene
+
+MOST_LINES = 60  # requests up to which a line leads from each pickup to its dropoff
 
 
-def draw(world: Any, row: int, canvas: Canvas) -> None:
-    q = world.instance_row[row]
-    true = world.demand[q] != 0
-    true[0] = True
-    places = world.locs[q]
-    canvas.fit(places[true].min(0), places[true].max(0))
-    canvas.caption(f"DARP  distance {float(world.total_distance[row]):.2f}  step {int(world.i[row])}")
-    path = world.path(row)
-    home = [k for k, node in enumerate(path) if node == 0]
-    for p in np.flatnonzero(true)[1::2]:
-        canvas.polyline(places[[p, p + 1]], CUSTOMER, 0.6)
-    for route, (a, b) in enumerate(pairwise([*home, len(path)])):
-        canvas.polyline(places[path[a : b + 1]], PALETTE[route % len(PALETTE)], 2.0)
-    for j in np.flatnonzero(true)[1:]:
-        canvas.disc(places[j], 4.0 if j % 2 else 3.0, SERVED if world.visited[row, j] else CUSTOMER)
-    canvas.square(places[0], 6.0, DEPOT)
-    canvas.disc(places[world.current_node[row]], 2.0, INK)
+def scene(world: Any, row: int) -> Scene:
+    q, k = world.instance_row[row], int(world.current_agent[row])
+    riders = world.demand[q]
+    n = 1 + int(np.count_nonzero(riders))
+    places, visited = world.locs[q, :n].astype(float), world.visited[row, :n]
+    aboard = np.append(world.picked_up_by_current[row, 1:n:2] & ~visited[2::2], [])
+    set_down = np.zeros(n, bool)
+    set_down[2::2] = aboard
+    s = Scene(places.min(0), places.max(0))
+    for r in range((n - 1) // 2 if n <= 2 * MOST_LINES else 0):
+        s.line(f"request {r + 1}", places[2 * r + 1], places[2 * r + 2], colour="muted", shown=bool(aboard[r]))
+    s.points("stops", places, shape=["square"] + ["disc"] * (n - 1), ring=set_down, action=np.arange(n),
+             size=np.where(np.arange(n) % 2 == 1, 0.6, 0.2),
+             label=lambda: ["", *(str((j + 1) // 2) for j in range(1, n))],
+             text=lambda: ["depot", *(f"{('dropoff', 'pickup')[j % 2]} of request {(j + 1) // 2}, "
+                                      f"{abs(int(riders[j]))} aboard" for j in range(1, n))])  # fmt: skip
+    s.route("routes", "stops", world.path(row), cut=0)
+    s.vehicle("vehicle", places[world.current_node[row]], shape="car", label=f"vehicle {k + 1}")
+    s.gauge("riders aboard", world.current_load[row], max(1, int(world.capacity[q].max())))
+    s.figure("distance", world.total_distance[row])
+    s.figure("set down", int(visited[2::2].sum()))
+    s.legend("depot", "ink", "square")
+    s.legend("waiting (small: dropoff)", "waiting")
+    s.legend("served, a colour a vehicle", 0)
+    s.legend("rider aboard", "ink", "ring")
+    return s

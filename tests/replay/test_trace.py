@@ -7,8 +7,7 @@ import pytest
 
 import milkrun
 from milkrun.replay.days import days_of
-from milkrun.replay.figures import driven, trips_of
-from milkrun.replay.retrace import retrace
+from milkrun.replay.trace import days_driven, morning_levels
 from milkrun.solvers import greedy, rollout
 
 CORNERS = [[[0, 0], [3, 0], [3, 4], [0, 4]]]
@@ -31,7 +30,7 @@ def test_forced_returns_are_driven_though_nobody_asked(recourse, actions, path):
     world = stochastic(recourse)
     for action in actions:
         world.step([action])
-    assert retrace(world, 0).days == [path] and driven(world, 0) == path
+    assert days_driven(world, 0) == [path]
     legs = np.diff(np.array(CORNERS[0], float)[[0, *path]], axis=0)
     assert np.hypot(*legs.T).sum() == pytest.approx(float(world.tour_length[0]))
 
@@ -44,10 +43,9 @@ def test_levels_of_every_morning_and_the_end():
                           "fill_std": np.zeros((1, 4))})  # fmt: skip
     for action in (1, 2, 0, 0, 0):
         world.step([action])
-    trace = retrace(world, 0)
-    assert trace.days == [[1, 2, 0, 0], [0]]
+    assert days_driven(world, 0) == [[1, 2, 0, 0], [0]]
     mornings = [[0.5, 1, 0.3], [0.3, 0.2, 0.5], [0.6, 0.5, 1]]
-    np.testing.assert_allclose(np.array(trace.levels)[:, 1:], mornings, atol=1e-6)
+    np.testing.assert_allclose(morning_levels(world, 0)[:, 1:], mornings, atol=1e-6)
 
 
 def test_days_sum_to_the_return():
@@ -59,8 +57,3 @@ def test_days_sum_to_the_return():
     np.testing.assert_allclose(days.profit.sum(1), world.objective, atol=1e-3)
     assert (days.waste_unit, days.length_unit) == ("bins", "length")
     np.testing.assert_allclose(days.waste.sum(1), world.collected, rtol=1e-5)
-
-
-def test_trips_are_cut_at_the_depot():
-    """Staying at the depot is no trip; one that never came home stays open."""
-    assert trips_of([1, 2, 0, 0, 3]) == [[0, 1, 2, 0], [0, 3]]

@@ -1,22 +1,31 @@
 """When each vehicle of a dial-a-ride plan drives, serves and waits, and when each rider is aboard.
 
 The start times are the earliest that the independent checker finds; what lies between them is worked out here, as the
-spans of time that a chart has bars for.
+spans of time that a chart has bars for, and `chart` makes them of a row.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from milkrun.core.errors import BadSolution
+from milkrun.core.fields import Role
+from milkrun.core.scene import Bar, Chart, Look, Mark, Window
 from milkrun.routing.darp.task.cases import Case, of_instance
 from milkrun.routing.darp.task.checker import DARPProblem, DARPReport
 from milkrun.routing.darp.task.schedule import NOISE, legs
 from milkrun.routing.instances.darp import DARPInstance
 
 Span = tuple[float, float]
+LOOKS = {
+    "drive": Look("drives", "muted"), "service": Look("at a stop", "ink"), "wait": Look("waits", "muted", hatched=True),
+    "ride": Look("rides", 0), "left": Look("never set down", "late"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,3 +120,55 @@ def _window(case: Case, node: int) -> Span:
     opens, closes = case.opens[node], case.closes[node]
     home = math.inf if case.rule == "deadlines" else case.closes[0]  # that rule never tests the depot's deadline
     return opens if opens > case.opens[0] else -math.inf, closes if closes < home else math.inf
+
+
+def routes_of_row(world: Any, row: int) -> tuple[DARPInstance, list[list[int]]]:
+    """The instance that a row plays and a route for each vehicle, as far as it has come; needs record=True."""
+    q = world.instance_row[row]
+    fields = [f.name for f in world.fields.values() if f.role is Role.INSTANCE]
+    instance = DARPInstance.of_row(f"row {row}", {name: getattr(world, name)[q] for name in fields})
+    driven = DARPProblem.actions_to_routes(world.path(row)[1:])
+    return instance, _by_vehicle(instance, driven, world.config.rule == "classic")
+
+
+def _by_vehicle(instance: DARPInstance, driven: list[list[int]], classic: bool) -> list[list[int]]:
+    """A route for each vehicle: under the rule `classic` one that nobody left fits into is passed over."""
+    loads = {r: int(instance.demand[2 * r + 1]) for r in range(instance.num_requests)}
+    fleet: list[list[int]] = []
+    waiting = iter(driven)
+    for seats in instance.capacity.tolist():
+        passed = classic and all(load > seats for load in loads.values())
+        fleet.append([] if passed else next(waiting, []))
+        for node in fleet[-1]:
+            loads.pop((node - 1) // 2, None)
+    return fleet
+
+
+def chart(world: Any, row: int, frames: Mapping[str, np.ndarray]) -> Chart | None:
+    """A lane for each vehicle and below it one for each of its riders; vehicles are planned one after the other, so
+    each is known from the frame on at which its tour ended."""
+    if not world.config.record:
+        return None
+    instance, routes = routes_of_row(world, row)
+    _, shifts = timetable(instance, routes, world.config.rule, world.config.speed)
+    over = frames["vehicle_finished"].astype(bool)
+    lanes, bars, marks, windows = list[str](), list[Bar](), list[Mark](), list[Window]()
+    for shift in shifts:
+        vehicle, at = f"vehicle {shift.vehicle + 1}", int(over[:, shift.vehicle].argmax()) or len(over) - 1
+        lanes.append(vehicle)
+        for kind, spans in (("drive", shift.drives), ("service", shift.services), ("wait", shift.waits)):
+            bars += [Bar(vehicle, kind, *span, at=at) for span in spans]
+        for rider in shift.riders:
+            lane = f"request {rider.request + 1}"
+            lanes.append(lane)
+            ride = rider.pickup[1], rider.until if rider.dropoff is None else rider.dropoff[0]
+            bars.append(Bar(lane, "ride", *ride, at=at))
+            bars += [Bar(lane, "service", *span, at=at) for span in (rider.pickup, rider.dropoff) if span]
+            if rider.dropoff is None:
+                marks.append(Mark(lane, "left", rider.until, at=at))
+            stops = ("pickup", rider.pickup), ("dropoff", rider.dropoff)
+            for (word, stop), bounds in zip(stops, rider.windows, strict=True):
+                if math.isfinite(bounds[0]) or math.isfinite(bounds[1]):
+                    came = (stop[0], vehicle) if stop else ()
+                    windows.append(Window(f"{lane}, {word}", *bounds, *came))
+    return Chart(tuple(lanes), tuple(bars), tuple(marks), tuple(windows), unit="time", kinds=LOOKS)

@@ -1,0 +1,380 @@
+"""Recording what rows of a world go through: each is looked at before and after every step that it plays.
+
+An `EpisodeRecorder` is stepped instead of the world and changes nothing in it: arrays, streams and results are those of
+an unwatched run. What it keeps is a `Recording` an episode, the same under all three autoreset modes; files and pages
+are made of them elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.actions import action_array
+from milkrun.core.arguments import Rows, read_rows
+from milkrun.core.errors import ConfigError
+from milkrun.core.fields import Role
+from milkrun.core.scene import Chart, Part, Scene, ask_words, texts_of_actions
+from milkrun.core.watch import Watched
+from milkrun.core.world import World
+
+MOST_REASONS = 200_000  # frames times actions up to which every masked action has its reason
+OVER = "the episode is over"
+REASONS = ("auto", "all", "asked", "none")
+
+
+@dataclass(eq=False)
+class Recording:
+    """One episode of one row: T steps, seen at F + 1 frames, the first before the first step.
+
+    Of a step: `actions`, `rewards`, `illegal`, `scores` (T,). Of the moments between steps (T + 1): `objectives`,
+    `masks`, `whys`. Of a frame (F + 1): `scenes`, and `columns` of the fields asked for. `ends` (T,) is the frame at
+    which each step was done.
+    """
+
+    watched: int  # the row of the world that was watched
+    number: int  # of this row's episodes, counted from 0
+    who: dict[str, Any]
+    """world, title, policy, config, seed, row, episode, instance, fps, agents, names"""
+    actions: list[Any] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    illegal: list[bool] = field(default_factory=list)
+    illegal_reasons: list[tuple[int, int, str]] = field(default_factory=list)
+    scores: list[np.ndarray] = field(default_factory=list)
+    objectives: list[float] = field(default_factory=list)
+    masks: list[np.ndarray] = field(default_factory=list)
+    whys: list[list[str]] | None = None
+    scenes: list[Scene] = field(default_factory=list)
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    ends: list[int] = field(default_factory=list)
+    end: str = ""
+    chart: Chart | None = None
+
+    @property
+    def steps(self) -> int:
+        return len(self.actions)
+
+    @property
+    def frames(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def moments(self) -> list[int]:
+        """The frames that are the moments between steps."""
+        return [0, *self.ends]
+
+    def fields(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """What `World.chart` is given: fields by name, frame first, and `action`, step first."""
+        return {**{name: np.array(self.columns[name]) for name in names}, "action": np.array(self.actions)}
+
+
+@dataclass(eq=False)
+class _Turn:
+    """A step of a watched row that is under way."""
+
+    recording: Recording
+    action: Any
+    reasons: list[tuple[int, str]]
+    scores: np.ndarray | None
+    frames: list[Any] = field(default_factory=list)
+
+
+class EpisodeRecorder(Watched):
+    """A world whose rows are recorded: step it instead of the world; all else is the world's.
+
+    A step that does not begin where the last one of its row ended begins an episode. `fields` are kept beside those
+    that the chart of the world wants; without `scenes` nothing else is. `reasons`: why actions are masked, "auto" (of
+    all, while frames times actions are at most 200,000, then of those asked for illegally), "all", "asked" or "none".
+    """
+
+    def __init__(
+        self, world: Any, rows: Rows = (0,), *, policy: str = "", fields: tuple[str, ...] = (), scenes: bool = True,
+        reasons: str = "auto",
+    ) -> None:  # fmt: skip
+        super().__init__(world)
+        if reasons not in REASONS:
+            raise ConfigError(f"reasons={reasons!r}: must be one of {', '.join(REASONS)}")
+        self.rows = read_rows(rows, world.num_envs)
+        if scenes:
+            world.refuse_unready(self.rows)
+        self.policy, self.reasons = policy, reasons
+        self._scenes = scenes
+        self._fields = tuple(dict.fromkeys((*fields, *(world.chart_fields if scenes else ()))))
+        self._recordings: list[Recording] = []
+        self._current: dict[int, Recording] = {}
+        self._place: dict[int, Any] = {}  # where the last step of a row left it
+        self._count: dict[int, int] = {}
+        self._turns: dict[int, _Turn] = {}
+        self._saved: dict[str, np.ndarray] = {}
+        self._scores: np.ndarray | None = None
+        self._stage: Any = None
+        self._offsets = np.cumsum([0, *world.action.nvec(world.sizes)])
+        self._mask_size = int(self._offsets[-1]) if world._mask is not None else 0
+
+    def episodes(self) -> list[Recording]:
+        """What was recorded, by row and in the order of time; one that still goes on as far as it has come."""
+        for row, recording in self._current.items():
+            if recording.steps and not recording.end:
+                self._ask_chart(recording, self.world, row)
+        return sorted(self._recordings, key=lambda recording: (recording.watched, recording.number))
+
+    def note_scores(self, scores: Any) -> None:
+        """What the policy makes of each action in the step that comes, (B, A)."""
+        self._scores = np.asarray(scores, np.float32)
+
+    # -- a step -----------------------------------------------------------------------------------------------
+
+    def step(self, actions: Any, rows: Rows = None) -> None:
+        """As the world's own."""
+        for _ in self.step_frames(actions, rows):
+            pass
+
+    def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[Any]:
+        self.before(actions, rows)
+        for shown in self.world.step_frames(actions, rows):
+            if shown is not None:
+                for row in set(shown.tolist()) & set(self._turns):
+                    turn = self._turns[row]
+                    turn.frames.append(self._look(self.world, row, turn.recording))
+            yield shown
+        for row, turn in self._turns.items():
+            world, at = self._where(row, turn)
+            turn.frames.append(self._look(world, at, turn.recording))
+            self._finish(turn, world, at)
+            self._place[row] = None if turn.recording.end else self._standing(row)
+        self._turns = {}
+
+    def before(self, actions: Any, rows: Rows) -> None:
+        world = self.world
+        self._turns, scores, self._scores = {}, self._scores, None
+        stepped = np.arange(world.num_envs) if rows is None else read_rows(rows, world.num_envs)
+        given = action_array("actions", actions)
+        if given.shape != (len(stepped), *world._action_shape[1:]):
+            return  # the world refuses it
+        plays = np.isin(stepped, self.rows)
+        again = world.autoreset == "same_step"  # there the flags are of the episode before, and every row plays on
+        if not again:
+            plays &= ~(world.terminated | world.truncated)[stepped]
+        watched = stepped[plays]
+        self._saved = world.state_dict(watched) if again else {}
+        for row, action in zip(watched.tolist(), given[plays], strict=True):
+            if row not in self._place or self._place[row] != self._standing(row):
+                self._begin(row)
+            said = None if scores is None else scores[row].copy()
+            self._turns[row] = _Turn(self._current[row], action.copy(), self._refusals(row, action), said)
+
+    def _standing(self, row: int) -> Any:
+        world = self.world
+        return (*world.stream[row].tolist(), int(world.i[row]), float(world.objective[row]))
+
+    def _where(self, row: int, turn: _Turn) -> tuple[Any, int]:
+        """Where the end of a row's step is seen: SAME_STEP has begun the next episode of a row that ended, so the step
+        is played again where rows wait."""
+        world = self.world
+        if not self._saved or not (world.terminated[row] or world.truncated[row]):
+            return world, row
+        if self._stage is None:
+            self._stage = type(_inner(world))(1, world.config, seed=0, autoreset="disabled", threads=world.threads)
+        k = list(self._turns).index(row)
+        owner = int(self._saved["instance_row"][k])
+        instance = {f.name for f in world.fields.values() if f.role is Role.INSTANCE}
+        one = {name: array[owner : owner + 1] if name in instance else array[k : k + 1].copy()
+               for name, array in self._saved.items()}  # fmt: skip
+        one["instance_row"][:] = 0
+        for flag in ("terminated", "truncated", "done"):
+            one[flag][:] = False
+        self._stage.load_state_dict(one)
+        self._stage.step(turn.action[None])
+        return self._stage, 0
+
+    def _begin(self, row: int) -> None:
+        world = self.world
+        recording = Recording(row, self._count.get(row, 0), {**_identity(world, row), "policy": self.policy})
+        recording.columns = {name: [] for name in self._fields}
+        if self._scenes and self._mask_size and self.reasons in ("auto", "all"):
+            recording.whys = []
+        self._current[row], self._place[row] = recording, self._standing(row)
+        self._keep(recording, self._look(world, row, recording))
+        self._moment(recording, world, row)
+        if self._scenes:
+            recording.who |= {"agents": agent_names(world), "names": self._action_names(recording, row)}
+
+    def _finish(self, turn: _Turn, world: Any, at: int) -> None:
+        """Writes down a step that has been played, whose end stands in row `at` of `world`."""
+        recording = turn.recording
+        if not recording.steps:  # a refused step begins no episode
+            self._recordings.append(recording)
+            self._count[recording.watched] = recording.number + 1
+        for frame in turn.frames:
+            self._keep(recording, frame)
+        recording.actions.append(turn.action)
+        if turn.scores is not None:
+            recording.scores.append(turn.scores)
+        recording.rewards.append(float(world.reward[at]))
+        recording.illegal.append(bool(world.illegal[at]))
+        if recording.illegal[-1]:
+            recording.illegal_reasons += [(recording.steps - 1, agent, text) for agent, text in turn.reasons]
+        recording.ends.append(recording.frames + len(turn.frames))
+        self._moment(recording, world, at)
+        if world.terminated[at] or world.truncated[at]:
+            recording.end = "terminated" if world.terminated[at] else "truncated"
+            self._ask_chart(recording, world, at)
+
+    # -- what is looked at ------------------------------------------------------------------------------------
+
+    def _look(self, world: Any, row: int, recording: Recording) -> tuple[Scene | None, list[Any]]:
+        """A frame: the scene, and the fields asked for."""
+        values = [_value(world, name, row) for name in self._fields]
+        if not self._scenes:
+            return None, values
+        with self._placed(world, recording):
+            scene = world.scene(row)
+            self._check_actions(scene)
+            if recording.scenes:
+                _share(scene, recording.scenes[-1])
+            else:
+                ask_words(scene)
+        return scene, values
+
+    def _keep(self, recording: Recording, frame: tuple[Scene | None, list[Any]]) -> None:
+        scene, values = frame
+        if scene is not None:
+            recording.scenes.append(scene)
+        for kept, value in zip(recording.columns.values(), values, strict=True):
+            kept.append(value)
+
+    def _moment(self, recording: Recording, world: Any, row: int) -> None:
+        """Between two steps: the return so far, what is allowed now, and why the rest is not."""
+        recording.objectives.append(float(world.objective[row]))
+        if not self._mask_size or not self._scenes:
+            return
+        mask = world.action_mask[row].copy()
+        recording.masks.append(mask)
+        if self.reasons == "auto" and len(recording.masks) * self._mask_size > MOST_REASONS:
+            recording.whys = None
+        if recording.whys is not None:
+            texts = [""] * self._mask_size
+            over = bool(recording.steps and (world.terminated[row] or world.truncated[row]))
+            for index in np.flatnonzero(~mask).tolist():
+                texts[index] = OVER if over else world.why_masked(row, index)
+            recording.whys.append(texts)
+
+    def _refusals(self, row: int, action: np.ndarray) -> list[tuple[int, str]]:
+        """What would be said against this action, by agent: asked before the step, since after it all is different."""
+        world = self.world
+        if self.reasons == "none" or not self._scenes or world.action.kind == "box":
+            return []
+        if not self._mask_size or not world.mask_lists_all:
+            return [(0, world.why_illegal(row, action.tolist()))]
+        said = []
+        for agent, a in enumerate(np.atleast_1d(action).tolist()):
+            low, high = self._offsets[agent : agent + 2].tolist()
+            if not 0 <= a < high - low:
+                said.append((agent, f"{a} is not one of its {high - low} actions"))
+            elif not world.action_mask[row, low + a]:
+                said.append((agent, world.why_masked(row, low + a)))
+        return said
+
+    def _ask_chart(self, recording: Recording, world: Any, row: int) -> None:
+        if self._scenes:
+            recording.chart = world.chart(row, recording.fields(world.chart_fields))
+
+    def _action_names(self, recording: Recording, row: int) -> list[list[str]]:
+        world = self.world
+        asked = getattr(type(_inner(world)), "action_name", None) is not World.action_name
+        texts = {} if asked else texts_of_actions(recording.scenes[0])
+        return [
+            [world.action_name(agent, a) if asked else texts.get(low + a, f"action {a}") for a in range(high - low)]
+            for agent, (low, high) in enumerate(zip(self._offsets, self._offsets[1:], strict=False))
+        ]
+
+    def _check_actions(self, scene: Scene) -> None:
+        for name, part in scene.marks.items():
+            action = part.attributes.get("action")
+            if action is not None and action.size and not (-1 <= action.min() and action.max() < self._mask_size):
+                raise ConfigError(f"mark {name!r}, action: {action.min()}..{action.max()} is not within -1.."
+                                  f"{self._mask_size - 1}")  # fmt: skip
+
+    @contextmanager
+    def _placed(self, world: Any, recording: Recording) -> Iterator[None]:
+        """Faults of a scene are told with the world and the step."""
+        try:
+            yield
+        except ConfigError as error:
+            raise ConfigError(f"{name_of(world)}, scene of step {recording.steps}: {error}") from None
+
+
+def name_of(world: Any) -> str:
+    return world.id or type(_inner(world)).__name__
+
+
+def agent_names(world: Any) -> list[str]:
+    """Agents as people call them: truck, drone 0, drone 1."""
+    groups = [(group, len(names)) for group, names in world.groups.items()]
+    return [group if n == 1 else f"{group} {k}" for group, n in groups for k in range(n)] or ["agent"]
+
+
+def _inner(world: Any) -> Any:
+    while isinstance(world, Watched):
+        world = world.world
+    return world
+
+
+def _value(world: Any, name: str, row: int) -> Any:
+    f = world.fields[name]
+    value = getattr(world, name)[world.instance_row[row] if f.role is Role.INSTANCE else row]
+    return value.copy()
+
+
+def _identity(world: Any, row: int) -> dict[str, Any]:
+    """Who plays what: `instance` are the first digits of the SHA-256 of the instance that the row plays."""
+    seed, number, episode = world.stream[row].tolist()
+    digest = hashlib.sha256()
+    for f in world.fields.values():
+        if f.role is Role.INSTANCE:
+            digest.update(np.ascontiguousarray(getattr(world, f.name)[world.instance_row[row]]).tobytes())
+    spec = getattr(world, "spec", None)
+    return {
+        "world": name_of(world), "title": spec.title if spec is not None else type(_inner(world)).__name__,
+        "config": world.config.as_dict(), "seed": seed, "row": number, "episode": episode,
+        "instance": digest.hexdigest()[:16], "fps": world.fps,
+    }  # fmt: skip
+
+
+def _share(scene: Scene, last: Scene) -> None:
+    """A later frame keeps only what differs from the one before, so a long episode takes little memory; what may not
+    differ is refused."""
+    for what, now, then in (("mark", scene.marks, last.marks), ("figure", scene.figures, last.figures),
+                            ("gauge", scene.gauges, last.gauges), ("image", scene.images, last.images)):  # fmt: skip
+        if set(now) != set(then):
+            name = sorted(set(now) ^ set(then))[0]
+            found = "new" if name in now else "missing"
+            raise ConfigError(f"{what} {name!r} is {found}: a scene has the same at every step")
+    for name, part in scene.marks.items():
+        before = last.marks[name]
+        if part.kind != before.kind:
+            raise ConfigError(f"mark {name!r} is {part.kind}, before it was {before.kind}")
+        _share_part(name, part, before)
+
+
+def _share_part(name: str, part: Part, before: Part) -> None:
+    for key, now in part.attributes.items():
+        then: Any = before.attributes.get(key)
+        if callable(now):
+            if then is None:
+                raise ConfigError(f"mark {name!r} has {key} only now: a scene has the same at every step")
+            part.attributes[key] = then
+        elif isinstance(now, np.ndarray):
+            if key != "stops" and np.shape(then) != now.shape:
+                raise ConfigError(f"mark {name!r}, {key}: the shape {now.shape}, before it was {np.shape(then)}")
+            if isinstance(then, np.ndarray) and np.array_equal(now, then):
+                part.attributes[key] = then
+        elif isinstance(now, list) and now == then:
+            part.attributes[key] = then
+    if missing := set(before.attributes) - set(part.attributes):
+        raise ConfigError(f"mark {name!r} has no {sorted(missing)[0]} any more: a scene has the same at every step")
+

@@ -1,0 +1,334 @@
+"""What a row looks like, said once: a `Scene` of a moment, and the `Chart` of an episode in time.
+
+A world says its scene; the canvas behind `render`, figures and replay pages each paint it in their medium. A scene says
+what is there now, never what was: whoever watches finds out what changes. All that is given is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from milkrun.core.canvas import FIRST_OF_PALETTE, MEANINGS, PALETTE
+from milkrun.core.errors import ConfigError, did_you_mean
+
+COLOURS = tuple(MEANINGS)
+"""Colours with a meaning, by their codes 0, 1, ...; what waits is hollow."""
+POINT_SHAPES, VEHICLE_SHAPES = ("disc", "square"), ("disc", "truck", "drone", "car")
+BODY_SHAPES = ("box", "cylinder", "sphere")
+
+Colour: TypeAlias = str | int
+Words: TypeAlias = Sequence[str] | Callable[[], Sequence[str]]
+Array: TypeAlias = NDArray[Any]
+
+
+def colour_code(colour: Any) -> int:
+    """The code of a colour of COLOURS, or of colour k of the palette."""
+    if isinstance(colour, (int, np.integer)) and not isinstance(colour, bool):
+        return FIRST_OF_PALETTE + int(colour) % len(PALETTE)
+    if colour not in COLOURS:
+        raise ConfigError(f"there is no colour {colour!r}{did_you_mean(str(colour), COLOURS)}")
+    return COLOURS.index(colour)
+
+
+class Codes(np.ndarray[Any, Any]):
+    """Codes of colours, as `colours` makes them."""
+
+
+def colours(given: Iterable[Any]) -> Codes:
+    """Codes of a list or an array of colours: names, numbers of the palette, or both."""
+    listed = given.tolist() if isinstance(given, np.ndarray) else list(given)
+    known = {colour: colour_code(colour) for colour in set(listed)}
+    return np.array([known[colour] for colour in listed], np.uint8).view(Codes)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One mark of a scene: its kind, and what was said of it under the names of the call's arguments."""
+
+    kind: str
+    attributes: dict[str, Any]
+
+
+class Scene:
+    """What is there now, in the window from `low` to `high`: two numbers each, or three (metres, z up) for bodies.
+
+    Names are unique, and the same at every step.
+    """
+
+    def __init__(self, low: ArrayLike, high: ArrayLike) -> None:
+        self.low, self.high = np.array(low, np.float64), np.array(high, np.float64)
+        if self.low.shape not in ((2,), (3,)) or self.high.shape != self.low.shape:
+            raise ConfigError(f"a window is 2 or 3 numbers each, not {self.low.shape} and {self.high.shape}")
+        if not np.isfinite(self.low + self.high).all():
+            raise ConfigError(f"a window must be finite, not from {self.low.tolist()} to {self.high.tolist()}")
+        self.marks: dict[str, Part] = {}
+        self.images: dict[str, NDArray[np.uint8]] = {}
+        self.figures: dict[str, float] = {}
+        self.gauges: dict[str, tuple[float, float]] = {}
+        self.legends: list[tuple[str, int, str]] = []
+        self.view: dict[str, Any] | None = None
+
+    def points(
+        self, name: str, xy: ArrayLike, *, shape: str | Sequence[str] = "disc", size: ArrayLike | None = None,
+        colour: Any = None, level: ArrayLike | None = None, ring: ArrayLike | None = None, label: Words | None = None,
+        text: Words | None = None, action: ArrayLike | None = None,
+    ) -> None:  # fmt: skip
+        """Places (n, 2). `size` 0..1; `level` 0..1 fills the disc from below; `ring` marks what must be visited;
+        `label` is short, `text` says all; `action` (n,), or (k, n) where several lead there, is the index in the flat
+        mask, -1 none."""
+        places = _numbers(name, "xy", xy, (None, 2))
+        n = len(places)
+        self._add("points", name, xy=places, shape=_shape(name, shape, POINT_SHAPES, n),
+                  **_of_each(name, n, size=size, level=level, ring=ring, colour=colour),
+                  **_words(name, n, label=label, text=text), action=_actions(name, action, n))  # fmt: skip
+
+    def route(
+        self, name: str, on: str, stops: ArrayLike, *, cut: int | None = None, closed: bool = False,
+        paint: bool = True, colour: Colour | None = None,
+    ) -> None:  # fmt: skip
+        """Indices into the points `on`, in order; a trip ends at node `cut`, and has a colour of its own unless one is
+        given. `paint`: visited points take it."""
+        if on not in self.marks or self.marks[on].kind != "points":
+            raise ConfigError(f"mark {name!r}: on={on!r} names no points said before it")
+        places = np.array(stops, np.int64).reshape(-1)
+        count = len(self.marks[on].attributes["xy"])
+        if places.size and not (0 <= places.min() and places.max() < count):
+            raise ConfigError(f"mark {name!r}, stops: {places.min()}..{places.max()} is not within 0..{count - 1}")
+        self._add("route", name, on=on, stops=places, cut=cut, closed=bool(closed), paint=bool(paint),
+                  colour=None if colour is None else colour_code(colour))  # fmt: skip
+
+    def vehicle(
+        self, name: str, xy: ArrayLike, *, shape: str = "disc", colour: Colour = "ink", label: str | None = None,
+        trail: bool = False, gauge: float | None = None, shown: bool = True,
+    ) -> None:  # fmt: skip
+        """Something that moves, along the new stops if there is a route; `gauge` 0..1 is a bar beside it."""
+        self._add("vehicle", name, xy=_numbers(name, "xy", xy, (2,)), shape=_shape(name, shape, VEHICLE_SHAPES),
+                  colour=colour_code(colour), label=label, trail=bool(trail), shown=bool(shown),
+                  gauge=None if gauge is None else float(gauge))  # fmt: skip
+
+    def line(
+        self, name: str, start: ArrayLike, end: ArrayLike, *, colour: Colour = "ink", shown: bool = True
+    ) -> None:  # fmt: skip
+        """A dashed line: where somebody is bound for."""
+        self._add("line", name, start=_numbers(name, "start", start, (2,)), end=_numbers(name, "end", end, (2,)),
+                  colour=colour_code(colour), shown=bool(shown))  # fmt: skip
+
+    def bodies(
+        self, name: str, shape: str | Sequence[str], size: ArrayLike, pos: ArrayLike, quat: ArrayLike | None = None, *,
+        colour: Any = None, transparent: bool = False, text: Words | None = None, action: ArrayLike | None = None,
+        target: int = -1,
+    ) -> None:  # fmt: skip
+        """Solid bodies in a window of three numbers: full sizes (n, 3) along their own axes, a cylinder's axis along z;
+        centres (n, 3); quaternions (n, 4) as w, x, y, z. Body `target` is outlined."""
+        centres = _numbers(name, "pos", pos, (None, 3))
+        n = len(centres)
+        turned = np.tile([1.0, 0, 0, 0], (n, 1)) if quat is None else _numbers(name, "quat", quat, (n, 4))
+        self._add("bodies", name, shape=_shape(name, shape, BODY_SHAPES, n), size=_numbers(name, "size", size, (n, 3)),
+                  pos=centres, quat=turned, **_of_each(name, n, colour=colour), transparent=bool(transparent),
+                  **_words(name, n, text=text), action=_actions(name, action, n), target=int(target))  # fmt: skip
+
+    def image(self, name: str, pixels: ArrayLike) -> None:
+        """What a camera sees, uint8 (h, w) or (h, w, 3): shown beside the scene."""
+        taken = np.array(pixels, np.uint8)
+        if taken.ndim not in (2, 3) or (taken.ndim == 3 and taken.shape[2] != 3) or 0 in taken.shape:
+            raise ConfigError(f"image {name!r}: pixels {taken.shape} must be (h, w) or (h, w, 3)")
+        self._once(self.images, name)
+        self.images[name] = taken
+
+    def figure(self, name: str, value: Any) -> None:
+        """A number that is followed in time."""
+        self._once(self.figures, name)
+        self.figures[name] = float(value)
+
+    def gauge(self, name: str, value: Any, high: Any) -> None:
+        """A bar, full at `high`."""
+        self._once(self.gauges, name)
+        self.gauges[name] = (float(value), float(high))
+
+    def legend(self, text: str, colour: Colour, shape: str = "disc") -> None:
+        """What a colour or a shape means."""
+        self.legends.append((str(text), colour_code(colour), shape))
+
+    def camera(self, position: ArrayLike, look_at: ArrayLike, follow: str | None = None) -> None:
+        """Where a scene of bodies is seen from; `follow` names bodies, the first of which stays in the middle."""
+        self.view = {"position": _numbers("camera", "position", position, (3,)).tolist(),
+                     "look_at": _numbers("camera", "look_at", look_at, (3,)).tolist(), "follow": follow}  # fmt: skip
+
+    def _add(self, kind: str, name: str, **attributes: Any) -> None:
+        self._once(self.marks, name)
+        self.marks[name] = Part(kind, {key: value for key, value in attributes.items() if value is not None})
+
+    @staticmethod
+    def _once(taken: Mapping[str, Any], name: str) -> None:
+        if not isinstance(name, str):
+            raise ConfigError(f"a name is a text, not {name!r}")
+        if name in taken:
+            raise ConfigError(f"{name!r} is said twice")
+
+
+def _numbers(name: str, key: str, given: ArrayLike, shape: tuple[int | None, ...]) -> NDArray[np.float64]:
+    array = np.array(given, np.float64)
+    if array.ndim != len(shape) or any(want not in (None, have) for have, want in zip(array.shape, shape, strict=True)):
+        wanted = ", ".join("n" if want is None else str(want) for want in shape)
+        raise ConfigError(f"mark {name!r}, {key}: the shape {array.shape} must be ({wanted})")
+    if not np.isfinite(array).all():
+        raise ConfigError(f"mark {name!r}, {key}: it has numbers that are not finite")
+    return array
+
+
+def _shape(name: str, given: str | Sequence[str], known: tuple[str, ...], n: int | None = None) -> str | list[str]:
+    listed = [given] if isinstance(given, str) else list(given)
+    for word in listed:
+        if word not in known:
+            raise ConfigError(f"mark {name!r}, shape: {word!r}{did_you_mean(str(word), known)}")
+    if isinstance(given, str):
+        return given
+    if len(listed) != n:
+        raise ConfigError(f"mark {name!r}, shape: {len(listed)} of them for {n}")
+    return listed
+
+
+def _of_each(name: str, n: int, **given: Any) -> dict[str, Any]:
+    """Attributes of n things, one for all or one each."""
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        if value is None:
+            continue
+        if key == "colour":
+            scalar = isinstance(value, (str, int, np.integer))
+            found[key] = colour_code(value) if scalar else value.copy() if isinstance(value, Codes) else colours(value)
+        else:
+            found[key] = np.array(value, np.bool_ if key == "ring" else np.float64)
+        if (shape := np.shape(found[key])) not in ((), (n,)):
+            raise ConfigError(f"mark {name!r}, {key}: the shape {shape} must be ({n},)")
+    return found
+
+
+def _words(name: str, n: int, **given: Words | None) -> dict[str, Any]:
+    """Lists of n texts; what is a callable is asked by whoever wants to know."""
+    return {key: words if callable(words) else check_words(name, key, words, n)
+            for key, words in given.items() if words is not None}  # fmt: skip
+
+
+def check_words(name: str, key: str, words: Sequence[str], n: int) -> list[str]:
+    """The texts of n things; ConfigError where they are not as many."""
+    listed = [str(word) for word in words]
+    if len(listed) != n:
+        raise ConfigError(f"mark {name!r}, {key}: {len(listed)} texts for {n}")
+    return listed
+
+
+def _actions(name: str, given: ArrayLike | None, n: int) -> NDArray[np.int64] | None:
+    if given is None:
+        return None
+    array = np.array(given, np.int64)
+    if array.ndim not in (1, 2) or array.shape[-1] != n:
+        raise ConfigError(f"mark {name!r}, action: the shape {array.shape} must be ({n},) or (k, {n})")
+    return array
+
+
+def ask_words(scene: Scene) -> None:
+    """Asks the texts that are callables."""
+    for name, part in scene.marks.items():
+        for key in ("label", "text"):
+            words = part.attributes.get(key)
+            if callable(words):
+                n = len(part.attributes["xy" if part.kind == "points" else "pos"])
+                part.attributes[key] = check_words(name, key, words(), n)
+
+
+def texts_of_actions(scene: Scene) -> dict[int, str]:
+    """What the points and bodies of a scene whose words were asked say of the actions that lead to them, by index in
+    the flat mask."""
+    found: dict[int, str] = {}
+    for part in scene.marks.values():
+        action, text = (part.attributes.get(key) for key in ("action", "text"))
+        if action is not None and text is not None:
+            for line in np.atleast_2d(action).tolist():
+                for index, words in zip(line, text, strict=True):
+                    found.setdefault(index, words)
+    return found
+
+
+# -- an episode in time -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a kind of bar or mark is drawn, and what it is called."""
+
+    words: str
+    colour: Colour
+    hatched: bool = False
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Something that takes time in a lane; `at` is the frame from which it is known, None: from the first."""
+
+    lane: str
+    kind: str
+    t0: float
+    t1: float
+    label: str = ""
+    at: int | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that takes no time."""
+
+    lane: str
+    kind: str
+    t: float
+    label: str = ""
+    at: int | None = None
+
+
+@dataclass(frozen=True)
+class Window:
+    """When a customer wants to be served, and when and by whom it was; `arrival` is None where it never was."""
+
+    name: str
+    opens: float
+    closes: float
+    arrival: float | None = None
+    by: str = ""
+
+    @property
+    def late(self) -> float:
+        return 0.0 if self.arrival is None else max(0.0, self.arrival - self.closes)
+
+
+@dataclass(frozen=True, eq=False)
+class Heat:
+    """A table of shares 0..1, `values` (rows, columns); column k is known from frame `at[k]` on."""
+
+    title: str
+    values: Array
+    at: Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """Who does what when: lanes in order from above. `clock` is the chart's time at each frame, if it never falls;
+    `kinds` says how the kinds of bars and marks look."""
+
+    lanes: tuple[str, ...]
+    bars: tuple[Bar, ...]
+    marks: tuple[Mark, ...] = ()
+    windows: tuple[Window, ...] = ()
+    heat: Heat | None = None
+    unit: str = "step"
+    clock: Array | None = None
+    kinds: Mapping[str, Look] = field(default_factory=dict)
+
+    @property
+    def end(self) -> float:
+        """When the last of it is over."""
+        return max([bar.t1 for bar in self.bars] + [mark.t for mark in self.marks], default=0.0)

@@ -1,0 +1,163 @@
+"""Columns of an episode: arrays as JSON, and back. The docstring of `episode` says their format."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.errors import FormatError, shown
+
+PLAIN = 48  # numbers up to which they are written as such
+DTYPES = ("uint8", "int16", "int32", "float32", "float64")
+MOST_BYTES = 64 * 2**20  # of one column, inflated
+
+Column = dict[str, Any]
+
+
+def number(value: float) -> float | None:
+    """A number as JSON has it: None where it is not finite."""
+    return float(value) if math.isfinite(value) else None
+
+
+def pack(array: np.ndarray, delta: bool = False, scale: float | None = None) -> Column:
+    """An array as a column. `delta`: its first axis is time, and what changes little becomes small; numbers that are
+    not whole are rounded to `scale` where one is given."""
+    if array.dtype.kind in "iub" and array.dtype != np.bool_:
+        array = _narrow(array)
+    if array.size <= PLAIN:
+        flat = array.astype(np.uint8) if array.dtype == np.bool_ else array
+        values = flat.ravel().tolist() if flat.dtype.kind in "iu" else [number(v) for v in flat.ravel().tolist()]
+        return {"shape": list(array.shape), "values": values}
+    told: Column = {}
+    if array.dtype == np.bool_ and (not delta or array.ndim > 1):
+        told["bits"] = int(array.shape[-1])
+        array = np.packbits(array, axis=-1, bitorder="little")
+        if delta:
+            told["xor"] = True
+            array = np.concatenate([array[:1], array[1:] ^ array[:-1]])
+    elif array.dtype == np.bool_:
+        array = array.astype(np.uint8)
+    elif array.dtype.kind == "f" and scale is not None:
+        offset = float((array.max() + array.min()) / 2)
+        array = _narrow(np.rint((array - offset) / scale).astype(np.int64), np.int16)
+        told = {"scale": scale, "offset": offset}
+    if delta and array.dtype.kind in "iu" and "xor" not in told:
+        told["delta"] = True
+        array = np.concatenate([array[:1], array[1:] - array[:-1]])
+    raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
+    data = base64.b64encode(zlib.compress(raw, 9)).decode()
+    return {"dtype": array.dtype.name, "shape": list(array.shape), **told, "data": data}
+
+
+def _narrow(array: np.ndarray, *least: Any) -> np.ndarray:
+    """Whole numbers in the smallest type of the format that holds them; float64 holds more than any."""
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    for dtype in least or (np.uint8, np.int16):
+        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            return array.astype(dtype)
+    return array.astype(np.int32 if -(2**31) <= low and high < 2**31 else np.float64)
+
+
+def decode(column: Any, name: str = "column") -> np.ndarray:
+    """The array of a column: bool, whole numbers, or floats with NaN for what was not finite."""
+    if not isinstance(column, dict) or not isinstance(column.get("shape"), list):
+        raise FormatError(f"{name}: {shown(column)} is no column: it has no shape")
+    shape = column["shape"]
+    if not all(type(n) is int and 0 <= n < 2**31 for n in shape):
+        raise FormatError(f"{name}: the shape {shown(shape)} is not a list of whole numbers")
+    if "values" in column:
+        return _plain_values(column["values"], shape, name)
+    if column.get("dtype") not in DTYPES:
+        raise FormatError(f"{name}: the dtype {shown(column.get('dtype'))} is none of {', '.join(DTYPES)}")
+    dtype = np.dtype(column["dtype"])
+    raw = _inflated(column.get("data"), name)
+    if len(raw) != math.prod(shape) * dtype.itemsize:
+        raise FormatError(f"{name}: {len(raw)} bytes do not fit the shape {shape} of {dtype.name}")
+    array: Any = np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
+    if (column.get("xor") or column.get("delta")) and array.ndim:
+        if column.get("xor"):
+            if dtype != np.uint8:
+                raise FormatError(f"{name}: xor is for uint8, not for {dtype.name}")
+            array = np.bitwise_xor.accumulate(array, axis=0, dtype=dtype) if len(array) else array
+        else:
+            array = np.add.accumulate(array, axis=0, dtype=dtype) if len(array) else array
+    if "bits" in column:
+        bits = column["bits"]
+        if type(bits) is not int or dtype != np.uint8 or not shape or shape[-1] != -(-bits // 8):
+            raise FormatError(f"{name}: {shown(bits)} bits do not fit the shape {shape} of {dtype.name}")
+        return np.unpackbits(array, axis=-1, count=bits, bitorder="little").astype(np.bool_)
+    if "scale" in column:
+        try:
+            return array * float(column["scale"]) + float(column.get("offset", 0.0))
+        except (TypeError, ValueError):
+            raise FormatError(f"{name}: the scale {shown(column['scale'])} is no number") from None
+    return array
+
+
+def _plain_values(values: Any, shape: list[int], name: str) -> np.ndarray:
+    if not isinstance(values, list) or not all(v is None or type(v) in (int, float) for v in values):
+        raise FormatError(f"{name}: values must be a list of numbers")
+    if len(values) != math.prod(shape):
+        raise FormatError(f"{name}: {len(values)} values do not fit the shape {shape}")
+    whole = all(type(v) is int and abs(v) < 2**63 for v in values)
+    listed = values if whole else [math.nan if v is None else float(v) for v in values]
+    return np.array(listed, np.int64 if whole else np.float64).reshape(shape)
+
+
+def _inflated(data: Any, name: str) -> bytes:
+    if not isinstance(data, str):
+        raise FormatError(f"{name}: data must be a text, not {shown(data)}")
+    try:
+        packed = base64.b64decode(data, validate=True)
+        opened = zlib.decompressobj()
+        raw = opened.decompress(packed, MOST_BYTES + 1)
+    except (binascii.Error, ValueError, zlib.error) as error:
+        raise FormatError(f"{name}: data is broken: {error}") from None
+    if len(raw) > MOST_BYTES:
+        raise FormatError(f"{name}: data inflates past {MOST_BYTES // 2**20} MB")
+    if not opened.eof:
+        raise FormatError(f"{name}: data is broken: it ends too soon")
+    return raw
+
+
+def ragged(lists: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """Lists in time: how many to keep of the one before, how many come, and those."""
+    keep, add, flat, last = list[int](), list[int](), list[int](), list[int]()
+    for now in lists:
+        k = 0
+        while k < min(len(last), len(now)) and last[k] == now[k]:
+            k += 1
+        keep.append(k)
+        add.append(len(now) - k)
+        flat.extend(now[k:])
+        last = list(now)
+    columns = {"keep": keep, "add": add, "flat": flat}
+    return {"ragged": True, **{key: pack(np.array(values, np.int64), delta=key == "keep")
+                               for key, values in columns.items()}}  # fmt: skip
+
+
+def unragged(told: Any, name: str = "ragged") -> list[list[int]]:
+    """The lists again."""
+    keep, add, flat = (decode(told.get(key), f"{name}, {key}").tolist() for key in ("keep", "add", "flat"))
+    if len(keep) != len(add):
+        raise FormatError(f"{name}: {len(keep)} of keep and {len(add)} of add")
+    lists, last, at = [], list[int](), 0
+    for k, more in zip(keep, add, strict=True):
+        if not 0 <= k <= len(last) or more < 0 or at + more > len(flat):
+            raise FormatError(f"{name}: keep {k} of a list of {len(last)}, add {more} of {len(flat) - at}")
+        last = [*last[:k], *flat[at : at + more]]
+        at += more
+        lists.append(last)
+    return lists
+
+
+def size_of(told: Any) -> int:
+    """Bytes of a value as JSON."""
+    return len(json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode())

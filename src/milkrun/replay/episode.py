@@ -1,0 +1,403 @@
+"""An episode as a value that can be saved, sent and shown: the format `milkrun-episode`, version 1.
+
+A file is one JSON object, UTF-8, without NaN. Readers refuse another `format` or `version` and ignore keys that they do
+not know; a change of meaning raises the version. T are the steps, F the frames after the first; A are the actions of
+all agents one after the other, as in the flat mask.
+
+format, version, milkrun    "milkrun-episode", 1, the version of the library
+world, title, policy, config, seed, row, episode    who played what
+instance    first 16 hex digits of the SHA-256 of the row's instance fields in declaration order
+steps, frames    T, F
+ends    column (T,): the frame at which each step is done; left out where F = T, there step s is done at frame s + 1
+fps    frames a second, or null: steps are no seconds
+end, objective    "terminated", "truncated" or "" (it goes on); the return, null if it is not finite
+action    column (T,); of several agents, or of numbers, (T, n)
+reward, illegal    columns (T,): float64, and 1 where the step was illegal
+agents, names    the names of the agents, one at least; for each those of its actions (none where actions are numbers)
+mask    column of bits (T + 1, A): what was allowed before step s, the last after the end; left out without a mask
+why    {texts, index: column (T + 1, A)}: why not, texts[0] = "" for what is allowed; may be left out
+illegal_reasons    [[s, agent, text], ...] with s and agent counted from 0
+scores    column (T, A) of float32: what the policy made of each action; may be left out
+window    [*low, *high]: four numbers, or six where there are bodies
+camera    {position, look_at: three numbers each, follow: name of bodies or null}, or left out
+legend    [[text, colour, shape], ...]; a shape of points or vehicles, or "ring"
+marks    [{name, kind, ... attributes}, ...] in the order in which they were said
+series, gauges    by name, columns (T + 1,) and (T + 1, 2) of float64: the value, and of a gauge also what is full; the
+    series `return` is always there and first
+chart    see below, or left out
+images    [{name, every, frames: [base64 of WebP, ...]}, ...]: picture k is of frame k * every; or left out
+
+Marks have the attributes of the calls of `core.scene.Scene`, under the same names; what was not said is left out:
+  points   xy (n, 2), shape "disc" | "square" or a list of n, size (n,) 0..1, colour, level (n,) 0..1, ring (n,) flags,
+           label [n texts], text [n texts], action (n,), or (k, n) where several actions lead there (one an agent, or
+           driving and flying): indices into the flat mask, -1 for none
+  route    on (name of points), stops (ragged), cut (a node, or left out), closed, paint (flags), colour (left out: a
+           colour a trip, 16 + number of the trip, from the first again after the last of the palette)
+  vehicle  xy (2,), shape "disc" | "truck" | "drone" | "car", colour, label (text), trail, shown (flags), gauge 0..1; it
+           moves along the new stops of a route that ends where it is
+  line     start (2,), end (2,), colour, shown (flag)
+  bodies   shape "box" | "cylinder" | "sphere" or a list of n, size (n, 3) full, pos (n, 3), quat (n, 4) as w, x, y, z,
+           colour, transparent (flag), text [n texts], action as of points, target (a body, -1 none)
+A size, level or ring of one number stands for all n; so does a colour. Colours are codes: 0 waiting (hollow), 1 open,
+2 late, 3 served, 4 ink, 5 muted, 6 grid, and 16 + k for colour k of the palette.
+
+An attribute is a plain JSON value, which never changes (a number, a text, a flag, a list of texts);
+{"const": column}, which never changes; {"time": true, ...column} with the frame first, (F + 1, ...), where a flag or a
+number in time is a column (F + 1,); {"time": true, "texts": [value, ...], "index": column (F + 1,)}, where a value is a
+text or a list of texts; or {"ragged": true, "keep", "add", "flat"}, three columns: at frame t the first keep[t] entries
+of the list before, then add[t] more from flat.
+
+A column is {"shape", "values"} (C order, null = not finite; up to 48 numbers, flags as 0 and 1), or {"dtype", "shape",
+"data"}: base64 of zlib of little-endian bytes, dtype uint8, int16, int32, float32 or float64. Its options, in the order
+in which a reader undoes them: "xor": true, each frame was combined with the one before (uint8 only); "delta": true,
+each frame is the difference to the one before, in the type's own arithmetic, so it wraps; "bits": n, the last axis
+holds n flags, lowest bit first, and `shape` is that of the bytes; "scale", "offset": value = scale * number + offset.
+Places are kept to 1/32768 of the window, bodies to 0.1 mm, quaternions to 1/4096 with their sign made continuous;
+rewards, series, gauges and the objective exactly.
+
+The chart is {lanes: [names], unit, clock: column (F + 1,) or left out, kinds: {kind: {words, colour, hatched}},
+bars: [[lane, kind, t0, t1, label, at], ...], marks: [[lane, kind, t, label, at], ...],
+windows: [[name, opens, closes, arrival, by], ...], heat: {title, values: column (rows, columns), at: [frame of each
+column]} or left out}. A lane is its index; `at` is the frame from which it is known; of a window what is null is open
+to that side, or never happened.
+
+A page holds {"format": "milkrun-page", "version": 1, "title", "subtitle", "groups": [{"label", "episodes": [...]}]}.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import io
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.errors import FormatError, missing_extra, shown
+from milkrun.core.recorder import Recording
+from milkrun.core.scene import Chart, Codes, colour_code
+from milkrun.replay.columns import decode, number, pack, ragged, unragged
+
+FORMAT, VERSION = "milkrun-episode", 1
+PLACES = 32768  # steps across the window
+STEPS = {"pos": 1e-4, "quat": 1 / 4096, "size": 1e-3, "level": 1e-3, "gauge": 1e-3}
+QUALITY, MOST_IMAGES = 80, 300  # of images; in an episode
+TEXT, COUNT, NUMBER = (str,), (int,), (int, float)
+KEYS: dict[str, tuple[type, ...]] = {
+    "world": TEXT, "title": TEXT, "policy": TEXT, "config": (dict,), "seed": COUNT, "row": COUNT, "episode": COUNT,
+    "instance": TEXT, "steps": COUNT, "frames": COUNT, "end": TEXT, "action": (dict,), "reward": (dict,),
+    "illegal": (dict,), "agents": (list,), "names": (list,), "window": (list,), "legend": (list,), "marks": (list,),
+    "series": (dict,), "gauges": (dict,), "illegal_reasons": (list,),
+}  # fmt: skip
+"""What every episode has, and of which type."""
+
+
+@dataclass(frozen=True, eq=True)
+class Episode:
+    """What one policy did in one row: a JSON object of the format, checked, and what is most asked of it."""
+
+    data: dict[str, Any]
+
+    @property
+    def world(self) -> str:
+        return str(self.data["world"])
+
+    @property
+    def policy(self) -> str:
+        return str(self.data["policy"])
+
+    @property
+    def steps(self) -> int:
+        return int(self.data["steps"])
+
+    @property
+    def frames(self) -> int:
+        return int(self.data["frames"])
+
+    @property
+    def objective(self) -> float:
+        value = self.data["objective"]
+        return math.nan if value is None else float(value)
+
+    @property
+    def instance(self) -> str:
+        return str(self.data["instance"])
+
+    def column(self, key: str) -> np.ndarray:
+        """A column by its key: action, reward, illegal, mask, scores."""
+        return decode(self.data[key], key)
+
+    def figure(self, name: str) -> np.ndarray:
+        """A series in time, (T + 1,)."""
+        return decode(self.data["series"][name], f"series {name!r}")
+
+    def why(self, step: int, index: int) -> str:
+        """Why an action of the flat mask was not allowed before a step; empty where it was, or nobody asked."""
+        why = self.data.get("why")
+        return str(why["texts"][int(decode(why["index"], "why")[step, index])]) if why else ""
+
+    def mark(self, name: str, attribute: str, frame: int) -> Any:
+        """What a mark said at a frame."""
+        mark = next(mark for mark in self.data["marks"] if mark["name"] == name)
+        return at_frame(mark[attribute], frame, f"{name}.{attribute}")
+
+    @classmethod
+    def of(cls, recording: Recording) -> Episode:
+        """What a recorder has seen."""
+        return cls(_told(recording))
+
+    def to_json(self) -> str:
+        return json.dumps(self.data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes, name: str = "episode") -> Episode:
+        """Reads what `to_json` wrote; FormatError names the key where it is something else."""
+        try:
+            data = json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, UnicodeDecodeError, RecursionError) as error:
+            raise FormatError(f"{name}: not JSON: {error}") from None
+        check(data, name)
+        return cls(data)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Episode:
+        return cls.from_json(Path(path).read_bytes(), Path(path).name)
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _told(r: Recording) -> dict[str, Any]:
+    frames, moments, first = r.frames, r.moments(), r.scenes[0]
+    who = {**r.who, "config": {key: _plain(value) for key, value in r.who["config"].items()}}
+    told: dict[str, Any] = {
+        "format": FORMAT, "version": VERSION, "milkrun": importlib.import_module("milkrun").__version__,
+        **{key: who[key] for key in ("world", "title", "policy", "config", "seed", "row", "episode", "instance")},
+        "steps": r.steps, "frames": frames,
+    }  # fmt: skip
+    if frames != r.steps:
+        told["ends"] = pack(np.array(r.ends, np.int64), delta=True)
+    told |= {
+        "fps": who["fps"], "end": r.end, "objective": number(r.objectives[-1]), "action": pack(np.array(r.actions)),
+        "reward": pack(np.array(r.rewards)), "illegal": pack(np.array(r.illegal, np.uint8)),
+        "agents": who["agents"], "names": who["names"],
+    }  # fmt: skip
+    if r.masks:
+        told["mask"] = pack(np.stack(r.masks), delta=True)
+    if r.whys is not None:
+        where = {text: k for k, text in enumerate(dict.fromkeys(["", *(t for line in r.whys for t in line)]))}
+        index = np.array([[where[text] for text in line] for line in r.whys], np.int64)
+        told["why"] = {"texts": list(where), "index": pack(index, delta=True)}
+    told["illegal_reasons"] = [list(reason) for reason in r.illegal_reasons]
+    if r.scores:
+        told["scores"] = pack(np.stack(r.scores).astype(np.float32))
+    told["window"] = [*first.low.tolist(), *first.high.tolist()]
+    if first.view is not None:
+        told["camera"] = first.view
+    told["legend"] = [list(entry) for entry in first.legends]
+    step = float((first.high - first.low).max()) / PLACES or 1.0
+    told["marks"] = [
+        {"name": name, "kind": part.kind, **{key: _in_time(key, [s.marks[name].attributes[key] for s in r.scenes], step)
+                                             for key in part.attributes}}
+        for name, part in first.marks.items()
+    ]  # fmt: skip
+    told["series"] = {"return": pack(np.array(r.objectives)), **{
+        name: pack(np.array([r.scenes[f].figures[name] for f in moments])) for name in first.figures}}  # fmt: skip
+    told["gauges"] = {name: pack(np.array([r.scenes[f].gauges[name] for f in moments])) for name in first.gauges}
+    if r.chart is not None:
+        told["chart"] = _chart(r.chart, frames)
+    if first.images:
+        every = -(-len(r.scenes) // MOST_IMAGES)
+        told["images"] = [{"name": name, "every": every, "frames": [_webp(s.images[name]) for s in r.scenes[::every]]}
+                          for name in first.images]  # fmt: skip
+    return told
+
+
+def _in_time(key: str, values: list[Any], step: float) -> Any:
+    """An attribute: once if it never changes, else with time first."""
+    first = values[0]
+    if key == "stops":
+        return ragged([value.tolist() for value in values])
+    still = all(value is first for value in values)
+    if isinstance(first, (str, list)):
+        if still or all(value == first for value in values):
+            return first
+        told = [json.dumps(value) for value in values]
+        where = {text: k for k, text in enumerate(dict.fromkeys(told))}
+        return {"time": True, "texts": [json.loads(text) for text in where],
+                "index": pack(np.array([where[text] for text in told], np.int64), delta=True)}  # fmt: skip
+    if key == "quat":
+        values = _continuous(values)
+    if still or all(np.array_equal(value, first) for value in values):
+        plain = first.item() if isinstance(first, (np.ndarray, np.generic)) and np.ndim(first) == 0 else first
+        return {"const": pack(np.asarray(first), scale=_scale(key, step))} if np.ndim(first) else plain
+    return {"time": True, **pack(np.stack([np.asarray(value) for value in values]), True, _scale(key, step))}
+
+
+def _scale(key: str, step: float) -> float | None:
+    return step if key in ("xy", "start", "end") else STEPS.get(key)
+
+
+def _continuous(quats: list[np.ndarray]) -> list[np.ndarray]:
+    """A quaternion and its negative are one turn: that is taken which is nearer to the one before."""
+    found = quats[:1]
+    for q in quats[1:]:
+        against = (q * found[-1]).sum(axis=1, keepdims=True) < 0
+        found.append(np.where(against, -q, q))
+    return found
+
+
+def _chart(chart: Chart, frames: int) -> dict[str, Any]:
+    lane = {name: k for k, name in enumerate(chart.lanes)}
+    told: dict[str, Any] = {"lanes": list(chart.lanes), "unit": chart.unit}
+    if chart.clock is not None and len(chart.clock) == frames + 1 and (np.diff(chart.clock) >= 0).all():
+        told["clock"] = pack(np.asarray(chart.clock, np.float64))
+    told["kinds"] = {kind: {"words": look.words, "colour": colour_code(look.colour), "hatched": look.hatched}
+                     for kind, look in chart.kinds.items()}  # fmt: skip
+    told["bars"] = [[lane[b.lane], b.kind, number(b.t0), number(b.t1), b.label, b.at or 0] for b in chart.bars]
+    told["marks"] = [[lane[m.lane], m.kind, number(m.t), m.label, m.at or 0] for m in chart.marks]
+    told["windows"] = [[w.name, number(w.opens), number(w.closes), None if w.arrival is None else number(w.arrival),
+                        w.by] for w in chart.windows]  # fmt: skip
+    if chart.heat is not None:
+        values = np.asarray(chart.heat.values, np.float32)
+        told["heat"] = {"title": chart.heat.title, "values": pack(values), "at": [int(f) for f in chart.heat.at]}
+    return told
+
+
+def _webp(pixels: np.ndarray) -> str:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise missing_extra("Pillow", "cli") from error
+    kept = io.BytesIO()
+    Image.fromarray(pixels).save(kept, "WEBP", quality=QUALITY, method=4)
+    return base64.b64encode(kept.getvalue()).decode()
+
+
+def _plain(value: Any) -> Any:
+    """An option of a configuration as JSON has it."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, (tuple, list)):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, float):
+        return number(value)
+    return value if value is None or isinstance(value, (bool, int, str)) else getattr(value, "__name__", shown(value))
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def at_frame(attribute: Any, frame: int, name: str = "attribute") -> Any:
+    """An attribute at a frame, as an array, a number, a text or a list of texts."""
+    if not isinstance(attribute, dict):
+        return attribute
+    if "const" in attribute:
+        return decode(attribute["const"], name)
+    if attribute.get("ragged"):
+        return unragged(attribute, name)[frame]
+    if "texts" in attribute:
+        return attribute["texts"][int(decode(attribute["index"], name)[frame])]
+    return decode(attribute, name)[frame]
+
+
+def check(data: Any, name: str) -> None:
+    """Raises FormatError unless this is an episode that every reader can show."""
+
+    def refuse(key: str, found: Any) -> None:
+        raise FormatError(f"{name}: {key}: {found}")
+
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        found = data.get("format") if isinstance(data, dict) else f"a {type(data).__name__}"
+        refuse("format", f"must be {FORMAT!r}, not {shown(found)}")
+    if data.get("version") != VERSION:
+        refuse("version", f"this reads version {VERSION}, not {shown(data.get('version'))}")
+    for key, types in KEYS.items():
+        if not isinstance(data.get(key), types) or isinstance(data.get(key), bool):
+            refuse(key, f"must be a {types[0].__name__}, not {shown(data.get(key))}")
+    steps, frames = data["steps"], data["frames"]
+    if not 0 <= steps <= frames:
+        refuse("steps", f"{steps} steps in {frames} frames")
+
+    def column(key: str, value: Any, shape: Sequence[int | None], most: float = math.inf) -> np.ndarray:
+        found = decode(value, f"{name}: {key}")
+        if found.ndim < len(shape) or any(n not in (None, m) for m, n in zip(found.shape, shape, strict=False)):
+            refuse(key, f"the shape {found.shape} must begin with {tuple(shape)}")
+        if found.size and (most < math.inf) and not (0 <= found.min() and found.max() < most):
+            refuse(key, f"{found.min()}..{found.max()} is not within 0..{most - 1:g}")
+        return found
+
+    for key in ("action", "reward", "illegal", *(["scores"] if "scores" in data else [])):
+        column(key, data[key], (steps,))
+    if "ends" in data:
+        ends = column("ends", data["ends"], (steps,), frames + 1)
+        if steps and ((np.diff(ends, prepend=0) < 0).any() or ends[-1] != frames):
+            refuse("ends", f"they must rise to {frames}")
+    elif steps != frames:
+        refuse("ends", f"is missing for {steps} steps in {frames} frames")
+    actions = column("mask", data["mask"], (steps + 1, None)).shape[1] if "mask" in data else 0
+    if "why" in data:
+        column("why", data["why"]["index"], (steps + 1, actions), len(data["why"]["texts"]))
+    for reason in data["illegal_reasons"]:
+        if not (isinstance(reason, list) and len(reason) == 3) or not 0 <= reason[0] < steps:
+            refuse("illegal_reasons", f"{shown(reason)} in an episode of {steps} steps")
+    for kind in ("series", "gauges"):
+        for key, value in data[kind].items():
+            column(f"{kind} {key!r}", value, (steps + 1,))
+    for mark in data["marks"]:
+        _check_mark(name, mark, frames)
+    if "chart" in data:
+        _check_chart(name, data["chart"], frames)
+
+
+def _check_mark(name: str, mark: Any, frames: int) -> None:
+    if not isinstance(mark, dict) or not isinstance(mark.get("name"), str) or not isinstance(mark.get("kind"), str):
+        raise FormatError(f"{name}: marks: {shown(mark)} has no name or no kind")
+    for key, value in mark.items():
+        place = f"{name}: mark {mark['name']!r}, {key}"
+        if not isinstance(value, dict):
+            continue
+        if "const" in value:
+            decode(value["const"], place)
+        elif value.get("ragged"):
+            found = len(unragged(value, place))
+            if found != frames + 1:
+                raise FormatError(f"{place}: {found} frames instead of {frames + 1}")
+        else:
+            index = decode(value["index"] if "texts" in value else value, place)
+            if index.ndim == 0 or len(index) != frames + 1:
+                raise FormatError(f"{place}: the shape {index.shape} must begin with {frames + 1}")
+            if "texts" in value and not (0 <= index.min() and index.max() < len(value["texts"])):
+                raise FormatError(f"{place}: index {index.max()} of {len(value['texts'])} texts")
+
+
+def _check_chart(name: str, chart: Any, frames: int) -> None:
+    try:
+        lanes = len(chart["lanes"])
+        for bar in (*chart["bars"], *chart["marks"]):
+            if not 0 <= bar[0] < lanes:
+                raise FormatError(f"{name}: chart: lane {bar[0]} of {lanes}")
+        if "clock" in chart and decode(chart["clock"], f"{name}: chart, clock").shape != (frames + 1,):
+            raise FormatError(f"{name}: chart, clock: must have {frames + 1} numbers")
+        if "heat" in chart:
+            decode(chart["heat"]["values"], f"{name}: chart, heat")
+    except (KeyError, TypeError, IndexError) as error:
+        raise FormatError(f"{name}: chart: {type(error).__name__}: {error}") from None
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+__all__ = ["FORMAT", "VERSION", "Codes", "Episode", "at_frame", "check"]

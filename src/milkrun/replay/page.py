@@ -1,0 +1,80 @@
+"""Replay pages: one HTML file in which a person plays, scrubs and compares episodes, offline, in any browser."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from milkrun.core.errors import ConfigError
+from milkrun.replay.episode import Episode
+from milkrun.replay.record import check_names
+from milkrun.replay.template import THREE, UPLOT, script_json, whole_page, write_whole
+
+SCRIPTS = (
+    "words.js", "data.js", "theme.js", "view2d.js", "view3d.js", "images.js", "gantt.js", "curves.js", "player.js",
+)  # fmt: skip
+MOST_BYTES = 16 * 2**20
+
+
+def write_page(
+    episodes: Sequence[Episode] | Sequence[Sequence[Episode]], path: str | os.PathLike[str], *, title: str | None = None
+) -> Path:
+    """Write the page of some episodes.
+
+    Those of one list stand side by side: at most 3, of different policies on the same instance. A list of lists gives a
+    choice of instances. The same episodes give the same bytes.
+    """
+    if not len(episodes):
+        raise ConfigError("a page needs an episode, and there is none")
+    lists = [[e] if isinstance(e, Episode) else list(e) for e in episodes]
+    groups = [[e for one in lists for e in one]] if isinstance(episodes[0], Episode) else lists
+    for group in groups:
+        check_names([e.policy for e in group])
+        _check_instance(group)
+    first = groups[0][0].data
+    title = str(first["title"] if title is None else title)
+    data = script_json({
+        "format": "milkrun-page", "version": 1, "title": title, "subtitle": _subtitle(groups),
+        "groups": [{"label": _label(group), "episodes": [e.data for e in group]} for group in groups],
+    })  # fmt: skip
+    if len(data) > MOST_BYTES:
+        raise ConfigError(_too_large(groups, len(data)))
+    deep = any(mark["kind"] == "bodies" for group in groups for e in group for mark in e.data["marks"])
+    own = [name for name in SCRIPTS if deep or name != "view3d.js"]
+    return write_whole(path, whole_page("page.html", title, data, own, [UPLOT, THREE] if deep else [UPLOT]))
+
+
+def _check_instance(group: Sequence[Episode]) -> None:
+    def who(e: Episode) -> str:
+        return f"{e.world}, row {e.data['row']}, instance {e.instance}"
+
+    for other in group[1:]:
+        if (other.world, other.instance) != (group[0].world, group[0].instance):
+            raise ConfigError(f"{who(group[0])} and {who(other)} are not the same, so they cannot stand side by side")
+
+
+def _label(group: Sequence[Episode]) -> str:
+    told = group[0].data
+    return f"row {told['row']}" + (f", episode {told['episode']}" if told["episode"] else "")
+
+
+def _subtitle(groups: Sequence[Sequence[Episode]]) -> str:
+    """What is shown, in a line: the world, the seed, and the instance where there is one alone."""
+    told = groups[0][0].data
+    where = [_label(groups[0])] if len(groups) == 1 else [f"{len(groups)} instances"]
+    return " · ".join([told["world"].removeprefix("milkrun/"), f"seed {told['seed']}", *where])
+
+
+def _too_large(groups: Sequence[Sequence[Episode]], size: int) -> str:
+    def parts(e: Episode) -> list[tuple[int, str]]:
+        flat: dict[str, Any] = {key: value for key, value in e.data.items() if key != "marks"}
+        flat |= {f"mark {mark['name']!r}": mark for mark in e.data["marks"]}
+        return [(len(script_json(value)), f"{key} of {e.policy!r} in {_label([e])}") for key, value in flat.items()]
+
+    largest, name = max(part for group in groups for e in group for part in parts(e))
+    return (
+        f"the data of the page has {size / 2**20:.1f} MB, above {MOST_BYTES // 2**20}; the largest part is {name} with "
+        f"{largest / 2**20:.1f} MB. Fewer rows or policies help, fewer images, or keeping only every n-th of them"
+    )
