@@ -8,6 +8,7 @@ from milkrun.cli.bench import bench
 from milkrun.cli.check import check
 from milkrun.cli.demo import demo
 from milkrun.cli.evaluate import eval_
+from milkrun.cli.replay import replay, report
 from milkrun.cli.run import run
 from milkrun.cli.simulate import simulate
 from milkrun.cli.solve import solve
@@ -36,6 +37,7 @@ def milkrun(
       milkrun run CVRP-v0 --num-envs 512 --policy nearest --set num_loc=50
       milkrun eval CVRP-v0 --policies random,nearest
       milkrun solve A-n32-k5.vrp --method pyvrp
+      milkrun replay CVRP-v0 --policies random,nearest
       milkrun demo --out out
     """
     if version:
@@ -51,6 +53,8 @@ app.command()(info)
 app.command()(run)
 app.command("eval")(eval_)
 app.command()(solve)
+app.command()(replay)
+app.command()(report)
 app.command()(bench)
 app.command()(check)
 app.command()(demo)

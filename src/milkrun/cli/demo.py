@@ -23,11 +23,13 @@ def demo(
         help="Rows of each world; each plays one episode.",
     ),
     seed: int = SEED,
+    pages: bool = typer.Option(True, "--pages/--no-pages", help="Write a page a world, and index.html."),
 ) -> None:
     """Roll out every world at random and by its heuristic to beat.
 
-    Prints one table, writes pictures and summary.json into the output folder. Exit code 1 if a world failed; a
-    world whose extra is not installed is left out and says so.
+    Prints one table, writes pictures, summary.json, a page of each world that plays both on one instance, and
+    index.html, from which all are reached, into the output folder. Exit code 1 if a world failed; a world whose extra
+    is not installed is left out and says so.
 
     \b
     Examples:
@@ -47,11 +49,11 @@ def demo(
     shown = table("", "world", *numbers, "heuristic", right=numbers)
     with console(stderr=True).status("") as status:
         status.update("playing")
-        played = play_apart(ids, folder, num_envs or 0, seed)
+        played = play_apart(ids, folder, num_envs or 0, seed, pages)
         for id in ids:
             status.update(text(id))
             try:
-                summary[id] = played[id] if id in played else show_world(id, folder, num_envs or 0, seed)
+                summary[id] = played[id] if id in played else show_world(id, folder, num_envs or 0, seed, pages)
                 shown.add_row(*_cells(id, summary[id]))
             except MissingExtra as e:
                 summary[id] = {"skipped": str(e)}
@@ -67,18 +69,22 @@ def demo(
     typer.echo("steps/s: steps of single rows, choosing random actions included.")
     typer.echo(f"Done in {time.perf_counter() - start:.0f} s. Look into {folder}: for each world and policy a picture "
                "of its best and its median episode, and all figures in summary.json.")
+    if pages:
+        from milkrun.replay.report import write_report
+
+        typer.echo(f"Open {write_report(folder)} in a browser: every world, and a page that plays it.")
     if failed:
         typer.echo(f"failed: {', '.join(failed)}; `milkrun run ID` shows where", err=True)
     raise typer.Exit(1 if failed else 0)
 
 
-def play_apart(ids: list[str], folder: Path, num_envs: int, seed: int) -> dict[str, Any]:
+def play_apart(ids: list[str], folder: Path, num_envs: int, seed: int, pages: bool) -> dict[str, Any]:
     """What `show_world` says of worlds that are played in processes of their own, one a core, each taking the next:
     most of a first run is compiling. A world that fails there is not among them."""
     waiting, found = _own_kernels_first(ids), {}
 
     def work() -> None:
-        command = [sys.executable, "-c", CHILD, str(folder), str(num_envs), str(seed)]
+        command = [sys.executable, "-c", CHILD, str(folder), str(num_envs), str(seed), str(int(pages))]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                               text=True) as child:  # fmt: skip
             assert child.stdin is not None and child.stdout is not None
@@ -122,20 +128,20 @@ CHILD = """
 import json, os, sys
 from pathlib import Path
 from milkrun.cli.demo import show_world
-folder, num_envs, seed = sys.argv[1:]
+folder, num_envs, seed, pages = sys.argv[1:]
 answers, sys.stdout = sys.stdout, open(os.devnull, "w")
 for line in sys.stdin:
     try:
-        answer = show_world(line.strip(), Path(folder), int(num_envs), int(seed))
+        answer = show_world(line.strip(), Path(folder), int(num_envs), int(seed), pages == "1")
     except Exception:
         answer = None
     print(json.dumps(answer), file=answers, flush=True)
 """
 
 
-def show_world(id: str, folder: Path, num_envs: int, seed: int) -> dict[str, Any]:
-    """Speed of a world and the summary of each of its policies; its pictures go into the folder. With 0 rows, as many
-    as the world says."""
+def show_world(id: str, folder: Path, num_envs: int, seed: int, pages: bool) -> dict[str, Any]:
+    """Speed of a world and the summary of each of its policies; its pictures, and its page, go into the folder. With 0
+    rows, as many as the world says."""
     import milkrun
     from milkrun.cli.bench import looks_at, speed
     from milkrun.cli.play import play
@@ -150,7 +156,19 @@ def show_world(id: str, folder: Path, num_envs: int, seed: int) -> dict[str, Any
     }
     world = milkrun.make(id, num_envs, seed=seed, autoreset="disabled", threads=1)
     per_second = speed(world, random_policy(seed), 0.3)[1]
-    return {"rows": num_envs, "steps_per_second": per_second, "looked_at": looks_at(world), "policies": policies}
+    page = write_demo_page(id, folder, policies, seed) if pages else None
+    return {"rows": num_envs, "steps_per_second": per_second, "looked_at": looks_at(world), "policies": policies,
+            "page": page}  # fmt: skip
+
+
+def write_demo_page(id: str, folder: Path, policies: dict[str, Any], seed: int) -> str:
+    """The page of a world: its policies on the instance where the last of them, the heuristic, was in the middle."""
+    from milkrun.cli.replay import file_name, write
+    from milkrun.replay.record import compare
+
+    shown = list(policies.values())[-1]["median"]
+    groups = compare(id, list(policies), rows=[shown["row"]], episode=shown["episode"], seed=seed, threads=1)
+    return write(groups, folder / f"{file_name(id)}_replay.html").name
 
 
 def _cells(id: str, world: dict[str, Any]) -> list[str]:

@@ -23,6 +23,7 @@ def run(
     settings: list[str] = SETTINGS,
     debug: bool = typer.Option(False, "--debug", help="Interpret the kernels with every array access checked: slow."),
     out: Path = typer.Option(Path("out"), "--out", help="Folder of the picture and the summary."),
+    page: bool = typer.Option(False, "--page", help="Write a page that plays the best and the median episode."),
 ) -> None:
     """Play episodes of a world with a built-in policy.
 
@@ -34,7 +35,7 @@ def run(
     \b
     Examples:
       milkrun run milkrun/TSP-v0
-      milkrun run CVRP-v0 --policy random --num-envs 1024 --episodes 4096 --seed 7
+      milkrun run CVRP-v0 --policy random --num-envs 1024 --episodes 4096 --seed 7 --page
       milkrun run CVRP-v0 --preset n50 --set metric=manhattan --set capacity=40 --out out/cvrp50
       milkrun run TruckDrone-v0 --policy lookahead --num-envs 64
       milkrun run Clutter-v0 --num-envs 16 --preset small_scene
@@ -45,6 +46,7 @@ def run(
 
     from milkrun.cli import clutter, delivery, tracking
     from milkrun.cli.play import file_stem, play
+    from milkrun.cli.replay import recorded, write
     from milkrun.core.registry import world_spec
 
     spec = world_spec(id)
@@ -88,6 +90,11 @@ def run(
     for kind, name in summary.get("files", {}).items():
         typer.echo(f"{folder / name}  {WRITTEN[kind]}")
     typer.echo(f"{folder / stem}.json  all figures")
+    if page:
+        chosen = {(summary[label]["row"], summary[label]["episode"]) for label in ("best", "median")}
+        groups = [recorded(spec.id, summary["policy"], [row], episode, seed, preset, options)[0]
+                  for row, episode in sorted(chosen)]  # fmt: skip
+        typer.echo(f"{write(groups, folder / f'{stem}_replay.html')}  the page of both")
 
 
 def days_table(summary: dict[str, Any]) -> Any:

@@ -40,7 +40,7 @@ def record(
 
 def compare(
     id: str, policies: Sequence[str], *, rows: Sequence[int] = (0,), seed: int = 0, episode: int = 0,
-    preset: str | None = None, **config: Any,
+    preset: str | None = None, threads: int | None = None, **config: Any,
 ) -> list[list[Episode]]:  # fmt: skip
     """A list for each row, in it an episode of each policy, all on the same instance.
 
@@ -54,7 +54,8 @@ def compare(
     for name in policies:
         if name not in known and name not in methods:
             raise ConfigError(f"{spec.id} has no policy or method {name!r}{did_you_mean(name, {*known, *methods})}")
-    return [[_played(spec.id, name, known, row, seed, episode, preset, config) for name in policies] for row in rows]
+    made = {"seed": seed, "preset": preset, "threads": threads, **config}
+    return [[_played(spec.id, name, known, row, episode, made) for name in policies] for row in rows]
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -65,13 +66,11 @@ def check_names(names: Sequence[str]) -> None:
         raise ConfigError(f"the policy {shown(twice[0])} is named twice")
 
 
-def _played(
-    id: str, name: str, known: Any, row: int, seed: int, episode: int, preset: str | None, config: dict[str, Any]
-) -> Episode:
-    world = make(id, 1, seed=seed, first_row=row, autoreset="disabled", preset=preset, **config)
+def _played(id: str, name: str, known: Any, row: int, episode: int, made: dict[str, Any]) -> Episode:
+    world = make(id, 1, first_row=row, autoreset="disabled", **made)
     for _ in range(episode + 1):
         world.reset()
-    policy = known[name](seed) if name in known else planned(world, name, seed)
+    policy = known[name](made["seed"]) if name in known else planned(world, name, made["seed"])
     return record(world, policy, name=name)[0]
 
 
