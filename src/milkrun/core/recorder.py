@@ -178,7 +178,8 @@ class EpisodeRecorder(Watched):
         if not self._saved or not (world.terminated[row] or world.truncated[row]):
             return world, row
         if self._stage is None:
-            self._stage = type(_inner(world))(1, world.config, seed=0, autoreset="disabled", threads=world.threads)
+            how = {"threads": world.threads, "debug": world.debug}
+            self._stage = type(_inner(world))(1, world.config, seed=0, autoreset="disabled", **how)
         k = list(self._turns).index(row)
         owner = int(self._saved["instance_row"][k])
         instance = {f.name for f in world.fields.values() if f.role is Role.INSTANCE}
