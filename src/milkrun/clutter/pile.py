@@ -153,6 +153,8 @@ class Pile(EngineWorld):
     half = constant(float64, "N", 3)
     is_can = constant(bool_, "N")
     radius2 = constant(float64, "N")
+    sample_at = constant(int64, "R", 3)
+    spread = constant(float64, "G")
     mass_of = constant(float64, "N")
     parking = constant(float64, "N", 7)
     weld_rest = constant(float64, "N", "E")

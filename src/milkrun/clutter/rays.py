@@ -14,6 +14,8 @@ from milkrun.core.kernels import kernel
 
 SKY = 1.0  # m, where rays start
 NOWHERE = -1.0  # below everything
+UPRIGHT = 1e-9  # sine of the lean of a can below which its mantle is not seen
+HAIR = 1e-9  # m
 NEARLY = 1e-12  # m^2: two grips as near to the centre are equally near; the pose decides no further
 
 
@@ -62,24 +64,42 @@ def top_of(w, b, i):
 
 @kernel
 def sample(w, i, s):
-    """Point s on the upper surface of object i, from its centre: x, y, z, z of the normal there, weight. After
+    """Point s on the upper surface of object i, from its centre: x, y, z, z of the normal there. After
     `read_frames`."""
     f = w.frame[i]
     face, u, v = face_of(w, s)
     if w.is_can[i] and face > 0:
         return mantle_point(w, i, face, u, v)
-    a, c, d, nz, weight = local_point(w, i, face, u, v)
+    a, c, d, nz = local_point(w, i, face, u, v)
     x = f[0] * a + f[1] * c + f[2] * d
     y = f[3] * a + f[4] * c + f[5] * d
     z = f[6] * a + f[7] * c + f[8] * d
-    return x, y, z, nz, weight / (w.G * w.G)
+    return x, y, z, nz
+
+
+@kernel
+def weight_of(w, i, face):
+    """The weight of each sample of a face: an equal share of its area as seen from above, m2. After `read_frames`."""
+    f, h = w.frame[i], w.half[i]
+    if w.is_can[i]:
+        if face == 0:
+            area = math.pi * h[0] * h[0] * abs(f[8])
+        else:
+            lean = math.sqrt(f[2] * f[2] + f[5] * f[5])
+            area = 0.0 if face == 2 or lean < UPRIGHT else 4.0 * h[0] * h[2] * lean
+    elif face == 0:
+        area = 4.0 * h[1] * h[2] * abs(f[6])
+    elif face == 1:
+        area = 4.0 * h[0] * h[2] * abs(f[7])
+    else:
+        area = 4.0 * h[0] * h[1] * abs(f[8])
+    return area / (w.G * w.G)
 
 
 @kernel(inline=True)
 def face_of(w, s):
-    """The face of a sample, and its two numbers there."""
-    face = s // (w.G * w.G)
-    return face, (s - face * w.G * w.G) // w.G, s % w.G
+    """The face of a sample, and its two numbers there: out of a table, since dividing takes longer than all else."""
+    return w.sample_at[s, 0], w.sample_at[s, 1], w.sample_at[s, 2]
 
 
 @kernel
@@ -88,29 +108,29 @@ def grip_in_object(w, i, s):
     f = w.frame[i]
     face, u, v = face_of(w, s)
     if w.is_can[i] and face > 0:
-        x, y, z, _nz, _weight = mantle_point(w, i, face, u, v)
+        x, y, z, _nz = mantle_point(w, i, face, u, v)
         return f[0] * x + f[3] * y + f[6] * z, f[1] * x + f[4] * y + f[7] * z, f[2] * x + f[5] * y + f[8] * z
-    a, c, d, _nz, _weight = local_point(w, i, face, u, v)
+    a, c, d, _nz = local_point(w, i, face, u, v)
     return a, c, d
 
 
 @kernel
 def local_point(w, i, face, u, v):
     """A point of a box's face across an axis, on the side that looks up, or of the cap of a can that does, in rings of
-    equal area: in the object's frame, with the z of its normal and the area of the face as seen from above."""
+    equal area: in the object's frame, with the z of its normal."""
     h, up = w.half[i], w.frame[i, 6 + face]
     if w.is_can[i]:
         up = w.frame[i, 8]
         side = 1.0 if up >= 0.0 else -1.0
         r, angle = h[0] * math.sqrt((u + 0.5) / w.G), 2.0 * math.pi * (v + 0.5) / w.G
-        return r * math.cos(angle), r * math.sin(angle), side * h[2], side * up, math.pi * h[0] * h[0] * side * up
+        return r * math.cos(angle), r * math.sin(angle), side * h[2], side * up
     side = 1.0 if up >= 0.0 else -1.0
-    p, q = (2 * u + 1.0) / w.G - 1.0, (2 * v + 1.0) / w.G - 1.0
+    p, q = w.spread[u], w.spread[v]
     if face == 0:
-        return side * h[0], p * h[1], q * h[2], side * up, 4.0 * h[1] * h[2] * side * up
+        return side * h[0], p * h[1], q * h[2], side * up
     if face == 1:
-        return p * h[0], side * h[1], q * h[2], side * up, 4.0 * h[0] * h[2] * side * up
-    return p * h[0], q * h[1], side * h[2], side * up, 4.0 * h[0] * h[1] * side * up
+        return p * h[0], side * h[1], q * h[2], side * up
+    return p * h[0], q * h[1], side * h[2], side * up
 
 
 @kernel
@@ -119,17 +139,17 @@ def mantle_point(w, i, face, u, v):
     radius, half = w.half[i, 0], w.half[i, 2]
     ax, ay, az = w.frame[i, 2], w.frame[i, 5], w.frame[i, 8]
     lean = math.sqrt(ax * ax + ay * ay)
-    if face == 2 or lean < 1e-9:
-        return 0.0, 0.0, 0.0, 0.0, 0.0
+    if face == 2 or lean < UPRIGHT:
+        return 0.0, 0.0, 0.0, 0.0
     # e is level and across the axis, n = a x e is across both and looks up
     ex, ey = -ay / lean, ax / lean
     nx, ny, nz = -az * ey, az * ex, ax * ey - ay * ex
-    c, along = (2 * u + 1.0) / w.G - 1.0, (2 * v + 1.0) / w.G - 1.0
+    c, along = w.spread[u], w.spread[v]
     rise = math.sqrt(1.0 - c * c)
     x = along * half * ax + radius * (c * ex + rise * nx)
     y = along * half * ay + radius * (c * ey + rise * ny)
     z = along * half * az + radius * (rise * nz)
-    return x, y, z, rise * nz, 4.0 * radius * half * lean / (w.G * w.G)
+    return x, y, z, rise * nz
 
 
 @kernel
@@ -203,36 +223,41 @@ def first_under(w, b, x, y, but):
 def cast(w, b):
     """Makes `hit` of a row: which object each sample's ray meets first, -1 a wall or not in play."""
     read_frames(w, b)
+    square = w.G * w.G
     for i in range(w.N):
         playing = in_play(w, b, i)
-        for s in range(w.R):
-            w.hit[b, i, s] = -1
-            if playing:
-                x, y, z, _nz, weight = sample(w, i, s)
-                if weight == 0.0 and w.is_can[i]:  # no point of its surface
-                    continue
-                p = w.at_qpos + 7 * i
-                x, y = w.physics[b, p] + x, w.physics[b, p + 1] + y
-                best, first = w.physics[b, p + 2] + z, i
-                for j in range(w.N):
-                    if j != i and in_play(w, b, j):
-                        over = height_over(w, b, j, x, y)
-                        if over > best:
-                            best, first = over, j
-                if wall_over(w, x, y) > best:
-                    first = -1
-                w.hit[b, i, s] = first
+        for face in range(3):
+            seen = playing and not (w.is_can[i] and weight_of(w, i, face) == 0.0)  # else no point of its surface
+            for s in range(face * square, (face + 1) * square):
+                w.hit[b, i, s] = first_met(w, b, i, s) if seen else -1
+
+
+@kernel
+def first_met(w, b, i, s):
+    """What the ray through sample s of object i meets first. After `read_frames`."""
+    x, y, z, _nz = sample(w, i, s)
+    p = w.at_qpos + 7 * i
+    x, y = w.physics[b, p] + x, w.physics[b, p + 1] + y
+    best, first = w.physics[b, p + 2] + z, i
+    for j in range(w.N):
+        # an object that ends below what was met needs no ray; the hair is more than rounding can be
+        if j != i and top_of(w, b, j) > best - HAIR and in_play(w, b, j):
+            over = height_over(w, b, j, x, y)
+            if over > best:
+                best, first = over, j
+    return -1 if wall_over(w, x, y) > best else first
 
 
 @kernel
 def covered_share(w, b, i):
     """The share of an object's upper surface that others cover, and that surface as seen from above, m2."""
-    others, whole = 0.0, 0.0
-    for s in range(w.R):
-        _x, _y, _z, _nz, weight = sample(w, i, s)
-        whole += weight
-        if w.hit[b, i, s] >= 0 and w.hit[b, i, s] != i:
-            others += weight
+    others, whole, square = 0.0, 0.0, w.G * w.G
+    for face in range(3):
+        weight = weight_of(w, i, face)
+        for s in range(face * square, (face + 1) * square):
+            whole += weight
+            if w.hit[b, i, s] >= 0 and w.hit[b, i, s] != i:
+                others += weight
     return others / whole, whole
 
 
@@ -243,10 +268,21 @@ def grip_sample(w, b, i):
     best, nearest = -1, 1e30
     for s in range(w.R):
         if w.hit[b, i, s] == i:
-            x, y, _z, nz, _weight = sample(w, i, s)
+            x, y, _z, nz = sample(w, i, s)
             if is_better_grip(w, x, y, nz, nearest):
                 best, nearest = s, x * x + y * y
     return best
+
+
+@kernel
+def has_grip(w, b, i):
+    """Whether there is such a sample: the first one tells."""
+    for s in range(w.R):
+        if w.hit[b, i, s] == i:
+            _x, _y, _z, nz = sample(w, i, s)
+            if nz >= w.max_tilt_cos:
+                return True
+    return False
 
 
 @kernel(inline=True)
@@ -269,7 +305,7 @@ def top_sample(w, i):
             face, level = k, up
     best, nearest = face * square, 1e30
     for s in range(face * square, (face + 1) * square):
-        x, y, _z, _nz, _weight = sample(w, i, s)
+        x, y, _z, _nz = sample(w, i, s)
         if x * x + y * y < nearest - NEARLY:
             best, nearest = s, x * x + y * y
     return best
@@ -282,7 +318,7 @@ def last_resort(w, b):
     top, highest = -1e30, -1
     for i in range(w.N):
         if in_play(w, b, i):
-            if grip_sample(w, b, i) >= 0:
+            if has_grip(w, b, i):
                 return -1
             if top_of(w, b, i) > top:
                 top, highest = top_of(w, b, i), i
@@ -296,7 +332,7 @@ def mark_allowed(w, b):
     read_frames(w, b)
     busy = w.env_stage[b] != 0
     for i in range(w.N):
-        w.action_mask[b, i] = busy or (in_play(w, b, i) and grip_sample(w, b, i) >= 0)
+        w.action_mask[b, i] = busy or (in_play(w, b, i) and has_grip(w, b, i))
     if not busy:
         highest = last_resort(w, b)
         if highest >= 0:
