@@ -43,6 +43,7 @@ ANCHOR = mujoco.mjNEQDATA  # numbers of a weld
 NO_STAGE = mujoco.mjtStage.mjSTAGE_NONE.value
 MOCAP_POS = mujoco.mjtState.mjSTATE_MOCAP_POS.value
 ASLEEP = int(mujoco.mjtSleepPolicy.mjSLEEP_INIT)
+CHEAPEST_SOLVER = int(mujoco.mjtSolver.mjSOL_CG)
 MAY_SLEEP = int(mujoco.mjtSleepPolicy.mjSLEEP_AUTO_ALLOWED)
 
 
@@ -246,6 +247,7 @@ class Pile(EngineWorld):
         made.expand("eq_data")
         if self.config.canonical:
             self._policy, self._start = made.expand("tree_sleep_policy"), made.expand("qpos0")
+            self._solver, self._iterations = made.expand("opt.solver"), made.expand("opt.iterations")
         self._varied: dict[str, np.ndarray] = {}
         if self.config.mass_range != (1.0, 1.0):
             self._varied |= {name: made.expand(name) for name in ("body_mass", "body_inertia")}
@@ -264,21 +266,33 @@ class Pile(EngineWorld):
     def place(self, rows: np.ndarray) -> None:
         """Puts rows of the engine to their fields: sleep counters lie outside the state, so a reset comes before, with
         a pile that sleeps made the model's start."""
-        ids = np.sort(rows).astype(np.int32)
-        if not len(ids):
+        if not len(rows):
             return
+        ids = np.sort(rows).astype(np.int32)
         kept = self.physics[ids]
         if self._varied:
             self._vary(ids)
         if self.config.canonical:
-            self._policy[ids] = np.where(self.asleep[ids], ASLEEP, MAY_SLEEP)[:, None]
             self._start[ids] = kept[:, self.at_qpos : self.at_qvel]
-        self.engine.reset(ids, stage=NO_STAGE)
+            self._reset_engine(ids, ids[self.asleep[ids]])
+        else:
+            self.engine.reset(ids, stage=NO_STAGE)
         self.physics[ids] = kept
-        begun = (self.step_count[ids] > 0) | (self.tick_count[ids] > 0)
-        given = ids[(self.scene_id[self.instance_row[ids]] < 0) & ~begun]
-        if len(given):  # poses that are in no bank, at the start of an episode
-            self.map_rows(self.seen["kernel"], bool, rows=given.astype(np.int64))
+        given = ids[self.scene_id[self.instance_row[ids]] < 0]
+        if len(given):  # poses that are in no bank; at the start of an episode nothing is known of what is seen
+            begun = (self.step_count[given] > 0) | (self.tick_count[given] > 0)
+            self.map_rows(self.seen["kernel"], bool, rows=given[~begun].astype(np.int64))
+
+    def _reset_engine(self, ids: np.ndarray, sleepers: np.ndarray) -> None:
+        """Resets rows, some of them to sleep. For these MuJoCo makes a whole forward pass to find what lies on what;
+        the forces that it solves for on the way are read by nobody, so the cheapest solver stops at once."""
+        self._policy[ids] = MAY_SLEEP
+        self._policy[sleepers] = ASLEEP
+        self._solver[sleepers], self._iterations[sleepers] = CHEAPEST_SOLVER, 0
+        try:
+            self.engine.reset(ids, stage=NO_STAGE)
+        finally:
+            self._solver[sleepers], self._iterations[sleepers] = self._model.opt.solver, self._model.opt.iterations
 
     def _vary(self, ids: np.ndarray) -> None:
         """Masses and friction of these rows, and what the engine derives from them."""
