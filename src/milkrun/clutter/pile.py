@@ -144,7 +144,8 @@ class Pile(EngineWorld):
                         doc="which object is seen, -1 none")  # fmt: skip
 
     frame = scratch(float64, "N", 9)
-    reach_up = scratch(float64, "N")
+    extent = scratch(float64, "N", 3)
+    point = scratch(float64, "R", 3)
     share = scratch(float64, "N")
     number = scratch(int64, "N")
 
@@ -153,7 +154,6 @@ class Pile(EngineWorld):
     bank_hit = constant(int16, "Q", "N", "R")
     half = constant(float64, "N", 3)
     is_can = constant(bool_, "N")
-    radius2 = constant(float64, "N")
     sample_at = constant(int64, "R", 3)
     spread = constant(float64, "G")
     mass_of = constant(float64, "N")

@@ -15,13 +15,13 @@ from milkrun.core.kernels import kernel
 SKY = 1.0  # m, where rays start
 NOWHERE = -1.0  # below everything
 UPRIGHT = 1e-9  # sine of the lean of a can below which its mantle is not seen
-HAIR = 1e-9  # m
+HAIR = 1e-9  # m, more than rounding can be
 NEARLY = 1e-12  # m^2: two grips as near to the centre are equally near; the pose decides no further
 
 
 @kernel
 def read_frames(w, b):
-    """Rotation matrices of all objects of a row, and how far each reaches up and down from its centre, into scratch.
+    """Rotation matrices of all objects of a row, and how far each reaches along the axes from its centre, into scratch.
     Quaternions are turned as MuJoCo turns them, to the bit."""
     for i in range(w.N):
         p = w.at_qpos + 7 * i
@@ -37,11 +37,18 @@ def read_frames(w, b):
         f[1], f[2] = 2.0 * (q1 * q2 - q0 * q3), 2.0 * (q1 * q3 + q0 * q2)
         f[3], f[5] = 2.0 * (q1 * q2 + q0 * q3), 2.0 * (q2 * q3 - q0 * q1)
         f[6], f[7] = 2.0 * (q1 * q3 - q0 * q2), 2.0 * (q2 * q3 + q0 * q1)
-        if w.is_can[i]:
-            lean = math.sqrt(max(0.0, 1.0 - f[8] * f[8]))
-            w.reach_up[i] = w.half[i, 0] * lean + w.half[i, 2] * abs(f[8])
-        else:
-            w.reach_up[i] = abs(f[6]) * w.half[i, 0] + abs(f[7]) * w.half[i, 1] + abs(f[8]) * w.half[i, 2]
+        for k in range(3):
+            w.extent[i, k] = extent_along(w, i, k)
+
+
+@kernel(inline=True)
+def extent_along(w, i, k):
+    """How far an object reaches along axis k of the world. After its frame is read."""
+    f, h = w.frame[i], w.half[i]
+    if w.is_can[i]:
+        along = f[3 * k + 2]
+        return h[0] * math.sqrt(max(0.0, 1.0 - along * along)) + h[2] * abs(along)
+    return abs(f[3 * k]) * h[0] + abs(f[3 * k + 1]) * h[1] + abs(f[3 * k + 2]) * h[2]
 
 
 @kernel(inline=True)
@@ -59,7 +66,7 @@ def height(w, b, i):
 @kernel(inline=True)
 def top_of(w, b, i):
     """Its highest z. After `read_frames`."""
-    return height(w, b, i) + w.reach_up[i]
+    return height(w, b, i) + w.extent[i, 2]
 
 
 @kernel
@@ -157,7 +164,7 @@ def height_over(w, b, j, x, y):
     """Where a ray straight down at (x, y) meets object j, NOWHERE where it does not. After `read_frames`."""
     p = w.at_qpos + 7 * j
     vx, vy = x - w.physics[b, p], y - w.physics[b, p + 1]
-    if vx * vx + vy * vy > w.radius2[j]:
+    if abs(vx) > w.extent[j, 0] + HAIR or abs(vy) > w.extent[j, 1] + HAIR:  # beside its bounding box, as most are
         return NOWHERE
     vz = SKY - w.physics[b, p + 2]
     f, h = w.frame[j], w.half[j]
@@ -223,29 +230,58 @@ def first_under(w, b, x, y, but):
 def cast(w, b):
     """Makes `hit` of a row: which object each sample's ray meets first, -1 a wall or not in play."""
     read_frames(w, b)
-    square = w.G * w.G
     for i in range(w.N):
-        playing = in_play(w, b, i)
-        for face in range(3):
-            seen = playing and not (w.is_can[i] and weight_of(w, i, face) == 0.0)  # else no point of its surface
-            for s in range(face * square, (face + 1) * square):
-                w.hit[b, i, s] = first_met(w, b, i, s) if seen else -1
+        if in_play(w, b, i):
+            lay_points(w, b, i)
+            for j in range(w.N):
+                if j != i and in_play(w, b, j) and may_cover(w, b, j, i):
+                    cover_points(w, b, i, j)
+            end_points(w, b, i)
+        else:
+            for s in range(w.R):
+                w.hit[b, i, s] = -1
 
 
 @kernel
-def first_met(w, b, i, s):
-    """What the ray through sample s of object i meets first. After `read_frames`."""
-    x, y, z, _nz = sample(w, i, s)
-    p = w.at_qpos + 7 * i
-    x, y = w.physics[b, p] + x, w.physics[b, p + 1] + y
-    best, first = w.physics[b, p + 2] + z, i
-    for j in range(w.N):
-        # an object that ends below what was met needs no ray; the hair is more than rounding can be
-        if j != i and top_of(w, b, j) > best - HAIR and in_play(w, b, j):
-            over = height_over(w, b, j, x, y)
-            if over > best:
-                best, first = over, j
-    return -1 if wall_over(w, x, y) > best else first
+def lay_points(w, b, i):
+    """The samples of an object in the world, into scratch: x, y and the highest z that was met, its own at first."""
+    for s in range(w.R):
+        at = sample(w, i, s)
+        for k in range(3):
+            w.point[s, k] = w.physics[b, w.at_qpos + 7 * i + k] + at[k]
+        w.hit[b, i, s] = i
+
+
+@kernel
+def may_cover(w, b, j, i):
+    """Whether the bounding box of j is over that of i somewhere: most pairs need no ray. After `read_frames`."""
+    p, q = w.at_qpos + 7 * j, w.at_qpos + 7 * i
+    return (
+        abs(w.physics[b, p] - w.physics[b, q]) <= w.extent[j, 0] + w.extent[i, 0] + HAIR
+        and abs(w.physics[b, p + 1] - w.physics[b, q + 1]) <= w.extent[j, 1] + w.extent[i, 1] + HAIR
+        and w.physics[b, p + 2] + w.extent[j, 2] >= w.physics[b, q + 2] - w.extent[i, 2] - HAIR
+    )
+
+
+@kernel
+def cover_points(w, b, i, j):
+    """Where object j is over what the rays through i's samples met so far, they meet it instead."""
+    for s in range(w.R):
+        over = height_over(w, b, j, w.point[s, 0], w.point[s, 1])
+        if over > w.point[s, 2]:
+            w.point[s, 2] = over
+            w.hit[b, i, s] = j
+
+
+@kernel
+def end_points(w, b, i):
+    """A wall over all objects hides a sample; a face of a can that is not there, or not seen from above, has none."""
+    square = w.G * w.G
+    for face in range(3):
+        absent = w.is_can[i] and weight_of(w, i, face) == 0.0
+        for s in range(face * square, (face + 1) * square):
+            if absent or wall_over(w, w.point[s, 0], w.point[s, 1]) > w.point[s, 2]:
+                w.hit[b, i, s] = -1
 
 
 @kernel
