@@ -18,7 +18,7 @@ from milkrun.clutter.log import events
 from milkrun.clutter.model import model_xml, parking
 from milkrun.clutter.observations import FEATURES, GLOBALS
 from milkrun.clutter.options import BASE, ClutterConfig
-from milkrun.clutter.stages import IDLE, NONE, PHYSICS_ERROR, judge, plan
+from milkrun.clutter.stages import IDLE, LIFT, NONE, PHYSICS_ERROR, judge, plan
 from milkrun.clutter.warnings import quiet_warnings
 from milkrun.core.canvas import Canvas
 from milkrun.core.engine import EngineWorld
@@ -43,6 +43,7 @@ ANCHOR = mujoco.mjNEQDATA  # numbers of a weld
 NO_STAGE = mujoco.mjtStage.mjSTAGE_NONE.value
 MOCAP_POS = mujoco.mjtState.mjSTATE_MOCAP_POS.value
 ASLEEP = int(mujoco.mjtSleepPolicy.mjSLEEP_INIT)
+NO_SENSOR = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
 CHEAPEST_SOLVER = int(mujoco.mjtSolver.mjSOL_CG)
 MAY_SLEEP = int(mujoco.mjtSleepPolicy.mjSLEEP_AUTO_ALLOWED)
 
@@ -245,6 +246,7 @@ class Pile(EngineWorld):
         self._model = mujoco.MjModel.from_xml_string(model_xml(self.config))
         made = mjbatch.Batch(self._model, self.num_envs, self.engine_threads, persistent=True)
         made.expand("eq_data")
+        self._disabled = made.expand("opt.disableflags")
         if self.config.canonical:
             self._policy, self._start = made.expand("tree_sleep_policy"), made.expand("qpos0")
             self._solver, self._iterations = made.expand("opt.solver"), made.expand("opt.iterations")
@@ -332,6 +334,8 @@ class Pile(EngineWorld):
         if not len(rows):
             return rows
         ids, n = rows.astype(np.int32), len(rows)
+        lifting, flags = self.env_stage[ids] == LIFT, self._model.opt.disableflags
+        self._disabled[ids] = np.where(lifting, flags, flags | NO_SENSOR)  # an empty cup feels nothing
         before = self.engine.warning[ids, :, 1]
         failed = np.zeros(n, bool)
         try:
@@ -339,7 +343,7 @@ class Pile(EngineWorld):
                                 {"sensordata": self._force[:n]})  # fmt: skip
         except mjbatch.SimulationError as e:
             failed = np.isin(ids, e.ids)
-        self.force[ids] = self._force[:n]
+        self.force[ids] = np.where(lifting[:, None, None], self._force[:n], 0.0)
         failed |= (self.engine.warning[ids, :, 1] != before).any(1)
         failed |= ~np.isfinite(self.physics[ids, self.at_qpos : self.at_warmstart]).all(1)
         if not failed.any():
