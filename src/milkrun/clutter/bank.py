@@ -270,8 +270,10 @@ def hits(config: ClutterConfig, poses: np.ndarray) -> np.ndarray:
 FIELDS = named({
     "physics": state(float64, "S"), "hit": state(int16, "N", "R"),
     "grasped": state(bool_, "N"), "lost": state(bool_, "N"), "scene": state(int64), "attempt": state(int64),
-    "frame": scratch(float64, "N", 9), "reach_up": scratch(float64, "N"), "order": scratch(int64, "N"),
-    "half": constant(float64, "N", 3), "is_can": constant(bool_, "N"), "radius2": constant(float64, "N"),
+    "frame": scratch(float64, "N", 9), "extent": scratch(float64, "N", 3),
+    "point": scratch(float64, "R", 3), "order": scratch(int64, "N"),
+    "half": constant(float64, "N", 3), "is_can": constant(bool_, "N"),
+    "sample_at": constant(int64, "R", 3), "spread": constant(float64, "G"),
     "at_qpos": constant(int64), "half_side": constant(float64), "wall_top": constant(float64),
 })  # fmt: skip
 LAYOUT = Layout(FIELDS, ["N", "S", "G", "R"], "scenes")
@@ -281,8 +283,10 @@ def shapes(config: ClutterConfig) -> dict[str, np.ndarray]:
     """The tables by which rays know objects."""
     half = np.array([t.size for t in config.types]) / 2
     cans = np.array([t.shape == "cylinder" for t in config.types])
-    radius2 = np.where(cans, half[:, 0] ** 2 + half[:, 2] ** 2, (half**2).sum(1))
-    return {"half": half, "is_can": cans, "radius2": radius2}
+    g = config.ray_samples
+    sample_at = np.indices((3, g, g)).reshape(3, -1).T
+    spread = (2 * np.arange(g) + 1.0) / g - 1.0
+    return {"half": half, "is_can": cans, "sample_at": sample_at, "spread": spread}
 
 
 def _run(entry: Entry, config: ClutterConfig, rows: int, given: dict[str, Any], *numbers: int) -> dict[str, np.ndarray]:

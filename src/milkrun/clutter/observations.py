@@ -14,6 +14,7 @@ from milkrun.clutter.rays import (
     sample,
     top_of,
     top_sample,
+    weight_of,
 )
 from milkrun.clutter.stages import DROPPED, IDLE, SUCCESS
 from milkrun.core.kernels import kernel
@@ -62,7 +63,7 @@ def view_object(w, b, i, highest):
         if i == highest:
             s = top_sample(w, i)
         if s >= 0:
-            x, y, z, nz, _weight = sample(w, i, s)
+            x, y, z, nz = sample(w, i, s)
             p = w.at_qpos + 7 * i
             w.grip_point[b, i, 0] = w.physics[b, p] + x
             w.grip_point[b, i, 1] = w.physics[b, p + 1] + y
@@ -77,20 +78,22 @@ def view_object(w, b, i, highest):
 @kernel
 def view_cover(w, b, i):
     """Who covers it, and its grip, in one go over its samples; returns the sample of the grip, -1 none."""
-    others, whole, grip, nearest = 0.0, 0.0, -1, 1e30
+    others, whole, grip, nearest, square = 0.0, 0.0, -1, 1e30, w.G * w.G
     for j in range(w.N):
         w.share[j] = 0.0
-    for s in range(w.R):
-        x, y, _z, nz, weight = sample(w, i, s)
-        met = w.hit[b, i, s]
-        whole += weight
-        if met >= 0:
-            w.share[met] += weight
-        if met == i:
-            if is_better_grip(w, x, y, nz, nearest):
-                grip, nearest = s, x * x + y * y
-        elif met >= 0:
-            others += weight
+    for face in range(3):
+        weight = weight_of(w, i, face)
+        for s in range(face * square, (face + 1) * square):
+            met = w.hit[b, i, s]
+            whole += weight
+            if met >= 0:
+                w.share[met] += weight
+            if met == i:
+                x, y, _z, nz = sample(w, i, s)
+                if is_better_grip(w, x, y, nz, nearest):
+                    grip, nearest = s, x * x + y * y
+            elif met >= 0:
+                others += weight
     share = others / whole
     for j in range(w.N):
         w.cover[b, i, j] = w.share[j] / whole

@@ -18,7 +18,7 @@ from milkrun.clutter.log import events
 from milkrun.clutter.model import model_xml, parking
 from milkrun.clutter.observations import FEATURES, GLOBALS
 from milkrun.clutter.options import BASE, ClutterConfig
-from milkrun.clutter.stages import IDLE, NONE, PHYSICS_ERROR, judge, plan
+from milkrun.clutter.stages import IDLE, LIFT, NONE, PHYSICS_ERROR, judge, plan
 from milkrun.clutter.warnings import quiet_warnings
 from milkrun.core.arguments import Rows
 from milkrun.core.canvas import Canvas
@@ -46,6 +46,8 @@ ANCHOR = mujoco.mjNEQDATA  # numbers of a weld
 NO_STAGE = mujoco.mjtStage.mjSTAGE_NONE.value
 MOCAP_POS = mujoco.mjtState.mjSTATE_MOCAP_POS.value
 ASLEEP = int(mujoco.mjtSleepPolicy.mjSLEEP_INIT)
+NO_SENSOR = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
+CHEAPEST_SOLVER = int(mujoco.mjtSolver.mjSOL_CG)
 MAY_SLEEP = int(mujoco.mjtSleepPolicy.mjSLEEP_AUTO_ALLOWED)
 
 
@@ -146,7 +148,8 @@ class Pile(EngineWorld):
                         doc="which object is seen, -1 none")  # fmt: skip
 
     frame = scratch(float64, "N", 9)
-    reach_up = scratch(float64, "N")
+    extent = scratch(float64, "N", 3)
+    point = scratch(float64, "R", 3)
     share = scratch(float64, "N")
     number = scratch(int64, "N")
 
@@ -155,7 +158,8 @@ class Pile(EngineWorld):
     bank_hit = constant(int16, "Q", "N", "R")
     half = constant(float64, "N", 3)
     is_can = constant(bool_, "N")
-    radius2 = constant(float64, "N")
+    sample_at = constant(int64, "R", 3)
+    spread = constant(float64, "G")
     mass_of = constant(float64, "N")
     parking = constant(float64, "N", 7)
     weld_rest = constant(float64, "N", "E")
@@ -246,8 +250,10 @@ class Pile(EngineWorld):
         self._model = mujoco.MjModel.from_xml_string(model_xml(self.config))
         made = mjbatch.Batch(self._model, self.num_envs, self.engine_threads, persistent=True)
         made.expand("eq_data")
+        self._disabled = made.expand("opt.disableflags")
         if self.config.canonical:
             self._policy, self._start = made.expand("tree_sleep_policy"), made.expand("qpos0")
+            self._solver, self._iterations = made.expand("opt.solver"), made.expand("opt.iterations")
         self._varied: dict[str, np.ndarray] = {}
         if self.config.mass_range != (1.0, 1.0):
             self._varied |= {name: made.expand(name) for name in ("body_mass", "body_inertia")}
@@ -266,21 +272,33 @@ class Pile(EngineWorld):
     def place(self, rows: np.ndarray) -> None:
         """Puts rows of the engine to their fields: sleep counters lie outside the state, so a reset comes before, with
         a pile that sleeps made the model's start."""
-        ids = np.sort(rows).astype(np.int32)
-        if not len(ids):
+        if not len(rows):
             return
+        ids = np.sort(rows).astype(np.int32)
         kept = self.physics[ids]
         if self._varied:
             self._vary(ids)
         if self.config.canonical:
-            self._policy[ids] = np.where(self.asleep[ids], ASLEEP, MAY_SLEEP)[:, None]
             self._start[ids] = kept[:, self.at_qpos : self.at_qvel]
-        self.engine.reset(ids, stage=NO_STAGE)
+            self._reset_engine(ids, ids[self.asleep[ids]])
+        else:
+            self.engine.reset(ids, stage=NO_STAGE)
         self.physics[ids] = kept
-        begun = (self.step_count[ids] > 0) | (self.tick_count[ids] > 0)
-        given = ids[(self.scene_id[self.instance_row[ids]] < 0) & ~begun]
-        if len(given):  # poses that are in no bank, at the start of an episode
-            self.map_rows(self.seen["kernel"], bool, rows=given.astype(np.int64))
+        given = ids[self.scene_id[self.instance_row[ids]] < 0]
+        if len(given):  # poses that are in no bank; at the start of an episode nothing is known of what is seen
+            begun = (self.step_count[given] > 0) | (self.tick_count[given] > 0)
+            self.map_rows(self.seen["kernel"], bool, rows=given[~begun].astype(np.int64))
+
+    def _reset_engine(self, ids: np.ndarray, sleepers: np.ndarray) -> None:
+        """Resets rows, some of them to sleep. For these MuJoCo makes a whole forward pass to find what lies on what;
+        the forces that it solves for on the way are read by nobody, so the cheapest solver stops at once."""
+        self._policy[ids] = MAY_SLEEP
+        self._policy[sleepers] = ASLEEP
+        self._solver[sleepers], self._iterations[sleepers] = CHEAPEST_SOLVER, 0
+        try:
+            self.engine.reset(ids, stage=NO_STAGE)
+        finally:
+            self._solver[sleepers], self._iterations[sleepers] = self._model.opt.solver, self._model.opt.iterations
 
     def _vary(self, ids: np.ndarray) -> None:
         """Masses and friction of these rows, and what the engine derives from them."""
@@ -332,6 +350,8 @@ class Pile(EngineWorld):
         if not len(rows):
             return rows
         ids, n = rows.astype(np.int32), len(rows)
+        lifting, flags = self.env_stage[ids] == LIFT, self._model.opt.disableflags
+        self._disabled[ids] = np.where(lifting, flags, flags | NO_SENSOR)  # an empty cup feels nothing
         before = self.engine.warning[ids, :, 1]
         failed = np.zeros(n, bool)
         try:
@@ -339,7 +359,7 @@ class Pile(EngineWorld):
                                 {"sensordata": self._force[:n]})  # fmt: skip
         except mjbatch.SimulationError as e:
             failed = np.isin(ids, e.ids)
-        self.force[ids] = self._force[:n]
+        self.force[ids] = np.where(lifting[:, None, None], self._force[:n], 0.0)
         failed |= (self.engine.warning[ids, :, 1] != before).any(1)
         failed |= ~np.isfinite(self.physics[ids, self.at_qpos : self.at_warmstart]).all(1)
         if not failed.any():

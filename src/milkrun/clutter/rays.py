@@ -14,12 +14,14 @@ from milkrun.core.kernels import kernel
 
 SKY = 1.0  # m, where rays start
 NOWHERE = -1.0  # below everything
+UPRIGHT = 1e-9  # sine of the lean of a can below which its mantle is not seen
+HAIR = 1e-9  # m, more than rounding can be
 NEARLY = 1e-12  # m^2: two grips as near to the centre are equally near; the pose decides no further
 
 
 @kernel
 def read_frames(w, b):
-    """Rotation matrices of all objects of a row, and how far each reaches up and down from its centre, into scratch.
+    """Rotation matrices of all objects of a row, and how far each reaches along the axes from its centre, into scratch.
     Quaternions are turned as MuJoCo turns them, to the bit."""
     for i in range(w.N):
         p = w.at_qpos + 7 * i
@@ -35,11 +37,18 @@ def read_frames(w, b):
         f[1], f[2] = 2.0 * (q1 * q2 - q0 * q3), 2.0 * (q1 * q3 + q0 * q2)
         f[3], f[5] = 2.0 * (q1 * q2 + q0 * q3), 2.0 * (q2 * q3 - q0 * q1)
         f[6], f[7] = 2.0 * (q1 * q3 - q0 * q2), 2.0 * (q2 * q3 + q0 * q1)
-        if w.is_can[i]:
-            lean = math.sqrt(max(0.0, 1.0 - f[8] * f[8]))
-            w.reach_up[i] = w.half[i, 0] * lean + w.half[i, 2] * abs(f[8])
-        else:
-            w.reach_up[i] = abs(f[6]) * w.half[i, 0] + abs(f[7]) * w.half[i, 1] + abs(f[8]) * w.half[i, 2]
+        for k in range(3):
+            w.extent[i, k] = extent_along(w, i, k)
+
+
+@kernel(inline=True)
+def extent_along(w, i, k):
+    """How far an object reaches along axis k of the world. After its frame is read."""
+    f, h = w.frame[i], w.half[i]
+    if w.is_can[i]:
+        along = f[3 * k + 2]
+        return h[0] * math.sqrt(max(0.0, 1.0 - along * along)) + h[2] * abs(along)
+    return abs(f[3 * k]) * h[0] + abs(f[3 * k + 1]) * h[1] + abs(f[3 * k + 2]) * h[2]
 
 
 @kernel(inline=True)
@@ -57,29 +66,47 @@ def height(w, b, i):
 @kernel(inline=True)
 def top_of(w, b, i):
     """Its highest z. After `read_frames`."""
-    return height(w, b, i) + w.reach_up[i]
+    return height(w, b, i) + w.extent[i, 2]
 
 
 @kernel
 def sample(w, i, s):
-    """Point s on the upper surface of object i, from its centre: x, y, z, z of the normal there, weight. After
+    """Point s on the upper surface of object i, from its centre: x, y, z, z of the normal there. After
     `read_frames`."""
     f = w.frame[i]
     face, u, v = face_of(w, s)
     if w.is_can[i] and face > 0:
         return mantle_point(w, i, face, u, v)
-    a, c, d, nz, weight = local_point(w, i, face, u, v)
+    a, c, d, nz = local_point(w, i, face, u, v)
     x = f[0] * a + f[1] * c + f[2] * d
     y = f[3] * a + f[4] * c + f[5] * d
     z = f[6] * a + f[7] * c + f[8] * d
-    return x, y, z, nz, weight / (w.G * w.G)
+    return x, y, z, nz
+
+
+@kernel
+def weight_of(w, i, face):
+    """The weight of each sample of a face: an equal share of its area as seen from above, m2. After `read_frames`."""
+    f, h = w.frame[i], w.half[i]
+    if w.is_can[i]:
+        if face == 0:
+            area = math.pi * h[0] * h[0] * abs(f[8])
+        else:
+            lean = math.sqrt(f[2] * f[2] + f[5] * f[5])
+            area = 0.0 if face == 2 or lean < UPRIGHT else 4.0 * h[0] * h[2] * lean
+    elif face == 0:
+        area = 4.0 * h[1] * h[2] * abs(f[6])
+    elif face == 1:
+        area = 4.0 * h[0] * h[2] * abs(f[7])
+    else:
+        area = 4.0 * h[0] * h[1] * abs(f[8])
+    return area / (w.G * w.G)
 
 
 @kernel(inline=True)
 def face_of(w, s):
-    """The face of a sample, and its two numbers there."""
-    face = s // (w.G * w.G)
-    return face, (s - face * w.G * w.G) // w.G, s % w.G
+    """The face of a sample, and its two numbers there: out of a table, since dividing takes longer than all else."""
+    return w.sample_at[s, 0], w.sample_at[s, 1], w.sample_at[s, 2]
 
 
 @kernel
@@ -88,29 +115,29 @@ def grip_in_object(w, i, s):
     f = w.frame[i]
     face, u, v = face_of(w, s)
     if w.is_can[i] and face > 0:
-        x, y, z, _nz, _weight = mantle_point(w, i, face, u, v)
+        x, y, z, _nz = mantle_point(w, i, face, u, v)
         return f[0] * x + f[3] * y + f[6] * z, f[1] * x + f[4] * y + f[7] * z, f[2] * x + f[5] * y + f[8] * z
-    a, c, d, _nz, _weight = local_point(w, i, face, u, v)
+    a, c, d, _nz = local_point(w, i, face, u, v)
     return a, c, d
 
 
 @kernel
 def local_point(w, i, face, u, v):
     """A point of a box's face across an axis, on the side that looks up, or of the cap of a can that does, in rings of
-    equal area: in the object's frame, with the z of its normal and the area of the face as seen from above."""
+    equal area: in the object's frame, with the z of its normal."""
     h, up = w.half[i], w.frame[i, 6 + face]
     if w.is_can[i]:
         up = w.frame[i, 8]
         side = 1.0 if up >= 0.0 else -1.0
         r, angle = h[0] * math.sqrt((u + 0.5) / w.G), 2.0 * math.pi * (v + 0.5) / w.G
-        return r * math.cos(angle), r * math.sin(angle), side * h[2], side * up, math.pi * h[0] * h[0] * side * up
+        return r * math.cos(angle), r * math.sin(angle), side * h[2], side * up
     side = 1.0 if up >= 0.0 else -1.0
-    p, q = (2 * u + 1.0) / w.G - 1.0, (2 * v + 1.0) / w.G - 1.0
+    p, q = w.spread[u], w.spread[v]
     if face == 0:
-        return side * h[0], p * h[1], q * h[2], side * up, 4.0 * h[1] * h[2] * side * up
+        return side * h[0], p * h[1], q * h[2], side * up
     if face == 1:
-        return p * h[0], side * h[1], q * h[2], side * up, 4.0 * h[0] * h[2] * side * up
-    return p * h[0], q * h[1], side * h[2], side * up, 4.0 * h[0] * h[1] * side * up
+        return p * h[0], side * h[1], q * h[2], side * up
+    return p * h[0], q * h[1], side * h[2], side * up
 
 
 @kernel
@@ -119,17 +146,17 @@ def mantle_point(w, i, face, u, v):
     radius, half = w.half[i, 0], w.half[i, 2]
     ax, ay, az = w.frame[i, 2], w.frame[i, 5], w.frame[i, 8]
     lean = math.sqrt(ax * ax + ay * ay)
-    if face == 2 or lean < 1e-9:
-        return 0.0, 0.0, 0.0, 0.0, 0.0
+    if face == 2 or lean < UPRIGHT:
+        return 0.0, 0.0, 0.0, 0.0
     # e is level and across the axis, n = a x e is across both and looks up
     ex, ey = -ay / lean, ax / lean
     nx, ny, nz = -az * ey, az * ex, ax * ey - ay * ex
-    c, along = (2 * u + 1.0) / w.G - 1.0, (2 * v + 1.0) / w.G - 1.0
+    c, along = w.spread[u], w.spread[v]
     rise = math.sqrt(1.0 - c * c)
     x = along * half * ax + radius * (c * ex + rise * nx)
     y = along * half * ay + radius * (c * ey + rise * ny)
     z = along * half * az + radius * (rise * nz)
-    return x, y, z, rise * nz, 4.0 * radius * half * lean / (w.G * w.G)
+    return x, y, z, rise * nz
 
 
 @kernel
@@ -137,7 +164,7 @@ def height_over(w, b, j, x, y):
     """Where a ray straight down at (x, y) meets object j, NOWHERE where it does not. After `read_frames`."""
     p = w.at_qpos + 7 * j
     vx, vy = x - w.physics[b, p], y - w.physics[b, p + 1]
-    if vx * vx + vy * vy > w.radius2[j]:
+    if abs(vx) > w.extent[j, 0] + HAIR or abs(vy) > w.extent[j, 1] + HAIR:  # beside its bounding box, as most are
         return NOWHERE
     vz = SKY - w.physics[b, p + 2]
     f, h = w.frame[j], w.half[j]
@@ -204,35 +231,69 @@ def cast(w, b):
     """Makes `hit` of a row: which object each sample's ray meets first, -1 a wall or not in play."""
     read_frames(w, b)
     for i in range(w.N):
-        playing = in_play(w, b, i)
-        for s in range(w.R):
-            w.hit[b, i, s] = -1
-            if playing:
-                x, y, z, _nz, weight = sample(w, i, s)
-                if weight == 0.0 and w.is_can[i]:  # no point of its surface
-                    continue
-                p = w.at_qpos + 7 * i
-                x, y = w.physics[b, p] + x, w.physics[b, p + 1] + y
-                best, first = w.physics[b, p + 2] + z, i
-                for j in range(w.N):
-                    if j != i and in_play(w, b, j):
-                        over = height_over(w, b, j, x, y)
-                        if over > best:
-                            best, first = over, j
-                if wall_over(w, x, y) > best:
-                    first = -1
-                w.hit[b, i, s] = first
+        if in_play(w, b, i):
+            lay_points(w, b, i)
+            for j in range(w.N):
+                if j != i and in_play(w, b, j) and may_cover(w, b, j, i):
+                    cover_points(w, b, i, j)
+            end_points(w, b, i)
+        else:
+            for s in range(w.R):
+                w.hit[b, i, s] = -1
+
+
+@kernel
+def lay_points(w, b, i):
+    """The samples of an object in the world, into scratch: x, y and the highest z that was met, its own at first."""
+    for s in range(w.R):
+        at = sample(w, i, s)
+        for k in range(3):
+            w.point[s, k] = w.physics[b, w.at_qpos + 7 * i + k] + at[k]
+        w.hit[b, i, s] = i
+
+
+@kernel
+def may_cover(w, b, j, i):
+    """Whether the bounding box of j is over that of i somewhere: most pairs need no ray. After `read_frames`."""
+    p, q = w.at_qpos + 7 * j, w.at_qpos + 7 * i
+    return (
+        abs(w.physics[b, p] - w.physics[b, q]) <= w.extent[j, 0] + w.extent[i, 0] + HAIR
+        and abs(w.physics[b, p + 1] - w.physics[b, q + 1]) <= w.extent[j, 1] + w.extent[i, 1] + HAIR
+        and w.physics[b, p + 2] + w.extent[j, 2] >= w.physics[b, q + 2] - w.extent[i, 2] - HAIR
+    )
+
+
+@kernel
+def cover_points(w, b, i, j):
+    """Where object j is over what the rays through i's samples met so far, they meet it instead."""
+    for s in range(w.R):
+        over = height_over(w, b, j, w.point[s, 0], w.point[s, 1])
+        if over > w.point[s, 2]:
+            w.point[s, 2] = over
+            w.hit[b, i, s] = j
+
+
+@kernel
+def end_points(w, b, i):
+    """A wall over all objects hides a sample; a face of a can that is not there, or not seen from above, has none."""
+    square = w.G * w.G
+    for face in range(3):
+        absent = w.is_can[i] and weight_of(w, i, face) == 0.0
+        for s in range(face * square, (face + 1) * square):
+            if absent or wall_over(w, w.point[s, 0], w.point[s, 1]) > w.point[s, 2]:
+                w.hit[b, i, s] = -1
 
 
 @kernel
 def covered_share(w, b, i):
     """The share of an object's upper surface that others cover, and that surface as seen from above, m2."""
-    others, whole = 0.0, 0.0
-    for s in range(w.R):
-        _x, _y, _z, _nz, weight = sample(w, i, s)
-        whole += weight
-        if w.hit[b, i, s] >= 0 and w.hit[b, i, s] != i:
-            others += weight
+    others, whole, square = 0.0, 0.0, w.G * w.G
+    for face in range(3):
+        weight = weight_of(w, i, face)
+        for s in range(face * square, (face + 1) * square):
+            whole += weight
+            if w.hit[b, i, s] >= 0 and w.hit[b, i, s] != i:
+                others += weight
     return others / whole, whole
 
 
@@ -243,10 +304,21 @@ def grip_sample(w, b, i):
     best, nearest = -1, 1e30
     for s in range(w.R):
         if w.hit[b, i, s] == i:
-            x, y, _z, nz, _weight = sample(w, i, s)
+            x, y, _z, nz = sample(w, i, s)
             if is_better_grip(w, x, y, nz, nearest):
                 best, nearest = s, x * x + y * y
     return best
+
+
+@kernel
+def has_grip(w, b, i):
+    """Whether there is such a sample: the first one tells."""
+    for s in range(w.R):
+        if w.hit[b, i, s] == i:
+            _x, _y, _z, nz = sample(w, i, s)
+            if nz >= w.max_tilt_cos:
+                return True
+    return False
 
 
 @kernel(inline=True)
@@ -269,7 +341,7 @@ def top_sample(w, i):
             face, level = k, up
     best, nearest = face * square, 1e30
     for s in range(face * square, (face + 1) * square):
-        x, y, _z, _nz, _weight = sample(w, i, s)
+        x, y, _z, _nz = sample(w, i, s)
         if x * x + y * y < nearest - NEARLY:
             best, nearest = s, x * x + y * y
     return best
@@ -282,7 +354,7 @@ def last_resort(w, b):
     top, highest = -1e30, -1
     for i in range(w.N):
         if in_play(w, b, i):
-            if grip_sample(w, b, i) >= 0:
+            if has_grip(w, b, i):
                 return -1
             if top_of(w, b, i) > top:
                 top, highest = top_of(w, b, i), i
@@ -296,7 +368,7 @@ def mark_allowed(w, b):
     read_frames(w, b)
     busy = w.env_stage[b] != 0
     for i in range(w.N):
-        w.action_mask[b, i] = busy or (in_play(w, b, i) and grip_sample(w, b, i) >= 0)
+        w.action_mask[b, i] = busy or (in_play(w, b, i) and has_grip(w, b, i))
     if not busy:
         highest = last_resort(w, b)
         if highest >= 0:

@@ -266,7 +266,7 @@ def is_clear(w, b):
     for j in range(w.N):
         if j != i and in_play(w, b, j):
             top = max(top, top_of(w, b, j))
-    return height(w, b, i) - w.reach_up[i] > top + w.clearance
+    return height(w, b, i) - w.extent[i, 2] > top + w.clearance
 
 
 @kernel
