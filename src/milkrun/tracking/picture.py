@@ -81,16 +81,17 @@ def scene(world: Any, row: int) -> Scene:
     boxes, reach, (x, y, z) = int(world.n_box[q]), world.config.half_extent, world.pos[row].tolist()
     s = Scene((-reach, -reach, 0), (reach, reach, 60))
     s.bodies("town", "box", 2 * world.box_half[q, :boxes], world.box_pos[q, :boxes], _turned(world.box_yaw[q, :boxes]),
-             colour=colours([BOX_COLOURS[kind] for kind in world.box_kind[q, :boxes].tolist()]))  # fmt: skip
+             colour=colours([BOX_COLOURS[kind] for kind in world.box_kind[q, :boxes].tolist()]),
+             transparent=True)  # fmt: skip
     size, pose = looks.KIND_SIZES[world.veh_kind[row, :n]][:, :3], world.veh_pose[row, :n]
     height = np.where(world.veh_on[row, :n], size[:, 2] / 2, -BURIED)
     s.bodies("traffic", "box", size, np.c_[pose[:, :2], height], _turned(pose[:, 2]), target=0,
              colour=colours(["late", *[5] * (n - 1)]),
              text=lambda: [f"{looks.KINDS[k]}{'' if v else ', the target'}"
                            for v, k in enumerate(world.veh_kind[row, :n])])  # fmt: skip
-    s.bodies("drone", "box", [(1.2, 1.2, 0.4)], [(x, y, z)], _turned(world.yaw[row : row + 1]), colour="ink")
-    behind = 40 * np.array([math.cos(world.yaw[row]), math.sin(world.yaw[row])])
-    s.camera((x - behind[0], y - behind[1], z + 25), (x, y, z), follow="drone")
+    s.bodies("drone", "box", [(2.0, 2.0, 0.6)], [(x, y, z)], _turned(world.yaw[row : row + 1]), colour="ink")
+    ahead = np.array([math.cos(world.yaw[row]), math.sin(world.yaw[row])])
+    s.camera((x - 14 * ahead[0], y - 14 * ahead[1], z + 18), (x + 6 * ahead[0], y + 6 * ahead[1], z - 8), follow="drone")
     s.image("camera", to_rgb(shot(world, row)[0]))
     s.gauge("target near the middle", world.r_c[row], 1.0)
     s.figure("CR", world.CR[row])
