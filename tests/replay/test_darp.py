@@ -8,30 +8,37 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 import milkrun
-from milkrun.core.canvas import CUSTOMER
+from milkrun.core.canvas import PALETTE
 from milkrun.core.errors import BadSolution
-from milkrun.replay.darp import HATCH, colour_of, draw_darp, figure_of_plans, plan_of, plan_of_row
-from milkrun.replay.figures import figure_of, side_by_side
+from milkrun.replay.darp import draw_darp, figure_of_plans, plan_of, plan_of_row
+from milkrun.replay.figures import figure_of, rgb, side_by_side
 from milkrun.replay.labels import label_places
 from milkrun.routing.darp import DARP
-from milkrun.routing.darp.timetable import Aboard, lanes, timetable
+from milkrun.routing.darp.timetable import Aboard, timetable
 from milkrun.routing.instances import cordeau
 from tests.published import published_file
 from tests.routing.darp_by_hand import ONE, TWO, darp
 
 PNG = b"\x89PNG\r\n\x1a\n"
 INF = math.inf
-GREY = tuple(c / 255 for c in CUSTOMER)
 
 
 def bars(axes, hatched=False):
     """The bars of a chart as (start, end), in the order of drawing."""
     found = [p for p in axes.patches if type(p) is Rectangle and p.get_height() < 1 and bool(p.get_hatch()) == hatched]
     return [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in found]
+
+
+def driven(axes):
+    """Where the legs of a map lead from and to, along x."""
+    return [line.get_xdata().tolist() for line in axes.lines]
+
+
+def lanes(axes):
+    return [label.get_text() for label in axes.get_yticklabels()]
 
 
 def legend(figure):
@@ -60,7 +67,6 @@ def test_one_request_by_hand():
     assert shift.services == [(30, 30), (50, 50)]
     (rider,) = shift.riders
     assert rider == Aboard(0, (30, 30), (50, 50), 50, 50, ((-INF, 100), (50, 60)))
-    assert rider.extent == (30, 100)
     assert (idle.departure, idle.riders) == (None, [])
 
 
@@ -84,42 +90,35 @@ def test_vehicle_and_rider_account_for_all_time():
 
 
 def test_the_chart_has_those_bars():
-    """Two waits hatched; the ride from 30 to 50; a bracket from 50 to 60 under it and a deadline at 100 over it."""
+    """Two waits hatched; the ride from 30 to 50, which the limit lets last no longer; below it both windows."""
     figure = figure_of_plans([plan_of(darp(**ONE), [[1, 2], []], "by hand")])
     on_map, chart = figure.axes
     assert on_map.get_title() == "by hand\ndistance 20.00, 1 of 1 served, longest ride 20.0"
-    assert on_map.lines[0].get_xdata().tolist() == [0, 3, 10, 0]
+    assert driven(on_map) == [[0, 3], [3, 10], [10, 0]]
     assert bars(chart, hatched=True) == [(3, 30), (37, 50)]
-    assert (30, 50) in bars(chart)
-    segments = [c.get_segments() for c in chart.collections]
-    brackets = [s[0][:, 0].tolist() for s in segments if len(s) == 1 and s[0][0, 1] == s[0][1, 1]]
-    assert [50, 60] in brackets and [100, 30] in brackets
-    assert [label.get_text() for label in chart.get_yticklabels()] == ["vehicle 1", "vehicle 2"]
-    assert [text.get_text() for text in chart.texts] == ["1", "stays at the depot"]
-    assert "vehicle waits" in legend(figure) and "ride limit" in legend(figure) and "not served" not in legend(figure)
-    assert HATCH in {p.get_hatch() for p in chart.patches}
+    assert (30, 50) in bars(chart) and bars(chart)[-2:] == [(0, 60), (50, 60)]
+    told = ["vehicle 1", "request 1", "vehicle 2, stays at the depot", "request 1, pickup", "request 1, dropoff"]
+    assert lanes(chart) == told
+    assert {"waits", "could ride until", "time window"} < set(legend(figure)) and "not served" not in legend(figure)
 
 
-def test_who_is_not_served_is_grey():
+def test_who_is_not_served_is_hollow():
     """Request 1 has the colour of its vehicle, request 2 none; the legend says so."""
     figure = figure_of_plans([plan_of(darp(**TWO), [[], [1, 2]])])
     on_map, chart = figure.axes
-    pickups, dropoffs = on_map.collections[:2]
-    assert pickups.get_facecolors()[:, :3].tolist() == pytest.approx(np.array([colour_of(1), GREY]))
-    assert dropoffs.get_edgecolors()[:, :3].tolist() == pytest.approx(np.array([colour_of(1), GREY]))
-    assert [(t.get_text(), to_rgb(t.get_color())) for t in on_map.texts] == [
-        ("1", colour_of(1)), ("1", colour_of(1)), ("2", GREY), ("2", GREY)
-    ]  # fmt: skip
+    inside = on_map.collections[0].get_facecolors()[:, :3]
+    assert inside.tolist() == pytest.approx(np.array([*[rgb(PALETTE[1])] * 2, *[(1.0, 1.0, 1.0)] * 2]))
+    assert [t.get_text() for t in on_map.texts] == ["1", "1", "2", "2"]
     assert "1 of 2 served" in on_map.get_title() and "not served" in legend(figure)
-    assert [text.get_text() for text in chart.texts] == ["stays at the depot", "1"]
+    assert lanes(chart)[:3] == ["vehicle 1, stays at the depot", "vehicle 2", "request 1"]
 
 
 def test_a_route_without_a_schedule_says_so():
     """A ride of 7 under a limit of 6: no times, no bars, but the way is on the map."""
     figure = figure_of_plans([plan_of(darp([3, 10], ride=6.0), [[1, 2]])])
     on_map, chart = figure.axes
-    assert [text.get_text() for text in chart.texts] == ["no schedule keeps its times"]
-    assert bars(chart) == [] and on_map.lines[0].get_xdata().tolist() == [0, 3, 10, 0]
+    assert lanes(chart) == ["vehicle 1, no schedule keeps its times"]
+    assert bars(chart) == [] and driven(on_map) == [[0, 3], [3, 10], [10, 0]]
 
 
 def test_a_node_that_does_not_exist_is_refused():
@@ -141,13 +140,13 @@ def test_the_rule_seed_on_its_clock_of_whole_numbers(seed_trace):
 
 
 def test_an_episode_of_the_world_is_drawn_as_a_plan(seed_trace):
-    """A map and a chart for each picture, with the heading; the legend has deadlines, and no windows or waiting."""
+    """A map and a chart for each picture, with the heading; the legend has deadlines, and no waiting or ride limits."""
     figure = side_by_side([(seed_trace, 0, "best"), (seed_trace, 0, "median")], "title")
     assert [axes.get_title().partition("\n")[0] for axes in figure.axes] == ["best", "", "median", ""]
-    assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 0, 30, 60, 0]
+    assert driven(figure.axes[0]) == [[0, 0], [0, 30], [30, 60], [60, 0]]
     told = legend(figure)
-    assert {"never set down", "not served", "deadline: pickup above, dropoff below"} < set(told)
-    assert not {"vehicle waits", "service", "ride limit"} & set(told)
+    assert {"never set down", "not served", "time window"} < set(told)
+    assert not {"waits", "could ride until"} & set(told)
 
 
 def test_after_the_last_stop_of_all_nobody_drives_home():
@@ -158,7 +157,7 @@ def test_after_the_last_stop_of_all_nobody_drives_home():
     world.step([1])
     world.step([2])
     figure = figure_of(world)
-    assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 50, 100]
+    assert driven(figure.axes[0]) == [[0, 50], [50, 100]]
     (shift,) = plan_of_row(world, 0).shifts
     assert shift.back == 4 and shift.riders[0].windows == ((-INF, 10), (-INF, 60))
 
@@ -190,15 +189,6 @@ def test_a_vehicle_that_was_passed_over_stays():
     for node in (1, 2, 0):
         world.step([node])
     assert plan_of_row(world, 0).routes == [[], [1, 2]]
-
-
-def test_requests_share_a_row_where_they_keep_apart():
-    """0-10, 5-15 and 12-20 need two rows; with 3 between them, three."""
-    free = ((-INF, INF), (-INF, INF))
-    riders = [Aboard(0, (a, a), (b, b), b, INF, free) for a, b in ((0, 10), (5, 15), (12, 20))]
-    assert lanes(riders, 2.0) == [0, 1, 0]
-    assert lanes(riders, 3.0) == [0, 1, 2]
-    assert lanes(riders[::-1], 2.0) == [0, 1, 0]
 
 
 def test_names_keep_clear_of_markers_and_of_each_other():
@@ -243,4 +233,5 @@ def test_the_published_optimum_of_a2_16():
     assert (ten.request, ten.pickup, ten.windows[0]) == (9, (32, 35), (32, 47))
     assert (five.request, five.pickup) == (4, (pytest.approx(49, abs=1e-3), pytest.approx(52, abs=1e-3)))
     _, chart = figure_of_plans([plan]).axes
-    assert sorted(int(text.get_text()) for text in chart.texts) == list(range(1, 17))
+    told = [lane for lane in lanes(chart) if lane.startswith("request") and "," not in lane]
+    assert sorted(told) == sorted(f"request {r}" for r in range(1, 17))

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.patches import Rectangle
 
 import milkrun
-from milkrun.core.canvas import LATE, OPEN, SERVED
+from milkrun.core.canvas import LATE, OPEN, PALETTE, SERVED
 from milkrun.core.scene import Bar, Mark, Window
 from milkrun.delivery import TSPD, Recorder
 from milkrun.delivery.instances import TSPDInstance
@@ -131,11 +131,11 @@ def test_the_chart_of_operations(triangle):
 
 
 def test_the_map_of_operations(triangle):
-    """The truck's two legs, the drone's way out and back; the depot and who served what."""
+    """The drone's way out, back and home aboard, the truck's two legs over it; the depot and who served what."""
     (axes,) = figure_of(triangle, 0, "by hand").axes
     legs = [line.get_xydata().tolist() for line in axes.lines]
-    assert legs == [[[0, 0], [6, 0]], [[6, 0], [0, 0]], [[0, 0], [3, 4]], [[3, 4], [6, 0]]]
-    assert len({line.get_color() for line in axes.lines}) == 3
+    assert legs == [[[0, 0], [3, 4]], [[3, 4], [6, 0]], [[6, 0], [0, 0]], [[0, 0], [6, 0]], [[6, 0], [0, 0]]]
+    assert [line.get_color() for line in axes.lines] == [rgb(PALETTE[1])] * 3 + [rgb(PALETTE[0])] * 2
     assert axes.get_title() == "by hand\nmakespan 12.000, 2 operations, 1 of 2 nodes by drone"
     assert texts(axes) == ["1", "2"]
 

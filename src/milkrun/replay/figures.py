@@ -28,6 +28,7 @@ from milkrun.core.errors import missing_extra
 from milkrun.core.references import resolve
 from milkrun.core.scene import Scene
 from milkrun.core.world import World
+from milkrun.replay.labels import label_places
 from milkrun.replay.trace import days_driven
 from milkrun.routing.collect import Collect
 from milkrun.routing.scwcvrp import Recourse
@@ -35,6 +36,7 @@ from milkrun.routing.scwcvrp import Recourse
 try:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+    from matplotlib.patheffects import withStroke
 except ImportError as e:
     raise missing_extra("matplotlib", "cli") from e
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 SIDE = 4.8  # inches of one picture
 DPI = 150
 LEGEND_UP_TO = 12  # trips
+SMALL = 7.5  # points of names
 
 
 def figure_of(world: World, row: int = 0, heading: str = "") -> Figure:
@@ -125,9 +128,12 @@ def paint_tour(axes: Axes, world: Any, row: int) -> str:
     return f"{length}, {nodes - 1} customers" + (f", {len(trips)} trips" if world.config.record else "")
 
 
-def paint_scene(axes: Axes, scene: Scene) -> None:
+def paint_scene(axes: Axes, scene: Scene, names: str = "") -> None:
     """Routes with a colour a trip, points as large as they are said to be, hollow where they wait, a ring around what
-    must be visited; vehicles and the lines to where they are bound for."""
+    must be visited, lines to where somebody is bound for. `names`: "beside" the points, where they hide little, or
+    "inside"."""
+    square_window(axes, np.stack([scene.low[:2], scene.high[:2]]))
+    legs: list[np.ndarray] = []
     for name, part in scene.marks.items():
         said = part.attributes
         if part.kind == "route":
@@ -136,28 +142,58 @@ def paint_scene(axes: Axes, scene: Scene) -> None:
                 for a, b in pairwise(trip):  # many legs meet at the depot: fainter, or they hide the rest
                     width, alpha = (1.0, 0.45) if cut in (a, b) else (1.6, 1.0)
                     axes.plot(*nodes[[a, b]].T, color=rgb(colour), linewidth=width, alpha=alpha, zorder=1)
+                    legs.append(nodes[[a, b]])
         elif part.kind == "points":
-            _paint_points(axes, said, visited_colours(scene).get(name, {}))
+            _paint_points(axes, said, visited_colours(scene).get(name, {}), names == "inside")
         elif part.kind == "line" and said["shown"]:
             ends, dashed = np.stack([said["start"], said["end"]]), (0, (3, 2))
             axes.plot(*ends.T, color=rgb(coloured(said["colour"])), linewidth=1.0, linestyle=dashed, zorder=1)
-    square_window(axes, np.stack([scene.low[:2], scene.high[:2]]))
+    for part in scene.marks.values():
+        if names == "beside" and "label" in part.attributes and part.kind == "points":
+            words, unit = _words(part.attributes)[1:], float(np.ptp(axes.get_xlim())) / (70 * SIDE)
+            places = label_places(part.attributes["xy"], words, SMALL, unit, legs)  # the first is the depot
+            _paint_names(axes, places, words)
 
 
-def _paint_points(axes: Axes, said: dict[str, Any], visited: dict[int, Colour]) -> None:
+def _words(said: dict[str, Any]) -> list[str]:
+    words: list[str] = said["label"]() if callable(said["label"]) else said["label"]
+    return words
+
+
+def _paint_names(axes: Axes, places: np.ndarray, words: Sequence[str]) -> None:
+    for (x, y), name in zip(places.tolist(), words, strict=True):
+        axes.text(x, y, name, fontsize=SMALL, color=rgb(INK), ha="center", va="center_baseline", zorder=5,
+                  path_effects=[withStroke(linewidth=2, foreground=rgb(PAPER))])  # fmt: skip
+
+
+def scene_legend(scene: Scene) -> list[tuple[Any, str]]:
+    """The entries that a scene has for its colours and shapes."""
+    markers, entries = {"square": "s", "truck": "s", "car": "s", "drone": "X"}, []
+    for text, code, shape in scene.legends:
+        inside, edge = "none" if shape == "ring" else rgb(coloured(code)), rgb(CUSTOMER if code == 0 else INK)
+        handle = Line2D([], [], linestyle="", marker=markers.get(shape, "o"), markersize=7, mfc=inside, mec=edge)
+        entries.append((handle, text))
+    return entries
+
+
+def _paint_points(axes: Axes, said: dict[str, Any], visited: dict[int, Colour], named: bool) -> None:
     places, n = said["xy"], len(said["xy"])
-    size = np.broadcast_to(np.asarray(said.get("size", 0.15 + 0.85 * said.get("level", 0.0))), n)
+    size = np.broadcast_to(1.5 if named else said.get("size", 0.15 + 0.85 * said.get("level", 0.0)), n)
     codes = np.broadcast_to(said.get("colour", 0), n).tolist()
     fills = [visited.get(j, coloured(codes[j])) for j in range(n)]
     square = np.array([said["shape"] == "square"] * n if isinstance(said["shape"], str)
                       else [shape == "square" for shape in said["shape"]])  # fmt: skip
     discs, (x, y) = np.flatnonzero(~square), places.T
     axes.scatter(x[discs], y[discs], s=12.0 + 90.0 * size[discs], c=[rgb(fills[j]) for j in discs], linewidths=0.8,
-                 edgecolors=[rgb(CUSTOMER if fills[j] == PAPER else PAPER) for j in discs], zorder=2)  # fmt: skip
+                 edgecolors=[rgb(CUSTOMER if fills[j] == PAPER else PAPER) for j in discs], zorder=3)  # fmt: skip
     rings = np.flatnonzero(np.broadcast_to(said.get("ring", False), n))
     axes.scatter(x[rings], y[rings], s=72.0 + 90.0 * size[rings], facecolors="none", edgecolors=rgb(INK),
                  linewidths=0.9, zorder=2)  # fmt: skip
-    axes.scatter(x[square], y[square], s=70, marker="s", color=rgb(DEPOT), edgecolors=rgb(PAPER), lw=0.8, zorder=3)
+    inside = [rgb(fills[j] if "colour" in said else DEPOT) for j in np.flatnonzero(square)]
+    axes.scatter(x[square], y[square], s=110 if named else 70, marker="s", c=inside, edgecolors=rgb(PAPER), lw=0.8,
+                 zorder=2.5)  # fmt: skip
+    if named and "label" in said:
+        _paint_names(axes, places, _words(said))
 
 
 def square_window(axes: Axes, nodes: np.ndarray) -> None:

@@ -5,6 +5,7 @@ Worlds say their `Chart` themselves; what a recorder has seen becomes one by `ch
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -13,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 
-from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, OPEN, PAPER, SERVED, coloured
+from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, OPEN, PAPER, SERVED, Colour, coloured
 from milkrun.core.recorder import EpisodeRecorder
 from milkrun.core.scene import Bar, Chart, Look, Mark, Window, colour_code
 from milkrun.replay.figures import DPI, rgb
@@ -37,12 +38,22 @@ def chart_of_log(log: EpisodeRecorder, row: int = 0) -> Chart:
 
 def figure_of_chart(chart: Chart, title: str = "") -> Figure:
     """The chart with its legend."""
-    windows = chart.windows if len(chart.windows) <= MOST_WINDOWS else ()
-    height = LANE * len(chart.lanes) + WINDOW * len(windows)
-    figure = Figure(figsize=(WIDTH, height + 1.5), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
+    figure = Figure(figsize=(WIDTH, height_of(chart) + 1.5), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
-    axes = figure.subplots()
+    paint_chart(figure.subplots(), chart)
+    chart_legend(figure, [chart])
+    return figure
+
+
+def height_of(chart: Chart) -> float:
+    """Inches that its lanes and windows take."""
+    return LANE * len(chart.lanes) + WINDOW * len(_windows(chart))
+
+
+def paint_chart(axes: Axes, chart: Chart) -> None:
+    """Lanes with their bars and marks, below them the windows."""
+    windows, height = _windows(chart), height_of(chart)
     end = chart.end or 1.0
     places = {lane: (k + 0.5) * LANE for k, lane in enumerate(chart.lanes)}
     top = LANE * len(chart.lanes) + (0.1 if windows else 0.0)
@@ -67,8 +78,10 @@ def figure_of_chart(chart: Chart, title: str = "") -> Figure:
         _paint_mark(axes, mark, places[mark.lane], chart.kinds[mark.kind], (mark.lane, mark.t) in late)
     for window, y in zip(windows, rows, strict=True):
         _paint_window(axes, window, y, end)
-    _legend(figure, chart, bool(windows))
-    return figure
+
+
+def _windows(chart: Chart) -> tuple[Window, ...]:
+    return chart.windows if len(chart.windows) <= MOST_WINDOWS else ()
 
 
 def _face(look: Look) -> dict[str, Any]:
@@ -106,10 +119,10 @@ def _paint_mark(axes: Axes, mark: Mark, y: float, look: Look, late: bool) -> Non
 
 def _paint_window(axes: Axes, window: Window, y: float, end: float) -> None:
     half = 0.26 * WINDOW
-    opens, closes = min(window.opens, end), min(window.closes, end)
+    opens, closes = min(max(window.opens, 0.0), end), min(window.closes, end)
     axes.add_patch(Rectangle((opens, y - half), closes - opens, 2 * half, facecolor=rgb(OPEN), alpha=0.45, lw=0,
                              zorder=2))  # fmt: skip
-    sharp = [t for t in (window.opens, window.closes) if t <= end]
+    sharp = [t for t in (window.opens, window.closes) if 0 <= t <= end]
     axes.vlines(sharp, y - 1.6 * half, y + 1.6 * half, color=rgb(INK), linewidth=0.9, zorder=3)
     if window.arrival is None:
         axes.text(end, y, "not served ", fontsize=SMALL, color=rgb(LATE), ha="right", va="center_baseline", zorder=4)
@@ -127,27 +140,27 @@ def _paint_window(axes: Axes, window: Window, y: float, end: float) -> None:
                   bbox=ground, path_effects=[withStroke(linewidth=2, foreground=rgb(PAPER))])  # fmt: skip
 
 
-def _legend(figure: Figure, chart: Chart, windows: bool) -> None:
-    used = {bar.kind for bar in chart.bars}
-    shown = [look for kind, look in chart.kinds.items() if kind in used]
-    handles: list[Any] = [Patch(**_face(look)) for look in shown]
-    names = [look.words for look in shown]
+def chart_legend(figure: Figure, charts: Sequence[Chart], more: Sequence[tuple[Any, str]] = ()) -> None:
+    """What the bars and marks of charts are, below `more` entries of others."""
+    entries: dict[str, Any] = {name: handle for handle, name in more}
+    for chart in charts:
+        used = {bar.kind for bar in chart.bars}
+        entries |= {look.words: Patch(**_face(look)) for kind, look in chart.kinds.items() if kind in used}
+        came = [w.late > 0 for w in chart.windows if w.arrival is not None]
+        done = "delivered " if any(mark.kind == "served" for mark in chart.marks) else ""
+        if not all(came):
+            entries[f"{done}in time"] = _dot("o", SERVED, markersize=8)
+        if any(came):
+            entries[f"{done}late"] = _dot("o", LATE, markersize=8)
+        if _windows(chart):
+            entries["time window"] = Patch(facecolor=rgb(OPEN), alpha=0.45)
+        for kind, look in chart.kinds.items():
+            if any(mark.kind == kind and not mark.label for mark in chart.marks):
+                colour = coloured(colour_code(look.colour))
+                entries[look.words] = _dot(MARKERS.get(kind, "D"), colour, mec=rgb(INK), mew=0.6, markersize=5)
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=min(5, len(entries)), fontsize=8,
+                  frameon=False, handlelength=1.8, columnspacing=1.4)  # fmt: skip
 
-    def add(name: str, **how: Any) -> None:
-        handles.append(Line2D([], [], linestyle="", **how))
-        names.append(name)
 
-    came = [w.late > 0 for w in chart.windows if w.arrival is not None]
-    if not all(came):
-        add("delivered in time", marker="o", color=rgb(SERVED), markersize=8)
-    if any(came):
-        add("delivered late", marker="o", color=rgb(LATE), markersize=8)
-    if windows:
-        handles.append(Patch(facecolor=rgb(OPEN), alpha=0.45))
-        names.append("time window")
-    for kind, look in chart.kinds.items():
-        if any(mark.kind == kind and not mark.label for mark in chart.marks):
-            colour = rgb(coloured(colour_code(look.colour)))
-            add(look.words, marker=MARKERS.get(kind, "D"), color=colour, mec=rgb(INK), mew=0.6, markersize=5)
-    figure.legend(handles, names, loc="outside lower center", ncols=min(5, len(names)), fontsize=8, frameon=False,
-                  handlelength=1.8, columnspacing=1.4)  # fmt: skip
+def _dot(marker: str, colour: Colour, **how: Any) -> Line2D:
+    return Line2D([], [], linestyle="", marker=marker, color=rgb(colour), **how)

@@ -24,7 +24,7 @@ from milkrun.routing.instances.darp import DARPInstance
 Span = tuple[float, float]
 LOOKS = {
     "drive": Look("drives", "muted"), "service": Look("at a stop", "ink"), "wait": Look("waits", "muted", hatched=True),
-    "ride": Look("rides", 0), "left": Look("never set down", "late"),
+    "ride": Look("rides", 0), "limit": Look("could ride until", "grid"), "left": Look("never set down", "late"),
 }  # fmt: skip
 
 
@@ -43,12 +43,6 @@ class Aboard:
     """when the dropoff has to start by the ride limit; inf: there is none"""
     windows: tuple[Span, Span]
     """of the pickup and of the dropoff; infinite where the depot's own window says as much"""
-
-    @property
-    def extent(self) -> Span:
-        """From the first to the last of all that a chart shows of it."""
-        shown = [t for t in (*self.pickup, self.until, self.latest, *sum(self.windows, ())) if math.isfinite(t)]
-        return min(shown), max(shown)
 
 
 @dataclass(frozen=True)
@@ -76,17 +70,6 @@ def timetable(
     report = DARPProblem.check(instance, routes, rule, speed=speed)
     days = zip(routes, report.schedule, strict=True)
     return report, [_shift(case, k, route, starts) if starts else Shift(k) for k, (route, starts) in enumerate(days)]
-
-
-def lanes(riders: Sequence[Aboard], room: float) -> list[int]:
-    """A lane for each, so that those of one lane keep `room` between their extents: the first that is free."""
-    taken: list[float] = []
-    lane = [0] * len(riders)
-    for k in sorted(range(len(riders)), key=lambda k: riders[k].extent):
-        start, end = riders[k].extent
-        lane[k] = next((n for n, until in enumerate(taken) if until + room <= start), len(taken))
-        taken[lane[k] : lane[k] + 1] = [end]
-    return lane
 
 
 def _shift(case: Case, vehicle: int, route: Sequence[int], starts: tuple[float, ...]) -> Shift:
@@ -145,17 +128,23 @@ def _by_vehicle(instance: DARPInstance, driven: list[list[int]], classic: bool) 
 
 
 def chart(world: Any, row: int, frames: Mapping[str, np.ndarray]) -> Chart | None:
-    """A lane for each vehicle and below it one for each of its riders; vehicles are planned one after the other, so
-    each is known from the frame on at which its tour ended."""
+    """Of a row: vehicles are planned one after the other, each is known from the frame on at which its tour ended."""
     if not world.config.record:
         return None
     instance, routes = routes_of_row(world, row)
-    _, shifts = timetable(instance, routes, world.config.rule, world.config.speed)
     over = frames["vehicle_finished"].astype(bool)
+    known = [int(over[:, k].argmax()) or len(over) - 1 for k in range(len(routes))]
+    return chart_of_plan(routes, timetable(instance, routes, world.config.rule, world.config.speed)[1], known)
+
+
+def chart_of_plan(routes: Sequence[Sequence[int]], shifts: Sequence[Shift], known: Sequence[int] = ()) -> Chart:
+    """A lane for each vehicle and below it one for each of its riders."""
     lanes, bars, marks, windows = list[str](), list[Bar](), list[Mark](), list[Window]()
     for shift in shifts:
-        vehicle, at = f"vehicle {shift.vehicle + 1}", int(over[:, shift.vehicle].argmax()) or len(over) - 1
+        vehicle, at = f"vehicle {shift.vehicle + 1}", known[shift.vehicle] if known else None
         lanes.append(vehicle)
+        if shift.departure is None:
+            lanes[-1] += ", no schedule keeps its times" if routes[shift.vehicle] else ", stays at the depot"
         for kind, spans in (("drive", shift.drives), ("service", shift.services), ("wait", shift.waits)):
             bars += [Bar(vehicle, kind, *span, at=at) for span in spans]
         for rider in shift.riders:
@@ -163,6 +152,8 @@ def chart(world: Any, row: int, frames: Mapping[str, np.ndarray]) -> Chart | Non
             lanes.append(lane)
             ride = rider.pickup[1], rider.until if rider.dropoff is None else rider.dropoff[0]
             bars.append(Bar(lane, "ride", *ride, at=at))
+            if math.isfinite(rider.latest):
+                bars.append(Bar(lane, "limit", ride[1], max(ride[1], rider.latest), at=at))
             bars += [Bar(lane, "service", *span, at=at) for span in (rider.pickup, rider.dropoff) if span]
             if rider.dropoff is None:
                 marks.append(Mark(lane, "left", rider.until, at=at))
@@ -171,4 +162,6 @@ def chart(world: Any, row: int, frames: Mapping[str, np.ndarray]) -> Chart | Non
                 if math.isfinite(bounds[0]) or math.isfinite(bounds[1]):
                     came = (stop[0], vehicle) if stop else ()
                     windows.append(Window(f"{lane}, {word}", *bounds, *came))
-    return Chart(tuple(lanes), tuple(bars), tuple(marks), tuple(windows), unit="time", kinds=LOOKS)
+    seen = {bar.kind for bar in bars} | {mark.kind for mark in marks}
+    kinds = {kind: look for kind, look in LOOKS.items() if kind in seen}
+    return Chart(tuple(lanes), tuple(bars), tuple(marks), tuple(windows), unit="time", kinds=kinds)
