@@ -409,7 +409,8 @@ def test_the_page_of_every_world_opens(opened, folder):
         world.reset()
         groups.append(record(world, policies_for(id)["random"](0), name="random", max_steps=3))
         world.close()
-    page = opened(write_page(groups, folder / "worlds.html", title="Every world"), viewport={"width": 640, "height": 400})
+    path = write_page(groups, folder / "worlds.html", title="Every world")
+    page = opened(path, viewport={"width": 640, "height": 400})
     for k, (episode,) in enumerate(groups):
         assert page.page.locator(".now").text_content().startswith("Step 1: "), episode.world
         assert page.page.locator(".stage canvas").count() >= 1, episode.world
@@ -418,6 +419,39 @@ def test_the_page_of_every_world_opens(opened, folder):
         page.press("Home", "n")
         following = (k + 1) % len(groups)
         page.page.wait_for_url(f"**/worlds.html#frame=*&instance={following}")
+
+
+def test_a_chart_that_cannot_start_costs_the_chart_alone(opened, folder):
+    """Some browsers say a language that Intl refuses, and uPlot asks it at once: a sentence stands in its place."""
+    language = "Object.defineProperty(navigator, 'language', { get: () => 'en-US@posix' });"
+    page = opened(write_page([tiny()], folder / "language.html"), faults=("language tag",), script=language)
+    assert page.ready == "1" and "could not start the chart" in page.page.locator(".plot").first.text_content()
+    page.press("ArrowRight")
+    assert page.step() == 1
+
+
+def test_a_world_without_a_scene_shows_its_pictures(opened, folder):
+    """The picture of the frame shown, large; without pictures a sentence; the scores of a policy on its choices."""
+    files = []
+    for shade in range(5):
+        kept = io.BytesIO()
+        Image.fromarray(np.full((60, 80, 3), 50 * shade, np.uint8)).save(kept, "WEBP", lossless=True)
+        files.append(base64.b64encode(kept.getvalue()).decode())
+    scores = pack(np.arange(24, dtype=np.float32).reshape(4, 6))
+    drawn = tiny("a", marks=[], images=[{"name": "camera", "every": 2, "frames": files[::2]}], scores=scores)
+    page = opened(write_page([drawn, tiny("b", marks=[])], folder / "drawn.html"), faults=("willReadFrequently",))
+    shade = """() => new Promise(done => {
+        const canvas = document.querySelector(".camera.large canvas"), look = () => canvas.dataset.shown === WANTED
+            ? done(canvas.getContext("2d").getImageData(40, 30, 1, 1).data[0]) : requestAnimationFrame(look);
+        look();
+    })"""
+    assert page.ask(shade.replace("WANTED", "'0'")) == 0
+    page.press("ArrowRight", "ArrowRight", "ArrowRight")
+    assert page.ask(shade.replace("WANTED", "'1'")) == 100
+    assert "no picture" in page.page.locator(".stage").nth(1).text_content()
+    page.page.locator(".choices summary").first.click()
+    page.page.locator(".choices li").first.wait_for()
+    assert page.page.locator(".score").all_text_contents() == ["18", "19", "20", "21", "22", "23"]
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------

@@ -112,6 +112,7 @@ def test_a_report_is_read_and_sorted_in_a_browser(folder, browser):
     assert evaluation.locator("td.best").all_text_contents() == ["2", "-2", "0.25"]
     assert page.locator(".ignored li").count() == 3
     page.set_viewport_size({"width": 390, "height": 844})
+    shown.drawn()
     assert shown.ask("() => document.documentElement.scrollWidth") == 390
     assert shown.faults == []
     page.locator(".world a").click()

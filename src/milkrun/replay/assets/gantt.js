@@ -99,7 +99,8 @@ class Gantt {
     pen.strokeStyle = theme.tone.line;
     pen.lineWidth = 1;
     pen.textAlign = "center";
-    for (const v of roundSteps(this.axis.end, Math.max(3, this.width / 70))) {
+    const least = this.chart.unit === "step" ? 1 : 0;
+    for (const v of roundSteps(this.axis.end, Math.max(3, this.width / 70), least)) {
       pen.beginPath();
       pen.moveTo(this.x(v), AXIS);
       pen.lineTo(this.x(v), this.heatTop);
@@ -268,9 +269,9 @@ class Gantt {
   }
 }
 
-// Round numbers from 0 to an end, at most so many.
-function roundSteps(end, most) {
+// Round numbers from 0 to an end, at most so many, and not closer than `least`.
+function roundSteps(end, most, least) {
   const power = 10 ** Math.floor(Math.log10(Math.max(end / most, 1e-9)));
-  const step = [1, 2, 5, 10].map(k => k * power).find(s => end / s <= most);
+  const step = Math.max(least, [1, 2, 5, 10].map(k => k * power).find(s => end / s <= most));
   return Array.from({ length: Math.floor(end / step + 1e-9) + 1 }, (_, k) => k * step);
 }

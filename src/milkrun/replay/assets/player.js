@@ -89,6 +89,7 @@ async function showGroup(k) {
   state.frames = Math.max(...episodes.map(e => e.frames));
   $("instance").selectedIndex = k;
   $("seek").max = state.frames;
+  for (const panel of panels) panel.view?.dispose?.();
   $("panels").replaceChildren();
   $("panels").style.setProperty("--panels", episodes.length);
   panels = episodes.map(makePanel);

@@ -54,12 +54,21 @@ class View3D {
   }
 
   reset() {
-    if (!this.started && !this.camera) return;
+    if (!this.camera) return;
     this.camera.position.set(...this.home);
     this.controls.target.set(...this.lookAt);
     this.followed = null;
     this.controls.update();
     this.options.redraw();
+  }
+
+  // A browser holds few WebGL contexts: a view that is no longer shown gives its own back.
+  dispose() {
+    if (!this.started) return;
+    this.started = false;
+    this.controls.dispose();
+    this.renderer.dispose();
+    this.renderer.forceContextLoss();
   }
 
   follow() {
