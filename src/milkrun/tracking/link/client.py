@@ -285,7 +285,10 @@ class Link:
                 raise Fault("protocol", f"`obs` has an array {name!r}, {dtype} {shape}")
         base, params, scores, cloud = (arrays[name] if name in self._shapes else None
                                        for name in ("base", "params", "scores", "cloud"))  # fmt: skip
-        finite = all(a is None or np.isfinite(a).all() for a in (base, params, scores, cloud))
+        finite = True
+        for a in (base, params, scores, cloud):
+            if a is not None and not np.isfinite(a).all():
+                finite = False
         if asked.key is not None:
             if done:
                 raise Fault("protocol", "an episode cannot be over after `reset`")

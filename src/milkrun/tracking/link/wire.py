@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -32,6 +31,8 @@ MOST_HEADER = 65_536
 MOST_PAYLOAD = 33_554_432
 MOST_TEXT = 4_096
 """Bytes of a string or a binary."""
+SHORT = MOST_TEXT // 4
+"""Characters that never have more bytes than that."""
 MOST_LEVELS = 8
 MOST_AXES = 8
 MOST_ENVS = 4_096
@@ -191,18 +192,20 @@ def _check_levels(value: Any, level: int) -> None:
         for key in value:
             if type(key) is not str:
                 raise Fault("protocol", "keys are strings")
-            _check_text(key)
+            if len(key) > SHORT:
+                _check_text(key)
         value = value.values()
     for item in value:
         kind = type(item)
         if kind is str or kind is bytes:
-            _check_text(item)
+            if len(item) > SHORT:
+                _check_text(item)
         elif kind is list or kind is dict:
             _check_levels(item, level + 1)
 
 
 def _check_text(text: str | bytes) -> None:
-    if len(text) > MOST_TEXT or (len(text) * 4 > MOST_TEXT and type(text) is str and len(text.encode()) > MOST_TEXT):
+    if len(text.encode() if isinstance(text, str) else text) > MOST_TEXT:
         raise Fault("too_large", f"strings and binaries have at most {MOST_TEXT} bytes")
 
 
@@ -222,13 +225,18 @@ def read_arrays(header: Header, payload: memoryview) -> dict[str, np.ndarray]:
         dtype = DTYPES.get(code) if type(code) is str else None
         if dtype is None:
             raise Fault("protocol", f"the dtype of an array is one of {' '.join(DTYPES)}")
-        if type(shape) is not list or len(shape) > MOST_AXES or not all(type(n) is int and n >= 0 for n in shape):
+        if type(shape) is not list or len(shape) > MOST_AXES:
             raise Fault("protocol", f"the shape of an array is a list of at most {MOST_AXES} sizes")
-        count = math.prod(shape)
+        count = 1
+        for size in shape:
+            if type(size) is not int or not 0 <= size <= MOST_PAYLOAD:
+                raise Fault("protocol", f"a size of an array is an integer in 0 .. {MOST_PAYLOAD}")
+            count *= size
         stop = at + count * dtype.itemsize
-        if stop > len(payload) or max(shape, default=0) > MOST_PAYLOAD:
+        if stop > len(payload):
             raise Fault("protocol", "the arrays have more bytes than the payload")
-        arrays[name] = np.frombuffer(payload[at:stop], dtype).reshape(shape)
+        array = np.frombuffer(payload, dtype, count, at) if count else np.empty(0, dtype)
+        arrays[name] = array if len(shape) == 1 else array.reshape(shape)
         at = stop
     if at != len(payload):
         raise Fault("protocol", f"the arrays have {at} bytes, the payload {len(payload)}")
