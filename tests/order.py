@@ -20,6 +20,7 @@ truth/test_torchrl_conformance
 truth/test_collect_exhaustive
 truth/test_truckdrone_reference
 api/test_workers_failure
+truth/test_dat_conformance
 truth/test_defaults_bite
 api/test_gymnasium
 api/test_interrupts

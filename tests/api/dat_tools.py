@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from milkrun.api.dat import general_env
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.looks import KINDS
 from milkrun.tracking.world import Tracking
@@ -19,6 +20,11 @@ SMALL: dict[str, Any] = {
 STACKED = {**SMALL, "frame_stack": 2, "State_channel": 1, "Norm_Type": 1}
 SECTIONS = {"plain": SMALL, "stacked": STACKED}
 ROWS, ROW, SEED, EPISODES = 3, 2, 7, 3
+
+def lone(section: dict[str, Any]) -> Any:
+    """The row as an environment of its own."""
+    return general_env("Benchmark", section, ROWS, ROW, seed=SEED)[0]
+
 
 Step = tuple[bytes, float, bool, bytes]
 """State, reward, done and SuppleInfo after a reset or a step."""

@@ -3,6 +3,8 @@ states, rewards, ends and supplements, beside those of the world itself."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,7 @@ from tests.api.dat_tools import (
     by_turns,
     by_world,
     flat,
+    lone,
     without_supplements_at_resets,
 )  # fmt: skip
 
@@ -103,29 +106,31 @@ def test_the_gymnasium_class(world, kind):
 
 
 def test_in_other_processes(world):
-    """Both kinds in workers, played on one beat; the classic kind's time limit is known there too."""
-    pool = Aligned(Workers([make_env(ROWS, ROW, gym, conf_path=SMALL, seed=SEED) for gym in (True, False)]))
+    """All three kinds in workers, played on one beat. Each one's time limit is known there too, also that of
+    BenchEnv_Multi, whose info is a list."""
+    makers = [make_env(ROWS, ROW, gym, conf_path=SMALL, seed=SEED) for gym in (True, False)]
+    pool = Aligned(Workers([*makers, partial(lone, SMALL)]))
     try:
         seen = []
 
         def begin():
             obs, _ = pool.reset()
-            seen.append([(obs[k].tobytes(), 0.0, False, b"") for k in range(2)])
+            seen.append([(obs[k].tobytes(), 0.0, False, b"") for k in range(3)])
             return obs[0], []
 
         def turn(action):
-            obs, rewards, terminated, truncated, infos = pool.step(np.array([action, action]))
-            assert truncated.tolist() == [info.get("reason") == "time" for info in infos]
+            obs, rewards, terminated, truncated, infos = pool.step(np.full(3, action))
+            assert truncated.tolist() == [infos[1].get("reason") == "time"] * 3
             told = [b"" if "reset_turn" in info else flat(info["SuppleInfo"]) for info in infos]
             done = terminated | truncated
-            seen.append([(obs[k].tobytes(), rewards[k].item(), done[k].item(), told[k]) for k in range(2)])
+            seen.append([(obs[k].tobytes(), rewards[k].item(), done[k].item(), told[k]) for k in range(3)])
             return obs[0], rewards[0], done[0], []
 
         by_turns(begin, turn, 4)
     finally:
         pool.close()
     expected = without_supplements_at_resets(world["plain"])
-    for kind in range(2):
+    for kind in range(3):
         assert [turn[kind] for turn in seen] == expected
 
 

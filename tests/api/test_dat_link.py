@@ -128,6 +128,21 @@ def test_a_group_of_links_is_asked_before_one_is_waited_for():
     assert Link.log[-2:] == [("close", 0), ("close", 1)]
 
 
+def test_a_group_is_made_whole_or_not_at_all(monkeypatch):
+    """The third has no place; the two before it are closed."""
+
+    class Full(Link):
+        def __init__(self, config, *, row, **place):
+            if row == 2:
+                raise LinkError("busy")
+            super().__init__(config, row=row, **place)
+
+    monkeypatch.setattr(sys.modules["milkrun.tracking.link.client"], "Link", Full)
+    with pytest.raises(LinkError, match="busy"):
+        GE(4, LINKED, seed=1)
+    assert Link.log[-2:] == [("close", 0), ("close", 1)]
+
+
 def test_a_failed_link_wants_a_reset():
     """What it raised comes through, and the step after it is refused."""
     env = general_env("Benchmark", LINKED, 1, 0, seed=1)[0]

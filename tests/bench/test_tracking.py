@@ -90,6 +90,7 @@ def test_the_peer_is_told_all_that_it_reads_and_no_more():
 def test_a_whole_table(monkeypatch):
     """Tiny: every promise has a finite number, ratios are to the peer's rates by the clock that was asked for."""
     monkeypatch.setattr(tracking, "osmesa_answer", answer)
+    monkeypatch.setattr(tracking, "first_state", lambda options: Pace(wall=2.0, cpu=1.5))
     table, promised = tracking.tracking_table(OPTIONS, TINY)
     assert len(promised) == 15 and all(map(np.isfinite, promised.values()))
     assert all(value > 0 for name, value in promised.items() if "adds" not in name)  # a difference, of two turns
@@ -101,6 +102,7 @@ def test_a_whole_table(monkeypatch):
     assert len(whole) == 6
     assert promised["Tracking, whole steps/s a core, worst of six scenes (promised 6000, goal 10000)"] == min(whole)
     own, shared = (rows[f"memory a row, {says}, fields: kB"]["milkrun"] for says in ("a town each", "all on one town"))
+    assert rows["first state of a worker process, kernels on disk: s"]["milkrun"] == 1.5
     assert own - shared > 120 * 120 / 1e3 / 2  # half of the ground at least, two rows share one
     json.dumps(table.rows)
 

@@ -15,6 +15,7 @@ from milkrun.api.dat.configured import bench_env, read_config
 from milkrun.api.dat.frames import process_frame
 from milkrun.core.arguments import check_count, check_seed
 from milkrun.core.errors import ConfigError, did_you_mean, missing_extra, shown
+from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.files import BENCHMARK, LUNAR_LANDER
 from milkrun.tracking.lunar import LunarLanderConfig
 
@@ -46,8 +47,7 @@ def GE(n: int, env_conf: Any = None, *, seed: int | None = None) -> list[Any]:
     """
     count, config = check_count("n", n, 1), read_config(env_conf)
     if is_linked(config):
-        shared = group_seed(seed, count)
-        return [bench_env(config, count, row, shared) for row in range(count)]
+        return _group(config, count, group_seed(seed, count))
     return BenchEnv_Multi.of_batch(Batch(config, count, None if seed is None else check_seed(seed)))
 
 
@@ -72,6 +72,19 @@ def make_env(
 def identity(state: Any, env: Any = None) -> Any:
     """The state as it is."""
     return state
+
+
+def _group(config: TrackingConfig, count: int, seed: int) -> list[Any]:
+    """All environments of a group, or none: those that were made are closed if one cannot be."""
+    made: list[Any] = []
+    try:
+        for row in range(count):
+            made.append(bench_env(config, count, row, seed))
+    except BaseException:
+        for env in made:
+            env.close()
+        raise
+    return made
 
 
 def _made(gym: bool, monitor: bool, options: dict[str, Any]) -> Any:
