@@ -168,7 +168,8 @@ def judge(town: Row, new: Row, config: Any, played: int) -> Row:
     new["cr_sum"] += r_c
     new["tsr_sum"] += r_d
     if "past" in new and len(new["past"]):
-        now = np.concatenate([new["pos"], [new["yaw"], new["agent_step"]], new["veh_pose"].ravel()])
+        cars = np.column_stack([new["veh_pose"], new["veh_on"]])
+        now = np.concatenate([new["pos"], [new["yaw"], new["agent_step"]], cars.ravel()])
         new["past"] = np.vstack([new["past"][1:], now])
 
     codes = physical_ends(new, config)

@@ -310,7 +310,7 @@ def test_the_past_holds_the_last_moments_oldest_first():
     world = make(2, frame_stack=3, max_vehicles=4)
 
     def moment():
-        cars = world.veh_pose.reshape(2, -1)
+        cars = np.concatenate([world.veh_pose, world.veh_on[..., None]], 2).reshape(2, -1)
         return np.concatenate([world.pos, world.yaw[:, None], world.agent_step[:, None], cars], 1)
 
     seen = [moment()] * 3
@@ -319,6 +319,24 @@ def test_the_past_holds_the_last_moments_oldest_first():
         world.step([FORWARD, TURN_LEFT])
         seen = [*seen[1:], moment()]
         assert np.array_equal(world.past, np.stack(seen, 1))
+
+
+def test_a_car_that_drove_off_is_still_in_the_pictures_of_before():
+    """The stacked pictures are those that were seen one by one, also when a car vanishes at the end of its road."""
+    options = {"curriculum": "straight", "control_hz": 20, "max_sim_steps": 4000, "no_reward_done": 10**6,
+               "done_drift": 1e6, "start_height": (49.0, 49.0), "start_pitch": (1.38, 1.38), "hfov": 2.4,
+               "camera_px": (240, 240), "size": 32, "noise": False}  # fmt: skip
+    stacked, single = (make(4, seed=3, frame_stack=stack, **options) for stack in (3, 0))
+    seen = [single.observe()["image"].copy()] * 3
+    vanished = 0
+    while not single.done.any():
+        before = single.veh_on.copy()
+        for world in (stacked, single):
+            world.step([STOP] * 4)
+        vanished += int((before & ~single.veh_on).sum())
+        seen = [*seen[1:], single.observe()["image"].copy()]
+        assert np.array_equal(stacked.observe()["frames"], np.stack(seen, 1))
+    assert vanished > 0
 
 
 def test_hovering_changes_nothing_but_time():

@@ -276,7 +276,7 @@ def draw_cars(w, b, q):
     what drives: a target keeps its colour."""
     night = w.weather_id[b] == NIGHT
     for v in range(w.n_veh[b]):
-        if not w.veh_on[b, v]:
+        if w.cars[v, 3] == 0.0:
             continue
         kind, number = w.veh_kind[b, v], w.K + 2 * v
         x, y = w.cars[v, 0], w.cars[v, 1]
@@ -307,7 +307,7 @@ def mark_cars(w, b):
     """The shadow of every vehicle on the ground; at night what its headlights light."""
     night = w.weather_id[b] == NIGHT
     for v in range(w.n_veh[b]):
-        if not w.veh_on[b, v]:
+        if w.cars[v, 3] == 0.0:
             continue
         kind = w.veh_kind[b, v]
         x, y, yaw = w.cars[v, 0], w.cars[v, 1], w.cars[v, 2]

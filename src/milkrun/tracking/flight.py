@@ -137,7 +137,8 @@ def remember(w, b, h):
     w.past[b, h, 4] = w.agent_step[b]
     for v in range(w.V):
         for k in range(3):
-            w.past[b, h, 5 + 3 * v + k] = w.veh_pose[b, v, k]
+            w.past[b, h, 5 + 4 * v + k] = w.veh_pose[b, v, k]
+        w.past[b, h, 5 + 4 * v + 3] = 1.0 if w.veh_on[b, v] else 0.0
 
 
 @kernel

@@ -27,6 +27,7 @@ def look(w, b):
     for v in range(w.n_veh[b]):
         for a in range(3):
             w.cars[v, a] = w.veh_pose[b, v, a]
+        w.cars[v, 3] = 1.0 if w.veh_on[b, v] else 0.0
     aim(w, w.pos[b, 0], w.pos[b, 1], w.pos[b, 2], w.yaw[b], w.pitch[b], w.roll[b])
     camera(w, b, w.agent_step[b], w.image[b])
 
@@ -35,8 +36,8 @@ def look(w, b):
 def look_back(w, b, h):
     """Picture h of the last ones, as it was."""
     for v in range(w.n_veh[b]):
-        for a in range(3):
-            w.cars[v, a] = w.past[b, h, POSE + 3 * v + a]
+        for a in range(4):
+            w.cars[v, a] = w.past[b, h, POSE + 4 * v + a]
     aim(w, w.past[b, h, 0], w.past[b, h, 1], w.past[b, h, 2], w.past[b, h, 3], w.pitch[b], w.roll[b])
     camera(w, b, np.int64(w.past[b, h, 4]), w.frames[b, h])
 

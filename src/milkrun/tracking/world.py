@@ -163,7 +163,7 @@ class Tracking(World):
     cr_sum = state(float64, low=0, observed=False, doc="sum of r_c")
     tsr_sum = state(float64, low=0, observed=False, doc="sum of r_d")
     past = state(float64, "H", "P", low=-REACH, high=REACH, observed=False,
-                 doc="pos, yaw, agent step and vehicles of the last steps")  # fmt: skip
+                 doc="of the last steps pos, yaw, agent step; of vehicles x, y, heading, there?")  # fmt: skip
 
     reward_exact = view(float64, doc="the reward before it is rounded")
     r_c = view(float64, low=0, high=1, in_info=True, doc="how near the target is to the middle of the window")
@@ -210,7 +210,7 @@ class Tracking(World):
     grain = scratch(float32, "S")
     axes = scratch(float64, 3, 3)
     paint = scratch(float64, 2, 3)
-    cars = scratch(float64, "V", 3)
+    cars = scratch(float64, "V", 4)
     ray = scratch(float64, 2, 3)
     spots = scratch(int32, 2, "F")
     panes = scratch(float64, 2, "F")
@@ -315,7 +315,7 @@ class Tracking(World):
         k, v, h, size = config.max_boxes, config.max_vehicles, config.frame_stack, config.size
         return {
             "A": config.action_dim if config.action_mode == "discrete" else 0, "K": k, "V": v, "N": NODES, "E": EDGES,
-            "G": config.cells, "C": config.channels, "S": size, "side": 0 if h else size, "H": h, "P": 5 + 3 * v,
+            "G": config.cells, "C": config.channels, "S": size, "side": 0 if h else size, "H": h, "P": 5 + 4 * v,
             "F": size * config.supersample, "faces": 8 * (k + 2 * v), "last vehicle": v - 1, "K+V": k + v,
             "noise words": 4 * size * (-(-size // 16)),
             "other": OTHER if config.other_state else 0, "L5": 5 * config.lidar_points if config.cloud else 0,
