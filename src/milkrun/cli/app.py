@@ -6,6 +6,7 @@ import typer
 
 from milkrun.cli.bench import bench
 from milkrun.cli.check import check
+from milkrun.cli.dataset import dataset
 from milkrun.cli.demo import demo
 from milkrun.cli.evaluate import eval_
 from milkrun.cli.run import run
@@ -35,6 +36,7 @@ def milkrun(
       milkrun run CVRP-v0 --num-envs 512 --policy nearest --set num_loc=50
       milkrun eval CVRP-v0 --policies random,nearest
       milkrun solve A-n32-k5.vrp --method pyvrp
+      milkrun dataset CVRP-v0 --instances 10000 --out data/cvrp
       milkrun demo --out out
     """
     if version:
@@ -50,6 +52,7 @@ app.command()(info)
 app.command()(run)
 app.command("eval")(eval_)
 app.command()(solve)
+app.command()(dataset)
 app.command()(bench)
 app.command()(check)
 app.command()(demo)

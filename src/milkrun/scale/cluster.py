@@ -65,7 +65,7 @@ def _own(ray: Any) -> Iterator[None]:
     try:
         os.environ.update({name: value for name, value in _SET.items() if before[name] is None})
         with _loopback_stays(ray):
-            ray.init(address="local", include_dashboard=False, _node_ip_address=LOOPBACK, _temp_dir=str(folder), **_QUIET)
+            ray.init("local", include_dashboard=False, _node_ip_address=LOOPBACK, _temp_dir=str(folder), **_QUIET)
         yield
     finally:
         try:

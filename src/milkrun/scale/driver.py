@@ -27,7 +27,7 @@ Task = tuple[Callable[..., Arrays], tuple[Any, ...]]
 """a function of `work`, and its arguments"""
 
 POLL_SECONDS = 0.1  # a wait is cut into pieces of this, between which Ctrl-C is heard
-AHEAD, AT_LEAST = 4, 64  # shards handed in at once: so many a core of the cluster, and no fewer than
+AHEAD, AT_LEAST = 3, 16  # shards handed in at once: so many a core of the cluster, and no fewer than
 
 
 @dataclass(frozen=True)
@@ -112,28 +112,29 @@ def _done(k: int, arrays: Arrays, what: Work, kept: Kept | None, tell: Tell) -> 
 
 
 def _hand_out(missing: Iterable[int], what: Work, asked: Asked, kept: Kept | None, tell: Tell) -> None:
-    """Hands shards to Ray, some more than it has cores, and takes what comes back until all have."""
+    """Hands shards to Ray, some more than it has cores, and takes what comes back until all have.
+
+    What is out when this stops (an error, Ctrl-C) ends as the connection does: Ray ends what a caller that has left had
+    under way. `ray.cancel` would do it one by one, but in Ray 2.60 it may abort this process when a shard ends at that
+    very moment (a failed check in its task_manager.cc).
+    """
     import ray
 
-    options = {"num_cpus": asked.cpus_per_shard, "max_retries": asked.retries, "retry_exceptions": False}
-    remote: Any = ray.remote(**options)(work)
+    options: dict[str, Any] = {"num_cpus": asked.cpus_per_shard, "max_retries": asked.retries}
+    remote: Any = ray.remote(retry_exceptions=False, **options)(work)
     waiting = iter(missing)
     out: dict[Any, int] = {}
-    try:
-        while True:
-            room = max(AT_LEAST, int(AHEAD * ray.cluster_resources().get("CPU", 0))) - len(out)
-            for k, _ in zip(waiting, range(room)) if room > 0 else ():
-                function, arguments = what.task(k)
-                out[remote.options(name=f"{what.title} {k}").remote(__version__, function, *arguments)] = k
-            if not out:
-                return
-            ready, _ = ray.wait(list(out), num_returns=1, timeout=POLL_SECONDS)
-            for reference in ready:
-                _done(out[reference], _result(reference, out[reference], asked), what, kept, tell)
-                del out[reference]
-    finally:
-        for reference in out:
-            ray.cancel(reference, force=True)
+    while True:
+        room = max(AT_LEAST, int(AHEAD * ray.cluster_resources().get("CPU", 0))) - len(out)
+        for _, k in zip(range(room), waiting):
+            function, arguments = what.task(k)
+            out[remote.options(name=f"{what.title} {k}").remote(__version__, function, *arguments)] = k
+        if not out:
+            return
+        ready, _ = ray.wait(list(out), num_returns=1, timeout=POLL_SECONDS)
+        for reference in ready:
+            _done(out[reference], _result(reference, out[reference], asked), what, kept, tell)
+            del out[reference]
 
 
 def _result(reference: Any, k: int, asked: Asked) -> Arrays:
@@ -147,8 +148,8 @@ def _result(reference: Any, k: int, asked: Asked) -> Arrays:
         if isinstance(e.cause, ScaleError):
             raise e.cause from None
         lines = str(e).strip().splitlines()
-        raise ScaleError(f"shard {k}: a worker cannot run Milkrun's tasks ({lines[-1]}): the same Milkrun, and what the "
-                         "policy is made of, must be installed on all machines", shard=k,
+        raise ScaleError(f"shard {k}: a worker cannot run Milkrun's tasks ({lines[-1]}): the same Milkrun, and what "
+                         "the policy is made of, must be installed on all machines", shard=k,
                          remote_traceback="\n".join(lines[-12:])) from None  # fmt: skip
     except exceptions.RayError as e:
         reason = str(e).strip().splitlines()[0]

@@ -32,11 +32,13 @@ def evaluate(
     """Plays `episodes` episodes in `rows` rows (default: as many as episodes, at most 65,536) on Ray.
 
     Number k is episode k // rows of row k % rows, and the result is that of `solvers.evaluate` with as many rows, to
-    the bit, for policies that look at one row at a time. `policy`: the name of one of the world's, "package.module:name"
-    that the workers can import, or a pair of that and its options; it is made with `seed` unless they say another.
-    `address` None: a Ray on this machine that the call starts and stops; "auto" or "host:port": a running cluster.
-    `keep`: a folder in which finished shards stay, so that the same call continues one that was stopped. `retries` are of
-    lost processes and machines; an error of policy or world stops the call and is raised as a `ScaleError`.
+    the bit, for policies that look at one row at a time. `policy`: the name of one of the world's, or
+    "package.module:name" that the workers can import, or a pair of that and its options; it is made with `seed` unless
+    they say another. `address` None: a Ray on this machine that the call starts and stops; "auto" or "host:port": a
+    running cluster. `keep`: a folder in which finished shards stay, so that the same call continues one that was
+    stopped. `retries` are of lost processes and machines; an error of policy or world stops the call and is raised as a
+    `ScaleError`. `shard_rows` is part of the law: a policy whose arithmetic depends on the batch gives the same bits
+    for the same `shard_rows`.
     """
     spec = world_spec(world_id)
     shards = read_shards(episodes, rows, shard_rows)
@@ -46,8 +48,9 @@ def evaluate(
     assert played.policy is not None
     kept = None
     if keep is not None:
-        key = {"kind": "evaluate", "world": spec.id, "config": plain(played.config), "policy": played.policy.key(spec),
-               "seed": seed, "rows": shards.rows, "episodes": shards.episodes, "shard_rows": shards.shard_rows}  # fmt: skip
+        key = {"kind": "evaluate", "world": spec.id, "config": plain(played.config),
+               "policy": played.policy.key(spec), "seed": seed, "rows": shards.rows, "episodes": shards.episodes,
+               "shard_rows": shards.shard_rows}  # fmt: skip
         kept = Kept(keep, key, len(shards))
     whole: Arrays = {name: np.empty(shards.episodes, dtype) for name, dtype in COLUMNS.items()}
 
@@ -78,7 +81,8 @@ def read_config(spec: WorldSpec, preset: str | None, config: Any) -> Config:
     """The whole configuration, which must be plain values: it is sent, and written into manifests."""
     built: Config = spec.load().Config.build(preset, config, **spec.kwargs)
     if given := [name for name, value in built.as_dict().items() if callable(value)]:
-        raise ConfigError(f"{', '.join(given)} was given as a function, which is not sent to other machines: give a name")
+        raise ConfigError(f"{', '.join(given)} was given as a function, which is not sent to other machines: give its "
+                          "name")  # fmt: skip
     return built
 
 

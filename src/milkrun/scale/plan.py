@@ -43,8 +43,9 @@ class Plan:
         return -(-self.shards // self.workers) * (self.shard_seconds + SHARD_SECONDS)
 
     def __str__(self) -> str:
-        return (f"{self.shards:,} shards of {self.shard_seconds:.2f} s, {self.seconds:,.0f} s on {self.workers:,} workers; "
-                f"{self.worker_bytes / 1e6:,.0f} MB a worker, {self.caller_bytes / 1e6:,.0f} MB at the caller")  # fmt: skip
+        return (f"{self.shards:,} shards of {self.shard_seconds:.2f} s, {self.seconds:,.0f} s on {self.workers:,} "
+                f"workers; {self.worker_bytes / 1e6:,.0f} MB a worker, {self.caller_bytes / 1e6:,.0f} MB at the "
+                "caller")  # fmt: skip
 
 
 def plan(

@@ -26,8 +26,8 @@ def solve(
     rule: str | None = None, iterations: int | None = None, address: str | None = None, keep: Any = None,
     retries: int = 5, cpus_per_shard: float = 1, progress: bool | None = None, **config: Any,
 ) -> Solution:  # fmt: skip
-    """Solves instances of a world on Ray, one a task: files by their paths, what `milkrun.routing.instances.read` gives,
-    a list of either, or a dict of arrays with the instance first.
+    """Solves instances of a world on Ray, one a task: files by their paths, what `milkrun.routing.instances.read`
+    gives, a list of either, or a dict of arrays with the instance first.
 
     `keep` and the arguments after it are those of `evaluate`, all others those of `milkrun.solvers.solve`. Files are
     read here, so the workers need none. `actions` are padded with 0 to the longest answer.
@@ -42,10 +42,12 @@ def solve(
     kept = None
     if keep is not None:
         said = {name: value.item() if isinstance(value, np.generic) else value for name, value in keywords.items()}
-        if strange := [k for k, v in said.items() if not isinstance(v, (bool, int, float, str, list, tuple, type(None)))]:
+        plain = (bool, int, float, str, list, tuple, type(None))
+        if strange := [name for name, value in said.items() if not isinstance(value, plain)]:
             raise ConfigError(f"{strange[0]}={said[strange[0]]!r} cannot be written into the manifest of keep={keep!r}")
         sums = hashlib.sha256("".join(_checksum(one) for one in each).encode()).hexdigest()
-        kept = Kept(keep, {"kind": "solve", "world": spec.id, **said, "instances": len(each), "sha256": sums}, len(each))
+        key = {"kind": "solve", "world": spec.id, **said, "instances": len(each), "sha256": sums}
+        kept = Kept(keep, key, len(each))
     found: dict[int, Arrays] = {}
 
     def fits(k: int, arrays: Arrays) -> bool:
@@ -64,7 +66,8 @@ def solve(
 def _one_by_one(instances: Any) -> list[Any]:
     """The instances of a call, each as `solvers.solve` takes it."""
     if hasattr(instances, "keys"):
-        return _rows({str(k): as_array(str(k), instances[k]) for k in list(instances.keys()) if instances[k] is not None})
+        return _rows({str(name): as_array(str(name), instances[name]) for name in list(instances.keys())
+                      if instances[name] is not None})  # fmt: skip
     several = list(instances) if isinstance(instances, Sequence) and not isinstance(instances, str) else [instances]
     if not several:
         raise ShapeError("there is no instance to solve: the list is empty")
