@@ -14,7 +14,7 @@ OUT ?= out
 # takes three times as long to start, and the tests start many.
 unexport PYTHONDONTWRITEBYTECODE
 
-FULL := cli,clutter,torch,rl4co,pettingzoo,sb3,tianshou,rllib,solvers,link,lunar,docs,dev
+FULL := cli,clutter,torch,rl4co,pettingzoo,sb3,tianshou,rllib,scale,solvers,link,lunar,docs,dev
 LIGHT := cli,clutter
 PEER := jax jumanji
 VMAS := vmas

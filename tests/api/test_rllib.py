@@ -10,7 +10,7 @@ from ray.tune.registry import ENV_CREATOR, _global_registry
 
 import milkrun
 from milkrun.api.pettingzoo import MilkrunParallelEnv
-from milkrun.api.rllib import MilkrunMultiAgentEnv, register_rllib
+from milkrun.api.rllib import MilkrunMultiAgentEnv, MilkrunSingleAgentEnv, register_rllib
 from milkrun.core.errors import Closed, ConfigError, MissingExtra, ResetNeeded, ShapeError
 from tests.core.toys import Convoy, ConvoyConfig, Drifter, Glider, Lantern
 from tests.truth.test_gymnasium_conformance import assert_same
@@ -121,11 +121,12 @@ def test_made_by_id():
 
 
 def test_register_rllib():
-    """Every world of several agents, and no other, can be named in an RLlib configuration."""
+    """Every world can be named in an RLlib configuration; one of a single agent is no multi-agent environment."""
     ids = register_rllib()
-    assert TRUCK_DRONE in ids and "milkrun/CVRP-v0" not in ids
-    assert ids == [id for id in milkrun.list_worlds() if milkrun.world_spec(id).agents == "multi"]
+    assert ids == milkrun.list_worlds() and {TRUCK_DRONE, "milkrun/CVRP-v0"} <= set(ids)
     assert all(_global_registry.contains(ENV_CREATOR, id) for id in ids)
+    alone = _global_registry.get(ENV_CREATOR, "milkrun/CVRP-v0")(EnvContext({"num_loc": 4}, worker_index=0))
+    assert isinstance(alone, MilkrunSingleAgentEnv) and alone.world.config.num_loc == 4
     env = _global_registry.get(ENV_CREATOR, TRUCK_DRONE)(EnvContext({"num_drones": 1}, worker_index=0))
     assert isinstance(env, MilkrunMultiAgentEnv) and env.possible_agents == ["truck_0", "drone_0"]
 
@@ -152,3 +153,67 @@ def test_what_an_environment_config_cannot_say_is_refused():
     env.reset()
     with pytest.raises(ShapeError, match="must be a dict with those of truck_0, drone_0, drone_1"):
         env.step([0, 0, 0])
+
+
+def test_a_single_agent_sees_what_it_sees_in_a_team_of_one():
+    """An episode of CVRP: observations, masks, rewards and ends are those of the only agent; without a mask the
+    observation is the array alone; a team is refused."""
+    config = {"world": "milkrun/CVRP-v0", "num_loc": 5}
+    alone, team = MilkrunSingleAgentEnv(config), MilkrunMultiAgentEnv(config)
+    (obs, _), (by_agent, _) = alone.reset(seed=3), team.reset(seed=3)
+    ended, turn = False, 0
+    while not ended:
+        assert_same(obs, by_agent["agent_0"])
+        assert alone.observation_space.contains(obs)
+        action = int(alone.world.sample_actions(1, turn)[0])
+        obs, reward, terminated, truncated, info = alone.step(action)
+        by_agent, rewards, terminateds, truncateds, infos = team.step({"agent_0": action})
+        assert (reward, terminated, truncated) == tuple(x["agent_0"] for x in (rewards, terminateds, truncateds))
+        assert info["illegal"] == infos["agent_0"]["illegal"]
+        ended, turn = terminated or truncated, turn + 1
+    box = MilkrunSingleAgentEnv({"world": Glider(1, autoreset="disabled")})
+    assert box.observation_space.contains(box.reset()[0])
+    with pytest.raises(ConfigError, match=r"several agents \(truck_0, drone_0, drone_1\)"):
+        MilkrunSingleAgentEnv({"world": TRUCK_DRONE})
+
+
+def test_rllibs_masking_module_gives_closed_actions_no_chance():
+    """After two steps of a TSP of six nodes, the network's logits of visited nodes are the lowest float, of open ones
+    not."""
+    torch = pytest.importorskip("torch")
+    from ray.rllib.core.columns import Columns
+    from ray.rllib.examples.rl_modules.classes.action_masking_rlm import ActionMaskingTorchRLModule
+
+    env = MilkrunSingleAgentEnv({"world": "milkrun/TSP-v0", "num_loc": 6})
+    env.reset(seed=1)
+    env.step(2)
+    obs, *_ = env.step(4)
+    module = ActionMaskingTorchRLModule(
+        observation_space=env.observation_space, action_space=env.action_space, model_config={}
+    )
+    batch = {name: torch.from_numpy(np.stack([values])) for name, values in obs.items()}
+    logits = module.forward_exploration({Columns.OBS: batch})[Columns.ACTION_DIST_INPUTS][0].detach().numpy()
+    assert (logits > -1e30).tolist() == obs["action_mask"].astype(bool).tolist()
+    assert obs["action_mask"][[2, 4]].tolist() == [0, 0] and obs["action_mask"].sum() > 0
+
+
+@pytest.mark.long
+def test_rllib_trains_on_a_single_agent_world():
+    """An iteration of PPO with action masking on a TSP of five nodes: every episode ends by its own rules."""
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+    from ray.rllib.examples.rl_modules.classes.action_masking_rlm import ActionMaskingTorchRLModule
+
+    from milkrun.scale.cluster import connected
+
+    register_rllib()
+    with connected():
+        config = (
+            PPOConfig().environment("milkrun/TSP-v0", env_config={"num_loc": 5}).env_runners(num_env_runners=0)
+            .training(train_batch_size_per_learner=200, minibatch_size=100, num_epochs=1)
+            .rl_module(rl_module_spec=RLModuleSpec(module_class=ActionMaskingTorchRLModule))
+        )  # fmt: skip
+        algorithm = config.build_algo()
+        figures = algorithm.train()["env_runners"]
+        algorithm.stop()
+    assert figures["episode_len_mean"] == 5

@@ -62,24 +62,46 @@ def test_padding_is_never_chosen():
     assert world.tour_len.tolist() == [2, 4]
 
 
-def test_random_takes_the_next_turn_at_each_call():
-    """Call k draws what `sample_actions(seed, k)` draws, and a policy of the same seed draws the same."""
+def test_random_takes_the_next_turn_at_each_step():
+    """Step k draws what `sample_actions(seed, k)` draws, however often it is asked, and in the next episode anew."""
     world = milkrun.make("milkrun/TSP-v0", num_envs=50, seed=1)
-    world.reset()
-    policy, again = random_policy(4), random_policy(4)
-    drawn = [policy(world) for _ in range(3)]
-    for turn, actions in enumerate(drawn):
-        assert (actions == world.sample_actions(4, turn)).all()
-        assert (actions == again(world)).all()
-    assert (drawn[0] != drawn[1]).any() and (drawn[1] != drawn[2]).any()
+    first = []
+    for _ in range(2):
+        world.reset()
+        for turn in range(3):
+            actions = random_policy(4)(world)
+            assert (actions == world.sample_actions(4, turn)).all() and (actions == random_policy(4)(world)).all()
+            first += [actions] if turn == 0 else []
+            world.step(actions)
+    assert (first[0] != first[1]).any()
+
+
+@pytest.mark.parametrize("world_id, options", [
+    ("milkrun/CVRP-v0", {"num_loc": 7}), ("milkrun/TruckDrone-v0", {"max_steps": 9}),
+    ("milkrun/TSPKopt-v0", {"moves": "3opt", "num_loc": 9, "max_steps": 5}),
+    ("milkrun/Tracking-v0", {"action_mode": "velocity", "max_steps": 4}),
+])  # fmt: skip
+def test_random_draws_the_same_for_a_row_in_any_batch(world_id, options):
+    """Rows 3 and 4 of six and alone, one choice, several, a move of two parts and numbers; and by one policy object
+    that has played before."""
+    policy = random_policy(2)
+    whole = milkrun.make(world_id, num_envs=6, seed=5, autoreset="disabled", **options)
+    some = milkrun.make(world_id, num_envs=2, seed=5, first_row=3, autoreset="disabled", **options)
+    for _ in range(2):
+        whole.reset()
+        some.reset()
+        while not whole.done[3:5].any():
+            assert (policy(whole)[3:5] == policy(some)).all()
+            live = np.flatnonzero(~whole.done)
+            whole.step(policy(whole)[live], rows=live)
+            some.step(policy(some))
 
 
 def test_random_is_uniform_among_the_allowed():
     """6,000 first moves among nodes 1, 2, 3: 2,000 each within 4 standard deviations (36.5); node 0 is closed."""
     world = milkrun.make("milkrun/TSP-v0", num_envs=1000, seed=2, num_loc=4)
     world.reset()
-    policy = random_policy(9)
-    counts = np.bincount(np.concatenate([policy(world) for _ in range(6)]), minlength=4)
+    counts = np.bincount(np.concatenate([random_policy(9 + k)(world) for k in range(6)]), minlength=4)
     assert counts[0] == 0
     assert (abs(counts[1:] - 2000) < 146).all()
 

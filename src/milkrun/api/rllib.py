@@ -1,4 +1,5 @@
-"""RLlib's words for a world: `MilkrunMultiAgentEnv` is one row of it, and `register_rllib` registers the ids with Ray.
+"""RLlib's words for a world: `MilkrunMultiAgentEnv` is one row of it, `MilkrunSingleAgentEnv` the same of a world with
+one agent, and `register_rllib` registers the ids with Ray.
 
 Nothing of a world's rules is here. Observations have the names that RLlib's action-masking module looks for.
 """
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
@@ -41,15 +43,17 @@ def make(
 
 
 def register_rllib() -> list[str]:
-    """Registers every world of several agents with Ray Tune under its own id, and returns the ids."""
-    ids = [id for id in list_worlds() if world_spec(id).agents == "multi"]
+    """Registers every world with Ray Tune under its own id, those of one agent as `MilkrunSingleAgentEnv`, those of
+    several as `MilkrunMultiAgentEnv`, and returns the ids."""
+    ids = list_worlds()
     for id in ids:
         register_env(id, partial(_create, id))
     return ids
 
 
-def _create(id: str, config: Mapping[str, Any]) -> MilkrunMultiAgentEnv:
-    return MilkrunMultiAgentEnv({**config, "world": id})
+def _create(id: str, config: Mapping[str, Any]) -> MilkrunMultiAgentEnv | MilkrunSingleAgentEnv:
+    settings = {**config, "world": id}
+    return MilkrunMultiAgentEnv(settings) if world_spec(id).agents == "multi" else MilkrunSingleAgentEnv(settings)
 
 
 class MilkrunMultiAgentEnv(MultiAgentEnv):
@@ -126,3 +130,48 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
                 obs[name]["action_mask"] = info["action_mask"] = mask.astype(np.float32)
             infos[name] = info
         return obs, infos
+
+
+class MilkrunSingleAgentEnv(gymnasium.Env):  # type: ignore[type-arg]
+    """One row of a world with one agent, as RLlib's single-agent algorithms take it.
+
+    Where the world has a mask, an observation is a dict of `observations` and `action_mask`, which RLlib's
+    `ActionMaskingTorchRLModule` reads; else it is the array of `observations` alone. The config is that of
+    `MilkrunMultiAgentEnv`.
+    """
+
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        self._team = MilkrunMultiAgentEnv(config)
+        if len(self._team.possible_agents) != 1:
+            agents = ", ".join(self._team.possible_agents)
+            raise ConfigError(f"the world has several agents ({agents}): MilkrunMultiAgentEnv plays it")
+        (self._name,) = self._team.possible_agents
+        self.world, self.render_mode = self._team.world, self._team.render_mode
+        seen: Any = self._team.observation_spaces[self._name]
+        self._masked = "action_mask" in seen.spaces
+        self.observation_space = seen if self._masked else seen["observations"]
+        self.action_space = self._team.action_spaces[self._name]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode, as `MilkrunMultiAgentEnv.reset` does."""
+        obs, infos = self._team.reset(seed=seed, options=options)
+        super().reset(seed=None if seed is None else check_seed(seed))
+        return self._shown(obs), infos[self._name]
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Plays one action."""
+        obs, rewards, terminateds, truncateds, infos = self._team.step({self._name: action})
+        name = self._name
+        return self._shown(obs), rewards[name], terminateds[name], truncateds[name], infos[name]
+
+    def render(self) -> Any:
+        """The picture of the row, uint8 (H, W, 3), under render_mode="rgb_array"."""
+        return self._team.render()
+
+    def close(self) -> None:
+        self._team.close()
+
+    def _shown(self, obs: ByAgent) -> Any:
+        return obs[self._name] if self._masked else obs[self._name]["observations"]

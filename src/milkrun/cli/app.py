@@ -6,6 +6,7 @@ import typer
 
 from milkrun.cli.bench import bench
 from milkrun.cli.check import check
+from milkrun.cli.dataset import dataset
 from milkrun.cli.demo import demo
 from milkrun.cli.evaluate import eval_
 from milkrun.cli.replay import replay, report
@@ -38,6 +39,7 @@ def milkrun(
       milkrun eval CVRP-v0 --policies random,nearest
       milkrun solve A-n32-k5.vrp --method pyvrp
       milkrun replay CVRP-v0 --policies random,nearest
+      milkrun dataset CVRP-v0 --instances 10000 --out data/cvrp
       milkrun demo --out out
     """
     if version:
@@ -55,6 +57,7 @@ app.command("eval")(eval_)
 app.command()(solve)
 app.command()(replay)
 app.command()(report)
+app.command()(dataset)
 app.command()(bench)
 app.command()(check)
 app.command()(demo)

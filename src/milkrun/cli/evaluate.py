@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from milkrun.cli.output import ID, PRESET, ROWS, SEED, SETTINGS, console, out_folder, read_settings, table, write_json
+from milkrun.cli.output import (
+    ADDRESS,
+    ID,
+    KEEP,
+    ON,
+    PRESET,
+    ROWS,
+    SEED,
+    SETTINGS,
+    console,
+    on_ray,
+    out_folder,
+    read_settings,
+    table,
+    write_json,
+)
 
 
 def eval_(
     id: str = ID,
     policies: str | None = typer.Option(
-        None, "--policies", metavar="A,B,...", help="Policies of the world (default: all of them).", show_default=False
+        None, "--policies", "--policy", metavar="A,B,...", help="Policies of the world (default: all of them).",
+        show_default=False,
     ),
     instances: int | None = typer.Option(
-        None, "--instances", min=2, show_default="1,000, fewer of slow worlds",
+        None, "--instances", "--episodes", min=2, show_default="1,000, fewer of slow worlds",
         help="Episodes of each policy, on the same instances.",
     ),
     num_envs: int | None = ROWS,
@@ -25,6 +42,9 @@ def eval_(
     preset: str | None = PRESET,
     settings: list[str] = SETTINGS,
     out: Path | None = typer.Option(None, "--out", help="Folder for the figures as JSON.", show_default=False),
+    on: str | None = ON,
+    address: str | None = ADDRESS,
+    keep: Path | None = KEEP,
 ) -> None:
     """Compare policies on the same instances.
 
@@ -35,6 +55,7 @@ def eval_(
     Examples:
       milkrun eval CVRP-v0 --policies random,nearest --instances 2000
       milkrun eval WCVRP-v0 --preset n50
+      milkrun eval CVRP-v0 --policy nearest --episodes 1000000 --on ray --keep runs/nearest
     """
     from milkrun.cli.play import choose_policy
     from milkrun.core.registry import world_spec
@@ -43,11 +64,17 @@ def eval_(
     spec = world_spec(id)
     options = read_settings(settings)
     names = list(policies_for(spec.id)) if policies is None else [name.strip() for name in policies.split(",")]
-    factories = {name: choose_policy(spec.id, name)[1] for name in names}
+    if not on_ray(on, address=address, keep=keep):
+        factories = {name: choose_policy(spec.id, name)[1] for name in names}
     folder = None if out is None else out_folder(out)
     at_once = spec.load().demo_rows  # few for worlds whose step is a simulation
-    num_envs, instances = num_envs or min(512, at_once), instances or min(1000, 4 * at_once)
-    rows = compare(spec.id, factories, instances, min(num_envs, instances), seed, preset, options)
+    instances = instances or min(1000, 4 * at_once)
+    if on == "ray":
+        asked = Scaled(address, keep, num_envs)
+        rows = figures_of(*asked.results(spec.id, names, instances, seed, preset, options))
+    else:
+        num_envs = min(num_envs or min(512, at_once), instances)
+        rows = compare(spec.id, factories, instances, num_envs, seed, preset, options)
     right = ("mean return", "95 % interval", "gap to best", "best on", "mean steps", "seconds")
     shown = table(f"{spec.id}, {instances:,} instances, seed {seed}", "policy", *right, right=right)
     for row in rows:
@@ -72,12 +99,10 @@ def compare(
     id: str, factories: dict[str, Any], instances: int, num_envs: int, seed: int, preset: str | None, settings: Any
 ) -> list[dict[str, Any]]:
     """The figures of each policy, best mean first."""
-    import numpy as np
-
     import milkrun
     from milkrun.cli.play import compile_all
     from milkrun.core.clock import Clock, listening
-    from milkrun.solvers.evaluate import Z95, evaluate
+    from milkrun.solvers.evaluate import evaluate
 
     results, seconds = {}, {}
     with console(stderr=True).status("") as status:
@@ -89,13 +114,49 @@ def compare(
                 clock = Clock()
                 results[name] = evaluate(world, factory(seed), instances, seed)
             seconds[name] = clock.seconds
+    return figures_of(results, seconds)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """How policies are evaluated on Ray: one connection for all of them, a folder for each."""
+
+    address: str | None
+    keep: Path | None
+    rows: int | None
+
+    def results(
+        self, id: str, names: list[str], instances: int, seed: int, preset: str | None, settings: Any
+    ) -> tuple[dict[str, Any], dict[str, float]]:
+        import time
+
+        from milkrun import scale
+        from milkrun.scale.cluster import connected
+
+        results, seconds = {}, {}
+        with connected(self.address):
+            for name in names:
+                began = time.perf_counter()
+                folder = None if self.keep is None else self.keep / name if len(names) > 1 else self.keep
+                results[name] = scale.evaluate(id, name, instances, self.rows, seed, preset=preset, config=settings,
+                                               keep=folder)  # fmt: skip
+                seconds[name] = time.perf_counter() - began
+        return results, seconds
+
+
+def figures_of(results: dict[str, Any], seconds: dict[str, float]) -> list[dict[str, Any]]:
+    """The figures of each policy beside the others, best mean first."""
+    import numpy as np
+
+    from milkrun.solvers.evaluate import Z95
+
     best = np.max([result.returns for result in results.values()], axis=0)
     rows = []
     for name, result in results.items():
         gaps = best - result.returns
         rows.append({
             "policy": name, **result.summary(), "gap": float(gaps.mean()),
-            "gap_error": float(Z95 * gaps.std(ddof=1) / np.sqrt(instances)),
+            "gap_error": float(Z95 * gaps.std(ddof=1) / np.sqrt(result.episodes)),
             "best_share": float((gaps <= 1e-9 * np.maximum(1, np.abs(best))).mean()), "seconds": seconds[name],
         })  # fmt: skip
     return sorted(rows, key=lambda row: -row["mean"])

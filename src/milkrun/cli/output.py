@@ -29,6 +29,16 @@ ROWS = typer.Option(
 )
 SEED = typer.Option(0, "--seed", min=0, help="Seed of the worlds and of the policy.")
 
+ON = typer.Option(None, "--on", metavar="ray", help="Where: ray, a cluster (default: here).", show_default=False)
+ADDRESS = typer.Option(
+    None, "--address", metavar="HOST:PORT", show_default=False,
+    help="With --on ray: a running cluster, or auto (default: a Ray of this call).",
+)  # fmt: skip
+KEEP = typer.Option(
+    None, "--keep", metavar="DIR", show_default=False,
+    help="With --on ray: folder in which finished shards stay; the same command continues there.",
+)  # fmt: skip
+
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
 
 
@@ -114,6 +124,15 @@ def timed(title: str) -> Iterator[Taken]:
         clock = Clock()
         yield taken
         taken.seconds, taken.compiling = clock.seconds, clock.compiling
+
+
+def on_ray(on: str | None, **others: Any) -> bool:
+    """Whether the work goes to Ray; options that only make sense there are refused without it."""
+    if on not in (None, "ray"):
+        raise ConfigError(f"--on {on}: must be ray, or left out")
+    if on is None and (given := [name for name, value in others.items() if value is not None]):
+        raise ConfigError(f"--{given[0]} belongs to --on ray")
+    return on is not None
 
 
 def out_folder(path: Path) -> Path:

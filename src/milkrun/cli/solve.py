@@ -6,12 +6,12 @@ from pathlib import Path
 
 import typer
 
-from milkrun.cli.output import SEED, console, out_folder, table, text, timed, write_json
+from milkrun.cli.output import ADDRESS, KEEP, ON, SEED, console, on_ray, out_folder, table, text, timed, write_json
 
 
 def solve(
-    file: Path = typer.Argument(..., metavar="FILE", help="TSPLIB, CVRPLIB, Solomon, Cordeau or TSP-D file.",
-                                show_default=False),
+    file: Path = typer.Argument(..., metavar="FILE", help="TSPLIB, CVRPLIB, Solomon, Cordeau or TSP-D file, or a "
+                                "folder of files (no TSP-D).", show_default=False),
     method: str | None = typer.Option(
         None, "--method", show_default=False,
         help="nearest, insertion, savings, 2opt, oropt, ls (default), pyvrp, ortools or exact; of dial-a-ride files "
@@ -27,6 +27,9 @@ def solve(
                                       show_default=False),
     seed: int = SEED,
     out: Path = typer.Option(Path("out"), "--out", help="Folder of the solution, the picture and the figures."),
+    on: str | None = ON,
+    address: str | None = ADDRESS,
+    keep: Path | None = KEEP,
 ) -> None:  # fmt: skip
     """Solve an instance of the literature.
 
@@ -34,7 +37,7 @@ def solve(
     gap to the best known where `--best`, the file or the solution beside it tells one. Writes the solution in the
     format of its collection, a picture and the figures; of a dial-a-ride file the routes are printed and stand in the
     figures, in the numbers of the file. Of a TSP-D file (truck and drone) the operations are printed, and a Gantt chart
-    is written too.
+    is written too. Of a folder all instance files are solved, one line each, and the costs are written as JSON.
 
     \b
     Examples:
@@ -43,6 +46,7 @@ def solve(
       milkrun solve R101.txt --method pyvrp
       milkrun solve a2-16.txt --best 294.25
       milkrun solve uniform-1-n5.txt
+      milkrun solve instances/ --method pyvrp --time-limit 60 --on ray --keep runs/x
     """
     from milkrun.cli.operations import looks_like, solve_operations
     from milkrun.core.errors import ConfigError
@@ -51,6 +55,11 @@ def solve(
     from milkrun.routing.instances import DARPInstance, read, replay, write_solution
     from milkrun.solvers import solve as solve_instances
 
+    if on_ray(on, address=address, keep=keep) or file.is_dir():
+        from milkrun.cli.solve_many import solve_many
+
+        solve_many(file, method, time_limit, iterations, seed, out, on == "ray", address, keep)
+        return
     if looks_like(file):
         solve_operations(file, method, best, out)
         return

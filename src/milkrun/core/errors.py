@@ -105,6 +105,21 @@ class WorkerTimeout(MilkrunError, TimeoutError):
         self.indices, self.command = tuple(indices), command
 
 
+class ScaleError(MilkrunError, RuntimeError):
+    """Work on a cluster failed: which shard and row, why, and the last lines of the remote traceback."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        shard: int | None = None,
+        row: int | None = None,
+        remote_traceback: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.shard, self.row, self.remote_traceback = shard, row, remote_traceback
+
+
 class LinkError(MilkrunError, ConnectionError):
     """The link to a simulator in another process failed: host, port, environment, what was expected."""
 

@@ -1,6 +1,7 @@
 """Uniform draws among allowed actions, compiled over the batch.
 
-A draw depends on (seed, the row's stream key, turn) alone, so a slice of a batch samples what the whole would.
+A draw depends on (seed, the row's stream key, turn) alone, so a slice of a batch samples what the whole would. The
+turn is a number of the caller's, or for each row the step at which its episode stands.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ SAMPLING = 60_000  # purposes from here on belong to these streams, apart from a
 LOW, WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
 ONES, HIGH, TOP = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(56)
 FIELD = 1 << 20  # turn, first and width of a segment ride in one number
+TURNS = 1 << 22
+AT_STEP = TURNS  # as the turn: the steps that the row's episode has counted
+CHANCES = 4095  # the purpose of the first number of `chance`; the others lie below it
 
 
 @kernel
 def random_allowed(w, b, seed, packed):
     """An allowed action of the agent whose mask is the segment [first, first + width) of its row's."""
-    turn, first, width = packed // (FIELD * FIELD), packed // FIELD % FIELD, packed % FIELD
-    return pick(w, b, first, width, row_key(w, b, seed, first), turn)
+    first, width = packed // FIELD % FIELD, packed % FIELD
+    return pick(w, b, first, width, row_key(w, b, seed, first), turn_of(w, b, packed))
 
 
 @kernel
@@ -33,8 +37,19 @@ def random_step(w, b, seed, i):
 @kernel
 def random_number(w, b, seed, packed):
     """Number `first` of a box action, in [-1, 1)."""
-    turn, first = packed // (FIELD * FIELD), packed // FIELD % FIELD
-    return 2.0 * uniform(row_key(w, b, seed, first), turn) - 1.0
+    return 2.0 * random_chance(w, b, seed, packed) - 1.0
+
+
+@kernel
+def random_chance(w, b, seed, packed):
+    """The draw of purpose `first`, in [0, 1)."""
+    return uniform(row_key(w, b, seed, packed // FIELD % FIELD), turn_of(w, b, packed))
+
+
+@kernel
+def turn_of(w, b, packed):
+    turn = packed // (FIELD * FIELD)
+    return w.i[b] if turn == AT_STEP else turn
 
 
 @kernel
@@ -87,7 +102,7 @@ def count(w, b, lo, hi):
     return total
 
 
-def sample(world: Memory, seed: int, turn: int) -> np.ndarray:
+def sample(world: Memory, seed: int, turn: int | None) -> np.ndarray:
     """One allowed action a row (a row of actions for several agents; numbers in [-1, 1] for a box)."""
     if world.action.kind == "box":
         (width,) = world.action.shape(world.sizes)
@@ -99,5 +114,10 @@ def sample(world: Memory, seed: int, turn: int) -> np.ndarray:
     return parts[0] if world.action.kind == "discrete" else np.stack(parts, axis=1)
 
 
-def _pack(turn: int, first: int, width: int) -> int:
-    return (turn % (1 << 22) * FIELD + first) * FIELD + width
+def chance(world: Memory, seed: int, turn: int | None, number: int) -> np.ndarray:
+    """(B,) one more draw in [0, 1) a row, beside the one that chose its action; `number` counts them."""
+    return world.map_rows(random_chance, np.float64, seed, _pack(turn, CHANCES - number, 0))
+
+
+def _pack(turn: int | None, first: int, width: int) -> int:
+    return ((AT_STEP if turn is None else turn % TURNS) * FIELD + first) * FIELD + width

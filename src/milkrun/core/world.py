@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,12 +51,13 @@ from milkrun.core.launcher import DUE_ONE, NO_LIMIT
 from milkrun.core.memory import address_of
 from milkrun.core.record import INSTANCES, ROWS
 from milkrun.core.references import References
-from milkrun.core.sampling import sample
+from milkrun.core.sampling import chance, sample
 from milkrun.core.scene import Chart, Scene
 
 _copyto = np.copyto
 
 FieldOf = Callable[[str], np.ndarray]
+ChanceOf = Callable[[int], np.ndarray]
 
 
 class World(Episodes, References):
@@ -194,9 +196,9 @@ class World(Episodes, References):
         """How many actions a single agent has; more than the mask lists where `mask_lists_all` is False."""
         return self.action.nvec(self.sizes)[0]
 
-    def complete_actions(self, drawn: np.ndarray, field: FieldOf, seed: int, turn: int) -> np.ndarray:
+    def complete_actions(self, drawn: np.ndarray, field: FieldOf, chance: ChanceOf) -> np.ndarray:
         """Whole legal actions from draws of the mask, one a row, where `mask_lists_all` is False; `field(name)` is an
-        instance or state field of these rows."""
+        instance or state field of these rows, `chance(k)` the k-th further draw of each in [0, 1)."""
         return drawn
 
     def rows_written(self, rows: np.ndarray) -> None:
@@ -313,11 +315,14 @@ class World(Episodes, References):
             seen["action_mask"] = self.action_mask
         return seen
 
-    def sample_actions(self, seed: int = 0, turn: int = 0) -> np.ndarray:
-        """One allowed action a row, uniformly: draw `turn` of the stream of `seed`. Compiled; reads only the masks."""
+    def sample_actions(self, seed: int = 0, turn: int | None = 0) -> np.ndarray:
+        """One allowed action a row, uniformly: draw `turn` of the stream of `seed`, None: for each row the number of
+        the step at which it stands. Compiled; reads only the masks."""
         self._open()
         drawn = sample(self, seed, turn)
-        return drawn if self.mask_lists_all else self.complete_actions(drawn, self._field_of_rows, seed, turn)
+        if self.mask_lists_all:
+            return drawn
+        return self.complete_actions(drawn, self._field_of_rows, partial(chance, self, seed, turn))
 
     def _field_of_rows(self, name: str) -> np.ndarray:
         array: np.ndarray = getattr(self, name)

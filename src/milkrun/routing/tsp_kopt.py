@@ -26,7 +26,7 @@ from milkrun.core.fields import constant, float32, int32, int64, mask, scratch, 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import row_stream, shuffle_from
 from milkrun.core.scene import Scene
-from milkrun.core.world import FieldOf
+from milkrun.core.world import ChanceOf, FieldOf
 from milkrun.routing.base import HEURISTICS, SOLVER, Places, PlacesConfig
 from milkrun.routing.distance import MATRIX, travel
 from milkrun.routing.generators.laws import INIT
@@ -160,13 +160,13 @@ class TSPKopt(Places):
         nodes = self.sizes["N"]
         return nodes**2 if self.mask_lists_all else 5 * nodes**3
 
-    def complete_actions(self, drawn: np.ndarray, field: FieldOf, seed: int, turn: int) -> np.ndarray:
+    def complete_actions(self, drawn: np.ndarray, field: FieldOf, chance: ChanceOf) -> np.ndarray:
         """3-opt moves from pairs (i, j): m and k among those that go with them, each uniformly."""
-        n, rng = self.sizes["N"], np.random.Generator(np.random.Philox(key=[seed % 2**64, turn], counter=[0, 0, 0, 60]))
+        n = self.sizes["N"]
         i, j = drawn // n, drawn % n
         lowest = np.where(j >= i + 2, 0, 1)
-        m = lowest + np.floor(rng.random(len(drawn)) * (5 - lowest)).astype(np.int64)
-        k = j + 1 + np.floor(rng.random(len(drawn)) * (field("n_nodes") - 1 - j)).astype(np.int64)
+        m = lowest + np.floor(chance(0) * (5 - lowest)).astype(np.int64)
+        k = j + 1 + np.floor(chance(1) * (field("n_nodes") - 1 - j)).astype(np.int64)
         return self.encode(np.stack([m, i, j, k], axis=1))
 
     def solution(self) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -28,17 +28,18 @@ Policy: TypeAlias = Callable[[World], np.ndarray]
 Factory: TypeAlias = Callable[[int], Policy]
 
 
-@dataclass
+@dataclass(frozen=True)
 class RandomPolicy:
-    """Uniform among the allowed actions; each call is the next turn of the stream of `seed`."""
+    """Uniform among the allowed actions; each step of a row is the next turn of its stream of `seed`.
+
+    A draw depends on the seeds, the row, its episode and its step alone, not on how often the policy was called: a row
+    draws the same in any batch, and in one that is continued.
+    """
 
     seed: int = 0
-    turn: int = field(default=0, init=False)
 
     def __call__(self, world: World) -> np.ndarray:
-        actions = world.sample_actions(self.seed, self.turn)
-        self.turn += 1
-        return actions
+        return world.sample_actions(self.seed, turn=None)
 
 
 def random_policy(seed: int = 0) -> RandomPolicy:

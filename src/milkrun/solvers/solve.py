@@ -83,7 +83,7 @@ def solve(
     one after the other.
     """
     name = str(world_name)
-    spec = world_spec(name if "-v" in name else _id_of(name))
+    spec = world_spec(name if "-v" in name else id_of(name))
     method = check_method(spec, method)
     if rule is not None and not isinstance(rule, str):
         raise ConfigError(f"rule={rule!r}: must be the name of a rule")
@@ -114,7 +114,7 @@ def check_method(spec: WorldSpec, method: str | None) -> str:
     return method
 
 
-def _id_of(name: str) -> str:
+def id_of(name: str) -> str:
     """The id of a registered world by its name alone, whatever its letter case; one of this library first."""
     short = name.rpartition("/")[2]
     known = sorted(list_worlds(), key=lambda id: not id.startswith("milkrun/"))

@@ -299,7 +299,10 @@ class TorchRLEnv(RL4COEnvBase):
                 raise ShapeError(f"the TensorDict lacks {name!r}")
             return found.reshape(-1, *self.template.fields[name].shape(self.template.sizes)).numpy(force=True)
 
-        whole = self.template.complete_actions(drawn.reshape(-1).numpy(), field, self.seed, self._turn)
+        flat = drawn.reshape(-1).numpy()
+        key = np.random.Philox(key=[self.seed % 2**64, self._turn], counter=[0, 0, 0, 60])
+        chances = np.random.Generator(key).random((2, len(flat)))
+        whole = self.template.complete_actions(flat, field, chances.__getitem__)
         return torch.from_numpy(whole).reshape(drawn.shape)
 
     def _set_seed(self, seed: int | None) -> None:

@@ -1,0 +1,209 @@
+"""Evaluation on Ray: two workers beside one, what a shard costs beside its play, memory of the caller; and simulated,
+how many workers a caller can keep busy.
+
+All of it runs on a Ray of this machine, whose start is not timed. The simulation takes its numbers from what was
+measured here: shard times, the caller's time a shard, and how fast results come out of the object store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from milkrun import scale
+from milkrun.core.registry import world_spec
+from milkrun.scale.cluster import connected
+from milkrun.scale.driver import Asked, Work, run
+from milkrun.scale.evaluate import read_config
+from milkrun.scale.policies import PolicyName
+from milkrun.scale.shards import Shards
+from milkrun.scale.work import Played, play
+
+from .timing import Table, set_clock
+
+WORLDS = {"TSP-50": ("milkrun/TSP-v0", {"num_loc": 50}), "CVRP-50": ("milkrun/CVRP-v0", {"num_loc": 50})}
+EPISODES = 100_000
+EMPTY_SHARDS = 1_000
+GATHERED = 10_000_000
+STUDY = 100_000_000  # episodes of the simulated evaluation
+WORKERS = (10, 30, 100, 300, 1_000, 3_000, 10_000)
+PICTURE = Path(__file__).parent.parent / "docs" / "scale-efficiency.png"
+
+
+def empty() -> dict[str, np.ndarray]:
+    """A shard without work."""
+    return {}
+
+
+def timed(played: Played, shard: Any) -> dict[str, np.ndarray]:
+    """A shard, and the processor seconds that it took its worker."""
+    began = time.process_time()
+    play(played, shard)
+    return {"seconds": np.array([time.process_time() - began])}
+
+
+def do(tasks: int, task: Any, cpus: float = 1) -> list[dict[str, np.ndarray]]:
+    """All shards on the Ray that this process is connected to; what they gave."""
+    found: dict[int, dict[str, np.ndarray]] = {}
+    asked = Asked.read(None, None, 5, cpus, 1, False)
+    run(Work("bench", tasks, task, lambda *_: False, found.__setitem__, lambda k: 1), asked, None)
+    return [found[k] for k in range(tasks)]
+
+
+def speedup(world_id: str, config: dict[str, Any], rounds: int) -> tuple[float, float]:
+    """Seconds of one worker and of two, minima of interleaved rounds: a shard that asks for both CPUs runs alone."""
+    taken: dict[int, list[float]] = {2: [], 1: []}
+    for k in range(rounds + 1):
+        for cpus in (2, 1):
+            began = time.perf_counter()
+            scale.evaluate(world_id, "nearest", EPISODES, seed=1, config=config, cpus_per_shard=cpus, progress=False)
+            if k:  # the first round starts the workers and loads what is compiled
+                taken[cpus].append(time.perf_counter() - began)
+    return min(taken[2]), min(taken[1])
+
+
+def overhead() -> tuple[float, float]:
+    """Seconds an empty shard takes on two workers, and processor seconds of the caller in it."""
+    do(50, lambda k: (empty, ()))
+    wall, own = time.perf_counter(), time.process_time()
+    do(EMPTY_SHARDS, lambda k: (empty, ()))
+    return (time.perf_counter() - wall) / EMPTY_SHARDS, (time.process_time() - own) / EMPTY_SHARDS
+
+
+def bandwidth() -> float:
+    """Bytes a second out of the object store into an array of the caller."""
+    import ray
+
+    size = 64 * 2**20
+    here = np.empty(size, np.uint8)
+    reference = ray.put(np.ones(size, np.uint8))
+    taken = []
+    for _ in range(5):
+        began = time.perf_counter()
+        here[:] = ray.get(reference)
+        taken.append(time.perf_counter() - began)
+    return size / statistics.median(taken)
+
+
+def shard_seconds(world_id: str, config: dict[str, Any], shards: Shards, count: int) -> np.ndarray:
+    """Processor seconds of single shards."""
+    spec = world_spec(world_id)
+    played = Played(spec, read_config(spec, None, config), 1, 1, PolicyName("nearest"))
+    return np.array([found["seconds"][0] for found in do(count, lambda k: (timed, (played, shards[k])), 2)])
+
+
+def makespan(times: np.ndarray, workers: int, before: float, after: float) -> float:
+    """Seconds until a caller has handed out all shards, one after the other, and taken all results, if each worker
+    plays one at a time: list scheduling, the way Ray does it."""
+    free = [0.0] * workers
+    heapq.heapify(free)
+    caller, results = 0.0, []
+    for seconds in times:
+        caller += before
+        start = max(caller, heapq.heappop(free))
+        heapq.heappush(free, start + seconds)
+        results.append(start + seconds)
+    taken = 0.0
+    for ready in sorted(results):
+        taken = max(taken, ready) + after
+    return taken
+
+
+def efficiency(times: np.ndarray, workers: int, own: float, result_bytes: float, speed: float) -> float:
+    """Share of the workers' time that is play."""
+    return float(times.sum() / (workers * makespan(times, workers, own / 2, own / 2 + result_bytes / speed)))
+
+
+def simulated(measured: np.ndarray, per_shard: int, own: float, speed: float) -> dict[int, dict[int, float]]:
+    """Efficiency by workers, for several numbers of rows: `measured` are times of shards of `per_shard` episodes."""
+    rng = np.random.default_rng(0)
+    found: dict[int, dict[int, float]] = {}
+    for rows in (1_000_000, 10_000_000, 50_000_000):
+        shards = -(-rows // 1024)
+        episodes = STUDY / shards
+        times = rng.choice(measured, shards) * episodes / per_shard
+        found[rows] = {w: efficiency(times, w, own, 17 * episodes, speed) for w in WORKERS}
+    return found
+
+
+def draw(found: dict[int, dict[int, float]]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for rows, line in found.items():
+        axes.plot(list(line), [100 * value for value in line.values()], "o-", label=f"{rows:,} rows")
+    axes.axhline(90, color="grey", lw=0.8, ls="--")
+    axes.set(xscale="log", ylim=(0, 102), xlabel="workers", ylabel="time spent playing, %",
+             title=f"{STUDY:,} episodes of CVRP-50, simulated from measured shards")  # fmt: skip
+    axes.legend(loc="lower left")
+    axes.grid(alpha=0.3)
+    figure.savefig(PICTURE, dpi=110)
+
+
+GATHER = """
+import resource, sys
+from milkrun import scale
+result = scale.evaluate("milkrun/TSP-v0", "nearest", {episodes}, seed=1, config={{"num_loc": 5}}, address=sys.argv[1],
+                        progress=False)
+assert result.episodes == {episodes}
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def gathered(episodes: int) -> float:
+    """Megabytes that a caller holds at most, all of the process, while so many episodes come in."""
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-c", GATHER.format(episodes=episodes), address]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
+    return float(said.stdout.split()[-1])
+
+
+def scale_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
+    """What evaluation on Ray costs and gains on this machine, and what follows for many."""
+    set_clock("wall")  # the work is done in other processes
+    table = Table("Evaluation on Ray, a Ray of this machine, its start not counted", ["measured", "value", "beside"])
+    promised: dict[str, float] = {}
+    with connected():
+        empty_seconds, own = overhead()
+        table.add(measured="an empty shard, ms (beside: processor time of the caller)", value=1e3 * empty_seconds,
+                  beside=1e3 * own)  # fmt: skip
+        promised["overhead of a shard, ms (promised 25, goal 8)"] = 1e3 * empty_seconds
+        for name, (world_id, config) in WORLDS.items():
+            one, two = speedup(world_id, config, 1 if options.quick else 3)
+            table.add(measured=f"{name}, {EPISODES:,} episodes, s on 1 worker (beside: on 2)", value=one, beside=two)
+            promised[f"2 workers / 1 worker, {name} (promised 1.7, goal 1.9)"] = one / two
+        speed = bandwidth()
+        table.add(measured="out of the object store, GB/s", value=speed / 1e9)
+        world_id, config = WORLDS["CVRP-50"]
+        shards = Shards(65_536, 4 * 65_536)
+        measured = shard_seconds(world_id, config, shards, 8 if options.quick else 24)
+        table.add(measured="CVRP-50, a shard of 4,096 episodes, s (beside: standard deviation)",
+                  value=float(measured.mean()), beside=float(measured.std()))  # fmt: skip
+        episodes = GATHERED // 10 if options.quick else GATHERED
+        megabytes = gathered(episodes)
+        table.add(measured=f"memory of the caller, {episodes:,} episodes gathered, MB", value=megabytes)
+        promised["memory of the caller, 10^7 episodes, MB (promised 1000, goal 500)"] = megabytes
+    found = simulated(measured, shards[0].episodes, own, speed)
+    for rows, line in found.items():
+        for workers, value in line.items():
+            table.add(measured=f"simulated: % of time playing, {rows:,} rows, {workers:,} workers", value=100 * value)
+    best = max(line[1_000] for line in found.values())
+    promised["simulated efficiency at 1,000 workers, 10^8 episodes (goal 0.9)"] = best
+    if not options.quick:
+        draw(found)
+    return table, promised

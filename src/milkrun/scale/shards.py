@@ -1,0 +1,50 @@
+"""Shards: which rows a piece of work plays, and which episodes of them count.
+
+Shard k is the rows [k * shard_rows, (k + 1) * shard_rows) of the whole. Its bounds depend on the work alone, never on
+who does it, and rows are pure functions of (seed, row, episode): hence the same result from any number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+SHARD_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows first, first + 1, ... of the whole, and the episodes that they play together."""
+
+    index: int
+    first: int
+    rows: int
+    episodes: int
+
+
+class Shards(Sequence[Shard]):
+    """An evaluation of `episodes` in `rows`, cut up: number k is episode k // rows of row k % rows, as in
+    `milkrun.solvers.evaluate`. Shards without an episode are left out."""
+
+    def __init__(self, rows: int, episodes: int, shard_rows: int = SHARD_ROWS) -> None:
+        self.rows, self.episodes, self.shard_rows = rows, episodes, shard_rows
+
+    def __len__(self) -> int:
+        return -(-min(self.rows, self.episodes) // self.shard_rows)
+
+    def __getitem__(self, k: int) -> Shard:  # type: ignore[override]
+        if not 0 <= k < len(self):
+            raise IndexError(k)
+        first = k * self.shard_rows
+        rows = min(self.shard_rows, self.rows - first)
+        each, more = divmod(self.episodes, self.rows)  # the first `more` rows play one more
+        return Shard(k, first, rows, each * rows + min(max(more - first, 0), rows))
+
+    def numbers(self, k: int) -> NDArray[np.int64]:
+        """The numbers in the whole of the shard's episodes, in the order of its own."""
+        shard = self[k]
+        own = np.arange(shard.episodes)
+        return own // shard.rows * self.rows + shard.first + own % shard.rows

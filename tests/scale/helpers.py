@@ -1,0 +1,110 @@
+"""Policies that workers import, a cluster of several raylets on this machine, and a look at what is left of one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+
+import milkrun
+from milkrun.solvers import evaluate, nearest
+
+WORLDS = {
+    "milkrun/TSP-v0": {"num_loc": 8},
+    "milkrun/CVRP-v0": {"num_loc": 7, "max_demand": 9, "capacity": 10},
+    "milkrun/SDWCVRP-v0": {"num_loc": 5, "horizon": 2},
+    "milkrun/DARP-v0": {"num_requests": 3, "num_agents": 2},
+    "milkrun/TruckDrone-v0": {"max_steps": 12},
+}
+BY_ROW = 0.004
+
+
+def slowly(world):
+    """Nearest, and some milliseconds a turn."""
+    time.sleep(BY_ROW)
+    return nearest(world)
+
+
+def lost_at_row_700(world):
+    """Raises at the third step of row 700, whoever else is in the batch."""
+    if ((world.stream[:, 1] == 700) & (world.i == 2)).any():
+        raise ValueError("no way out of here")
+    return nearest(world)
+
+
+def local(world_id, policy, episodes, rows, seed, config):
+    """What the call on a cluster must give."""
+    return evaluate(milkrun.make(world_id, rows, config=config), policy, episodes, seed)
+
+
+def same(a, b) -> bool:
+    """To the bit: every array, and the order of the figures."""
+    columns = [(r.returns, r.lengths, r.truncated, *(r.kpis[name] for name in sorted(r.kpis))) for r in (a, b)]
+    return a.rows == b.rows and a.kpis.keys() == b.kpis.keys() and all(
+        x.dtype == y.dtype and np.array_equal(x, y) for x, y in zip(*columns, strict=True)
+    )  # fmt: skip
+
+
+@contextmanager
+def cluster_of(folder: Path, *cpus: int):
+    """A Ray cluster of real raylets on this machine, loopback only: the head has the first number of CPUs."""
+    from ray.cluster_utils import Cluster
+
+    common = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "temp_dir": str(folder)}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus[0], **common})
+    cluster.common = {"node_ip_address": "127.0.0.1"}
+    try:
+        for count in cpus[1:]:
+            cluster.add_node(wait=False, num_cpus=count, **cluster.common)
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def raylet_of(node) -> int:
+    return node.all_processes["raylet"][0].process.pid
+
+
+def at_work(raylets: list[int], title: str) -> list[int]:
+    """The processes of these raylets that play a shard of this call just now: Ray names them after their task."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(f"ray::{title}".encode()):
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                found += [int(entry.name)] if parent in raylets else []
+        except OSError:
+            continue
+    return found
+
+
+def running_in(folder: Path) -> list[str]:
+    """Command lines of processes that know this folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+        except OSError:
+            continue
+        if str(folder).encode() in line and int(entry.name) != os.getpid():
+            found.append(line.replace(b"\0", b" ").decode()[:200])
+    return found
+
+
+def wait_until(true, seconds=60.0):
+    """Looks often until something holds, and says whether it did."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if true():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

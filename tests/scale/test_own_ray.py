@@ -1,0 +1,79 @@
+"""A Ray of the call's own: it listens to this machine alone, and nothing of it is left, also after Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from milkrun.scale.cluster import PREFIX, _root
+from tests.scale.helpers import local, running_in, slowly, wait_until
+
+COMMAND = ["eval", "CVRP-v0", "--policy", "tests.scale.helpers:slowly", "--episodes", "3000", "--num-envs", "3000",
+           "--seed", "5", "--set", "num_loc=7", "--on", "ray"]  # fmt: skip
+
+
+def listening(pids: list[int]) -> set[str]:
+    """The addresses, in hex, on which these processes accept connections."""
+    sockets = set()
+    for pid in pids:
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                name = os.readlink(entry)
+            except OSError:
+                continue
+            sockets |= {name[8:-1]} if name.startswith("socket:[") else set()
+    texts = (Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6"))
+    lines = [line.split() for text in texts for line in text.splitlines()[1:]]
+    return {line[1].rpartition(":")[0] for line in lines if line[3] == "0A" and line[9] in sockets}
+
+
+def pids_in(folder: Path) -> list[int]:
+    return [int(p.name) for p in Path("/proc").iterdir()
+            if p.name.isdigit() and f"={folder}/".encode() in (p / "cmdline").read_bytes()]  # fmt: skip
+
+
+def folders() -> set[Path]:
+    return set(Path(_root()).glob(f"{PREFIX}*"))
+
+
+def test_ctrl_c_ends_a_ray_of_our_own_and_leaves_nothing(tmp_path):
+    """The command is interrupted when four shards are kept: it says how to continue, and of its Ray no process, folder
+    or shared memory is left; while it ran, all listened on loopback. What it kept is right to the bit."""
+    before, memory = folders(), set(os.listdir("/dev/shm"))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."]), "TMPDIR": tempfile.gettempdir()}
+    env.pop("RAY_AUTH_MODE", None)
+    command = [sys.executable, "-m", "milkrun", *COMMAND, "--keep", str(tmp_path / "kept")]
+    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        kept = tmp_path / "kept"
+        assert wait_until(lambda: len(list(kept.glob("shard-*.npz"))) >= 1 or process.poll() is not None, 120)
+        assert process.poll() is None, process.stderr.read()
+        (folder,) = folders() - before
+        assert listening(pids_in(folder)) <= {"0100007F", "0000000000000000FFFF00000100007F"}
+        assert listening(pids_in(folder))
+        began = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group
+        _, said = process.communicate(timeout=20)
+        took = time.monotonic() - began
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, said
+    assert "shards are kept in" in said and "the same call continues" in said
+    assert took < 20
+    print(f"Ctrl-C took {took:.2f} s")
+    assert folders() == before and running_in(folder) == []
+    assert set(os.listdir("/dev/shm")) <= memory
+    expected = local("milkrun/CVRP-v0", slowly, 3000, 3000, 5, {"num_loc": 7})
+    assert not (kept / "lock").exists() and not list(kept.glob("*.part"))
+    for path in kept.glob("shard-*.npz"):
+        first = 1024 * int(path.stem[-6:])
+        with np.load(path, allow_pickle=False) as shard:
+            assert np.array_equal(shard["returns"], expected.returns[first : first + len(shard["returns"])])
