@@ -90,8 +90,8 @@ def scene(world: Any, row: int) -> Scene:
              text=lambda: [f"{looks.KINDS[k]}{'' if v else ', the target'}"
                            for v, k in enumerate(world.veh_kind[row, :n])])  # fmt: skip
     s.bodies("drone", "box", [(2.0, 2.0, 0.6)], [(x, y, z)], _turned(world.yaw[row : row + 1]), colour="ink")
-    ahead = np.array([math.cos(world.yaw[row]), math.sin(world.yaw[row])])
-    s.camera((x - 14 * ahead[0], y - 14 * ahead[1], z + 18), (x + 6 * ahead[0], y + 6 * ahead[1], z - 8), follow="drone")
+    c, sn = math.cos(world.yaw[row]), math.sin(world.yaw[row])
+    s.camera((x - 14 * c, y - 14 * sn, z + 18), (x + 6 * c, y + 6 * sn, z - 8), follow="drone")
     s.image("camera", to_rgb(shot(world, row)[0]))
     s.gauge("target near the middle", world.r_c[row], 1.0)
     s.figure("CR", world.CR[row])

@@ -372,7 +372,8 @@ class Server:
         if type(idx) is not int:
             raise Fault("protocol", "`idx` of `hello` is an integer")
         self._check_token(c, name, idx, header.get("mac"))
-        n, barrier, given = wire.whole(header, "n", 1, wire.MOST_ENVS), wire.flag(header, "barrier"), header.get("config")
+        n, barrier = wire.whole(header, "n", 1, wire.MOST_ENVS), wire.flag(header, "barrier")
+        given = header.get("config")
         if not 0 <= idx < n:
             raise Fault("index", f"`idx` {idx} is not in 0 .. {n - 1}")
         if type(given) is not dict:
