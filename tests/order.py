@@ -7,6 +7,8 @@ line.
 
 LONGEST = """
 docs/test_docs
+scale/test_cluster
+scale/test_own_ray
 core/test_interpreted_worlds
 truth/test_pyvrp_truth
 cli/test_cli
