@@ -8,6 +8,8 @@ line.
 LONGEST = """
 docs/test_docs
 replay/test_page
+scale/test_cluster
+scale/test_own_ray
 core/test_interpreted_worlds
 truth/test_pyvrp_truth
 cli/test_cli

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-COMMANDS = ["list", "info", "run", "eval", "bench", "check", "demo", "", "fly", "--version"]
+COMMANDS = ["list", "info", "run", "eval", "dataset", "bench", "check", "demo", "", "fly", "--version"]
 IDS = ["tsp", "milkrun/TSP-v0", "TSP-v9", "tps", "", "milkrun/", "../x", "TSP-v0 ", "CVRP-v0", "\x00", "[bold]", "é"]
 OPTIONS = ["--num-envs", "--policy", "--policies", "--episodes", "--instances", "--seed", "--preset", "--set", "--out",
            "--family", "--seconds", "--threads", "--size", "--fly", "-x"]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -14,11 +15,13 @@ import pytest
 import ray
 
 from milkrun import scale
+from milkrun.cli import main
 from milkrun.core.errors import ConfigError, ScaleError
 from milkrun.routing.generators import get_generator
 from milkrun.scale import driver
 from milkrun.scale.cluster import connected
 from milkrun.solvers import policies_for, solve
+from tests.published import published_file
 from tests.scale.helpers import (
     WORLDS,
     at_work,
@@ -247,6 +250,35 @@ def test_instances_are_the_same_for_any_size_of_shard(cluster, tmp_path):
     parts, (whole,) = list(scale.instances(tmp_path / "a")), scale.instances(tmp_path / "b")
     for name, values in whole.items():
         assert np.array_equal(np.concatenate([part[name] for part in parts]), values), name
+
+
+def test_the_commands_say_on_the_cluster_what_they_say_here(cluster, capsys, tmp_path):
+    """eval, solve of a folder of two files and dataset, with --on ray and without: the same figures and files."""
+    instances = tmp_path / "instances"
+    instances.mkdir()
+    for name in ("routing/cvrplib/A-n32-k5.vrp", "routing/tsplib/eil51.tsp"):
+        (instances / Path(name).name).write_bytes(published_file(name).read_bytes())
+    told = []
+    for on in (["--on", "ray", "--address", cluster.address], []):
+        out = tmp_path / ("ray" if on else "here")
+        keep = {name: ["--keep", tmp_path / "kept" / name] if on else [] for name in ("eval", "solve")}
+        for arguments in (
+            ["eval", CVRP, "--policies", "random,nearest", "--instances", "40", "--num-envs", "20", "--out", out,
+             "--set", "num_loc=6", *on, *keep["eval"]],
+            ["solve", instances, "--method", "ls", "--out", out, *on, *keep["solve"]],
+            ["dataset", CVRP, "--instances", "30", "--out", out / "data", "--shard-rows", "20", *on],
+        ):  # fmt: skip
+            with pytest.raises(SystemExit) as exit:
+                main([str(word) for word in arguments])
+            assert exit.value.code in (0, None), capsys.readouterr()
+        figures = json.loads((out / "CVRP-v0_eval.json").read_text())["policies"]
+        solved = json.loads((out / "instances_solved.json").read_text())
+        files = {path.name: path.read_bytes() for path in (out / "data").iterdir()}
+        told.append([[{**row, "seconds": 0} for row in figures], solved, files])
+    assert told[0] == told[1]
+    assert sorted(files) == ["data-000000.npz", "data-000001.npz", "manifest.json"]
+    assert [line["file"] for line in solved["files"]] == ["A-n32-k5.vrp", "eil51.tsp"]
+    assert {path.name for path in (tmp_path / "kept" / "eval").iterdir()} == {"random", "nearest"}
 
 
 def test_another_address_than_the_connected_one_is_refused(cluster):

@@ -31,7 +31,7 @@ def content(k):
 
 
 def opened(folder, **changes):
-    return Kept(folder, {**KEY, **changes}, SHARDS)
+    return Kept(folder, {**KEY, **changes})
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_a_second_caller_is_refused_and_a_dead_one_is_not_waited_for(folder):
     holder = f"""
 import sys
 from milkrun.scale.keep import Kept
-Kept({str(folder)!r}, {KEY!r}, {SHARDS}).__enter__()
+Kept({str(folder)!r}, {KEY!r}).__enter__()
 print("held", flush=True)
 sys.stdin.read()
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from milkrun.scale.cluster import PREFIX, _root
+from milkrun.scale.cluster import PREFIX, _processes_of, _root, _runs
 from tests.scale.helpers import local, running_in, slowly, wait_until
 
 COMMAND = ["eval", "CVRP-v0", "--policy", "tests.scale.helpers:slowly", "--episodes", "3000", "--num-envs", "3000",
@@ -34,11 +34,6 @@ def listening(pids: list[int]) -> set[str]:
     return {line[1].rpartition(":")[0] for line in lines if line[3] == "0A" and line[9] in sockets}
 
 
-def pids_in(folder: Path) -> list[int]:
-    return [int(p.name) for p in Path("/proc").iterdir()
-            if p.name.isdigit() and f"={folder}/".encode() in (p / "cmdline").read_bytes()]  # fmt: skip
-
-
 def folders() -> set[Path]:
     return set(Path(_root()).glob(f"{PREFIX}*"))
 
@@ -56,8 +51,10 @@ def test_ctrl_c_ends_a_ray_of_our_own_and_leaves_nothing(tmp_path):
         assert wait_until(lambda: len(list(kept.glob("shard-*.npz"))) >= 1 or process.poll() is not None, 120)
         assert process.poll() is None, process.stderr.read()
         (folder,) = folders() - before
-        assert listening(pids_in(folder)) <= {"0100007F", "0000000000000000FFFF00000100007F"}
-        assert listening(pids_in(folder))
+        accepting = listening([pid for pid, _ in _processes_of(folder)])
+        assert accepting and accepting <= {"0100007F", "0000000000000000FFFF00000100007F"}
+        started = _processes_of(folder)
+        assert len(started) >= 6  # servers, agents and workers
         began = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group
         _, said = process.communicate(timeout=20)
@@ -69,7 +66,7 @@ def test_ctrl_c_ends_a_ray_of_our_own_and_leaves_nothing(tmp_path):
     assert "shards are kept in" in said and "the same call continues" in said
     assert took < 20
     print(f"Ctrl-C took {took:.2f} s")
-    assert folders() == before and running_in(folder) == []
+    assert folders() == before and running_in(folder) == [] and not any(map(_runs, started))
     assert set(os.listdir("/dev/shm")) <= memory
     expected = local("milkrun/CVRP-v0", slowly, 3000, 3000, 5, {"num_loc": 7})
     assert not (kept / "lock").exists() and not list(kept.glob("*.part"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -132,7 +132,7 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
         return obs, infos
 
 
-class MilkrunSingleAgentEnv(gymnasium.Env):  # type: ignore[type-arg]
+class MilkrunSingleAgentEnv(gymnasium.Env):
     """One row of a world with one agent, as RLlib's single-agent algorithms take it.
 
     Where the world has a mask, an observation is a dict of `observations` and `action_mask`, which RLlib's
@@ -143,7 +143,7 @@ class MilkrunSingleAgentEnv(gymnasium.Env):  # type: ignore[type-arg]
     metadata = {"render_modes": ["rgb_array"]}
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        self._team = MilkrunMultiAgentEnv(config)
+        self._team = cast(Any, MilkrunMultiAgentEnv(config))
         if len(self._team.possible_agents) != 1:
             agents = ", ".join(self._team.possible_agents)
             raise ConfigError(f"the world has several agents ({agents}): MilkrunMultiAgentEnv plays it")

@@ -25,6 +25,7 @@ from milkrun.core.errors import ConfigError, ScaleError, missing_extra
 LOOPBACK = "127.0.0.1"
 PREFIX = "milkrun-ray-"
 IN_USE = "in-use"
+AUTH, USAGE = "RAY_AUTH_MODE", "RAY_USAGE_STATS_ENABLED"  # set for a Ray of our own: by Ray, and by us
 REACH_SECONDS = 5.0
 LONGEST = 45  # characters of a folder below which a Unix socket's path still fits
 
@@ -61,22 +62,28 @@ def _own(ray: Any) -> Iterator[None]:
     held = os.open(folder / "new", os.O_RDWR | os.O_CREAT)
     fcntl.flock(held, fcntl.LOCK_EX)
     os.rename(folder / "new", folder / IN_USE)  # which is locked from its first moment on
-    before = {name: os.environ.get(name) for name in _SET}
+    unset = [name for name in (AUTH, USAGE) if name not in os.environ]
     try:
-        os.environ.update({name: value for name, value in _SET.items() if before[name] is None})
-        with _loopback_stays(ray):
-            ray.init("local", include_dashboard=False, _node_ip_address=LOOPBACK, _temp_dir=str(folder), **_QUIET)
+        os.environ.setdefault(USAGE, "0")
+        try:
+            with _loopback_stays(ray):
+                ray.init("local", include_dashboard=False, _node_ip_address=LOOPBACK, _temp_dir=str(folder), **_QUIET)
+        except (OSError, RuntimeError, ValueError) as e:
+            raise ScaleError(f"a Ray on this machine did not start: {_first_line(e)}") from e
         yield
     finally:
+        started = _processes_of(folder)
         try:
-            with contextlib.suppress(Exception):  # half started: its processes are found below
-                ray.shutdown()
+            with contextlib.suppress(Exception):  # half started: its processes are known
+                _shut_down(ray)
         finally:
-            _end_processes(folder)
+            _end(started)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(held)
-            for name in (name for name, value in before.items() if value is None):
+            for name in unset:
                 os.environ.pop(name, None)
+            with contextlib.suppress(Exception):
+                ray._raylet.Config.initialize("")  # Ray remembers who it asked for a token
 
 
 @contextmanager
@@ -110,9 +117,6 @@ def _joined(ray: Any, address: str) -> Iterator[None]:
 
 
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-_SET = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
-"""What a Ray of our own is told by the environment: only who has this user's token is let in, and nothing is reported
-to anybody."""
 
 
 def _reach(address: str) -> None:
@@ -145,28 +149,66 @@ def _clear_abandoned() -> None:
             file = os.open(folder / IN_USE, os.O_RDWR)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _end_processes(folder)
+                _end(_processes_of(folder))
                 shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(file)
 
 
-def _end_processes(folder: Path) -> None:
-    """Ends what still runs for a temporary folder of ours, by process number: Ray gives it to all that it starts, as
-    the value of an option."""
+def _shut_down(ray: Any) -> None:
+    """`ray.shutdown()` of a Ray of our own, in a third of a second: it gives its raylet more than one to take leave,
+    and there is nobody to take leave of."""
+    node = ray._private.worker._global_node
+    if node is not None:
+        at_once = type(node).kill_all_processes
+        node.kill_all_processes = lambda check_alive=True, allow_graceful=False, wait=False: at_once(
+            node, check_alive, False, wait
+        )
+    ray.shutdown()
+
+
+Process = tuple[int, str]
+"""number and time of its start: numbers are used again"""
+
+
+def _processes_of(folder: Path) -> set[Process]:
+    """What runs for a temporary folder of ours: whom Ray gave it as the value of an option, and their descendants."""
+    found: set[Process] = set()
+    children: dict[int, list[Process]] = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                status = _status(int(entry.name))
+                process = int(entry.name), status[19]
+                children.setdefault(int(status[1]), []).append(process)
+                if f"={folder}/".encode() in (entry / "cmdline").read_bytes():
+                    found.add(process)
+    waiting = list(found)
+    while waiting:
+        below = [child for child in children.get(waiting.pop()[0], ()) if child not in found]
+        found.update(below)
+        waiting += below
+    return found
+
+
+def _end(processes: set[Process]) -> None:
+    """Ends those that still run, by their numbers, and waits until they have."""
     until = time.monotonic() + 2.0
-    while (left := _running_in(folder)) and time.monotonic() < until:
-        for pid in left:
+    while (left := {process for process in processes if _runs(process)}) and time.monotonic() < until:
+        for pid, _ in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
+        time.sleep(0.01)
 
 
-def _running_in(folder: Path) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with contextlib.suppress(OSError):
-                if f"={folder}/".encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-    return found
+def _runs(process: Process) -> bool:
+    try:
+        status = _status(process[0])
+    except OSError:
+        return False
+    return status[19] == process[1] and status[0] != "Z"
+
+
+def _status(pid: int) -> list[str]:
+    """The words of /proc/PID/stat from the state on: its parent is [1], the time of its start [19]."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -7,6 +7,7 @@ to hand in, what to do with a result, and how to stop.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ Task = tuple[Callable[..., Arrays], tuple[Any, ...]]
 """a function of `work`, and its arguments"""
 
 POLL_SECONDS = 0.1  # a wait is cut into pieces of this, between which Ctrl-C is heard
+LOOK_SECONDS = 1.0  # between two looks at how many cores the cluster has
 AHEAD, AT_LEAST = 3, 16  # shards handed in at once: so many a core of the cluster, and no fewer than
 
 
@@ -35,20 +37,17 @@ class Asked:
     """What every call may say of how its work is done."""
 
     address: str | None
-    keep: Any
     retries: int
     cpus_per_shard: float
     threads: int
     progress: bool | None
 
     @classmethod
-    def read(
-        cls, address: Any, keep: Any, retries: Any, cpus_per_shard: Any, threads: Any, progress: Any
-    ) -> Asked:  # fmt: skip
+    def read(cls, address: Any, retries: Any, cpus_per_shard: Any, threads: Any, progress: Any) -> Asked:
         if not isinstance(cpus_per_shard, (int, float)) or isinstance(cpus_per_shard, bool) or not cpus_per_shard > 0:
             raise ConfigError(f"cpus_per_shard={cpus_per_shard!r}: must be a number above 0")
-        return cls(address, keep, check_count("retries", retries, 0), cpus_per_shard,
-                   check_count("threads", threads, 1), progress)  # fmt: skip
+        return cls(address, check_count("retries", retries, 0), cpus_per_shard, check_count("threads", threads, 1),
+                   progress)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,6 @@ class Work:
     take: Callable[[int, Arrays], None]
     units: Callable[[int], int]
     unit: str = "episodes"
-    again: bool = True
-    """whether the caller wants the arrays of shards that are kept already"""
 
 
 def run(what: Work, asked: Asked, kept: Kept | None, ray_needed: bool = True) -> None:
@@ -98,8 +95,7 @@ def _known(k: int, what: Work, kept: Kept | None, tell: Tell) -> bool:
     arrays = None if kept is None else kept.load(k)
     if arrays is None or not what.fits(k, arrays):
         return False
-    if what.again:
-        what.take(k, arrays)
+    what.take(k, arrays)
     tell(1, 0)
     return True
 
@@ -124,14 +120,17 @@ def _hand_out(missing: Iterable[int], what: Work, asked: Asked, kept: Kept | Non
     remote: Any = ray.remote(retry_exceptions=False, **options)(work)
     waiting = iter(missing)
     out: dict[Any, int] = {}
+    looked, most = 0.0, AT_LEAST
     while True:
-        room = max(AT_LEAST, int(AHEAD * ray.cluster_resources().get("CPU", 0))) - len(out)
-        for _, k in zip(range(room), waiting):
+        if time.monotonic() - looked > LOOK_SECONDS:
+            looked, most = time.monotonic(), max(AT_LEAST, int(AHEAD * ray.cluster_resources().get("CPU", 0)))
+        for _, k in zip(range(most - len(out)), waiting):
             function, arguments = what.task(k)
             out[remote.options(name=f"{what.title} {k}").remote(__version__, function, *arguments)] = k
         if not out:
             return
-        ready, _ = ray.wait(list(out), num_returns=1, timeout=POLL_SECONDS)
+        ray.wait(list(out), num_returns=1, timeout=POLL_SECONDS)
+        ready, _ = ray.wait(list(out), num_returns=len(out), timeout=0)
         for reference in ready:
             _done(out[reference], _result(reference, out[reference], asked), what, kept, tell)
             del out[reference]

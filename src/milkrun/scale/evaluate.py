@@ -42,7 +42,7 @@ def evaluate(
     """
     spec = world_spec(world_id)
     shards = read_shards(episodes, rows, shard_rows)
-    asked = Asked.read(address, keep, retries, cpus_per_shard, threads, progress)
+    asked = Asked.read(address, retries, cpus_per_shard, threads, progress)
     seed = check_seed(seed)
     played = Played(spec, read_config(spec, preset, config), seed, asked.threads, read_policy(spec, policy, seed))
     assert played.policy is not None
@@ -51,7 +51,7 @@ def evaluate(
         key = {"kind": "evaluate", "world": spec.id, "config": plain(played.config),
                "policy": played.policy.key(spec), "seed": seed, "rows": shards.rows, "episodes": shards.episodes,
                "shard_rows": shards.shard_rows}  # fmt: skip
-        kept = Kept(keep, key, len(shards))
+        kept = Kept(keep, key)
     whole: Arrays = {name: np.empty(shards.episodes, dtype) for name, dtype in COLUMNS.items()}
 
     def take(k: int, arrays: Arrays) -> None:

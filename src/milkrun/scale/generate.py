@@ -39,11 +39,11 @@ def generate(
         raise ConfigError(f"on={on!r}: must be 'ray' or 'local'")
     instances = check_count("instances", instances, 1)
     shards = read_shards(instances, instances, shard_rows)
-    asked = Asked.read(address, out, retries, cpus_per_shard, threads, progress)
+    asked = Asked.read(address, retries, cpus_per_shard, threads, progress)
     played = Played(spec, read_config(spec, preset, config), check_seed(seed), asked.threads)
     key = {"kind": "generate", "world": spec.id, "config": plain(played.config), "seed": played.seed,
            "instances": instances, "shard_rows": shards.shard_rows}  # fmt: skip
-    kept = Kept(out, key, len(shards), STEM)
+    kept = Kept(out, key, STEM)
 
     def fits(k: int, arrays: Arrays) -> bool:
         return bool(arrays) and all(values.shape[:1] == (shards[k].rows,) for values in arrays.values())

@@ -35,10 +35,10 @@ class Kept:
     `key` is what the work is, as JSON has it. A folder of other work is refused, with every entry that differs.
     """
 
-    def __init__(self, folder: Any, key: Mapping[str, Any], shards: int, stem: str = "shard") -> None:
+    def __init__(self, folder: Any, key: Mapping[str, Any], stem: str = "shard") -> None:
         self.folder = Path(name_of(folder))
         self.key = {"format": FORMAT, "milkrun": __version__, **json.loads(json.dumps(key))}
-        self.shards, self.stem = shards, stem
+        self.stem = stem
         self._sums: dict[int, str] = {}
         self._lock = Lock(self.folder / LOCK)
 

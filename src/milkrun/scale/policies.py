@@ -35,8 +35,8 @@ class PolicyName:
         free = any(p.kind is p.VAR_KEYWORD for p in known.values())
         if wrong := [name for name in self.options if name not in known and not free]:
             raise ConfigError(f"policy {self.name!r} has no option {wrong[0]!r}{did_you_mean(wrong[0], known)}")
-        return self._checked(found(**({"seed": seed} if "seed" in known else {}), **self.options)
-                             if "seed" not in self.options else found(**self.options))  # fmt: skip
+        by_default = {"seed": seed} if "seed" in known else {}
+        return self._checked(found(**{**by_default, **self.options}))
 
     def key(self, spec: WorldSpec) -> dict[str, Any]:
         """What tells this policy from another in the manifest of a kept folder."""

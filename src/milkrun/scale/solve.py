@@ -35,7 +35,7 @@ def solve(
     spec = world_spec(world_name if "-v" in str(world_name) else id_of(str(world_name)))
     method = check_method(spec, method)
     each = _one_by_one(instances)
-    asked = Asked.read(address, keep, retries, cpus_per_shard, 1, progress)
+    asked = Asked.read(address, retries, cpus_per_shard, 1, progress)
     keywords = {"method": method, "time_limit": check_seconds("time_limit", time_limit), "seed": check_seed(seed),
                 "rule": rule, "iterations": None if iterations is None else check_count("iterations", iterations, 1),
                 **config}  # fmt: skip
@@ -47,7 +47,7 @@ def solve(
             raise ConfigError(f"{strange[0]}={said[strange[0]]!r} cannot be written into the manifest of keep={keep!r}")
         sums = hashlib.sha256("".join(_checksum(one) for one in each).encode()).hexdigest()
         key = {"kind": "solve", "world": spec.id, **said, "instances": len(each), "sha256": sums}
-        kept = Kept(keep, key, len(each))
+        kept = Kept(keep, key)
     found: dict[int, Arrays] = {}
 
     def fits(k: int, arrays: Arrays) -> bool:
