@@ -160,9 +160,9 @@ class Scripted:
     def _serve(self) -> None:
         try:
             for play in self._plays:
-                with Raw(self._listener.accept()[0]) as raw:
+                with Raw(self._listener.accept()[0]) as raw, contextlib.suppress(ConnectionError):  # the client left
                     play(raw)
-        except OSError:  # the listener was closed, or the client left
+        except OSError:  # the listener was closed
             pass
         except BaseException as e:
             self.failure = e

@@ -173,6 +173,32 @@ def test_a_dropped_environment_no_longer_counts_and_may_come_again(host):
             assert (one.expect("obs")["sim_step"], again.expect("obs")["sim_step"]) == (4, 0)
 
 
+def test_who_comes_new_is_not_held_up_for_ever():
+    """At a barrier 0 has had its answer before 1 and 2 come. They wait for each other, then for 0 a moment and no longer:
+    whoever trains may want their answers before asking 0 again. From then on all move together."""
+    with Hosted(Limits(wait=0.05, newcomer=0.2, idle=0)) as host:
+        links = [Raw.to(host.port) for _ in range(3)]
+        for idx in (0, 1, 2):
+            links[idx].hello(3, idx)
+            links[idx].expect("welcome")
+            if idx == 0:
+                links[0].send(**reset())
+                links[0].expect("obs")
+        links[1].send(**reset(row=1))
+        for _ in range(8):  # more than 0.2 s: 2 is new too, and is waited for
+            assert links[1].expect("wait")["missing"] == [0, 2]
+        links[2].send(**reset(row=2))
+        assert [link.expect("obs")["turn"] for link in links[1:]] == [0, 0]
+        for link in links[1:]:
+            link.send(**step(1))
+        for _ in range(8):
+            assert links[1].expect("wait")["missing"] == [0]
+        links[0].send(**step(1))
+        assert [link.expect("obs")["sim_step"] for link in links] == [4, 4, 4]
+        for link in links:
+            link.sock.close()
+
+
 def test_who_waits_for_a_world_is_told_so(monkeypatch):
     """Making it takes long: `wait` with an empty list until the welcome; a question is too early."""
     import threading

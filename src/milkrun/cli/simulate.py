@@ -39,7 +39,6 @@ def simulate(
     """
     # Threads that wait for work shall not take the time of whom they wait for; read when compiled code is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from milkrun.core.clock import listening
     from milkrun.tracking.config import TrackingConfig
     from milkrun.tracking.link.address import read_token
     from milkrun.tracking.link.groups import compile_code
@@ -55,7 +54,7 @@ def simulate(
     )  # fmt: skip
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: server.stop())
-    with listening(lambda busy: log("compiling") if busy else None):
-        compile_code(TrackingConfig())
+    log("loads its code; the first time it is compiled, which takes half a minute")
+    compile_code(TrackingConfig())
     print(json.dumps({"ready": True, "port": server.port, "proto": PROTO}, separators=(",", ":")), flush=True)
     log(f"ends: {server.serve()}")

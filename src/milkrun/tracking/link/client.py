@@ -131,11 +131,9 @@ class Link:
             self._drop()
             if asked.key is None:
                 return self._lost_moment(str(lost))
-        except LinkError as e:
+        except Failed as e:
             self._live = False
-            if not isinstance(e, Failed):
-                self._drop()
-            raise
+            raise LinkError(str(e)) from None
         except BaseException:  # an interrupt, in the middle of a frame perhaps
             self._live = False
             self._drop()
@@ -183,6 +181,8 @@ class Link:
             except IndexTaken as e:
                 if time.monotonic() > min(patient, deadline):
                     raise LinkError(str(e)) from None
+            except Failed as e:
+                raise LinkError(str(e)) from None
             except Lost as lost:
                 if time.monotonic() > deadline or not self.config.auto_start or (lost.silent and silent):
                     raise self._no_simulator(lost) from None
@@ -254,6 +254,8 @@ class Link:
             self._drop()
             if isinstance(e, Lost):
                 raise self._no_simulator(e) from None
+            if isinstance(e, Failed):
+                raise LinkError(str(e)) from None
             raise
 
     def _hear(self, asked: Asked, deadline: float) -> Moment:

@@ -35,6 +35,7 @@ class Question(NamedTuple):
     """What an environment asks: an episode by its key (seed, row, episode), or a step by an action."""
 
     turn: int
+    at: float  # when
     key: tuple[int, int, int] | None = None
     action: Any = None
 
@@ -91,6 +92,7 @@ class Group:
         self.name, self.n, self.barrier, self.config = name, n, barrier, config
         self.members: dict[int, Any] = {}
         self.questions: dict[int, Question] = {}
+        self.answered: set[int] = set()  # members that have had an answer: the others are new
         self.world: Any = None
         self.playing = False
         self._piece = n
@@ -138,6 +140,14 @@ class Group:
         waiting = len(self.questions)
         return waiting > 0 and self.world is not None and (not self.barrier or waiting == len(self.members))
 
+    def overdue(self, since: float) -> list[int]:
+        """With barrier: those that are new and have waited since then for others who are not. These may have had their
+        answers of this turn before the new ones came, and then ask for nothing until the new ones have theirs."""
+        new = self.members.keys() - self.answered
+        if self.world is None or not self.barrier or not new or not new <= self.questions.keys():
+            return []
+        return sorted(new) if all(self.questions[idx].at < since for idx in new) else []
+
     @property
     def missing(self) -> list[int]:
         """Those that the others wait for."""
@@ -145,9 +155,8 @@ class Group:
             return []
         return sorted(self.members.keys() - self.questions.keys())[: wire.MOST_NAMED]
 
-    def play(self) -> Iterator[list[Told]]:
-        """Plays all questions. What is told comes in pieces, after each of which there is time to look up."""
-        order = sorted(self.questions)
+    def play(self, order: Sequence[int]) -> Iterator[list[Told]]:
+        """Plays the questions of these environments. What is told comes in pieces, after each of which there is time to look up."""
         for at in range(0, len(order), self._piece):
             piece = [idx for idx in order[at : at + self._piece] if idx in self.questions]  # some may have left
             if piece:

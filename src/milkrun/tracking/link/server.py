@@ -43,6 +43,7 @@ class Limits:
     greeting: float = 10.0  # until a hello is complete
     frame: float = 5.0  # from the first byte of a frame to its last
     wait: float = 1.0  # between two signs of life to one that waits
+    newcomer: float = 1.0  # that one who is new waits for those who are not
     leaving: float = 1.0  # until one that was told its last must be gone
     idle: float = 600.0  # without any environment, after which the simulator ends; 0: never
     unread: float = 120.0  # that sent bytes may stay unacknowledged
@@ -124,7 +125,7 @@ class Server:
                 while self._asked:
                     group, _ = self._asked.popitem()
                     if group.due:
-                        self._play(group)
+                        self._play(group, sorted(group.questions))
                 if time.monotonic() >= self._next_beat:
                     self._tick()
                     self._look_around()
@@ -151,9 +152,12 @@ class Server:
         self._over = "its parent has ended"
 
     def _look_around(self) -> None:
-        """Whether anybody still needs this simulator."""
+        """Lets those play who have waited for long enough, and sees whether anybody still needs this simulator."""
         if self._parent is not None and self._parent.gone():
             self._orphaned()
+        for group in list(self._groups.values()):
+            if new := group.overdue(time.monotonic() - self.limits.newcomer):
+                self._play(group, new)
         if self._groups:
             self._last_env = time.monotonic()
         elif 0 < self.limits.idle < time.monotonic() - self._last_env:
@@ -325,6 +329,7 @@ class Server:
             return
         group.members.pop(c.idx, None)
         group.questions.pop(c.idx, None)
+        group.answered.discard(c.idx)
         if group.members:
             self._asked[group] = None
         else:
@@ -408,13 +413,14 @@ class Server:
 
     def _question(self, c: Connection, header: wire.Header) -> None:
         group: Group = c.group  # type: ignore[assignment]
+        now = time.monotonic()
         turn = wire.whole(header, "turn", 0)
         if header["type"] == "reset":
             key = wire.whole(header, "seed", 0), wire.whole(header, "row", 0), wire.whole(header, "episode", 0)
-            question = Question(turn, key=key)
+            question = Question(turn, now, key=key)
         else:
             wire.numbers(header.get("cmd"), "`cmd` of `step`", wire.SPEEDS)
-            question = Question(turn, action=group.read_action(header.get("action")))
+            question = Question(turn, now, action=group.read_action(header.get("action")))
         if c.idx in group.questions:
             self._scold(c, f"the question of turn {group.questions[c.idx].turn} is not answered yet")
         elif turn != c.turn:
@@ -424,20 +430,21 @@ class Server:
         else:
             c.turn += 1
             group.questions[c.idx] = question
-            c.told = time.monotonic()
+            c.told = now
             self._asked[group] = None
 
     def _scold(self, c: Connection, text: str) -> None:
         self._tell(c, {"type": "error", "code": "turn", "text": text})
 
-    def _play(self, group: Group) -> None:
-        """Plays a turn of a group and tells its environments."""
+    def _play(self, group: Group, order: list[int]) -> None:
+        """Plays a turn of these environments of a group and tells them."""
         group.playing = True
         try:
-            for frames in group.play():
+            for frames in group.play(order):
                 for idx, head, arrays in frames:
                     if (c := group.members.get(idx)) is not None:
                         c.fresh = not arrays[1][wire.DONE]
+                        group.answered.add(idx)
                         self._send_arrays(c, head, arrays)
                 if time.monotonic() >= self._next_beat:
                     self._tick()
@@ -445,9 +452,8 @@ class Server:
                     break
         except Exception as e:
             self._log(f"group {group.name!r}: the simulator failed:\n{traceback.format_exc()}")
-            failed, group.questions = group.questions, {}
-            for idx in failed:
-                if (c := group.members.get(idx)) is not None:
+            for idx in order:
+                if group.questions.pop(idx, None) is not None and (c := group.members.get(idx)) is not None:
                     c.fresh = False
                     self._tell(c, {"type": "error", "code": "internal", "text": f"{type(e).__name__} in the simulator; "
                                    "its log has more. A reset goes on"})  # fmt: skip

@@ -1,0 +1,253 @@
+"""Simulators in processes of their own: the command, started by hand and by the option, killed, stopped and left alone."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from milkrun.core.errors import LinkError, ResetNeeded
+from milkrun.tracking.config import REASONS, TrackingConfig
+from milkrun.tracking.link import launch
+from milkrun.tracking.link.client import Link, Patience
+from tests.tracking.link_tools import PLENTY, SMALL, Raw, differing, hello, moment_of, reset, until, world_of
+
+READY = 120.0
+"""Seconds in which a process that loads compiled code is ready, also while others use the cores."""
+
+
+class Child:
+    """`milkrun simulate`, and a process that it takes for its parent."""
+
+    def __init__(self):
+        self.parent = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+        command = [sys.executable, "-m", "milkrun", "simulate", "--port", "0", "--parent-pid", str(self.parent.pid)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        env=launch._environment())  # fmt: skip
+        self.line = self.process.stdout.readline()
+        self.port = json.loads(self.line)["port"]
+
+    def end(self):
+        for process in (self.parent, self.process):
+            process.kill()
+            process.wait()
+        for pipe in (self.parent.stdin, self.process.stdout, self.process.stderr):
+            pipe.close()
+
+
+@pytest.fixture(scope="module")
+def child():
+    started = Child()
+    yield started
+    started.end()
+
+
+def listens(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+        return sock.getsockname() != sock.getpeername()
+    return False
+
+
+def gone(pid):
+    """Whether a process has ended and was waited for."""
+    return not os.path.exists(f"/proc/{pid}")
+
+
+def free_port():
+    """Below those that the system hands out by itself, so that no connection of another test has it."""
+    for port in range(21_000 + os.getpid() % 1000, 32_000, 7):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("there is no free port")
+
+
+def test_the_command_says_that_it_is_ready(child):
+    """One line of JSON on stdout, as the page has it."""
+    assert child.line == f'{{"ready":true,"port":{child.port},"proto":1}}\n'
+
+
+def test_a_process_elsewhere_gives_the_bytes_of_a_row_here(child):
+    """Two rows, a whole episode."""
+    config = TrackingConfig.build(link=f"tcp://localhost:{child.port}", reward_params=True, **SMALL)
+    links = [Link(config, seed=5, row=row, count=2) for row in range(2)]
+    world = world_of(config, 2, seed=5)
+    world.reset()
+    for link in links:
+        link.ask_reset()
+    for turn in range(11):
+        world.observe()
+        for b, link in enumerate(links):
+            assert differing(link.answer(), moment_of(world, b, turn == 0)) == []
+        if turn < 10:
+            world.step([turn % 7, 6])
+            for link, action in zip(links, (turn % 7, 6)):
+                link.ask_step(action)
+    assert world.done.all()
+    for link in links:
+        link.close()
+
+
+def test_a_simulator_that_hangs_is_noticed_and_found_again(child):
+    """SIGSTOP in a step: link_lost; SIGCONT, and the next reset goes on with the next episode."""
+    config = TrackingConfig.build(link=f"tcp://127.0.0.1:{child.port}/hangs", **SMALL)
+    link = Link(config, seed=5, row=0, count=1, patience=Patience(silence=1.0, index=PLENTY))
+    link.ask_reset()
+    link.answer()
+    child.process.send_signal(signal.SIGSTOP)
+    try:
+        link.ask_step(0)
+        lost = link.answer()
+    finally:
+        child.process.send_signal(signal.SIGCONT)
+    assert (REASONS[lost.reason], lost.truncated, lost.reward) == ("link_lost", True, 0.0)
+    link.ask_reset()
+    world = world_of(config, 1, seed=5)
+    for _ in range(2):
+        world.reset()
+    world.observe()
+    assert differing(link.answer(), moment_of(world, 0, True)) == []
+    link.close()
+
+
+def test_a_client_that_is_killed_frees_its_index(child):
+    """A process with a connection dies: the others go on, and its index may be taken again."""
+    code = f"""
+import os, socket, sys, time
+from tests.tracking.link_tools import Raw, reset
+raw = Raw.to({child.port})
+raw.hello(2, 1)
+raw.expect("welcome")
+print("there", flush=True)
+time.sleep(600)
+"""
+    with Raw.to(child.port) as other:
+        other.hello(2, 0)
+        other.expect("welcome")
+        client = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=launch._environment())
+        try:
+            assert client.stdout.readline() == b"there\n"
+            other.send(**reset())
+            assert other.expect("wait")["missing"] == [1]
+        finally:
+            client.kill()
+            client.wait()
+            client.stdout.close()
+        assert other.expect("obs")["turn"] == 0
+        with Raw.to(child.port) as again:
+            again.hello(2, 1)
+            again.expect("welcome")
+
+
+def test_a_simulator_leaves_with_its_parent(child):
+    """The process that it was told of dies: it ends by itself, with nobody left and its port free. The last test of the
+    one that these share."""
+    with Raw.to(child.port) as raw:
+        raw.expect("challenge")
+        raw.send(**hello())
+        raw.expect("welcome")
+        child.parent.kill()
+        child.parent.wait()
+        assert raw.read() is None
+    out, err = child.process.communicate(timeout=PLENTY)
+    assert (out, child.process.returncode) == ("", 0)
+    lines = err.splitlines()
+    assert lines[-1].endswith("ends: its parent has ended") and "Traceback" not in err
+    assert any("environment 0 of group 'hangs'" in line and line.endswith("here") for line in lines)
+    assert not listens(child.port)
+
+
+def test_a_simulator_that_was_started_is_started_again_and_ends_with_its_last_user():
+    """Killed in the middle of a step: link_lost within six seconds, and the next reset gives the episode that would have
+    come here. Environment 1 waits for the port that environment 0 opens. The second death within a minute is the last:
+    max_restarts is 1. Nothing is left."""
+    port = free_port()
+    config = TrackingConfig.build(auto_start=True, port=port, delay=READY, max_restarts=1, **SMALL)
+    links = [None, None]
+
+    def second():
+        links[1] = Link(config, seed=5, row=1, count=2)
+
+    waiting = threading.Thread(target=second)
+    waiting.start()
+    links[0] = Link(config, seed=5, row=0, count=2)
+    waiting.join(READY)
+    simulator = links[0]._held.simulator
+    assert links[1]._held.simulator is None and simulator.port == port
+    world = world_of(config, 2, seed=5)
+    try:
+        for _ in range(2):
+            world.reset()
+            world.observe()
+            for link in links:
+                link.ask_reset()
+            for b, link in enumerate(links):
+                assert differing(link.answer(), moment_of(world, b, True)) == []
+            pid = simulator._process.pid
+            os.kill(pid, signal.SIGSTOP)
+            for link in links:
+                link.ask_step(0)
+            os.kill(pid, signal.SIGKILL)
+            start = time.monotonic()
+            lost = [link.answer() for link in links]
+            assert time.monotonic() - start < 6
+            assert [REASONS[m.reason] for m in lost] == ["link_lost"] * 2
+            assert (lost[0].image == world.image[0]).all()
+            with pytest.raises(ResetNeeded):
+                links[0].ask_step(0)
+        with pytest.raises(LinkError, match=r"ended with the exit code -9.*max_restarts"):
+            links[0].ask_reset()
+    finally:
+        for link in links:
+            link.close()
+    until(lambda: gone(pid))
+    assert not listens(port) and launch._running == {}
+
+
+def test_a_free_port_is_shared_by_all_environments_of_a_process():
+    """port 0: one simulator for both, whichever comes first; it ends with the last that closes."""
+    config = TrackingConfig.build(auto_start=True, port=0, delay=READY, **SMALL)
+    links = [Link(config, seed=5, row=row, count=2) for row in (1, 0)]
+    assert links[0]._held.simulator is links[1]._held.simulator
+    pid, port = links[0]._held.simulator._process.pid, links[0].address.port
+    assert port != 0
+    links[0].close()
+    assert listens(port)
+    links[1].ask_reset()
+    assert links[1].answer().sim_step == 0
+    links[1].close()
+    assert gone(pid) and not listens(port)
+    assert not [t for t in threading.enumerate() if t.name.startswith("milkrun-link")]
+
+
+def test_a_port_that_is_taken_is_told_by_who_starts(tmp_path):
+    """Another program listens there: the simulator's own sentence, in the error of the client."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(LinkError, match=rf"port {port} of 127\.0\.0\.1 is taken: another program listens there"):
+            Link(TrackingConfig.build(auto_start=True, port=port, delay=READY), seed=0, row=0, count=1)
+    assert launch._running == {}
+
+
+@pytest.mark.long
+def test_a_simulator_ends_with_the_interpreter():
+    """Nobody closes the link: the process that started it ends, by itself or killed, and the simulator with it."""
+    code = """
+import os, signal, sys
+from milkrun.tracking.config import TrackingConfig
+from milkrun.tracking.link.client import Link
+link = Link(TrackingConfig.build(auto_start=True, port=0, delay=120.0, size=16), seed=0, row=0, count=1)
+print(link._held.simulator._process.pid, flush=True)
+if sys.argv[1] == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    for way in ("end", "kill"):
+        done = subprocess.run([sys.executable, "-c", code, way], capture_output=True, env=launch._environment())
+        assert (done.returncode, done.stderr) == (0 if way == "end" else -9, b"")
+        pid = int(done.stdout)
+        until(lambda pid=pid: gone(pid) or os.path.exists(f"/proc/{pid}/stat") and " Z " in open(f"/proc/{pid}/stat").read())
