@@ -23,11 +23,22 @@ from tests.docs.generated import PAGES, PICTURE, ROOT, fill, picture
 
 OPTIONAL = {
     "torch": r"torch|rl4co", "rl4co": r"rl4co", "matplotlib": r"milkrun\.replay", "ray": r"rllib",
-    "stable_baselines3": r"sb3|baselines3", "tianshou": r"tianshou", "pettingzoo": r"pettingzoo",
+    "stable_baselines3": r"sb3|baselines3|stableparallel", "tianshou": r"tianshou", "pettingzoo": r"pettingzoo",
+    "msgpack": r"tcp://|\"auto_start\": True",
 }  # fmt: skip
 """Packages that not every environment has, and how a program shows that it needs them."""
-ALONE = [ROOT / "README.md", ROOT / "docs" / "use-it-with.md"]
+FROM_DAT = ROOT / "docs" / "from-dat.md"
+ALONE = [ROOT / "README.md", ROOT / "docs" / "use-it-with.md", FROM_DAT]
 """Pages whose blocks stand alone."""
+FEWER = {FROM_DAT: """
+from milkrun.api.dat import smoke
+gym_test, stableparallel_test, test_tianshou_env = smoke.gym_test, smoke.stableparallel_test, smoke.test_tianshou_env
+small = {"conf_path": {"size": 36, "ground_cell": 2.0, "max_vehicles": 4, "max_sim_steps": 60}, "seed": 1}
+smoke.gym_test = lambda: gym_test(100, **small)
+smoke.stableparallel_test = lambda n_envs, gym: stableparallel_test(n_envs // 8, gym, 64, **small)
+smoke.test_tianshou_env = lambda args: test_tianshou_env(type(args)(n_envs=args.n_envs // 2, steps=40), **small)
+"""}
+"""Of pages that show calls of minutes: what makes the same calls short, run before their blocks."""
 KINDS = {"python": "run", "console": "commands", "text": "shown", "bibtex": "shown"}
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>[^\n`]*)$", re.MULTILINE)
 CORE = ROOT / "src" / "milkrun" / "core"
@@ -78,7 +89,19 @@ def missing_packages(source: str) -> list[str]:
 )
 def test_the_code_of_a_page_runs(page, tmp_path):
     """And every assertion in it holds."""
-    source = one_by_one(page) if page in ALONE else program(page)
+    play(page, tmp_path, FEWER.get(page, ""))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", FEWER, ids=lambda page: page.name)
+def test_the_code_of_a_page_runs_as_written(page, tmp_path):
+    """With as many environments and steps as it shows."""
+    play(page, tmp_path)
+
+
+def play(page, tmp_path, first=""):
+    """Runs the blocks of a page, after `first`."""
+    source = first + one_by_one(page) if page in ALONE else program(page)
     if absent := missing_packages(source):
         pytest.skip(f"{page.name} needs {', '.join(absent)}")
     script = tmp_path / f"{page.stem.replace('-', '_').lower()}.py"
