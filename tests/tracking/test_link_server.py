@@ -61,9 +61,11 @@ def test_every_nonce_is_new(host):
     [
         ({"proto": 2}, "version"), ({"proto": None}, "version"), ({"n": 0}, "protocol"), ({"n": 65_537}, "protocol"),
         ({"n": True}, "protocol"), ({"n": 257}, "busy"), ({"idx": 1}, "index"), ({"idx": -1}, "index"),
-        ({"idx": "0"}, "protocol"), ({"idx": None}, "protocol"), ({"group": ""}, "protocol"), ({"group": 5}, "protocol"),
+        ({"idx": "0"}, "protocol"), ({"idx": None}, "protocol"), ({"group": ""}, "protocol"),
+        ({"group": 5}, "protocol"),
         ({"group": "é" * 65}, "protocol"), ({"barrier": 1}, "protocol"), ({"config": []}, "protocol"),
-        ({"config": {"sizes": 16}}, "config"), ({"config": {"size": 15}}, "config"), ({"config": {"size": "16"}}, "config"),
+        ({"config": {"sizes": 16}}, "config"), ({"config": {"size": 15}}, "config"),
+        ({"config": {"size": "16"}}, "config"),
         ({"config": {"scene": ["lake", ["x"]]}}, "config"), ({"config": {"camera_px": [1e300, {}]}}, "config"),
         ({"config": {"scene": {}}}, "config"), ({"config": {"start_pitch": [float("nan"), 1]}}, "config"),
         ({"config": {"max_steps": 2**64 - 1}}, "config"), ({"config": {"town_seed": b"\x00"}}, "config"),
@@ -100,7 +102,8 @@ def test_a_wrong_question_is_refused_by_its_code(raw, header, code):
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", "version"), (b"\x16\x03\x01", "version"), (frame({"type": "ping"}, b"x"), "too_large"),
+        (b"GET / HTTP/1.1\r\n\r\n", "version"), (b"\x16\x03\x01", "version"),
+        (frame({"type": "ping"}, b"x"), "too_large"),
         (b"MRLK\x01\0\0\0\xff\xff\xff\xff\0\0\0\0", "too_large"), (frame(b"\xc1"), "protocol"),
     ],
 )  # fmt: skip
@@ -174,8 +177,8 @@ def test_a_dropped_environment_no_longer_counts_and_may_come_again(host):
 
 
 def test_who_comes_new_is_not_held_up_for_ever():
-    """At a barrier 0 has had its answer before 1 and 2 come. They wait for each other, then for 0 a moment and no longer:
-    whoever trains may want their answers before asking 0 again. From then on all move together."""
+    """At a barrier 0 has had its answer before 1 and 2 come. They wait for each other, then for 0 a moment and no
+    longer: whoever trains may want their answers before asking 0 again. From then on all move together."""
     with Hosted(Limits(wait=0.05, newcomer=0.2, idle=0)) as host:
         links = [Raw.to(host.port) for _ in range(3)]
         for idx in (0, 1, 2):
@@ -421,7 +424,7 @@ def storm(host, seed, count):
 
 
 def test_random_frames_do_no_harm():
-    """10,000 of them, at every stage of a conversation: the server lives, forgets them, and grows by less than 50 MB."""
+    """10,000 of them, at every stage of a conversation: the server lives, forgets them, and grows by < 50 MB."""
     with Hosted(QUICK) as host:
         assert storm(host, 0, 10_000) < 50e6
     assert not any("Traceback" in line for line in host.log)

@@ -240,7 +240,7 @@ def test_a_million_random_frames_are_refused_by_our_own_error():
 
 
 def test_the_tracking_world_needs_no_msgpack():
-    """Importing the package of the link loads neither msgpack nor sockets; without msgpack its modules name the extra."""
+    """Importing the package of the link loads nothing; without msgpack its modules name the extra."""
     code = """
 import sys
 sys.modules["msgpack"] = None

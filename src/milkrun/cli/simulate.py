@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -52,9 +53,19 @@ def simulate(
         host, port, token=read_token(token_file), max_envs=max_envs, defaults={"scene": scene, "weather": weather},
         limits=Limits(idle=idle_timeout), watch=parent_pid, log=log,
     )  # fmt: skip
+    _allow_files(max_envs)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: server.stop())
     log("loads its code; the first time it is compiled, which takes half a minute")
     compile_code(TrackingConfig())
     print(json.dumps({"ready": True, "port": server.port, "proto": PROTO}, separators=(",", ":")), flush=True)
     log(f"ends: {server.serve()}")
+
+
+def _allow_files(connections: int) -> None:
+    """Asks the system for as many open files as there may be connections, and some more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -79,10 +79,10 @@ class Channel:
         self._address, self._who, self._patience = address, who, patience
         self._inbox = wire.Inbox(size=size)
         self._began: float | None = None
-        self._heard = 0.0
         self.missing: list[int] = []
         self._alive = False  # it has said that it is
         self._sock = self._connect(deadline)
+        self._heard = time.monotonic()
         self._send = self._sock.sendall
         self._recv_into = self._sock.recv_into
 
@@ -147,6 +147,7 @@ class Channel:
     # -- ask and wait -------------------------------------------------------------------------------------------------
 
     def send(self, header: wire.Header) -> None:
+        self._heard = time.monotonic()  # from here on an answer is due
         try:
             self._send(wire.head(header))
         except OSError as e:
@@ -156,7 +157,7 @@ class Channel:
         """The next frame of this kind. Those that say that the simulator is alive are taken on the way; an error that
         it sends is raised. The payload is there until the next call."""
         try:
-            self.missing, self._alive, self._heard = [], False, time.monotonic()
+            self.missing, self._alive = [], False
             frame = self._inbox.frame()
             while True:
                 while frame is None:
@@ -175,8 +176,10 @@ class Channel:
 
     def _fill(self, deadline: float) -> None:
         """Reads some bytes, or finds that it has waited for too long."""
+        # Of several that ask the same simulator the first finds out that it is dead; the others need not wait again.
+        late = time.monotonic() - self._heard > self._patience.silence
         try:
-            count = self._recv_into(self._inbox.room())
+            count = self._recv_into(self._inbox.room(), 0, socket.MSG_DONTWAIT if late else 0)
         except BlockingIOError:
             count = -1
         except OSError as e:

@@ -156,7 +156,8 @@ class Group:
         return sorted(self.members.keys() - self.questions.keys())[: wire.MOST_NAMED]
 
     def play(self, order: Sequence[int]) -> Iterator[list[Told]]:
-        """Plays the questions of these environments. What is told comes in pieces, after each of which there is time to look up."""
+        """Plays the questions of these environments. What is told comes in pieces, after each of which there is time
+        to look up."""
         for at in range(0, len(order), self._piece):
             piece = [idx for idx in order[at : at + self._piece] if idx in self.questions]  # some may have left
             if piece:
@@ -195,7 +196,8 @@ class Group:
         for k, (b, (sim_step, ended, cut, reason, vehicle, visible, illegal)) in enumerate(zip(order, listed)):
             header = {
                 "type": "obs", "turn": asked[b].turn, "sim_step": sim_step, "done": ended, "truncated": cut,
-                "reason": reason, "kind": KINDS[vehicle], "visible": visible, "illegal": illegal, "arrays": self._arrays,
+                "reason": reason, "kind": KINDS[vehicle], "visible": visible, "illegal": illegal,
+                "arrays": self._arrays,
             }  # fmt: skip
             arrays = [world.image[b], table[k]]
             if len(self._arrays) > 4:

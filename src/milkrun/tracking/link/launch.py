@@ -40,15 +40,25 @@ _compiled: set[str] = set()
 def share(config: TrackingConfig, address: Address, row: int) -> Simulator | None:
     """The simulator of this process at a port, one user more; it is started by `ensure`. None: another process has the
     environment 0, and starts it."""
+    here = os.getpid(), address.port
+    if here not in _running and row != 0 and address.port != 0:
+        return None
+    _compile(config)
     with _lock:
-        simulator = _running.get((os.getpid(), address.port))
+        simulator = _running.get(here)
         if simulator is None:
-            if row != 0 and address.port != 0:
-                return None
-            simulator = _running[os.getpid(), address.port] = Simulator(address, config)
+            simulator = _running[here] = Simulator(address, config)
         simulator.users += 1
-        simulator.prepare(config)
         return simulator
+
+
+def _compile(config: TrackingConfig) -> None:
+    """Has the code that a simulator will need compiled, so that starting one takes no longer than loading it."""
+    with _lock:
+        if config.action_mode not in _compiled:
+            with listening(_tell_compiling()):
+                compile_code(config)
+            _compiled.add(config.action_mode)
 
 
 class Simulator:
@@ -62,13 +72,6 @@ class Simulator:
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._restarts: deque[float] = deque()
-
-    def prepare(self, config: TrackingConfig) -> None:
-        """Has the code that it will need compiled, so that starting it takes no longer than loading it."""
-        if config.action_mode not in _compiled:
-            with listening(_tell_compiling()):
-                compile_code(config)
-            _compiled.add(config.action_mode)
 
     @property
     def alive(self) -> bool:
@@ -96,8 +99,8 @@ class Simulator:
                 while self._restarts and now - self._restarts[0] > MINUTE:
                     self._restarts.popleft()
                 if len(self._restarts) >= self._max_restarts:
-                    raise LinkError(f"{self._name} {self.state}. It was started again {len(self._restarts)} times within "
-                                    "a minute, and is not once more (option max_restarts)")
+                    raise LinkError(f"{self._name} {self.state}. It was started again {len(self._restarts)} times "
+                                    "within a minute, and is not once more (option max_restarts)")
                 self._restarts.append(now)
                 logging.getLogger("milkrun").warning("%s %s; it is started again", self._name, self.state)
             self._start(deadline)
