@@ -30,14 +30,16 @@ OPTIONAL = {
 FROM_DAT = ROOT / "docs" / "from-dat.md"
 ALONE = [ROOT / "README.md", ROOT / "docs" / "use-it-with.md", FROM_DAT]
 """Pages whose blocks stand alone."""
-FEWER = {FROM_DAT: """
+FEWER = {
+    FROM_DAT: """
 from milkrun.api.dat import smoke
 gym_test, stableparallel_test, test_tianshou_env = smoke.gym_test, smoke.stableparallel_test, smoke.test_tianshou_env
 small = {"conf_path": {"size": 36, "ground_cell": 2.0, "max_vehicles": 4, "max_sim_steps": 60}, "seed": 1}
 smoke.gym_test = lambda: gym_test(100, **small)
 smoke.stableparallel_test = lambda n_envs, gym: stableparallel_test(n_envs // 8, gym, 64, **small)
 smoke.test_tianshou_env = lambda args: test_tianshou_env(type(args)(n_envs=args.n_envs // 2, steps=40), **small)
-"""}
+"""
+}
 """Of pages that show calls of minutes: what makes the same calls short, run before their blocks."""
 KINDS = {"python": "run", "console": "commands", "text": "shown", "bibtex": "shown"}
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>[^\n`]*)$", re.MULTILINE)
@@ -136,9 +138,9 @@ def commands() -> list[str]:
 @pytest.mark.skipif(find_spec("typer") is None, reason="needs the extra 'cli'")
 @pytest.mark.parametrize("command", commands())
 def test_a_command_shown_works(command, tmp_path):
-    """`bench` and `demo`, which take long, are only asked whether they know these options."""
+    """`bench` and `demo`, which take long, and `simulate`, which waits, are only asked if they know these options."""
     words = shlex.split(command)[1:]
-    if words[0] in ("bench", "demo"):
+    if words[0] in ("bench", "demo", "simulate"):
         words.append("--help")
     done = run([sys.executable, "-m", "milkrun", *words], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
