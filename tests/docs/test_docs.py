@@ -23,11 +23,24 @@ from tests.docs.generated import PAGES, PICTURE, ROOT, fill, picture
 
 OPTIONAL = {
     "torch": r"torch|rl4co", "rl4co": r"rl4co", "matplotlib": r"milkrun\.replay", "ray": r"rllib",
-    "stable_baselines3": r"sb3|baselines3", "tianshou": r"tianshou", "pettingzoo": r"pettingzoo",
+    "stable_baselines3": r"sb3|baselines3|stableparallel", "tianshou": r"tianshou", "pettingzoo": r"pettingzoo",
+    "msgpack": r"tcp://|\"auto_start\": True",
 }  # fmt: skip
 """Packages that not every environment has, and how a program shows that it needs them."""
-ALONE = [ROOT / "README.md", ROOT / "docs" / "use-it-with.md"]
+FROM_DAT = ROOT / "docs" / "from-dat.md"
+ALONE = [ROOT / "README.md", ROOT / "docs" / "use-it-with.md", FROM_DAT]
 """Pages whose blocks stand alone."""
+FEWER = {
+    FROM_DAT: """
+from milkrun.api.dat import smoke
+gym_test, stableparallel_test, test_tianshou_env = smoke.gym_test, smoke.stableparallel_test, smoke.test_tianshou_env
+small = {"conf_path": {"size": 36, "ground_cell": 2.0, "max_vehicles": 4, "max_sim_steps": 60}, "seed": 1}
+smoke.gym_test = lambda: gym_test(100, **small)
+smoke.stableparallel_test = lambda n_envs, gym: stableparallel_test(n_envs // 8, gym, 64, **small)
+smoke.test_tianshou_env = lambda args: test_tianshou_env(type(args)(n_envs=args.n_envs // 2, steps=40), **small)
+"""
+}
+"""Of pages that show calls of minutes: what makes the same calls short, run before their blocks."""
 KINDS = {"python": "run", "console": "commands", "text": "shown", "bibtex": "shown"}
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>[^\n`]*)$", re.MULTILINE)
 CORE = ROOT / "src" / "milkrun" / "core"
@@ -78,7 +91,19 @@ def missing_packages(source: str) -> list[str]:
 )
 def test_the_code_of_a_page_runs(page, tmp_path):
     """And every assertion in it holds."""
-    source = one_by_one(page) if page in ALONE else program(page)
+    play(page, tmp_path, FEWER.get(page, ""))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", FEWER, ids=lambda page: page.name)
+def test_the_code_of_a_page_runs_as_written(page, tmp_path):
+    """With as many environments and steps as it shows."""
+    play(page, tmp_path)
+
+
+def play(page, tmp_path, first=""):
+    """Runs the blocks of a page, after `first`."""
+    source = first + one_by_one(page) if page in ALONE else program(page)
     if absent := missing_packages(source):
         pytest.skip(f"{page.name} needs {', '.join(absent)}")
     script = tmp_path / f"{page.stem.replace('-', '_').lower()}.py"
@@ -113,9 +138,9 @@ def commands() -> list[str]:
 @pytest.mark.skipif(find_spec("typer") is None, reason="needs the extra 'cli'")
 @pytest.mark.parametrize("command", commands())
 def test_a_command_shown_works(command, tmp_path):
-    """`bench` and `demo`, which take long, are only asked whether they know these options."""
+    """`bench` and `demo`, which take long, and `simulate`, which waits, are only asked if they know these options."""
     words = shlex.split(command)[1:]
-    if words[0] in ("bench", "demo"):
+    if words[0] in ("bench", "demo", "simulate"):
         words.append("--help")
     done = run([sys.executable, "-m", "milkrun", *words], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -159,10 +184,10 @@ def test_the_architecture_page_names_every_file_of_core():
 
 @pages
 def test_no_page_names_a_place_outside_the_repository(page):
-    """Neither a folder of somebody's machine nor working papers."""
+    """Neither a folder of somebody's machine nor working papers; links between pages are checked by mkdocs."""
     text = page.read_text()
     assert not re.search(r"(?<![\w.:/])/(work|root|home|tmp|usr|opt|mnt|Users)\b", text)
-    assert not re.search(r"\.\./|\bshared/|\bspecs?/|\bseeds/", text)
+    assert not re.search(r"(?<!\]\()\.\./|\bshared/|\bspecs?/|\bseeds/", text)
 
 
 def test_links_of_the_readme_lead_somewhere():

@@ -100,9 +100,9 @@ def test_every_number_refuses_the_other_sign(key):
 
 @pytest.mark.parametrize("key", sorted(SECTION))
 def test_every_misspelt_key_is_refused(key):
-    """By its name, before anything else."""
+    """By its name, before anything else; the right one is offered, in either spelling."""
     section = {f"{key}s" if name == key else name: value for name, value in SECTION.items()}
-    with pytest.raises(ConfigError, match=f"has no option '{key}s'"):
+    with pytest.raises(ConfigError, match=f"has no option '{key}s'; did you mean .*(?i:'{key}')"):
         TrackingConfig.from_seed(section)
 
 
