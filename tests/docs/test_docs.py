@@ -74,10 +74,10 @@ def one_by_one(page: Path) -> str:
     )
 
 
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], folder: Path, seconds: float = 540) -> subprocess.CompletedProcess[str]:
     """In a folder of its own, with the milkrun that this test sees."""
     env = {**os.environ, "PYTHONPATH": str(Path(milkrun.__file__).parents[1])}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=540)
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=seconds)
 
 
 def missing_packages(source: str) -> list[str]:
@@ -95,20 +95,21 @@ def test_the_code_of_a_page_runs(page, tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3700)
 @pytest.mark.parametrize("page", FEWER, ids=lambda page: page.name)
 def test_the_code_of_a_page_runs_as_written(page, tmp_path):
     """With as many environments and steps as it shows."""
-    play(page, tmp_path)
+    play(page, tmp_path, seconds=3600)
 
 
-def play(page, tmp_path, first=""):
+def play(page, tmp_path, first="", seconds=540):
     """Runs the blocks of a page, after `first`."""
     source = first + one_by_one(page) if page in ALONE else program(page)
     if absent := missing_packages(source):
         pytest.skip(f"{page.name} needs {', '.join(absent)}")
     script = tmp_path / f"{page.stem.replace('-', '_').lower()}.py"
     script.write_text(source)
-    done = run([sys.executable, "-W", "error::DeprecationWarning:__main__", str(script)], tmp_path)
+    done = run([sys.executable, "-W", "error::DeprecationWarning:__main__", str(script)], tmp_path, seconds)
     assert done.returncode == 0, done.stderr
 
 
