@@ -129,7 +129,7 @@ def test_without_barrier_each_is_answered_at_once(host):
 
 def test_who_is_waited_for_is_named(host):
     """Environments 1 and 3 of 4 never ask: the others are told, and lose their connections; then the rest goes on."""
-    links = host.links(4, group="missing", delay=0.5)
+    links = host.links(4, group="missing", delay=2.0)
     for idx in (0, 2):
         links[idx].ask_reset()
     with pytest.raises(LinkTimeout, match=r"environments 1, 3 of the group.*barrier") as told:

@@ -296,7 +296,7 @@ class Link:
                 raise Fault("protocol", "after `reset` it sent a number that is not finite")
             verdict = self._judge.begin(params, visible, scores)  # type: ignore[arg-type]
         elif not finite:
-            verdict = Verdict(0.0, 0.0, 0.0, NAN)
+            verdict = Verdict(0.0, 0.0, 0.0, reason or NAN)
         else:
             paid = float(base[wire.REWARD])  # type: ignore[index]
             verdict = self._judge.step(sim_step, params, visible, asked.cmd, reason, paid, scores)  # type: ignore[arg-type]
