@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torchrl")
 
 import milkrun  # noqa: E402
-from milkrun.api.torchrl import memory, plan  # noqa: E402
+from milkrun.api.torchrl import lending, memory  # noqa: E402
 from milkrun.api.torchrl.memory import FAR, FAR_BYTES, NEAR, PATIENCE  # noqa: E402
 
 STEPS = 3 * NEAR
@@ -144,7 +144,7 @@ def test_memory_for_later_steps_is_bounded(rows: int) -> None:
     """However much was kept, what waits to be used again is limited in number and in bytes."""
     env = env_of(rows)
     kept(env, NEAR + FAR + 40 if rows == 5 else NEAR + 40)
-    (outputs,) = env._stepper._space.outputs.values()
+    (outputs,) = env._stepper._spaces.own.outputs.values()
     assert len(outputs._near) <= NEAR and len(outputs._far) == min(FAR, FAR_BYTES // outputs._plan.bytes)
 
 
@@ -253,7 +253,7 @@ def test_where_torch_does_not_count_holders_no_memory_is_free(monkeypatch):
     """The count is a private name of torch: without it every step makes its tensors anew, and plays the same."""
     before = played(env_of(), STEPS)
     asked: list[bool] = []
-    monkeypatch.setattr(plan, "holders", plan._no_holders)
+    monkeypatch.setattr(lending, "holders", lending._no_holders)
     free = memory.Outputs.free
 
     def watched(self: Any) -> Any:
@@ -263,3 +263,44 @@ def test_where_torch_does_not_count_holders_no_memory_is_free(monkeypatch):
     monkeypatch.setattr(memory.Outputs, "free", watched)
     assert played(env_of(), STEPS) == before
     assert asked and not any(asked)
+
+
+def test_where_counts_cannot_be_read_they_are_asked_for(monkeypatch):
+    """The layout of a storage is torch's own: where it shows no holders, calls find the same memory free and held."""
+    before = played(env_of(), STEPS)
+    monkeypatch.setattr(lending, "_is_readable", lambda: False)
+    assert played(env_of(), STEPS) == before
+    test_memory_that_nobody_holds_is_written_again()
+    test_what_is_held_keeps_its_bits("storage", "action_mask")
+    test_what_is_held_keeps_its_bits("part of numpy", "tour_length")
+
+
+def test_counts_are_read_with_the_torch_that_is_tested():
+    """The quick way is in use, and sees which of several tensors are held, and that one has moved."""
+    assert lending._is_readable()
+    lent = lending.Lent([torch.zeros(4) for _ in range(5)])
+    read, address, count = lent.reader()
+    first, third = lent.tensors[0].data.numpy(), lent.tensors[2].data[1:]
+    assert read(address, count) == 0b00101
+    lent.tensors[4].data.share_memory_()
+    assert read(address, count) == 0b10101
+    lent.replace(0b10100)
+    assert read(address, count) == 0b00001
+    del first
+    assert read(address, count) == 0 and third.shape == (3,)
+
+
+def test_rows_that_do_not_move_keep_their_mask() -> None:
+    """A step makes the mask anew; after an illegal action, and on an ended row, it is the one before."""
+    env = env_of(3)
+    td = env.reset()
+    td.set("action", torch.tensor([1, 2, 3]))
+    td = env.step(td)["next"].clone()
+    td["terminated"][1] = True
+    given = td["action_mask"].clone()
+    for _ in range(2 * NEAR):  # memory that held other masks before
+        td.set("action", torch.tensor([1, 4, 4 if given[2, 4] else 5]))
+        after = env.step(td)["next"]
+        assert torch.equal(after["action_mask"][:2], given[:2]) and not torch.equal(after["action_mask"][2], given[2])
+        after["action_mask"].logical_not_()
+        td = td.exclude("next")

@@ -18,6 +18,7 @@ from milkrun.core.check.rules import DECLARATIONS, RESET_RULES, STEP_RULES
 from milkrun.core.errors import ConfigError, MissingExtra, RegistryError, missing_extra
 from milkrun.core.fields import float32, int32, mask, state
 from milkrun.core.world import World
+from milkrun.routing.tsp import TSP
 from tests.core import broken_worlds, toys
 from tests.core.broken_worlds import DEFECTS, Stairs, StairsConfig, variant
 
@@ -118,6 +119,16 @@ def test_defect_of_a_kernel_is_found(defect: str) -> None:
     assert broken_rules(stairs(defect)) == KERNEL_DEFECTS[defect]
 
 
+def test_a_mask_that_is_declared_remade_and_is_carried_on_is_found() -> None:
+    """A step of the TSP closes one place of its mask and leaves the others as they were."""
+
+    class Thrifty(TSP):
+        action_mask = mask("N", remade=True)
+
+    found = broken_rules(Thrifty(16, TSP.Config(num_loc=6), seed=3))
+    assert {where for where in found if where[0] == "remade_not_read"} == {("remade_not_read", "action_mask")}
+
+
 def test_every_defect_of_the_kernels_is_tried() -> None:
     """The table above leaves out no defect that the kernels know."""
     assert set(KERNEL_DEFECTS) == set(DEFECTS) - {"none"}
@@ -158,6 +169,7 @@ DECLARED_DEFECTS = {
     "wide mask": ({"action_mask": mask(4)}, ("mask_width", "action_mask")),
     "many actions": ({"action": discrete("N")}, ("mask_width", "action_mask")),
     "no policy": ({"policies": {"up": "tests.core.broken_worlds:climb"}}, ("references_lead_somewhere", "policies")),
+    "remade state": ({"climbs": state(int32, low=0, remade=True, doc="actions")}, ("remade_not_read", "climbs")),
     "no doc": ({"climbs": state(int32, low=0)}, ("documented", "climbs")),
 }
 

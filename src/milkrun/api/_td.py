@@ -13,15 +13,16 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-_new_unsafe: Any = getattr(TensorDict, "_new_unsafe", None)
+_new: Any = object.__new__
 _has_set_str = hasattr(TensorDict, "_set_str")
 _empty = TensorDict({}, [])
-_has_entries = type(getattr(_empty, "_tensordict", None)) is dict and hasattr(_empty, "_device")
+_has_entries = isinstance(getattr(_empty, "_tensordict", None), dict)
+_is_known = {*vars(_empty)} == {"_tensordict", "_batch_size", "_device", "_td_dim_names"}  # all that a TensorDict is
 
 
 def private() -> bool:
     """The private shortcuts are there and not switched off."""
-    return _new_unsafe is not None and _has_set_str and _has_entries and os.environ.get("MILKRUN_PUBLIC_TD") != "1"
+    return _is_known and _has_set_str and _has_entries and os.environ.get("MILKRUN_PUBLIC_TD") != "1"
 
 
 _PRIVATE = private()
@@ -30,9 +31,8 @@ _PRIVATE = private()
 def make_td(source: dict[str, Any], batch_size: torch.Size, device: torch.device | None) -> TensorDict:
     """A TensorDict of tensors (or TensorDicts) that are known to fit; `source` is its own from now on."""
     if _PRIVATE:
-        td = _new_unsafe(batch_size=batch_size)
-        td._device = device  # a constructor given these would look at each again
-        td._tensordict = source
+        td: TensorDict = _new(TensorDict)  # a constructor would look at each again
+        td._tensordict, td._batch_size, td._device, td._td_dim_names = source, batch_size, device, None
         return td
     return TensorDict(source, batch_size=batch_size, device=device)
 

@@ -44,6 +44,7 @@ class Bounds:
                 lines.append((f, _line(f, layout, sizes)))
         self.fields = [f for f, line in lines if line is not None]
         self._lines = np.array([line for _, line in lines if line is not None], np.int64).reshape(-1, WIDTH)
+        self._checker = _checker()
         self._address = int(self._lines.__array_interface__["data"][0])
 
     def __len__(self) -> int:
@@ -52,7 +53,7 @@ class Bounds:
     def first_broken(self, table: int, count: int) -> Field | None:
         """The first of the first `count` fields that breaks its rule somewhere in the rows at the addresses of a
         table."""
-        broken = _checker().serial(table, self._address, count)
+        broken = self._checker.serial(table, self._address, count)
         return None if broken < 0 else self.fields[broken]
 
 

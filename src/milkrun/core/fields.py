@@ -62,6 +62,7 @@ class Field:
     on_demand: bool = False  # a view computed by the `observe` kernel, only when somebody looks
     feature: bool = False  # an observed view made of the raw fields; TorchRL shows those, and this only when asked
     primary: bool = False  # the view that is the whole observation under layout "view"
+    remade: bool = False  # a mask that a step writes whole, reading none of it: functional stepping does not copy it
     strided: bool = False  # may lie in foreign memory: kernels must not assume it is contiguous
     limit: bool = False  # +inf is a legal value and means "no limit"; then it is not an observation
     name: str = ""

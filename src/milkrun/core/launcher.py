@@ -18,7 +18,7 @@ from milkrun.core.actions import Action, Agents
 from milkrun.core.cache import compile_module
 from milkrun.core.fields import Role
 from milkrun.core.interpreter.module import interpret_module
-from milkrun.core.kernels import KERNEL_OPTIONS, array_at, copy_rows, kernel, part_compiler
+from milkrun.core.kernels import KERNEL_OPTIONS, array_at, copy_rows, fetch, kernel, part_compiler
 from milkrun.core.record import LOWERING, Layout, record_at
 from milkrun.core.threads import Entry
 
@@ -30,6 +30,9 @@ instances is no part of the compiled step, which would take twice as long to com
 
 AHEAD = 8
 """How many rows before its turn a row's memory is asked for."""
+
+BLOCK = 64
+"""How many rows a functional step copies before it plays them."""
 
 
 def build_launcher(
@@ -45,7 +48,9 @@ def build_launcher(
     }[action.kind]
     copied = [f for f in layout.fields.values() if f.role in (Role.STATE, Role.MASK) and not f.strided]
     copied = [f for f in copied if not f.tally or f.name == "objective"]  # functional stepping drops the others
-    copies = "\n        ".join(f"copy_rows(w.{f.name}, v.{f.name}, first, last - first)" for f in copied)
+    copies = [f"copy_rows(w.{f.name}, v.{f.name}, first, last - first)" for f in copied if not f.remade]
+    widest = {f.dims for f in copied if f.role is Role.MASK}  # narrow rows share lines: asking for each costs more
+    fetches = "".join(f"fetch(w.{f.name}, r + BLOCK, 0)\n            " for f in copied if f.dims in widest)
     text += _entry("generate_rows", "", "", "generate(w, b)")
     if usual:
         text += f"\n# {sorted(usual.items())}"
@@ -60,11 +65,12 @@ def build_launcher(
     else:
         text += _entry(
             "step_rows", "action, mode", f"actions = {actions}",
-            _prefetched("order[r + AHEAD]", 8) + "total += turn(w, b, actions[r], mode)",
+            _prefetched("w, order[r + AHEAD]", 8) + "total += turn(w, b, actions[r], mode)",
         )  # fmt: skip
         text += _entry(
             "step_from", "action, source", f"actions = {actions}\n    v = record(source, slot)",
-            _prefetched("r + AHEAD", 12) + "total += turn(w, r, actions[r], 0)", _IN_BLOCKS.format(copies=copies),
+            fetches + _prefetched("v, r + AHEAD", 12) + "total += turn_from(w, r, v, actions[r], 0)",
+            _IN_BLOCKS.format(copies="\n        ".join(copies)),
         )  # fmt: skip
     text += _entry(
         "count_illegal", "action, mode", f"actions = {actions}",
@@ -176,10 +182,10 @@ def _names(layout: Layout) -> dict[str, Any]:
     """What a launcher's text refers to; LOWERING and PARTS only stand there to be part of the fingerprint."""
     numbers = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64", "boolean")
     return {
-        "record": record_at(layout), "array_at": array_at, "copy_rows": copy_rows,
+        "record": record_at(layout), "array_at": array_at, "copy_rows": copy_rows, "fetch": fetch,
         "LOWERING": LOWERING, "PARTS": getattr(part_compiler(), "lowering", ()),
         "njit": njit, "kernel": kernel, "OPTIONS": KERNEL_OPTIONS, "DUE": DUE, "DUE_ONE": DUE_ONE,
-        "AHEAD": AHEAD, "LAYOUT": layout,
+        "AHEAD": AHEAD, "BLOCK": BLOCK, "LAYOUT": layout,
         **{n: getattr(types, n) for n in numbers},
     }  # fmt: skip
 
@@ -219,9 +225,12 @@ def _turns(layout: Layout, action: Action, kernels: Mapping[str, Any], views: bo
     again = viewed.replace("\n    ", "\n            ")  # into memory that may be fresh
     cut = "settle" in kernels
     restart = _RESTART.format(cleared=cleared, viewed="" if cut else viewed)
-    return _legality(action, kernels) + restart + (_CUT_TURN if cut else _TURN).format(
-        paid=paid, rounded=rounded, cleared=cleared, viewed=viewed, viewed_again="" if cut else again
-    )
+    words = {"paid": paid, "rounded": rounded, "cleared": cleared, "viewed": viewed}
+    turn = (_CUT_TURN if cut else _TURN).format(**words, viewed_again="" if cut else again, old="w", kept="")
+    if views and not cut:
+        kept = "".join(f"\n        copy_rows(w.{f.name}, v.{f.name}, b, 1)" for f in layout.fields.values() if f.remade)
+        turn += _TURN_FROM.format(**words, viewed_again=again, old="v" if kept else "w", kept=kept)
+    return _legality(action, kernels) + restart + turn
 
 
 def _legality(action: Action, kernels: Mapping[str, Any]) -> str:
@@ -275,7 +284,7 @@ def restart(w, b):
 """
 
 _OPENING = """    w.reward[b] = 0{cleared}
-    if w.terminated[b] or w.truncated[b]:
+    if w.terminated[b] or w.truncated[b]:{kept}
         if mode == 2:
             w.terminated[b] = False
             w.truncated[b] = False
@@ -286,10 +295,10 @@ _OPENING = """    w.reward[b] = 0{cleared}
                 w.i[b] = DUE
                 return DUE_ONE{viewed_again}
             return 0
-    if legal(w, b, action):
+    if legal({old}, b, action):
         w.illegal[b] = False
         step(w, b, action)
-    else:
+    else:{kept}
         w.illegal[b] = True
         idle(w, b, action)
 """
@@ -310,30 +319,33 @@ _CLOSING = """    w.i[b] += 1
 """
 
 _TURN = "\n@kernel(inline=True)\ndef turn(w, b, action, mode):\n" + _OPENING + _CLOSING
+_TURN_FROM = "\n@kernel(inline=True)\ndef turn_from(w, b, v, action, mode):\n" + _OPENING + _CLOSING
 _CUT_TURN = (
     "\n@kernel(inline=True)\ndef command(w, b, action, mode):\n" + _OPENING + "    return 0\n\n"
     "\n@kernel(inline=True)\ndef outcome(w, b):\n    settle(w, b)\n" + _CLOSING
 )
-"""A turn in one piece, and one in whose middle an engine outside moves the rows (`core/engine.py`)."""
+"""A turn in one piece; one whose row was copied from `v` but for what a step makes anew; and one in whose middle an
+engine outside moves the rows (`core/engine.py`)."""
 
 
 def _prefetched(row: str, indent: int) -> str:
     """Lines that ask for the memory of a row to come, so that it is there when its turn is: with thousands of rows
     that is half of the time."""
     pad = "\n" + " " * indent
-    return f"if r + AHEAD < hi:{pad}    prefetch(w, {row}, actions[r + AHEAD]){pad}"
+    return f"if r + AHEAD < hi:{pad}    prefetch({row}, actions[r + AHEAD]){pad}"
 
 
 _IN_ORDER = """for r in range(lo, hi):
         b = order[r]
         {body}"""
 
-_IN_BLOCKS = """for first in range(lo, hi, 64):
-        last = min(first + 64, hi)
+_IN_BLOCKS = """for first in range(lo, hi, BLOCK):
+        last = min(first + BLOCK, hi)
         {copies}
         for r in range(first, last):
             {{body}}"""
-"""All rows, a block copied while it stays in the cache: field by field over a block costs a third of row by row."""
+"""All rows, a block copied while it stays in the cache: field by field over a block costs a third of row by row. The
+memory of the next block is asked for meanwhile."""
 
 
 _LOOP = """

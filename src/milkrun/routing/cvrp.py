@@ -104,7 +104,7 @@ class CVRP(Routing):
     load = state(int32, low=0, doc="units on the truck")
     trip_length = state(float32, low=0, doc="distance driven since the depot, and service on the way")
     trips = state(int32, low=0, observed=False, tally=True, doc="returns to the depot")
-    action_mask = mask("N")
+    action_mask = mask("N", remade=True)
 
     @classmethod
     def size_of(cls, config: CVRPConfig) -> dict[str, int]:

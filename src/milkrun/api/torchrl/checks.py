@@ -51,13 +51,13 @@ class Checks:
         self.of_indices, self.of_state, self.of_all = map(len, every)
         """How many rules, in this order: numbers with which kernels index (whole, with a highest one) are checked at
         every step; the rest of the state where it is not what the last step gave; instances once."""
-        self._rules = every[2]
+        self.rules = every[2]
 
     # -- values ----------------------------------------------------------------------------------------------
 
     def values(self, table: array[int], count: int, root: Tensors, hidden: Tensors, plan: Plan) -> None:
         """Raises for the first value that breaks one of the first `count` rules."""
-        broken = self._rules.first_broken(table.buffer_info()[0], count)
+        broken = self.rules.first_broken(table.buffer_info()[0], count)
         if broken is not None:
             self._refuse(broken, root, hidden, plan)
 

@@ -227,22 +227,22 @@ class TorchRLEnv(RL4COEnvBase):
     # -- steps ------------------------------------------------------------------------------------------------
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
-        batch, device, root = tensordict.batch_size, self.device, entries(tensordict)
-        action = root.get("action") if self._groups is None else self._groups.joint_action(root, batch)
+        batch, device, groups, root = tensordict.batch_size, self.device, self._groups, entries(tensordict)
+        action = root.get("action") if groups is None else groups.joint_action(root, batch)
         if self.stepping == "inplace":
             return self._show(self._step_in_place(action, root.get("_step"), batch), batch)
         nested = root.get("hidden")
         hidden = {} if nested is None else entries(nested)
-        if device.type == "cpu":
-            given = root if self._groups is None else self._groups.fields(root)
+        if device == CPU or device.type == "cpu":  # the first takes an eighth of the time
+            given = root if groups is None else groups.fields(root)
             fresh, kept = self._stepper.step(given, hidden, batch, action, self.illegal == "raise")
         else:
             rows = self._stepper.step(_down(root), _down(hidden), batch, on_cpu(action), self.illegal == "raise")
             fresh, kept = (_up(part, device) for part in rows)
             fresh.update((name, root[name]) for name in self._seen_instance)
             kept.update((name, hidden[name]) for name in self._unseen)
-        if self._groups is not None:
-            fresh = self._groups.split(fresh, kept, batch, device)
+        if groups is not None:
+            fresh = groups.split(fresh, kept, batch, device)
         for alias, name in self._synonyms:
             fresh[alias] = fresh[name]
         fresh["hidden"] = make_td(kept, batch, device)

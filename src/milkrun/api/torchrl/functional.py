@@ -19,7 +19,7 @@ import torch
 
 from milkrun.api.torchrl.checks import Checks, Tensors, checked_action
 from milkrun.api.torchrl.fields import DTYPES, RESULTS, Slot, shown_fields
-from milkrun.api.torchrl.memory import Workspace, version_of
+from milkrun.api.torchrl.memory import Workspace, Workspaces, version_of
 from milkrun.api.torchrl.plan import Layout, Plan
 from milkrun.core.errors import IllegalAction, ShapeError
 from milkrun.core.fields import Role
@@ -60,6 +60,7 @@ class Stepper:
         self.stream = Slot(replace(world.fields["stream"], low=0), world, shown)
         self.results = [s for s in slots(Role.VIEW) if s.name in RESULTS]
         self.views = [s for s in slots(Role.VIEW) if s.field in shown]  # what a reset shows too
+        self._step_from: Any = getattr(world._launcher, "step_from", None)  # a world on an engine has none
         self._observe = world._launcher.observe if any(s.field.on_demand for s in self.views) else None
         known = (*self.instance, *self.carried, *self.results, *self.views, self.stream)
         seen = {s.name for s in known if s.root}
@@ -68,7 +69,7 @@ class Stepper:
         self._layout = Layout(self.instance, self.carried, self.results, self.views, self.stream, self._views_anew)
         self.checks = Checks(world, self._layout)
         kept = {"instance_row", *(s.name for s in known)}
-        self._space = Workspace(world, [f for f in fields if f.name not in kept])
+        self._spaces = Workspaces(world, [f for f in fields if f.name not in kept])
         layout = world._launcher_layout
         self._instance_row, self._mask_place = layout.slots["instance_row"], layout.slots.get("action_mask", 0)
         self._serial_below = 2 if world.threads is not None else world.parallel_from
@@ -86,7 +87,7 @@ class Stepper:
         """The rows one action later, for the root and for "hidden": fresh tensors, and those of the instances. Nothing
         given is written to."""
         plan = self._plans.get(batch) or self._plan(batch)
-        n, space = plan.rows, self._space
+        n, space = plan.rows, self._spaces.own
         chunks = 1 if n < self._serial_below else self._chunks(n)
         if n > space.rows or chunks > space.slots:
             space.make_room(n, chunks)
@@ -94,42 +95,45 @@ class Stepper:
         keep: list[torch.Tensor] = []  # what must live until the kernel has run
         known = space.known(plan, root, hidden)
         if known is not None:
-            _, given, versions, addresses, source = known
-            rules = self.checks.of_indices if versions else self.checks.of_all
-            self.checks.values(source, rules, root, hidden, plan)
+            shared, addresses, versions, source = known
+            here, count = source.buffer_info()[0], self.checks.of_indices if versions else self.checks.of_all
+            if self.checks.rules.first_broken(here, count) is not None:
+                self.checks.values(source, count, root, hidden, plan)
         else:
             source = self.checks.enter(space.table, root, hidden, plan, keep)
-            given = plan.given_in(root, hidden)
-            versions, addresses = _versions(plan, given), tuple([tensor.data_ptr() for tensor in given])
-            self._check_values(source, given, root, hidden, plan)
+            shared = plan.shared_in(root, hidden)
+            versions, addresses = _versions(shared), tuple([tensor.data_ptr() for tensor in shared])
+            self._check_values(source, shared, root, hidden, plan)
             self.checks.states(source, root, hidden, plan, chunks)
-        result = source[:]
+            here = source.buffer_info()[0]
         make = (space.outputs.get(plan) or space.make_outputs(plan)).free()
-        fresh_root, fresh_hidden, after, places = make(result, given, addresses)
+        fresh_root, fresh_hidden, state, places, result = make(source, shared, addresses)
         if plan.views and not self._views_anew:
             self._enter_views(result, fresh_root, root, plan)
-        here, there = source.buffer_info()[0], result.buffer_info()[0]
+        there = result.buffer_info()[0]
         if raises:
             self._refuse_illegal(here, action, root, hidden, plan)
-        self.world._launcher.step_from.run((there, plan.order_address, action.data_ptr(), here), n, chunks)
+        if chunks == 1:
+            self._step_from.serial(there, plan.order_address, action.data_ptr(), here, 0, n, 0)
+        else:
+            self._step_from.run((there, plan.order_address, action.data_ptr(), here), n, chunks)
         if self._observe is not None:
             self._observe.run((there, plan.order_address), n, chunks)
         if keep:
             space.last = None
         else:
-            space.remember(plan, after, versions, places, result)
+            space.remember(plan, state, places, shared, addresses, versions, result)
         return fresh_root, fresh_hidden
 
     def _check_values(
-        self, source: array[int], given: tuple[Any, ...], root: Tensors, hidden: Tensors, plan: Plan
+        self, source: array[int], shared: tuple[Any, ...], root: Tensors, hidden: Tensors, plan: Plan
     ) -> None:
         """Checks the values of tensors that are not those of the last result; of instances only new ones."""
-        seen, secret, unseen = plan.parts
-        instances, space = given[seen:secret] + given[unseen:], self._space
-        known = space.knows(instances)
+        space = self._spaces.own
+        known = space.knows(shared)
         self.checks.values(source, self.checks.of_state if known else self.checks.of_all, root, hidden, plan)
         if not known:
-            space.learn(instances)
+            space.learn(shared)
 
     def check(self, root: Tensors, hidden: Tensors, batch: torch.Size) -> None:
         """Raises unless these rows can be stepped: tensors as they must be, values within what is declared."""
@@ -145,7 +149,7 @@ class Stepper:
 
     def _room(self, rows: int) -> tuple[Workspace, int]:
         """This thread's own memory, enough for so many rows, and into how many pieces they are cut."""
-        space, chunks = self._space, self._chunks(rows)
+        space, chunks = self._spaces.own, self._chunks(rows)
         if rows > space.rows or chunks > space.slots:
             space.make_room(rows, chunks)
         return space, chunks
@@ -227,7 +231,7 @@ class Stepper:
     def restart(self, root: Tensors, hidden: Tensors, batch: torch.Size, rows: torch.Tensor) -> Rows:
         """The batch with the next episode begun in these rows: all tensors are new, all other rows keep their bits."""
         plan = self._plans.get(batch) or self._plan(batch)
-        known = self._space.known(plan, root, hidden)
+        known = self._spaces.own.known(plan, root, hidden)
         sound = known is not None and bool(known[2])  # then the rows that go on have been checked
         made = {}
         for name, dtype, shape, _, slot in plan.begun:
@@ -266,9 +270,10 @@ class Stepper:
         fresh_hidden["stream"] = stream
         counted = not torch.is_inference_mode_enabled()
         if sound or not counted:  # what is not counted is checked at every step
-            after = plan.given_in(fresh_root, fresh_hidden)
-            versions = tuple(map(version_of, after)) if counted else ()
-            space.remember(plan, after, versions, tuple([tensor.data_ptr() for tensor in after]), table)
+            state, shared = plan.state_in(fresh_root, fresh_hidden), plan.shared_in(fresh_root, fresh_hidden)
+            places, addresses = (tuple([tensor.data_ptr() for tensor in part]) for part in (state, shared))
+            versions = tuple(map(version_of, shared)) if counted else ()
+            space.remember(plan, state, places, shared, addresses, versions, table)
         return fresh_root, fresh_hidden
 
     # -- what is worked out once ------------------------------------------------------------------------------
@@ -290,13 +295,10 @@ class Stepper:
         self._own = torch.arange(n, dtype=torch.int32)
 
 
-def _versions(plan: Plan, given: tuple[torch.Tensor, ...]) -> tuple[int, ...]:
-    """How often the tensors of the result of a step on `given` have been changed in place: its state is fresh, its
-    instances are those given."""
-    seen, secret, unseen = plan.parts
+def _versions(shared: tuple[torch.Tensor, ...]) -> tuple[int, ...]:
+    """How often the tensors that a step hands on have been changed in place."""
     try:
-        shown, others = map(version_of, given[seen:secret]), map(version_of, given[unseen:])
-        return (*(0,) * seen, *shown, *(0,) * (unseen - secret), *others)
+        return tuple(map(version_of, shared))
     except RuntimeError:  # made in inference mode, where changes are not counted
         return ()
 

@@ -35,13 +35,22 @@ ASKED = 8  # of so many such steps one asks again
 version_of = torch.Tensor._version.__get__  # how often a tensor has been changed in place
 
 
-Result = tuple[Plan, tuple[Any, ...], tuple[int, ...], tuple[int, ...], "array[int]"]
-"""What the last step gave, in the order in which it would be given to the next: the plan, the tensors (of many rows
-weak references, so that nothing large is kept alive), how often each had been changed in place (nothing where that is
-not counted), their addresses, the table."""
+Result = tuple[Plan, tuple[Any, ...], tuple[int, ...], tuple[Any, ...], tuple[int, ...], tuple[int, ...], "array[int]"]
+"""What the last step gave: the plan, the tensors of the state and their addresses, the tensors it handed on and theirs
+(of many rows weak references to tensors, so that nothing large is kept alive), how often each of these had been changed
+in place (nothing where that is not counted), the table."""
+
+Known = tuple[tuple[Any, ...], tuple[int, ...], tuple[int, ...], "array[int]"]
 
 
-class Workspace(threading.local):
+class Workspaces(threading.local):
+    """The workspace of the thread that asks, as `own`."""
+
+    def __init__(self, world: World, dropped: list[Field]) -> None:
+        self.own = Workspace(world, dropped)
+
+
+class Workspace:
     """A table of addresses to copy, with memory of this thread behind all that no tensor of a call will hold."""
 
     def __init__(self, world: World, dropped: list[Field]) -> None:
@@ -81,20 +90,28 @@ class Workspace(threading.local):
         made = self.outputs[plan] = Outputs(plan)
         return made
 
-    def remember(self, plan: Plan, after: tuple[Any, ...], versions: tuple[int, ...], places: tuple[int, ...],
-                 table: array[int]) -> None:  # fmt: skip
+    def remember(
+        self, plan: Plan, state: tuple[Any, ...], places: tuple[int, ...], shared: tuple[Any, ...],
+        addresses: tuple[int, ...], versions: tuple[int, ...], table: array[int],
+    ) -> None:  # fmt: skip
         """Keeps the result of a step, to know it again."""
-        tensors = after if plan.rows < REMEMBERED else tuple(map(weakref.ref, after))
-        self.last = plan, tensors, () if torch.is_inference_mode_enabled() else versions, places, table
+        if plan.rows >= REMEMBERED:
+            state, shared = tuple(map(weakref.ref, state)), tuple(map(weakref.ref, shared))
+        if torch.is_inference_mode_enabled():
+            versions = ()
+        self.last = plan, state, places, shared, addresses, versions, table
 
-    def known(self, plan: Plan, root: Any, hidden: Any) -> Result | None:
-        """The last result, if it is what is given now. Where changes are counted there were none: all was checked."""
+    def known(self, plan: Plan, root: Any, hidden: Any) -> Known | None:
+        """What the last result handed on (its tensors, their addresses and versions) and its table, if it is what is
+        given now. Where changes are counted there were none: all was checked."""
         last = self.last
         if last is None or last[0] is not plan:
             return None
+        _, state, places, shared, addresses, versions, table = last
         if plan.rows >= REMEMBERED:
-            last = plan, tuple([ref() for ref in last[1]]), *last[2:]
-        return last if plan.is_last(root, hidden, last[1], last[2], last[3]) else None
+            state, shared = tuple([ref() for ref in state]), tuple([ref() for ref in shared])
+        same = plan.is_last(root, hidden, state, places, shared, addresses, versions)
+        return (shared, addresses, versions, table) if same else None
 
     def knows(self, shared: tuple[Any, ...]) -> bool:
         """Whether these instances were the last ones that were checked, and have not been changed since."""
@@ -119,12 +136,13 @@ class Outputs:
     """The memory of some results of one shape, to be written again once nobody holds it.
 
     A loop that drops its results lives in the near ones, which stay in the processor's cache. Whoever keeps an episode
-    and then drops it goes round the far ones, the oldest first: it was given out first, so it is free first. Who keeps
-    still more finds no memory free: then it is asked for every ASKED-th step only.
+    and then drops it goes round the far ones, the oldest first: it was given out first, so it is free first; of the
+    near ones it asks for one a step only. Who keeps still more finds no memory free: then it is asked for every
+    ASKED-th step only.
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._plan, self._misses = plan, 0
+        self._plan, self._misses, self._passed = plan, 0, 0
         self._near = [self._new()]
         self._far: deque[Makers] = deque()
 
@@ -133,28 +151,31 @@ class Outputs:
         if self._misses % ASKED:
             self._misses += 1
             return self._near[0][1]
-        for again, _, is_free in self._near:
+        near, passed = self._near, self._passed
+        for again, _, is_free in near if passed == 0 else (near[passed % len(near)],):
             if is_free():
-                self._misses = 0
+                self._misses = self._passed = 0
                 return again
+        self._passed = passed + 1
         far, size = self._far, self._plan.bytes
         if far and far[0][2]():
             self._misses = 0
             far.rotate(-1)
             return far[-1][0]
-        if len(self._near) < NEAR and size < LARGE:
-            self._near.append(self._new())
-            return self._near[-1][0]
+        if len(near) < NEAR and size < LARGE:
+            near.append(self._new())
+            self._passed = 0
+            return near[-1][0]
         if len(far) < FAR and (len(far) + 1) * size <= FAR_BYTES:
             far.append(self._new())
             return far[-1][0]
         self._misses += 1
         far.rotate(-1)  # the oldest may be held for ever
         if self._misses >= PATIENCE:
-            self._misses = 0
-            self._near[:] = [self._new()]
+            self._misses = self._passed = 0
+            near[:] = [self._new()]
             far.clear()
-        return self._near[0][1]
+        return near[0][1]
 
     def _new(self) -> Makers:
         with torch.inference_mode(False):  # else what they give out would be of inference mode for ever

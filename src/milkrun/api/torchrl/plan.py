@@ -6,13 +6,13 @@ functions as text, without loops: one knows the tensors of the last step again, 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from milkrun.api.torchrl.fields import Slot
+from milkrun.api.torchrl.lending import Lent
 
 
 class Wanted(NamedTuple):
@@ -61,99 +61,101 @@ class Plan:
         self.action = torch.Size((*batch, *action))
         self.outputs = [*self.root, *self.hidden, *self.results, *(self.views if layout.views_anew else ())]
         self.bytes = sum(w.shape.numel() * w.dtype.itemsize for w in self.outputs)
-        """What a step makes, and how large it is together."""
+        """What a step makes, the state first, and how large it is together."""
+        self.state = [*self.root, *self.hidden]
         seen = [w for w in self.instance if w.slot.root]
-        unseen = [w for w in self.instance if not w.slot.root] + wanted([layout.stream])
-        self.given = [*self.root, *seen, *self.hidden, *unseen]
-        """What a step reads: first what stands at the root, then what stands under "hidden"."""
-        self.parts = len(self.root), len(self.root) + len(seen), len(self.given) - len(unseen)
-        """Where in `given` the instances at the root begin, the hidden state, the hidden instances."""
-        scope: dict[str, Any] = {"holders": holders, "references": sys.getrefcount, "empty_like": torch.empty_like,
-                                 "shapes": tuple(w.shape for w in self.given)}  # fmt: skip
+        unseen = [w for w in self.instance if not w.slot.root]
+        self.shared = [*seen, *unseen, *wanted([layout.stream])]
+        """What a step reads: the state, and what it hands on as it is."""
+        scope: dict[str, Any] = {"Lent": Lent, "empty_like": torch.empty_like,
+                                 "shapes": tuple(w.shape for w in (*self.state, *self.shared))}  # fmt: skip
         exec(_is_last(self) + _outputs_in(self), scope)
         self.is_last: Callable[..., bool] = scope["is_last"]
         self.outputs_in: Callable[..., Makers] = scope["outputs_in"]
 
-    def given_in(self, root: Mapping[str, Any], hidden: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The tensors that a step reads, in the order of `given`."""
-        seen = self.parts[1]
-        return (*(root[w.name] for w in self.given[:seen]), *(hidden[w.name] for w in self.given[seen:]))
+    def state_in(self, root: Mapping[str, Any], hidden: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The tensors of the state, in the order of `state`."""
+        return tuple([(root if w.slot.root else hidden)[w.name] for w in self.state])
 
-
-def _no_holders(_: int) -> object:
-    """Where torch does not count: equal to no answer before, so no memory is ever free."""
-    return object()
-
-
-holders: Callable[[int], Any] = getattr(torch._C, "_storage_Use_Count", _no_holders)
-"""How many hold a storage; a private name of torch, and the only one in use here."""
+    def shared_in(self, root: Mapping[str, Any], hidden: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The tensors that a step hands on, in the order of `shared`."""
+        return tuple([(root if w.slot.root else hidden)[w.name] for w in self.shared])
 
 
 def _is_last(plan: Plan) -> str:
     """The function that says whether the tensors given are those of the last result, as and where they were: whatever
-    changes a tensor in place, be it values or shape, counts up its version or moves it. In inference mode nothing is
-    counted: without versions it is the shapes that are compared, and the caller has to check the values."""
-    known = [f"b{k}" for k in range(len(plan.given))]
-    sources = ["root"] * plan.parts[1] + ["hidden"] * (len(known) - plan.parts[1])
-    same = " and ".join(f"{s}[{w.name!r}] is {b}" for s, w, b in zip(sources, plan.given, known, strict=True))
+    changes a tensor in place, be it values or shape, counts up its version or moves it. A state that a kernel made has
+    the version 0. In inference mode nothing is counted: without versions it is the shapes that are compared, and the
+    caller has to check the values."""
+    state = [f"b{k}" for k in range(len(plan.state))]
+    shared = [f"c{k}" for k in range(len(plan.shared))]
+    both = [*zip(plan.state, state, strict=True), *zip(plan.shared, shared, strict=True)]
+    same = " and ".join(f"{_source(w)}[{w.name!r}] is {known}" for w, known in both)
     return f"""
-def is_last(root, hidden, before, versions, addresses):
-    ({", ".join(known)},) = before
+def is_last(root, hidden, state, places, shared, addresses, versions):
+    ({", ".join(state)},) = state
+    ({", ".join(shared)},) = shared
     try:
-        if not ({same} and ({", ".join(f"{b}.data_ptr()" for b in known)},) == addresses):
+        if not ({same}
+                and ({", ".join(f"{b}.data_ptr()" for b in state)},) == places
+                and ({", ".join(f"{c}.data_ptr()" for c in shared)},) == addresses):
             return False
         if versions:
-            return ({", ".join(f"{b}._version" for b in known)},) == versions
-        return (({", ".join(f"{b}.shape" for b in known)},) == shapes
-                and {" and ".join(f"{b}.is_contiguous()" for b in known)})
+            return (not ({" or ".join(f"{b}._version" for b in state)})
+                    and ({", ".join(f"{c}._version" for c in shared)},) == versions)
+        return (({", ".join(f"{known}.shape" for _, known in both)},) == shapes
+                and {" and ".join(f"{known}.is_contiguous()" for _, known in both)})
     except (KeyError, RuntimeError):  # one is not there; has no memory, or no version
         return False
 """
 
 
 def _outputs_in(plan: Plan) -> str:
-    """The function that gives out tensors in the memory of others, `t0`, `t1`, ..., that nobody else ever sees.
+    """The function that gives out tensors in memory that is lent (`lending.py`).
 
-    Whoever can read memory holds its storage: a tensor, a view of it, a numpy array, a TensorDict, autograd, another
-    thread. So memory is free when its storage has no more holders than at first and nobody has the storage object
-    itself, and it is where it was (it moves when it is shared with another process). The tensor given out is `t0.data`,
-    a new one each time, which takes a quarter of the time of `empty_like`; memory that is held is left alone.
-    With it come the function that makes all of them anew, for whoever keeps every result, and whether memory is free.
+    The tensor given out is `t0.data`, a new one each time, which takes a quarter of the time of `empty_like`. The table
+    of addresses is the source's but for the outputs, so it is made once for all steps on the same instances: their
+    addresses are one object, `addresses`, from the first such step to the last. With it come the function that makes
+    all tensors anew, for whoever keeps every result, and whether memory is free.
     """
     outputs = range(len(plan.outputs))
-    t = [f"t{k}" for k in outputs]
-    first = "".join(f"""
-    s{k} = t{k}.untyped_storage()
-    h{k} = s{k}._cdata
-    n{k}, r{k}, a{k} = holders(h{k}), references(s{k}), t{k}.data_ptr()""" for k in outputs)
-    takes = "".join(f"""
-        if holders(h{k}) == n{k} and references(s{k}) == r{k} and t{k}.data_ptr() == a{k}:
-            m{k}, p{k} = t{k}.data, a{k}
-        else:
-            m{k} = empty_like(t{k})
-            p{k} = m{k}.data_ptr()
-        table[{plan.outputs[k].where}] = p{k}""" for k in outputs)
-    seen, secret, unseen = plan.parts
-    state = [*range(seen), *range(secret, unseen)]  # where in `given` the outputs go that are state
-    after, places = ([f"{letter}{k}" for k in range(len(plan.given))] for letter in "gq")
-    read = [k for k in range(len(plan.given)) if k not in state]
-    gets = "".join(f"\n        g{k}, q{k} = given[{k}], addresses[{k}]" for k in read)
-    for output, place in enumerate(state):
-        after[place], places[place] = f"m{output}", f"p{output}"
-    anew = "".join(f"""
-        m{k} = empty_like(t{k})
-        p{k} = table[{plan.outputs[k].where}] = m{k}.data_ptr()""" for k in outputs)
-    entries = [f"{w.name!r}: {tensor}" for w, tensor in zip(plan.given, after, strict=True)]
-    others = [f"{plan.outputs[k].name!r}: m{k}" for k in outputs[len(state):]]
+    lent, given = ", ".join(f"t{k}" for k in outputs), [f"m{k}" for k in outputs]
+    entered = "".join(f"\n{{pad}}table[{w.where}] = {{tensor}}{k}.data_ptr()" for k, w in enumerate(plan.outputs))
+    shared = [f"g{k}" for k in range(len(plan.shared))]
+    state = len(plan.state)
+    held = [*zip(plan.outputs[:state], given, strict=False), *zip(plan.shared, shared, strict=True)]
+    entries = {where: [f"{w.name!r}: {m}" for w, m in held if _source(w) == where] for where in ("root", "hidden")}
+    entries["root"] += [f"{w.name!r}: {m}" for w, m in zip(plan.outputs[state:], given[state:], strict=True)]
     made = f"""
-        return ({{{", ".join(entries[:secret] + others)}}}, {{{", ".join(entries[secret:])}}},
-                ({", ".join(after)},), ({", ".join(places)},))"""
+        ({", ".join(shared)},) = shared
+        return ({{{", ".join(entries["root"])}}}, {{{", ".join(entries["hidden"])}}},
+                ({", ".join(given[:state])},), places, table)"""
+    places = ", ".join(f"table[{w.where}]" for w in plan.state)
     return f"""
-def outputs_in({", ".join(t)}):{first}
+def outputs_in({lent}):
+    memory = Lent([{lent}])
+    read, address, count = memory.reader()
+    instances = table = places = None
 
-    def again(table, given, addresses):{gets}{takes}{made}
+    def again(source, shared, addresses):
+        nonlocal {lent}, instances, table, places
+        held = read(address, count)
+        if held:
+            {lent} = memory.replace(held)
+            instances = None
+        if instances is not addresses:
+            table = source[:]{entered.format(pad="            ", tensor="t")}
+            instances, places = addresses, ({places},)
+        {"; ".join(f"m{k} = t{k}.data" for k in outputs)}{made}
 
-    def anew(table, given, addresses):{gets}{anew}{made}
+    def anew(source, shared, addresses):
+        table = source[:]
+        {"; ".join(f"m{k} = empty_like(t{k})" for k in outputs)}{entered.format(pad="        ", tensor="m")}
+        places = ({places},){made}
 
-    return again, anew, lambda: holders(h0) == n0
+    return again, anew, memory.first_is_free
 """
+
+
+def _source(wanted: Wanted) -> str:
+    return "root" if wanted.slot.root else "hidden"

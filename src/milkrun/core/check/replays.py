@@ -121,6 +121,15 @@ def views_not_read(bench: Bench) -> Iterator[Fault]:
             yield from _read_back(bench, f)
 
 
+def remade_not_read(bench: Bench) -> Iterator[Fault]:
+    """A step writes all of a mask declared `remade`, whatever stood there: functional stepping does not copy it."""
+    for f in bench.cls.fields.values():
+        if f.remade and f.role is Role.MASK and bench.cls.action.kind == "discrete":
+            yield from _carried_over(bench, f)
+        elif f.remade:
+            yield None, f.name, "remade is for the mask of a world with one discrete action"
+
+
 def saves_all(bench: Bench) -> Iterator[Fault]:
     """`state_dict` holds all that a row is: loaded into another world it continues bit for bit."""
     first, half = bench.make(), len(bench.script) // 2
@@ -212,8 +221,8 @@ def threads_agree(bench: Bench) -> Iterator[Fault]:
 
 REPLAY_RULES = (
     ends, reproducible, interpreted_alike, reads_inside, rows_alone, reset_forgets, looking_changes_nothing,
-    views_in_bounds, views_not_read, takes_own_instances, saves_all, autoreset_as_by_hand, instances_shared,
-    terminal_is_dense, threads_agree,
+    views_in_bounds, views_not_read, remade_not_read, takes_own_instances, saves_all, autoreset_as_by_hand,
+    instances_shared, terminal_is_dense, threads_agree,
 )  # fmt: skip
 """In the order of cause and effect: what breaks one is likely to break those behind it."""
 
@@ -242,6 +251,25 @@ def _read_back(bench: Bench, f: Field) -> Iterator[Fault]:
             if bits_differ(getattr(one, f.name)[stepped], getattr(two, f.name)[stepped]).any():
                 yield None, f.name, f"a step does not make {f.name} anew, but a view is not carried from step to step"
                 return
+
+
+def _carried_over(bench: Bench, f: Field) -> Iterator[Fault]:
+    """Plays with the mask turned round before every step, but for the action that is taken."""
+    one, two = bench.make(), bench.make()
+    for call in bench.script:
+        if call.actions is not None:
+            live = call.rows[~one.done[call.rows]]
+            mask, taken = getattr(one, f.name), call.actions[~one.done[call.rows]]
+            inside = (taken >= 0) & (taken < mask.shape[1])
+            live, taken = live[inside], taken[inside]
+            live, taken = live[mask[live, taken]], taken[mask[live, taken]]
+            getattr(two, f.name)[live] = ~mask[live]
+            getattr(two, f.name)[live, taken] = True
+        apply(one, call)
+        apply(two, call)
+        if next(differences(one, two, ""), None):
+            yield None, f.name, f"a step reads {f.name} or leaves a part of it as it was, but it is declared remade"
+            return
 
 
 def _drawn(bench: Bench) -> dict[str, np.ndarray]:
