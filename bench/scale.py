@@ -37,7 +37,7 @@ GATHERED = 10_000_000
 STUDY = 100_000_000  # episodes of the simulated evaluation
 STUDIES = {
     "CVRP-50, nearest": ("milkrun/CVRP-v0", "nearest", {"num_loc": 50}),
-    "TruckDrone, lookahead": ("milkrun/TruckDrone-v0", "lookahead", {}),
+    "TruckDrone, greedy": ("milkrun/TruckDrone-v0", "greedy", {}),
 }
 ROWS = (1_024_000, 2_048_000, 5_120_000, 10_240_000, 51_200_000)
 WORKERS = (10, 30, 100, 300, 1_000, 3_000, 10_000)
