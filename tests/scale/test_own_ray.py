@@ -50,7 +50,7 @@ def test_ctrl_c_ends_a_ray_of_our_own_and_leaves_nothing(tmp_path):
     process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         kept = tmp_path / "kept"
-        assert wait_until(lambda: len(list(kept.glob("shard-*.npz"))) >= 1 or process.poll() is not None, 120)
+        assert wait_until(lambda: len(list(kept.glob("shard-*.npz"))) >= 1 or process.poll() is not None, 300)
         assert process.poll() is None, process.stderr.read()
         (folder,) = folders() - before
         accepting = listening([pid for pid, _ in _processes_of(folder)])
