@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,13 @@ from .timing import Table, set_clock
 
 WORLDS = {"TSP-50": ("milkrun/TSP-v0", {"num_loc": 50}), "CVRP-50": ("milkrun/CVRP-v0", {"num_loc": 50})}
 EPISODES = 100_000
+PLAYED_ROWS = 16_384  # sixteen shards
 EMPTY_SHARDS = 1_000
 GATHERED = 10_000_000
 STUDY = 100_000_000  # episodes of the simulated evaluation
 STUDIES = {
     "CVRP-50, nearest": ("milkrun/CVRP-v0", "nearest", {"num_loc": 50}),
-    "TruckDrone, lookahead": ("milkrun/TruckDrone-v0", "lookahead", {}),
+    "TruckDrone, greedy": ("milkrun/TruckDrone-v0", "greedy", {}),
 }
 ROWS = (1_024_000, 2_048_000, 5_120_000, 10_240_000, 51_200_000)
 WORKERS = (10, 30, 100, 300, 1_000, 3_000, 10_000)
@@ -64,16 +66,53 @@ def do(tasks: int, task: Any, cpus: float = 1) -> list[dict[str, np.ndarray]]:
     return [found[k] for k in range(tasks)]
 
 
-def speedup(world_id: str, config: dict[str, Any], rounds: int) -> tuple[float, float]:
-    """Seconds of one worker and of two, minima of interleaved rounds: a shard that asks for both CPUs runs alone."""
-    taken: dict[int, list[float]] = {2: [], 1: []}
-    for k in range(rounds + 1):
-        for cpus in (2, 1):
-            began = time.perf_counter()
-            scale.evaluate(world_id, "nearest", EPISODES, seed=1, config=config, cpus_per_shard=cpus, progress=False)
-            if k:  # the first round starts the workers and loads what is compiled
-                taken[cpus].append(time.perf_counter() - began)
-    return min(taken[2]), min(taken[1])
+PLAIN = """
+import sys
+from bench.scale import PolicyName, Played, Shards, EPISODES, PLAYED_ROWS, play, read_config, world_spec
+spec = world_spec({world!r})
+played = Played(spec, read_config(spec, None, {config!r}), 1, 1, PolicyName("nearest"))
+for line in sys.stdin:
+    first, step = map(int, line.split())
+    for shard in list(Shards(PLAYED_ROWS, EPISODES))[first::step]:
+        play(played, shard)
+    print("done", flush=True)
+"""
+
+
+def speedup(world_id: str, config: dict[str, Any], rounds: int) -> dict[str, float]:
+    """Seconds of one worker and of two, and of one and two plain processes that play the same shards without Ray: what
+    the machine gives to two of them just now. Minima of interleaved rounds; a shard that asks for both CPUs runs
+    alone."""
+    taken: dict[str, list[float]] = {name: [] for name in ("1 worker", "2 workers", "1 process", "2 processes")}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", *(p or "." for p in sys.path)])}
+    command = [sys.executable, "-c", PLAIN.format(world=world_id, config=config)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": env}
+    plain: list[Any] = [subprocess.Popen(command, **pipes) for _ in range(2)]  # type: ignore[call-overload]
+
+    def without_ray(count: int) -> None:
+        for k, process in enumerate(plain[:count]):
+            process.stdin.write(f"{k} {count}\n")
+            process.stdin.flush()
+        for process in plain[:count]:
+            assert process.stdout.readline() == "done\n"
+
+    def on_ray(cpus: int) -> None:
+        options = {"config": config, "cpus_per_shard": cpus, "progress": False}
+        scale.evaluate(world_id, "nearest", EPISODES, PLAYED_ROWS, 1, **options)
+
+    calls = {"1 worker": partial(on_ray, 2), "2 workers": partial(on_ray, 1), "1 process": partial(without_ray, 1),
+             "2 processes": partial(without_ray, 2)}  # fmt: skip
+    try:
+        for k in range(rounds + 1):
+            for name, call in calls.items():
+                began = time.perf_counter()
+                call()
+                if k:  # the first round starts the workers and loads what is compiled
+                    taken[name].append(time.perf_counter() - began)
+    finally:
+        for process in plain:
+            process.communicate()
+    return {name: min(times) for name, times in taken.items()}
 
 
 def overhead() -> tuple[float, float]:
@@ -195,9 +234,13 @@ def scale_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
                   beside=1e3 * own)  # fmt: skip
         promised["overhead of a shard, ms (promised 25, goal 8)"] = 1e3 * empty_seconds
         for name, (world_id, config) in WORLDS.items():
-            one, two = speedup(world_id, config, 1 if options.quick else 3)
-            table.add(measured=f"{name}, {EPISODES:,} episodes, s on 1 worker (beside: on 2)", value=one, beside=two)
-            promised[f"2 workers / 1 worker, {name} (promised 1.7, goal 1.9)"] = one / two
+            took = speedup(world_id, config, 1 if options.quick else 4)
+            for one, two in (("1 worker", "2 workers"), ("1 process", "2 processes")):
+                table.add(measured=f"{name}, {EPISODES:,} episodes, s by {one} (beside: by {two})", value=took[one],
+                          beside=took[two])  # fmt: skip
+            gain, bound = took["1 worker"] / took["2 workers"], took["1 process"] / took["2 processes"]
+            promised[f"2 workers / 1 worker, {name} (promised 1.7, goal 1.9)"] = gain
+            promised[f"2 processes without Ray / 1, {name}: what this machine gives"] = bound
         speed = bandwidth()
         table.add(measured="out of the object store, GB/s", value=speed / 1e9)
         measured = {}

@@ -52,6 +52,7 @@ def same(a, b) -> bool:
 @contextmanager
 def cluster_of(folder: Path, *cpus: int):
     """A Ray cluster of real raylets on this machine, loopback only: the head has the first number of CPUs."""
+    os.environ.setdefault("RAY_worker_niceness", "0")  # the tests wait for them
     from ray.cluster_utils import Cluster
 
     common = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "temp_dir": str(folder)}
@@ -95,7 +96,7 @@ def running_in(folder: Path) -> list[str]:
     return found
 
 
-def wait_until(true, seconds=60.0):
+def wait_until(true, seconds=180.0):
     """Looks often until something holds, and says whether it did."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

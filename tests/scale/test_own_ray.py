@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from milkrun.scale import cluster
 from milkrun.scale.cluster import PREFIX, _processes_of, _root, _runs
 from tests.scale.helpers import local, running_in, slowly, wait_until
 
@@ -48,7 +50,7 @@ def test_ctrl_c_ends_a_ray_of_our_own_and_leaves_nothing(tmp_path):
     process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         kept = tmp_path / "kept"
-        assert wait_until(lambda: len(list(kept.glob("shard-*.npz"))) >= 1 or process.poll() is not None, 120)
+        assert wait_until(lambda: len(list(kept.glob("shard-*.npz"))) >= 1 or process.poll() is not None, 300)
         assert process.poll() is None, process.stderr.read()
         (folder,) = folders() - before
         accepting = listening([pid for pid, _ in _processes_of(folder)])
@@ -74,3 +76,23 @@ def test_ctrl_c_ends_a_ray_of_our_own_and_leaves_nothing(tmp_path):
         first = 1024 * int(path.stem[-6:])
         with np.load(path, allow_pickle=False) as shard:
             assert np.array_equal(shard["returns"], expected.returns[first : first + len(shard["returns"])])
+
+
+def test_folders_of_killed_callers_are_cleared_away_and_no_others(tmp_path, monkeypatch):
+    """One whose lock nobody holds goes, with a process that still runs for it; one in use stays, and so does what is
+    not ours."""
+    monkeypatch.setattr(cluster, "_root", lambda: str(tmp_path))
+    dead, living, strange = (tmp_path / f"{PREFIX}{name}" for name in ("dead", "living", "strange"))
+    for folder in (dead, living, strange):
+        folder.mkdir()
+    for folder in (dead, living):
+        (folder / cluster.IN_USE).touch()
+    code = "import sys; print('up', flush=True); sys.stdin.read()"
+    with open(living / cluster.IN_USE) as held, subprocess.Popen(
+        [sys.executable, "-c", code, f"--temp-dir={dead}/session"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as left:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert left.stdout.readline() == b"up\n"
+        cluster._clear_abandoned()
+        assert left.wait(timeout=60) == -signal.SIGKILL
+    assert sorted(tmp_path.iterdir()) == [living, strange]

@@ -25,7 +25,9 @@ from milkrun.core.errors import ConfigError, ScaleError, missing_extra
 LOOPBACK = "127.0.0.1"
 PREFIX = "milkrun-ray-"
 IN_USE = "in-use"
-AUTH, USAGE = "RAY_AUTH_MODE", "RAY_USAGE_STATS_ENABLED"  # set for a Ray of our own: by Ray, and by us
+AUTH = "RAY_AUTH_MODE"  # set by Ray itself when it starts one of our own
+SET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+"""What a Ray of our own is told: to report nothing to anybody, and to work as eagerly as its caller would."""
 REACH_SECONDS = 5.0
 LONGEST = 45  # characters of a folder below which a Unix socket's path still fits
 
@@ -62,9 +64,9 @@ def _own(ray: Any) -> Iterator[None]:
     held = os.open(folder / "new", os.O_RDWR | os.O_CREAT)
     fcntl.flock(held, fcntl.LOCK_EX)
     os.rename(folder / "new", folder / IN_USE)  # which is locked from its first moment on
-    unset = [name for name in (AUTH, USAGE) if name not in os.environ]
+    unset = [name for name in (AUTH, *SET) if name not in os.environ]
     try:
-        os.environ.setdefault(USAGE, "0")
+        os.environ.update({name: value for name, value in SET.items() if name in unset})
         try:
             with _loopback_stays(ray):
                 ray.init("local", include_dashboard=False, _node_ip_address=LOOPBACK, _temp_dir=str(folder), **_QUIET)
