@@ -266,6 +266,9 @@ def test_demo_plays_every_world_and_says_where_to_look(call, tmp_path):
             assert f"{result.mean:.3f}" in cells(out, world_id)
             assert (tmp_path / played["picture"]).read_bytes().startswith(PNG)
     assert cells(out, "milkrun/CVRP-v0")[1] == "20" and cells(out, "milkrun/CVRP-v0")[-1] == "nearest"
+    assert all((tmp_path / world["page"]).read_text().startswith("<!doctype html>") for world in summary.values())
+    assert "CVRP-v0_replay.html" in (tmp_path / "index.html").read_text()
+    assert out.splitlines()[-1].startswith(f"Open {tmp_path / 'index.html'}")
 
 
 def test_demo_shows_a_failure_and_exits_with_1(call, tmp_path, monkeypatch, more_worlds):
@@ -281,11 +284,11 @@ def test_demo_shows_a_failure_and_exits_with_1(call, tmp_path, monkeypatch, more
 
 
 def test_demo_leaves_out_a_world_whose_extra_is_absent(call, tmp_path, monkeypatch, more_worlds):
-    """That is no failure: it says what to install."""
+    """That is no failure: it says what to install. Without pages there is no index.html either."""
     monkeypatch.setattr(registry, "_worlds", {"milkrun/TSP-v0": registry._worlds["milkrun/TSP-v0"]})
     milkrun.register("tests/Heavy-v0", "no_such_engine:World", extras=("clutter",), gymnasium=False)
-    code, out, _ = call("demo", "--out", tmp_path, "--num-envs", 4)
-    assert code == 0
+    code, out, _ = call("demo", "--out", tmp_path, "--num-envs", 4, "--no-pages")
+    assert code == 0 and not list(tmp_path.glob("*.html")) and "index.html" not in out
     assert "skipped: this needs no_such_engine" in out and "milkrun[clutter]" in out
     assert call("list")[1].count("this needs no_such_engine") == 1
 
@@ -295,7 +298,7 @@ def test_without_a_command_the_help_is_printed(call):
     code, out, err = call()
     assert (code, err) == (0, "") and out == call("--help")[1]
     assert "milkrun run CVRP-v0 --num-envs 512 --policy nearest --set num_loc=50\n" in out
-    for command in ("list", "info", "run", "bench", "check", "demo"):
+    for command in ("list", "info", "run", "bench", "check", "demo", "replay", "report"):
         code, out, _ = call(command, "--help")
         assert code == 0 and f"Usage: milkrun {command}" in out and "Examples:\n" in out
 

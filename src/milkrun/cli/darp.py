@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from milkrun.cli.output import console, out_folder, table, timed, write_json
+from milkrun.cli.output import as_it_is, console, out_folder, table, timed, write_json
 
 if TYPE_CHECKING:
+    from milkrun.core.world import World
     from milkrun.routing.instances import DARPInstance
 
 
 def solve_darp(
     instance: DARPInstance, file: str, method: str, time_limit: float, iterations: int | None, best: float | None,
-    seed: int, out: Path,
+    seed: int, out: Path, page: bool = False,
 ) -> None:  # fmt: skip
     """Solves, prints and writes; the cost is the checker's and, where its mask is complete, the world's."""
+    from milkrun.cli.replay import watched_by, write_driven
+    from milkrun.core.errors import ConfigError
     from milkrun.replay.darp import draw_darp
     from milkrun.routing.tasks import DARPProblem
     from milkrun.solvers import solve
@@ -26,7 +31,9 @@ def solve_darp(
     with timed(f"{file} by {method}") as taken:
         found = solve("DARP", instance, method=method, time_limit=time_limit, seed=seed, iterations=iterations)
     actions, n = found.actions[0].tolist(), instance.num_requests
-    played = play(instance, actions, float(found.cost[0]))
+    played = play(instance, actions, float(found.cost[0]), partial(watched_by, method) if page else as_it_is)
+    if page and played is None:
+        raise ConfigError(f"{file} has too many seats for the world's mask: the plan is valid, but cannot be driven")
     routes = DARPProblem.actions_to_routes(actions)
     routes += [[] for _ in range(instance.num_agents - len(routes))]
     report = DARPProblem.check(instance, routes)
@@ -58,6 +65,8 @@ def solve_darp(
         typer.echo(f"vehicle {k + 1}: {' '.join(map(str, route)) or 'stays'}")
     typer.echo(f"{picture}  the routes and the timetable")
     typer.echo(f"{written}  all figures")
+    if page:
+        write_driven(played, folder / f"{stem}_replay.html", f"{instance.name}, {method}: {report.distance:.2f}")
 
 
 def in_file(route: list[int], n: int) -> list[int]:
@@ -65,17 +74,21 @@ def in_file(route: list[int], n: int) -> list[int]:
     return [(node + 1) // 2 if node % 2 else n + node // 2 for node in route]
 
 
-def play(instance: DARPInstance, actions: list[int], cost: float) -> bool:
-    """Drives the actions through the world. False: with so many seats its mask is narrower than the rules."""
+def play(
+    instance: DARPInstance, actions: list[int], cost: float, watch: Callable[[World], Any] = as_it_is
+) -> Any:  # fmt: skip
+    """The world that has driven the actions, as `watch` has seen it. None: with so many seats its mask is narrower than
+    the rules."""
     from milkrun.core.errors import MilkrunError
     from milkrun.routing.darp.world import DARP
 
     world = DARP.from_instances([instance], autoreset="disabled", illegal="raise")
     if not world.mask_is_complete[0]:
-        return False
+        return None
+    world = watch(world)
     for node in actions:
         if not world.terminated[0]:
             world.step([node])
     if not world.terminated[0] or abs(world.objective[0] + cost) > 1e-6 * max(1.0, cost):
         raise MilkrunError(f"{instance.name}: cost {cost:.10g} to the checker, {-world.objective[0]:.10g} to the world")
-    return True
+    return world

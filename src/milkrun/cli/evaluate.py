@@ -41,11 +41,14 @@ def eval_(
     seed: int = SEED,
     preset: str | None = PRESET,
     settings: list[str] = SETTINGS,
-    out: Path | None = typer.Option(None, "--out", help="Folder for the figures as JSON.", show_default=False),
+    out: Path | None = typer.Option(None, "--out", help="Folder for the figures as JSON (with --page: out).",
+                                    show_default=False),
+    page: bool = typer.Option(False, "--page", help="Write a page that plays the instance where the policies differ "
+                              "most, and the one in the middle; of more than three policies the best three."),
     on: str | None = ON,
     address: str | None = ADDRESS,
     keep: Path | None = KEEP,
-) -> None:
+) -> None:  # fmt: skip
     """Compare policies on the same instances.
 
     Prints the mean return of each with its 95 % interval, and the mean gap to the best answer that any of them found
@@ -54,27 +57,30 @@ def eval_(
     \b
     Examples:
       milkrun eval CVRP-v0 --policies random,nearest --instances 2000
-      milkrun eval WCVRP-v0 --preset n50
+      milkrun eval WCVRP-v0 --preset n50 --page
       milkrun eval CVRP-v0 --policy nearest --episodes 1000000 --on ray --keep runs/nearest
     """
     from milkrun.cli.play import choose_policy
+    from milkrun.cli.replay import file_name, recorded, write
     from milkrun.core.registry import world_spec
+    from milkrun.replay.record import MOST
     from milkrun.solvers import policies_for
 
     spec = world_spec(id)
     options = read_settings(settings)
     names = list(policies_for(spec.id)) if policies is None else [name.strip() for name in policies.split(",")]
-    if not on_ray(on, address=address, keep=keep):
+    if not on_ray(on, address=address, keep=keep) or page:  # a page plays policies of the world
         factories = {name: choose_policy(spec.id, name)[1] for name in names}
-    folder = None if out is None else out_folder(out)
+    folder = None if out is None and not page else out_folder(out or Path("out"))
     at_once = spec.load().demo_rows  # few for worlds whose step is a simulation
     instances = instances or min(1000, 4 * at_once)
     if on == "ray":
         asked = Scaled(address, keep, num_envs)
-        rows = figures_of(*asked.results(spec.id, names, instances, seed, preset, options))
+        results, seconds = asked.results(spec.id, names, instances, seed, preset, options)
     else:
         num_envs = min(num_envs or min(512, at_once), instances)
-        rows = compare(spec.id, factories, instances, num_envs, seed, preset, options)
+        results, seconds = compare(spec.id, factories, instances, num_envs, seed, preset, options)
+    rows = figures_of(results, seconds)
     right = ("mean return", "95 % interval", "gap to best", "best on", "mean steps", "seconds")
     shown = table(f"{spec.id}, {instances:,} instances, seed {seed}", "policy", *right, right=right)
     for row in rows:
@@ -86,9 +92,15 @@ def eval_(
     console().print(shown)
     typer.echo("gap to best: mean of (best return among these policies on the instance - this one's), +- 95 %.")
     if folder is not None:
-        path = folder / f"{spec.id.removeprefix('milkrun/').replace('/', '_')}_eval.json"
+        path = folder / f"{file_name(spec.id)}_eval.json"
         write_json(path, {"world": spec.id, "instances": instances, "seed": seed, "preset": preset, "policies": rows})
         typer.echo(f"{path}  all figures")
+        if page:
+            best = [row["policy"] for row in rows[:MOST]]
+            groups = [recorded(spec.id, ",".join(best), [row], episode, seed, preset, options)[0]
+                      for row, episode in worth_a_look([results[name] for name in best])]  # fmt: skip
+            typer.echo(f"{write(groups, folder / f'{file_name(spec.id)}_eval_replay.html')}  the page: where they "
+                       "differ most, and in the middle")  # fmt: skip
 
 
 def _say(status: Any, name: str, compiling: bool) -> None:
@@ -97,8 +109,8 @@ def _say(status: Any, name: str, compiling: bool) -> None:
 
 def compare(
     id: str, factories: dict[str, Any], instances: int, num_envs: int, seed: int, preset: str | None, settings: Any
-) -> list[dict[str, Any]]:
-    """The figures of each policy, best mean first."""
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """The episodes of each policy, and the seconds that they took."""
     import milkrun
     from milkrun.cli.play import compile_all
     from milkrun.core.clock import Clock, listening
@@ -114,7 +126,7 @@ def compare(
                 clock = Clock()
                 results[name] = evaluate(world, factory(seed), instances, seed)
             seconds[name] = clock.seconds
-    return figures_of(results, seconds)
+    return results, seconds
 
 
 @dataclass(frozen=True)
@@ -160,3 +172,14 @@ def figures_of(results: dict[str, Any], seconds: dict[str, float]) -> list[dict[
             "best_share": float((gaps <= 1e-9 * np.maximum(1, np.abs(best))).mean()), "seconds": seconds[name],
         })  # fmt: skip
     return sorted(rows, key=lambda row: -row["mean"])
+
+
+def worth_a_look(results: list[Any]) -> list[tuple[int, int]]:
+    """(row, episode) of the instance where the returns lie furthest apart, and of the one in the middle of this
+    ranking; one policy alone differs from none, so of it the best and the median are taken."""
+    import numpy as np
+
+    returns = np.array([result.returns for result in results])
+    apart = returns.max(0) - returns.min(0) if len(results) > 1 else returns[0]
+    order = np.argsort(-apart, kind="stable")
+    return list(dict.fromkeys(results[0].where(int(k)) for k in (order[0], order[len(order) // 2])))

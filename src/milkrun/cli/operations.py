@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from milkrun.cli.output import console, out_folder, table, timed, write_json
+from milkrun.cli.output import as_it_is, console, out_folder, table, timed, write_json
 from milkrun.core.registry import world_spec
 
 if TYPE_CHECKING:
+    from milkrun.core.world import World
     from milkrun.delivery.instances import Operation, TSPDInstance
     from milkrun.solvers.tspd.plans import Plan
 
@@ -43,8 +46,9 @@ def read(file: Path) -> TSPDInstance:
         raise FormatError(f"{file}: this is a plan; what can be solved are instances") from None
 
 
-def solve_operations(file: Path, method: str | None, best: float | None, out: Path) -> None:
+def solve_operations(file: Path, method: str | None, best: float | None, out: Path, page: bool = False) -> None:
     """Solves, prints and writes; the makespan is the checker's and the world's."""
+    from milkrun.cli.replay import watched_by, write_driven
     from milkrun.delivery.instances import Solution, write_tspd_solution
     from milkrun.delivery.tasks import price_operations
     from milkrun.replay.figures import figure_of, save
@@ -58,7 +62,7 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
     folder = out_folder(out)
     with timed(f"{file.name} by {method}") as taken:
         plan = plan_by(instance, method)
-    world = play(instance, plan)
+    world = play(instance, plan, partial(watched_by, method) if page else as_it_is)
     alone = truck_only(instance).cost
     saving = 1.0 - plan.cost / alone if alone > 0 else 0.0
     gap = None if best is None else 100 * (plan.cost - best) / best
@@ -92,16 +96,19 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
         typer.echo(f"operation {k}: {in_words(op)}, cost {cost:.6f}")
     for words, written in files.items():
         typer.echo(f"{written}  {words}")
+    if page:
+        write_driven(world, folder / f"{stem}_replay.html", f"{heading}: {plan.cost:.2f}")
 
 
-def play(instance: TSPDInstance, plan: Plan) -> Any:
-    """A world of one row that has played the plan; checker and world must find the makespan of the solver."""
+def play(instance: TSPDInstance, plan: Plan, watch: Callable[[World], Any] = as_it_is) -> Any:
+    """A world of one row that has played the plan, as `watch` has seen it; checker and world must find the makespan of
+    the solver."""
     from milkrun.core.errors import MilkrunError
     from milkrun.delivery.tasks import tspd_cost
     from milkrun.delivery.tspd.log import actions_of
     from milkrun.delivery.tspd.world import TSPD
 
-    world = TSPD.from_instances([instance], autoreset="disabled", illegal="raise")
+    world = watch(TSPD.from_instances([instance], autoreset="disabled", illegal="raise"))
     for operation in plan.operations:
         for action in actions_of(operation, instance.num_nodes):
             world.step([action])

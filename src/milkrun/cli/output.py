@@ -135,6 +135,11 @@ def on_ray(on: str | None, **others: Any) -> bool:
     return on is not None
 
 
+def as_it_is(world: Any) -> Any:
+    """Watches nothing."""
+    return world
+
+
 def out_folder(path: Path) -> Path:
     """The folder, made if absent."""
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import milkrun
 from milkrun.cli import clutter, delivery, tracking
+from milkrun.cli.output import as_it_is
 from milkrun.core.clock import Clock
 from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.core.registry import WorldSpec, world_spec
@@ -112,10 +113,6 @@ def kind_of(world: World) -> Any:
     return delivery if "by_drone" in world.fields or {"truck_pos", "drone_pos"} <= set(world.fields) else None
 
 
-def as_it_is(world: World) -> World:
-    return world
-
-
 def simulate(
     make: Callable[..., World], factory: Factory, seed: int, rows: int, shown: World, stem: Path
 ) -> dict[str, Any]:
@@ -149,12 +146,7 @@ def replay(
 ) -> Any:  # fmt: skip
     """A world of one row that has just ended that episode, as `watch` has seen it; rows are the same bits in a batch of
     any size."""
-    world = make(1, first_row=row)
-    policy = factory(seed)
-    for _ in range(episode):
-        world.reset()
-        rollout(world, policy)
-    world.reset()
+    world, policy = begun(make, row, episode), factory(seed)
     watched = watch(world)
     rollout(watched, lambda _: policy(world))
     return watched

@@ -12,6 +12,7 @@ from milkrun.cli.output import PRESET, SEED, SETTINGS, console, out_folder, read
 from milkrun.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from milkrun.core.recorder import EpisodeRecorder
     from milkrun.replay.episode import Episode
 
 Groups = list[list["Episode"]]
@@ -113,6 +114,21 @@ def write(groups: Groups, path: Path, title: str | None = None) -> Path:
     from milkrun.replay.page import write_page
 
     return write_page(groups, path, title=title)
+
+
+def watched_by(method: str, world: Any) -> EpisodeRecorder:
+    """The world, recorded while the answer of a method is driven."""
+    from milkrun.core.recorder import EpisodeRecorder
+
+    return EpisodeRecorder(world, policy=method)
+
+
+def write_driven(recorder: EpisodeRecorder, path: Path, title: str) -> None:
+    """The page of what was driven, and a line that names it."""
+    from milkrun.replay.episode import Episode
+
+    groups = [[Episode.of(recording) for recording in recorder.episodes()]]
+    typer.echo(f"{write(groups, path, title)}  the page that drives it")
 
 
 def tell(groups: Groups) -> None:

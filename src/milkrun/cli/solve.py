@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -30,6 +31,7 @@ def solve(
     on: str | None = ON,
     address: str | None = ADDRESS,
     keep: Path | None = KEEP,
+    page: bool = typer.Option(False, "--page", help="Write a page that drives the solution, of one file."),
 ) -> None:  # fmt: skip
     """Solve an instance of the literature.
 
@@ -41,7 +43,7 @@ def solve(
 
     \b
     Examples:
-      milkrun solve A-n32-k5.vrp --method pyvrp --time-limit 5
+      milkrun solve A-n32-k5.vrp --method pyvrp --time-limit 5 --page
       milkrun solve berlin52.tsp --method 2opt
       milkrun solve R101.txt --method pyvrp
       milkrun solve a2-16.txt --best 294.25
@@ -49,6 +51,7 @@ def solve(
       milkrun solve instances/ --method pyvrp --time-limit 60 --on ray --keep runs/x
     """
     from milkrun.cli.operations import looks_like, solve_operations
+    from milkrun.cli.replay import watched_by, write_driven
     from milkrun.core.errors import ConfigError
     from milkrun.core.registry import list_worlds
     from milkrun.replay.figures import figure_of, save
@@ -58,20 +61,25 @@ def solve(
     if on_ray(on, address=address, keep=keep) or file.is_dir():
         from milkrun.cli.solve_many import solve_many
 
+        if page:
+            raise ConfigError("--page is of one file, solved on this machine")
         solve_many(file, method, time_limit, iterations, seed, out, on == "ray", address, keep)
         return
     if looks_like(file):
-        solve_operations(file, method, best, out)
+        solve_operations(file, method, best, out, page)
         return
     instance = read(file)
     if isinstance(instance, DARPInstance):
         from milkrun.cli.darp import solve_darp
 
-        solve_darp(instance, file.name, method or "improve", time_limit, iterations, best, seed, out)
+        solve_darp(instance, file.name, method or "improve", time_limit, iterations, best, seed, out, page)
         return
     if instance.world_id not in list_worlds():
         raise ConfigError(f"{file.name}: {instance.kind} files are read and written, but no world plays them yet")
     method, best = method or ("pyvrp" if "time_windows" in instance.fields else "ls"), best or instance.best
+    places = instance.locs
+    if page and places is None:
+        raise ConfigError(f"{file.name} has distances and no places: there is nothing to see on a page")
     folder = out_folder(out)
     with timed(f"{file.name} by {method}") as taken:
         found = solve_instances(instance.world_id, instance, method=method, time_limit=time_limit, seed=seed,
@@ -83,15 +91,17 @@ def solve(
     is_tour = instance.kind in ("TSP", "ATSP")
     written = folder / (f"{stem}.tour" if is_tour else f"{stem}.sol")
     write_solution(written, routes, cost)
-    world = instance.world(autoreset="disabled")
+    world: Any = instance.world(autoreset="disabled")
+    if places is not None:
+        world.locs[0, : len(places)] = places  # a file that is played by its matrix has places too
+    world = watched_by(method, world) if page else world
     for node in found.actions[0].tolist():
         if not world.terminated[0]:
             world.step([node])
     while not (world.terminated[0] or world.truncated[0]):
         world.step([0])
     picture = folder / f"{stem}.png"
-    if instance.locs is not None:
-        world.locs[0, : len(instance.locs)] = instance.locs  # a file that is played by its matrix has places too
+    if places is not None:
         save(figure_of(world, 0, f"{instance.name}, {method}: {cost:g}"), picture)
     figures = {"file": file.name, "kind": instance.kind, "n": instance.n, "method": method, "cost": cost,
                "valid": valid, "best_known": best, "gap_percent": gap, "optimal": bool(found.optimal[0]),
@@ -110,8 +120,10 @@ def solve(
     shown.add_row("valid", "yes, by checker and world" if valid else text(f"no: {reason}"))
     console().print(shown)
     typer.echo(f"{written}  the solution")
-    if instance.locs is not None:
+    if places is not None:
         typer.echo(f"{picture}  the picture")
+    if page:
+        write_driven(world, folder / f"{stem}_replay.html", f"{instance.name}, {method}: {cost:g}")
     raise typer.Exit(0 if valid else 1)
 
 

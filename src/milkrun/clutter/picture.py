@@ -52,19 +52,22 @@ def scene(world: Any, row: int) -> Scene:
     pose = world.obj_pose[row].copy()
     if held >= 0 and world.grasped[row, held]:
         pose[held, :3] = world.cup_pos[row] - [0, 0, world.half[held, 2]]
-    names = [world.config.box_objects[i // world.config.num_objects_per_type] for i in range(n)]
+    kinds = [name.lstrip("0123456789_").replace("_", " ") for name in world.config.box_objects]
+    names = [kinds[i // world.config.num_objects_per_type] for i in range(n)]
     shapes = ["cylinder" if can else "box" for can in world.is_can]
     s.bodies("objects", shapes, 2 * world.half, pose[:, :3], pose[:, 3:],
              colour=colours([i // world.config.num_objects_per_type for i in range(n)]),
              target=int(world.env_target[row]), action=np.arange(n) if world.action.kind == "discrete" else None,
              text=lambda: [f"object {i}, {name}" for i, name in enumerate(names)])  # fmt: skip
     s.bodies("cup", "cylinder", [(0.03, 0.03, 0.06)], [world.cup_pos[row] + [0, 0, 0.03]], colour="ink")
-    s.camera((0, -2.2 * side, 1.6 * side), (0, 0, BASE))
+    s.camera((0, -3 * side, 2 * side), (0, 0, 0.85 * side))  # the raised cup is in sight too
     s.figure("out", world.grasped[row].sum())
     s.figure("lost", world.lost[row].sum())
     s.figure("attempts", world.step_count[row])
-    for k, name in enumerate(world.config.box_objects):
+    for k, name in enumerate(kinds):
         s.legend(name, k, "square")
+    s.legend("suction cup", "ink")
+    s.legend("outlined: what is to be picked", "ink", "ring")
     return s
 
 

@@ -80,6 +80,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.errors import FormatError, missing_extra, shown
+from milkrun.core.files import read_bytes
 from milkrun.core.recorder import Recording
 from milkrun.core.scene import Chart, Codes, colour_code
 from milkrun.replay.columns import decode, number, pack, ragged, unragged
@@ -170,7 +171,7 @@ class Episode:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Episode:
-        return cls.from_json(Path(path).read_bytes(), Path(path).name)
+        return cls.from_json(read_bytes(path), Path(path).name)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

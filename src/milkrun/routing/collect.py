@@ -182,8 +182,9 @@ class Collect(Routing):
 
     def scene_of_choice(self, row: int, name: str, *amounts: Any, **more: Any) -> Scene:
         """Customers of whom some are mandatory, and what the truck brought home so far."""
-        must = self.must_go_of(row)[: self.n_nodes[self.instance_row[row]]]
-        s = self.scene_of_nodes(row, name, *amounts, ring=must, **more)
+        n = int(self.n_nodes[self.instance_row[row]])
+        must = self.must_go_of(row)[:n]
+        s = self.scene_of_nodes(row, name, *amounts, ring=must & ~self.visited[row, :n], **more)
         if must.any() or "day" in self.fields:
             s.legend("must go", "ink", "ring")
         s.figure("collected", self.collected[row])

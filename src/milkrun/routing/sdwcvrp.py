@@ -167,7 +167,7 @@ class SDWCVRP(Recourse):
         if day[-1] < self.config.horizon and len(day) - 1 not in first:
             first = np.append(first, len(day) - 1)
         levels = frames["real_waste"][first, 1 : self.n_nodes[q]].T / self.max_waste[q]
-        return Chart((), (), heat=Heat("level of each bin in the morning", levels, first.tolist()), unit="step")
+        return Chart((), (), heat=Heat("level of each bin, morning by morning", levels, first.tolist()), unit="step")
 
 
 @kernel

@@ -188,8 +188,8 @@ class TSPKopt(Places):
         if self.mask_lists_all:
             i, j = move
             by_node = self.config.action_mode == "node"
-            return f"reverse from node {i} to {j}" if by_node else f"reverse positions {i + 1} to {j}"
-        return f"positions {move[2]} and {move[3]}"
+            return f"reverse from node {i} to {j}" if by_node else f"reverse positions {i + 1} to {j} of the tour"
+        return f"positions {move[2]} and {move[3]} of the tour"
 
     def scene(self, row: int) -> Scene:
         q = self.instance_row[row]

@@ -107,8 +107,9 @@ class Routing(Recorded, Places):
         s.figure("length", self.tour_length[row])
         if depot:
             s.legend("depot", "ink", "square")
-        s.legend("not visited", "waiting")
-        s.legend("visited, a colour a trip" if depot else "visited", 0)
+        done = "emptied" if "level" in more else "visited"
+        s.legend(f"not {done}" + (", as full as it is filled" if "level" in more else ""), "waiting")
+        s.legend(f"{done}, a colour a trip" if depot else done, 0)
         return s
 
 

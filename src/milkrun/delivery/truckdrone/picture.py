@@ -13,7 +13,7 @@ FLYING = 1
 STATUS: dict[int, Colour] = {ONBOARD: "ink", FLYING: 0, RETURNING: 3, CRASHED: "late"}
 """Colours of drones: on board, flying, returning, crashed."""
 LEGEND = (("not yet open", "waiting", "disc"), ("open", "open", "disc"), ("late", "late", "disc"),
-          ("served", "served", "disc"), ("node of the truck", "grid", "square"), ("truck", "ink", "truck"),
+          ("served", "served", "disc"), ("node of the truck (N)", "grid", "square"), ("truck", "ink", "truck"),
           ("drone flying", 0, "drone"), ("returning", 3, "drone"), ("crashed", "late", "drone"))  # fmt: skip
 
 
@@ -23,8 +23,8 @@ def scene(world: Any, row: int) -> Scene:
     s = Scene((-1, -1), (1, 1))
     for i, j in zip(*np.nonzero(np.triu(world.road[q], 1)), strict=True) if world.sizes["R"] else ():
         s.line(f"road {i} to {j}", nodes[i], nodes[j], colour="grid")
-    s.points("nodes", nodes, shape="square", colour="grid", label=lambda: [str(n) for n in range(len(nodes))],
-             text=lambda: [f"node {n}" for n in range(len(nodes))], action=MOVE + np.arange(len(nodes)))  # fmt: skip
+    s.points("nodes", nodes, shape="square", colour="grid", label=lambda: [f"N{n}" for n in range(len(nodes))],
+             text=lambda: [f"node N{n}" for n in range(len(nodes))], action=MOVE + np.arange(len(nodes)))  # fmt: skip
     lists = np.full((1 + len(drones), len(places)), -1)
     lists[1:] = world.sizes["T"] + DELIVER + np.arange(len(places)) + world.sizes["K"] * np.array(drones)[:, None]
     s.points("customers", places, colour=_colours(world, row, q, step), action=lists,

@@ -8,6 +8,8 @@ import numpy as np
 
 from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, HOVER, MOVE, ONBOARD, RETURN
 
+WORDS = {"STAY": "stay", "MOVE": "drive to N", "RELEASE": "release drone ", "RECOVER": "take up drone ",
+         "HOVER": "hover", "RETURN": "return to the truck", "DELIVER": "deliver to customer "}  # fmt: skip
 STRANDED = "the battery might not bring it home from there"
 
 
@@ -19,14 +21,32 @@ def why_illegal(world: Any, row: int, actions: Any) -> str:
         if not 0 <= action < len(mask):
             return f"{name}: {action} is not one of its {len(mask)} actions"
         if not mask[action]:
-            return f"{name}: {world.action_name(agent, action)}: {_why(world, row, agent, action)}"
+            return f"{name}: {code(world, agent, action)}: {_why(world, row, agent, action)}"
     return "not in the action mask"
 
 
 def why_masked(world: Any, row: int, index: int) -> str:
-    """Of an action by its index in the flat mask."""
+    """Of an action by its index in the flat mask; agents are called as pages call them."""
     d, action = divmod(index - world.sizes["T"], world.sizes["K"])
-    return _why(world, row, 0, index) if index < world.sizes["T"] else _why(world, row, 1 + d, action)
+    agent, action = (0, index) if index < world.sizes["T"] else (1 + d, action)
+    return _why(world, row, agent, action).replace("drone_", "drone ")
+
+
+def code(world: Any, agent: int, action: int) -> str:
+    """STAY, MOVE_2, DELIVER_0 ...: an action of agent 0, the truck, or of drone agent - 1."""
+    d, n, k = world.sizes["D"], world.sizes["N"], world.sizes["K"]
+    if agent == 0 and 0 <= action < world.sizes["T"]:
+        named = ["STAY", *(f"MOVE_{j}" for j in range(n))]
+        return [*named, *(f"RELEASE_{j}" for j in range(d)), *(f"RECOVER_{j}" for j in range(d))][action]
+    if agent > 0 and 0 <= action < k:
+        return ("HOVER", "RETURN")[action] if action < DELIVER else f"DELIVER_{action - DELIVER}"
+    return f"action {action}"
+
+
+def in_words(code: str) -> str:
+    """MOVE_2: drive to N2."""
+    verb, _, number = code.partition("_")
+    return f"{WORDS[verb]}{number}" if verb in WORDS else code
 
 
 def _why(world: Any, row: int, agent: int, action: int) -> str:

@@ -28,7 +28,6 @@ from milkrun.delivery.truckdrone.config import ENDS, LAWS, TruckDroneConfig
 from milkrun.delivery.truckdrone.flight import (
     AMOUNTS,
     COUNTS,
-    DELIVER,
     EPS,
     PUBLISHED_CHARGE,
     PUBLISHED_HOVER,
@@ -205,14 +204,8 @@ class TruckDrone(World):
         return reports.figures(last)
 
     def action_name(self, agent: int, action: int) -> str:
-        """STAY, MOVE_2, DELIVER_0 ...: an action of agent 0, the truck, or of drone agent - 1."""
-        d, n, k = self.sizes["D"], self.sizes["N"], self.sizes["K"]
-        if agent == 0 and 0 <= action < self.sizes["T"]:
-            named = ["STAY", *(f"MOVE_{j}" for j in range(n))]
-            return [*named, *(f"RELEASE_{j}" for j in range(d)), *(f"RECOVER_{j}" for j in range(d))][action]
-        if agent > 0 and 0 <= action < k:
-            return ("HOVER", "RETURN")[action] if action < DELIVER else f"DELIVER_{action - DELIVER}"
-        return f"action {action}"
+        """In words: an action of agent 0, the truck, or of drone agent - 1."""
+        return reasons.in_words(reasons.code(self, agent, action))
 
     def why_illegal(self, row: int, action: Any) -> str:
         return reasons.why_illegal(self, row, action)

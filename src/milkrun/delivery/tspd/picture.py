@@ -33,7 +33,7 @@ def scene(world: Any, row: int) -> Scene:
     s.vehicle("drone", places[out if out >= 0 else world.truck[row]], shape="drone", colour=FLOWN, shown=out >= 0)
     s.figure("clock", world.clock[row])
     s.figure("nodes covered", int(covered[1:].sum()))
-    for words, colour, shape in (("depot", "ink", "square"), ("open", "waiting", "disc"),
-                                 ("by truck", DRIVEN, "disc"), ("by drone", FLOWN, "disc")):  # fmt: skip
+    for words, colour, shape in (("depot", "ink", "square"), ("not yet served", "waiting", "disc"),
+                                 ("served by truck", DRIVEN, "disc"), ("served by drone", FLOWN, "disc")):  # fmt: skip
         s.legend(words, colour, shape)
     return s

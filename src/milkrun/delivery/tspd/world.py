@@ -156,7 +156,8 @@ class TSPD(World):
     def action_name(self, agent: int, action: int) -> str:
         """Drive to, send the drone to, take it up."""
         kind, node = divmod(action, self.sizes["N"])
-        return ("drive to", "send the drone to")[kind] + f" {node}" if kind < 2 else "take up the drone"
+        place = f"node {node}" if node else "the depot"
+        return ("drive to ", "send the drone to ")[kind] + place if kind < 2 else "take up the drone"
 
     def scene(self, row: int) -> Scene:
         return picture.scene(self, row)

@@ -87,6 +87,13 @@ class Gantt {
     chart.windows.forEach((w, k) => this.drawWindow(pen, w, this.windowTop + k * WINDOW_ROW));
     if (chart.heat) this.drawHeat(pen, chart.heat);
     this.now(this.pos);
+    this.hint();
+  }
+
+  // Where lanes go on below, the last ones that are seen fade.
+  hint() {
+    const { plot } = this;
+    plot.classList.toggle("more", plot.scrollHeight - plot.scrollTop - plot.clientHeight > 4);
   }
 
   write(pen, text, x, y, tone) {
@@ -216,15 +223,16 @@ class Gantt {
       const v = values[r * columns + c], x = left + c * w, y = this.heatTop + r * h;
       pen.fillStyle = mixed(v >= 1 ? theme.tone.late : paletteColour(0), theme.tone.soft, Math.min(1, Math.max(0, v)));
       pen.fillRect(x + .5, y + .5, w - 1, h - 1);
-      const lines = [`${title}: row ${r}, column ${c}`, number(v)];
+      const lines = [`${title}: row ${r + 1}, column ${c + 1}`, number(v)];
       this.targets.push({ box: [x, y, x + w, y + h], lines, frame: at[c] });
     }
-    for (let r = 0; r < rows; r += rows > 12 ? 5 : 1) {
-      this.write(pen, `${r}`, left - 8, this.heatTop + (r + .5) * h, "muted");
+    for (let r = 0; r < rows; r++) {
+      if (rows > 12 && (r + 1) % 5 && r) continue;
+      this.write(pen, `${r + 1}`, left - 8, this.heatTop + (r + .5) * h, "muted");
     }
     pen.textAlign = "center";
     pen.fillStyle = theme.tone.muted;
-    for (let c = 0; c < columns; c++) pen.fillText(`${c}`, left + (c + .5) * w, this.bottom + AXIS / 2);
+    for (let c = 0; c < columns; c++) pen.fillText(`${c + 1}`, left + (c + .5) * w, this.bottom + AXIS / 2);
     pen.strokeStyle = theme.tone.ink;
     pen.lineWidth = 2;
     pen.strokeRect(left + now * w, this.heatTop, w, rows * h);
@@ -255,6 +263,7 @@ class Gantt {
 
   listen() {
     const { canvas } = this, { seek, tip } = this.options;
+    this.plot.addEventListener("scroll", () => this.hint(), { passive: true });
     const go = e => {
       const time = Math.min(this.axis.end, Math.max(0, this.timeOf(e.offsetX)));
       const frame = this.targetAt(e)?.frame ?? this.frameAt(time);

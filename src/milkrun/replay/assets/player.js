@@ -112,9 +112,9 @@ function makePanel(ep, n) {
   card.setAttribute("aria-label", `policy ${shorten(ep.policy)}`);
   const head = card.appendChild(el("div", "head")), badge = head.appendChild(el("span", "badge", "ABC"[n]));
   head.appendChild(cutText(el("h2"), ep.policy));
-  if (episodes.length > 1) head.appendChild(el("span", ...gapOf(ep)));
+  if (episodes.length > 1) head.appendChild(el("span", ...gapOf(ep))).title = "by the returns at the end";
   const value = head.appendChild(el("span", "value"));
-  head.appendChild(el("span", "unit", "return so far"));
+  head.appendChild(el("span", "unit", `return so far\n${number(ep.objective)} at the end`));
   const stage = card.appendChild(el("div", "stage"));
   const options = {
     redraw, tip, masks: () => state.masks, labels: () => state.labels, pos: () => Math.min(state.pos, ep.frames),
@@ -163,11 +163,7 @@ function makeGauges(foot, ep) {
 
 // -- words ----------------------------------------------------------------------------------------------------------
 
-// Names of enumerations (MOVE_3) are made words.
-function actionName(ep, agent, action) {
-  const name = ep.names[agent]?.[action] ?? `action ${action}`;
-  return /^[A-Z][A-Z0-9_]+$/.test(name) ? name.toLowerCase().replaceAll("_", " ") : name;
-}
+const actionName = (ep, agent, action) => ep.names[agent]?.[action] ?? `action ${action}`;
 
 // What the agents do in a step. Of several those are named that had a choice, if any had.
 function deeds(ep, s) {
@@ -302,6 +298,13 @@ function makeKinds(below, charts) {
     legend.appendChild(el("span", "", "window")).dataset.colour = 1;
     legend.appendChild(el("span", "disc", "served in time")).dataset.colour = 3;
     legend.appendChild(el("span", "diamond", "late")).dataset.colour = 2;
+  }
+  if (charts.some(chart => chart.bars.some(bar => bar[5] > 0))) {
+    legend.appendChild(el("span", "faint", "faint: not yet planned")).dataset.colour = 5;
+  }
+  if (charts.some(chart => chart.heat)) {
+    legend.appendChild(el("span", "", "darker: fuller")).dataset.colour = 16;
+    legend.appendChild(el("span", "", "full")).dataset.colour = 2;
   }
   if (legend.childElementCount) below.appendChild(legend);
 }

@@ -24,16 +24,16 @@ def scene(world: Any, row: int) -> Scene:
         s.line(f"request {r + 1}", places[2 * r + 1], places[2 * r + 2], colour="muted", shown=bool(aboard[r]))
     s.points("stops", places, shape=["square"] + ["disc"] * (n - 1), ring=set_down, action=np.arange(n),
              size=np.where(np.arange(n) % 2 == 1, 0.6, 0.2),
-             label=lambda: ["", *(str((j + 1) // 2) for j in range(1, n))],
+             label=lambda: ["", *(f"{(j + 1) // 2}{'−+'[j % 2]}" for j in range(1, n))],
              text=lambda: ["depot", *(f"{('dropoff', 'pickup')[j % 2]} of request {(j + 1) // 2}, "
-                                      f"{abs(int(riders[j]))} aboard" for j in range(1, n))])  # fmt: skip
+                                      f"riders: {abs(int(riders[j]))}" for j in range(1, n))])  # fmt: skip
     s.route("routes", "stops", world.path(row), cut=0)
     s.vehicle("vehicle", places[world.current_node[row]], shape="car", label=f"vehicle {k + 1}")
     s.gauge("riders aboard", world.current_load[row], max(1, int(world.capacity[q].max())))
     s.figure("distance", world.total_distance[row])
     s.figure("set down", int(visited[2::2].sum()))
     s.legend("depot", "ink", "square")
-    s.legend("waiting (small: dropoff)", "waiting")
-    s.legend("served, a colour a vehicle", 0)
-    s.legend("rider aboard", "ink", "ring")
+    s.legend("to do: pickup (+), dropoff (−, small)", "waiting")
+    s.legend("done, a colour a vehicle", 0)
+    s.legend("dropoff of a rider aboard", "ink", "ring")
     return s
