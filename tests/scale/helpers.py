@@ -29,6 +29,17 @@ def slowly(world):
     return nearest(world)
 
 
+def gated(gate):
+    """Nearest, but batches from row 100 on wait until there is a file of this name."""
+
+    def policy(world):
+        if world.stream[0, 1] >= 100:
+            wait_until(Path(gate).exists)
+        return nearest(world)
+
+    return policy
+
+
 def lost_at_row_700(world):
     """Raises at the third step of row 700, whoever else is in the batch."""
     if ((world.stream[:, 1] == 700) & (world.i == 2)).any():
@@ -53,6 +64,7 @@ def same(a, b) -> bool:
 def cluster_of(folder: Path, *cpus: int):
     """A Ray cluster of real raylets on this machine, loopback only: the head has the first number of CPUs."""
     os.environ.setdefault("RAY_worker_niceness", "0")  # the tests wait for them
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # while others use the cores
     from ray.cluster_utils import Cluster
 
     common = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "temp_dir": str(folder)}

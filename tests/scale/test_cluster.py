@@ -76,15 +76,15 @@ def test_it_is_the_local_evaluation_to_the_bit(cluster, world_id):
     assert same(chance, local(world_id, policies_for(world_id)["random"](3), 50, 70, 7, WORLDS[world_id]))
 
 
-def played_with(cluster, disturb, rows=400, shard_rows=10, **more):
-    """A slow evaluation during which `disturb` is called with the event that tells its end; its result. The call is
-    made by a thread: nodes are added by the main one."""
+def played_with(disturb, policy=SLOW, **more):
+    """An evaluation of 40 shards during which `disturb` is called with the event that tells its end; its result. The
+    call is made by a thread: nodes are added by the main one."""
     ended = threading.Event()
     results = []
 
     def call():
         try:
-            results.append(scale.evaluate(CVRP, SLOW, 2 * rows, rows, 5, config=SMALL, shard_rows=shard_rows, **more))
+            results.append(scale.evaluate(CVRP, policy, 800, 400, 5, config=SMALL, shard_rows=10, **more))
         finally:
             ended.set()
 
@@ -105,25 +105,24 @@ def raylets(cluster):
     return [raylet_of(node) for node in (cluster.head_node, *cluster.worker_nodes)]
 
 
-def test_killed_workers_and_a_killed_node_change_no_bit(cluster, undisturbed):
-    """A worker process and later a whole raylet are killed at work, and another node joins: nothing is lost, every
+def test_killed_workers_and_a_killed_node_change_no_bit(cluster, undisturbed, tmp_path):
+    """A worker process and then a whole raylet are killed at work, and another node joins: nothing is lost, every
     shard counts once. Then there are 4 workers, and one where a shard asks for the two CPUs that only the head has."""
     extra = max(cluster.worker_nodes, key=lambda node: node.get_resource_and_label_spec().num_cpus)
-    killed = []
+    others = [pid for pid in raylets(cluster) if pid != raylet_of(extra)]
+    title = "CVRP by tests.scale.helpers:gated"
+    gate = tmp_path / "gate"
 
-    def disturb(ended):
-        assert wait_until(lambda: ended.is_set() or at_work(raylets(cluster), TITLE))
-        killed.extend(at_work(raylets(cluster), TITLE)[:1])
-        for pid in killed:
-            kill(pid)
-        wait_until(lambda: ended.is_set() or at_work([raylet_of(extra)], TITLE))
-        if at_work([raylet_of(extra)], TITLE):
-            killed.append(raylet_of(extra))
+    def disturb(ended):  # all workers wait for the gate, so whoever is killed is at work
+        try:
+            assert wait_until(lambda: at_work([raylet_of(extra)], title) and at_work(others, title))
+            kill(at_work(others, title)[0])
             kill(raylet_of(extra))
             cluster.add_node(wait=False, num_cpus=1, **cluster.common)
+        finally:
+            gate.touch()
 
-    assert same(played_with(cluster, disturb), undisturbed)
-    assert raylet_of(extra) in killed and len(killed) == 2
+    assert same(played_with(disturb, ("tests.scale.helpers:gated", {"gate": str(gate)})), undisturbed)
     expected = local(CVRP, policies_for(CVRP)["nearest"](7), 150, 70, 7, SMALL)
     for cpus in (1, 2):
         got = scale.evaluate(CVRP, "nearest", 150, 70, 7, config=SMALL, shard_rows=16, cpus_per_shard=cpus)
@@ -147,7 +146,7 @@ def test_twenty_killed_workers_change_no_bit(cluster, undisturbed):
             if ended.is_set():
                 return
 
-    assert same(played_with(cluster, disturb, retries=30), undisturbed)
+    assert same(played_with(disturb, retries=30), undisturbed)
     assert count >= 10
 
 
