@@ -17,19 +17,19 @@ from milkrun.replay.record import compare
 ROOT = Path(__file__).resolve().parents[2]
 WRITE = """
 import sys
-from importlib.abc import MetaPathFinder
+from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
 
-class OwnAlone(MetaPathFinder):
+class OwnAlone(PathFinder):
     '''Of all that this environment has, the wheel finds its own dependencies and theirs.'''
 
     known = {"milkrun", "numpy", "numba", "llvmlite", "gymnasium", "cloudpickle", "farama_notifications",
              "typing_extensions", *sys.stdlib_module_names}
 
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in self.known:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return super().find_spec(name, path, target) if name.partition(".")[0] in cls.known else None
 
-sys.meta_path.insert(0, OwnAlone())
+sys.meta_path[:] = [BuiltinImporter, FrozenImporter, OwnAlone]
 sys.path.insert(0, sys.argv[1])
 import milkrun
 assert milkrun.__file__.startswith(sys.argv[1]), milkrun.__file__
