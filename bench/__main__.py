@@ -23,6 +23,7 @@ from .episodes import record_random_episodes
 from .family import family_table
 from .peers import c_kernel
 from .peers.apart import report_of
+from .replay import replay_table
 from .scale import scale_table
 from .timing import Table, clock, median_time, set_clock
 from .tracking import tracking_table
@@ -153,7 +154,8 @@ def _geometric_mean(values: list[float]) -> float:
 TABLES = {
     "steps": steps_table, "rollouts": rollouts_table, "family": family_table, "darp": darp_table,
     "delivery": delivery_table, "clutter": clutter_table, "tracking": tracking_table, "api": api_table,
-    "workers": workers_table, "scale": scale_table, "compiling": compiling_table, "own": own_table,
+    "workers": workers_table, "scale": scale_table, "compiling": compiling_table, "replay": replay_table,
+    "own": own_table,
 }  # fmt: skip
 
 
