@@ -11,7 +11,7 @@ import pytest
 from milkrun import scale
 from milkrun.core.errors import ConfigError, MilkrunError, MissingExtra, RegistryError, ScaleError
 from milkrun.scale import cluster
-from milkrun.solvers import add_policy, nearest
+from milkrun.solvers import add_policy, nearest, policies
 from tests.scale.helpers import WORLDS
 
 CVRP = "milkrun/CVRP-v0"
@@ -63,8 +63,9 @@ def test_what_cannot_be_is_named(changes, error, words):
     assert isinstance(caught.value, MilkrunError)
 
 
-def test_a_policy_of_this_process_alone_is_refused():
+def test_a_policy_of_this_process_alone_is_refused(monkeypatch):
     """`add_policy` tells this process, not the workers."""
+    monkeypatch.setattr(policies, "_added", {})
     add_policy(CVRP, "mine", lambda seed: nearest)
     with pytest.raises(ConfigError, match="was added in this process alone"):
         evaluate(policy="mine")

@@ -21,6 +21,8 @@ from milkrun.tracking.moment import Moment
 from milkrun.tracking.world import Tracking
 
 SMALL: dict[str, Any] = {"size": 16, "ground_cell": 2.0, "max_vehicles": 4, "max_sim_steps": 40}
+WAITING = {"delay": 300.0}
+"""Of clients: the first group of a kind of world may wait for the compiler."""
 QUICK = Limits(greeting=30.0, frame=30.0, wait=0.05, leaving=5.0, idle=0.0)
 """Signs of life often; other limits far off."""
 PLENTY = 60.0
@@ -55,7 +57,7 @@ class Hosted:
         self.server.join()
 
     def config(self, group: str = "main", **options: Any) -> TrackingConfig:
-        return TrackingConfig.build(link=f"tcp://127.0.0.1:{self.port}/{group}", **{**SMALL, **options})
+        return TrackingConfig.build(link=f"tcp://127.0.0.1:{self.port}/{group}", **{**SMALL, **WAITING, **options})
 
     def link(self, row: int = 0, count: int = 1, seed: int = 7, group: str = "main", patience: Patience | None = None,
              **options: Any) -> Link:  # fmt: skip
@@ -180,7 +182,7 @@ class Scripted:
             raise self.failure
 
     def link(self, patience: Patience | None = None, **options: Any) -> Link:
-        config = TrackingConfig.build(link=f"tcp://127.0.0.1:{self.port}", **{**SMALL, **options})
+        config = TrackingConfig.build(link=f"tcp://127.0.0.1:{self.port}", **{**SMALL, **WAITING, **options})
         return Link(config, seed=7, row=0, count=1, patience=patience)
 
 
