@@ -145,7 +145,8 @@ class Config:
             if name in ROWS:
                 raise ConfigError(f"{cls.__name__} has no option {key!r}: the number of rows is num_envs")
             if name not in names:
-                raise ConfigError(f"{cls.__name__} has no option {key!r}{did_you_mean(str(key), names)}")
+                close = did_you_mean(str(key), names | set(cls.synonyms))
+                raise ConfigError(f"{cls.__name__} has no option {key!r}{close}")
             if name in known:
                 raise ConfigError(f"{cls.__name__}: {key!r} and its synonym were both given")
             known[name] = value

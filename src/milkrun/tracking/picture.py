@@ -91,7 +91,8 @@ def scene(world: Any, row: int) -> Scene:
                            for v, k in enumerate(world.veh_kind[row, :n])])  # fmt: skip
     s.bodies("drone", "box", [(2.0, 2.0, 0.6)], [(x, y, z)], _turned(world.yaw[row : row + 1]), colour="ink")
     ahead = np.array([math.cos(world.yaw[row]), math.sin(world.yaw[row])])
-    s.camera((x - 14 * ahead[0], y - 14 * ahead[1], z + 18), (x + 6 * ahead[0], y + 6 * ahead[1], z - 8), follow="drone")
+    behind, before = (x - 14 * ahead[0], y - 14 * ahead[1], z + 18), (x + 6 * ahead[0], y + 6 * ahead[1], z - 8)
+    s.camera(behind, before, follow="drone")
     s.image("camera", to_rgb(shot(world, row)[0]))
     s.gauge("target near the middle", world.r_c[row], 1.0)
     s.figure("CR", world.CR[row])
