@@ -7,6 +7,7 @@ Wall-clock rates hold on idle cores only, so each stands beside the rate of a CP
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -553,14 +555,16 @@ LINKED = 16
 
 def link_rows(results: _Results) -> None:
     """Steps with their pictures through the link, all asked before one is waited for, and the same rows in this process
-    as `Envs` has them, each picture copied; both wait for the slowest of a turn, so the wall alone is told."""
+    as `Envs` has them, each picture copied; both wait for the slowest of a turn, so the wall alone is told. Both sides
+    compute with one thread: several wait for each other otherwise here than in a simulator, whose threads sleep."""
     from milkrun.tracking.config import TrackingConfig
     from milkrun.tracking.link.client import Link
 
     sizes = results.sizes
     config = TrackingConfig.build(auto_start=True, port=0, delay=600.0, **sizes.options)
-    links = [Link(config, seed=0, row=row, count=LINKED) for row in range(LINKED)]
-    world = milkrun.make(TRACKING, LINKED, seed=0, config=sizes.options, autoreset="disabled")
+    with _one_thread_in_children():
+        links = [Link(config, seed=0, row=row, count=LINKED) for row in range(LINKED)]
+    world = milkrun.make(TRACKING, LINKED, seed=0, config=sizes.options, autoreset="disabled", threads=1)
     try:
         found = [(_linked_pace(links, sizes.turns), _pace_here(world, sizes.turns)) for _ in range(sizes.rounds + 1)]
     finally:
@@ -571,6 +575,20 @@ def link_rows(results: _Results) -> None:
                  there, here, by="wall")  # fmt: skip
     results.promise(f"env steps/s through the link, {LINKED} environments (promised 1000, goal 3000)", there.wall)
     results.cost("link: ms that it adds to an env step", 1e3 * (1 / there.wall - 1 / here.wall), "promised at most 0.4")
+
+
+@contextlib.contextmanager
+def _one_thread_in_children() -> Iterator[None]:
+    """Processes that are started meanwhile compute with one thread."""
+    before = os.environ.get("MILKRUN_NUM_THREADS")
+    os.environ["MILKRUN_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["MILKRUN_NUM_THREADS"]
+        else:
+            os.environ["MILKRUN_NUM_THREADS"] = before
 
 
 def _linked_pace(links: list[Any], turns: int) -> Pace:

@@ -18,8 +18,10 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 """A section of the original's file that also has options of ours. Episodes last 12 steps at most."""
 STACKED = {**SMALL, "frame_stack": 2, "State_channel": 1, "Norm_Type": 1}
-SECTIONS = {"plain": SMALL, "stacked": STACKED}
+VELOCITY = {**SMALL, "action_mode": "velocity"}
+SECTIONS = {"plain": SMALL, "stacked": STACKED, "velocity": VELOCITY}
 ROWS, ROW, SEED, EPISODES = 3, 2, 7, 3
+
 
 def lone(section: dict[str, Any]) -> Any:
     """The row as an environment of its own."""
@@ -35,6 +37,17 @@ def action_at(episode: int, t: int) -> int:
     return 9 if (episode + t) % 8 == 7 else (3 * episode + 2 * t) % 7
 
 
+def speeds_at(episode: int, t: int) -> np.ndarray:
+    """The same in velocity mode: tenths and sevenths, which float32 and float64 do not write alike."""
+    number = action_at(episode, t)
+    return np.full(4, 1.5) if number == 9 else np.array([0.1 * number, -1 / (1 + number), 1.0, number / 7 - 0.5])
+
+
+def deeds(section: dict[str, Any]) -> Any:
+    """What the row does in such a section, by episode and step."""
+    return speeds_at if section.get("action_mode") == "velocity" else action_at
+
+
 def flat(supplements: list[Any]) -> bytes:
     """SuppleInfo as bytes, names and types included."""
     return repr([part.tobytes() if isinstance(part, np.ndarray) else part for part in supplements]).encode()
@@ -43,8 +56,8 @@ def flat(supplements: list[Any]) -> bytes:
 def by_world(section: dict[str, Any], row: int = ROW, episodes: int = EPISODES) -> list[Step]:
     """Episodes of a row of the world itself, its states and supplements made by hand."""
     config = TrackingConfig.from_seed(section)
-    world: Any = Tracking(ROWS, config, seed=SEED, autoreset="disabled")
-    trace: list[Step] = []
+    world: Any = Tracking.variant(config)(ROWS, config, seed=SEED, autoreset="disabled")
+    act, trace = deeds(section), []
 
     def note(reward: float, done: bool) -> None:
         world.observe()
@@ -59,13 +72,13 @@ def by_world(section: dict[str, Any], row: int = ROW, episodes: int = EPISODES) 
         note(0.0, False)
         t, done = 0, False
         while not done:
-            world.step([action_at(episode, t)], rows=[row])
+            world.step([act(episode, t)], rows=[row])
             t, done = t + 1, bool(world.terminated[row] or world.truncated[row])
             note(float(world.reward_exact[row]), done)
     return trace
 
 
-def by_hand(reset: Any, step: Any, episodes: int = EPISODES) -> list[Step]:
+def by_hand(reset: Any, step: Any, act: Any = action_at, episodes: int = EPISODES) -> list[Step]:
     """The same of an environment that is reset by its caller: `reset()` gives state and supplements, `step(action)`
     state, reward, done, supplements."""
     trace: list[Step] = []
@@ -74,20 +87,20 @@ def by_hand(reset: Any, step: Any, episodes: int = EPISODES) -> list[Step]:
         trace.append((state.tobytes(), 0.0, False, flat(more)))
         t, done = 0, False
         while not done:
-            state, reward, done, more = step(action_at(episode, t))
+            state, reward, done, more = step(act(episode, t))
             t += 1
             trace.append((state.tobytes(), reward, done, flat(more)))
     return trace
 
 
-def by_turns(begin: Any, turn: Any, ignored: int, episodes: int = EPISODES) -> list[Step]:
+def by_turns(begin: Any, turn: Any, ignored: Any, act: Any = action_at, episodes: int = EPISODES) -> list[Step]:
     """The same of one whose turn after an end is a reset, with `ignored` for its action: `begin()` as `reset`,
     `turn(action)` as `step`."""
     state, more = begin()
     trace: list[Step] = [(state.tobytes(), 0.0, False, flat(more))]
     episode, t, done = 0, 0, False
     while not (done and episode == episodes - 1):
-        state, reward, over, more = turn(ignored if done else action_at(episode, t))
+        state, reward, over, more = turn(ignored if done else act(episode, t))
         episode, t, done = (episode + 1, 0, over) if done else (episode, t + 1, over)
         trace.append((state.tobytes(), float(reward), bool(over), flat(more)))
     return trace

@@ -20,6 +20,7 @@ from tests.api.dat_tools import (
     by_hand,
     by_turns,
     by_world,
+    deeds,
     flat,
     lone,
     without_supplements_at_resets,
@@ -43,7 +44,7 @@ def test_alone(world, kind):
     """An environment of its own, as the original builds one a process."""
     env, process = general_env("Benchmark", SECTIONS[kind], ROWS, ROW, seed=SEED)
     assert process(3) == 3
-    assert by_hand(env.reset, env.step) == world[kind]
+    assert by_hand(env.reset, env.step, deeds(SECTIONS[kind])) == world[kind]
 
 
 @pytest.mark.parametrize("kind", SECTIONS)
@@ -54,19 +55,20 @@ def test_a_handle_among_others(world, kind):
 
     def step(action):
         if not envs[0].end_reason:
-            envs[0].step(1)
+            envs[0].step(deeds(SECTIONS[kind])(0, 1))
         return envs[ROW].step(action)
 
-    assert by_hand(envs[ROW].reset, step) == world[kind]
+    assert by_hand(envs[ROW].reset, step, deeds(SECTIONS[kind])) == world[kind]
 
 
-@pytest.mark.parametrize(("kind", "ignored"), [("plain", 0), ("plain", 5), ("stacked", 9)])
+@pytest.mark.parametrize(("kind", "ignored"), [("plain", 0), ("plain", 5), ("stacked", 9), ("velocity", [9.0] * 4)])
 def test_all_rows_at_once(world, kind, ignored):
     """Through Envs; what is asked of a row that is being reset changes nothing. Rewards are float64, states float32."""
     with Envs(num_envs=ROWS, env_list=GE(ROWS, SECTIONS[kind], seed=SEED)) as envs:
+        act = deeds(SECTIONS[kind])
 
         def turn(action):
-            actions = np.full(ROWS, 3)
+            actions = np.array([act(0, 5)] * ROWS)
             actions[ROW] = action
             due = envs.terminated[ROW] or envs.truncated[ROW]
             states, rewards, done = envs.step(actions)
@@ -74,7 +76,7 @@ def test_all_rows_at_once(world, kind, ignored):
             assert envs.reset_turn[ROW] == due and envs.infos[ROW].get("reset_turn", False) == due
             return states[ROW], rewards[ROW], done[ROW], envs.infos[ROW]["SuppleInfo"]
 
-        trace = by_turns(lambda: (envs.reset()[ROW], envs.infos[ROW]["SuppleInfo"]), turn, ignored)
+        trace = by_turns(lambda: (envs.reset()[ROW], envs.infos[ROW]["SuppleInfo"]), turn, ignored, act)
     assert trace == world[kind]
     ends = [k for k, (_, _, done, _) in enumerate(trace) if done]
     assert trace[ends[0] + 1][1:3] == (0.0, False) and trace[ends[0] + 2][2] is False
@@ -102,7 +104,7 @@ def test_the_gymnasium_class(world, kind):
         assert not (terminated and truncated) and truncated == (info["reason"] == "time")
         return state, reward, terminated or truncated, info["SuppleInfo"]
 
-    assert by_hand(lambda: (env.reset()[0], env.env.SuppleInfo), step) == world[kind]
+    assert by_hand(lambda: (env.reset()[0], env.env.SuppleInfo), step, deeds(SECTIONS[kind])) == world[kind]
 
 
 def test_in_other_processes(world):

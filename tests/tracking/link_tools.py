@@ -15,7 +15,8 @@ import numpy as np
 
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.link.client import Link, Patience
-from milkrun.tracking.link.server import Limits, Server
+from milkrun.tracking.link.connection import Limits
+from milkrun.tracking.link.server import Server
 from milkrun.tracking.looks import KINDS
 from milkrun.tracking.moment import Moment
 from milkrun.tracking.world import Tracking

@@ -8,7 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from milkrun.tracking.link.server import SPARE, Limits
+from milkrun.tracking.link.connection import Limits
+from milkrun.tracking.link.server import SPARE
 from tests.tracking.link_tools import QUICK, Hosted, Raw, frame, hello, reset, step, until
 from tests.tracking.test_link_wire import mutated
 

@@ -42,8 +42,9 @@ def simulate(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from milkrun.tracking.config import TrackingConfig
     from milkrun.tracking.link.address import read_token
+    from milkrun.tracking.link.connection import Limits
     from milkrun.tracking.link.groups import compile_code
-    from milkrun.tracking.link.server import Limits, Server
+    from milkrun.tracking.link.server import Server
     from milkrun.tracking.link.wire import PROTO
 
     def log(line: str) -> None:

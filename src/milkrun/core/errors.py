@@ -149,14 +149,15 @@ def shown(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
-    """The tail of an error sentence that offers up to `most` close names, or lists the few there are."""
+def did_you_mean(word: str, known: Iterable[str], most: int = 3, listed: bool = False) -> str:
+    """The tail of an error sentence that offers up to `most` close names, or lists the few there are, unless the
+    sentence has `listed` them."""
     names = sorted(known)
     lower = {name.lower(): name for name in names}
     close = [lower[k] for k in difflib.get_close_matches(word.lower(), lower, n=most, cutoff=0.5)]
     if close:
         return f"; did you mean {' or '.join(repr(c) for c in close)}?"
-    return f"; known: {', '.join(names)}" if 0 < len(names) <= 80 else ""
+    return f"; known: {', '.join(names)}" if 0 < len(names) <= 80 and not listed else ""
 
 
 def no_such_field(owner: str, name: str, known: Iterable[str], place: str) -> str:

@@ -226,7 +226,7 @@ class TrackingConfig(Config):
         for one in names:
             if not isinstance(one, str) or one not in known:
                 raise ConfigError(f"TrackingConfig.{name} = {shown(given)}: must be of {', '.join(known)}"
-                                  f"{did_you_mean(str(one), known)}")
+                                  f"{did_you_mean(str(one), known, listed=True)}")
         if len(set(names)) < len(names):
             self._refuse(name, "names one twice")
 

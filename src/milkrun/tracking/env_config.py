@@ -62,6 +62,8 @@ def load_env_config(source: str | Path | Mapping[str, Any], config: TrackingConf
 
     Keys that have no meaning here are named in the result's `ignored`; one that the original does not know is refused.
     """
+    if not isinstance(source, (str, Path, Mapping)):
+        raise ConfigError(f"an env_config must be a path or a mapping, not {shown(source)}")
     where = "the given env_config" if isinstance(source, Mapping) else str(source)
     values = dict(_flat(source if isinstance(source, Mapping) else read_json(Path(source)), where))
     base = TrackingConfig() if config is None else config

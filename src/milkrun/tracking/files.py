@@ -29,6 +29,8 @@ def section_of(source: Source, name: str) -> tuple[Mapping[str, Any], str]:
         raise ConfigError(f"a configuration must be a path, a mapping or None, not a {type(source).__name__}")
     if not values.keys() & set(SECTIONS):
         return values, where
+    if isinstance(source, Mapping):
+        where = "the given configuration"
     for key in values.keys() - set(SECTIONS):
         raise ConfigError(f"{where}: has no section {key!r}{did_you_mean(str(key), SECTIONS)}")
     if name not in values:

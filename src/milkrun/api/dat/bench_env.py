@@ -154,6 +154,11 @@ class BenchEnv_Multi:
         self._elsewhere("receive")
         return self._receive
 
+    @property
+    def check(self) -> Callable[[Any], Any]:
+        """Raises what is wrong with an action, before any simulator is asked; as `send`, of a link alone."""
+        return self._elsewhere("check").check
+
     def render(self, mode: str = "rgb_array") -> np.ndarray:
         """What the camera sees now, uint8 (S, S, 3)."""
         if mode != "rgb_array":

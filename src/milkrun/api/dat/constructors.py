@@ -36,7 +36,8 @@ def general_env(
     if isinstance(env_id, str) and env_id in LUNAR_IDS:
         return _lunar_lander(LunarLanderConfig.from_seed(env_conf))
     known = (BENCHMARK, *LUNAR_IDS)
-    raise ConfigError(f"env_id={shown(env_id)}: must be one of {', '.join(known)}{did_you_mean(str(env_id), known)}")
+    close = did_you_mean(str(env_id), known, listed=True)
+    raise ConfigError(f"env_id={shown(env_id)}: must be one of {', '.join(known)}{close}")
 
 
 def GE(n: int, env_conf: Any = None, *, seed: int | None = None) -> list[Any]:

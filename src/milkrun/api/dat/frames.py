@@ -17,9 +17,9 @@ from milkrun.core.memory import address_of
 from milkrun.core.threads import Entry
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.files import SECTIONS
+from milkrun.tracking.link.pictures import fitter
 from milkrun.tracking.lunar import LunarLanderConfig
 
-LUMINANCE = (0.299, 0.587, 0.114)
 NORMS = {0: (0, 255), 1: (128, 128)}
 """By `norm` what is taken from a pixel, and what it is then divided by."""
 BOUNDS = {0: (0.0, 1.0), 1: (-1.0, 1.0)}
@@ -76,7 +76,9 @@ def process_frame(image: Any, conf: Any, env: Any = None) -> np.ndarray:
         pixels = pixels[..., None]
     if pixels.ndim != 3 or pixels.shape[2] not in (1, 3) or 0 in pixels.shape or pixels.dtype != np.uint8:
         raise ShapeError(f"image: {pixels.dtype} {pixels.shape}: must be uint8 (height, width, 3), or 1 for grey")
-    return normalise(np.ascontiguousarray(_resized(pixels, form).transpose(2, 0, 1)), form.norm)
+    height, width, channels = pixels.shape
+    fitted = fitter((channels, height, width), form.channels, form.size).fit(pixels.transpose(2, 0, 1))
+    return normalise(fitted, form.norm)
 
 
 def normalise(pixels: np.ndarray, norm: int | None, chunks: int = 1) -> np.ndarray:
@@ -87,29 +89,6 @@ def normalise(pixels: np.ndarray, norm: int | None, chunks: int = 1) -> np.ndarr
     states = np.empty(pixels.shape, np.float32)
     _scale().run((address_of(pixels), address_of(states), *NORMS[norm]), pixels.size, chunks)
     return states
-
-
-def _resized(pixels: np.ndarray, form: Form) -> np.ndarray:
-    """(S, S, C) uint8. A picture that has size and channels already is left as it is."""
-    height, width, channels = pixels.shape
-    if (height, width, channels) == (form.size, form.size, form.channels):
-        return pixels
-    mean = np.einsum("ih,hwc->iwc", _shares(height, form.size), pixels.astype(np.float64), optimize=True)
-    mean = np.einsum("jw,iwc->ijc", _shares(width, form.size), mean, optimize=True)
-    if channels == 3 and form.channels == 1:
-        mean = mean @ np.array(LUMINANCE)[:, None]
-    elif channels == 1 and form.channels == 3:
-        mean = np.repeat(mean, 3, axis=2)
-    return np.floor(mean + 0.5).clip(0, 255).astype(np.uint8)
-
-
-@cache
-def _shares(old: int, new: int) -> np.ndarray:
-    """How much of each old pixel along an axis is in each new one, as shares of the new one's length."""
-    edges, step = np.arange(new + 1) * (old / new), np.arange(old)
-    low = np.maximum(edges[:-1, None], step)
-    high = np.minimum(edges[1:, None], step + 1)
-    return np.maximum(high - low, 0) / (old / new)
 
 
 @cache

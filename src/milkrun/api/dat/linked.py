@@ -29,6 +29,14 @@ class LinkSource:
         self._asked: Any = None
         self._closed = False
 
+    def check(self, action: Any) -> np.ndarray:
+        """The action of a step as an array. Raises what is wrong with it, before anybody is asked."""
+        self._open()
+        if self._now is None or self._now.done:
+            why = "has ended" if self._now is not None else "was not reset"
+            raise ResetNeeded(f"environment {self.row} {why}: reset() comes before the next step")
+        return one_action(action, self.config)
+
     def ask(self, action: Any, seed: int | None = None) -> None:
         """Asks for a step, or with RESET for an episode."""
         self._open()
@@ -37,10 +45,7 @@ class LinkSource:
         if action is RESET:
             self._link.ask_reset(None if seed is None else check_seed(seed))
         else:
-            if self._now is None or self._now.done:
-                why = "has ended" if self._now is not None else "was not reset"
-                raise ResetNeeded(f"environment {self.row} {why}: reset() comes before the next step")
-            action = one_action(action, self.config)
+            action = self.check(action)
             self._link.ask_step(action.tolist() if action.ndim == 0 else action)
         self._asked = action
 
@@ -51,7 +56,7 @@ class LinkSource:
             raise LinkProtocol(f"environment {self.row}: receive() without a send()")
         try:
             now = self._link.answer()
-        except Exception:
+        except BaseException:  # an interrupt too: the answer is lost
             self._asked = self._now = None
             raise
         action, self._asked, self._now = self._asked, None, now

@@ -7,7 +7,7 @@ asked before the first is waited for; anything else, classic or Gymnasium, has a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -60,6 +60,8 @@ class Envs:
             raise ConfigError(f"logs_show={logs_show!r}: must be a bool or a count of environments in 0..{num_envs}")
         if env_mk is not None and not callable(env_mk):
             raise ConfigError(f"env_mk={env_mk!r}: must be a function that makes an environment")
+        if env_list is not None and not isinstance(env_list, Iterable):
+            raise ConfigError(f"env_list is a {type(env_list).__name__}: must be a list of {num_envs} environments")
         items = [env_mk(*env_mk_args) for _ in range(num_envs)] if env_mk is not None else list(env_list or ())
         _check_items(items, num_envs)
         self.num_envs, self.env_list = int(num_envs), items

@@ -137,7 +137,9 @@ class CallThread:
 
 class Links:
     """Environments that answer from elsewhere: `send(action)` asks for a step and `send(None)`, with a seed
-    `send(None, seed=s)`, for a new episode; `receive()` waits for what `step` or `reset` would have returned."""
+    `send(None, seed=s)`, for a new episode; `receive()` waits for what `step` or `reset` would have returned. One that
+    has `check(action)` may raise there what it would at `send`: then nobody is asked, and nobody waits for who was
+    not."""
 
     def __init__(self, envs: Sequence[Any]) -> None:
         self._envs = envs
@@ -149,11 +151,14 @@ class Links:
     def ask(self, actions: Sequence[Any], seeds: Sequence[int | None]) -> list[Answer | Exception]:
         while self._owed:
             _kept(self._envs[self._owed.pop()].receive)
-        answers: list[Any] = [None] * len(actions)
+        answers: list[Any] = [_kept(partial(_check, env, action)) for env, action in zip(self._envs, actions)]
+        if any(answers):
+            return answers
         for i, (env, action, seed) in enumerate(zip(self._envs, actions, seeds)):
+            self._owed.append(i)  # before it is: an interrupt may come right after
             answers[i] = _kept(partial(_send, env, action, seed))
-            if answers[i] is None:
-                self._owed.append(i)
+            if answers[i] is not None:
+                self._owed.remove(i)
         for i, (env, action) in enumerate(zip(self._envs, actions)):
             if answers[i] is None:
                 answers[i] = _kept(partial(_received, env, action is RESET))
@@ -282,6 +287,12 @@ def _kept(call: Callable[[], Any]) -> Any:
         return call()
     except Exception as e:
         return e
+
+
+def _check(env: Any, action: Any) -> None:
+    check = getattr(env, "check", None)
+    if action is not RESET and callable(check):
+        check(action)
 
 
 def _send(env: Any, action: Any, seed: int | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import socket
 import struct
 import time
@@ -31,6 +32,12 @@ ADVICE = {
 }
 LARGEST_SIDE = 4096
 """Pixels a side of a picture."""
+BRIEF = 0.1
+"""Seconds: for a look at what has come by now; and for a greeting where another has just waited in vain."""
+
+_unanswered: dict[tuple[str, int], float] = {}
+"""Where, and when, a connection or greeting was last waited for in vain: many environments of one process that lost
+their simulator together do not wait one after another."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,11 @@ class Channel:
         self._began: float | None = None
         self.missing: list[int] = []
         self._alive = False  # it has said that it is
+        self._silence = patience.silence
+        self._place = address.host, address.port
+        if time.monotonic() - _unanswered.get(self._place, -math.inf) < patience.silence:
+            self._silence = min(BRIEF, patience.silence)
+            deadline = min(deadline, time.monotonic() + self._silence)
         self._sock = self._connect(deadline)
         self._heard = time.monotonic()
         self._send = self._sock.sendall
@@ -96,11 +108,13 @@ class Channel:
         try:
             sock = socket.create_connection((host, port), timeout=max(0.01, deadline - time.monotonic()))
         except TimeoutError:
+            _unanswered[self._place] = time.monotonic()
             self.fail(LinkTimeout, "does not answer: is the address right, and does a firewall let this port through?")
         except (OSError, UnicodeError, OverflowError) as e:
             if isinstance(e, ConnectionRefusedError):
                 raise Lost("no simulator listens there") from None
-            self.fail(LinkError, f"cannot be reached: {getattr(e, 'strerror', None) or e}")
+            why = getattr(e, "strerror", None) or e
+            self.fail(LinkError, f"cannot be reached: {why}", "check host and port of the option link")
         if sock.getsockname() == sock.getpeername():  # a free port can be connected with itself
             sock.close()
             raise Lost("no simulator listens there")
@@ -120,7 +134,7 @@ class Channel:
     def greet(self, hello: wire.Header, token: bytes | None, deadline: float) -> Welcome:
         """Says who this is; what the simulator says of itself."""
         try:
-            challenge, _ = self.receive("challenge", deadline)
+            challenge = self._challenge(deadline)
             self._check_proto(challenge)
             nonce = challenge.get("nonce")
             if type(nonce) is not bytes or not 16 <= len(nonce) <= 64:
@@ -140,6 +154,17 @@ class Channel:
         except Fault as fault:
             self.blame(fault)
 
+    def _challenge(self, deadline: float) -> wire.Header:
+        try:
+            challenge, _ = self.receive("challenge", deadline)
+        except Lost as lost:
+            if lost.silent:
+                _unanswered[self._place] = time.monotonic()
+            raise
+        _unanswered.pop(self._place, None)
+        self._silence = self._patience.silence
+        return challenge
+
     def _check_proto(self, header: wire.Header) -> None:
         if header.get("proto") != wire.PROTO:
             raise Fault("version", f"it speaks version {str(header.get('proto'))[:20]}, not {wire.PROTO}")
@@ -158,6 +183,7 @@ class Channel:
         it sends is raised. The payload is there until the next call."""
         try:
             self.missing, self._alive = [], False
+            latest = max(deadline, time.monotonic() + BRIEF)  # what has come already is taken, though it be late
             frame = self._inbox.frame()
             while True:
                 while frame is None:
@@ -168,7 +194,7 @@ class Channel:
                 if found == kind:
                     return frame
                 self._take(frame[0], kind)
-                if time.monotonic() > deadline:
+                if time.monotonic() > latest:
                     self._overdue()
                 frame = self._inbox.frame()
         except Fault as fault:
@@ -177,7 +203,8 @@ class Channel:
     def _fill(self, deadline: float) -> None:
         """Reads some bytes, or finds that it has waited for too long."""
         # Of several that ask the same simulator the first finds out that it is dead; the others need not wait again.
-        late = time.monotonic() - self._heard > self._patience.silence
+        now = time.monotonic()
+        late = now > deadline or now - self._heard > self._silence
         try:
             count = self._recv_into(self._inbox.room(), 0, socket.MSG_DONTWAIT if late else 0)
         except BlockingIOError:
@@ -190,8 +217,8 @@ class Channel:
         if count > 0:
             self._inbox.took(count)
             self._heard = now
-        elif now - self._heard > self._patience.silence:
-            raise Lost(f"it said nothing for {self._patience.silence:g} s", silent=True)
+        elif now - self._heard > self._silence:
+            raise Lost(f"it said nothing for {self._silence:g} s", silent=True)
         if not self._inbox.begun:
             self._began = None
         elif self._began is None:

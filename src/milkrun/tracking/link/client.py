@@ -44,6 +44,7 @@ class Asked(NamedTuple):
     turn: int
     key: Key | None
     cmd: list[float]
+    deadline: float  # for the answer: several that are asked together do not wait one after another
 
 
 class Link:
@@ -103,7 +104,7 @@ class Link:
         if not self._live:
             raise ResetNeeded(f"{self._who}: reset before the next step")
         sent, cmd = self._read_action(action)
-        self._asked = asked = Asked(self._turn, None, cmd)
+        self._asked = asked = Asked(self._turn, None, cmd, time.monotonic() + self.config.delay)
         self._turn += 1
         try:
             self._channel.send({"type": "step", "turn": asked.turn, "action": sent, "cmd": cmd})
@@ -122,13 +123,14 @@ class Link:
         asked, self._asked = self._asked, None
         if asked is None:
             raise ResetNeeded(f"{self._who} was not asked for anything: reset it")
-        deadline = time.monotonic() + self.config.delay
         try:
             if self._broken is not None:
                 raise Lost(self._broken)
-            return self._hear(asked, deadline)
+            return self._hear(asked, asked.deadline)
         except Lost as lost:
             self._drop()
+            if lost.silent:
+                self._held.kill()
             if asked.key is None:
                 return self._lost_moment(str(lost))
         except Failed as e:
@@ -138,7 +140,7 @@ class Link:
             self._live = False
             self._drop()
             raise
-        return self._begin_again(asked.key, deadline)
+        return self._begin_again(asked.key, time.monotonic() + self.config.delay)
 
     def close(self) -> None:
         """Ends the connection, and with its last environment a simulator that was started for it."""
@@ -176,6 +178,7 @@ class Link:
         while True:
             if simulator is not None:
                 simulator.ensure(deadline)
+                self._held.pid = simulator.pid
             try:
                 return self._greet(deadline)
             except IndexTaken as e:
@@ -187,7 +190,7 @@ class Link:
                 if time.monotonic() > deadline or not self.config.auto_start or (lost.silent and silent):
                     raise self._no_simulator(lost) from None
                 if lost.silent and simulator is not None:
-                    simulator.kill()
+                    self._held.kill()
                     silent = True
             time.sleep(AGAIN)
 
@@ -229,7 +232,7 @@ class Link:
         for attempt in range(2):
             if self._held.channel is None:
                 self._connect(deadline)
-            asked = Asked(self._turn, key, STOP)
+            asked = Asked(self._turn, key, STOP, deadline)
             try:
                 seed, row, episode = key
                 self._channel.send({"type": "reset", "turn": asked.turn, "seed": seed, "row": row, "episode": episode})
@@ -361,7 +364,13 @@ class _Held:
     def __init__(self) -> None:
         self.channel: Channel | None = None
         self.simulator: launch.Simulator | None = None
+        self.pid: int | None = None  # of the simulator's process that was connected with
         self._process = os.getpid()
+
+    def kill(self) -> None:
+        """Ends a simulator of our own that has gone silent: who asks it again would wait again."""
+        if self.simulator is not None:
+            self.simulator.kill(self.pid)
 
     def drop(self) -> None:
         channel, self.channel = self.channel, None

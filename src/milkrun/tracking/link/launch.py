@@ -105,11 +105,17 @@ class Simulator:
                 logging.getLogger("milkrun").warning("%s %s; it is started again", self._name, self.state)
             self._start(deadline)
 
-    def kill(self) -> None:
-        """Ends a simulator that says nothing any more."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+    @property
+    def pid(self) -> int | None:
+        """Of the process that it is now."""
+        return None if self._process is None else self._process.pid
+
+    def kill(self, pid: int | None) -> None:
+        """Ends the process that says nothing any more, unless another has taken its place since."""
+        with _lock:
+            if self._process is not None and self._process.pid == pid:
+                self._process.kill()
+                self._process.wait()
 
     def release(self) -> None:
         """One user less; the last one ends it."""
@@ -137,7 +143,7 @@ class Simulator:
         try:
             self.port = self._read_port(self._process, deadline)
         except BaseException:
-            self.kill()
+            self.kill(self.pid)
             raise
 
     def _read_port(self, process: subprocess.Popen[bytes], deadline: float) -> int:
@@ -149,7 +155,8 @@ class Simulator:
             while b"\n" not in said:
                 left = deadline - time.monotonic()
                 if left <= 0 or not ready.select(left):
-                    raise LinkTimeout(f"{self._name} was not ready within the option delay{self._last_words()}")
+                    raise LinkTimeout(f"{self._name} was not ready within the option delay; on a "
+                                      f"busy machine a larger one helps{self._last_words()}")
                 some = os.read(pipe.fileno(), 4096)
                 if not some:
                     process.wait()

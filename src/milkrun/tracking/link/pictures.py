@@ -1,6 +1,8 @@
-"""Pictures of a simulator that has a camera of its own, made into those that were asked for."""
+"""Pictures of another camera, another size or in colour, made into those that were asked for."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import numpy as np
 
@@ -37,3 +39,7 @@ def _shares(before: int, after: int) -> np.ndarray:
     low, high = np.arange(before), np.arange(before) + 1
     overlap = np.minimum(edges[1:, None], high) - np.maximum(edges[:-1, None], low)
     return np.maximum(overlap, 0.0) * (after / before)
+
+
+fitter = lru_cache(maxsize=16)(Fitter)
+"""The same, kept for the pictures that come after."""

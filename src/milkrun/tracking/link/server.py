@@ -10,65 +10,36 @@ from __future__ import annotations
 import contextlib
 import errno
 import hmac
-import os
-import secrets
 import selectors
 import socket
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
-from milkrun.core.errors import ConfigError, LinkError
+from milkrun.core.errors import ConfigError
 from milkrun.tracking.link import wire
 from milkrun.tracking.link.address import LOOPBACK
+from milkrun.tracking.link.connection import (
+    GREETING,
+    LEAVING,
+    MAKING,
+    PLAYING,
+    Connection,
+    Limits,
+    listen,
+    set_options,
+)
 from milkrun.tracking.link.groups import Group, Question, make_world, read_options, refusal
+from milkrun.tracking.link.parent import Parent
 from milkrun.tracking.link.wire import Fault
 
-GREETING, MAKING, PLAYING, LEAVING = range(4)
-"""A connection: before its hello; its world is being made; it plays; it has been told its last."""
 SPARE = 64
 """Connections that may be there beside those of environments: who has not said hello, who is leaving."""
 DRAINED = 1 << 20
 """Bytes that are read and thrown away of one that is leaving."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Seconds. Tests make them short."""
-
-    greeting: float = 10.0  # until a hello is complete
-    frame: float = 5.0  # from the first byte of a frame to its last
-    wait: float = 1.0  # between two signs of life to one that waits
-    newcomer: float = 1.0  # that one who is new waits for those who are not
-    leaving: float = 1.0  # until one that was told its last must be gone
-    idle: float = 600.0  # without any environment, after which the simulator ends; 0: never
-    unread: float = 120.0  # that sent bytes may stay unacknowledged
-
-
-class Connection:
-    """One environment's, or of one who would be. `turn` is the number that its next question must have."""
-
-    __slots__ = ("began", "fresh", "group", "idx", "inbox", "nonce", "out", "peer", "since", "sock", "stage", "taken",
-                 "told", "turn")  # fmt: skip
-
-    def __init__(self, sock: socket.socket, peer: str, now: float) -> None:
-        self.sock, self.peer = sock, peer
-        self.inbox = wire.Inbox(most_payload=0)
-        self.out = b""  # what could not be sent yet
-        self.stage = GREETING
-        self.nonce = secrets.token_bytes(16)
-        self.since = now  # of this stage
-        self.began: float | None = None  # a frame, that is not complete
-        self.told = now  # that it must wait, or anything else
-        self.group: Group | None = None
-        self.idx = -1
-        self.turn = 0
-        self.fresh = False  # there is an episode that a step can go on with
-        self.taken = 0  # bytes thrown away
 
 
 class Server:
@@ -90,7 +61,7 @@ class Server:
         self._defaults = {name: value for name, value in (defaults or {}).items() if value is not None}
         self.limits = limits or Limits()
         read_options({}, self._defaults)  # wrong ones are refused now
-        self._listener = _listen(host, port)
+        self._listener = listen(host, port)
         self.host, self.port = self._listener.getsockname()[:2]
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -107,7 +78,7 @@ class Server:
         self._made: SimpleQueue[tuple[Group, Any]] = SimpleQueue()
         self._orders: SimpleQueue[Group | None] = SimpleQueue()
         self._maker: threading.Thread | None = None
-        self._parent = _Parent(watch) if watch else None
+        self._parent = Parent(watch) if watch else None
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -209,7 +180,7 @@ class Server:
                     time.sleep(0.01)  # or the loop would turn without end
                 return
             connection = Connection(sock, f"{peer[0]}:{peer[1]}", time.monotonic())
-            _set_options(sock, self.limits)
+            set_options(sock, self.limits)
             if len(self._connections) >= self._max_envs + SPARE:
                 with contextlib.suppress(OSError):
                     sock.send(wire.head({"type": "error", "code": "busy", "text": "too many connections"}))
@@ -301,7 +272,7 @@ class Server:
     def _refuse(self, c: Connection, fault: Fault) -> None:
         """Tells what is wrong, and ends the connection."""
         if c.group is not None or fault.code not in ("protocol", "version", "too_large"):
-            self._log(f"{_name(c)}: {fault.code}: {fault.text}")
+            self._log(f"{c}: {fault.code}: {fault.text}")
         self._leave(c)
         self._tell(c, {"type": "error", "code": fault.code, "text": fault.text[:1000]})
 
@@ -315,7 +286,7 @@ class Server:
         if self._connections.pop(c.sock, None) is None:
             return
         if why and c.group is not None:
-            self._log(f"{_name(c)}: {why}")
+            self._log(f"{c}: {why}")
         self._release(c)
         c.stage = LEAVING
         with contextlib.suppress(KeyError, ValueError):
@@ -347,7 +318,7 @@ class Server:
             raise Fault("protocol", "what a client sends has no arrays")
         if kind == "close":
             if c.group is not None:
-                self._log(f"{_name(c)}: closed")
+                self._log(f"{c}: closed")
             self._leave(c)
             self._tell(c, {"type": "bye"})
         elif c.stage == GREETING:
@@ -409,7 +380,7 @@ class Server:
 
     def _welcome(self, c: Connection) -> None:
         c.stage, c.since = PLAYING, time.monotonic()
-        self._log(f"{_name(c)}: here")
+        self._log(f"{c}: here")
         self._tell(c, c.group.welcome())  # type: ignore[union-attr]
 
     def _question(self, c: Connection, header: wire.Header) -> None:
@@ -500,66 +471,3 @@ class Server:
         """After `serve`: waits until the thread that makes worlds has ended."""
         if self._maker is not None:
             self._maker.join()
-
-
-class _Parent:
-    """A process that is watched: readable `file` when it has died, or asked for on every beat."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.file: int | None = None
-        self._gone = False
-        try:
-            self.file = os.pidfd_open(pid)
-        except ProcessLookupError:
-            self._gone = True
-        except (AttributeError, OSError):  # an old kernel
-            pass
-
-    def gone(self) -> bool:
-        """Whether it has died; where there is a `file`, that tells it."""
-        if self._gone or self.file is not None:
-            return self._gone
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            pass
-        return False
-
-    def close(self) -> None:
-        if self.file is not None:
-            os.close(self.file)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.create_server((host, port), family=family, backlog=256)
-    except OSError as e:
-        if e.errno == errno.EADDRINUSE:
-            raise LinkError(f"port {port} of {host} is taken: another program listens there, maybe another simulator. "
-                            "End it, or choose another port (0: a free one)") from None  # fmt: skip
-        raise LinkError(f"cannot listen at {host}:{port}: {e.strerror or e}") from None
-    except OverflowError:
-        raise ConfigError(f"port {port}: must be in 0..65535") from None
-    sock.setblocking(False)
-    return sock
-
-
-def _set_options(sock: socket.socket, limits: Limits) -> None:
-    sock.setblocking(False)
-    with contextlib.suppress(OSError):  # one that is gone again, or no TCP
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4),
-                            ("TCP_USER_TIMEOUT", int(1000 * limits.unread))):  # fmt: skip
-            if hasattr(socket, name):
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def _name(c: Connection) -> str:
-    if c.group is None:
-        return c.peer
-    return f"environment {c.idx} of group {c.group.name!r} ({c.peer})"
