@@ -41,7 +41,7 @@ def folders() -> set[Path]:
 
 
 def test_ctrl_c_ends_a_ray_of_our_own_and_leaves_nothing(tmp_path):
-    """The command is interrupted when a shard of 196 is kept: it says how to continue, and of its Ray no process, folder
+    """The command is interrupted when a shard is kept: it says how to continue, and of its Ray no process, folder
     or shared memory is left; while it ran, all listened on loopback. What it kept is right to the bit."""
     before, memory = folders(), set(os.listdir("/dev/shm"))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."]), "TMPDIR": tempfile.gettempdir()}
