@@ -6,11 +6,13 @@ import os
 import signal
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 import milkrun
+from milkrun.scale.cluster import _end, _processes_of
 from milkrun.solvers import evaluate, nearest
 
 WORLDS = {
@@ -64,18 +66,29 @@ def same(a, b) -> bool:
 def cluster_of(folder: Path, *cpus: int):
     """A Ray cluster of real raylets on this machine, loopback only: the head has the first number of CPUs."""
     os.environ.setdefault("RAY_worker_niceness", "0")  # the tests wait for them
-    os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # while others use the cores
     from ray.cluster_utils import Cluster
 
     common = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "temp_dir": str(folder)}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus[0], **common})
-    cluster.common = {"node_ip_address": "127.0.0.1"}
     try:
+        cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args={"num_cpus": cpus[0], **common}))
+        cluster.common = {"node_ip_address": "127.0.0.1"}
         for count in cpus[1:]:
-            cluster.add_node(wait=False, num_cpus=count, **cluster.common)
+            patiently(partial(cluster.add_node, wait=False, num_cpus=count, **cluster.common))
         yield cluster
-    finally:
         cluster.shutdown()
+    finally:
+        _end(_processes_of(folder))  # of nodes that did not come up
+
+
+def patiently(start):
+    """Ray gives a node 30 seconds to come up, which may not do while others use the cores."""
+    for _ in range(4):
+        try:
+            return start()
+        except Exception as e:
+            if "timed out during startup" not in str(e):
+                raise
+    return start()
 
 
 def raylet_of(node) -> int:

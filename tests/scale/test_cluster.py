@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from tests.scale.helpers import (
     kill,
     local,
     lost_at_row_700,
+    patiently,
     raylet_of,
     running_in,
     same,
@@ -118,7 +120,7 @@ def test_killed_workers_and_a_killed_node_change_no_bit(cluster, undisturbed, tm
             assert wait_until(lambda: at_work([raylet_of(extra)], title) and at_work(others, title))
             kill(at_work(others, title)[0])
             kill(raylet_of(extra))
-            cluster.add_node(wait=False, num_cpus=1, **cluster.common)
+            patiently(partial(cluster.add_node, wait=False, num_cpus=1, **cluster.common))
         finally:
             gate.touch()
 

@@ -26,9 +26,8 @@ LOOPBACK = "127.0.0.1"
 PREFIX = "milkrun-ray-"
 IN_USE = "in-use"
 AUTH = "RAY_AUTH_MODE"  # set by Ray itself when it starts one of our own
-SET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_raylet_start_wait_time_s": "300"}
-"""What a Ray of our own is told: to report nothing to anybody, to work as eagerly as its caller would, and to take its
-time to start on a busy machine."""
+SET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+"""What a Ray of our own is told: to report nothing to anybody, and to work as eagerly as its caller would."""
 REACH_SECONDS = 5.0
 LONGEST = 45  # characters of a folder below which a Unix socket's path still fits
 
