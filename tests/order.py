@@ -42,6 +42,7 @@ core/test_interrupts
 truth/test_darp_by_hand
 bench/test_clutter
 api/test_workers
+api/test_dat_link_deaths
 truth/test_truckdrone_roads
 truth/test_sb3_learning
 truth/test_binding_memory

@@ -8,7 +8,7 @@ import pytest
 
 import milkrun.tracking
 from milkrun.api import dat
-from milkrun.core.errors import MissingExtra
+from milkrun.core.errors import ConfigError, MissingExtra
 
 
 def test_envs_is_the_class_of_the_family():
@@ -83,3 +83,17 @@ def test_importing_the_family_brings_nothing():
     script = f"import sys, milkrun.tracking, milkrun.api.dat; print(sorted({heavy} & sys.modules.keys()))"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert found == "[]\n"
+
+
+@pytest.mark.parametrize(("call", "says"), [
+    (lambda: dat.general_env("Benchmark", {"State_siz": 84}), "no option 'State_siz'; did you mean 'State_size'"),
+    (lambda: dat.general_env("Benchmark", {"weather": "hail"}), "must be of day, night, foggy, snow$"),
+    (lambda: dat.general_env("Benchmark", {"Benchmark": {}, "LunarLandr": {}}), "given configuration: has no section"),
+    (lambda: dat.general_env("benchmark"), "LunarLander-v3; did you mean 'Benchmark'"),
+    (lambda: dat.UAV_VAT(1, None, 5), "an env_config must be a path or a mapping, not 5"),
+    (lambda: dat.Envs(2, 3), "env_list is a int: must be a list of 2 environments"),
+])  # fmt: skip
+def test_a_stranger_is_told_what_to_write(call, says):
+    """By the original's names, and each choice once."""
+    with pytest.raises(ConfigError, match=says):
+        call()

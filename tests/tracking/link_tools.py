@@ -209,9 +209,9 @@ def tell(raw: Raw, turn: int, sim_step: int, params: np.ndarray, image: np.ndarr
 
 
 def world_of(config: TrackingConfig, rows: int, seed: int = 7) -> Any:
-    """The world whose rows a link must equal."""
-    here = config.replace(link=None, auto_start=False)
-    return Tracking.variant(here)(rows, here, seed=seed, autoreset="disabled")
+    """The world whose rows a link must equal; itself it plays here."""
+    config = config.replace(link=None, auto_start=False)
+    return Tracking.variant(config)(rows, config, seed=seed, autoreset="disabled")
 
 
 def moment_of(world: Any, b: int, fresh: bool) -> Moment:

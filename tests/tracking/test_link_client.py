@@ -337,6 +337,8 @@ def test_something_that_says_nothing_is_given_up():
         port = silent.getsockname()[1]
         with pytest.raises(LinkTimeout, match=r"said nothing for 0\.3 s.*another program"):
             Link(TrackingConfig.build(link=f"tcp://127.0.0.1:{port}"), seed=0, row=0, count=1, patience=SHORT)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # where nobody has waited yet
+        port = silent.getsockname()[1]
         with pytest.raises(LinkTimeout, match="said nothing within the option delay"):
             Link(TrackingConfig.build(link=f"tcp://127.0.0.1:{port}", delay=0.2), seed=0, row=0, count=1)
 

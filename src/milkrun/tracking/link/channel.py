@@ -218,7 +218,8 @@ class Channel:
             self._inbox.took(count)
             self._heard = now
         elif now - self._heard > self._silence:
-            raise Lost(f"it said nothing for {self._silence:g} s", silent=True)
+            before = ", nor to another just before" if self._silence < self._patience.silence else ""
+            raise Lost(f"it said nothing for {self._silence:g} s{before}", silent=True)
         if not self._inbox.begun:
             self._began = None
         elif self._began is None:
