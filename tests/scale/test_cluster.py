@@ -65,7 +65,13 @@ def cluster(tmp_path_factory):
         folder.rmdir()
 
 
-@pytest.mark.parametrize("world_id", WORLDS)
+EACH_RUN = ("milkrun/TSP-v0", "milkrun/TruckDrone-v0")
+"""One agent and several; the other worlds are played in the long tests."""
+
+
+@pytest.mark.parametrize(
+    "world_id", [id if id in EACH_RUN else pytest.param(id, marks=pytest.mark.long) for id in WORLDS]
+)
 def test_it_is_the_local_evaluation_to_the_bit(cluster, world_id):
     """The world's own policy on 2 and on 5 workers, random on 5; rows that shards do not divide, and fewer episodes
     than rows. (On 1 and 4: below.)"""

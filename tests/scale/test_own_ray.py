@@ -40,7 +40,7 @@ def folders() -> set[Path]:
     return set(Path(_root()).glob(f"{PREFIX}*"))
 
 
-def test_ctrl_c_ends_a_ray_of_our_own_and_leaves_nothing(tmp_path):
+def test_ctrl_c_ends_a_ray_of_our_own_and_leaves_nothing(tmp_path, interrupts):
     """The command is interrupted when a shard is kept: it says how to continue, and of its Ray no process, folder
     or shared memory is left; while it ran, all listened on loopback. What it kept is right to the bit."""
     before, memory = folders(), set(os.listdir("/dev/shm"))
