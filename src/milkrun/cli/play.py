@@ -10,6 +10,7 @@ from typing import Any
 import milkrun
 from milkrun.cli import clutter, delivery, tracking
 from milkrun.cli.output import as_it_is
+from milkrun.cli.replay import file_name
 from milkrun.core.clock import Clock
 from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.core.registry import WorldSpec, world_spec
@@ -29,7 +30,7 @@ def choose_policy(world_id: str, name: str | None) -> tuple[str, Factory]:
 
 
 def file_stem(spec: WorldSpec, policy: str) -> str:
-    return f"{spec.id.removeprefix('milkrun/').replace('/', '_')}_{policy}"
+    return f"{file_name(spec.id)}_{policy}"
 
 
 def play(
