@@ -69,6 +69,10 @@ def cluster_of(folder: Path, *cpus: int):
     from ray.cluster_utils import Cluster
 
     common = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "temp_dir": str(folder)}
+    # Ray notes the newest cluster of a machine in its usual folder, whatever `temp_dir` says, and does not make that.
+    (folder / "ray").mkdir(parents=True)
+    usual = os.environ.get("RAY_TMPDIR")
+    os.environ["RAY_TMPDIR"] = str(folder)
     try:
         cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args={"num_cpus": cpus[0], **common}))
         cluster.common = {"node_ip_address": "127.0.0.1"}
@@ -78,6 +82,10 @@ def cluster_of(folder: Path, *cpus: int):
         cluster.shutdown()
     finally:
         _end(_processes_of(folder))  # of nodes that did not come up
+        if usual is None:
+            del os.environ["RAY_TMPDIR"]
+        else:
+            os.environ["RAY_TMPDIR"] = usual
 
 
 def patiently(start):
