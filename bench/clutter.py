@@ -47,8 +47,9 @@ MACRO = (
 
 
 class Sizes(NamedTuple):
-    """How much is measured: rounds of so many turns; turns of a single row; processor seconds and scenes of SAPIEN;
-    scenes that are made, and how many for worlds that have none shipped; the repeats of what is short."""
+    """How much is measured: rounds of so many turns; turns of a single row; processor seconds and scenes of SAPIEN, and
+    in how many stretches, in turn with ours; scenes that are made, and how many for worlds that have none shipped; the
+    repeats of what is short."""
 
     rows: int = 256
     rounds: int = 7
@@ -56,6 +57,7 @@ class Sizes(NamedTuple):
     single_turns: int = 60
     seconds: float = 15.0
     scenes: int = 64
+    stretches: int = 5
     made: int = 256
     bank: int = 64
     repeats: int = 9
@@ -67,7 +69,8 @@ class Sizes(NamedTuple):
 
 
 FULL = Sizes()
-QUICK = Sizes(rounds=3, turns=2, single_turns=20, seconds=4.0, made=32, bank=16, repeats=3, min_seconds=0.03)
+QUICK = Sizes(rounds=5, turns=2, single_turns=20, seconds=4.5, stretches=3, made=32, bank=16, repeats=5,
+              min_seconds=0.03)  # fmt: skip
 
 
 class Pace(NamedTuple):
@@ -129,7 +132,12 @@ def paces(*played: Any, rounds: int, turns: int) -> list[Pace]:
                 wall, cpu = time.perf_counter(), time.process_time()
                 picks = one.play(turns)
                 own.append(Pace(picks / (time.perf_counter() - wall), picks / (time.process_time() - cpu)))
-    return [Pace(*(statistics.median(rates) for rates in zip(*own, strict=True))) for own in found]
+    return [middle(own) for own in found]
+
+
+def middle(found: list[Pace]) -> Pace:
+    """The median of each clock."""
+    return Pace(*(statistics.median(rates) for rates in zip(*found, strict=True)))
 
 
 # -- the table --------------------------------------------------------------------------------------------------------
@@ -170,8 +178,8 @@ class _Results:
 def clutter_table(options: argparse.Namespace, sizes: Sizes | None = None) -> tuple[Table, dict[str, float]]:
     """Rates of all presets, beside SAPIEN, without sleep, without canonical rows; shares of a step; resets, memory."""
     results, load = _Results(options, sizes or (QUICK if options.quick else FULL)), os.getloadavg()[0]
-    dense, loose = _add_presets(results)
-    theirs = _add_sapien(results, {"default": dense, "loose_scene": loose})
+    _add_presets(results)
+    theirs = _add_sapien(results)
     _add_one_row(results)
     _add_shares(results, theirs)
     _add_costs(results)
@@ -184,8 +192,7 @@ def clutter_table(options: argparse.Namespace, sizes: Sizes | None = None) -> tu
     return results.table, results.promised
 
 
-def _add_presets(results: _Results) -> tuple[Pace, Pace]:
-    """The two presets that SAPIEN plays too are returned."""
+def _add_presets(results: _Results) -> None:
     rows, how = results.sizes.rows, {"rounds": results.sizes.rounds, "turns": results.sizes.turns}
     unslept = {"sleep": False, "bank_size": results.sizes.bank}  # other physics: its scenes are made here
     variants: list[dict[str, Any]] = [{}, unslept, {"canonical": False}, {"threads": 1}]
@@ -199,7 +206,6 @@ def _add_presets(results: _Results) -> tuple[Pace, Pace]:
     loose, awake = paces(*(Episodes("loose_scene", rows, **one) for one in variants[:2]), **how)
     results.rate("loose_scene", loose, promise=BARS["loose_scene"])
     results.rate("loose_scene, sleep (peer: sleep off)", loose, awake, "promised 1.5, goal 3")
-    return dense, loose
 
 
 def _add_one_row(results: _Results) -> None:
@@ -208,30 +214,43 @@ def _add_one_row(results: _Results) -> None:
     results.rate("default, 1 row through Gymnasium (peer: World of 1 row)", gymnasium, world, threads=(1, 1))
 
 
-def _add_sapien(results: _Results, ours: dict[str, Pace]) -> float | None:
-    """The same poses and the same macro, one process; where it cannot be asked the table says why. Returns its
-    substeps a pick of the default."""
-    answer = sapien_answer([*ours], results.sizes.scenes, results.sizes.seconds)
-    for preset, pace in ours.items():
-        measured = f"{preset} (peer: SAPIEN, one process)"
+def _add_sapien(results: _Results) -> float | None:
+    """The same poses and the same macro, one process; where it cannot be asked the table says why. Both play in turns,
+    stretch by stretch, so that a busy minute meets both. Returns SAPIEN's substeps a pick of the default."""
+    sizes, substeps = results.sizes, None
+    for preset, promise in AGAINST_SAPIEN.items():
+        measured, played = f"{preset} (peer: SAPIEN, one process)", Episodes(preset, sizes.rows)
+        ours: list[Pace] = []
+        theirs: list[dict[str, float]] = []
+        answer: dict[str, Any] | str = ""
+        for stretch in range(sizes.stretches):
+            ours += paces(played, rounds=1, turns=sizes.turns)
+            scenes = slice(stretch, sizes.scenes, sizes.stretches)
+            answer = sapien_answer(preset, scenes, sizes.seconds / sizes.stretches)
+            if isinstance(answer, str):
+                break
+            theirs.append(answer[preset])
+        pace = middle(ours)
         if isinstance(answer, str):
             results.table.add(measured=measured, milkrun=pace.wall, peer=answer, **{"a CPU-second": pace.cpu})
             print(f"{measured}: {answer}", flush=True)
             continue
-        found = answer[preset]
-        results.rate(measured, pace, Pace(found["wall"], found["cpu"]), AGAINST_SAPIEN[preset], threads=(THREADS, 1))
-    return None if isinstance(answer, str) else float(answer["default"]["substeps"])
+        peer = middle([Pace(found["wall"], found["cpu"]) for found in theirs])
+        results.rate(measured, pace, peer, promise, threads=(THREADS, 1))
+        if preset == "default":
+            substeps = statistics.median(found["substeps"] for found in theirs)
+    return substeps
 
 
-def sapien_answer(presets: list[str], scenes: int, seconds: float) -> dict[str, Any] | str:
-    """Picks a second of raw SAPIEN by preset, or "skipped: " and why."""
+def sapien_answer(preset: str, scenes: slice, seconds: float) -> dict[str, Any] | str:
+    """Picks a second of raw SAPIEN on these scenes of a preset, or "skipped: " and why."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "scenes.json"
-        file.write_text(json.dumps({preset: task_of(preset, scenes) for preset in presets}))
+        file.write_text(json.dumps({preset: task_of(preset, scenes)}))
         return answer_of("sapien", "sapien_picks.py", str(file), "--seconds", str(seconds))
 
 
-def task_of(preset: str, scenes: int) -> dict[str, Any]:
+def task_of(preset: str, scenes: slice) -> dict[str, Any]:
     """What SAPIEN's script must know: floor and tray as boxes (half extents, place), objects, poses, options."""
     config = ClutterConfig.build(preset)
     half, wall = config.side / 2, config.wall
@@ -243,7 +262,7 @@ def task_of(preset: str, scenes: int) -> dict[str, Any]:
         "boxes": boxes, "half": [[extent / 2 for extent in t.size] for t in config.types],
         "mass": [t.mass for t in config.types], "parking": parking(config), "home": config.home_pos,
         "drop": config.drop, "attempts": config.max_episode_steps_discrete,
-        "poses": bank.load(config).poses[:scenes].tolist(), **{name: getattr(config, name) for name in MACRO},
+        "poses": bank.load(config).poses[scenes].tolist(), **{name: getattr(config, name) for name in MACRO},
     }  # fmt: skip
 
 
@@ -337,12 +356,19 @@ def _add_costs(results: _Results) -> None:
     results.cost("256 default scenes, made: s", seconds_to_settle(results.sizes.made), "promised at most 25, goal 12")
 
 
-def reset_microseconds(rows: int, some: int, **timing: Any) -> float:
-    """A row of a reset of some."""
+def reset_microseconds(rows: int, some: int, repeats: int, **_: Any) -> float:
+    """A row of a reset of some, which have just made a pick and lie asleep, as an episode leaves them."""
     world = milkrun.make(CLUTTER, rows, seed=0, threads=THREADS)
     world.reset()
     chosen = np.arange(0, rows, rows // some)[:some]
-    return 1e6 * median_time(lambda: world.reset(rows=chosen), **timing) / some
+    spent = []
+    with no_garbage_collection():
+        for _turn in range(1 + 3 * repeats):
+            world.step(highest(world)[chosen], rows=chosen)
+            before = clock()
+            world.reset(rows=chosen)
+            spent.append(clock() - before)
+    return 1e6 * statistics.median(spent[1:]) / some
 
 
 def images_per_second(rows: int, **timing: Any) -> float:

@@ -15,7 +15,7 @@ from bench import clutter
 from bench.clutter import Episodes, Pace, Sizes, clutter_table, shares, task_of
 
 OPTIONS = Namespace(quick=True, clock="wall")
-TINY = Sizes(rows=2, rounds=1, turns=1, single_turns=2, seconds=0.1, scenes=2, made=2, bank=2, repeats=1,
+TINY = Sizes(rows=2, rounds=1, turns=1, single_turns=2, seconds=0.1, scenes=2, stretches=2, made=2, bank=2, repeats=1,
              min_seconds=1e-3)  # fmt: skip
 SAPIEN = {preset: {"wall": 10.0, "cpu": 20.0, "substeps": 50.0} for preset in ("default", "loose_scene")}
 
@@ -57,18 +57,36 @@ def test_a_whole_table(sapien):
     assert len(promised) == 14 and all(np.isfinite(value) and value > 0 for value in promised.values())
     for preset, theirs in SAPIEN.items():
         row = rows[f"{preset} (peer: SAPIEN, one process)"]
-        assert row["ratio"] == pytest.approx(rows[preset]["milkrun"] / theirs["wall"])
-        assert row["ratio a core"] == pytest.approx(rows[preset]["a CPU-second"] / theirs["cpu"])
+        assert row["ratio"] == pytest.approx(row["milkrun"] / theirs["wall"])
+        assert row["ratio a core"] == pytest.approx(row["a CPU-second"] / theirs["cpu"])
+        assert (row["peer"], row["peer, a CPU-second"]) == (theirs["wall"], theirs["cpu"])
+
+
+def test_sapien_and_we_play_in_turns(monkeypatch):
+    """Each stretch of ours is followed by one of SAPIEN, on its share of the scenes and of the seconds."""
+    heard: list[object] = []
+    monkeypatch.setattr(clutter, "paces", lambda played, **how: heard.append("ours") or [Pace(8.0, 4.0)])
+
+    def answer(preset, scenes, seconds):
+        heard.append((preset, list(range(5))[scenes], seconds))
+        return {preset: {"wall": float(len(heard)), "cpu": 2.0, "substeps": 50.0}}
+
+    monkeypatch.setattr(clutter, "sapien_answer", answer)
+    results = clutter._Results(OPTIONS, TINY._replace(scenes=5, stretches=3, seconds=6.0))
+    assert clutter._add_sapien(results) == 50.0
+    assert heard[:6] == ["ours", ("default", [0, 3], 2.0), "ours", ("default", [1, 4], 2.0), "ours",
+                         ("default", [2], 2.0)]  # fmt: skip
+    assert results.table.rows[0]["peer"] == 4.0 and results.table.rows[0]["ratio"] == 2.0  # 2, 4 and 6 picks a second
 
 
 def test_without_sapien_the_table_says_why(tmp_path, monkeypatch):
     """The rows stay, and nothing is promised of them."""
     monkeypatch.chdir(tmp_path)
     results = clutter._Results(OPTIONS, TINY)
-    clutter._add_sapien(results, {"default": Pace(3.0, 2.0)})
+    clutter._add_sapien(results)
     assert [row["peer"] for row in results.table.rows] == [
         "skipped: .venv-sapien/bin/python is not there (make bench builds it)"
-    ]
+    ] * 2
     assert not results.promised
     assert "skipped" in "\n".join(results.table.lines())
 
@@ -85,7 +103,7 @@ def test_sapien_is_told_all_that_its_macro_reads():
     """Its script knows nothing of our code: what it asks of a task is what a task holds."""
     script = Path(clutter.__file__).parent / "peers" / "sapien_picks.py"
     asked = set(re.findall(r'task\["(\w+)"\]', script.read_text()))
-    task = task_of("default", 2)
+    task = task_of("default", slice(2))
     assert asked == set(task)
     assert np.array(task["poses"]).shape == (2, 12, 7) == (2, *np.array(task["parking"]).shape)
     inner = min(abs(at[0]) - half[0] for half, at in task["boxes"] if at[0])

@@ -49,6 +49,36 @@ def test_a_broken_row_ends_alone(poison, mode, tmp_path, monkeypatch, capfd):
     assert not broken.fault[2] and not broken.truncated[2]
 
 
+class Spoiling:
+    """Stands before an engine, and leaves a number that is none in row 2 after its first tick, without a warning."""
+
+    def __init__(self, engine, place):
+        self._engine, self._place = engine, place
+
+    def rollout(self, *arguments):
+        said = self._engine.rollout(*arguments)
+        if self._place is not None:
+            self._engine.state[2, self._place], self._place = np.nan, None
+        return said
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+
+@pytest.mark.parametrize("mode", ["pick", "tick", "motion"])
+@pytest.mark.parametrize("place", ["pose", "speed", "last speed"])
+def test_a_number_that_is_none_ends_its_row_also_when_the_engine_says_nothing(mode, place):
+    """The first of the poses, the first and the last of the speeds."""
+    options = {"pick": {}, "tick": {"step_mode": "tick"}, "motion": {"use_discrete_action": False}}[mode]
+    world = tray(4, num_objects_per_type=2, **options)
+    world.at_rest[:] = False
+    at = {"pose": world.at_qpos, "speed": world.at_qvel, "last speed": world.at_warmstart - 1}[place]
+    world.engine = Spoiling(world.engine, at)
+    world.step(np.zeros((4, 4), np.float32) if mode == "motion" else world.sample_actions(0, 0))
+    assert world.fault.tolist() == world.truncated.tolist() == [False, False, True, False]
+    assert np.isfinite(world.physics).all() and world.obj_pose[2].tobytes() == world.init_pose[2].tobytes()
+
+
 def test_a_broken_row_begins_anew_by_itself():
     """Under same_step the row's next episode has begun, and plays as it would have without the failure."""
     worlds = [tray(2, num_objects_per_type=2, autoreset="same_step") for _ in range(2)]

@@ -101,3 +101,18 @@ def test_keys_of_scenes():
 
     few, many = bank.settled(config(bank_seed=5), range(2)), bank.settled(config(bank_seed=5), range(1, 4))
     assert few[1].tobytes() == many[0].tobytes()
+
+
+def test_objects_that_stayed_where_they_lay_begin_awake_too():
+    """A new episode lays one object back and leaves the others to the bit where they sleep: the next pick is that of a
+    world that has played nothing. MuJoCo wakes by itself only what was laid elsewhere."""
+    played, fresh = (tray(2, autoreset="disabled", tray_side=0.55, tray_wall=0.12) for _ in range(2))
+    played.step(played.top.argmax(1))
+    assert played.asleep.all()
+    poses = np.where(played.grasped[..., None], played.init_pose, played.obj_pose)
+    for world in (played, fresh):
+        world.reset(instance={"init_pose": poses})
+        world.at_rest[:] = False  # the physics runs from the first tick on
+        world.step(world.top.argmax(1))
+    assert played.physics.tobytes() == fresh.physics.tobytes()
+    assert played.objects.tobytes() == fresh.objects.tobytes()

@@ -29,9 +29,10 @@ def generate(w, b):
     suction = row_stream(w, b, SUCTION)
     w.suction_limit[q] = w.suction_force * between(w.suction_low, w.suction_high, uniform(suction, 0))
     w.friction_factor[q] = between(w.friction_low, w.friction_high, uniform(row_stream(w, b, FRICTION), 0))
+    masses = row_stream(w, b, MASS)
     for i in range(w.N):
         w.type_id[q, i] = i // w.per_type
-        w.mass[q, i] = w.mass_of[i] * between(w.mass_low, w.mass_high, uniform(row_stream(w, b, MASS), i))
+        w.mass[q, i] = w.mass_of[i] * between(w.mass_low, w.mass_high, uniform(masses, i))
         for k in range(3):
             w.size[q, i, k] = 2.0 * w.half[i, k]
         turned(w, q, i, scene, turn)

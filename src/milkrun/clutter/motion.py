@@ -26,6 +26,7 @@ from milkrun.clutter.stages import (
     finish,
     halt,
     hold,
+    is_finite,
     let_go,
     load_of_tick,
     look_again,
@@ -134,7 +135,9 @@ def normal_z(w, i, x, y, z):
 
 @kernel
 def judge_motion(w, b, x, y):
-    """After the physics ran a tick of this row."""
+    """After the physics ran a tick of this row; False where it failed, and nothing is done."""
+    if not is_finite(w, b):
+        return False
     w.stirred[b] = True
     if w.current_suction_object[b] >= 0:
         if load_of_tick(w, b) > 1.0:
@@ -144,7 +147,7 @@ def judge_motion(w, b, x, y):
     count_rest(w, b)
     if w.env_stage[b] == SETTLE and (w.at_rest[b] or w.settle_tick[b] >= w.settle_max):
         finish(w, b)
-    return w.env_stage[b] != IDLE
+    return True
 
 
 @kernel
@@ -177,9 +180,7 @@ class ClutterMotion(Pile):
     def advance(self, rows: np.ndarray) -> None:
         rows = np.sort(rows)
         busy = rows[self.env_stage[rows] != IDLE]
-        moving = self._run_engine(rows[~self.at_rest[rows]])
-        if len(moving):
-            self.map_rows(judge_motion, bool, rows=moving)
+        self._run_engine(rows[~self.at_rest[rows]], judge_motion)
         self._put_to_sleep(busy)
 
 

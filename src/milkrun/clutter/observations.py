@@ -10,6 +10,7 @@ from milkrun.clutter.rays import (
     in_play,
     is_better_grip,
     last_resort,
+    may_be_gripped,
     read_frames,
     sample,
     top_of,
@@ -49,56 +50,66 @@ def update_views(w, b):
 @kernel
 def view_object(w, b, i, highest):
     """What is seen of one object; of one that is out of play only what it is."""
-    for j in range(w.N):
-        w.cover[b, i, j] = 0.0
-    for k in range(3):
-        w.grip_point[b, i, k] = 0.0
-    w.exposed[b, i] = w.exposed_area[b, i] = w.covered[b, i] = w.top[b, i] = 0.0
-    w.grip_offset[b, i] = w.grip_nz[b, i] = 0.0
-    w.blocked[b, i] = w.reachable[b, i] = False
-    if in_play(w, b, i):
-        s = view_cover(w, b, i)
-        w.top[b, i] = top_of(w, b, i)
-        w.reachable[b, i] = s >= 0
-        if i == highest:
-            s = top_sample(w, i)
-        if s >= 0:
-            x, y, z, nz = sample(w, i, s)
-            p = w.at_qpos + 7 * i
-            w.grip_point[b, i, 0] = w.physics[b, p] + x
-            w.grip_point[b, i, 1] = w.physics[b, p + 1] + y
-            w.grip_point[b, i, 2] = w.physics[b, p + 2] + z
-            w.grip_offset[b, i] = math.sqrt(x * x + y * y)
-            w.grip_nz[b, i] = nz
-        view_features(w, b, i, s >= 0)
-    else:
+    if not in_play(w, b, i):
+        for j in range(w.N):
+            w.cover[b, i, j] = 0.0
+        w.exposed[b, i] = w.exposed_area[b, i] = w.covered[b, i] = w.top[b, i] = 0.0
+        w.blocked[b, i] = w.reachable[b, i] = False
+        view_grip(w, b, i, -1)
         view_features(w, b, i, False)
+        return
+    s = view_cover(w, b, i)
+    w.top[b, i] = top_of(w, b, i)
+    w.reachable[b, i] = s >= 0
+    if i == highest:
+        s = top_sample(w, i)
+    view_grip(w, b, i, s)
+    view_features(w, b, i, s >= 0)
+
+
+@kernel
+def view_grip(w, b, i, s):
+    """Where the cup would land: on sample s, -1 nowhere."""
+    if s >= 0:
+        x, y, z, nz = sample(w, i, s)
+        p = w.at_qpos + 7 * i
+        w.grip_point[b, i, 0] = w.physics[b, p] + x
+        w.grip_point[b, i, 1] = w.physics[b, p + 1] + y
+        w.grip_point[b, i, 2] = w.physics[b, p + 2] + z
+        w.grip_offset[b, i] = math.sqrt(x * x + y * y)
+        w.grip_nz[b, i] = nz
+    else:
+        for k in range(3):
+            w.grip_point[b, i, k] = 0.0
+        w.grip_offset[b, i] = w.grip_nz[b, i] = 0.0
 
 
 @kernel
 def view_cover(w, b, i):
     """Who covers it, and its grip, in one go over its samples; returns the sample of the grip, -1 none."""
-    others, whole, grip, nearest, square = 0.0, 0.0, -1, 1e30, w.G * w.G
+    seen, others, whole, grip, nearest, square = 0.0, 0.0, 0.0, -1, 1e30, w.G * w.G
     for j in range(w.N):
         w.share[j] = 0.0
     for face in range(3):
-        weight = weight_of(w, i, face)
+        weight, level = weight_of(w, i, face), may_be_gripped(w, i, face)
         for s in range(face * square, (face + 1) * square):
             met = w.hit[b, i, s]
             whole += weight
-            if met >= 0:
-                w.share[met] += weight
             if met == i:
-                x, y, _z, nz = sample(w, i, s)
-                if is_better_grip(w, x, y, nz, nearest):
-                    grip, nearest = s, x * x + y * y
+                seen += weight
+                if level:
+                    x, y, _z, nz = sample(w, i, s)
+                    if is_better_grip(w, x, y, nz, nearest):
+                        grip, nearest = s, x * x + y * y
             elif met >= 0:
+                w.share[met] += weight
                 others += weight
+    w.share[i] = seen
     share = others / whole
     for j in range(w.N):
         w.cover[b, i, j] = w.share[j] / whole
-    w.exposed[b, i] = w.share[i] / whole
-    w.exposed_area[b, i] = w.share[i]
+    w.exposed[b, i] = seen / whole
+    w.exposed_area[b, i] = seen
     w.covered[b, i] = share
     w.blocked[b, i] = share >= w.blocked_cover
     return grip

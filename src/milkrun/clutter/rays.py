@@ -25,11 +25,7 @@ def read_frames(w, b):
     Quaternions are turned as MuJoCo turns them, to the bit."""
     for i in range(w.N):
         p = w.at_qpos + 7 * i
-        q0, q1, q2, q3 = w.physics[b, p + 3], w.physics[b, p + 4], w.physics[b, p + 5], w.physics[b, p + 6]
-        norm = math.sqrt(q0 * q0 + q1 * q1 + q2 * q2 + q3 * q3)
-        if abs(norm - 1.0) > 1e-15:
-            scale = 1.0 / norm
-            q0, q1, q2, q3 = q0 * scale, q1 * scale, q2 * scale, q3 * scale
+        q0, q1, q2, q3 = unit(w.physics[b, p + 3], w.physics[b, p + 4], w.physics[b, p + 5], w.physics[b, p + 6])
         f = w.frame[i]
         f[0] = q0 * q0 + q1 * q1 - q2 * q2 - q3 * q3
         f[4] = q0 * q0 - q1 * q1 + q2 * q2 - q3 * q3
@@ -51,6 +47,27 @@ def extent_along(w, i, k):
     return abs(f[3 * k]) * h[0] + abs(f[3 * k + 1]) * h[1] + abs(f[3 * k + 2]) * h[2]
 
 
+@kernel
+def reach_up(w, b, i):
+    """How far an object reaches up from its centre, as `read_frames` has it, without the rest of its frame."""
+    p = w.at_qpos + 7 * i
+    q0, q1, q2, q3 = unit(w.physics[b, p + 3], w.physics[b, p + 4], w.physics[b, p + 5], w.physics[b, p + 6])
+    f = w.frame[i]
+    f[8] = q0 * q0 - q1 * q1 - q2 * q2 + q3 * q3
+    f[6], f[7] = 2.0 * (q1 * q3 - q0 * q2), 2.0 * (q2 * q3 + q0 * q1)
+    return extent_along(w, i, 2)
+
+
+@kernel(inline=True)
+def unit(q0, q1, q2, q3):
+    """A quaternion of length 1, as MuJoCo makes one."""
+    norm = math.sqrt(q0 * q0 + q1 * q1 + q2 * q2 + q3 * q3)
+    if abs(norm - 1.0) > 1e-15:
+        scale = 1.0 / norm
+        return q0 * scale, q1 * scale, q2 * scale, q3 * scale
+    return q0, q1, q2, q3
+
+
 @kernel(inline=True)
 def in_play(w, b, i):
     """Neither out nor lost."""
@@ -69,7 +86,7 @@ def top_of(w, b, i):
     return height(w, b, i) + w.extent[i, 2]
 
 
-@kernel
+@kernel(inline=True)
 def sample(w, i, s):
     """Point s on the upper surface of object i, from its centre: x, y, z, z of the normal there. After
     `read_frames`."""
@@ -121,7 +138,7 @@ def grip_in_object(w, i, s):
     return a, c, d
 
 
-@kernel
+@kernel(inline=True)
 def local_point(w, i, face, u, v):
     """A point of a box's face across an axis, on the side that looks up, or of the cap of a can that does, in rings of
     equal area: in the object's frame, with the z of its normal."""
@@ -301,24 +318,37 @@ def covered_share(w, b, i):
 def grip_sample(w, b, i):
     """The sample on which the cup would land, -1 where none can be gripped: of those that see the sky and are level
     enough the one nearest to the centre."""
-    best, nearest = -1, 1e30
-    for s in range(w.R):
-        if w.hit[b, i, s] == i:
-            x, y, _z, nz = sample(w, i, s)
-            if is_better_grip(w, x, y, nz, nearest):
-                best, nearest = s, x * x + y * y
+    best, nearest, square = -1, 1e30, w.G * w.G
+    for face in range(3):
+        if may_be_gripped(w, i, face):
+            for s in range(face * square, (face + 1) * square):
+                if w.hit[b, i, s] == i:
+                    x, y, _z, nz = sample(w, i, s)
+                    if is_better_grip(w, x, y, nz, nearest):
+                        best, nearest = s, x * x + y * y
     return best
 
 
 @kernel
 def has_grip(w, b, i):
     """Whether there is such a sample: the first one tells."""
-    for s in range(w.R):
-        if w.hit[b, i, s] == i:
-            _x, _y, _z, nz = sample(w, i, s)
-            if nz >= w.max_tilt_cos:
-                return True
+    square = w.G * w.G
+    for face in range(3):
+        if may_be_gripped(w, i, face):
+            flat = face == 0 or not w.is_can[i]
+            for s in range(face * square, (face + 1) * square):
+                if w.hit[b, i, s] == i and (flat or sample(w, i, s)[3] >= w.max_tilt_cos):
+                    return True
     return False
+
+
+@kernel(inline=True)
+def may_be_gripped(w, i, face):
+    """Whether a face is level enough somewhere: a flat one is so everywhere or nowhere, as its normal is one. After
+    `read_frames`."""
+    if w.is_can[i]:
+        return face == 1 or (face == 0 and abs(w.frame[i, 8]) >= w.max_tilt_cos)
+    return abs(w.frame[i, 6 + face]) >= w.max_tilt_cos
 
 
 @kernel(inline=True)

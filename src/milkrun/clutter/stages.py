@@ -16,8 +16,8 @@ from milkrun.clutter.rays import (
     height,
     in_play,
     mark_allowed,
+    reach_up,
     read_frames,
-    top_of,
     top_sample,
 )
 from milkrun.core.kernels import kernel
@@ -226,7 +226,9 @@ def hold(w, b):
 
 @kernel
 def judge(w, b, x, y):
-    """After the physics ran a tick of this row; returns whether the pick goes on."""
+    """After the physics ran a tick of this row; False where it failed, and nothing is done."""
+    if not is_finite(w, b):
+        return False
     w.stirred[b] = True
     if w.env_stage[b] == LIFT:
         w.stage_tick[b] += 1
@@ -243,7 +245,17 @@ def judge(w, b, x, y):
         return True
     count_rest(w, b)
     move_cup(w, b, 1)
-    return not stage_over(w, b)
+    stage_over(w, b)
+    return True
+
+
+@kernel
+def is_finite(w, b):
+    """All poses and speeds of a row are numbers. Counted rather than left at the first, so that it needs no branch."""
+    wrong = 0
+    for k in range(w.at_qpos, w.at_warmstart):
+        wrong += not abs(w.physics[b, k]) < math.inf
+    return wrong == 0
 
 
 @kernel
@@ -261,12 +273,14 @@ def load_of_tick(w, b):
 @kernel
 def is_clear(w, b):
     """The target hangs over everything else that is in play."""
-    read_frames(w, b)
-    i, top = w.env_target[b], LEAST_TOP
+    i = w.env_target[b]
+    bottom = height(w, b, i) - reach_up(w, b, i)
+    if not bottom > LEAST_TOP + w.clearance:
+        return False
     for j in range(w.N):
-        if j != i and in_play(w, b, j):
-            top = max(top, top_of(w, b, j))
-    return height(w, b, i) - w.extent[i, 2] > top + w.clearance
+        if j != i and in_play(w, b, j) and not bottom > height(w, b, j) + reach_up(w, b, j) + w.clearance:
+            return False
+    return True
 
 
 @kernel
