@@ -78,7 +78,7 @@ def paint_marks(canvas: Canvas, scene: Scene) -> None:
 
 def _around(scene: Scene) -> tuple[Array, Array]:
     """The part of a window of bodies that is shown."""
-    if scene.view is None or scene.view["follow"] is None:
+    if scene.view is None or scene.view["follow"] not in scene.marks:
         return scene.low[:2], scene.high[:2]
     middle = scene.marks[scene.view["follow"]].attributes["pos"][0, :2]
     half = AROUND * math.dist(scene.view["position"], scene.view["look_at"])

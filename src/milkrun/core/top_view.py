@@ -207,10 +207,10 @@ def _outline(canvas: Canvas, body: Body, spot: tuple[slice, slice], shown: Array
         for width, colour in ((5, PAPER), (3, LATE)):
             canvas.polyline(canvas.from_px(circle), colour, width, closed=True)
         return
-    left = shown
+    left = np.pad(shown, 1)
     for colour in (LATE, LATE, LATE, PAPER):
         inner = _eroded(left)
-        canvas.pixels[spot][left & ~inner] = colour
+        canvas.pixels[spot][(left & ~inner)[1:-1, 1:-1]] = colour
         left = inner
 
 
