@@ -1,4 +1,4 @@
-"""Bodies from straight above: what lies on top, how steep it is, what is seen through, named, outlined, out of sight."""
+"""Bodies from straight above: what lies on top, how steep it is, what is seen through, outlined, named, or hidden."""
 
 from __future__ import annotations
 

@@ -77,14 +77,15 @@ def paint_bodies(canvas: Canvas, bodies: list[Body], ground: float) -> None:
     over.who[over.z <= seen.z] = -1  # what lies below a solid body
     shades = 0.6 + 0.4 * np.arange(SHADES + 1) / SHADES
     for some, layer, share in ((solid, seen, 1.0), (glass, over, GLASS)):
-        met = np.nonzero(layer.who >= 0)
+        met = layer.who >= 0
         if some:
             table = np.array([body.colour for body in some])[:, None] * shades[:, None]
-            table = (share * np.stack([table, CREASE * table], axis=2) + 0.5).astype(np.float32)
-            between = _borders(4 * layer.who + layer.face)[met].view(np.int8)
-            own = table[layer.who[met], layer.level[met], between]  # plain, between two faces
+            table = share * np.stack([table, CREASE * table], axis=2) + 0.5  # plain, between two faces
+            table = table.reshape(-1, 3).astype(np.uint8 if share == 1 else np.float32)
+            between = _borders(4 * layer.who + layer.face)[met]
+            own = table[(layer.who[met].astype(np.int32) * len(shades) + layer.level[met]) * 2 + between]
             canvas.pixels[met] = own if share == 1 else own + np.float32(1 - share) * canvas.pixels[met]
-    dark = np.nonzero(_shaded(np.maximum(seen.z, over.z), canvas))
+    dark = _shaded(np.maximum(seen.z, over.z), canvas)
     canvas.pixels[dark] = np.float32(DARK) * canvas.pixels[dark] + np.float32(0.5)
     canvas.pixels[_borders(seen.who) & (over.who < 0)] = INK
     _mark(canvas, solid, seen)
@@ -96,6 +97,9 @@ def look_down(canvas: Canvas, bodies: list[Body], ground: float) -> Seen:
     xs = canvas.from_px(np.stack([np.arange(canvas.width) + 0.5] * 2, axis=1))[:, 0]
     ys = canvas.from_px(np.stack([np.arange(canvas.height) + 0.5] * 2, axis=1))[:, 1]
     for k, body in enumerate(bodies):
+        radius = float(np.sqrt(body.half @ body.half))
+        if not (xs[0] - radius <= body.pos[0] <= xs[-1] + radius and ys[-1] - radius <= body.pos[1] <= ys[0] + radius):
+            continue
         rotation = _matrix(body.quat)
         wide, deep, _ = abs(rotation) @ body.half
         cols, rows = np.flatnonzero(abs(xs - body.pos[0]) <= wide), np.flatnonzero(abs(ys - body.pos[1]) <= deep)
@@ -120,23 +124,21 @@ def _meet(shape: str, rotation: Array, half: Array, dx: Array, dy: Array) -> tup
 
     In the body's own axes, each in half sizes, every shape is one of radius 1.
     """
-    start = [(rotation[0, k] * dx + rotation[1, k] * dy) / half[k] for k in range(3)]
     down = -np.where(abs(rotation[2]) > 1e-9, rotation[2], 1e-9) / half
-    enter, leave = [], []
-    for axes in AXES[shape]:
+    start = [rotation[0, k] / half[k] * dx + rotation[1, k] / half[k] * dy for k in range(3)]
+    first, last, face = -np.inf, np.inf, np.zeros(start[0].shape, np.int8)
+    for number, axes in enumerate(AXES[shape]):
         if len(axes) == 1:
-            middle, reach = -start[axes[0]] / down[axes[0]], 1 / abs(down[axes[0]])
+            middle, reach = start[axes[0]] / -down[axes[0]], 1 / abs(down[axes[0]])
         else:
             a = sum(down[k] ** 2 for k in axes)
-            middle = -sum(start[k] * down[k] for k in axes) / a
+            middle = sum(start[k] * (-down[k] / a) for k in axes)
             square = middle**2 - (sum(start[k] ** 2 for k in axes) - 1) / a
             reach = np.sqrt(np.where(square >= 0, square, np.nan))
-        enter.append(middle - reach)
-        leave.append(middle + reach)
-    face = np.argmax(enter, axis=0)
-    first, last = np.max(enter, axis=0), np.min(leave, axis=0)
-    flat = np.array([abs(rotation[2, axes[0]]) for axes in AXES[shape]])
-    level = flat[face]
+        enter = middle - reach
+        face[enter > first] = number
+        first, last = np.maximum(first, enter), np.minimum(last, middle + reach)
+    level = np.array([abs(rotation[2, axes[0]]) for axes in AXES[shape]])[face]
     for number, axes in enumerate(AXES[shape]):
         if len(axes) > 1:  # the normal of a round face
             normal = [(start[k] + first * down[k]) / half[k] for k in axes]
