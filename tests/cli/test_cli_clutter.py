@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,10 +11,11 @@ from PIL import Image
 
 import milkrun
 from milkrun.clutter import CATALOGUE, Clutter
-from milkrun.clutter.picture import draw_scene, draw_types
 from milkrun.clutter.stages import CARRY
 from milkrun.core.canvas import Canvas
-from milkrun.replay.clutter import CELL, HEAD, Picks, film_of, sheet_of_worlds
+from milkrun.core.painter import paint_legend
+from milkrun.core.top_view import bodies_of, look_down
+from milkrun.replay.clutter import CELL, HEAD, Picks, draw_scene, film_of, sheet_of_worlds
 from milkrun.solvers import rollout
 from milkrun.solvers.clutter import highest, lowest
 
@@ -110,34 +110,39 @@ def test_a_sheet_of_worlds_has_a_line_for_each():
 
 
 def test_a_line_of_attempts_shows_each_apart():
-    """Twenty attempts, as many as the largest preset has: white between any two."""
+    """Twenty attempts, as many as the largest preset has, and what is lost: white between any two."""
     world = milkrun.make(ID, 1, preset="large_scene", split="test")
     world.reset(seed=0)
     world.records[0], world.log_result[0] = 20, np.arange(20) % 2 + 1
-    world.log_target[0] = np.arange(20) % 18
-    line = (world.render(0)[426:443] != 255).any((0, 2))
-    assert (np.diff(line.astype(int)) == 1).sum() == 20
+    world.log_target[0], world.lost[0, :12] = np.arange(20) % 18, True
+    tallies = world.scene(0).tallies
+    assert [words for words, _, _ in tallies] == [*(str(k % 18) for k in range(20)), *map(str, range(12))]
+    assert [shape for _, _, shape in tallies] == [*["disc", "ring"] * 10, *["square"] * 12]
+    pixels, legend = world.render(0), world.scene(0).legends
+    bottom = 512 - 17 * paint_legend(Canvas(), legend)
+    line = (pixels[bottom - 18 : bottom - 6] != 255).any((0, 2))
+    assert (np.diff(line.astype(int)) == 1).sum() == 32
 
 
 def test_what_the_cup_carries_is_shown_whole():
-    """On its way to the drop it is held at the edge, below the caption: all of a disc of 13 pixels."""
+    """On its way to the drop it is held at the edge, below the caption: all of a disc of 13 pixels and its edge."""
     world = milkrun.make(ID, 1, **SMALL)
     world.reset(seed=0)
     world.grasped[0, 0] = True
+    world.obj_pose[0, 0, :3] = 1.3, -0.5, 0.09  # where MuJoCo keeps what is out
     empty = world.render(0)
     world.env_stage[0], world.current_suction_object[0], world.cup_pos[0] = CARRY, 0, (0, 0.4, 0.45)
-    below = slice(25, None)  # the caption
-    changed = (world.render(0) != empty).any(2)[below]
-    changed[380:] = False  # the line of attempts
-    assert changed.sum() == pytest.approx(np.pi * 13**2, rel=0.03)
+    changed = (world.render(0) != empty).any(2)[25:]  # below the caption
+    assert changed.sum() == pytest.approx(np.pi * 13.5**2, rel=0.03)
 
 
 def test_a_legend_of_many_types_takes_several_lines():
     """All eleven types of the catalogue do not fit beside each other: nothing is cut off."""
-    kinds = Clutter.Config(box_objects=tuple(CATALOGUE), num_objects_per_type=1)
-    canvas = Canvas(1200, 100)
-    assert draw_types(SimpleNamespace(config=kinds), canvas, np.array([6, 13]), size=2) == 2
-    assert (canvas.pixels[:, -4:] == 255).all() and (canvas.pixels[25:45] != 255).any()
+    world = Clutter(1, Clutter.Config(box_objects=tuple(CATALOGUE), num_objects_per_type=1, bank_size=1))
+    world.reset(seed=0)
+    entries, canvas = world.scene(0).legends[:11], Canvas(1200, 100)
+    assert paint_legend(canvas, entries, size=2) == 2 and len(entries) == 11
+    assert (canvas.pixels[:, -4:] == 255).all() and (canvas.pixels[45:65] != 255).any()
 
 
 def test_what_lies_on_top_is_seen():
@@ -146,12 +151,9 @@ def test_what_lies_on_top_is_seen():
                          num_objects_per_type=2, bank_size=1)  # fmt: skip
     world.reset(seed=0)
     world.observe()
-    from milkrun.clutter.picture import _look_down
-    from milkrun.core.canvas import Canvas
-
     canvas, half = Canvas(64, 64), world.config.side / 2
     canvas.fit((-half, -half), (half, half), margin=0)
-    seen = _look_down(world, 0, list(range(4)), canvas)
+    seen = look_down(canvas, [body for body in bodies_of(world.scene(0)) if body.label], 0.02)
     assert np.array_equal(seen.who, world.segmentation[0])
     met = seen.who >= 0
     assert seen.z[met] == pytest.approx(world.height[0][met] * 0.3, abs=1e-6)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from milkrun.core.canvas import INK, LATE, OPEN, PALETTE, PAPER, SERVED, Canvas, coloured, paint, trips_of
+from milkrun.core.canvas import INK, LATE, OPEN, PALETTE, PAPER, SERVED, Canvas, coloured
 from milkrun.core.errors import ConfigError
+from milkrun.core.painter import paint, trips_of
 from milkrun.core.scene import Bar, Chart, Mark, Scene, Window, ask_words, colour_code, colours, texts_of_actions
 
 SQUARE = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])

@@ -13,11 +13,12 @@ from matplotlib.patches import Rectangle
 import milkrun
 from milkrun.core.canvas import PALETTE
 from milkrun.core.errors import BadSolution
+from milkrun.core.scene import Mark, Window
 from milkrun.replay.darp import draw_darp, figure_of_plans, plan_of, plan_of_row
 from milkrun.replay.figures import figure_of, rgb, side_by_side
 from milkrun.replay.labels import label_places
 from milkrun.routing.darp import DARP
-from milkrun.routing.darp.timetable import Aboard, timetable
+from milkrun.routing.darp.timetable import timetable
 from milkrun.routing.instances import cordeau
 from tests.published import published_file
 from tests.routing.darp_by_hand import ONE, TWO, darp
@@ -58,35 +59,41 @@ def seed_trace():
     return world
 
 
+def spans(chart, lane, *kinds):
+    """From when to when the bars of a lane last."""
+    return [(bar.t0, bar.t1) for bar in chart.bars if bar.lane == lane and bar.kind in kinds]
+
+
 def test_one_request_by_hand():
     """Out at 0, there at 3, waits till 30 so that the ride is 20 at most, there at 37, waits till 50, home at 60."""
-    report, (shift, idle) = timetable(darp(**ONE), [[1, 2], []])
-    assert (shift.departure, shift.back, report.distance) == (0, 60, 20)
-    assert shift.drives == [(0, 3), (30, 37), (50, 60)]
-    assert shift.waits == [(3, 30), (37, 50)]
-    assert shift.services == [(30, 30), (50, 50)]
-    (rider,) = shift.riders
-    assert rider == Aboard(0, (30, 30), (50, 50), 50, 50, ((-INF, 100), (50, 60)))
-    assert (idle.departure, idle.riders) == (None, [])
+    report, chart = timetable(darp(**ONE), [[1, 2], []])
+    assert report.distance == 20
+    assert spans(chart, "vehicle 1", "drive") == [(0, 3), (30, 37), (50, 60)]
+    assert spans(chart, "vehicle 1", "wait") == [(3, 30), (37, 50)]
+    assert spans(chart, "vehicle 1", "service") == spans(chart, "request 1", "service") == [(30, 30), (50, 50)]
+    assert spans(chart, "request 1", "ride") == [(30, 50)] and spans(chart, "request 1", "limit") == [(50, 50)]
+    assert chart.windows == (Window("request 1, pickup", -INF, 100, 30, "vehicle 1"),
+                             Window("request 1, dropoff", 50, 60, 50, "vehicle 1"))  # fmt: skip
+    assert chart.lanes == ("vehicle 1", "request 1", "vehicle 2, stays at the depot") and not chart.marks
 
 
 def test_service_is_neither_ride_nor_drive():
     """2 at each stop: there at 3, on at 5, the ride ends at 12, the stop at 14, home at 24; 20 after 5 is the limit."""
-    _, (shift,) = timetable(darp([3, 10], closes=1000.0, service=2.0, ride=20.0), [[1, 2]])
-    assert shift.drives == [(0, 3), (5, 12), (14, 24)]
-    assert (shift.services, shift.waits, shift.back) == ([(3, 5), (12, 14)], [], 24)
-    (rider,) = shift.riders
-    assert rider == Aboard(0, (3, 5), (12, 14), 14, 25, ((-INF, INF), (-INF, INF)))
+    _, chart = timetable(darp([3, 10], closes=1000.0, service=2.0, ride=20.0), [[1, 2]])
+    assert spans(chart, "vehicle 1", "drive") == [(0, 3), (5, 12), (14, 24)]
+    assert spans(chart, "vehicle 1", "service") == [(3, 5), (12, 14)] and not spans(chart, "vehicle 1", "wait")
+    assert spans(chart, "request 1", "ride") == [(5, 12)] and spans(chart, "request 1", "limit") == [(12, 25)]
+    assert spans(chart, "request 1", "service") == [(3, 5), (12, 14)] and not chart.windows
 
 
 def test_vehicle_and_rider_account_for_all_time():
     """Drives, services and waits follow each other from departure to return: nothing is left out or counted twice."""
     instance = darp([1, 10, -5, 2], opens=[0, 40, 0, 0], service=[1.0, 2.0, 3.0, 4.0], ride=35.0)
-    _, (shift,) = timetable(instance, [[1, 3, 4, 2]])
-    spans = sorted([*shift.drives, *shift.services, *shift.waits])
-    assert spans[0][0] == shift.departure and spans[-1][1] == shift.back
-    assert all(a[1] == pytest.approx(b[0]) for a, b in pairwise(spans))
-    assert len(shift.waits) > 0
+    report, chart = timetable(instance, [[1, 3, 4, 2]])
+    told = sorted(spans(chart, "vehicle 1", "drive", "service", "wait"))
+    assert told[0][0] == report.schedule[0][0] and told[-1][1] == report.schedule[0][-1]
+    assert all(a[1] == pytest.approx(b[0]) for a, b in pairwise(told))
+    assert len(spans(chart, "vehicle 1", "wait")) > 0
 
 
 def test_the_chart_has_those_bars():
@@ -130,12 +137,16 @@ def test_a_node_that_does_not_exist_is_refused():
 def test_the_rule_seed_on_its_clock_of_whole_numbers(seed_trace):
     """At 2, 3 and 5 at the stops, home at 9; request 2 is aboard from 2 to the end, and nobody set it down."""
     plan = plan_of_row(seed_trace, 0)
-    shift, idle = plan.shifts
-    assert (shift.departure, shift.back, idle.departure) == (0, 9, None)
-    assert shift.riders == [
-        Aboard(1, (2, 2), None, 9, INF, ((-INF, 12), (-INF, 5))),
-        Aboard(0, (3, 3), (5, 5), 5, INF, ((-INF, 10), (-INF, 13))),
-    ]
+    chart = plan.chart
+    drives = spans(chart, "vehicle 1", "drive")
+    assert (drives[0][0], drives[-1][1], len(plan.report.schedule)) == (0, 9, 2) and not plan.report.schedule[1]
+    assert chart.lanes == ("vehicle 1", "request 2", "request 1", "vehicle 2, stays at the depot")
+    assert [spans(chart, lane, "ride") for lane in ("request 2", "request 1")] == [[(2, 9)], [(3, 5)]]
+    assert chart.marks == (Mark("request 2", "left", 9),) and not spans(chart, "request 1", "limit")
+    assert [(w.name, w.opens, w.closes, w.arrival) for w in chart.windows] == [
+        ("request 2, pickup", -INF, 12, 2), ("request 2, dropoff", -INF, 5, None),
+        ("request 1, pickup", -INF, 10, 3), ("request 1, dropoff", -INF, 13, 5),
+    ]  # fmt: skip
     assert plan.facts == "distance 231.62, 1 of 2 served, longest ride 2.0"
 
 
@@ -158,8 +169,8 @@ def test_after_the_last_stop_of_all_nobody_drives_home():
     world.step([2])
     figure = figure_of(world)
     assert driven(figure.axes[0]) == [[0, 50], [50, 100]]
-    (shift,) = plan_of_row(world, 0).shifts
-    assert shift.back == 4 and shift.riders[0].windows == ((-INF, 10), (-INF, 60))
+    chart = plan_of_row(world, 0).chart
+    assert chart.end == 4 and [(w.opens, w.closes) for w in chart.windows] == [(-INF, 10), (-INF, 60)]
 
 
 def test_an_unfinished_episode_shows_the_worlds_own_picture(seed_trace):
@@ -179,7 +190,7 @@ def test_padding_is_not_drawn():
         world.step([node], rows=[1])
     plan, other = plan_of_row(world, 0), plan_of_row(world, 1)
     assert plan.instance == alone and plan.routes == [[1, 2]]
-    assert plan.shifts == timetable(alone, [[1, 2]])[1]
+    assert plan.chart.bars == timetable(alone, [[1, 2]])[1].bars
     assert other.instance == darp(**TWO) and other.routes == [[1, 2, 3, 4], []]
 
 
@@ -229,9 +240,11 @@ def test_the_published_optimum_of_a2_16():
     routes = json.loads(published_file("darp/solutions.json").read_text())["a2-16"]["routes"]
     plan = plan_of(instance, [[2 * i - 1 if i <= 16 else 2 * (i - 16) for i in route] for route in routes])
     assert plan.facts == "distance 294.25, 16 of 16 served, longest ride 30.0"
-    ten, five = plan.shifts[0].riders[:2]
-    assert (ten.request, ten.pickup, ten.windows[0]) == (9, (32, 35), (32, 47))
-    assert (five.request, five.pickup) == (4, (pytest.approx(49, abs=1e-3), pytest.approx(52, abs=1e-3)))
+    assert plan.chart.lanes[:3] == ("vehicle 1", "request 10", "request 5")
+    ten, five = (spans(plan.chart, lane, "service")[0] for lane in ("request 10", "request 5"))
+    window = next(w for w in plan.chart.windows if w.name == "request 10, pickup")
+    assert ten == (32, 35) and (window.opens, window.closes) == (32, 47)
+    assert five == (pytest.approx(49, abs=1e-3), pytest.approx(52, abs=1e-3))
     _, chart = figure_of_plans([plan]).axes
     told = [lane for lane in lanes(chart) if lane.startswith("request") and "," not in lane]
     assert sorted(told) == sorted(f"request {r}" for r in range(1, 17))

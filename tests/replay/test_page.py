@@ -342,7 +342,7 @@ def test_dark_and_calm_and_narrow(opened, cvrp):
     })""")
     assert all(moment == int(moment) for moment in moments)
     page.page.emulate_media(color_scheme="light")
-    assert page.page.locator("html").get_attribute("data-theme") == "light"
+    page.page.locator('html[data-theme="light"]').wait_for(state="attached")  # told in its own time
     page.page.set_viewport_size({"width": 390, "height": 844})
     page.drawn()
     assert page.ask("() => document.documentElement.scrollWidth") == 390

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
 from pathlib import Path
 
@@ -16,6 +18,14 @@ from milkrun.replay.record import compare
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITE = """
+import sys
+import milkrun
+assert milkrun.__file__.startswith(sys.argv[1]), milkrun.__file__
+from milkrun.replay.page import write_page
+from milkrun.replay.record import compare
+write_page(compare("milkrun/CVRP-v0", ["random", "nearest"], seed=7, num_loc=10), sys.argv[2])
+"""
+OWN_ALONE = """
 import sys
 from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
 
@@ -31,29 +41,53 @@ class OwnAlone(PathFinder):
 
 sys.meta_path[:] = [BuiltinImporter, FrozenImporter, OwnAlone]
 sys.path.insert(0, sys.argv[1])
-import milkrun
-assert milkrun.__file__.startswith(sys.argv[1]), milkrun.__file__
-from milkrun.replay.page import write_page
-from milkrun.replay.record import compare
-write_page(compare("milkrun/CVRP-v0", ["random", "nearest"], seed=7, num_loc=10), sys.argv[2])
 """
+PACKAGES = {"milkrun", "numpy", "numba", "llvmlite", "gymnasium", "cloudpickle", "farama-notifications",
+            "typing-extensions", "pip", "setuptools"}  # fmt: skip
+"""What an environment has into which the wheel alone was installed: its dependencies, theirs, and Python's own."""
 
 
-@pytest.mark.slow
-def test_the_built_wheel_writes_the_same_bytes(tmp_path):
-    """Scripts, styles and vendored files are in the package, and no extra is needed."""
+def run(command: list[str], where: Path) -> str:
+    """What a program prints that knows nothing of this checkout."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=where, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def wheel(tmp_path):
+    """The package as it is published."""
     source = tmp_path / "source"
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
-    build = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
-    done = subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=source, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
+    run([sys.executable, "-c", "from setuptools import build_meta; build_meta.build_wheel('..')"], source)
+    (built,) = tmp_path.glob("*.whl")
+    return built
+
+
+def assert_same_page(python: str, code: str, package: Path, folder: Path) -> None:
+    run([python, "-c", code, str(package), str(folder / "wheel.html")], folder)
+    own = write_page(compare("milkrun/CVRP-v0", ["random", "nearest"], seed=7, num_loc=10), folder / "own.html")
+    assert (folder / "wheel.html").read_bytes() == own.read_bytes()
+
+
+@pytest.mark.slow
+def test_the_built_wheel_writes_the_same_bytes(wheel, tmp_path):
+    """Scripts, styles and vendored files are in the package, and no extra is needed."""
     zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, "-c", WRITE, str(tmp_path / "installed"), str(tmp_path / "wheel.html")]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    own = write_page(compare("milkrun/CVRP-v0", ["random", "nearest"], seed=7, num_loc=10), tmp_path / "own.html")
-    assert (tmp_path / "wheel.html").read_bytes() == own.read_bytes()
+    assert_same_page(sys.executable, OWN_ALONE + WRITE, tmp_path / "installed", tmp_path)
+
+
+@pytest.mark.long
+def test_the_wheel_in_an_environment_of_its_own_writes_the_same_bytes(wheel, tmp_path):
+    """An environment made from nothing, into which pip installs the wheel: it brings what it needs, and no more."""
+    home = tmp_path / "environment"
+    venv.create(home, with_pip=True)
+    python = str(home / "bin" / "python")
+    run([python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "-c", str(ROOT / "constraints.txt"),
+         str(wheel)], tmp_path)  # fmt: skip
+    listed = json.loads(run([python, "-m", "pip", "list", "--format=json", "--disable-pip-version-check"], tmp_path))
+    assert {package["name"].lower().replace("_", "-") for package in listed} <= PACKAGES
+    assert_same_page(python, WRITE, home, tmp_path)

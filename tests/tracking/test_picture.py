@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from milkrun.core.canvas import LATE, OPEN, Canvas
 from milkrun.core.errors import ResetNeeded
-from milkrun.tracking import looks
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.picture import MAP, RING, WINDOW, contact_sheet, from_above, view_window
+from milkrun.tracking.picture import contact_sheet, view_window
 from milkrun.tracking.world import Tracking
 
 
@@ -25,35 +25,62 @@ def has(pixels: np.ndarray, colour: tuple[int, ...]) -> np.ndarray:
 
 
 def test_the_picture_shows_the_camera_beside_the_town_from_above():
-    """uint8 (512, 1024, 3): on the left the shot of 256, doubled; on the right ring and window."""
+    """uint8 (512, 1024, 3): on the left the shot of 256, doubled; on the right what is to be kept in view."""
     world = world_of(scene="lake")
     pixels = world.render(1)
     assert pixels.shape == (512, 1024, 3) and pixels.dtype == np.uint8
     camera = world.shot(1, 256, 2)[0].transpose(1, 2, 0)
     assert (pixels[40:512:2, 0:510:2] == camera[20:, :255]).all()
-    assert len(has(pixels[:, 512:], WINDOW)) > 100 and not len(has(pixels[:, :512], WINDOW))
+    assert len(has(pixels[:, 512:], OPEN)) > 100 and not len(has(pixels[:, :512], OPEN))
+
+
+def from_above(world: Tracking, row: int = 0) -> Canvas:
+    canvas = Canvas()
+    world.draw(row, canvas)
+    return canvas
 
 
 def test_the_ring_is_round_the_target():
-    """Its middle is where the target stands on a map of 90 m, north up, that is centred between drone and target."""
+    """North up, around the drone: its middle is where the target stands."""
     world = world_of(scene="desert")
-    pixels = world.render(0)[:, 512:]
-    middle = (world.pos[0, :2] + world.veh_pose[0, 0, :2]) / 2
-    offset = (world.veh_pose[0, 0, :2] - middle) * (512 / (2 * MAP))
-    ring = has(pixels, RING)
+    canvas = from_above(world)
+    ring = has(canvas.pixels[44:490], LATE)  # without the words
     rows, columns = (ring.min(0) + ring.max(0)) / 2
-    assert abs(columns - (256 + offset[0])) < 3 and abs(rows - (256 - offset[1])) < 3
+    x, y = canvas.to_px(world.veh_pose[0, 0, :2])
+    assert abs(columns + 0.5 - x) < 2 and abs(rows + 44.5 - y) < 2
+
+
+def test_the_drone_is_in_the_middle_and_the_window_where_the_reward_looks():
+    """The sides of the window are dashed, in the colour of the drone; beyond its corners there are none."""
+    world = world_of(scene="desert")
+    canvas = from_above(world)
+    drone, corners = canvas.to_px(world.pos[0, :2]), canvas.to_px(view_window(world, 0))
+    assert abs(drone - (256, 44 + (512 - 44 - 21) / 2)).max() < 1
+    yellow = has(canvas.pixels[44:490], OPEN)[:, ::-1] + (0.5, 44.5)
+    around = np.concatenate([corners, [drone - 8, drone + 8]])
+    assert (yellow > around.min(0) - 2).all() and (yellow < around.max(0) + 2).all()
+    for k in range(4):
+        side = corners[k - 1] + (corners[k] - corners[k - 1]) * np.linspace(0, 1, 50)[:, None]
+        near = [abs(yellow - place).sum(1).min() < 3 for place in side]
+        assert 0.3 < np.mean(near) < 0.95
 
 
 def test_the_map_shows_the_town_to_scale_with_north_up():
-    """A white box 10 m east and 20 m north of the middle, 4 x 2 m, is there on the map."""
-    world = Tracking(1, TrackingConfig(ground_cell=2), seed=0)
-    world.light[0] = [1, 1, *looks.SUN, 0, 0, 0]
-    world.n_box[0], world.box_pos[0, 0], world.box_half[0, 0] = 1, (10, 20, 0.05), (2, 1, 0.05)
-    world.box_cs[0, 0], world.box_rgb[0, 0] = (1, 0), 255
-    white = has(from_above(world, 0, np.zeros(2), 180), (255, 255, 255))  # 2 pixels a metre
-    assert abs(white.mean(0) - (90 - 40 - 0.5, 90 + 20 - 0.5)).max() < 0.6
-    assert (np.ptp(white, axis=0) + 1).tolist() == [4, 8]
+    """A box 10 m east and 20 m north of the drone, 8 x 4 m, is there on the map; roads and grass are the ground's."""
+    world = world_of(scene="village")
+    world.n_box[0], world.box_pos[0, 0], world.box_half[0, 0] = 1, (*world.pos[0, :2] + (10, 20), 1.0), (4, 2, 1.0)
+    world.box_yaw[0, 0], world.box_kind[0, 0], world.n_veh[0] = 0, 7, 1
+    before = from_above(world)
+    world.n_box[0] = 0
+    changed = np.argwhere((before.pixels != from_above(world).pixels).any(-1))
+    low, high = before.to_px(world.pos[0, :2] + ((6, 22), (14, 18)))
+    wide = changed[changed[:, 1] < high[0]]
+    assert abs(wide.min(0)[::-1] - low).max() < 1.5
+    shadow = 8  # pixels, to the lower right
+    assert (changed.max(0)[::-1] - high <= shadow).all() and (changed.max(0)[::-1] - high > 0).all()
+    cells = {tuple(cell) for cell in world.scene(0).floor().reshape(-1, 3).tolist()}
+    shown = {tuple(pixel) for pixel in from_above(world).pixels[60:480:7, 20:480:7].reshape(-1, 3).tolist()}
+    assert len(shown & cells) > 5
 
 
 def test_the_window_is_the_quadrilateral_of_the_reward():

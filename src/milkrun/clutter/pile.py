@@ -7,6 +7,7 @@ fields and nothing else, so that what is saved goes on to the bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from typing import Any, ClassVar
 
 import mujoco
@@ -21,7 +22,6 @@ from milkrun.clutter.options import BASE, ClutterConfig
 from milkrun.clutter.stages import IDLE, LIFT, NONE, PHYSICS_ERROR, judge, plan
 from milkrun.clutter.warnings import quiet_warnings
 from milkrun.core.arguments import Rows
-from milkrun.core.canvas import Canvas
 from milkrun.core.engine import EngineWorld
 from milkrun.core.fields import (
     Field,
@@ -460,9 +460,6 @@ class Pile(EngineWorld):
     def figures(self, last: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {"success_rate" if name == "success" else name: last[name] for name in self.figure_fields}
 
-    def draw(self, row: int, canvas: Canvas) -> None:
-        picture.draw(self, row, canvas)
-
     def scene(self, row: int) -> Scene:
         return picture.scene(self, row)
 
@@ -475,7 +472,13 @@ class Pile(EngineWorld):
         """The picks are played, then shown: rows are put to what they were at every second tick, in the end back."""
         names = [f.name for f in self._with_role(Role.STATE, Role.VIEW)]
         kept: list[tuple[np.ndarray, list[np.ndarray]]] = []
-        self._each_tick = lambda live: kept.append((live, [getattr(self, name)[live] for name in names]))
+        ticks = count(1)
+
+        def keep(live: np.ndarray) -> None:
+            if next(ticks) % 2 == 0:
+                kept.append((live, [getattr(self, name)[live] for name in names]))
+
+        self._each_tick = keep
         try:
             self.step(actions, rows)
         finally:
@@ -483,7 +486,7 @@ class Pile(EngineWorld):
         played = np.unique(np.concatenate([np.zeros(0, np.int64), *(live for live, _ in kept)]))
         end = [getattr(self, name)[played] for name in names]
         try:
-            for live, values in kept[1::2]:
+            for live, values in kept:
                 for name, value in zip(names, values, strict=True):
                     getattr(self, name)[live] = value
                 yield live

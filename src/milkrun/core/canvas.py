@@ -19,8 +19,6 @@ from milkrun.core.errors import ConfigError, did_you_mean
 
 Colour: TypeAlias = tuple[int, int, int]
 Array: TypeAlias = NDArray[Any]
-Box: TypeAlias = tuple[float, float, float, float]
-"""centre and half sides, in pixels"""
 
 # Okabe and Ito's colours without black and yellow, and four more; tests measure that colour-blind eyes tell them apart.
 PALETTE: tuple[Colour, ...] = (
@@ -89,22 +87,26 @@ class Canvas:
         self._scale = np.array([1.0, -1.0])
         self._origin = np.array([0.0, float(height)])
 
-    def fit(self, xy_min: ArrayLike, xy_max: ArrayLike, margin: float = 0.06, keep_aspect: bool = True) -> None:
-        """Look at the box from `xy_min` to `xy_max`, centred, with `margin` of the shorter side left free all around.
+    def fit(
+        self, xy_min: ArrayLike, xy_max: ArrayLike, margin: float = 0.06, keep_aspect: bool = True, above: float = 0,
+        below: float = 0,
+    ) -> None:  # fmt: skip
+        """Look at the box from `xy_min` to `xy_max`, centred, with `margin` of the shorter side left free all around,
+        and so many pixels more `above` and `below`.
 
         A side without extent does not bound the scale; without any (all points on one) the window is one unit wide.
         """
         lo, hi = np.asarray(xy_min, np.float64), np.asarray(xy_max, np.float64)
         if not np.isfinite(lo + hi).all():
             raise ConfigError(f"a window must be finite, not from {lo.tolist()} to {hi.tolist()}")
-        size = np.array([self.width, self.height], np.float64)
+        size = np.array([self.width, self.height - above - below], np.float64)
         span = np.abs(hi - lo)
         flat = span <= 1e-12 * np.maximum(np.abs(lo), np.abs(hi))
         scale = (size - 2 * margin * size.min()) / np.where(flat, 1.0, span)
         if keep_aspect:
             scale[:] = scale.min() if flat.all() else scale[~flat].min()
         self._scale = scale * [1.0, -1.0]
-        self._origin = size / 2 - (lo + hi) / 2 * self._scale
+        self._origin = size / 2 + [0, above] - (lo + hi) / 2 * self._scale
 
     def to_px(self, points: ArrayLike) -> Array:
         """World points (..., 2) as pixels right and down from the top left corner; a pixel's centre is at +0.5."""
@@ -154,14 +156,22 @@ class Canvas:
             paint = fill if outline is None else _mix(np.asarray(outline, np.float32), cover - 1.5, fill)
             spot[:] = _mix(spot, cover, paint) + 0.5
 
+    def fill_disc(self, centre: ArrayLike, radius_px: float, share: float, colour: Colour) -> None:
+        """A circle filled from below to a share (0 to 1) of its height."""
+        x, y = self.to_px(centre).tolist()
+        spot, px, py = self._box(x - radius_px - 1, y - radius_px - 1, x + radius_px + 1, y + radius_px + 1)
+        top = y + radius_px - 2 * radius_px * min(1.0, share)
+        spot[:] = _mix(spot, np.minimum(radius_px + 0.5 - np.hypot(px - x, py - y), py + 0.5 - top), colour) + 0.5
+
     def square(self, centre: ArrayLike, half_px: float, colour: Colour) -> None:
         """A filled square, 2 * half_px wide."""
         x, y = self.to_px(centre).tolist()
         self._rect(x - half_px, y - half_px, x + half_px, y + half_px, colour)
 
-    def rect(self, p: ArrayLike, q: ArrayLike, colour: Colour) -> None:
-        """The filled rectangle with corners p and q, sides along the axes."""
-        (x0, x1), (y0, y1) = np.sort(self.to_px(np.stack([p, q])), axis=0).T.tolist()
+    def rect(self, p: ArrayLike, q: ArrayLike, colour: Colour, px: bool = False) -> None:
+        """The filled rectangle with corners p and q, sides along the axes; `px` as in `text`."""
+        corners = np.stack([p, q])
+        (x0, x1), (y0, y1) = np.sort(corners if px else self.to_px(corners), axis=0).T.tolist()
         self._rect(x0, y0, x1, y1, colour)
 
     def polygon(self, points: ArrayLike, colour: Colour) -> None:
@@ -310,226 +320,3 @@ def _mix(under: Array, cover: Array, over: ArrayLike) -> Array:
 def coloured(code: int) -> Colour:
     """The colour of a scene's code."""
     return PALETTE[code - FIRST_OF_PALETTE] if code >= FIRST_OF_PALETTE else tuple(MEANINGS.values())[code]
-
-
-def trips_of(stops: ArrayLike, cut: int | None = None, closed: bool = False) -> list[list[int]]:
-    """The stops of a route trip by trip: one ends where it comes to node `cut`, and the next begins there."""
-    trips: list[list[int]] = []
-    for j in np.asarray(stops).tolist():
-        if not trips or (cut is not None and trips[-1][-1] == cut and len(trips[-1]) > 1):
-            trips.append([j] if cut is None or j == cut else [cut, j])
-        elif j != trips[-1][-1]:
-            trips[-1].append(j)
-    if closed and trips and len(trips[-1]) > 1:
-        trips[-1].append(trips[-1][0])
-    return [trip for trip in trips if len(trip) > 1]
-
-
-def paint(canvas: Canvas, scene: Any, caption: str = "") -> None:
-    """Paints a `Scene`, the rasteriser behind `render`: caption, figures and gauges above, the legend below.
-
-    Of bodies the view from above is drawn; an image stands alone where there is no mark.
-    """
-    if scene.images and not scene.marks:
-        _paint_image(canvas, next(iter(scene.images.values())))
-    else:
-        canvas.fit(scene.low[:2], scene.high[:2], margin=0.1)
-    visited, taken = visited_colours(scene), list[Box]()
-    for kind, put in PAINTERS.items():
-        for name, part in scene.marks.items():
-            if part.kind == kind and part.attributes.get("shown", True):
-                put(canvas, part.attributes, visited.get(name, {}) if kind == "points" else scene.marks, taken)
-    words = [f"{name} {f'{value:.4f}'.rstrip('0').rstrip('.')}" for name, value in scene.figures.items()]
-    while len(words) > 1 and 12 * len("  ".join([caption, *words])) + 16 > canvas.width:
-        words.pop()
-    canvas.caption("  ".join([caption, *words]))
-    _paint_gauges(canvas, list(scene.gauges.items()))
-    _paint_legend(canvas, scene.legends)
-
-
-def visited_colours(scene: Any) -> dict[str, dict[int, Colour]]:
-    """Which points take the colour of the trip that has visited them."""
-    found: dict[str, dict[int, Colour]] = {}
-    for part in scene.marks.values():
-        if part.kind == "route" and part.attributes["paint"]:
-            cut, on = part.attributes.get("cut"), part.attributes["on"]
-            for trip, colour in coloured_trips(part.attributes):
-                found.setdefault(on, {}).update(dict.fromkeys((j for j in trip if j != cut), colour))
-    return found
-
-
-def coloured_trips(said: dict[str, Any]) -> list[tuple[list[int], Colour]]:
-    """The trips of a route with their colours."""
-    trips = trips_of(said["stops"], said.get("cut"), said["closed"])
-    given = said.get("colour")
-    return [(trip, PALETTE[k % len(PALETTE)] if given is None else coloured(given)) for k, trip in enumerate(trips)]
-
-
-def _paint_route(canvas: Canvas, said: dict[str, Any], marks: Any, taken: list[Box]) -> None:
-    """Legs that end at the depot are thin: many meet there and would hide the rest."""
-    nodes, cut = marks[said["on"]].attributes["xy"], said.get("cut")
-    for trip, colour in coloured_trips(said):
-        canvas.polyline(nodes[trip], colour, 1.0)
-        canvas.polyline(nodes[[j for j in trip if j != cut]], colour, 2.0)
-
-
-def _paint_line(canvas: Canvas, said: dict[str, Any], marks: Any, taken: list[Box]) -> None:
-    """Dashed; what belongs to the ground is not."""
-    colour = coloured(said["colour"])
-    if colour == GRID:
-        canvas.line(said["start"], said["end"], GRID, width=4)
-        return
-    dashes = max(1, round(math.dist(canvas.to_px(said["start"]), canvas.to_px(said["end"])) / 10))
-    ends = np.linspace(said["start"], said["end"], 2 * dashes)
-    canvas.line(ends[::2], ends[1::2], colour, 1.5)
-
-
-def _paint_points(canvas: Canvas, said: dict[str, Any], visited: Any, taken: list[Box]) -> None:
-    """Discs with their names inside where all have one size, else as large as they are said to be."""
-    n = len(said["xy"])
-    shapes = [said["shape"]] * n if isinstance(said["shape"], str) else said["shape"]
-    codes = np.broadcast_to(said.get("colour", 0), n).tolist()
-    names = said.get("label", [""] * n) if "size" not in said and "level" not in said and n <= 40 else [""] * n
-    names = names() if callable(names) else names
-    room = min(1.0, 14 / math.sqrt(n + 1))  # many are small
-    radii = np.broadcast_to(3.0 + 6.0 * room * said["size"] if "size" in said else 8.0 if any(names) else 6.0 * room, n)
-    rings, levels = np.broadcast_to(said.get("ring", False), n), np.broadcast_to(said.get("level", np.nan), n)
-    for j, (place, radius) in enumerate(zip(said["xy"], radii.tolist(), strict=True)):
-        fill, at = visited.get(j, coloured(codes[j])), canvas.to_px(place)
-        if rings[j]:
-            canvas.disc(place, radius + 3.5, PAPER, outline=INK)
-        if shapes[j] == "square":
-            canvas.square(place, max(5.0, 0.75 * radius), fill if j in visited or "colour" in said else DEPOT)
-        elif np.isnan(levels[j]):
-            canvas.disc(place, radius, fill, outline=INK if any(names) else CUSTOMER if fill == PAPER else None)
-        else:
-            canvas.disc(place, radius, PAPER, outline=visited.get(j, CUSTOMER))
-            _fill(canvas, at, radius - 1.5, float(levels[j]), visited.get(j, LATE if levels[j] >= 1 else OPEN))
-        if names[j]:
-            dark = 0.3 * fill[0] + 0.6 * fill[1] + 0.1 * fill[2] < 140
-            hidden = any(_overlap((*at, 4, 4), other) > 0 for other in taken)
-            spot = _beside(taken, at, 6, (3 * len(names[j]), 5)) if hidden else at
-            canvas.text(spot, names[j], PAPER if dark and not hidden else INK, px=True)
-        taken.append((*at.tolist(), radius, radius))
-
-
-def _fill(canvas: Canvas, at: Array, radius: float, share: float, colour: Colour) -> None:
-    """A disc filled from below to a share of its height."""
-    x, y = at.tolist()
-    spot, px, py = canvas._box(x - radius - 1, y - radius - 1, x + radius + 1, y + radius + 1)
-    inside = np.minimum(radius + 0.5 - np.hypot(px - x, py - y), py + 0.5 - (y + radius - 2 * radius * min(1.0, share)))
-    spot[:] = _mix(spot, inside, colour) + 0.5
-
-
-def _paint_vehicle(canvas: Canvas, said: dict[str, Any], marks: Any, taken: list[Box]) -> None:
-    """With its name and gauge beside it, where they hide least."""
-    place, colour = said["xy"], coloured(said["colour"])
-    x, y = canvas.to_px(place).tolist()
-    _shape(canvas, said["shape"], x, y, colour)
-    taken.append((x, y, 8, 8))
-    if said.get("label") or "gauge" in said:
-        name = said.get("label", "")
-        half = (max(13.0, 3.0 * len(name)), 14.0 if "gauge" in said else 6.0)
-        x, y = _beside(taken, np.array([x, y]), 5, half)
-        taken.append((x, y, *half))
-        canvas.text((x, y - 5 * ("gauge" in said)), name, colour, px=True)
-        if "gauge" in said:
-            canvas.bar(canvas.from_px((x, y + 5)), 22, 6, said["gauge"], colour)
-
-
-def _shape(canvas: Canvas, shape: str, x: float, y: float, colour: Colour) -> None:
-    """A vehicle or an entry of the legend about a pixel."""
-    if shape in ("truck", "car"):
-        canvas._rect(x - 9, y - 6, x + 9, y + 6, PAPER)
-        canvas._rect(x - 8, y - 5, x + 2, y + 5, colour)
-        canvas._rect(x + 3, y - 3, x + 8, y + 5, colour)
-    elif shape == "drone":
-        for dx, dy in ((-4, -4), (4, -4), (-4, 4), (4, 4)):
-            canvas.disc(canvas.from_px((x + dx, y + dy)), 3.0, colour, outline=PAPER)
-        canvas.disc(canvas.from_px((x, y)), 4.0, colour)
-    elif shape == "square":
-        canvas._rect(x - 5, y - 5, x + 5, y + 5, colour)
-    elif shape == "ring":
-        canvas.disc(canvas.from_px((x, y)), 6.0, PAPER, outline=colour)
-    else:
-        canvas.disc(canvas.from_px((x, y)), 5.0, colour, outline=CUSTOMER if colour == PAPER else INK)
-
-
-def _paint_bodies(canvas: Canvas, said: dict[str, Any], marks: Any, taken: list[Box]) -> None:
-    """From above, the lower first."""
-    n = len(said["pos"])
-    codes = np.broadcast_to(said.get("colour", FIRST_OF_PALETTE), n).tolist()
-    shapes = [said["shape"]] * n if isinstance(said["shape"], str) else said["shape"]
-    for o in np.argsort(said["pos"][:, 2], kind="stable").tolist():
-        (w, x, y, z), (a, b, _), centre = said["quat"][o], said["size"][o] / 2, said["pos"][o, :2]
-        turn = math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
-        angles = np.arange(24) * (math.pi / 12)
-        corners = np.array([(a, b), (-a, b), (-a, -b), (a, -b)])
-        if shapes[o] != "box":
-            corners = np.stack([a * np.cos(angles), b * np.sin(angles)], axis=1)
-        about = np.array([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]])
-        outline = centre + corners @ about
-        if not said["transparent"]:
-            canvas.polygon(outline, coloured(codes[o]))
-        canvas.polyline(outline, INK if o == said["target"] else GRID, 2.5 if o == said["target"] else 1.0, closed=True)
-
-
-PAINTERS = {"line": _paint_line, "route": _paint_route, "bodies": _paint_bodies, "points": _paint_points,
-            "vehicle": _paint_vehicle}  # fmt: skip
-"""What of a scene is painted over what."""
-
-
-def _paint_image(canvas: Canvas, pixels: Array) -> None:
-    """As large as fits by a whole factor, or thinned out."""
-    shown = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, axis=2)
-    up = max(1, min(canvas.height // shown.shape[0], canvas.width // shown.shape[1]))
-    down = max(1, -(-shown.shape[0] // canvas.height), -(-shown.shape[1] // canvas.width))
-    shown = shown[::down, ::down].repeat(up, axis=0).repeat(up, axis=1)
-    top, left = (canvas.height - shown.shape[0]) // 2, (canvas.width - shown.shape[1]) // 2
-    canvas.pixels[top : top + shown.shape[0], left : left + shown.shape[1]] = shown
-
-
-def _paint_gauges(canvas: Canvas, gauges: list[tuple[str, tuple[float, float]]]) -> None:
-    """In a line below the caption, as many as there is room for."""
-    x = 9.0
-    for name, (value, high) in gauges:
-        wide = 6 * len(name) + 48
-        if x + wide > canvas.width:
-            return
-        canvas.text((x, 34), name, INK, anchor="w", px=True)
-        canvas.bar(canvas.from_px((x + wide - 30, 34)), 32, 7, value / high if high > 0 else 0.0, PALETTE[0])
-        x += wide
-
-
-def _paint_legend(canvas: Canvas, entries: list[tuple[str, int, str]]) -> None:
-    """In up to three lines at the bottom."""
-    x, lines = 14.0, [list[tuple[float, str, int, str]]()]
-    for words, code, shape in entries:
-        if x + 6 * len(words) + 16 > canvas.width and lines[-1]:
-            x = 14.0
-            lines.append([])
-        lines[-1].append((x, words, code, shape))
-        x += 6 * len(words) + 30
-    for k, line in enumerate(lines[-3:]):
-        y = canvas.height - 12.0 - 17 * (len(lines[-3:]) - 1 - k)
-        for x, words, code, shape in line:
-            _shape(canvas, shape, x, y, coloured(code))
-            canvas.text((x + 12, y), words, INK, anchor="w", px=True)
-
-
-SIDES = ((0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1))
-
-
-def _overlap(one: Box, other: Box) -> float:
-    across = min(one[2] + other[2] - abs(one[0] - other[0]), 2 * one[2])
-    down = min(one[3] + other[3] - abs(one[1] - other[1]), 2 * one[3])
-    return max(0.0, across) * max(0.0, down)
-
-
-def _beside(taken: list[Box], at: Array, away: float, half: tuple[float, float]) -> tuple[float, float]:
-    """The centre of a label beside a point, where it covers least, the nearer the better; above if nothing is there."""
-    gaps = (away, away + 8, away + 16)
-    tried = [(at[0] + sx * (gap + half[0]), at[1] + sy * (gap + half[1])) for gap in gaps for sx, sy in SIDES]
-    hidden = [sum(_overlap((x, y, *half), other) for other in taken) for x, y in tried]
-    x, y = tried[int(np.argmin(hidden))]
-    return float(x), float(y)

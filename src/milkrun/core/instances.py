@@ -60,6 +60,13 @@ def read_instances(world: Judge, instance: Mapping[str, Any], rows: int) -> Give
     return Given(arrays, None if owner is None else owners_of(owner, rows, count))
 
 
+def instances_of(world: Any, rows: Any = slice(None)) -> dict[str, np.ndarray]:
+    """What rows play, as `reset(instance=...)` takes it: the instance fields that the world has, a row each."""
+    owners = world.instance_row[rows]
+    found = {f.name: getattr(world, f.name) for f in world.fields.values() if f.role is Role.INSTANCE}
+    return {name: array[owners] for name, array in found.items() if 0 not in array.shape}
+
+
 def read_saved(world: Judge, saved: Any, rows: int) -> tuple[dict[str, np.ndarray], Given]:
     """What `state_dict` saved of `rows` rows: (fields of the rows, their instances), of right shape and dtype, the
     instances within their bounds."""

@@ -19,6 +19,7 @@ from milkrun.core.actions import action_array
 from milkrun.core.arguments import Rows, read_rows
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import Role
+from milkrun.core.instances import instances_of
 from milkrun.core.scene import Chart, Part, Scene, ask_words, texts_of_actions
 from milkrun.core.watch import Watched
 from milkrun.core.world import World
@@ -335,9 +336,8 @@ def _identity(world: Any, row: int) -> dict[str, Any]:
     """Who plays what: `instance` are the first digits of the SHA-256 of the instance that the row plays."""
     seed, number, episode = world.stream[row].tolist()
     digest = hashlib.sha256()
-    for f in world.fields.values():
-        if f.role is Role.INSTANCE:
-            digest.update(np.ascontiguousarray(getattr(world, f.name)[world.instance_row[row]]).tobytes())
+    for array in instances_of(world, [row]).values():
+        digest.update(array.tobytes())
     spec = getattr(world, "spec", None)
     return {
         "world": name_of(world), "title": spec.title if spec is not None else type(_inner(world)).__name__,

@@ -71,7 +71,10 @@ class Scene:
         self.figures: dict[str, float] = {}
         self.gauges: dict[str, tuple[float, float]] = {}
         self.legends: list[tuple[str, int, str]] = []
+        self.tallies: list[tuple[str, int, str]] = []
+        self.floor: Callable[[], NDArray[np.uint8]] | None = None
         self.view: dict[str, Any] | None = None
+        self.words: str | None = None
 
     def points(
         self, name: str, xy: ArrayLike, *, shape: str | Sequence[str] = "disc", size: ArrayLike | None = None,
@@ -120,17 +123,18 @@ class Scene:
 
     def bodies(
         self, name: str, shape: str | Sequence[str], size: ArrayLike, pos: ArrayLike, quat: ArrayLike | None = None, *,
-        colour: Any = None, transparent: bool = False, text: Words | None = None, action: ArrayLike | None = None,
-        target: int = -1,
+        colour: Any = None, faint: ArrayLike | None = None, transparent: bool = False, label: Words | None = None,
+        text: Words | None = None, action: ArrayLike | None = None, target: int = -1,
     ) -> None:  # fmt: skip
         """Solid bodies in a window of three numbers: full sizes (n, 3) along their own axes, a cylinder's axis along z;
-        centres (n, 3); quaternions (n, 4) as w, x, y, z. Body `target` is outlined."""
+        centres (n, 3); quaternions (n, 4) as w, x, y, z. Body `target` is outlined; what is out of reach is `faint`."""
         centres = _numbers(name, "pos", pos, (None, 3))
         n = len(centres)
         turned = np.tile([1.0, 0, 0, 0], (n, 1)) if quat is None else _numbers(name, "quat", quat, (n, 4))
         self._add("bodies", name, shape=_shape(name, shape, BODY_SHAPES, n), size=_numbers(name, "size", size, (n, 3)),
-                  pos=centres, quat=turned, **_of_each(name, n, colour=colour), transparent=bool(transparent),
-                  **_words(name, n, text=text), action=_actions(name, action, n), target=int(target))  # fmt: skip
+                  pos=centres, quat=turned, **_of_each(name, n, colour=colour, faint=faint),
+                  transparent=bool(transparent), **_words(name, n, label=label, text=text),
+                  action=_actions(name, action, n), target=int(target))  # fmt: skip
 
     def image(self, name: str, pixels: ArrayLike) -> None:
         """What a camera sees, uint8 (h, w) or (h, w, 3): shown beside the scene."""
@@ -153,6 +157,19 @@ class Scene:
     def legend(self, text: str, colour: Colour, shape: str = "disc") -> None:
         """What a colour or a shape means."""
         self.legends.append((str(text), colour_code(colour), shape))
+
+    def caption(self, words: str) -> None:
+        """What stands above a picture instead of the step and the figures."""
+        self.words = words
+
+    def tally(self, text: str, colour: Colour, shape: str = "disc") -> None:
+        """The next of what was done or has happened, as a sign (disc, ring, square) in a line below a picture; pages
+        tell it step by step."""
+        self.tallies.append((str(text), colour_code(colour), shape))
+
+    def ground(self, pixels: Callable[[], NDArray[np.uint8]]) -> None:
+        """What the ground of the window looks like, uint8 (h, w, 3) from `low` on, asked for when it is painted."""
+        self.floor = pixels
 
     def camera(self, position: ArrayLike, look_at: ArrayLike, follow: str | None = None) -> None:
         """Where a scene of bodies is seen from; `follow` names bodies, the first of which stays in the middle."""
@@ -203,7 +220,7 @@ def _of_each(name: str, n: int, **given: Any) -> dict[str, Any]:
             scalar = isinstance(value, (str, int, np.integer))
             found[key] = colour_code(value) if scalar else value.copy() if isinstance(value, Codes) else colours(value)
         else:
-            found[key] = np.array(value, np.bool_ if key == "ring" else np.float64)
+            found[key] = np.array(value, np.bool_ if key in ("ring", "faint") else np.float64)
         if (shape := np.shape(found[key])) not in ((), (n,)):
             raise ConfigError(f"mark {name!r}, {key}: the shape {shape} must be ({n},)")
     return found

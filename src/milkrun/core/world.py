@@ -27,7 +27,7 @@ from milkrun.core.arguments import (
     read_debug,
     read_keys,
 )
-from milkrun.core.canvas import Canvas, paint
+from milkrun.core.canvas import Canvas
 from milkrun.core.default_scene import name_by_scene, scene_of_fields, scene_of_picture, why_masked
 from milkrun.core.episodes import Episodes
 from milkrun.core.errors import ConfigError, IllegalAction, ResetNeeded, ShapeError, shown
@@ -49,6 +49,7 @@ from milkrun.core.instances import Given, check_saved, read_instances, read_save
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import DUE_ONE, NO_LIMIT
 from milkrun.core.memory import address_of
+from milkrun.core.painter import paint
 from milkrun.core.record import INSTANCES, ROWS
 from milkrun.core.references import References
 from milkrun.core.sampling import chance, sample

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from milkrun.clutter.options import BASE, RIM
-from milkrun.clutter.picture import draw_scene, draw_types, type_colour
 from milkrun.clutter.stages import IDLE, LIFT, RESULTS, SETTLE, SUCCESS
 from milkrun.core.arguments import Rows, check_count, read_rows
-from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, PAPER, Canvas, Colour
+from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, PAPER, Canvas, Colour, coloured
 from milkrun.core.errors import ConfigError, RenderError, shown
+from milkrun.core.painter import LINE, paint_legend, paint_marks
 from milkrun.core.watch import Watched
 from milkrun.replay.animation import Film, stride
 from milkrun.replay.figures import in_a_row
@@ -64,9 +64,19 @@ class Picks(Watched):
         said = f"the end: {left} left{f', {gone} lost' if gone else ''}"
         end = ("all out" if self.world.success[0] else said), not self.world.success[0]
         sheet = sheet_of([*self.scenes, draw_scene(self.world, 0, CELL)], [*heads, end])
-        legend = Canvas(sheet.shape[1], HEAD * len(self.world.config.box_objects))
-        lines = draw_types(self.world, legend, np.array([6, HEAD // 2]), size=2)
-        return np.concatenate([legend.pixels[: HEAD * lines], sheet])
+        entries = self.world.scene(0).legends[: len(self.world.config.box_objects) + 2]  # a sheet shows no more
+        legend = Canvas(sheet.shape[1], HEAD * len(entries))
+        lines = paint_legend(legend, entries, size=2)
+        return np.concatenate([legend.pixels[-HEAD - 2 * LINE * (lines - 1) :], sheet])
+
+
+def draw_scene(world: Any, row: int, size: int, target: int = -1) -> np.ndarray:
+    """The tray alone, as a picture of so many pixels a side."""
+    canvas, scene = Canvas(size, size), world.scene(row)
+    canvas.fit(scene.low[:2], scene.high[:2], margin=0.01)
+    scene.marks["objects"].attributes["target"] = target
+    paint_marks(canvas, scene)
+    return canvas.pixels
 
 
 def _loses(objects: Sequence[int]) -> str:
@@ -197,8 +207,8 @@ def _staged(world: Any, b: int, height: int, width: int) -> Any:
     for geom in spec.geoms:
         geom.rgba = _rgba(GRID) if geom.name else _rgba(CUSTOMER, 0.35)  # one sees through the walls
     gone = world.grasped[b] | world.lost[b]
-    for i in range(world.sizes["N"]):
-        spec.geom(f"g{i}").rgba = _rgba(type_colour(world, i), 0.0 if gone[i] else 1.0)
+    for i, code in enumerate(world.scene(b).marks["objects"].attributes["colour"].tolist()):
+        spec.geom(f"g{i}").rgba = _rgba(coloured(code), 0.0 if gone[i] else 1.0)
     tip = spec.site("cs")
     tip.size, tip.rgba = [0.01] * 3, _rgba(LATE if world.is_suction_active[b] else INK)
     return spec.compile()

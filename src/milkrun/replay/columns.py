@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import math
 import zlib
 from collections.abc import Sequence
@@ -156,8 +155,3 @@ def unragged(told: Any, name: str = "ragged") -> list[list[int]]:
         at += more
         lists.append(last)
     return lists
-
-
-def size_of(told: Any) -> int:
-    """Bytes of a value as JSON."""
-    return len(json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode())

@@ -20,7 +20,7 @@ from milkrun.core.scene import Chart, Scene
 from milkrun.replay.figures import DPI, paint_scene, rgb, save, scene_legend
 from milkrun.replay.gantt import chart_legend, height_of, paint_chart
 from milkrun.routing.darp.task.checker import DARPReport
-from milkrun.routing.darp.timetable import Shift, chart_of_plan, routes_of_row, timetable
+from milkrun.routing.darp.timetable import routes_of_row, timetable
 from milkrun.routing.instances.darp import DARPInstance
 
 Routes = Sequence[Sequence[int]]
@@ -37,7 +37,7 @@ class Plan:
     instance: DARPInstance
     routes: Routes
     report: DARPReport
-    shifts: list[Shift]
+    chart: Chart
     heading: str
 
     @property
@@ -52,10 +52,6 @@ class Plan:
         rides = [ride for by_request in self.report.ride_times for ride in by_request.values()]
         longest = f", longest ride {max(rides):.1f}" if rides else ""
         return f"distance {self.report.distance:.2f}, {total - self.report.unserved} of {total} served{longest}"
-
-    @property
-    def chart(self) -> Chart:
-        return chart_of_plan(self.routes, self.shifts)
 
     @property
     def scene(self) -> Scene:
@@ -108,13 +104,13 @@ def figure_of_rows(pictures: Sequence[tuple[Any, int, str]], title: str = "") ->
 
 def figure_of_plans(plans: Sequence[Plan], title: str = "") -> Figure:
     """Plans one below the other, with one legend."""
-    charts, side = [plan.chart for plan in plans], max(plan.side for plan in plans)
-    heights = [max(side + 0.5, height_of(chart) + 0.8) for chart in charts]
+    side = max(plan.side for plan in plans)
+    heights = [max(side + 0.5, height_of(plan.chart) + 0.8) for plan in plans]
     figure = Figure(figsize=(side + CHART, sum(heights) + 0.7), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
     grid = figure.add_gridspec(len(plans), 2, width_ratios=[side, CHART], height_ratios=heights)
-    for k, (plan, chart) in enumerate(zip(plans, charts, strict=True)):
+    for k, plan in enumerate(plans):
         on_map = figure.add_subplot(grid[k, 0])
         on_map.set_aspect("equal", anchor="N")
         on_map.set(xticks=[], yticks=[])
@@ -122,7 +118,7 @@ def figure_of_plans(plans: Sequence[Plan], title: str = "") -> Figure:
             spine.set_color(rgb(GRID))
         paint_scene(on_map, plan.scene, "beside")
         on_map.set_title("\n".join(filter(None, (plan.heading, plan.facts))), fontsize=9.5, color=rgb(INK))
-        paint_chart(figure.add_subplot(grid[k, 1]), chart)
+        paint_chart(figure.add_subplot(grid[k, 1]), plan.chart)
     unserved = any(plan.report.unserved for plan in plans)
-    chart_legend(figure, charts, scene_legend(plans[0].scene)[: 3 if unserved else 2])
+    chart_legend(figure, [plan.chart for plan in plans], scene_legend(plans[0].scene)[: 3 if unserved else 2])
     return figure

@@ -12,8 +12,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, PAPER, trips_of
-from milkrun.core.fields import Role
+from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, PAPER
+from milkrun.core.instances import instances_of
+from milkrun.core.painter import trips_of
 from milkrun.core.references import refer
 from milkrun.replay.figures import DPI, rgb, square_window
 from milkrun.replay.trace import days_driven, morning_levels
@@ -41,11 +42,7 @@ class Days:
 
 def days_of(world: Any) -> Days:
     """The days of finished rows of an SDWCVRP world that recorded them."""
-    fields = [f.name for f in world.fields.values() if f.role is Role.INSTANCE]
-    data = {name: getattr(world, name) for name in fields if 0 not in getattr(world, name).shape}
-    data["instance_row"] = world.instance_row
-    c = world.config
-    solution = world.solution().astype(np.int64)
+    c, data, solution = world.config, instances_of(world), world.solution().astype(np.int64)
     _, parts, _ = refer(world, "task").get_costs(data, solution, world.task_weights(c), **world.task_options(c))
     parts = {key: np.asarray(value, np.float64) for key, value in parts.items()}
     bins = parts["waste"] / world.max_waste[world.instance_row].astype(np.float64)[:, None]

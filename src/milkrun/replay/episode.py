@@ -37,9 +37,10 @@ Marks have the attributes of the calls of `core.scene.Scene`, under the same nam
            moves along the new stops of a route that ends where it is
   line     start (2,), end (2,), colour, shown (flag)
   bodies   shape "box" | "cylinder" | "sphere" or a list of n, size (n, 3) full, pos (n, 3), quat (n, 4) as w, x, y, z,
-           colour, transparent (flag), text [n texts], action as of points, target (a body, -1 none)
-A size, level or ring of one number stands for all n; so does a colour. Colours are codes: 0 waiting (hollow), 1 open,
-2 late, 3 served, 4 ink, 5 muted, 6 grid, and 16 + k for colour k of the palette.
+           colour, faint (n,) flags, transparent (flag), label [n texts], text [n texts], action as of points, target
+           (a body, -1 none)
+A size, level, ring or faint of one number stands for all n; so does a colour. Colours are codes: 0 waiting (hollow),
+1 open, 2 late, 3 served, 4 ink, 5 muted, 6 grid, and 16 + k for colour k of the palette.
 
 An attribute is a plain JSON value, which never changes (a number, a text, a flag, a list of texts);
 {"const": column}, which never changes; {"time": true, ...column} with the frame first, (F + 1, ...), where a flag or a
@@ -82,7 +83,7 @@ import numpy as np
 from milkrun.core.errors import FormatError, missing_extra, shown
 from milkrun.core.files import read_bytes
 from milkrun.core.recorder import Recording
-from milkrun.core.scene import Chart, Codes, colour_code
+from milkrun.core.scene import Chart, colour_code
 from milkrun.replay.columns import decode, number, pack, ragged, unragged
 
 FORMAT, VERSION = "milkrun-episode", 1
@@ -399,6 +400,3 @@ def _check_chart(name: str, chart: Any, frames: int) -> None:
 
 def _refuse_constant(word: str) -> Any:
     raise ValueError(f"{word} is no JSON")
-
-
-__all__ = ["FORMAT", "VERSION", "Codes", "Episode", "at_frame", "check"]

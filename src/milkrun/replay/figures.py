@@ -13,18 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from milkrun.core.canvas import (
-    CUSTOMER,
-    DEPOT,
-    GRID,
-    INK,
-    PAPER,
-    Colour,
-    coloured,
-    coloured_trips,
-    visited_colours,
-)
+from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, PAPER, Colour, coloured
 from milkrun.core.errors import missing_extra
+from milkrun.core.painter import coloured_trips, visited_colours
 from milkrun.core.references import resolve
 from milkrun.core.scene import Scene
 from milkrun.core.world import World

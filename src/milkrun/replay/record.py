@@ -9,7 +9,7 @@ import numpy as np
 
 from milkrun.core.arguments import Rows
 from milkrun.core.errors import ConfigError, did_you_mean, shown
-from milkrun.core.fields import Role
+from milkrun.core.instances import instances_of
 from milkrun.core.recorder import EpisodeRecorder
 from milkrun.core.registry import make, world_spec
 from milkrun.replay.episode import Episode
@@ -76,9 +76,7 @@ def _played(id: str, name: str, known: Any, row: int, episode: int, made: dict[s
 
 def planned(world: Any, method: str, seed: int = 0) -> Policy:
     """A policy that drives what a method of `solve` answers to the instances of a world that has just been reset."""
-    fields = [f.name for f in world.fields.values() if f.role is Role.INSTANCE]
-    given = {name: getattr(world, name)[world.instance_row] for name in fields if 0 not in getattr(world, name).shape}
-    plan = solve(world.id, given, method, seed=seed, **world.config.as_dict()).actions
+    plan = solve(world.id, instances_of(world), method, seed=seed, **world.config.as_dict()).actions
 
     def drive(played: Any) -> np.ndarray:
         done = np.minimum(played.i, plan.shape[1] - 1)

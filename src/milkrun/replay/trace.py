@@ -10,18 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.fields import Role
+from milkrun.core.instances import instances_of
 from milkrun.core.recorder import EpisodeRecorder, Recording
 
 
 def trace(world: Any, row: int, fields: tuple[str, ...] = ()) -> Recording | None:
     """The recorded actions of a row played again: these fields of every frame. None where it has done nothing."""
-    q = world.instance_row[row]
-    given = [f.name for f in world.fields.values() if f.role is Role.INSTANCE]
     again = type(world)(1, world.config, autoreset="disabled")
     again.stream[:] = world.stream[row]
     again.stream[:, 2] -= 1  # the reset adds one
-    again.reset(instance={f: getattr(world, f)[q : q + 1] for f in given if 0 not in getattr(world, f).shape})
+    again.reset(instance=instances_of(world, [row]))
     recorder = EpisodeRecorder(again, fields=fields, scenes=False)
     for action in world.taken(row):
         recorder.step([action])

@@ -1,7 +1,7 @@
 """Pictures for people: a row as its camera sees it beside the town from above, and a sheet of all scenes and weathers.
 
-The view from above is taken by the same camera, from so high that it is nearly a map; what only people need is drawn
-over it: a ring round the target, the drone and its heading, the window on the ground that the reward looks at.
+The town from above is the row's scene; only in it stand what people need besides: the target outlined, and the window
+on the ground that the reward looks at.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milkrun.core.canvas import Canvas, Colour
+from milkrun.core.canvas import PAPER, Canvas
 from milkrun.core.scene import Scene, colours
 from milkrun.tracking import looks
 from milkrun.tracking.config import TrackingConfig
@@ -21,65 +21,32 @@ from milkrun.tracking.world import Tracking
 
 Array = NDArray[Any]
 SIDE = 512
-MAP = 45.0
-"""Half the side of the view from above, m."""
-NARROW = 0.25
-"""Its field of view: from 360 m above, a tower leans by a tenth of its height at most."""
-RING: Colour = (255, 40, 160)
-DRONE: Colour = (255, 255, 255)
-WINDOW: Colour = (255, 220, 0)
-EDGE: Colour = (20, 20, 20)
 BOX_COLOURS = {0: "muted", 1: "muted", 2: 8, 3: 9, 4: "grid", 5: "grid", 6: 7, 7: 4, 8: "muted"}
 """Of boxes by `box_kind`, where a picture has no more than the colours of a scene."""
 BURIED = 50.0  # m below the ground: where a vehicle is put that has left the town
+SHADE = 0.62  # what a shadow leaves of the colour of the ground
 
 
 def render(world: Any, row: int, path: Array | None = None) -> Array:
-    """The camera's picture beside the view from above, uint8 (512, 1024, 3), with the way that the drone has come."""
-    seen = to_rgb(shot(world, row, SIDE // 2, 2)[0])
+    """The camera's picture beside the view from above, uint8 (512, 1024, 3), with the way that the drone has come:
+    `path` (n, 2) are the places where it was."""
     above = Canvas(SIDE, SIDE)
-    draw(world, row, above, path)
-    both = Canvas(2 * SIDE, SIDE)
-    both.pixels[:, :SIDE] = enlarged(seen, 2)
-    both.pixels[:, SIDE:] = above.pixels
-    both.pixels[:, SIDE - 1 : SIDE + 1] = 255
-    c, step = world.config, int(world.agent_step[row])
-    both.caption(f"step {step}/{c.max_agent_steps}  r_c {world.r_c[row]:.3f}  CR {world.CR[row]:.1f}  "
-                 f"TSR {world.TSR[row]:.3f}  {looks.SCENES[world.scene_id[world.instance_row[row]]]}, "
-                 f"{looks.WEATHERS[world.weather_id[row]]}")  # fmt: skip
-    return both.pixels
-
-
-def draw(world: Any, row: int, canvas: Canvas, path: Array | None = None) -> None:
-    """The town round drone and target from above, north up; `path` (n, 2) are the places where the drone was."""
-    drone, target = world.pos[row], world.veh_pose[row, 0]
-    middle = (drone[:2] + target[:2]) / 2
-    size = min(canvas.width, canvas.height)
-    canvas.pixels[:size, :size] = enlarged(from_above(world, row, middle, size // 2), 2)
-    canvas.fit(middle - MAP, middle + MAP, margin=0)
-    metre = size / (2 * MAP)
+    world.draw(row, above)
     if path is not None and len(path) > 1:
-        canvas.polyline(path, DRONE, 2)
-    window = view_window(world, row)
-    for width, colour in ((4, EDGE), (2, WINDOW)):
-        canvas.polyline(window, colour, width, closed=True)
-    kind = looks.KIND_SIZES[world.veh_kind[row, 0]]
-    radius = (kind[looks.LENGTH] / 2 + 1.5) * metre
-    turns = np.linspace(0, 2 * math.pi, 49)[:-1]
-    circle = target[:2] + radius / metre * np.stack([np.cos(turns), np.sin(turns)], axis=1)
-    canvas.polyline(circle, EDGE, 5, closed=True)
-    canvas.polyline(circle, RING, 3, closed=True)
-    heading = np.array([math.cos(world.yaw[row]), math.sin(world.yaw[row])])
-    for width, colour in ((6, EDGE), (3, DRONE)):
-        canvas.arrow(drone[:2], drone[:2] + 6 * heading, colour, width)
-    canvas.disc(drone[:2], 7, DRONE, outline=EDGE)
+        above.polyline(path, PAPER, 2)
+    both = Canvas(2 * SIDE, SIDE)
+    both.pixels[:, :SIDE] = enlarged(to_rgb(shot(world, row, SIDE // 2, 2)[0]), 2)
+    both.pixels[:, SIDE:] = above.pixels
+    both.pixels[:, SIDE - 1 : SIDE + 1] = PAPER
+    return both.pixels
 
 
 def scene(world: Any, row: int) -> Scene:
     """The town as boxes, its traffic and the drone in space, beside them what the camera sees."""
     q, n = world.instance_row[row], max(1, int(world.n_veh[row]))
     boxes, reach, (x, y, z) = int(world.n_box[q]), world.config.half_extent, world.pos[row].tolist()
-    s = Scene((-reach, -reach, 0), (reach, reach, 60))
+    s = Scene((-reach, -reach, 0), (reach, reach, max(60.0, z + 1)))
+    s.ground(lambda: ground(world, row))
     s.bodies("town", "box", 2 * world.box_half[q, :boxes], world.box_pos[q, :boxes], _turned(world.box_yaw[q, :boxes]),
              colour=colours([BOX_COLOURS[kind] for kind in world.box_kind[q, :boxes].tolist()]),
              transparent=True)  # fmt: skip
@@ -89,31 +56,43 @@ def scene(world: Any, row: int) -> Scene:
              colour=colours(["late", *[5] * (n - 1)]),
              text=lambda: [f"{looks.KINDS[k]}{'' if v else ', the target'}"
                            for v, k in enumerate(world.veh_kind[row, :n])])  # fmt: skip
-    s.bodies("drone", "box", [(2.0, 2.0, 0.6)], [(x, y, z)], _turned(world.yaw[row : row + 1]), colour="ink")
+    s.bodies("drone", "box", [(2.0, 2.0, 0.6)], [(x, y, z)], _turned(world.yaw[row : row + 1]), colour="open")
     c, sn = math.cos(world.yaw[row]), math.sin(world.yaw[row])
     s.camera((x - 14 * c, y - 14 * sn, z + 18), (x + 6 * c, y + 6 * sn, z - 8), follow="drone")
     s.image("camera", to_rgb(shot(world, row)[0]))
     s.gauge("target near the middle", world.r_c[row], 1.0)
     s.figure("CR", world.CR[row])
     s.figure("height", z)
-    for words, colour in (("target", "late"), ("other traffic", 5), ("drone", "ink"), ("building", "muted")):
-        s.legend(words, colour, "square")
+    _tell(world, row, s)
     return s
+
+
+def _tell(world: Any, row: int, s: Scene) -> None:
+    """What the reward looks at, how it goes, and what the colours mean."""
+    corners, town = view_window(world, row), looks.SCENES[world.scene_id[world.instance_row[row]]]
+    for k in range(4):
+        s.line(f"view, side {k}", corners[k - 1], corners[k], colour="open")
+    s.line("view", world.pos[row, :2], corners.mean(0), colour="open")
+    s.caption(f"step {int(world.agent_step[row])}/{world.config.max_agent_steps}  r_c {world.r_c[row]:.3f}  "
+              f"CR {world.CR[row]:.1f}  TSR {world.TSR[row]:.3f}  {town}, "
+              f"{looks.WEATHERS[world.weather_id[row]]}")  # fmt: skip
+    for words, colour in (("target", "late"), ("other traffic", 5), ("drone, and what it has to keep in view", "open"),
+                          ("building", "muted")):  # fmt: skip
+        s.legend(words, colour, "square")
+
+
+def ground(world: Any, row: int) -> Array:
+    """The cells of the ground by daylight, uint8 (G, G, 3), y first."""
+    cell = np.arange(256)
+    light = (0.94 + 0.04 * (cell >> 4 & 3)) * np.where(cell & looks.SHADOW_BIT, SHADE, 1.0)
+    table = (light[:, None] * world.palette[row, cell & 15]).astype(np.uint8)
+    return table[world.ground[world.instance_row[row]]]
 
 
 def _turned(yaw: Array) -> Array:
     """Quaternions of turns about the vertical."""
     none = np.zeros(len(yaw))
     return np.stack([np.cos(yaw / 2), none, none, np.sin(yaw / 2)], axis=1)
-
-
-def from_above(world: Any, row: int, middle: Array, size: int) -> Array:
-    """The ground within 45 m of a place from straight above, in the light of the row but without fog."""
-    one = row_alone(world, row, size=size, supersample=2, hfov=NARROW, camera_px=(size, size), noise=False)
-    one.pos[0] = *middle, MAP / math.tan(NARROW / 2)
-    one.yaw[0] = one.pitch[0] = math.pi / 2
-    one.light[0, looks.FOG] = 0.0
-    return to_rgb(look(one)[0])
 
 
 def view_window(world: Any, row: int) -> Array:

@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -90,12 +91,21 @@ def weather(name: str, scene: str = "citystreet") -> dict[str, Array]:
 # -- the world that is looked at ------------------------------------------------------------------------------------
 
 
+_alone: WeakKeyDictionary[Tracking, dict[str, Tracking]] = WeakKeyDictionary()
+"""The worlds of one row that were made of a world, by their options: making one takes longer than a picture."""
+
+
 def row_alone(world: Tracking, row: int, **options: Any) -> Any:
-    """A world of one row that is a copy of this one, with other options for its picture."""
+    """A world of one row that is a copy of this one, with other options for its picture; the next call with the same
+    options writes into it again."""
     (row,) = world._rows([row])
     _whole("size", options.get("size", world.config.size), *SIZES)
-    config = world.config.replace(frame_stack=0, other_state=False, cloud=False, **options)
-    one = type(world)(1, config, seed=0, threads=1, debug=world.debug)
+    made = _alone.setdefault(world, {})
+    if (how := repr(sorted(options.items()))) not in made:
+        config = world.config.replace(frame_stack=0, other_state=False, cloud=False, **options)
+        made[how] = type(world)(1, config, seed=0, threads=1, debug=world.debug)
+    one: Any = made[how]
+    one._all_stale = True  # its fields are written from here
     for f in world.fields.values():
         if f.role in (Role.INSTANCE, Role.STATE) or f.name == "stream":
             mine, theirs = getattr(one, f.name), getattr(world, f.name)

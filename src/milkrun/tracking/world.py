@@ -23,7 +23,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from milkrun.core.actions import discrete
-from milkrun.core.canvas import Canvas
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import (
     Role,
@@ -383,9 +382,6 @@ class Tracking(World):
         self.refuse_unready(chosen)
         picture: np.ndarray = resolve("milkrun.tracking.picture:render", "Tracking.render")(self, int(chosen[0]))
         return picture
-
-    def draw(self, row: int, canvas: Canvas) -> None:
-        resolve("milkrun.tracking.picture:draw", "Tracking.draw")(self, row, canvas)
 
     def scene(self, row: int) -> Scene:
         scene: Scene = resolve("milkrun.tracking.picture:scene", "Tracking.scene")(self, row)

@@ -85,25 +85,19 @@ def chart_of_events(events: Iterable[Event], clock: np.ndarray | None = None) ->
     return Chart(("truck", "drone"), tuple(bars), unit="time, in cost units", clock=clock, kinds=kinds)
 
 
-def paths(world: Any, row: int) -> tuple[list[int], list[list[int]], list[int]]:
-    """The nodes of the truck in order; of each flight start, customer and, if it is over, end; and the nodes of the
-    drone in order, aboard or not."""
-    nodes = world.sizes["N"]
-    way, flights, drone = [0], list[list[int]](), [0]
-    out = False
+def paths(world: Any, row: int) -> tuple[list[int], list[int], list[int]]:
+    """The nodes of the truck in order; those of the drone, aboard or not; and those that it flew to."""
+    nodes, out = world.sizes["N"], False
+    way, drone, flown = [0], [0], list[int]()
     for action in _taken(world, row):
         if action < nodes:
             way.append(action)
-        elif action < 2 * nodes:
-            flights.append([way[-1], action - nodes])
+        elif out := action < 2 * nodes:  # otherwise it has come back
+            flown.append(action - nodes)
             drone.append(action - nodes)
-            out = True
-        else:
-            flights[-1].append(way[-1])
-            out = False
         if not out:
             drone.append(way[-1])
-    return way, flights, drone
+    return way, drone, flown
 
 
 def _taken(world: Any, row: int) -> list[int]:

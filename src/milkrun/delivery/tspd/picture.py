@@ -17,8 +17,8 @@ def scene(world: Any, row: int) -> Scene:
     q = world.instance_row[row]
     n, size = int(world.n_nodes[q]), world.sizes["N"]
     places, covered = world.locs[q, :n], world.covered[row, :n]
-    way, flights, drone = paths(world, row)
-    served = np.isin(np.arange(n), [flight[1] for flight in flights])
+    way, drone, flown = paths(world, row)
+    served = np.isin(np.arange(n), flown)
     s = Scene(places.min(0), places.max(0))
     s.points("nodes", places, shape=["square"] + ["disc"] * (n - 1),
              colour=colours(["ink", *(("waiting" if not c else FLOWN if f else DRIVEN)

@@ -172,7 +172,8 @@ class View3D {
   place({ mark, which, mesh }, t, next, share) {
     const pos = mark.pos.at(t), later = mark.pos.at(next), quat = mark.quat.at(t), turned = mark.quat.at(next);
     const sizes = mark.size.at(t), colours = mark.colour ? mark.colour.at(t) : FIRST_OF_PALETTE;
-    const target = mark.target?.at(t) ?? -1, matrix = new THREE.Matrix4(), colour = new THREE.Color();
+    const faint = mark.faint?.at(t), target = mark.target?.at(t) ?? -1;
+    const matrix = new THREE.Matrix4(), colour = new THREE.Color();
     const at = new THREE.Vector3(), to = new THREE.Vector3(), size = new THREE.Vector3();
     const q = new THREE.Quaternion(), r = new THREE.Quaternion();
     which.forEach((i, k) => {
@@ -188,6 +189,7 @@ class View3D {
       size.set(sizes[3 * i], sizes[3 * i + 1], sizes[3 * i + 2]);
       mesh.setMatrixAt(k, matrix.compose(at, q, size));
       colour.set(colourOf(typeof colours === "number" ? colours : colours[i]));
+      if (faint?.[i]) colour.lerp(new THREE.Color(0xffffff), .5);
       if (i === target) {
         colour.lerp(new THREE.Color(0xffffff), .2);
         this.outline.visible = true;

@@ -1,14 +1,12 @@
-"""When each vehicle of a dial-a-ride plan drives, serves and waits, and when each rider is aboard.
+"""When each vehicle of a dial-a-ride plan drives, serves and waits, and when each rider is aboard, as a chart.
 
-The start times are the earliest that the independent checker finds; what lies between them is worked out here, as the
-spans of time that a chart has bars for, and `chart` makes them of a row.
+The start times are the earliest that the independent checker finds; what lies between them is worked out here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,84 +20,80 @@ from milkrun.routing.darp.task.schedule import NOISE, legs
 from milkrun.routing.instances.darp import DARPInstance
 
 Span = tuple[float, float]
+Part = Bar | Mark | Window
 LOOKS = {
     "drive": Look("drives", "muted"), "service": Look("at a stop", "ink"), "wait": Look("waits", "muted", hatched=True),
     "ride": Look("rides", 0), "limit": Look("could ride until", "grid"), "left": Look("never set down", "late"),
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Aboard:
-    """One request in one vehicle."""
-
-    request: int
-    pickup: Span
-    """service, from its start to its end"""
-    dropoff: Span | None
-    """None: the rider is not set down, and ends with the vehicle"""
-    until: float
-    """the end of service at the dropoff, or of the vehicle's day"""
-    latest: float
-    """when the dropoff has to start by the ride limit; inf: there is none"""
-    windows: tuple[Span, Span]
-    """of the pickup and of the dropoff; infinite where the depot's own window says as much"""
-
-
-@dataclass(frozen=True)
-class Shift:
-    """The day of one vehicle; `departure` is None where it stays, or where its route has no schedule."""
-
-    vehicle: int
-    departure: float | None = None
-    back: float | None = None
-    drives: list[Span] = field(default_factory=list)
-    services: list[Span] = field(default_factory=list)
-    waits: list[Span] = field(default_factory=list)
-    riders: list[Aboard] = field(default_factory=list)
-
-
 def timetable(
-    instance: DARPInstance, routes: Sequence[Sequence[int]], rule: str = "classic", speed: float | None = None
-) -> tuple[DARPReport, list[Shift]]:
-    """What the checker says of routes of nodes, and the day of each vehicle."""
+    instance: DARPInstance, routes: Sequence[Sequence[int]], rule: str = "classic", speed: float | None = None,
+    known: Sequence[int] = (),
+) -> tuple[DARPReport, Chart]:  # fmt: skip
+    """What the checker says of routes of nodes; and a lane for each vehicle, below it one for each of its riders. What
+    vehicle k does is known from frame `known[k]` on."""
     case = of_instance(instance, rule, speed)
     for k, route in enumerate(routes):
         for node in route:
             if not 0 < node < case.num_nodes:
                 raise BadSolution(f"{instance.name}: route {k} has node {node}, nodes are 1..{case.num_nodes - 1}")
     report = DARPProblem.check(instance, routes, rule, speed=speed)
-    days = zip(routes, report.schedule, strict=True)
-    return report, [_shift(case, k, route, starts) if starts else Shift(k) for k, (route, starts) in enumerate(days)]
+    lanes, parts = list[str](), list[Part]()
+    for k, (route, starts) in enumerate(zip(routes, report.schedule, strict=True)):
+        lanes.append(f"vehicle {k + 1}")
+        if not starts:
+            lanes[-1] += ", no schedule keeps its times" if route else ", stays at the depot"
+            continue
+        vehicle, at = lanes[-1], known[k] if known else None
+        walk = [0, *route, 0][: len(starts)]  # under the rule `deadlines` nobody drives home from the last stop of all
+        day = list(_drives(case, walk, starts, vehicle, at))
+        parts += [bar for kind in LOOKS for bar in day if bar.kind == kind]
+        when = dict(zip(walk[1:], starts[1:], strict=True))
+        for pickup in (node for node in route if node % 2):
+            lanes.append(f"request {pickup // 2 + 1}")
+            parts += _rides(case, pickup, when, starts[-1], lanes[-1], vehicle, at)
+    kinds = {kind: look for kind, look in LOOKS.items() if any(getattr(part, "kind", "") == kind for part in parts)}
+    bars, marks = (tuple(p for p in parts if isinstance(p, Bar)), tuple(p for p in parts if isinstance(p, Mark)))
+    windows = tuple(part for part in parts if isinstance(part, Window))
+    return report, Chart(tuple(lanes), bars, marks, windows, unit="time", kinds=kinds)
 
 
-def _shift(case: Case, vehicle: int, route: Sequence[int], starts: tuple[float, ...]) -> Shift:
-    walk = [0, *route, 0][: len(starts)]  # under the rule `deadlines` nobody drives home from the last stop of all
-    shift = Shift(vehicle, starts[0], starts[-1])
+def _drives(case: Case, walk: list[int], starts: Sequence[float], lane: str, at: int | None) -> Iterator[Bar]:
+    """The day of a vehicle, in the order of time."""
     for step, tau in enumerate(legs(case, walk)):
         served, arrival = starts[step] + case.service[walk[step]], starts[step] + tau
         if step:
-            shift.services.append((starts[step], served))
-        shift.drives.append((served, arrival))
+            yield Bar(lane, "service", starts[step], served, at=at)
+        yield Bar(lane, "drive", served, arrival, at=at)
         if starts[step + 1] > arrival + NOISE:
-            shift.waits.append((arrival, starts[step + 1]))
+            yield Bar(lane, "wait", arrival, starts[step + 1], at=at)
     if walk[-1]:
-        shift.services.append((starts[-1], starts[-1] + case.service[walk[-1]]))
-    when = dict(zip(walk[1:], starts[1:], strict=True))
-    shift.riders.extend(_aboard(case, node, when, starts[-1]) for node in route if node % 2)
-    return shift
+        yield Bar(lane, "service", starts[-1], starts[-1] + case.service[walk[-1]], at=at)
 
 
-def _aboard(case: Case, pickup: int, when: dict[int, float], back: float) -> Aboard:
-    down, request = pickup + 1, pickup // 2
-    picked = when[pickup] + case.service[pickup]
-    dropoff = (when[down], when[down] + case.service[down]) if down in when else None
-    return Aboard(
-        request, (when[pickup], picked), dropoff, back if dropoff is None else dropoff[1],
-        latest=picked + case.ride[request], windows=(_window(case, pickup), _window(case, down)),
-    )  # fmt: skip
+def _rides(
+    case: Case, pickup: int, when: dict[int, float], back: float, lane: str, vehicle: str, at: int | None
+) -> Iterator[Part]:  # fmt: skip
+    """The ride of a request in a vehicle: one that is not set down ends with the vehicle's day."""
+    services = [(stop, when[stop], when[stop] + case.service[stop]) for stop in (pickup, pickup + 1) if stop in when]
+    picked, down = services[0][2], when.get(pickup + 1, back)
+    yield Bar(lane, "ride", picked, down, at=at)
+    if math.isfinite(latest := picked + case.ride[pickup // 2]):
+        yield Bar(lane, "limit", down, max(down, latest), at=at)
+    for _, start, end in services:
+        yield Bar(lane, "service", start, end, at=at)
+    if pickup + 1 not in when:
+        yield Mark(lane, "left", back, at=at)
+    for word, stop in (("pickup", pickup), ("dropoff", pickup + 1)):
+        opens, closes = _window(case, stop)
+        if math.isfinite(opens) or math.isfinite(closes):
+            came = (when[stop], vehicle) if stop in when else ()
+            yield Window(f"{lane}, {word}", opens, closes, *came)
 
 
 def _window(case: Case, node: int) -> Span:
+    """Infinite where the depot's own window says as much."""
     opens, closes = case.opens[node], case.closes[node]
     home = math.inf if case.rule == "deadlines" else case.closes[0]  # that rule never tests the depot's deadline
     return opens if opens > case.opens[0] else -math.inf, closes if closes < home else math.inf
@@ -134,34 +128,4 @@ def chart(world: Any, row: int, frames: Mapping[str, np.ndarray]) -> Chart | Non
     instance, routes = routes_of_row(world, row)
     over = frames["vehicle_finished"].astype(bool)
     known = [int(over[:, k].argmax()) or len(over) - 1 for k in range(len(routes))]
-    return chart_of_plan(routes, timetable(instance, routes, world.config.rule, world.config.speed)[1], known)
-
-
-def chart_of_plan(routes: Sequence[Sequence[int]], shifts: Sequence[Shift], known: Sequence[int] = ()) -> Chart:
-    """A lane for each vehicle and below it one for each of its riders."""
-    lanes, bars, marks, windows = list[str](), list[Bar](), list[Mark](), list[Window]()
-    for shift in shifts:
-        vehicle, at = f"vehicle {shift.vehicle + 1}", known[shift.vehicle] if known else None
-        lanes.append(vehicle)
-        if shift.departure is None:
-            lanes[-1] += ", no schedule keeps its times" if routes[shift.vehicle] else ", stays at the depot"
-        for kind, spans in (("drive", shift.drives), ("service", shift.services), ("wait", shift.waits)):
-            bars += [Bar(vehicle, kind, *span, at=at) for span in spans]
-        for rider in shift.riders:
-            lane = f"request {rider.request + 1}"
-            lanes.append(lane)
-            ride = rider.pickup[1], rider.until if rider.dropoff is None else rider.dropoff[0]
-            bars.append(Bar(lane, "ride", *ride, at=at))
-            if math.isfinite(rider.latest):
-                bars.append(Bar(lane, "limit", ride[1], max(ride[1], rider.latest), at=at))
-            bars += [Bar(lane, "service", *span, at=at) for span in (rider.pickup, rider.dropoff) if span]
-            if rider.dropoff is None:
-                marks.append(Mark(lane, "left", rider.until, at=at))
-            stops = ("pickup", rider.pickup), ("dropoff", rider.dropoff)
-            for (word, stop), bounds in zip(stops, rider.windows, strict=True):
-                if math.isfinite(bounds[0]) or math.isfinite(bounds[1]):
-                    came = (stop[0], vehicle) if stop else ()
-                    windows.append(Window(f"{lane}, {word}", *bounds, *came))
-    seen = {bar.kind for bar in bars} | {mark.kind for mark in marks}
-    kinds = {kind: look for kind, look in LOOKS.items() if kind in seen}
-    return Chart(tuple(lanes), tuple(bars), tuple(marks), tuple(windows), unit="time", kinds=kinds)
+    return timetable(instance, routes, world.config.rule, world.config.speed, known)[1]

@@ -1,0 +1,283 @@
+"""The painter of scenes behind `render()`: what a `Scene` says, put on a `Canvas`.
+
+Figures and pages have painters of their own, in `replay`; which trip has which colour is said here for all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, LATE, OPEN, PALETTE, PAPER, Canvas, Colour, coloured
+from milkrun.core.scene import Scene
+from milkrun.core.top_view import bodies_of, paint_bodies
+
+Array: TypeAlias = NDArray[Any]
+Box: TypeAlias = tuple[float, float, float, float]
+"""centre and half sides, in pixels"""
+LINE = 17  # pixels of a line of the legend
+TALLY, LEAST = 20, 14  # pixels across a sign of the tally: where there is room, and where there are many
+AROUND = 1.35  # what is shown around a body that the camera follows, in distances of the camera
+
+
+def trips_of(stops: ArrayLike, cut: int | None = None, closed: bool = False) -> list[list[int]]:
+    """The stops of a route trip by trip: one ends where it comes to node `cut`, and the next begins there."""
+    trips: list[list[int]] = []
+    for j in np.asarray(stops).tolist():
+        if not trips or (cut is not None and trips[-1][-1] == cut and len(trips[-1]) > 1):
+            trips.append([j] if cut is None or j == cut else [cut, j])
+        elif j != trips[-1][-1]:
+            trips[-1].append(j)
+    if closed and trips and len(trips[-1]) > 1:
+        trips[-1].append(trips[-1][0])
+    return [trip for trip in trips if len(trip) > 1]
+
+
+def paint(canvas: Canvas, scene: Scene, caption: str = "") -> None:
+    """Paints a scene: caption, figures and gauges above, the tally and the legend below.
+
+    Bodies are seen from above, around that which the camera follows; an image stands alone where there is no mark.
+    """
+    legend = _lines(canvas.width, scene.legends)
+    if scene.images and not scene.marks:
+        _paint_image(canvas, next(iter(scene.images.values())))
+    elif len(scene.low) == 2:
+        canvas.fit(scene.low, scene.high, margin=0.1)
+    else:
+        above = 44 if scene.gauges else 27
+        below = LINE * len(legend) + (TALLY + 4 if scene.tallies else 0) + 4
+        canvas.fit(*_around(scene), margin=0.01, above=above, below=below)
+    paint_marks(canvas, scene)
+    if scene.floor is not None:  # words stand on paper
+        canvas.rect((0, 0), (canvas.width, above), PAPER, px=True)
+        canvas.rect((0, canvas.height - below), (canvas.width, canvas.height), PAPER, px=True)
+    words = [f"{name} {f'{value:.4f}'.rstrip('0').rstrip('.')}" for name, value in scene.figures.items()]
+    while len(words) > 1 and 12 * len("  ".join([caption, *words])) + 16 > canvas.width:
+        words.pop()
+    canvas.caption("  ".join([caption, *words]) if scene.words is None else scene.words)
+    _paint_gauges(canvas, list(scene.gauges.items()))
+    paint_legend(canvas, scene.legends)
+    _paint_tally(canvas, scene.tallies, canvas.height - LINE * len(legend) - TALLY / 2 - 2)
+
+
+def paint_marks(canvas: Canvas, scene: Scene) -> None:
+    """The marks of a scene alone, in the window that the canvas has."""
+    if scene.floor is not None:
+        _paint_floor(canvas, scene)
+    if bodies := bodies_of(scene):
+        paint_bodies(canvas, bodies, float(scene.low[2]))
+    visited, taken = visited_colours(scene), list[Box]()
+    for kind, put in PAINTERS.items():
+        for name, part in scene.marks.items():
+            if part.kind == kind and part.attributes.get("shown", True):
+                put(canvas, part.attributes, visited.get(name, {}) if kind == "points" else scene.marks, taken)
+
+
+def _around(scene: Scene) -> tuple[Array, Array]:
+    """The part of a window of bodies that is shown."""
+    if scene.view is None or scene.view["follow"] not in scene.marks:
+        return scene.low[:2], scene.high[:2]
+    middle = scene.marks[scene.view["follow"]].attributes["pos"][0, :2]
+    half = AROUND * math.dist(scene.view["position"], scene.view["look_at"])
+    return middle - half, middle + half
+
+
+def _paint_floor(canvas: Canvas, scene: Scene) -> None:
+    """The ground, each pixel in the colour of what lies there; paper beyond the window."""
+    assert scene.floor is not None
+    ground, extent = scene.floor(), scene.high[:2] - scene.low[:2]
+    corners = canvas.from_px([(0.5, 0.5), (canvas.width - 0.5, canvas.height - 0.5)]) - scene.low[:2]
+    spots, cells = [], []
+    for axis, (pixels, count) in enumerate(((canvas.width, ground.shape[1]), (canvas.height, ground.shape[0]))):
+        low, high = (corners[:, axis] * (count / extent[axis])).tolist()
+        at = np.floor(np.linspace(low, high, pixels)).astype(int)
+        inside = (0 <= at) & (at < count)
+        first = int(inside.argmax())
+        spots.append(slice(first, first + int(inside.sum())))
+        cells.append(at[inside])
+    canvas.pixels[spots[1], spots[0]] = ground[cells[1]][:, cells[0]]
+
+
+def visited_colours(scene: Any) -> dict[str, dict[int, Colour]]:
+    """Which points take the colour of the trip that has visited them."""
+    found: dict[str, dict[int, Colour]] = {}
+    for part in scene.marks.values():
+        if part.kind == "route" and part.attributes["paint"]:
+            cut, on = part.attributes.get("cut"), part.attributes["on"]
+            for trip, colour in coloured_trips(part.attributes):
+                found.setdefault(on, {}).update(dict.fromkeys((j for j in trip if j != cut), colour))
+    return found
+
+
+def coloured_trips(said: dict[str, Any]) -> list[tuple[list[int], Colour]]:
+    """The trips of a route with their colours."""
+    trips = trips_of(said["stops"], said.get("cut"), said["closed"])
+    given = said.get("colour")
+    return [(trip, PALETTE[k % len(PALETTE)] if given is None else coloured(given)) for k, trip in enumerate(trips)]
+
+
+def _paint_route(canvas: Canvas, said: dict[str, Any], marks: Any, taken: list[Box]) -> None:
+    """Legs that end at the depot are thin: many meet there and would hide the rest."""
+    nodes, cut = marks[said["on"]].attributes["xy"], said.get("cut")
+    for trip, colour in coloured_trips(said):
+        canvas.polyline(nodes[trip], colour, 1.0)
+        canvas.polyline(nodes[[j for j in trip if j != cut]], colour, 2.0)
+
+
+def _paint_line(canvas: Canvas, said: dict[str, Any], marks: Any, taken: list[Box]) -> None:
+    """Dashed; what belongs to the ground is not."""
+    colour = coloured(said["colour"])
+    if colour == GRID:
+        canvas.line(said["start"], said["end"], GRID, width=4)
+        return
+    dashes = max(1, round(math.dist(canvas.to_px(said["start"]), canvas.to_px(said["end"])) / 10))
+    ends = np.linspace(said["start"], said["end"], 2 * dashes)
+    canvas.line(ends[::2], ends[1::2], colour, 1.5)
+
+
+def _paint_points(canvas: Canvas, said: dict[str, Any], visited: Any, taken: list[Box]) -> None:
+    """Discs with their names inside where all have one size, else as large as they are said to be."""
+    n = len(said["xy"])
+    shapes = [said["shape"]] * n if isinstance(said["shape"], str) else said["shape"]
+    codes = np.broadcast_to(said.get("colour", 0), n).tolist()
+    names = said.get("label", [""] * n) if "size" not in said and "level" not in said and n <= 40 else [""] * n
+    names = names() if callable(names) else names
+    room = min(1.0, 14 / math.sqrt(n + 1))  # many are small
+    radii = np.broadcast_to(3.0 + 6.0 * room * said["size"] if "size" in said else 8.0 if any(names) else 6.0 * room, n)
+    rings, levels = np.broadcast_to(said.get("ring", False), n), np.broadcast_to(said.get("level", np.nan), n)
+    for j, (place, radius) in enumerate(zip(said["xy"], radii.tolist(), strict=True)):
+        fill, at = visited.get(j, coloured(codes[j])), canvas.to_px(place)
+        if rings[j]:
+            canvas.disc(place, radius + 3.5, PAPER, outline=INK)
+        if shapes[j] == "square":
+            canvas.square(place, max(5.0, 0.75 * radius), fill if j in visited or "colour" in said else DEPOT)
+        elif np.isnan(levels[j]):
+            canvas.disc(place, radius, fill, outline=INK if any(names) else CUSTOMER if fill == PAPER else None)
+        else:
+            canvas.disc(place, radius, PAPER, outline=visited.get(j, CUSTOMER))
+            inside = visited.get(j, LATE if levels[j] >= 1 else OPEN)
+            canvas.fill_disc(place, radius - 1.5, float(levels[j]), inside)
+        if names[j]:
+            dark = 0.3 * fill[0] + 0.6 * fill[1] + 0.1 * fill[2] < 140
+            hidden = any(_overlap((*at, 4, 4), other) > 0 for other in taken)
+            spot = _beside(taken, at, 6, (3 * len(names[j]), 5)) if hidden else at
+            canvas.text(spot, names[j], PAPER if dark and not hidden else INK, px=True)
+        taken.append((*at.tolist(), radius, radius))
+
+
+def _paint_vehicle(canvas: Canvas, said: dict[str, Any], marks: Any, taken: list[Box]) -> None:
+    """With its name and gauge beside it, where they hide least."""
+    place, colour = said["xy"], coloured(said["colour"])
+    x, y = canvas.to_px(place).tolist()
+    _shape(canvas, said["shape"], x, y, colour)
+    taken.append((x, y, 8, 8))
+    if said.get("label") or "gauge" in said:
+        name = said.get("label", "")
+        half = (max(13.0, 3.0 * len(name)), 14.0 if "gauge" in said else 6.0)
+        x, y = _beside(taken, np.array([x, y]), 5, half)
+        taken.append((x, y, *half))
+        canvas.text((x, y - 5 * ("gauge" in said)), name, colour, px=True)
+        if "gauge" in said:
+            canvas.bar(canvas.from_px((x, y + 5)), 22, 6, said["gauge"], colour)
+
+
+def _shape(canvas: Canvas, shape: str, x: float, y: float, colour: Colour) -> None:
+    """A vehicle or an entry of the legend about a pixel."""
+    if shape in ("truck", "car"):
+        canvas.rect((x - 9, y - 6), (x + 9, y + 6), PAPER, px=True)
+        canvas.rect((x - 8, y - 5), (x + 2, y + 5), colour, px=True)
+        canvas.rect((x + 3, y - 3), (x + 8, y + 5), colour, px=True)
+    elif shape == "drone":
+        for dx, dy in ((-4, -4), (4, -4), (-4, 4), (4, 4)):
+            canvas.disc(canvas.from_px((x + dx, y + dy)), 3.0, colour, outline=PAPER)
+        canvas.disc(canvas.from_px((x, y)), 4.0, colour)
+    elif shape == "square":
+        canvas.rect((x - 5, y - 5), (x + 5, y + 5), colour, px=True)
+    elif shape == "ring":
+        canvas.disc(canvas.from_px((x, y)), 6.0, PAPER, outline=colour)
+    else:
+        canvas.disc(canvas.from_px((x, y)), 5.0, colour, outline=CUSTOMER if colour == PAPER else INK)
+
+
+PAINTERS = {"line": _paint_line, "route": _paint_route, "points": _paint_points, "vehicle": _paint_vehicle}
+"""What of a scene is painted over what, and all over its bodies."""
+
+
+def _paint_image(canvas: Canvas, pixels: Array) -> None:
+    """As large as fits by a whole factor, or thinned out."""
+    shown = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, axis=2)
+    up = max(1, min(canvas.height // shown.shape[0], canvas.width // shown.shape[1]))
+    down = max(1, -(-shown.shape[0] // canvas.height), -(-shown.shape[1] // canvas.width))
+    shown = shown[::down, ::down].repeat(up, axis=0).repeat(up, axis=1)
+    top, left = (canvas.height - shown.shape[0]) // 2, (canvas.width - shown.shape[1]) // 2
+    canvas.pixels[top : top + shown.shape[0], left : left + shown.shape[1]] = shown
+
+
+def _paint_gauges(canvas: Canvas, gauges: list[tuple[str, tuple[float, float]]]) -> None:
+    """In a line below the caption, as many as there is room for."""
+    x = 9.0
+    for name, (value, high) in gauges:
+        wide = 6 * len(name) + 48
+        if x + wide > canvas.width:
+            return
+        canvas.text((x, 34), name, INK, anchor="w", px=True)
+        canvas.bar(canvas.from_px((x + wide - 30, 34)), 32, 7, value / high if high > 0 else 0.0, PALETTE[0])
+        x += wide
+
+
+def _lines(width: int, entries: list[tuple[str, int, str]], size: int = 1) -> list[list[tuple[float, str, int, str]]]:
+    """The entries of a legend in lines, each with its place from the left."""
+    x, lines = 14.0 * size, [list[tuple[float, str, int, str]]()] if entries else []
+    for words, code, shape in entries:
+        if x + size * (6 * len(words) + 16) > width and lines[-1]:
+            x = 14.0 * size
+            lines.append([])
+        lines[-1].append((x, words, code, shape))
+        x += size * (6 * len(words) + 30)
+    return lines
+
+
+def paint_legend(canvas: Canvas, entries: list[tuple[str, int, str]], size: int = 1) -> int:
+    """At the bottom, in signs of this size; returns how many lines it takes."""
+    lines = _lines(canvas.width, entries, size)
+    for k, line in enumerate(lines):
+        y = canvas.height - 12.0 - size * LINE * (len(lines) - 1 - k)
+        for x, words, code, shape in line:
+            _shape(canvas, shape, x, y, coloured(code))
+            canvas.text((x + 12, y), words, INK, size, anchor="w", px=True)
+    return len(lines)
+
+
+def _paint_tally(canvas: Canvas, entries: list[tuple[str, int, str]], y: float) -> None:
+    """A line of signs with their words inside; of more than there is room for, the last ones."""
+    room = canvas.width - 12
+    shown = entries[-(room // LEAST) :]
+    across = min(TALLY, room / max(1, len(shown)))
+    for k, (words, code, shape) in enumerate(shown):
+        x, half, colour = 6 + across * (k + 0.5), 0.43 * across, coloured(code)
+        if shape == "square":
+            canvas.rect((x - half, y - half), (x + half, y + half), colour, px=True)
+        else:
+            canvas.disc(canvas.from_px((x, y)), half, PAPER if shape == "ring" else colour, outline=colour)
+        canvas.text((x, y), words, LATE if shape == "ring" else PAPER, px=True)
+
+
+SIDES = ((0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1))
+
+
+def _overlap(one: Box, other: Box) -> float:
+    across = min(one[2] + other[2] - abs(one[0] - other[0]), 2 * one[2])
+    down = min(one[3] + other[3] - abs(one[1] - other[1]), 2 * one[3])
+    return max(0.0, across) * max(0.0, down)
+
+
+def _beside(taken: list[Box], at: Array, away: float, half: tuple[float, float]) -> tuple[float, float]:
+    """The centre of a label beside a point, where it covers least, the nearer the better; above if nothing is there."""
+    gaps = (away, away + 8, away + 16)
+    tried = [(at[0] + sx * (gap + half[0]), at[1] + sy * (gap + half[1])) for gap in gaps for sx, sy in SIDES]
+    hidden = [sum(_overlap((x, y, *half), other) for other in taken) for x, y in tried]
+    x, y = tried[int(np.argmin(hidden))]
+    return float(x), float(y)
