@@ -380,7 +380,6 @@ def swapped(pos: np.ndarray) -> np.ndarray:
 
 STATES: dict[str, tuple[str, dict[str, Any], str, Any, str]] = {
     "CVRP": ("CVRP", {"num_loc": 5, "capacity": 9}, "load", lambda a: a + 9, r"row 0: load = \d+: over the capacity 9"),
-    "the count of steps": ("TSP", {}, "i", lambda a: np.full_like(a, 2**63 - 1), r"row 0: i = 92\d+: must be <= 46"),
     "CVRP's padding": ("CVRP", {"num_loc": 5}, "n_nodes", lambda a: a * 0 + 2, r"current_node = [2-5]: is padding"),
     "CVRPP": ("CVRPP", {"num_loc": 5}, "load", lambda a: a + 1e6, "row 0: load = .*: over the capacity"),
     "WCVRP": ("WCVRP", {"num_loc": 5}, "load", lambda a: a + 1e6, "row 0: load = .*: over the capacity"),
