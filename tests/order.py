@@ -40,7 +40,6 @@ core/test_fallback
 solvers/test_pyvrp
 core/test_interrupts
 truth/test_darp_by_hand
-bench/test_clutter
 api/test_workers
 api/test_dat_link_deaths
 truth/test_truckdrone_roads

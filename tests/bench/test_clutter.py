@@ -50,6 +50,7 @@ def test_the_parts_of_a_step_add_up_and_timing_them_changes_nothing():
     assert "step" not in vars(timed.world) and type(timed.world.engine) is type(plain.world.engine)
 
 
+@pytest.mark.long
 def test_a_whole_table(sapien):
     """Tiny: every promise has a finite number, ratios are to the peer's rates."""
     table, promised = clutter_table(OPTIONS, TINY)

@@ -87,6 +87,7 @@ def test_the_peer_is_told_all_that_it_reads_and_no_more():
     assert set(BESIDE) == set(re.findall(r'"([\w ,]+)": \(\d, \d\)', text))
 
 
+@pytest.mark.long
 def test_a_whole_table(monkeypatch):
     """Tiny: every promise has a finite number, ratios are to the peer's rates by the clock that was asked for."""
     monkeypatch.setattr(tracking, "osmesa_answer", answer)
