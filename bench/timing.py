@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,10 @@ def median_time(fn: Callable[[], object], *, repeats: int = 7, min_seconds: floa
         return statistics.median(spent(calls) / calls for _ in range(repeats))
 
 
+Part = tuple[Callable[[], object], Callable[[int, int], float], int]
+"""What is timed: start, play, and how many steps it plays."""
+
+
 def step_time(
     start: Callable[[], object],
     play: Callable[[int, int], float],
@@ -82,20 +87,34 @@ def step_time(
     its median over the repeats, at least `repeats` episodes and `repeats * min_seconds` in all, and the answer is the
     mean over the episode: early and late steps weigh the same, while a burst of noise spoils one sample of one chunk.
     """
+    timing = {"repeats": repeats, "min_seconds": min_seconds, "chunk_seconds": chunk_seconds}
+    return step_times({"": (start, play, steps)}, **timing)[""]  # type: ignore[arg-type]
+
+
+def step_times(
+    parts: dict[str, Part], *, repeats: int = 7, min_seconds: float = 0.1, chunk_seconds: float = 1e-3
+) -> dict[str, float]:
+    """The same of several that are to be compared, in turns: an episode of each, then the next of each. A machine that
+    is slow for a second is slow for all of them, so their ratios stay what they are."""
     with no_garbage_collection():
-        start()
-        play(0, steps)
-        start()
-        per_step = max(play(0, steps) / steps, 1e-9)
-        chunk = min(steps, max(1, round(chunk_seconds / per_step)))
-        cuts = [*range(0, steps, chunk), steps]
-        episodes = max(repeats, round(repeats * min_seconds / (per_step * steps)))
-        samples = np.empty((episodes, len(cuts) - 1))
-        for episode in samples:
+        cuts: dict[str, list[int]] = {}
+        whole = 0.0
+        for name, (start, play, steps) in parts.items():
             start()
-            for k in range(len(cuts) - 1):
-                episode[k] = play(cuts[k], cuts[k + 1])
-    return float(np.median(samples, axis=0).sum() / steps)
+            play(0, steps)
+            start()
+            per_step = max(play(0, steps) / steps, 1e-9)
+            chunk = min(steps, max(1, round(chunk_seconds / per_step)))
+            cuts[name] = [*range(0, steps, chunk), steps]
+            whole += per_step * steps
+        rounds = max(repeats, round(repeats * min_seconds * len(parts) / whole))
+        samples = {name: np.empty((rounds, len(ends) - 1)) for name, ends in cuts.items()}
+        for k in range(rounds):
+            for name, (start, play, _) in parts.items():
+                start()
+                for j, (first, last) in enumerate(pairwise(cuts[name])):
+                    samples[name][k, j] = play(first, last)
+    return {name: float(np.median(taken, axis=0).sum() / parts[name][2]) for name, taken in samples.items()}
 
 
 def machine() -> dict[str, str]:

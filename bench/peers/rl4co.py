@@ -37,11 +37,13 @@ class StepRL4CO:
         self.start()
         self._check()
 
+    @torch.inference_mode()
     def start(self) -> None:
         """Reset to the beginning of the recorded episode."""
         # TorchRL's reset writes the fresh state into the TensorDict it is given.
         self.td = self.env.reset(self.instance.clone(recurse=False))
 
+    @torch.inference_mode()
     def play(self, first: int, last: int) -> float:
         """Play the recorded steps first..last-1; the seconds spent in `env.step`."""
         td, step, spent = self.td, self.env.step, 0.0
@@ -55,9 +57,9 @@ class StepRL4CO:
 
     def seconds(self, *, repeats: int = 7, min_seconds: float = 0.1) -> float:
         """Seconds per call of `env.step` for the whole batch."""
-        with torch.inference_mode():
-            return step_time(self.start, self.play, self.episodes.live_steps, repeats=repeats, min_seconds=min_seconds)
+        return step_time(self.start, self.play, self.episodes.live_steps, repeats=repeats, min_seconds=min_seconds)
 
+    @torch.inference_mode()
     def _check(self) -> None:
         """The recorded actions are allowed by RL4CO's own mask, end the episode there too, and cost the same."""
         for action, before_end in zip(self.actions, self._live(), strict=True):
