@@ -39,7 +39,9 @@ def make_td(source: dict[str, Any], batch_size: torch.Size, device: torch.device
 
 def put(td: TensorDict, key: str, value: Any) -> None:
     """td[key] = value without the checks of a public set."""
-    if _PRIVATE:
+    if _PRIVATE and type(td) is TensorDict and not td.is_locked:
+        td._tensordict[key] = value
+    elif _PRIVATE:
         td._set_str(key, value, validated=True, inplace=False, non_blocking=False)
     else:
         td.set(key, value)
