@@ -155,7 +155,7 @@ def show_world(id: str, folder: Path, num_envs: int, seed: int, pages: bool) -> 
         for name in list(policies_for(id))[:2]  # random, and the heuristic to beat
     }
     world = milkrun.make(id, num_envs, seed=seed, autoreset="disabled", threads=1)
-    per_second = speed(world, random_policy(seed), 0.3)[1]
+    per_second = speed(world, random_policy(seed), 0.2)[1]
     page = write_demo_page(id, folder, policies, seed) if pages else None
     return {"rows": num_envs, "steps_per_second": per_second, "looked_at": looks_at(world), "policies": policies,
             "page": page}  # fmt: skip
