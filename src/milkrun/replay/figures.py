@@ -99,7 +99,7 @@ def in_a_row(
 
 
 def leave_inside(axes: Axes) -> None:
-    """What stands inside the frame moves no frame: the layout need not measure it, which takes as long as drawing it."""
+    """What stands inside the frame moves no frame: the layout need not measure it, which takes as long as drawing."""
     for artist in (*axes.texts, *axes.lines, *axes.collections, *axes.patches, *axes.images):
         artist.set_in_layout(False)
 
