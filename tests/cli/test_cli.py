@@ -234,7 +234,7 @@ def test_speed_looks_after_each_step_where_that_is_what_agents_see():
     """A picture on demand is painted once a step of a row; a view beside other fields is not."""
     world = Lantern(3, LanternConfig(max_steps=2, longest=900), seed=1, autoreset="disabled")
     speed(world, random_policy(0), 0)
-    assert world.looks.tolist() == [4, 4, 4]  # two rollouts of two steps
+    assert world.looks.tolist() == [1, 1, 1]  # a rollout of which 0 seconds leave one step
     assert looks_at(world) and not looks_at(milkrun.make("milkrun/DARP-v0"))
 
 

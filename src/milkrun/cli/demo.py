@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -81,13 +82,16 @@ def demo(
 def play_apart(ids: list[str], folder: Path, num_envs: int, seed: int, pages: bool) -> dict[str, Any]:
     """What `show_world` says of worlds that are played in processes of their own, one a core, each taking the next:
     most of a first run is compiling. A world that fails there is not among them."""
-    waiting, found = _own_kernels_first(ids), {}
+    waiting: list[str] = []
+    found: dict[str, Any] = {}
+    in_order = threading.Event()
 
     def work() -> None:
         command = [sys.executable, "-c", CHILD, str(folder), str(num_envs), str(seed), str(int(pages))]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                               text=True) as child:  # fmt: skip
             assert child.stdin is not None and child.stdout is not None
+            in_order.wait()
             try:
                 while waiting:
                     id = waiting.pop(0)
@@ -98,11 +102,15 @@ def play_apart(ids: list[str], folder: Path, num_envs: int, seed: int, pages: bo
             except (IndexError, BrokenPipeError):  # another took the last one; the process died
                 return
 
-    cores = min(os.cpu_count() or 1, len(waiting))
+    cores = min(os.cpu_count() or 1, len(ids))
     if cores > 1:
         with ThreadPoolExecutor(cores) as pool:
             for _ in range(cores):
                 pool.submit(work)
+            try:
+                waiting += _own_kernels_first(ids)  # which imports every world, as the processes do meanwhile
+            finally:
+                in_order.set()
     return found
 
 
@@ -127,6 +135,7 @@ def _own_kernels_first(ids: list[str]) -> list[str]:
 CHILD = """
 import json, os, sys
 from pathlib import Path
+import milkrun.cli.play
 from milkrun.cli.demo import show_world
 folder, num_envs, seed, pages = sys.argv[1:]
 answers, sys.stdout = sys.stdout, open(os.devnull, "w")
@@ -155,7 +164,7 @@ def show_world(id: str, folder: Path, num_envs: int, seed: int, pages: bool) -> 
         for name in list(policies_for(id))[:2]  # random, and the heuristic to beat
     }
     world = milkrun.make(id, num_envs, seed=seed, autoreset="disabled", threads=1)
-    per_second = speed(world, random_policy(seed), 0.3)[1]
+    per_second = speed(world, random_policy(seed), 0.2)[1]
     page = write_demo_page(id, folder, policies, seed) if pages else None
     return {"rows": num_envs, "steps_per_second": per_second, "looked_at": looks_at(world), "policies": policies,
             "page": page}  # fmt: skip

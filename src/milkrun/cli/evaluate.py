@@ -112,7 +112,6 @@ def compare(
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """The episodes of each policy, and the seconds that they took."""
     import milkrun
-    from milkrun.cli.play import compile_all
     from milkrun.core.clock import Clock, listening
     from milkrun.solvers.evaluate import evaluate
 
@@ -122,7 +121,6 @@ def compare(
             status.update(name)
             world = milkrun.make(id, num_envs, preset=preset, config=settings, seed=seed, autoreset="disabled")
             with listening(partial(_say, status, name)):
-                compile_all(world, factory)
                 clock = Clock()
                 results[name] = evaluate(world, factory(seed), instances, seed)
             seconds[name] = clock.seconds

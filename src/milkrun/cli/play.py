@@ -59,7 +59,6 @@ def play(
         debug=debug,
     )  # fmt: skip
     world = make(num_envs)
-    compile_all(world, factory)
     clock = Clock()
     result = evaluate(world, factory(seed), episodes, seed, progress=progress)
     seconds = clock.seconds
@@ -130,15 +129,6 @@ def simulate(
     means = {name: getattr(days, name).mean(0).tolist() for name in names}
     units = {"waste": days.waste_unit, "length": days.length_unit, "profit": days.profit_unit}
     return {"days": means, "units": units, "days_picture": figure.name, "days_rows": rows}
-
-
-def compile_all(world: World, factory: Factory) -> None:
-    """Plays a little, so that no compile is timed: the whole batch, then one row, which runs the serial versions."""
-    policy = factory(0)
-    world.reset()
-    world.step(policy(world))
-    world.reset(rows=[0])
-    world.step(policy(world)[:1], rows=[0])
 
 
 def replay(

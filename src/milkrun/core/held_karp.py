@@ -7,33 +7,43 @@ column to, and may differ by direction. Time and memory grow as n 2^n, so whoeve
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 def shortest_paths(cost: Floats, keep: Callable[[Floats], NDArray[np.bool_]] | None = None) -> Floats:
     """[S, j]: the shortest way from node 0 through all of S that ends at node j + 1 in S, inf where that is not in S.
 
     A way through S comes to its last node from one of the others, and was shortest there: so sets are gone through by
-    size, all of one size and one last node in a single array operation. `keep` says of ways [sets, j] which may be
-    driven; longer ways are not made of the others.
+    size, all of one size in a single array operation. `keep` says of ways [sets, j] which may be driven; longer ways
+    are not made of the others.
     """
     customers = len(cost) - 1
-    sets = np.arange(1 << customers)
-    size = np.bitwise_count(sets)
-    path = np.full((len(sets), customers), np.inf)
+    path = np.full((customers, 1 << customers), np.inf).T  # the sets side by side in memory: long loops
     path[1 << np.arange(customers), np.arange(customers)] = cost[0, 1:]
-    for members in range(1, customers + 1):
-        of_size = sets[size == members]
-        for j in range(customers) if members > 1 else ():
-            with_j = of_size[(of_size >> j) & 1 == 1]
-            path[with_j, j] = (path[with_j ^ (1 << j)] + cost[1:, j + 1]).min(axis=1)
+    for members, (of_size, sets, last) in enumerate(_by_size(customers), 1):
+        if members > 1:
+            path[sets, last] = (path.T.take(sets ^ (1 << last), axis=1) + cost[1:].take(last + 1, axis=1)).min(axis=0)
         if keep is not None:
             path[of_size] = np.where(keep(path[of_size]), path[of_size], np.inf)
     return path
+
+
+@lru_cache(maxsize=2)  # a batch of instances asks for the same ones thousands of times
+def _by_size(customers: int) -> list[tuple[Ints, Ints, Ints]]:
+    """For 1, 2, ... members: the sets of that size, and each of them with each j in it."""
+    found, everyone = [], np.arange(1 << customers)
+    size = np.bitwise_count(everyone)
+    for members in range(1, customers + 1):
+        of_size = everyone[size == members]
+        place, last = np.nonzero((of_size[:, None] >> np.arange(customers)) & 1)
+        found.append((of_size, of_size[place], last))
+    return found
 
 
 def trip_through(path: Floats, cost: Floats, nodes: int) -> list[int]:

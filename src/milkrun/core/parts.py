@@ -13,10 +13,16 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from inspect import signature
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
+from llvmlite import binding
 from llvmlite.binding import Linkage
+from llvmlite.ir import Constant
+from llvmlite.ir.instructions import Ret
 from numba import types
 from numba.core import errors, event, ir, lowering, typed_passes, untyped_passes
+from numba.core.base import BaseContext as BaseTargetContext
+from numba.core.callconv import RETCODE_OK
 from numba.core.codegen import CPUCodegen, CPUCodeLibrary, JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
@@ -29,7 +35,7 @@ from numba.core.typing.context import BaseContext
 from numba.np import linalg
 from numba.np.arrayobj import load_item, store_item
 
-from milkrun.core.record import RecordType, Words
+from milkrun.core.record import WORD, RecordType, Words
 
 NEEDLESS = frozenset({
     untyped_passes.WithLifting, untyped_passes.InlineClosureLikes, untyped_passes.RewriteDynamicRaises,
@@ -40,6 +46,10 @@ NEEDLESS = frozenset({
 """Passes for what kernels do not have: `with`, raised errors, closures, containers of mixed types, array expressions,
 objects to be let go of.
 A kernel that has a function inside goes through all passes."""
+
+
+SMALLER = "sroa", "instruction_combine", "simplify_cfg"
+"""LLVM's passes over a function that is not in its entry yet."""
 
 
 class _Lower(lowering.Lower):
@@ -54,6 +64,7 @@ class _Lower(lowering.Lower):
         self._blk_local_varmap: dict[str, Any] = {}
         self._records: dict[str, Words] = {}
         self._places: dict[str, list[Any]] = {}
+        self._loops: dict[str, tuple[Any, Any]] = {}
 
     def extract_function_arguments(self) -> Any:
         values = super().extract_function_arguments()
@@ -75,6 +86,9 @@ class _Lower(lowering.Lower):
             return
         if isinstance(inst, ir.Assign):
             name = inst.target.name
+            if name in self._indexed.loops:
+                self._loops[name] = self._loop(inst.value)
+                return
             if name in self._indexed.tuples:
                 self._places[name] = [self._index(item) for item in inst.value.items]
             if name in self._indexed.fields or name in self._indexed.needless:
@@ -90,7 +104,31 @@ class _Lower(lowering.Lower):
             words = self._records[expr.value.name]
             found = words.read(expr.attr)
             return self.context.cast(self.builder, found, words.record.type_of(expr.attr), resty)
+        if expr.op in ("pair_first", "pair_second") and expr.value.name in self._loops:
+            i, goes_on = self._loops[expr.value.name]
+            return goes_on if expr.op == "pair_second" else self.context.cast(self.builder, i, types.int64, resty)
         return super().lower_expr(resty, expr)
+
+    def _loop(self, step: Any) -> tuple[Any, Any]:
+        """A step of `for i in range(start, stop)`: the range, its iterator (the addresses of i and of how many are
+        left) and its next (i, and whether there is one). Numba asks for the sign of the step and whether it is 0."""
+        builder = self.builder
+        if isinstance(step, ir.Var):
+            return self._loops[step.name]
+        if step.op == "call":
+            numbers = [self._index(arg) for arg in step.args]
+            return numbers[-2] if len(numbers) == 2 else WORD(0), numbers[-1]
+        first, second = self._loops[step.value.name]
+        if step.op == "getiter":
+            with builder.goto_entry_block():
+                place, left = builder.alloca(WORD), builder.alloca(WORD)
+            builder.store(first, place)
+            builder.store(builder.sub(second, first), left)
+            return place, left
+        i, count = builder.load(first), builder.load(second)
+        builder.store(builder.add(i, WORD(1)), first)
+        builder.store(builder.sub(count, WORD(1), flags=["nsw"]), second)
+        return i, builder.icmp_signed(">", count, WORD(0))
 
     def storevar(self, value: Any, name: str, argidx: int | None = None) -> None:
         if name in self._singly_assigned_vars:
@@ -110,36 +148,49 @@ class _Lower(lowering.Lower):
 
 
 class _Indexed(NamedTuple):
-    """Variables of a kernel: those that are made once and used in the same block only; and those that need not be made,
-    `w.load` of `w.load[b, i]`, and (b, i)."""
+    """Variables of a kernel: those that are made once and used in the same block only, or made in the first block,
+    after which all others come; and those that need not be made: `w.load` of `w.load[b, i]`, (b, i), a kernel that is
+    only called, and what a loop counts with."""
 
     local: set[str]
     fields: dict[str, tuple[str, str]]
     tuples: set[str]
-    needless: set[str]  # of the tuples
+    needless: set[str]  # of the tuples, and kernels
+    loops: set[str]  # ranges of step 1, their iterators and what these give
 
 
 def _look_through(blocks: Any, typeof: Any) -> _Indexed:
     """A field need not be made if its only use is with as many whole numbers as it has axes."""
     made: set[str] = set()
+    first: set[str] = set()
     shared: set[str] = set()  # made twice, or used where it was not made
     needed: set[str] = set()
     fields: dict[str, tuple[str, str]] = {}
     tuples: set[str] = set()
+    kernels: set[str] = set()
+    loops: set[str] = set()
+    odd = False  # a loop's variable is used otherwise
     used: list[tuple[str, str]] = []
-    for block in blocks.values():
+    for _, block in sorted(blocks.items()):
         here: set[str] = set()
         for inst in block.body:
             is_made = isinstance(inst, ir.Assign)
             value: Any = getattr(inst, "value", None)
             op = value.op if is_made and isinstance(value, ir.Expr) else ""
             names = _names_in(value if is_made else inst)
-            shared |= names - here
+            shared |= names - here - first
+            if is_made and _is_loop(value, loops, typeof):
+                odd |= inst.target.name in loops
+                loops.add(inst.target.name)
+            elif (names & loops and op not in ("pair_first", "pair_second")) or (is_made and inst.target.name in loops):
+                odd = True
             if op == "getitem" or isinstance(inst, ir.SetItem):
                 array, index = (value.value, value.index) if op else (inst.target, inst.index)
                 if _one_number(typeof[array.name], typeof[index.name], index.name in tuples & here):
                     used.append((array.name, index.name))
                     names -= {array.name, index.name}
+            elif op == "call" and value.func.name in kernels:
+                names = {v.name for v in value._rec_list_vars((value.args, value.kws, value.vararg))}
             needed |= names
             if is_made:
                 target = inst.target.name
@@ -152,10 +203,27 @@ def _look_through(blocks: Any, typeof: Any) -> _Indexed:
                         fields[target] = value.value.name, value.attr
                 elif op == "build_tuple" and all(isinstance(k, types.Integer) for k in typeof[target]):
                     tuples.add(target)
+                elif isinstance(value, (ir.Global, ir.FreeVar)) and isinstance(typeof[target], types.Dispatcher):
+                    kernels.add(target)
+        first = first or here
     local = made - shared
     fields = {name: place for name, place in fields.items() if name in local and name not in needed}
     needed.update(index for array, index in used if array not in fields)
-    return _Indexed(local, fields, tuples, tuples & local - needed)
+    return _Indexed(local, fields, tuples, (tuples & local | kernels) - needed, set() if odd else loops)
+
+
+def _is_loop(value: Any, loops: set[str], typeof: Any) -> bool:
+    """Whether a value is `range(stop)` or `range(start, stop)`, or comes of such a one on its way to the loop."""
+    if isinstance(value, ir.Var):
+        return value.name in loops
+    op = getattr(value, "op", "")
+    if op != "call":
+        return op in ("getiter", "iternext") and value.value.name in loops
+    return (
+        getattr(typeof[value.func.name], "typing_key", None) is range and len(value.args) < 3 and not value.kws
+        and not value.vararg and all(isinstance(typeof[arg.name], types.Integer) for arg in value.args)
+        and all(typeof[arg.name].signed for arg in value.args)
+    )  # fmt: skip
 
 
 def _names_in(part: Any) -> set[str]:
@@ -264,7 +332,7 @@ class _Passes(PassManager):
 class PartCompiler(CompilerBase):
     """Numba's passes with a translation of our own."""
 
-    lowering = tuple(f for f in (*vars(_Lower).values(), _look_through, _one_number) if callable(f))
+    lowering: tuple[Any, ...] = ()
     """What the code of a part depends on besides the kernel."""
 
     def define_pipelines(self) -> list[PassManager]:
@@ -292,6 +360,9 @@ def quick_numba() -> Iterator[None]:
         (BaseContext, "resolve_getattr", _resolve_getattr),
         (event, "start_event", _start_event),
         (event, "end_event", _end_event),
+        (CPUCodeLibrary, "add_ir_module", _add_ir_module),
+        (BaseTargetContext, "insert_user_function", _insert_user_function),
+        (BaseTargetContext, "refresh", _refresh),
     )
     if "llvm_module" not in signature(CPUCodegen._function_pass_manager).parameters:  # numba 0.61 makes one a module
         changed += ((CPUCodeLibrary, "_optimize_functions", _optimize_functions),)
@@ -323,6 +394,10 @@ _look_up = BaseFunction.get_call_type
 _analyse = PostProcessor.run
 _find_attribute = BaseContext.resolve_getattr
 _start, _end = event.start_event, event.end_event
+_add_module, _insert_function = CPUCodeLibrary.add_ir_module, BaseTargetContext.insert_user_function
+_refresh_whole = BaseTargetContext.refresh
+_refreshed: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+_never_fail: set[str] = set()  # names of functions, which are unique
 _known: dict[Any, tuple[Any, Any]] = {}  # with what it was asked of, so that its id is not given to another
 
 
@@ -349,12 +424,68 @@ def _post_process(self: Any, emit_dels: bool = False, extend_lifetimes: bool = F
 
 
 def _optimize_functions(self: Any, module: Any) -> None:
-    """Functions that are only declared have nothing to optimise, and one pass manager does for all others."""
+    """What makes a function small, a third of the time of all passes: these come when it stands in its entry. Functions
+    that are only declared have nothing to optimise, and one pass manager does for all others."""
     module.data_layout = self._codegen._data_layout
     passes, builder = self._codegen._function_pass_manager()
+    few = binding.create_new_function_pass_manager()
+    if all(hasattr(few, f"add_{name}_pass") for name in SMALLER):
+        for name in SMALLER:
+            getattr(few, f"add_{name}_pass")()
+        passes = few
     for function in module.functions:
         if not function.is_declaration:
             passes.run(function, builder)
+
+
+def _refresh(self: Any) -> None:
+    """Numba looks through all that was ever registered before each function, some six times; once is enough as long as
+    nothing more is."""
+    if _registered(self) != _refreshed.get(self):
+        _refresh_whole(self)
+        _refreshed[self] = _registered(self)
+
+
+def _registered(context: Any) -> int:
+    registries = (*context._registries, *context.typing_context._registries)
+    return sum(len(kept) for registry in registries for kept in vars(registry).values() if isinstance(kept, list))
+
+
+def _add_ir_module(self: Any, module: Any) -> None:
+    """Notes which functions never fail: whoever calls them need not look whether they did."""
+    for function in module.functions:
+        ends = [block.terminator for block in function.blocks]
+        if ends and all(_is_ok(end.return_value) for end in ends if isinstance(end, Ret)):
+            _never_fail.add(function.name)
+    _add_module(self, module)
+
+
+def _is_ok(code: Any) -> bool:
+    return isinstance(code, Constant) and code.constant == RETCODE_OK.constant
+
+
+def _insert_user_function(self: Any, func: Any, fndesc: Any, libs: Any = ()) -> None:
+    if fndesc.mangled_name in _never_fail:
+        self.insert_func_defn([(_plain_call(fndesc, libs), func, fndesc.argtypes)])
+    else:
+        _insert_function(self, func, fndesc, libs)
+
+
+def _plain_call(fndesc: Any, libs: Any) -> Any:
+    """What stands for a call of a function that never fails: the call and what it gives. Numba looks at what became of
+    it, in twenty lines and four blocks."""
+
+    def call(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        function = context.declare_function(builder.module, fndesc)
+        result, error = function.function_type.args[:2]
+        with builder.goto_entry_block():
+            place = builder.alloca(result.pointee)
+        given = context.call_conv._get_arg_packer(fndesc.argtypes).as_arguments(builder, args)
+        builder.call(function, [place, Constant(error, None), *given])
+        return context.get_returned_value(builder, fndesc.restype, builder.load(place))
+
+    call.libs = tuple(libs)  # type: ignore[attr-defined]
+    return call
 
 
 def _without_colour(self: Any, msg: str, color: Any = None, style: Any = None) -> str:
@@ -381,3 +512,7 @@ def _resolve_getattr(self: Any, kind: Any, attribute: str) -> Any:
 
 _PLAIN = (types.Number, types.Boolean, types.Array, types.BaseTuple, types.SliceType, types.NoneType)
 """Types by which alone the answer is decided; a function as an argument may be compiled anew."""
+
+PartCompiler.lowering = tuple(
+    f for f in (*vars(_Lower).values(), _look_through, _one_number, _is_loop, _is_ok, _plain_call) if callable(f)
+)

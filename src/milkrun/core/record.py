@@ -134,6 +134,7 @@ class Words:
         self.context, self.builder, self.record, self.layout = context, builder, record, record.layout
         self.slot = builder.extract_value(value, 1)
         self.table = builder.inttoptr(builder.extract_value(value, 0), WORD.as_pointer())
+        self._read_at: dict[tuple[Any, int], Any] = {}
 
     def read(self, attribute: str) -> Any:
         """A field's array, or a number."""
@@ -175,9 +176,13 @@ class Words:
         return builder.gep(start, [place])
 
     def _word(self, place: int) -> Any:
-        read = self.builder.load(self.builder.gep(self.table, [WORD(place)]))
-        read.set_metadata("invariant.load", self.builder.module.add_metadata([]))
-        return read
+        """What stands there, read once in each piece of straight code."""
+        key = self.builder.block, place
+        if key not in self._read_at:
+            read = self.builder.load(self.builder.gep(self.table, [WORD(place)]))
+            read.set_metadata("invariant.load", self.builder.module.add_metadata([]))
+            self._read_at[key] = read
+        return self._read_at[key]
 
     def _size(self, size: str | int) -> Any:
         return self._word(self.layout.sizes[size]) if isinstance(size, str) else WORD(size)

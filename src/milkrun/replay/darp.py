@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from milkrun.core.canvas import GRID, INK, PAPER
 from milkrun.core.old_names import renamed
 from milkrun.core.scene import Chart, Scene
-from milkrun.replay.figures import DPI, paint_scene, rgb, save, scene_legend
+from milkrun.replay.figures import DPI, leave_inside, paint_scene, rgb, save, scene_legend
 from milkrun.replay.gantt import chart_legend, height_of, paint_chart
 from milkrun.routing.darp.task.checker import DARPReport
 from milkrun.routing.darp.timetable import routes_of_row, timetable
@@ -119,6 +119,7 @@ def figure_of_plans(plans: Sequence[Plan], title: str = "") -> Figure:
         paint_scene(on_map, plan.scene, "beside")
         on_map.set_title("\n".join(filter(None, (plan.heading, plan.facts))), fontsize=9.5, color=rgb(INK))
         paint_chart(figure.add_subplot(grid[k, 1]), plan.chart)
+        leave_inside(on_map)
     unserved = any(plan.report.unserved for plan in plans)
     chart_legend(figure, [plan.chart for plan in plans], scene_legend(plans[0].scene)[: 3 if unserved else 2])
     return figure

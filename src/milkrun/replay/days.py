@@ -16,7 +16,7 @@ from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, PAPER
 from milkrun.core.instances import instances_of
 from milkrun.core.painter import trips_of
 from milkrun.core.references import refer
-from milkrun.replay.figures import DPI, rgb, square_window
+from milkrun.replay.figures import DPI, leave_inside, rgb, square_window
 from milkrun.replay.trace import days_driven, morning_levels
 from milkrun.routing.maps import EUR_PER_KG, EUR_PER_KM, KG_PER_M3
 from milkrun.routing.maps.units import BIN_M3
@@ -82,6 +82,7 @@ def figure_of_days(world: Any, row: int, title: str = "") -> Figure:
                      linewidths=0.4, zorder=2)  # fmt: skip
         axes.scatter(x[:1], y[:1], s=34, marker="s", color=rgb(DEPOT), zorder=3)
         square_window(axes, nodes)
+        leave_inside(axes)
         axes.set_title(f"day {day + 1}", fontsize=9, color=rgb(INK))
     _paint_levels(figure, grid, mornings, columns)
     return figure

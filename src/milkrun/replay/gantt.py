@@ -17,7 +17,7 @@ from matplotlib.patheffects import withStroke
 from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, OPEN, PAPER, SERVED, Colour, coloured
 from milkrun.core.recorder import EpisodeRecorder
 from milkrun.core.scene import Bar, Chart, Look, Mark, Window, colour_code
-from milkrun.replay.figures import DPI, rgb
+from milkrun.replay.figures import DPI, leave_inside, rgb
 
 WIDTH = 11.0  # inches
 LANE, WINDOW = 0.42, 0.24  # inches of a machine's lane and of a customer's
@@ -78,6 +78,7 @@ def paint_chart(axes: Axes, chart: Chart) -> None:
         _paint_mark(axes, mark, places[mark.lane], chart.kinds[mark.kind], (mark.lane, mark.t) in late)
     for window, y in zip(windows, rows, strict=True):
         _paint_window(axes, window, y, end)
+    leave_inside(axes)
 
 
 def _windows(chart: Chart) -> tuple[Window, ...]:
