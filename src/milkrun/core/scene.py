@@ -118,7 +118,7 @@ class Scene:
     def line(
         self, name: str, start: ArrayLike, end: ArrayLike, *, colour: Colour = "ink", shown: bool = True
     ) -> None:  # fmt: skip
-        """A dashed line: where somebody is bound for."""
+        """A dashed line: where somebody is bound for; among bodies a strip on the ground."""
         self._add("line", name, start=_numbers(name, "start", start, (2,)), end=_numbers(name, "end", end, (2,)),
                   colour=colour_code(colour), shown=bool(shown))  # fmt: skip
 
