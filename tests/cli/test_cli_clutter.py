@@ -118,7 +118,8 @@ def test_a_line_of_attempts_shows_each_apart():
     tallies = world.scene(0).tallies
     assert [words for words, _, _ in tallies] == [*(str(k % 18) for k in range(20)), *map(str, range(12))]
     assert [shape for _, _, shape in tallies] == [*["disc", "ring"] * 10, *["square"] * 12]
-    pixels, legend = world.render(0), world.scene(0).legends
+    pixels, legend = world.render(0), world.scene(0).legends + world.scene(0).tally_legends
+    assert [words for words, _, _ in world.scene(0).tally_legends] == ["tried, in order: out", "not out", "lost"]
     bottom = 512 - 17 * paint_legend(Canvas(), legend)
     line = (pixels[bottom - 18 : bottom - 6] != 255).any((0, 2))
     assert (np.diff(line.astype(int)) == 1).sum() == 32

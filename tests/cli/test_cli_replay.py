@@ -151,6 +151,8 @@ def test_solve_drives_its_answer_on_a_page(call, tmp_path, name, text, method, w
     assert (driven.world, driven.policy, driven.data["end"]) == (world, method, "terminated")
     assert driven.objective == pytest.approx(objective, rel=1e-9)
     assert written.name in out and title.startswith(f"{name.partition('.')[0]}, {method}: ")
+    subtitle = json.loads(re.search(r'"subtitle": *(".*?")', written.read_text())[1])
+    assert subtitle == f"{world.removeprefix('milkrun/')} · {name}"  # no seed made it
 
 
 def test_solve_refuses_a_page_of_what_cannot_be_shown(call, tmp_path):

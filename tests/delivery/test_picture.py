@@ -26,8 +26,8 @@ def world():
 
 def pixel(world, place, dx=0, dy=0):
     """The colour at a place of the map, some pixels aside."""
-    canvas = Canvas()
-    canvas.fit((-1, -1), (1, 1), margin=0.1)
+    canvas, scene = Canvas(), world.scene(0)
+    canvas.fit(scene.low, scene.high, margin=0.1)
     x, y = canvas.to_px(place)
     return tuple(world.render(0)[int(y) + dy, int(x) + dx].tolist())
 
@@ -37,6 +37,12 @@ def test_customers_by_their_window(world):
     assert [pixel(world, place, dy=5) for place in PLACES] == [PAPER, OPEN, LATE, SERVED]
     words = world.scene(0).marks["customers"].attributes["text"]()
     assert words[0] == "customer 0, window 20 to 40, parcel 0.50"
+
+
+def test_the_map_is_as_large_as_what_can_be_reached(world):
+    """The corners are customers and nodes of the truck: who flies or drives stays between them."""
+    reached = np.array([*PLACES, *world.route_nodes[0]])
+    assert np.array_equal([world.scene(0).low, world.scene(0).high], [reached.min(0), reached.max(0)])
 
 
 @pytest.mark.parametrize(("status", "colour"), [(1, PALETTE[0]), (2, PALETTE[3]), (3, LATE)])

@@ -51,7 +51,8 @@ def tiny(policy: str = "by hand", *, word: str = "", reward: float = -1.0, **mor
 
 
 def pile(policy: str, seed: int) -> Episode:
-    """Twelve boxes that lie on one another and are lifted one after the other, five frames each; the first is never."""
+    """Twelve boxes that lie on one another and are lifted one after the other, five frames each; the first is never. A
+    yellow line lies before them until the end."""
     rng = np.random.default_rng(seed)
     boxes, per, steps = 12, 5, 11
     frames = per * steps
@@ -80,6 +81,9 @@ def pile(policy: str, seed: int) -> Episode:
              "pos": {"time": True, **pack(pos, True, 1e-4)}, "quat": {"const": pack(quat)},
              "colour": {"const": pack(16 + np.arange(boxes) % 10)}, "text": [f"box {k}" for k in range(boxes)],
              "action": {"const": pack(np.arange(boxes))}, "target": {"time": True, **pack(target)}},
+            {"name": "before", "kind": "line", "start": {"const": pack(np.array([-0.28, -0.28]))},
+             "end": {"const": pack(np.array([0.28, -0.28]))}, "colour": 1,
+             "shown": {"time": True, **pack(np.arange(frames + 1) < frames)}},
         ],
         "series": {"return": pack(np.arange(steps + 1.0))}, "gauges": {},
     }  # fmt: skip

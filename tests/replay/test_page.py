@@ -346,6 +346,9 @@ def test_dark_and_calm_and_narrow(opened, cvrp):
     page.page.set_viewport_size({"width": 390, "height": 844})
     page.drawn()
     assert page.ask("() => document.documentElement.scrollWidth") == 390
+    page.ask("() => { document.getElementById('step').textContent = '1999'; steps.textContent = ' / 2000'; }")
+    play, speed = (page.page.locator(name).bounding_box() for name in ("#play", "#speed"))
+    assert play["y"] == pytest.approx(speed["y"], abs=4)  # in one line, however long the episode
     transport = page.page.locator("footer").bounding_box()
     assert transport["y"] + transport["height"] <= 844 < page.ask("() => document.documentElement.scrollHeight")
 
@@ -360,7 +363,7 @@ def colours_in(picture, box=None):
 
 
 def test_a_pile_is_seen_from_all_sides(opened, piles):
-    """Boxes in light and shade, the target outlined, another view when turned, in two panels."""
+    """Boxes in light and shade, the target outlined, a line on the ground, another view when turned, in two panels."""
     page = opened(piles, viewport={"width": 1000, "height": 640})
     canvases = page.page.locator(".stage canvas")
     assert canvases.count() == 2
@@ -370,7 +373,11 @@ def test_a_pile_is_seen_from_all_sides(opened, piles):
     assert len(np.unique(colours_in(outlined, 8).reshape(-1, 3), axis=0)) >= 3
     page.press("End")
     page.drawn()
-    assert dark > 50 > (colours_in(canvases.first.screenshot()).max(axis=2) < 60).sum()
+    ended = canvases.first.screenshot()
+    assert dark > 50 > (colours_in(ended).max(axis=2) < 60).sum()
+    red, green, blue = np.moveaxis(colours_in(outlined) - colours_in(ended), 2, 0)
+    yellow = (blue < -60) & (red > -40) & (green > -60)
+    assert yellow[len(yellow) * 3 // 4 :].sum() > 100  # the line, before the boxes
     page.press("Home")
     box = canvases.first.bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2

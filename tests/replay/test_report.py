@@ -92,6 +92,7 @@ def test_a_report_is_read_and_sorted_in_a_browser(folder, browser):
     page = shown.page
     assert shown.ready == "1" and page.locator(".world h2").all_text_contents() == [
         "milkrun/CVRP-v0", "milkrun/TSP-v0", "milkrun/Clutter-v0"]  # fmt: skip
+    assert page.locator(".world .what").first.text_content() == "Capacitated vehicle routing"
     assert page.locator(".world").first.locator("dd").all_text_contents() == ["-13.4", "-8.3", "1,000,000"]
     assert page.locator(".world b").all_text_contents() == ["-8.3", "-7"]
     assert page.locator(".world img").count() == 1 and page.locator(".world a").count() == 1

@@ -36,6 +36,7 @@ def test_a_page_holds_its_episodes_unchanged(tmp_path):
     assert written["groups"][0]["episodes"] == [tiny("a").data, tiny("b").data]
     assert (written["title"], written["subtitle"]) == ("Tiny", "Tiny-v0 · seed 0 · 2 instances")
     assert data_of(write_page([tiny()], tmp_path / "page.html", title="Mine"))["title"] == "Mine"
+    assert data_of(write_page([tiny()], tmp_path / "page.html", source="a.vrp"))["subtitle"] == "Tiny-v0 · a.vrp"
 
 
 def test_pages_without_their_data_are_small(tmp_path):

@@ -66,7 +66,7 @@ def solve_darp(
     typer.echo(f"{picture}  the routes and the timetable")
     typer.echo(f"{written}  all figures")
     if page:
-        write_driven(played, folder / f"{stem}_replay.html", f"{instance.name}, {method}: {report.distance:.2f}")
+        write_driven(played, folder / f"{stem}_replay.html", f"{instance.name}, {method}: {report.distance:.2f}", file)
 
 
 def in_file(route: list[int], n: int) -> list[int]:

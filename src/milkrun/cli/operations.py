@@ -97,7 +97,7 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
     for words, written in files.items():
         typer.echo(f"{written}  {words}")
     if page:
-        write_driven(world, folder / f"{stem}_replay.html", f"{heading}: {plan.cost:.2f}")
+        write_driven(world, folder / f"{stem}_replay.html", f"{heading}: {plan.cost:.2f}", file.name)
 
 
 def play(instance: TSPDInstance, plan: Plan, watch: Callable[[World], Any] = as_it_is) -> Any:

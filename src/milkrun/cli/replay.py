@@ -109,11 +109,11 @@ def saved(files: Sequence[str]) -> Groups:
     return list(groups.values())
 
 
-def write(groups: Groups, path: Path, title: str | None = None) -> Path:
+def write(groups: Groups, path: Path, title: str | None = None, source: str | None = None) -> Path:
     """The page of these episodes."""
     from milkrun.replay.page import write_page
 
-    return write_page(groups, path, title=title)
+    return write_page(groups, path, title=title, source=source)
 
 
 def watched_by(method: str, world: Any) -> EpisodeRecorder:
@@ -123,12 +123,12 @@ def watched_by(method: str, world: Any) -> EpisodeRecorder:
     return EpisodeRecorder(world, policy=method)
 
 
-def write_driven(recorder: EpisodeRecorder, path: Path, title: str) -> None:
-    """The page of what was driven, and a line that names it."""
+def write_driven(recorder: EpisodeRecorder, path: Path, title: str, file: str) -> None:
+    """The page of what was driven in the instance of a file, and a line that names it."""
     from milkrun.replay.episode import Episode
 
     groups = [[Episode.of(recording) for recording in recorder.episodes()]]
-    typer.echo(f"{write(groups, path, title)}  the page that drives it")
+    typer.echo(f"{write(groups, path, title, file)}  the page that drives it")
 
 
 def tell(groups: Groups) -> None:

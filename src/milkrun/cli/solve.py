@@ -123,7 +123,7 @@ def solve(
     if places is not None:
         typer.echo(f"{picture}  the picture")
     if page:
-        write_driven(world, folder / f"{stem}_replay.html", f"{instance.name}, {method}: {cost:g}")
+        write_driven(world, folder / f"{stem}_replay.html", f"{instance.name}, {method}: {cost:g}", file.name)
     raise typer.Exit(0 if valid else 1)
 
 

@@ -49,9 +49,11 @@ def _tell(world: Any, row: int, s: Scene, types: list[int]) -> None:
     for k, name in enumerate(_names(world)):
         s.legend(name, k, "square")
     for words, colour, shape in (("to be picked: outlined", "late", "ring"), ("blocked: pale", "grid", "square"),
-                                 ("suction cup", "ink", "disc"), ("tried, in order: out", "muted", "disc"),
-                                 ("not out", "muted", "ring"), ("lost", "late", "square")):  # fmt: skip
+                                 ("suction cup, red: it sucks", "ink", "disc")):  # fmt: skip
         s.legend(words, colour, shape)
+    for words, colour, shape in (("tried, in order: out", "muted", "disc"), ("not out", "muted", "ring"),
+                                 ("lost", "late", "square")):  # fmt: skip
+        s.legend(words, colour, shape, tally=True)
 
 
 def _caption(world: Any, row: int) -> str:

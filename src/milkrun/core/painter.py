@@ -41,7 +41,8 @@ def paint(canvas: Canvas, scene: Scene, caption: str = "") -> None:
 
     Bodies are seen from above, around that which the camera follows; an image stands alone where there is no mark.
     """
-    legend = _lines(canvas.width, scene.legends)
+    entries = scene.legends + scene.tally_legends
+    legend = _lines(canvas.width, entries)
     if scene.images and not scene.marks:
         _paint_image(canvas, next(iter(scene.images.values())))
     elif len(scene.low) == 2:
@@ -59,7 +60,7 @@ def paint(canvas: Canvas, scene: Scene, caption: str = "") -> None:
         words.pop()
     canvas.caption("  ".join([caption, *words]) if scene.words is None else scene.words)
     _paint_gauges(canvas, list(scene.gauges.items()))
-    paint_legend(canvas, scene.legends)
+    paint_legend(canvas, entries)
     _paint_tally(canvas, scene.tallies, canvas.height - LINE * len(legend) - TALLY / 2 - 2)
 
 

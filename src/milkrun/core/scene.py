@@ -72,6 +72,7 @@ class Scene:
         self.gauges: dict[str, tuple[float, float]] = {}
         self.legends: list[tuple[str, int, str]] = []
         self.tallies: list[tuple[str, int, str]] = []
+        self.tally_legends: list[tuple[str, int, str]] = []
         self.floor: Callable[[], NDArray[np.uint8]] | None = None
         self.view: dict[str, Any] | None = None
         self.words: str | None = None
@@ -117,7 +118,7 @@ class Scene:
     def line(
         self, name: str, start: ArrayLike, end: ArrayLike, *, colour: Colour = "ink", shown: bool = True
     ) -> None:  # fmt: skip
-        """A dashed line: where somebody is bound for."""
+        """A dashed line: where somebody is bound for; among bodies a strip on the ground."""
         self._add("line", name, start=_numbers(name, "start", start, (2,)), end=_numbers(name, "end", end, (2,)),
                   colour=colour_code(colour), shown=bool(shown))  # fmt: skip
 
@@ -154,9 +155,9 @@ class Scene:
         self._once(self.gauges, name)
         self.gauges[name] = (float(value), float(high))
 
-    def legend(self, text: str, colour: Colour, shape: str = "disc") -> None:
-        """What a colour or a shape means."""
-        self.legends.append((str(text), colour_code(colour), shape))
+    def legend(self, text: str, colour: Colour, shape: str = "disc", *, tally: bool = False) -> None:
+        """What a colour or a shape means; `tally`: in the tally alone."""
+        (self.tally_legends if tally else self.legends).append((str(text), colour_code(colour), shape))
 
     def caption(self, words: str) -> None:
         """What stands above a picture instead of the step and the figures."""

@@ -44,6 +44,7 @@ def pack(array: np.ndarray, delta: bool = False, scale: float | None = None) -> 
     elif array.dtype == np.bool_:
         array = array.astype(np.uint8)
     elif array.dtype.kind == "f" and scale is not None:
+        array = array.astype(np.float64)  # the difference to the offset would be rounded in float32
         offset = float((array.max() + array.min()) / 2)
         array = _narrow(np.rint((array - offset) / scale).astype(np.int64), np.int16)
         told = {"scale": scale, "offset": offset}

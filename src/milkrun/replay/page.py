@@ -19,12 +19,14 @@ MOST_BYTES = 16 * 2**20
 
 
 def write_page(
-    episodes: Sequence[Episode] | Sequence[Sequence[Episode]], path: str | os.PathLike[str], *, title: str | None = None
-) -> Path:
+    episodes: Sequence[Episode] | Sequence[Sequence[Episode]], path: str | os.PathLike[str], *,
+    title: str | None = None, source: str | None = None,
+) -> Path:  # fmt: skip
     """Write the page of some episodes.
 
     Those of one list stand side by side: at most 3, of different policies on the same instance. A list of lists gives a
-    choice of instances. The same episodes give the same bytes.
+    choice of instances. `source` says where the instances are from, if no seed made them. The same episodes give the
+    same bytes.
     """
     if not len(episodes):
         raise ConfigError("a page needs an episode, and there is none")
@@ -36,7 +38,7 @@ def write_page(
     first = groups[0][0].data
     title = str(first["title"] if title is None else title)
     data = script_json({
-        "format": "milkrun-page", "version": 1, "title": title, "subtitle": _subtitle(groups),
+        "format": "milkrun-page", "version": 1, "title": title, "subtitle": _subtitle(groups, source),
         "groups": [{"label": _label(group), "episodes": [e.data for e in group]} for group in groups],
     })  # fmt: skip
     if len(data) > MOST_BYTES:
@@ -60,11 +62,11 @@ def _label(group: Sequence[Episode]) -> str:
     return f"row {told['row']}" + (f", episode {told['episode']}" if told["episode"] else "")
 
 
-def _subtitle(groups: Sequence[Sequence[Episode]]) -> str:
-    """What is shown, in a line: the world, the seed, and the instance where there is one alone."""
+def _subtitle(groups: Sequence[Sequence[Episode]], source: str | None) -> str:
+    """What is shown, in a line: the world, then the source, or the seed and the instance where there is one alone."""
     told = groups[0][0].data
-    where = [_label(groups[0])] if len(groups) == 1 else [f"{len(groups)} instances"]
-    return " · ".join([told["world"].removeprefix("milkrun/"), f"seed {told['seed']}", *where])
+    where = [f"seed {told['seed']}", _label(groups[0]) if len(groups) == 1 else f"{len(groups)} instances"]
+    return " · ".join([told["world"].removeprefix("milkrun/"), *(where if source is None else [source])])
 
 
 def _too_large(groups: Sequence[Sequence[Episode]], size: int) -> str:

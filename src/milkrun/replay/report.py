@@ -25,6 +25,7 @@ import numpy as np
 
 from milkrun.core.errors import ConfigError
 from milkrun.core.files import name_of
+from milkrun.core.registry import list_worlds, world_spec
 from milkrun.replay.columns import pack
 from milkrun.replay.template import UPLOT, script_json, whole_page, write_whole
 
@@ -93,15 +94,16 @@ def _cards(summary: Any, folder: Path) -> list[Read]:
 
 
 def _card(id: str, world: Read, folder: Path) -> Read:
-    stem = id.removeprefix("milkrun/").replace("/", "_")
+    stem, title = id.removeprefix("milkrun/").replace("/", "_"), world_spec(id).title if id in list_worlds() else ""
     if reason := world.get("skipped") or world.get("failed"):
-        return {"world": id, "said": f"{'skipped' if 'skipped' in world else 'failed'}: {reason}"}
+        return {"world": id, "title": title, "said": f"{'skipped' if 'skipped' in world else 'failed'}: {reason}"}
     policies = world.get("policies")
     if not isinstance(policies, dict) or not all(isinstance(p, dict) and "mean" in p for p in policies.values()):
         raise Unusable(f"it is no summary of the demo: {id} has no policies with a mean")
     best: Read = max(policies.values(), key=lambda p: _finite(p["mean"]) or -math.inf, default={})
     return {
-        "world": id, "speed": _finite(world.get("steps_per_second")), "rows": _finite(world.get("rows")),
+        "world": id, "title": title,
+        "speed": _finite(world.get("steps_per_second")), "rows": _finite(world.get("rows")),
         "policies": [{"name": name, "mean": _finite(p["mean"]), "low": _finite(p.get("interval_low")),
                       "high": _finite(p.get("interval_high"))} for name, p in policies.items()],
         "picture": _thumbnail(folder, best.get("picture")),

@@ -76,8 +76,8 @@ def _tell(world: Any, row: int, s: Scene) -> None:
     s.caption(f"step {int(world.agent_step[row])}/{world.config.max_agent_steps}  r_c {world.r_c[row]:.3f}  "
               f"CR {world.CR[row]:.1f}  TSR {world.TSR[row]:.3f}  {town}, "
               f"{looks.WEATHERS[world.weather_id[row]]}")  # fmt: skip
-    for words, colour in (("target", "late"), ("other traffic", 5), ("drone, and what it has to keep in view", "open"),
-                          ("building", "muted")):  # fmt: skip
+    for words, colour in (("target", "late"), ("other traffic", 5), ("drone, and what it has to see", "open"),
+                          ("building", "muted"), ("tree", 9)):  # fmt: skip
         s.legend(words, colour, "square")
 
 

@@ -20,7 +20,8 @@ LEGEND = (("not yet open", "waiting", "disc"), ("open", "open", "disc"), ("late"
 def scene(world: Any, row: int) -> Scene:
     q, step, drones = world.instance_row[row], int(world.i[row]), range(world.sizes["D"])
     nodes, places, truck = world.route_nodes[q], world.customer_pos[q], world.truck_pos[row]
-    s = Scene((-1, -1), (1, 1))
+    reached = np.concatenate([nodes, places])  # nobody leaves the ways between them
+    s = Scene(reached.min(0), reached.max(0))
     for i, j in zip(*np.nonzero(np.triu(world.road[q], 1)), strict=True) if world.sizes["R"] else ():
         s.line(f"road {i} to {j}", nodes[i], nodes[j], colour="grid")
     s.points("nodes", nodes, shape="square", colour="grid", label=lambda: [f"N{n}" for n in range(len(nodes))],

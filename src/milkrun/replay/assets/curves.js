@@ -40,14 +40,19 @@ class Curves {
     const axis = {
       stroke: tone.muted, grid: { stroke: tone.line, width: 1 }, ticks: { show: false }, font: AXIS_FONT,
     };
-    const stepped = this.episodes.some(e => e.ends) && name !== "return";
+    const apart = this.episodes.some(e => e.ends), { fps } = this.episodes[0]; // frames are no steps
+    const stepped = apart && name !== "return";
+    const inSeconds = apart && fps ? (chart, frames) => frames.map(f => `${+(f / fps).toFixed(2)} s`) : undefined;
     try {
       this.chart = new uPlot({
         width, height, legend: { show: false },
         cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
         scales: { x: { time: false, range: [0, this.frames] } },
         axes: [
-          { ...axis, size: 24, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000] },
+          {
+            ...axis, size: 24, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000],
+            values: inSeconds,
+          },
           { ...axis, size: 54, space: 24 },
         ],
         series: [{}, ...this.episodes.map((e, k) => ({

@@ -114,7 +114,7 @@ function makePanel(ep, n) {
   head.appendChild(cutText(el("h2"), ep.policy));
   if (episodes.length > 1) head.appendChild(el("span", ...gapOf(ep))).title = "by the returns at the end";
   const value = head.appendChild(el("span", "value"));
-  head.appendChild(el("span", "unit", `return so far\n${number(ep.objective)} at the end`));
+  head.appendChild(el("span", "unit", `return so far,\n${number(ep.objective)} at the end`));
   const stage = card.appendChild(el("div", "stage"));
   const options = {
     redraw, tip, masks: () => state.masks, labels: () => state.labels, pos: () => Math.min(state.pos, ep.frames),
@@ -303,7 +303,7 @@ function makeKinds(below, charts) {
     legend.appendChild(el("span", "faint", "faint: not yet planned")).dataset.colour = 5;
   }
   if (charts.some(chart => chart.heat)) {
-    legend.appendChild(el("span", "", "darker: fuller")).dataset.colour = 16;
+    legend.appendChild(el("span", "", "bluer: fuller")).dataset.colour = 16;
     legend.appendChild(el("span", "", "full")).dataset.colour = 2;
   }
   if (legend.childElementCount) below.appendChild(legend);

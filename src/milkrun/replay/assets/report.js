@@ -15,6 +15,7 @@ function makeCard(card) {
   }
   const text = box.appendChild(el("div", "text"));
   text.appendChild(cutText(el("h2"), card.world));
+  if (card.title) text.appendChild(cutText(el("p", "what"), card.title));
   if (card.said) text.appendChild(cutText(el("p"), card.said));
   const list = text.appendChild(el("dl")), best = Math.max(...(card.policies ?? []).map(p => p.mean ?? -Infinity));
   for (const policy of card.policies ?? []) {
@@ -172,6 +173,10 @@ async function start() {
   must(told?.format === "milkrun-report" && told.version === 1,
     `this reads milkrun-report 1, not ${told?.format} ${told?.version}`);
   cutText($("title"), told.title);
+  if (told.cards.some(card => card.policies)) {
+    const note = "A return is the mean over the episodes: higher is better, the best is bold.";
+    $("cards").appendChild(el("p", "note", note));
+  }
   told.cards.forEach(makeCard);
   for (const curve of told.curves) await makeCurve(curve);
   told.tables.forEach(makeTable);

@@ -548,7 +548,8 @@ class Sprites {
       else pen.arc(0, 0, r + more, 0, TURN);
     };
     outline(0);
-    pen.fillStyle = level < 0 ? fill : tone.card;
+    // What a trip has painted is not hollow, even if it is empty: hollow rings are what is allowed.
+    pen.fillStyle = level < 0 || fill === tone.card ? fill : mixed(fill, tone.card, .4);
     pen.fill();
     if (level > 0) {
       pen.save();

@@ -44,7 +44,7 @@ class View3D {
     const [x, y, z] = this.middle, { far } = this;
     this.home = camera?.position ?? [x - far * .16, y - far * .98, z + far * .74];
     this.lookAt = camera?.look_at ?? this.middle;
-    const away = Math.hypot(...this.home.map((v, k) => v - this.lookAt[k]));
+    const away = this.away = Math.hypot(...this.home.map((v, k) => v - this.lookAt[k]));
     this.camera = new THREE.PerspectiveCamera(camera ? 46 : 34, 1, Math.max(far, away) / 500, Math.max(far, away) * 20);
     this.camera.up.set(0, 0, 1);
     this.controls = new THREE.OrbitControls(this.camera, this.canvas);
@@ -137,6 +137,11 @@ class View3D {
         this.groups.push({ mark, which, mesh });
       }
     }
+    this.lines = this.ep.marks.filter(mark => mark.kind === "line").map(mark => {
+      const mesh = new THREE.Mesh(shapes.get("box"), new THREE.MeshLambertMaterial());
+      this.scene.add(mesh);
+      return { mark, mesh };
+    });
     // The target's outline is seen through what lies on it.
     this.outline = new THREE.LineSegments(
       new THREE.EdgesGeometry(shapes.get("box")), new THREE.LineBasicMaterial({ depthTest: false }));
@@ -165,6 +170,7 @@ class View3D {
     this.net.material.color.set(theme.tone.net);
     this.outline.visible = false;
     for (const group of this.groups) this.place(group, t, next, share);
+    for (const line of this.lines) this.lay(line, t, next, share);
     if (this.following) this.followTo(t, next, share);
     this.renderer.render(scene, this.camera);
   }
@@ -202,6 +208,17 @@ class View3D {
     });
     mesh.instanceMatrix.needsUpdate = mesh.instanceColor.needsUpdate = true;
     mesh.computeBoundingSphere();
+  }
+
+  // A line lies on the ground, as a strip that is wide enough to be seen from where the camera begins.
+  lay({ mark, mesh }, t, next, share) {
+    const between = (value, k) => value.at(t)[k] + (value.at(next)[k] - value.at(t)[k]) * share;
+    const [x0, y0, x1, y1] = [mark.start, mark.end].flatMap(value => [between(value, 0), between(value, 1)]);
+    mesh.visible = Boolean(mark.shown?.at(t) ?? true);
+    mesh.position.set((x0 + x1) / 2, (y0 + y1) / 2, this.ep.window[2] + this.away / 300);
+    mesh.rotation.z = Math.atan2(y1 - y0, x1 - x0);
+    mesh.scale.set(Math.hypot(x1 - x0, y1 - y0) || 1e-9, this.away / 120, this.away / 300);
+    mesh.material.color.set(colourOf(mark.colour.at(t)));
   }
 
   // The camera keeps its place relative to what it follows.
