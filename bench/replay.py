@@ -34,6 +34,11 @@ PAGES: dict[str, tuple[str, list[str], dict[str, Any]]] = {
     "Clutter": ("Clutter-v0", ["random", "highest"], {}),
 }  # fmt: skip
 RECORDED = ("CVRP, 50 customers", "CVRP, 1,000 customers")
+PROMISED = {
+    "CVRP, 50 customers": {"recording ms a step": 3, "ready ms": 1000},
+    "CVRP, 1,000 customers": {"recording ms a step": 8, "ready ms": 2000, "main thread ms a frame": 4},
+}
+"""Of pages, at most; sizes are asserted by the tests."""
 PLAYED = 3.0  # seconds of play that are measured
 COUNT = """() => {
   window.drawn = 0;
@@ -51,6 +56,7 @@ def replay_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
                "main thread": f"processor time of all its tasks in {PLAYED:g} s of play, a frame of the screen",
                "browser": "Chromium without a GPU, 1280 x 800"},
     )  # fmt: skip
+    promised: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="milkrun-") as folder, _browser(folder) as browser:
         for name, (id, policies, config) in PAGES.items():
             if id == "Clutter-v0" and options.quick:
@@ -65,8 +71,11 @@ def replay_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
                 cells["ready ms"] = median(_ready(browser, page) for _ in range(3 if options.quick else 7))
                 cells["main thread ms a frame"] = _frame(browser, page)
             table.add(**cells)
+            for what, most in PROMISED.get(name, {}).items():
+                if what in cells:
+                    promised[f"Replay, {name}: {what} (promised at most {most})"] = cells[what]
             print(", ".join(f"{k} {v:.3g}" if isinstance(v, float) else str(v) for k, v in cells.items()), flush=True)
-    return table, {}
+    return table, promised
 
 
 def _recording(id: str, config: dict[str, Any], times: int) -> float:

@@ -123,8 +123,12 @@ def test_a_named_body_outside_of_the_picture_is_a_disc_at_its_edge(scene):
 
 
 def test_a_scene_without_bodies_in_a_mark_is_painted(scene):
+    """Its ground is bare, and its caption stands."""
     scene.bodies("b", "box", np.zeros((0, 3)), np.zeros((0, 3)))
-    paint(Canvas(), scene, "nothing")
+    assert (picture(scene).pixels == PAPER).all()
+    canvas = Canvas()
+    paint(canvas, scene, "nothing")
+    assert (canvas.pixels != PAPER).any()
 
 
 def test_the_ground_lies_under_all_to_scale(scene):

@@ -37,9 +37,8 @@ def bench(
     """Measure steps per second at several batch sizes.
 
     Whole random episodes, one that takes longer than --seconds cut off; a step is one step of one row. Medians over
-    episodes, compile time and resets left out. A
-    world whose observation is made on demand, as a picture is, is looked at after each step, and its line says so.
-    The comparison with other libraries is `make bench` in the repository.
+    episodes, compile time and resets left out. A world whose observation is made on demand, as a picture is, is looked
+    at after each step, and its line says so. The comparison with other libraries is `make bench` in the repository.
 
     \b
     Examples:
