@@ -69,12 +69,23 @@ function show(pos) {
   curves.now(pos);
   for (const chart of lanes) chart.now(pos);
   const steps = Math.max(...episodes.map(e => e.steps));
-  const step = Math.max(...episodes.map(e => e.stepAt(Math.min(pos, e.frames))));
-  const scrubber = $("seek");
-  if (+scrubber.value !== pos) scrubber.value = pos;
-  scrubber.setAttribute("aria-valuetext", `step ${step} of ${steps}`);
+  sayStep(Math.max(...episodes.map(e => e.stepAt(Math.min(pos, e.frames)))), steps);
+  moveScrubber(pos);
+}
+
+// What stays is not written again: every write has the browser lay out and paint that part of the page anew.
+function sayStep(step, steps) {
+  const told = `step ${step} of ${steps}`, scrubber = $("seek");
+  if (scrubber.getAttribute("aria-valuetext") === told) return;
+  scrubber.setAttribute("aria-valuetext", told);
   $("step").textContent = step;
   $("steps").textContent = ` / ${steps}`;
+}
+
+// In play by a thousandth of its way at least, which is about a pixel.
+function moveScrubber(pos) {
+  const scrubber = $("seek"), least = state.playing ? state.frames / 1000 : 0;
+  if (Math.abs(scrubber.value - pos) > least) scrubber.value = pos;
 }
 
 // -- panels ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // The picture of a flat world: points, routes, vehicles and lines of one episode, at any moment between two frames.
 // What stands still between two frames lies on layers of its own, made when a frame is first shown; of the points only
-// those whose look changed are put there anew. Vehicles and the leg under way are drawn over them, each time.
+// those whose look changed are put there anew. Vehicles and the leg under way are drawn each time, on a canvas of their
+// own that lies over it: the browser puts the two together, and of the upper one only what was drawn is cleared.
 
 const TURN = 2 * Math.PI;
 const MOST_NAMED = 150; // points whose names are written; more would cover the picture
@@ -14,7 +15,10 @@ class View2D {
     this.canvas = stage.appendChild(document.createElement("canvas"));
     this.canvas.setAttribute("role", "img");
     this.canvas.setAttribute("aria-label", `picture of ${ep.policy}`);
-    this.pen = this.canvas.getContext("2d");
+    this.still = this.canvas.getContext("2d");
+    this.over = stage.appendChild(el("canvas", "over"));
+    this.pen = this.over.getContext("2d");
+    this.box = null; // what is drawn on it: left, top, right, bottom
     this.points = ep.marks.filter(m => m.kind === "points");
     this.routes = ep.marks.filter(m => m.kind === "route").map(m => new Route(m));
     this.vehicles = ep.marks.filter(m => m.kind === "vehicle");
@@ -39,8 +43,9 @@ class View2D {
     this.ratio = Math.min(2, devicePixelRatio || 1);
     this.width = box.width;
     this.height = box.height;
-    this.canvas.width = Math.max(1, Math.round(box.width * this.ratio));
-    this.canvas.height = Math.max(1, Math.round(box.height * this.ratio));
+    this.canvas.width = this.over.width = Math.max(1, Math.round(box.width * this.ratio));
+    this.canvas.height = this.over.height = Math.max(1, Math.round(box.height * this.ratio));
+    this.box = null;
     this.seen = "";
     this.options.redraw();
   }
@@ -65,11 +70,9 @@ class View2D {
     const share = Math.min(1, Math.max(0, pos - t));
     this.drawLayers(t);
     const { pen } = this;
-    pen.setTransform(1, 0, 0, 1, 0, 0);
-    pen.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    pen.drawImage(this.still.canvas, 0, 0);
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     pen.lineCap = pen.lineJoin = "round";
+    this.clearOver();
     for (const route of this.routes) this.drawLegUnderWay(route, t, next, share);
     for (const line of this.lines) this.drawLine(line, t, next, share);
     for (const vehicle of this.vehicles) if (vehicle.shown?.at(t) ?? true) this.drawVehicle(vehicle, t, next, share);
@@ -85,6 +88,21 @@ class View2D {
 
   clear(pen) { pen.clearRect(0, 0, this.width, this.height); }
 
+  // Whatever is drawn on the upper canvas says where, so that this can be cleared before the next frame.
+  touch(x, y, reach) {
+    const [left, top, right, bottom] = this.box ?? [x, y, x, y];
+    this.box = [
+      Math.min(left, x - reach), Math.min(top, y - reach), Math.max(right, x + reach), Math.max(bottom, y + reach),
+    ];
+  }
+
+  clearOver() {
+    if (!this.box) return;
+    const [left, top] = this.box.slice(0, 2).map(Math.floor), [right, bottom] = this.box.slice(2).map(Math.ceil);
+    this.pen.clearRect(left, top, right - left, bottom - top);
+    this.box = null;
+  }
+
   drawLayers(t) {
     const { masks, labels } = this.options;
     const seen = [this.zoom, ...this.shift, this.width, this.height, this.ratio, theme.dark, masks(), labels()].join();
@@ -95,7 +113,6 @@ class View2D {
       if (this.routes.length) [this.thin, this.thick] = [this.layer(), this.layer()];
       if (this.vehicles.some(v => v.trail?.at(0))) this.trails = this.layer();
       this.dots = this.layer();
-      this.still = this.layer(); // all layers in one, copied at each frame
       this.sprites = new Sprites(this.ratio);
     }
     const onward = !anew && t === this.t + 1;
@@ -175,8 +192,10 @@ class View2D {
       pen.lineTo(...this.px(x, y));
       this.legStyle(pen, route, trips[i], a === route.cut || b === route.cut);
       pen.stroke();
-      this.stamp(pen, mark.ground, a);
-      this.stamp(pen, mark.ground, b);
+      for (const j of [a, b]) {
+        this.stamp(pen, mark.ground, j);
+        this.touch(mark.ground.screen[2 * j], mark.ground.screen[2 * j + 1], this.looks.get(mark.ground)[j].half + 2);
+      }
       route.head = [x, y, Math.atan2(xy[2 * b + 1] - xy[2 * a + 1], xy[2 * b] - xy[2 * a])];
     }
   }
@@ -375,9 +394,11 @@ class View2D {
     if (!(line.shown?.at(t) ?? true)) return;
     const { pen } = this, later = (line.shown?.at(next) ?? true) ? next : t;
     const mix = (key, k) => line[key].at(t)[k] + (line[key].at(later)[k] - line[key].at(t)[k]) * share;
+    const ends = [this.px(mix("start", 0), mix("start", 1)), this.px(...line.end.at(t))];
+    for (const [x, y] of ends) this.touch(x, y, 2);
     pen.beginPath();
-    pen.moveTo(...this.px(mix("start", 0), mix("start", 1)));
-    pen.lineTo(...this.px(...line.end.at(t)));
+    pen.moveTo(...ends[0]);
+    pen.lineTo(...ends[1]);
     pen.strokeStyle = mixed(colourOf(line.colour.at(t)), theme.tone.card, .7);
     pen.lineWidth = 1.3;
     pen.setLineDash([2, 5]);
@@ -401,6 +422,7 @@ class View2D {
     const head = this.routeOf(vehicle, t, next)?.head;
     const [x, y] = head ?? [ax + (bx - ax) * share, ay + (by - ay) * share], [px, py] = this.px(x, y);
     const colour = colourOf(vehicle.colour.at(t));
+    this.touch(px, py, 18);
     pen.save();
     pen.translate(px, py);
     VEHICLES.get(vehicle.shape.at(t))(pen, colour, head ? head[2] : this.heading(vehicle, t));
@@ -408,6 +430,7 @@ class View2D {
     const label = vehicle.label?.at(t), gauge = vehicle.gauge?.at(t);
     if (label && this.options.labels()) {
       pen.font = "600 11px system-ui, sans-serif";
+      this.touch(px + 15 + pen.measureText(shorten(label, 24)).width, py - 9, 12);
       pen.textAlign = "left";
       pen.textBaseline = "middle";
       pen.lineWidth = 3.5;
@@ -417,6 +440,7 @@ class View2D {
       pen.fillText(shorten(label, 24), px + 15, py - 9);
     }
     if (gauge !== undefined && this.options.labels()) {
+      this.touch(px + 45, py + 2, 4);
       pen.fillStyle = theme.tone.grid;
       pen.fillRect(px + 15, py, 30, 4);
       pen.fillStyle = gauge < .25 ? theme.tone.late : colour;
@@ -469,9 +493,10 @@ class View2D {
 
   drawHover() {
     if (!this.hover) return;
-    const { pen } = this, { mark, j } = this.hover;
+    const { pen } = this, { mark, j } = this.hover, { half } = this.looks.get(mark)[j];
+    this.touch(mark.screen[2 * j], mark.screen[2 * j + 1], half + 2);
     pen.beginPath();
-    pen.arc(mark.screen[2 * j], mark.screen[2 * j + 1], this.looks.get(mark)[j].half, 0, TURN);
+    pen.arc(mark.screen[2 * j], mark.screen[2 * j + 1], half, 0, TURN);
     pen.strokeStyle = theme.tone.ink;
     pen.lineWidth = 2;
     pen.stroke();
