@@ -103,7 +103,7 @@ def test_a_numba_that_makes_a_pass_manager_for_a_module_keeps_its_way(monkeypatc
     """Numba 0.61 does: its functions are optimised as it comes, and nothing else changes."""
     from numba.core.codegen import CPUCodegen, CPUCodeLibrary
 
-    from milkrun.core.parts import quick_numba
+    from milkrun.core.quick_numba import quick_numba
 
     own = CPUCodeLibrary._optimize_functions
     with quick_numba():

@@ -113,7 +113,7 @@ def quick_compiler() -> AbstractContextManager[None]:
     """Around a compile of entries: numba leaves out work that changes nothing."""
     if part_compiler() is None:
         return nullcontext()
-    from milkrun.core.parts import quick_numba
+    from milkrun.core.quick_numba import quick_numba
 
     return quick_numba()
 
