@@ -13,7 +13,7 @@ import numpy as np
 from milkrun.clutter.generator import begin, generate
 from milkrun.clutter.observations import observe, update_views
 from milkrun.clutter.options import LONGEST
-from milkrun.clutter.pile import Pile
+from milkrun.clutter.physics import MuJoCoPile
 from milkrun.clutter.rays import cast, first_under, read_frames
 from milkrun.clutter.stages import (
     DROPPED,
@@ -169,7 +169,7 @@ def see_pile(w, b, x, y):
     return True
 
 
-class ClutterMotion(Pile):
+class ClutterMotion(MuJoCoPile):
     """The same tray with a cup that the policy moves: a tick a step."""
 
     id = "milkrun/Clutter-v0"

@@ -1,31 +1,23 @@
-"""Pile: what both ways of acting have in common: the tray and its objects, the physics behind them, what is seen.
+"""Pile: what both ways of acting have in common: the fields of the tray, of its objects and of a pick, what is seen.
 
-MuJoCo moves the rows (`connect`, `place`, `advance`): its state is a field of the world, and between picks a row is its
-fields and nothing else, so that what is saved goes on to the bit.
+`physics.py` moves the rows, `stages.py` has the rules of a pick, `world.py` and `motion.py` say what an action is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import count
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 import mujoco
 import numpy as np
-from mujoco import batch as mjbatch
 
 from milkrun.clutter import bank, instances, picture
 from milkrun.clutter.log import events
-from milkrun.clutter.model import model_xml, parking
+from milkrun.clutter.model import model_xml
 from milkrun.clutter.observations import FEATURES, GLOBALS
-from milkrun.clutter.options import BASE, ClutterConfig
-from milkrun.clutter.stages import IDLE, LIFT, NONE, PHYSICS_ERROR, judge, plan
-from milkrun.clutter.warnings import quiet_warnings
-from milkrun.core.arguments import Rows
+from milkrun.clutter.options import ClutterConfig
 from milkrun.core.engine import EngineWorld
 from milkrun.core.fields import (
-    Field,
-    Role,
     bool_,
     constant,
     float32,
@@ -43,15 +35,6 @@ from milkrun.core.fields import (
 from milkrun.core.scene import Scene
 
 ANCHOR = mujoco.mjNEQDATA  # numbers of a weld
-NO_STAGE = mujoco.mjtStage.mjSTAGE_NONE.value
-MOCAP_POS = mujoco.mjtState.mjSTATE_MOCAP_POS.value
-ASLEEP = int(mujoco.mjtSleepPolicy.mjSLEEP_INIT)
-NO_SENSOR = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
-CHEAPEST_SOLVER = int(mujoco.mjtSolver.mjSOL_CG)
-MAY_SLEEP = int(mujoco.mjtSleepPolicy.mjSLEEP_AUTO_ALLOWED)
-AWAKE = -(1 + int(mujoco.mjMINAWAKE))  # the sleep counter of an object that has just been woken
-ELSEWHERE = 1e-3  # m, more than enough for MuJoCo to see that an object was laid elsewhere
-WAKES_AS_TRIED = mujoco.__version__.startswith("4.0.")  # its documentation does not promise how it wakes objects
 
 
 class Pile(EngineWorld):
@@ -59,7 +42,6 @@ class Pile(EngineWorld):
 
     Config = ClutterConfig
     demo_rows = 16
-    seen: ClassVar[Mapping[str, Any]]  # the kernel that casts the rays of a pose in no bank
     policies = {name: f"milkrun.solvers.clutter:{name}" for name in ("highest", "exposed", "lowest", "oracle")}
 
     scene_id = instance(int32, low=-1, high="last scene", doc="scene of the bank; -1: poses that were given")
@@ -226,193 +208,6 @@ class Pile(EngineWorld):
             "last scene": bank.scenes_of(config) - 1, "reach": -int(-reach // 1),
         }  # fmt: skip
 
-    def constants(self) -> dict[str, Any]:
-        c, scenes = self.config, bank.load(self.config)
-        places = ("qpos", "at_qpos"), ("qvel", "at_qvel"), ("qacc_warmstart", "at_warmstart"), (
-            "eq_active", "at_active"), ("mocap_pos", "at_mocap"), ("mocap_quat", "at_mocap_quat")  # fmt: skip
-        ranges = {f"{name}_{end}": getattr(c, f"{name}_range")[k]
-                  for name in ("mass", "friction", "suction") for k, end in enumerate(("low", "high"))}  # fmt: skip
-        return {
-            **{constant: self._offset(field) for field, constant in places}, **ranges,
-            **bank.shapes(c), "bank": scenes.poses, "bank_hit": scenes.hits,
-            "mass_of": [t.mass for t in c.types], "parking": parking(c), "weld_rest": self._model.eq_data,
-            "drop": c.drop, "per_type": c.num_objects_per_type, "in_turn": c.split == "test",
-            "augment": c.augment and c.split != "test", "pick_mode": c.step_mode == "pick" and c.use_discrete_action,
-            "tick_limit": c.tick_limit, "lift_ticks": c.lift_ticks, "descend_ticks": c.descend_ticks, "tick": c.tick,
-            "half_side": c.side / 2, "wall_top": BASE + c.wall,
-        }  # fmt: skip
-
-    # -- the engine -------------------------------------------------------------------------------------------
-
-    _model: Any
-    _force: np.ndarray
-    _each_tick: Callable[[np.ndarray], None] | None = None  # told of the rows whose pick goes on after a tick
-
-    def connect(self) -> Any:
-        quiet_warnings()
-        self._model = mujoco.MjModel.from_xml_string(model_xml(self.config))
-        made = mjbatch.Batch(self._model, self.num_envs, self.engine_threads, persistent=True)
-        made.expand("eq_data")
-        self._disabled, self._flags = made.expand("opt.disableflags"), int(self._model.opt.disableflags)
-        self._warnings = made.warning[:, :, 1]
-        if self.config.canonical:
-            self._policy, self._start = made.expand("tree_sleep_policy"), made.expand("qpos0")
-            self._solver, self._iterations = made.expand("opt.solver"), made.expand("opt.iterations")
-            self._counters, self._reset_once = made.bind("tree_asleep"), np.zeros(self.num_envs, bool)
-        self._varied: dict[str, np.ndarray] = {}
-        if self.config.mass_range != (1.0, 1.0):
-            self._varied |= {name: made.expand(name) for name in ("body_mass", "body_inertia")}
-        if self.config.friction_range != (1.0, 1.0):
-            self._varied["geom_friction"] = made.expand("geom_friction")
-        self._force = np.empty((self.num_envs, self.config.substeps, 3))
-        return made
-
-    def allocate(self, field: Field, shape: tuple[int, ...]) -> np.ndarray:
-        if field.name == "physics":
-            return self.engine.state
-        if field.name == "weld":
-            return self.engine.expand("eq_data")
-        return super().allocate(field, shape)
-
-    def place(self, rows: np.ndarray) -> None:
-        """Puts rows of the engine to their fields: sleep counters lie outside the state, so a reset comes before, with
-        a pile that sleeps made the model's start."""
-        if not len(rows):
-            return
-        ids = np.sort(rows).astype(np.int32)
-        kept = self.physics[ids]
-        if self._varied:
-            self._vary(ids)
-        if self.config.canonical:
-            self._reset_engine(ids, self.asleep[ids], kept[:, self.at_qpos : self.at_qvel])
-        else:
-            self.engine.reset(ids, stage=NO_STAGE)
-        self.physics[ids] = kept
-        given = ids[self.scene_id[self.instance_row[ids]] < 0]
-        if len(given):  # poses that are in no bank; at the start of an episode nothing is known of what is seen
-            begun = (self.step_count[given] > 0) | (self.tick_count[given] > 0)
-            self.map_rows(self.seen["kernel"], bool, rows=given[~begun].astype(np.int64))
-
-    def _reset_engine(self, ids: np.ndarray, asleep: np.ndarray, poses: np.ndarray) -> None:
-        """Resets rows, some of them to sleep at these poses. For these MuJoCo makes a whole forward pass to find what
-        lies on what; the forces that it solves for on the way are read by nobody, so the cheapest solver stops at
-        once."""
-        self._policy[ids] = MAY_SLEEP
-        due = asleep | ~self._will_be_awake(ids, poses)
-        if not due.any():
-            return
-        ids, asleep, poses = ids[due], asleep[due], poses[due]
-        self._reset_once[ids] = True
-        sleepers = ids[asleep]
-        self._policy[sleepers], self._start[sleepers] = ASLEEP, poses[asleep]
-        self._solver[sleepers], self._iterations[sleepers] = CHEAPEST_SOLVER, 0
-        try:
-            self.engine.reset(ids, stage=NO_STAGE)
-        finally:
-            self._solver[sleepers], self._iterations[sleepers] = self._model.opt.solver, self._model.opt.iterations
-
-    def _will_be_awake(self, ids: np.ndarray, poses: np.ndarray) -> np.ndarray:
-        """Whether rows at these poses begin awake without a reset, which takes half of the time of a new episode (it
-        clears 200 kB a row): where all sleep counters are as after one, or where all objects sleep and each was laid
-        elsewhere, since MuJoCo wakes those, with the same counters."""
-        shape = len(ids), self.sizes["N"], 7
-        counters, way = self._counters[ids], abs(poses - self._start[ids]).reshape(shape)[:, :, :3].max(2)
-        ready = (counters == AWAKE).all(1) | ((counters >= 0) & (way > ELSEWHERE)).all(1)
-        known = self._reset_once[ids] & ~self.fault[ids] & ~self._warnings[ids].any(1)
-        return ready & known & (WAKES_AS_TRIED and not self._varied)
-
-    def _vary(self, ids: np.ndarray) -> None:
-        """Masses and friction of these rows, and what the engine derives from them."""
-        played, bodies = self.instance_row[ids], slice(1, 1 + self.sizes["N"])
-        if self.config.canonical:
-            self._start[ids] = self._model.qpos0
-        if "body_mass" in self._varied:
-            mass = self.mass[played].astype(np.float64)
-            factor = mass / self._model.body_mass[bodies]
-            self._varied["body_mass"][ids, bodies] = mass
-            self._varied["body_inertia"][ids, bodies] = self._model.body_inertia[bodies] * factor[..., None]
-        if "geom_friction" in self._varied:
-            sliding = self._model.geom_friction[:, 0] * self.friction_factor[played, None]
-            self._varied["geom_friction"][ids, :, 0] = sliding
-        self.engine.set_const(ids)
-
-    def advance(self, rows: np.ndarray) -> None:
-        watched = self._each_tick is not None and self.pick_mode
-        if watched:  # no stage is jumped
-            self._launcher_layout.put(self._table, "pick_mode", 0)
-        try:
-            self._advance(rows)
-        finally:
-            if watched:
-                self._launcher_layout.put(self._table, "pick_mode", 1)
-
-    def _advance(self, rows: np.ndarray) -> None:
-        busy = np.sort(rows)
-        busy = busy[self.env_stage[busy] != IDLE]
-        live = busy
-        while len(live):
-            self._run_engine(live[self.map_rows(plan, bool, rows=live)], judge)
-            if not self.pick_mode:
-                break
-            live = live[self.env_stage[live] != IDLE]
-            if self._each_tick is not None and len(live):
-                self._each_tick(live)
-        self._put_to_sleep(busy)
-
-    def _put_to_sleep(self, busy: np.ndarray) -> None:
-        """Of the rows that were in a pick, those whose pick is over are put to their fields."""
-        if self.config.canonical:
-            self.place(busy[(self.env_stage[busy] == IDLE) & ~self.fault[busy]])
-
-    def _run_engine(self, rows: np.ndarray, judge: Any) -> None:
-        """A tick of the physics of these rows, and what the kernel `judge` makes of it; those in which it fails are
-        given up."""
-        if not len(rows):
-            return
-        ids, n, warned = rows.astype(np.int32), len(rows), self._warnings.copy()
-        lifting = self.env_stage[ids] == LIFT
-        self._disabled[ids] = np.where(lifting, self._flags, self._flags | NO_SENSOR)  # an empty cup feels nothing
-        force, failed = self._force[:n], None
-        try:
-            self.engine.rollout(self.config.substeps, self.path[ids], MOCAP_POS, ("sensordata",), ids,
-                                {"sensordata": force})  # fmt: skip
-        except mjbatch.SimulationError as e:
-            failed = np.isin(ids, e.ids)
-        force[~lifting] = 0.0
-        self.force[ids] = force
-        if failed is not None or not np.array_equal(self._warnings, warned):
-            rose = (self._warnings != warned)[ids].any(1)
-            failed = rose if failed is None else failed | rose
-            self._give_up(rows[failed])
-            rows = rows[~failed]
-        sound = self.map_rows(judge, bool, rows=rows)
-        if not sound.all():
-            self._give_up(rows[~sound])
-
-    def _give_up(self, rows: np.ndarray) -> None:
-        """The physics of these rows failed: they are put back to their start, and end."""
-        poses = self.init_pose[self.instance_row[rows]].reshape(len(rows), -1)
-        kept = self.physics[rows]
-        kept[:] = 0.0
-        kept[:, self.at_qpos : self.at_qvel] = poses
-        kept[:, self.at_mocap : self.at_mocap + 3] = self.home_pos
-        kept[:, self.at_mocap_quat] = 1.0
-        self.physics[rows] = kept
-        self.weld[rows] = self.weld_rest
-        self.fault[rows] = self.stirred[rows] = True
-        self.force[rows] = self.path[rows] = 0.0
-        self.result[rows] = np.where(self.env_target[rows] >= 0, PHYSICS_ERROR, NONE)
-        self.env_stage[rows], self.stage_tick[rows], self.stage_len[rows] = IDLE, 0, 0
-        self.at_rest[rows], self.rest_count[rows] = True, 0
-        self.is_suction_active[rows] = self.asleep[rows] = False
-        self.current_suction_object[rows] = -1
-        self.place(rows)
-
-    def _offset(self, name: str) -> int:
-        """Where a field of the physics begins in a row, in numbers."""
-        at, start = (a.__array_interface__["data"][0] for a in (self.engine.bind(name), self.engine.state))
-        return int(at - start) // 8
-
     # -- what it is to others ---------------------------------------------------------------------------------
 
     @property
@@ -467,30 +262,3 @@ class Pile(EngineWorld):
     def fps(self) -> float:  # type: ignore[override]
         """A frame every second tick of a pick, or every step that is a tick."""
         return 1.0 / (self.config.tick * (2 if self.pick_mode else 1))
-
-    def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[np.ndarray | None]:
-        """The picks are played, then shown: rows are put to what they were at every second tick, in the end back."""
-        names = [f.name for f in self._with_role(Role.STATE, Role.VIEW)]
-        kept: list[tuple[np.ndarray, list[np.ndarray]]] = []
-        ticks = count(1)
-
-        def keep(live: np.ndarray) -> None:
-            if next(ticks) % 2 == 0:
-                kept.append((live, [getattr(self, name)[live] for name in names]))
-
-        self._each_tick = keep
-        try:
-            self.step(actions, rows)
-        finally:
-            self._each_tick = None
-        played = np.unique(np.concatenate([np.zeros(0, np.int64), *(live for live, _ in kept)]))
-        end = [getattr(self, name)[played] for name in names]
-        try:
-            for live, values in kept:
-                for name, value in zip(names, values, strict=True):
-                    getattr(self, name)[live] = value
-                yield live
-        finally:
-            for name, value in zip(names, end, strict=True):
-                getattr(self, name)[played] = value
-        yield None

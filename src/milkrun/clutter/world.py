@@ -20,7 +20,7 @@ from milkrun.clutter.generator import generate, reset
 from milkrun.clutter.motion import ClutterMotion
 from milkrun.clutter.observations import observe, update_views
 from milkrun.clutter.options import ClutterConfig
-from milkrun.clutter.pile import Pile
+from milkrun.clutter.physics import MuJoCoPile
 from milkrun.clutter.rays import cast, mark_allowed
 from milkrun.clutter.stages import idle, legal, settle, step
 from milkrun.core.actions import discrete
@@ -36,7 +36,7 @@ def see(w, b, x, y):
     return True
 
 
-class Clutter(Pile):
+class Clutter(MuJoCoPile):
     """Which object next: a pick, or a tick of it, a step."""
 
     id = "milkrun/Clutter-v0"
