@@ -1,7 +1,7 @@
 """Owner: the World behind stepping="inplace", and copies of its memory as tensors.
 
-State is copied out at every call. Instances are copied once: the same tensors are handed out until a row gets a new
-instance, and are then replaced, never overwritten.
+State is copied out at every call. Instances and the keys of the rows are copied once: the same tensors are handed out
+until a row begins another episode, and are then replaced, never overwritten.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ class Owner:
         self.world: World = type(template)(
             max(batch.numel(), 1), template.config, autoreset="disabled", illegal=illegal, threads=template.threads
         )
-        self._instances: dict[str, torch.Tensor] = {}
+        self._kept: dict[str, torch.Tensor] = {}
+        self._memory: dict[str, tuple[np.ndarray, torch.Tensor]] = {}  # arrays of the world, each also as a tensor
 
     def begin(self, streams: np.ndarray, instance: Mapping[str, Any] | None) -> Rows:
         """New episodes in all rows."""
         self._key(streams)
         self.world.reset(instance=instance)
-        self._instances = {s.name: self._copy(s) for s in self.stepper.instance}
+        self._keep()
         return self.show()
 
     def following(self, rows: np.ndarray) -> np.ndarray:
@@ -48,7 +49,7 @@ class Owner:
         self._ready()
         self.world.given[rows] = False
         self.world.reset(rows, instance=instance)
-        self._instances = {s.name: self._copy(s) for s in self.stepper.instance}
+        self._keep()
         return self.show()
 
     def resume(self, root: Tensors, hidden: Tensors, instance: Mapping[str, Any]) -> None:
@@ -58,18 +59,18 @@ class Owner:
             array = getattr(self.world, slot.name)
             array[:] = (root if slot.root else hidden)[slot.name].reshape(array.shape).numpy(force=True)
         self.world.rows_written(np.arange(self.world.num_envs))
-        self._instances = {s.name: self._copy(s) for s in self.stepper.instance}
+        self._keep()
 
     def step(self, action: np.ndarray, wanted: np.ndarray | None) -> Rows:
         """One action later in the rows that are wanted and have not ended; the others stay, their reward is 0."""
         self._ready()
         world = self.world
-        moves = ~(world.terminated | world.truncated)
-        if wanted is not None:
-            moves &= np.isin(np.arange(len(moves)), wanted)
-        if moves.all():
+        if wanted is None and not world.done.any():
             world.step(action)
         else:
+            moves = ~world.done
+            if wanted is not None:
+                moves &= np.isin(np.arange(len(moves)), wanted)
             world.reward[~moves] = 0
             if moves.any():
                 world.step(action[moves], rows=moves)
@@ -79,27 +80,37 @@ class Owner:
 
     def save(self) -> dict[str, np.ndarray] | None:
         """All that the rows are, to go on from in another process."""
-        return self.world.state_dict() if self._instances else None
+        return self.world.state_dict() if self._kept else None
 
     def load(self, saved: dict[str, np.ndarray]) -> None:
         """Goes on from what `save` gave."""
         self.world.load_state_dict(saved)
-        self._instances = {s.name: self._copy(s) for s in self.stepper.instance}
+        self._keep()
 
     def show(self) -> Rows:
         """What the rows are now."""
         self.world.observe()
         root: dict[str, torch.Tensor] = {}
-        hidden: dict[str, torch.Tensor] = {"stream": self._copy(self.stepper.stream)}
-        for slot in self.stepper.instance:
-            (root if slot.root else hidden)[slot.name] = self._instances[slot.name]
+        hidden: dict[str, torch.Tensor] = {}
+        for slot in (*self.stepper.instance, self.stepper.stream):
+            (root if slot.root else hidden)[slot.name] = self._kept[slot.name]
         for slot in (*self.stepper.carried, *self.stepper.views):
             (root if slot.root else hidden)[slot.name] = self._copy(slot)
         root["done"] = root["terminated"] | root["truncated"]
         return root, hidden
 
+    def _keep(self) -> None:
+        """Takes what stays through an episode, after rows have begun one."""
+        self._kept = {slot.name: self._copy(slot) for slot in (*self.stepper.instance, self.stepper.stream)}
+
     def _copy(self, slot: Any) -> torch.Tensor:
-        return torch.from_numpy(getattr(self.world, slot.name).copy()).reshape((*self.batch, *slot.tail()))
+        array, shape = getattr(self.world, slot.name), (*self.batch, *slot.tail())
+        if slot.field.strided:  # foreign memory, which torch need not be able to see
+            return torch.from_numpy(array.copy()).view(shape)
+        known = self._memory.get(slot.name)
+        if known is None or known[0] is not array:  # a world may lay its memory anew
+            known = self._memory[slot.name] = array, torch.from_numpy(array).view(shape)
+        return known[1].clone()
 
     def _key(self, streams: np.ndarray) -> None:
         """The next reset adds one to the episode."""
@@ -107,5 +118,5 @@ class Owner:
         self.world.stream[:, 2] -= 1
 
     def _ready(self) -> None:
-        if not self._instances:
+        if not self._kept:
             raise ResetNeeded("stepping='inplace': reset() before the first step")
