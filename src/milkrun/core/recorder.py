@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +54,7 @@ class Recording:
     ends: list[int] = field(default_factory=list)
     end: str = ""
     chart: Chart | None = None
+    place: Any = None  # where the last step left the row; None: the episode has ended
 
     @property
     def steps(self) -> int:
@@ -102,13 +102,9 @@ class EpisodeRecorder(Watched):
         self.rows = read_rows(rows, world.num_envs)
         if scenes:
             world.refuse_unready(self.rows)
-        self.policy, self.reasons = policy, reasons
-        self._scenes = scenes
+        self.policy, self.reasons, self._scenes = policy, reasons, scenes
         self._fields = tuple(dict.fromkeys((*fields, *(world.chart_fields if scenes else ()))))
-        self._recordings: list[Recording] = []
-        self._current: dict[int, Recording] = {}
-        self._place: dict[int, Any] = {}  # where the last step of a row left it
-        self._count: dict[int, int] = {}
+        self._recordings: dict[int, list[Recording]] = {row: [] for row in sorted(self.rows.tolist())}
         self._turns: dict[int, _Turn] = {}
         self._saved: dict[str, np.ndarray] = {}
         self._scores: np.ndarray | None = None
@@ -118,10 +114,10 @@ class EpisodeRecorder(Watched):
 
     def episodes(self) -> list[Recording]:
         """What was recorded, by row and in the order of time; one that still goes on as far as it has come."""
-        for row, recording in self._current.items():
-            if recording.steps and not recording.end:
-                self._ask_chart(recording, self.world, row)
-        return sorted(self._recordings, key=lambda recording: (recording.watched, recording.number))
+        for row, recordings in self._recordings.items():
+            if recordings and recordings[-1].steps and not recordings[-1].end:
+                self._ask_chart(recordings[-1], self.world, row)
+        return [recording for recordings in self._recordings.values() for recording in recordings if recording.steps]
 
     def note_scores(self, scores: Any) -> None:
         """What the policy makes of each action in the step that comes, (B, A)."""
@@ -146,7 +142,7 @@ class EpisodeRecorder(Watched):
             world, at = self._where(row, turn)
             turn.frames.append(self._look(world, at, turn.recording))
             self._finish(turn, world, at)
-            self._place[row] = None if turn.recording.end else self._standing(row)
+            turn.recording.place = None if turn.recording.end else self._standing(row)
         self._turns = {}
 
     def before(self, actions: Any, rows: Rows) -> None:
@@ -163,10 +159,11 @@ class EpisodeRecorder(Watched):
         watched = stepped[plays]
         self._saved = world.state_dict(watched) if again else {}
         for row, action in zip(watched.tolist(), given[plays], strict=True):
-            if row not in self._place or self._place[row] != self._standing(row):
-                self._begin(row)
+            recordings = self._recordings[row]
+            if not recordings or recordings[-1].place != self._standing(row):
+                self._begin(row, recordings)
             said = None if scores is None else scores[row].copy()
-            self._turns[row] = _Turn(self._current[row], action.copy(), self._refusals(row, action), said)
+            self._turns[row] = _Turn(recordings[-1], action.copy(), self._refusals(row, action), said)
 
     def _standing(self, row: int) -> Any:
         world = self.world
@@ -193,24 +190,24 @@ class EpisodeRecorder(Watched):
         self._stage.step(turn.action[None])
         return self._stage, 0
 
-    def _begin(self, row: int) -> None:
+    def _begin(self, row: int, recordings: list[Recording]) -> None:
         world = self.world
-        recording = Recording(row, self._count.get(row, 0), {**_identity(world, row), "policy": self.policy})
+        if recordings and not recordings[-1].steps:  # a refused step begins no episode
+            recordings.pop()
+        recording = Recording(row, len(recordings), {**_identity(world, row), "policy": self.policy})
         recording.columns = {name: [] for name in self._fields}
         if self._scenes and self._mask_size and self.reasons in ("auto", "all"):
             recording.whys = []
-        self._current[row], self._place[row] = recording, self._standing(row)
         self._keep(recording, self._look(world, row, recording))
         self._moment(recording, world, row)
         if self._scenes:
             recording.who |= {"agents": agent_names(world), "names": self._action_names(recording, row)}
+        recording.place = self._standing(row)
+        recordings.append(recording)
 
     def _finish(self, turn: _Turn, world: Any, at: int) -> None:
         """Writes down a step that has been played, whose end stands in row `at` of `world`."""
         recording = turn.recording
-        if not recording.steps:  # a refused step begins no episode
-            self._recordings.append(recording)
-            self._count[recording.watched] = recording.number + 1
         for frame in turn.frames:
             self._keep(recording, frame)
         recording.actions.append(turn.action)
@@ -233,13 +230,15 @@ class EpisodeRecorder(Watched):
         values = [_value(world, name, row) for name in self._fields]
         if not self._scenes:
             return None, values
-        with self._placed(world, recording):
+        try:
             scene = world.scene(row)
             self._check_actions(scene)
             if recording.scenes:
                 _share(scene, recording.scenes[-1])
             else:
                 ask_words(scene)
+        except ConfigError as error:
+            raise ConfigError(f"{name_of(world)}, scene of step {recording.steps}: {error}") from None
         return scene, values
 
     def _keep(self, recording: Recording, frame: tuple[Scene | None, list[Any]]) -> None:
@@ -300,14 +299,6 @@ class EpisodeRecorder(Watched):
             if action is not None and action.size and not (-1 <= action.min() and action.max() < self._mask_size):
                 raise ConfigError(f"mark {name!r}, action: {action.min()}..{action.max()} is not within -1.."
                                   f"{self._mask_size - 1}")  # fmt: skip
-
-    @contextmanager
-    def _placed(self, world: Any, recording: Recording) -> Iterator[None]:
-        """Faults of a scene are told with the world and the step."""
-        try:
-            yield
-        except ConfigError as error:
-            raise ConfigError(f"{name_of(world)}, scene of step {recording.steps}: {error}") from None
 
 
 def name_of(world: Any) -> str:
