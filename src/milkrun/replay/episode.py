@@ -90,14 +90,13 @@ FORMAT, VERSION = "milkrun-episode", 1
 PLACES = 32768  # steps across the window
 STEPS = {"pos": 1e-4, "quat": 1 / 4096, "size": 1e-3, "level": 1e-3, "gauge": 1e-3}
 QUALITY, MOST_IMAGES = 80, 300  # of images; in an episode
-TEXT, COUNT, NUMBER = (str,), (int,), (int, float)
-KEYS: dict[str, tuple[type, ...]] = {
-    "world": TEXT, "title": TEXT, "policy": TEXT, "config": (dict,), "seed": COUNT, "row": COUNT, "episode": COUNT,
-    "instance": TEXT, "steps": COUNT, "frames": COUNT, "end": TEXT, "action": (dict,), "reward": (dict,),
-    "illegal": (dict,), "agents": (list,), "names": (list,), "window": (list,), "legend": (list,), "marks": (list,),
-    "series": (dict,), "gauges": (dict,), "illegal_reasons": (list,),
+KEYS: dict[type, tuple[str, ...]] = {
+    str: ("world", "title", "policy", "instance", "end"), int: ("seed", "row", "episode", "steps", "frames"),
+    dict: ("config", "action", "reward", "illegal", "series", "gauges"),
+    list: ("agents", "names", "window", "legend", "marks", "illegal_reasons"),
 }  # fmt: skip
-"""What every episode has, and of which type."""
+"""What every episode has, by type."""
+WHO = ("world", "title", "policy", "config", "seed", "row", "episode", "instance")
 
 
 @dataclass(frozen=True, eq=True)
@@ -147,7 +146,7 @@ class Episode:
     def mark(self, name: str, attribute: str, frame: int) -> Any:
         """What a mark said at a frame."""
         mark = next(mark for mark in self.data["marks"] if mark["name"] == name)
-        return at_frame(mark[attribute], frame, f"{name}.{attribute}")
+        return at_frame(mark[attribute], frame, self.frames, f"{name}.{attribute}")
 
     @classmethod
     def of(cls, recording: Recording) -> Episode:
@@ -179,74 +178,67 @@ class Episode:
 
 
 def _told(r: Recording) -> dict[str, Any]:
-    frames, moments, first = r.frames, r.moments(), r.scenes[0]
-    who = {**r.who, "config": {key: _plain(value) for key, value in r.who["config"].items()}}
-    told: dict[str, Any] = {
+    """All that the format has, in its order; what there is none of is left out."""
+    first, moments, every = r.scenes[0], [r.scenes[frame] for frame in r.moments()], -(-len(r.scenes) // MOST_IMAGES)
+    told = {
         "format": FORMAT, "version": VERSION, "milkrun": importlib.import_module("milkrun").__version__,
-        **{key: who[key] for key in ("world", "title", "policy", "config", "seed", "row", "episode", "instance")},
-        "steps": r.steps, "frames": frames,
-    }  # fmt: skip
-    if frames != r.steps:
-        told["ends"] = pack(np.array(r.ends, np.int64), delta=True)
-    told |= {
-        "fps": who["fps"], "end": r.end, "objective": number(r.objectives[-1]), "action": pack(np.array(r.actions)),
+        **{key: _plain(r.who[key]) for key in WHO}, "steps": r.steps, "frames": r.frames,
+        "ends": pack(np.array(r.ends, np.int64), delta=True) if r.frames != r.steps else None,
+        "fps": r.who["fps"], "end": r.end, "objective": number(r.objectives[-1]), "action": pack(np.array(r.actions)),
         "reward": pack(np.array(r.rewards)), "illegal": pack(np.array(r.illegal, np.uint8)),
-        "agents": who["agents"], "names": who["names"],
+        "agents": r.who["agents"], "names": r.who["names"],
+        "mask": pack(np.stack(r.masks), delta=True) if r.masks else None,
+        "why": None if r.whys is None else _why(r.whys),
+        "illegal_reasons": [list(reason) for reason in r.illegal_reasons],
+        "scores": pack(np.stack(r.scores).astype(np.float32)) if r.scores else None,
+        "window": [*first.low.tolist(), *first.high.tolist()], "camera": first.view,
+        "legend": [list(entry) for entry in first.legends], "marks": [_mark(r, name) for name in first.marks],
+        "series": {"return": pack(np.array(r.objectives)),
+                   **{name: pack(np.array([s.figures[name] for s in moments])) for name in first.figures}},
+        "gauges": {name: pack(np.array([s.gauges[name] for s in moments])) for name in first.gauges},
+        "chart": None if r.chart is None else _chart(r.chart, r.frames),
+        "images": [{"name": name, "every": every, "frames": [_webp(s.images[name]) for s in r.scenes[::every]]}
+                   for name in first.images] or None,
     }  # fmt: skip
-    if r.masks:
-        told["mask"] = pack(np.stack(r.masks), delta=True)
-    if r.whys is not None:
-        where = {text: k for k, text in enumerate(dict.fromkeys(["", *(t for line in r.whys for t in line)]))}
-        index = np.array([[where[text] for text in line] for line in r.whys], np.int64)
-        told["why"] = {"texts": list(where), "index": pack(index, delta=True)}
-    told["illegal_reasons"] = [list(reason) for reason in r.illegal_reasons]
-    if r.scores:
-        told["scores"] = pack(np.stack(r.scores).astype(np.float32))
-    told["window"] = [*first.low.tolist(), *first.high.tolist()]
-    if first.view is not None:
-        told["camera"] = first.view
-    told["legend"] = [list(entry) for entry in first.legends]
+    return {key: value for key, value in told.items() if value is not None or key in ("fps", "objective")}
+
+
+def _why(whys: list[list[str]]) -> dict[str, Any]:
+    where = _numbered(["", *(text for line in whys for text in line)])
+    index = np.array([[where[text] for text in line] for line in whys], np.int64)
+    return {"texts": list(where), "index": pack(index, delta=True)}
+
+
+def _numbered(texts: list[str]) -> dict[str, int]:
+    """Each of them once, in the order in which they come."""
+    return {text: k for k, text in enumerate(dict.fromkeys(texts))}
+
+
+def _mark(r: Recording, name: str) -> dict[str, Any]:
+    first, part = r.scenes[0], r.scenes[0].marks[name]
     step = float((first.high - first.low).max()) / PLACES or 1.0
-    told["marks"] = [
-        {"name": name, "kind": part.kind, **{key: _in_time(key, [s.marks[name].attributes[key] for s in r.scenes], step)
-                                             for key in part.attributes}}
-        for name, part in first.marks.items()
-    ]  # fmt: skip
-    told["series"] = {"return": pack(np.array(r.objectives)), **{
-        name: pack(np.array([r.scenes[f].figures[name] for f in moments])) for name in first.figures}}  # fmt: skip
-    told["gauges"] = {name: pack(np.array([r.scenes[f].gauges[name] for f in moments])) for name in first.gauges}
-    if r.chart is not None:
-        told["chart"] = _chart(r.chart, frames)
-    if first.images:
-        every = -(-len(r.scenes) // MOST_IMAGES)
-        told["images"] = [{"name": name, "every": every, "frames": [_webp(s.images[name]) for s in r.scenes[::every]]}
-                          for name in first.images]  # fmt: skip
-    return told
+    said = {key: [scene.marks[name].attributes[key] for scene in r.scenes] for key in part.attributes}
+    return {"name": name, "kind": part.kind, **{key: _in_time(key, values, step) for key, values in said.items()}}
 
 
 def _in_time(key: str, values: list[Any], step: float) -> Any:
     """An attribute: once if it never changes, else with time first."""
-    first = values[0]
     if key == "stops":
         return ragged([value.tolist() for value in values])
-    still = all(value is first for value in values)
-    if isinstance(first, (str, list)):
-        if still or all(value == first for value in values):
-            return first
-        told = [json.dumps(value) for value in values]
-        where = {text: k for k, text in enumerate(dict.fromkeys(told))}
-        return {"time": True, "texts": [json.loads(text) for text in where],
-                "index": pack(np.array([where[text] for text in told], np.int64), delta=True)}  # fmt: skip
     if key == "quat":
         values = _continuous(values)
-    if still or all(np.array_equal(value, first) for value in values):
-        plain = first.item() if isinstance(first, (np.ndarray, np.generic)) and np.ndim(first) == 0 else first
-        return {"const": pack(np.asarray(first), scale=_scale(key, step))} if np.ndim(first) else plain
-    return {"time": True, **pack(np.stack([np.asarray(value) for value in values]), True, _scale(key, step))}
-
-
-def _scale(key: str, step: float) -> float | None:
-    return step if key in ("xy", "start", "end") else STEPS.get(key)
+    first, words = values[0], isinstance(values[0], (str, list))
+    scale = step if key in ("xy", "start", "end") else STEPS.get(key)
+    if all(value is first or (value == first if words else np.array_equal(value, first)) for value in values):
+        if words:
+            return first
+        return {"const": pack(first, scale=scale)} if np.ndim(first) else np.asarray(first).item()
+    if words:
+        told = [json.dumps(value) for value in values]
+        where = _numbered(told)
+        return {"time": True, "texts": [json.loads(text) for text in where],
+                "index": pack(np.array([where[text] for text in told], np.int64), delta=True)}  # fmt: skip
+    return {"time": True, **pack(np.stack([np.asarray(value) for value in values]), True, scale)}
 
 
 def _continuous(quats: list[np.ndarray]) -> list[np.ndarray]:
@@ -254,7 +246,7 @@ def _continuous(quats: list[np.ndarray]) -> list[np.ndarray]:
     found = quats[:1]
     for q in quats[1:]:
         against = (q * found[-1]).sum(axis=1, keepdims=True) < 0
-        found.append(np.where(against, -q, q))
+        found.append(np.where(against, -q, q) if against.any() else q)
     return found
 
 
@@ -301,17 +293,21 @@ def _plain(value: Any) -> Any:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def at_frame(attribute: Any, frame: int, name: str = "attribute") -> Any:
-    """An attribute at a frame, as an array, a number, a text or a list of texts."""
+def at_frame(attribute: Any, frame: int, frames: int, place: str) -> Any:
+    """An attribute at a frame, as an array, a number, a text or a list; FormatError if it does not last all frames."""
     if not isinstance(attribute, dict):
         return attribute
     if "const" in attribute:
-        return decode(attribute["const"], name)
+        return decode(attribute["const"], place)
     if attribute.get("ragged"):
-        return unragged(attribute, name)[frame]
+        lists = unragged(attribute, place)
+        if len(lists) != frames + 1:
+            raise FormatError(f"{place}: {len(lists)} frames instead of {frames + 1}")
+        return lists[frame]
     if "texts" in attribute:
-        return attribute["texts"][int(decode(attribute["index"], name)[frame])]
-    return decode(attribute, name)[frame]
+        index = _column(place, attribute["index"], (frames + 1,), len(attribute["texts"]))
+        return attribute["texts"][int(index[frame])]
+    return _column(place, attribute, (frames + 1,))[frame]
 
 
 def check(data: Any, name: str) -> None:
@@ -320,82 +316,70 @@ def check(data: Any, name: str) -> None:
     def refuse(key: str, found: Any) -> None:
         raise FormatError(f"{name}: {key}: {found}")
 
+    def column(key: str, value: Any, *shape: int | None, most: float = math.inf) -> np.ndarray:
+        return _column(f"{name}: {key}", value, shape, most)
+
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         found = data.get("format") if isinstance(data, dict) else f"a {type(data).__name__}"
         refuse("format", f"must be {FORMAT!r}, not {shown(found)}")
     if data.get("version") != VERSION:
         refuse("version", f"this reads version {VERSION}, not {shown(data.get('version'))}")
-    for key, types in KEYS.items():
-        if not isinstance(data.get(key), types) or isinstance(data.get(key), bool):
-            refuse(key, f"must be a {types[0].__name__}, not {shown(data.get(key))}")
+    for kind, keys in KEYS.items():
+        for key in keys:
+            if type(data.get(key)) is not kind:
+                refuse(key, f"must be a {kind.__name__}, not {shown(data.get(key))}")
     steps, frames = data["steps"], data["frames"]
     if not 0 <= steps <= frames:
         refuse("steps", f"{steps} steps in {frames} frames")
-
-    def column(key: str, value: Any, shape: Sequence[int | None], most: float = math.inf) -> np.ndarray:
-        found = decode(value, f"{name}: {key}")
-        if found.ndim < len(shape) or any(n not in (None, m) for m, n in zip(found.shape, shape, strict=False)):
-            refuse(key, f"the shape {found.shape} must begin with {tuple(shape)}")
-        if found.size and (most < math.inf) and not (0 <= found.min() and found.max() < most):
-            refuse(key, f"{found.min()}..{found.max()} is not within 0..{most - 1:g}")
-        return found
-
-    for key in ("action", "reward", "illegal", *(["scores"] if "scores" in data else [])):
-        column(key, data[key], (steps,))
+    for key in ("action", "reward", "illegal", "scores"):
+        if key in data:
+            column(key, data[key], steps)
     if "ends" in data:
-        ends = column("ends", data["ends"], (steps,), frames + 1)
+        ends = column("ends", data["ends"], steps, most=frames + 1)
         if steps and ((np.diff(ends, prepend=0) < 0).any() or ends[-1] != frames):
             refuse("ends", f"they must rise to {frames}")
     elif steps != frames:
         refuse("ends", f"is missing for {steps} steps in {frames} frames")
-    actions = column("mask", data["mask"], (steps + 1, None)).shape[1] if "mask" in data else 0
+    actions = column("mask", data["mask"], steps + 1, None).shape[1] if "mask" in data else 0
     if "why" in data:
-        column("why", data["why"]["index"], (steps + 1, actions), len(data["why"]["texts"]))
+        column("why", data["why"]["index"], steps + 1, actions, most=len(data["why"]["texts"]))
     for reason in data["illegal_reasons"]:
         if not (isinstance(reason, list) and len(reason) == 3) or not 0 <= reason[0] < steps:
             refuse("illegal_reasons", f"{shown(reason)} in an episode of {steps} steps")
-    for kind in ("series", "gauges"):
-        for key, value in data[kind].items():
-            column(f"{kind} {key!r}", value, (steps + 1,))
+    for group in ("series", "gauges"):
+        for key, value in data[group].items():
+            column(f"{group} {key!r}", value, steps + 1)
     for mark in data["marks"]:
-        _check_mark(name, mark, frames)
+        if not isinstance(mark, dict) or not isinstance(mark.get("name"), str) or not isinstance(mark.get("kind"), str):
+            refuse("marks", f"{shown(mark)} has no name or no kind")
+        for key, value in mark.items():
+            at_frame(value, 0, frames, f"{name}: mark {mark['name']!r}, {key}")
     if "chart" in data:
-        _check_chart(name, data["chart"], frames)
+        _check_chart(f"{name}: chart", data["chart"], frames)
 
 
-def _check_mark(name: str, mark: Any, frames: int) -> None:
-    if not isinstance(mark, dict) or not isinstance(mark.get("name"), str) or not isinstance(mark.get("kind"), str):
-        raise FormatError(f"{name}: marks: {shown(mark)} has no name or no kind")
-    for key, value in mark.items():
-        place = f"{name}: mark {mark['name']!r}, {key}"
-        if not isinstance(value, dict):
-            continue
-        if "const" in value:
-            decode(value["const"], place)
-        elif value.get("ragged"):
-            found = len(unragged(value, place))
-            if found != frames + 1:
-                raise FormatError(f"{place}: {found} frames instead of {frames + 1}")
-        else:
-            index = decode(value["index"] if "texts" in value else value, place)
-            if index.ndim == 0 or len(index) != frames + 1:
-                raise FormatError(f"{place}: the shape {index.shape} must begin with {frames + 1}")
-            if "texts" in value and not (0 <= index.min() and index.max() < len(value["texts"])):
-                raise FormatError(f"{place}: index {index.max()} of {len(value['texts'])} texts")
+def _column(place: str, value: Any, shape: Sequence[int | None], most: float = math.inf) -> np.ndarray:
+    """A column whose shape begins so, and whose numbers are below `most`, if that is given."""
+    found = decode(value, place)
+    if found.ndim < len(shape) or any(n not in (None, m) for m, n in zip(found.shape, shape, strict=False)):
+        raise FormatError(f"{place}: the shape {found.shape} must begin with {tuple(shape)}")
+    if found.size and most < math.inf and not (0 <= found.min() and found.max() < most):
+        raise FormatError(f"{place}: {found.min()}..{found.max()} is not within 0..{most - 1:g}")
+    return found
 
 
-def _check_chart(name: str, chart: Any, frames: int) -> None:
+def _check_chart(place: str, chart: Any, frames: int) -> None:
     try:
         lanes = len(chart["lanes"])
         for bar in (*chart["bars"], *chart["marks"]):
             if not 0 <= bar[0] < lanes:
-                raise FormatError(f"{name}: chart: lane {bar[0]} of {lanes}")
-        if "clock" in chart and decode(chart["clock"], f"{name}: chart, clock").shape != (frames + 1,):
-            raise FormatError(f"{name}: chart, clock: must have {frames + 1} numbers")
+                raise FormatError(f"{place}: lane {bar[0]} of {lanes}")
+        if "clock" in chart:
+            _column(f"{place}, clock", chart["clock"], (frames + 1,))
         if "heat" in chart:
-            decode(chart["heat"]["values"], f"{name}: chart, heat")
+            decode(chart["heat"]["values"], f"{place}, heat")
     except (KeyError, TypeError, IndexError) as error:
-        raise FormatError(f"{name}: chart: {type(error).__name__}: {error}") from None
+        raise FormatError(f"{place}: {type(error).__name__}: {error}") from None
 
 
 def _refuse_constant(word: str) -> Any:
