@@ -94,12 +94,8 @@ class Film(Watched):
         picture = self.picture()
         if self.scale == 1:
             return picture
-        n, (high, wide) = self.scale, (side // self.scale * self.scale for side in picture.shape[:2])
-        total = np.zeros((high // n, wide // n, 3), np.uint32)
-        for y, x in np.ndindex(n, n):
-            total += picture[y:high:n, x:wide:n]
-        halved: Picture = ((total + n * n // 2) // (n * n)).astype(np.uint8)
-        return halved
+        high, wide = (side // self.scale * self.scale for side in picture.shape[:2])
+        return np.asarray(Image.fromarray(picture[:high, :wide]).reduce(self.scale))
 
     def _drawings(self, palette: Colours) -> Iterator[Image.Image]:
         """The pictures as places in a palette."""

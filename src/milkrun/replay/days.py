@@ -12,11 +12,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, PAPER
+from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE
 from milkrun.core.instances import instances_of
 from milkrun.core.painter import trips_of
 from milkrun.core.references import refer
-from milkrun.replay.figures import DPI, leave_inside, rgb, square_window
+from milkrun.replay.figures import empty_figure, leave_inside, rgb, square_window
 from milkrun.replay.trace import days_driven, morning_levels
 from milkrun.routing.maps import EUR_PER_KG, EUR_PER_KM, KG_PER_M3
 from milkrun.routing.maps.units import BIN_M3
@@ -67,9 +67,7 @@ def figure_of_days(world: Any, row: int, title: str = "") -> Figure:
     nodes = world.locs[q, : world.n_nodes[q]].astype(float)
     columns = min(COLUMNS, days)
     rows = -(-days // columns)
-    figure = Figure(figsize=(2.3 * columns, 2.6 * rows + 3.4), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
-    if title:
-        figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
+    figure = empty_figure(2.3 * columns, 2.6 * rows + 3.4, title)
     grid = figure.add_gridspec(rows + 1, columns, height_ratios=[*([2.3] * rows), 3.0])
     for day, path in enumerate(paths):
         axes = figure.add_subplot(grid[day // columns, day % columns])

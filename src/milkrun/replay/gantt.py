@@ -17,7 +17,7 @@ from matplotlib.patheffects import withStroke
 from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, OPEN, PAPER, SERVED, Colour, coloured
 from milkrun.core.recorder import EpisodeRecorder
 from milkrun.core.scene import Bar, Chart, Look, Mark, Window, colour_code
-from milkrun.replay.figures import DPI, leave_inside, rgb
+from milkrun.replay.figures import empty_figure, leave_inside, rgb
 
 WIDTH = 11.0  # inches
 LANE, WINDOW = 0.42, 0.24  # inches of a machine's lane and of a customer's
@@ -38,9 +38,7 @@ def chart_of_log(log: EpisodeRecorder, row: int = 0) -> Chart:
 
 def figure_of_chart(chart: Chart, title: str = "") -> Figure:
     """The chart with its legend."""
-    figure = Figure(figsize=(WIDTH, height_of(chart) + 1.5), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
-    if title:
-        figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
+    figure = empty_figure(WIDTH, height_of(chart) + 1.5, title)
     paint_chart(figure.subplots(), chart)
     chart_legend(figure, [chart])
     return figure
