@@ -1,4 +1,4 @@
-"""Columns of an episode: arrays as JSON, and back. The docstring of `episode` says their format."""
+"""Columns of an episode: arrays as JSON, and back. docs/replay.md says their format."""
 
 from __future__ import annotations
 

@@ -1,68 +1,7 @@
 """An episode as a value that can be saved, sent and shown: the format `milkrun-episode`, version 1.
 
-A file is one JSON object, UTF-8, without NaN. Readers refuse another `format` or `version` and ignore keys that they do
-not know; a change of meaning raises the version. T are the steps, F the frames after the first; A are the actions of
-all agents one after the other, as in the flat mask.
-
-format, version, milkrun    "milkrun-episode", 1, the version of the library
-world, title, policy, config, seed, row, episode    who played what
-instance    first 16 hex digits of the SHA-256 of the row's instance fields in declaration order
-steps, frames    T, F
-ends    column (T,): the frame at which each step is done; left out where F = T, there step s is done at frame s + 1
-fps    frames a second, or null: steps are no seconds
-end, objective    "terminated", "truncated" or "" (it goes on); the return, null if it is not finite
-action    column (T,); of several agents, or of numbers, (T, n)
-reward, illegal    columns (T,): float64, and 1 where the step was illegal
-agents, names    the names of the agents, one at least; for each those of its actions (none where actions are numbers)
-mask    column of bits (T + 1, A): what was allowed before step s, the last after the end; left out without a mask
-why    {texts, index: column (T + 1, A)}: why not, texts[0] = "" for what is allowed; may be left out
-illegal_reasons    [[s, agent, text], ...] with s and agent counted from 0
-scores    column (T, A) of float32: what the policy made of each action; may be left out
-window    [*low, *high]: four numbers, or six where there are bodies
-camera    {position, look_at: three numbers each, follow: name of bodies or null}, or left out
-legend    [[text, colour, shape], ...]; a shape of points or vehicles, or "ring"
-marks    [{name, kind, ... attributes}, ...] in the order in which they were said
-series, gauges    by name, columns (T + 1,) and (T + 1, 2) of float64: the value, and of a gauge also what is full; the
-    series `return` is always there and first
-chart    see below, or left out
-images    [{name, every, frames: [base64 of WebP, ...]}, ...]: picture k is of frame k * every; or left out
-
-Marks have the attributes of the calls of `core.scene.Scene`, under the same names; what was not said is left out:
-  points   xy (n, 2), shape "disc" | "square" or a list of n, size (n,) 0..1, colour, level (n,) 0..1, ring (n,) flags,
-           label [n texts], text [n texts], action (n,), or (k, n) where several actions lead there (one an agent, or
-           driving and flying): indices into the flat mask, -1 for none
-  route    on (name of points), stops (ragged), cut (a node, or left out), closed, paint (flags), colour (left out: a
-           colour a trip, 16 + number of the trip, from the first again after the last of the palette)
-  vehicle  xy (2,), shape "disc" | "truck" | "drone" | "car", colour, label (text), trail, shown (flags), gauge 0..1; it
-           moves along the new stops of a route that ends where it is
-  line     start (2,), end (2,), colour, shown (flag)
-  bodies   shape "box" | "cylinder" | "sphere" or a list of n, size (n, 3) full, pos (n, 3), quat (n, 4) as w, x, y, z,
-           colour, faint (n,) flags, transparent (flag), label [n texts], text [n texts], action as of points, target
-           (a body, -1 none)
-A size, level, ring or faint of one number stands for all n; so does a colour. Colours are codes: 0 waiting (hollow),
-1 open, 2 late, 3 served, 4 ink, 5 muted, 6 grid, and 16 + k for colour k of the palette.
-
-An attribute is a plain JSON value, which never changes (a number, a text, a flag, a list of texts);
-{"const": column}, which never changes; {"time": true, ...column} with the frame first, (F + 1, ...), where a flag or a
-number in time is a column (F + 1,); {"time": true, "texts": [value, ...], "index": column (F + 1,)}, where a value is a
-text or a list of texts; or {"ragged": true, "keep", "add", "flat"}, three columns: at frame t the first keep[t] entries
-of the list before, then add[t] more from flat.
-
-A column is {"shape", "values"} (C order, null = not finite; up to 48 numbers, flags as 0 and 1), or {"dtype", "shape",
-"data"}: base64 of zlib of little-endian bytes, dtype uint8, int16, int32, float32 or float64. Its options, in the order
-in which a reader undoes them: "xor": true, each frame was combined with the one before (uint8 only); "delta": true,
-each frame is the difference to the one before, in the type's own arithmetic, so it wraps; "bits": n, the last axis
-holds n flags, lowest bit first, and `shape` is that of the bytes; "scale", "offset": value = scale * number + offset.
-Places are kept to 1/32768 of the window, bodies to 0.1 mm, quaternions to 1/4096 with their sign made continuous;
-rewards, series, gauges and the objective exactly.
-
-The chart is {lanes: [names], unit, clock: column (F + 1,) or left out, kinds: {kind: {words, colour, hatched}},
-bars: [[lane, kind, t0, t1, label, at], ...], marks: [[lane, kind, t, label, at], ...],
-windows: [[name, opens, closes, arrival, by], ...], heat: {title, values: column (rows, columns), at: [frame of each
-column]} or left out}. A lane is its index; `at` is the frame from which it is known; of a window what is null is open
-to that side, or never happened.
-
-A page holds {"format": "milkrun-page", "version": 1, "title", "subtitle", "groups": [{"label", "episodes": [...]}]}.
+docs/replay.md defines the format; a change of meaning raises the version. What a file holds is checked when it is read,
+so that whoever has an `Episode` can show it.
 """
 
 from __future__ import annotations
