@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,8 @@ from milkrun.core.arguments import Rows, read_rows
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import Role
 from milkrun.core.instances import instances_of
-from milkrun.core.scene import Chart, Part, Scene, ask_words, texts_of_actions
+from milkrun.core.scene import Chart, Part, Scene, ask_words, equal, texts_of_actions
 from milkrun.core.watch import Watched
-from milkrun.core.world import World
 
 MOST_REASONS = 200_000  # frames times actions up to which every masked action has its reason
 OVER = "the episode is over"
@@ -201,7 +201,7 @@ class EpisodeRecorder(Watched):
         self._keep(recording, self._look(world, row, recording))
         self._moment(recording, world, row)
         if self._scenes:
-            recording.who |= {"agents": agent_names(world), "names": self._action_names(recording, row)}
+            recording.who |= {"agents": agent_names(world), "names": self._action_names(recording)}
         recording.place = self._standing(row)
         recordings.append(recording)
 
@@ -284,14 +284,10 @@ class EpisodeRecorder(Watched):
         if self._scenes:
             recording.chart = world.chart(row, recording.fields(world.chart_fields))
 
-    def _action_names(self, recording: Recording, row: int) -> list[list[str]]:
-        world = self.world
-        asked = getattr(type(_inner(world)), "action_name", None) is not World.action_name
-        texts = {} if asked else texts_of_actions(recording.scenes[0])
-        return [
-            [world.action_name(agent, a) if asked else texts.get(low + a, f"action {a}") for a in range(high - low)]
-            for agent, (low, high) in enumerate(zip(self._offsets, self._offsets[1:], strict=False))
-        ]
+    def _action_names(self, recording: Recording) -> list[list[str]]:
+        texts, name = texts_of_actions(recording.scenes[0]), self.world.action_name
+        return [[name(agent, a) or texts.get(low + a, f"action {a}") for a in range(high - low)]
+                for agent, (low, high) in enumerate(pairwise(self._offsets.tolist()))]  # fmt: skip
 
     def _check_actions(self, scene: Scene) -> None:
         for name, part in scene.marks.items():
@@ -356,16 +352,11 @@ def _share(scene: Scene, last: Scene) -> None:
 def _share_part(name: str, part: Part, before: Part) -> None:
     for key, now in part.attributes.items():
         then: Any = before.attributes.get(key)
-        if callable(now):
-            if then is None:
-                raise ConfigError(f"mark {name!r} has {key} only now: a scene has the same at every step")
-            part.attributes[key] = then
-        elif isinstance(now, np.ndarray):
-            if key != "stops" and np.shape(then) != now.shape:
-                raise ConfigError(f"mark {name!r}, {key}: the shape {now.shape}, before it was {np.shape(then)}")
-            if isinstance(then, np.ndarray) and np.array_equal(now, then):
-                part.attributes[key] = then
-        elif isinstance(now, list) and now == then:
+        if callable(now) and then is None:
+            raise ConfigError(f"mark {name!r} has {key} only now: a scene has the same at every step")
+        if isinstance(now, np.ndarray) and key != "stops" and now.shape != np.shape(then):
+            raise ConfigError(f"mark {name!r}, {key}: the shape {now.shape}, before it was {np.shape(then)}")
+        if callable(now) or equal(now, then):
             part.attributes[key] = then
     if missing := set(before.attributes) - set(part.attributes):
         raise ConfigError(f"mark {name!r} has no {sorted(missing)[0]} any more: a scene has the same at every step")

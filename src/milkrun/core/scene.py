@@ -118,9 +118,7 @@ class Scene:
                   colour=colour_code(colour), label=label, trail=bool(trail), shown=bool(shown),
                   gauge=None if gauge is None else float(gauge))  # fmt: skip
 
-    def line(
-        self, name: str, start: ArrayLike, end: ArrayLike, *, colour: Colour = "ink", shown: bool = True
-    ) -> None:  # fmt: skip
+    def line(self, name: str, start: ArrayLike, end: ArrayLike, *, colour: Colour = "ink", shown: bool = True) -> None:
         """A dashed line: where somebody is bound for; among bodies a strip on the ground."""
         self._add("line", name, start=_numbers(name, "start", start, (2,)), end=_numbers(name, "end", end, (2,)),
                   colour=colour_code(colour), shown=bool(shown))  # fmt: skip
@@ -242,6 +240,11 @@ def ask_words(scene: Scene) -> None:
             if callable(words):
                 n = len(part.attributes["xy" if part.kind == "points" else "pos"])
                 part.attributes[key] = _read(f"mark {name!r}, {key}", key, words(), n)
+
+
+def equal(now: Any, then: Any) -> bool:
+    """Whether an attribute is what it was."""
+    return now is then or bool(np.array_equal(now, then) if isinstance(now, np.ndarray) else now == then)
 
 
 def texts_of_actions(scene: Scene) -> dict[int, str]:

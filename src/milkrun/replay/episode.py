@@ -22,7 +22,7 @@ import numpy as np
 from milkrun.core.errors import FormatError, missing_extra, shown
 from milkrun.core.files import read_bytes
 from milkrun.core.recorder import Recording
-from milkrun.core.scene import Chart, colour_code
+from milkrun.core.scene import Chart, colour_code, equal
 from milkrun.replay.columns import decode, number, pack, ragged, unragged
 
 FORMAT, VERSION = "milkrun-episode", 1
@@ -168,7 +168,7 @@ def _in_time(key: str, values: list[Any], step: float) -> Any:
         values = _continuous(values)
     first, words = values[0], isinstance(values[0], (str, list))
     scale = step if key in ("xy", "start", "end") else STEPS.get(key)
-    if all(value is first or (value == first if words else np.array_equal(value, first)) for value in values):
+    if all(equal(value, first) for value in values):
         if words:
             return first
         return {"const": pack(first, scale=scale)} if np.ndim(first) else np.asarray(first).item()
