@@ -143,14 +143,14 @@ def film_of(world: Any, targets: Sequence[int]) -> Film:
     return film
 
 
-def write_events(world: Any, path: Path, row: int = 0) -> None:
-    """The attempts of a row as CSV, a line each; `moved_3` is how far object 3 went, m."""
+def write_events(world: Any, path: Path) -> None:
+    """The attempts of row 0 as CSV, a line each; `moved_3` is how far object 3 went, m."""
     names = [name for name in world.config.box_objects for _ in range(world.config.num_objects_per_type)]
     plain = ("attempt", "target", "type", "result", "blocked", "lost", "ticks", "load")
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow([*plain, *(f"moved_{i}" for i in range(len(names)))])
-        for event in world.events(row):
+        for event in world.events(0):
             kind = names[event["target"]] if event["target"] >= 0 else ""
             event = {**event, "type": kind, "load": f"{event['load']:.4f}"}
             writer.writerow([*(event[name] for name in plain), *(f"{way:.6f}" for way in event["displacement"])])
