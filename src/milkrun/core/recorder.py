@@ -81,6 +81,7 @@ class _Turn:
     action: Any
     reasons: list[tuple[int, str]]
     scores: np.ndarray | None
+    start: dict[str, np.ndarray]  # the state of the row before it, under SAME_STEP
     frames: list[Any] = field(default_factory=list)
 
 
@@ -106,7 +107,6 @@ class EpisodeRecorder(Watched):
         self._fields = tuple(dict.fromkeys((*fields, *(world.chart_fields if scenes else ()))))
         self._recordings: dict[int, list[Recording]] = {row: [] for row in sorted(self.rows.tolist())}
         self._turns: dict[int, _Turn] = {}
-        self._saved: dict[str, np.ndarray] = {}
         self._scores: np.ndarray | None = None
         self._stage: Any = None
         self._offsets = np.cumsum([0, *world.action.nvec(world.sizes)])
@@ -156,14 +156,13 @@ class EpisodeRecorder(Watched):
         again = world.autoreset == "same_step"  # there the flags are of the episode before, and every row plays on
         if not again:
             plays &= ~(world.terminated | world.truncated)[stepped]
-        watched = stepped[plays]
-        self._saved = world.state_dict(watched) if again else {}
-        for row, action in zip(watched.tolist(), given[plays], strict=True):
+        for row, action in zip(stepped[plays].tolist(), given[plays], strict=True):
             recordings = self._recordings[row]
             if not recordings or recordings[-1].place != self._standing(row):
                 self._begin(row, recordings)
             said = None if scores is None else scores[row].copy()
-            self._turns[row] = _Turn(recordings[-1], action.copy(), self._refusals(row, action), said)
+            start = world.state_dict([row]) if again else {}
+            self._turns[row] = _Turn(recordings[-1], action.copy(), self._refusals(row, action), said, start)
 
     def _standing(self, row: int) -> Any:
         world = self.world
@@ -173,20 +172,14 @@ class EpisodeRecorder(Watched):
         """Where the end of a row's step is seen: SAME_STEP has begun the next episode of a row that ended, so the step
         is played again where rows wait."""
         world = self.world
-        if not self._saved or not (world.terminated[row] or world.truncated[row]):
+        if not turn.start or not (world.terminated[row] or world.truncated[row]):
             return world, row
         if self._stage is None:
             how = {"threads": world.threads, "debug": world.debug}
             self._stage = type(_inner(world))(1, world.config, seed=0, autoreset="disabled", **how)
-        k = list(self._turns).index(row)
-        owner = int(self._saved["instance_row"][k])
-        instance = {f.name for f in world.fields.values() if f.role is Role.INSTANCE}
-        one = {name: array[owner : owner + 1] if name in instance else array[k : k + 1].copy()
-               for name, array in self._saved.items()}  # fmt: skip
-        one["instance_row"][:] = 0
         for flag in ("terminated", "truncated", "done"):
-            one[flag][:] = False
-        self._stage.load_state_dict(one)
+            turn.start[flag][:] = False
+        self._stage.load_state_dict(turn.start)
         self._stage.step(turn.action[None])
         return self._stage, 0
 

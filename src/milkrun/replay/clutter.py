@@ -100,28 +100,24 @@ def sheet_of(scenes: Sequence[np.ndarray], heads: Sequence[tuple[str, bool]], co
 
 def sheet_of_worlds(worlds: dict[str, Any], scenes: int = COLUMNS) -> np.ndarray:
     """The first rows of several worlds as they stand, a line each, under their names."""
-    pictures, heads = [], []
-    for name, world in worlds.items():
-        for b in range(scenes):
-            pictures.append(draw_scene(world, b, CELL))
-            heads.append((f"{name} {b}", False))
-    return sheet_of(pictures, heads, scenes)
+    pictures = [draw_scene(world, b, CELL) for world in worlds.values() for b in range(scenes)]
+    return sheet_of(pictures, [(f"{name} {b}", False) for name in worlds for b in range(scenes)], scenes)
 
 
 def figure_of_picks(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure:
     """Episodes that `Picks` has watched, side by side."""
-    sheets = [world.sheet() for world, _, _ in pictures]
-    high = max(len(sheet) for sheet in sheets)
+    sheets = {id(world): world.sheet() for world, _, _ in pictures}
+    high, wide, _ = max(sheet.shape for sheet in sheets.values())
 
     def paint(axes: Axes, world: Any, row: int) -> str:
-        sheet = sheets[next(k for k, (shown, _, _) in enumerate(pictures) if shown is world)]
+        sheet = sheets[id(world)]
         axes.imshow(np.pad(sheet, ((0, high - len(sheet)), (0, 0), (0, 0)), constant_values=PAPER[0]))
         picks, out = int(world.records[row]), int(world.grasped[row].sum())
         moved = float(world.disturbance[row])
         return (f"return {world.objective[row]:.3f}: {out} of {world.sizes['N']} out in {picks} attempts, "
                 f"{int(world.lost[row].sum())} lost, others moved {1000 * moved:.0f} mm a pick")  # fmt: skip
 
-    return in_a_row(pictures, title, paint, side=WIDE, height=high / sheets[0].shape[1] + 0.1)
+    return in_a_row(pictures, title, paint, side=WIDE, height=high / wide + 0.1)
 
 
 class TickFilm(Film):

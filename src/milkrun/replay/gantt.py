@@ -68,9 +68,10 @@ def paint_chart(axes: Axes, chart: Chart) -> None:
         spine.set_color(rgb(CUSTOMER))
     delivered = {(mark.lane, mark.t) for mark in chart.marks if mark.kind == "served"}
     for bar in chart.bars:
-        _paint_bar(axes, bar, places[bar.lane], chart.kinds[bar.kind])
+        y, look = places[bar.lane], _face(chart.kinds[bar.kind])
+        axes.add_patch(Rectangle((bar.t0, y - 0.36 * LANE), bar.t1 - bar.t0, 0.72 * LANE, zorder=2, **look))
         if (bar.lane, bar.t1) not in delivered:  # there the mark says the customer
-            _paint_label(axes, bar, places[bar.lane], end, hidden=DOT / 2 * ((bar.lane, bar.t0) in delivered))
+            _paint_label(axes, bar, y, end, hidden=DOT / 2 * ((bar.lane, bar.t0) in delivered))
     late = {(w.by, w.arrival) for w in chart.windows if w.late > 0}
     for mark in chart.marks:
         _paint_mark(axes, mark, places[mark.lane], chart.kinds[mark.kind], (mark.lane, mark.t) in late)
@@ -88,11 +89,6 @@ def _face(look: Look) -> dict[str, Any]:
     if look.hatched:
         return {"facecolor": rgb(PAPER), "edgecolor": colour, "hatch": HATCH, "linewidth": 0.6}
     return {"facecolor": colour, "edgecolor": rgb(PAPER), "linewidth": 0.6}
-
-
-def _paint_bar(axes: Axes, bar: Bar, y: float, look: Look) -> None:
-    half = 0.36 * LANE
-    axes.add_patch(Rectangle((bar.t0, y - half), bar.t1 - bar.t0, 2 * half, zorder=2, **_face(look)))
 
 
 def _paint_label(axes: Axes, bar: Bar, y: float, end: float, hidden: float) -> None:
