@@ -6,7 +6,6 @@ keeps the events of the rows it watches; `chart` makes bars and marks of those o
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.arguments import Rows
+from milkrun.core.files import write_csv
 from milkrun.core.recorder import EpisodeRecorder, agent_names
 from milkrun.core.scene import Bar, Chart, Mark, Window
 from milkrun.delivery.looks import LOOKS
@@ -72,10 +72,7 @@ class Recorder(EpisodeRecorder):
 
     def to_csv(self, path: str | Path) -> None:
         """The events, a line each, under their names."""
-        with Path(path).open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(EVENT.names or ())
-            writer.writerows(self.events().tolist())
+        write_csv(path, EVENT.names or (), self.events().tolist())
 
     def to_json(self, path: str | Path) -> None:
         """The events, a list of objects."""
