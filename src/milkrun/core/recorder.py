@@ -64,10 +64,6 @@ class Recording:
     def frames(self) -> int:
         return self.ends[-1] if self.ends else 0
 
-    def moments(self) -> list[int]:
-        """The frames that are the moments between steps."""
-        return [0, *self.ends]
-
     def fields(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """What `World.chart` is given: fields by name, frame first, and `action`, step first."""
         return {**{name: np.array(self.columns[name]) for name in names}, "action": np.array(self.actions)}

@@ -118,7 +118,7 @@ class Episode:
 
 def _told(r: Recording) -> dict[str, Any]:
     """All that the format has, in its order; what there is none of is left out."""
-    first, moments, every = r.scenes[0], [r.scenes[frame] for frame in r.moments()], -(-len(r.scenes) // MOST_IMAGES)
+    first, moments, every = r.scenes[0], [r.scenes[frame] for frame in (0, *r.ends)], -(-len(r.scenes) // MOST_IMAGES)
     told = {
         "format": FORMAT, "version": VERSION, "milkrun": importlib.import_module("milkrun").__version__,
         **{key: _plain(r.who[key]) for key in WHO}, "steps": r.steps, "frames": r.frames,
