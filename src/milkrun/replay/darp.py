@@ -41,11 +41,6 @@ class Plan:
     heading: str
 
     @property
-    def side(self) -> float:
-        """Inches of the map."""
-        return min(8.0, 5.4 + 0.05 * max(0, self.instance.num_requests - 24))
-
-    @property
     def facts(self) -> str:
         """Distance, requests served and the longest ride, as the checker has them."""
         total = self.instance.num_requests
@@ -104,7 +99,8 @@ def paint_plan(axes: Axes, plan: Plan) -> str:
 
 def figure_of_plans(plans: Sequence[Plan], title: str = "") -> Figure:
     """Plans one below the other, with one legend."""
-    side = max(plan.side for plan in plans)
+    requests = max(plan.instance.num_requests for plan in plans)
+    side = min(8.0, 5.4 + 0.05 * max(0, requests - 24))  # inches of a map
     heights = [max(side + 0.5, height_of(plan.chart) + 0.8) for plan in plans]
     figure = empty_figure(side + CHART, sum(heights) + 0.7, title)
     grid = figure.add_gridspec(len(plans), 2, width_ratios=[side, CHART], height_ratios=heights)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -82,12 +83,11 @@ def figure_of_days(world: Any, row: int, title: str = "") -> Figure:
         square_window(axes, nodes)
         leave_inside(axes)
         axes.set_title(f"day {day + 1}", fontsize=9, color=rgb(INK))
-    _paint_levels(figure, grid, mornings, columns)
+    _paint_levels(figure, figure.add_subplot(grid[-1, :]), mornings)
     return figure
 
 
-def _paint_levels(figure: Figure, grid: Any, mornings: NDArray[np.float64], columns: int) -> None:
-    axes = figure.add_subplot(grid[-1, :])
+def _paint_levels(figure: Figure, axes: Axes, mornings: NDArray[np.float64]) -> None:
     order = np.argsort(-mornings.mean(0), kind="stable")
     image = axes.imshow(mornings[:, order].T, aspect="auto", cmap="YlOrRd", vmin=0, vmax=1, interpolation="nearest")
     axes.set_xticks(range(len(mornings)), [*(f"{d + 1}" for d in range(len(mornings) - 1)), "end"], fontsize=8)
