@@ -102,7 +102,10 @@ class Episode:
             data = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, UnicodeDecodeError, RecursionError) as error:
             raise FormatError(f"{name}: not JSON: {error}") from None
-        check(data, name)
+        try:
+            check(data, name)
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise FormatError(f"{name}: a part is missing or of another type: {error!r}") from None
         return cls(data)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -250,7 +253,7 @@ def at_frame(attribute: Any, frame: int, frames: int, place: str) -> Any:
 
 
 def check(data: Any, name: str) -> None:
-    """Raises FormatError unless this is an episode that every reader can show."""
+    """Raises FormatError, or what Python raises at a part that is not there, unless every reader can show this."""
 
     def refuse(key: str, found: Any) -> None:
         raise FormatError(f"{name}: {key}: {found}")
@@ -294,7 +297,14 @@ def check(data: Any, name: str) -> None:
         for key, value in mark.items():
             at_frame(value, 0, frames, f"{name}: mark {mark['name']!r}, {key}")
     if "chart" in data:
-        _check_chart(f"{name}: chart", data["chart"], frames)
+        chart, lanes = data["chart"], len(data["chart"]["lanes"])
+        for bar in (*chart["bars"], *chart["marks"]):
+            if not 0 <= bar[0] < lanes:
+                refuse("chart", f"lane {bar[0]} of {lanes}")
+        if "clock" in chart:
+            column("chart, clock", chart["clock"], frames + 1)
+        if "heat" in chart:
+            column("chart, heat", chart["heat"]["values"])
 
 
 def _column(place: str, value: Any, shape: Sequence[int | None], most: float = math.inf) -> np.ndarray:
@@ -305,20 +315,6 @@ def _column(place: str, value: Any, shape: Sequence[int | None], most: float = m
     if found.size and most < math.inf and not (0 <= found.min() and found.max() < most):
         raise FormatError(f"{place}: {found.min()}..{found.max()} is not within 0..{most - 1:g}")
     return found
-
-
-def _check_chart(place: str, chart: Any, frames: int) -> None:
-    try:
-        lanes = len(chart["lanes"])
-        for bar in (*chart["bars"], *chart["marks"]):
-            if not 0 <= bar[0] < lanes:
-                raise FormatError(f"{place}: lane {bar[0]} of {lanes}")
-        if "clock" in chart:
-            _column(f"{place}, clock", chart["clock"], (frames + 1,))
-        if "heat" in chart:
-            decode(chart["heat"]["values"], f"{place}, heat")
-    except (KeyError, TypeError, IndexError) as error:
-        raise FormatError(f"{place}: {type(error).__name__}: {error}") from None
 
 
 def _refuse_constant(word: str) -> Any:
