@@ -137,6 +137,9 @@ def packed(raw):
     ({"marks__1__stops__keep": {"shape": [2], "values": [0, 5]}}, "mark 'tour', stops: 2 of keep and"),
     ({"why__texts": [""]}, r"why: 0\.\.\d+ is not within 0\.\.0"),
     ({"marks": [{"kind": "points"}]}, "marks: .* has no name"),
+    ({"why": {}}, "a part is missing or of another type: KeyError"),
+    ({"chart": {"lanes": 3}}, "a part is missing or of another type: TypeError"),
+    ({"chart": {"lanes": ["truck"], "bars": [[1, "drive", 0, 1, "", 0]], "marks": []}}, "chart: lane 1 of 1"),
 ])  # fmt: skip
 def test_a_file_that_does_not_fit_is_refused(episode, changes, why):
     """The key and what was found there are told; never a partial episode."""

@@ -29,6 +29,8 @@ def recorded(world: World, film_of: int | None = None) -> Any:
 
 def write_episode(shown: Any, stem: Path, title: str, _: Any) -> dict[str, str]:
     """Writes chart and log, and the film if there is one; the names of the files by what they are."""
+    from milkrun.core.files import write_csv
+    from milkrun.delivery.tspd.log import Event
     from milkrun.replay.figures import save
     from milkrun.replay.gantt import chart_of_log, figure_of_chart
 
@@ -38,21 +40,9 @@ def write_episode(shown: Any, stem: Path, title: str, _: Any) -> dict[str, str]:
     chart = chart_of_log(shown) if of_steps else shown.chart(0, {"clock": None})
     save(figure_of_chart(chart, title), files["gantt"])
     if not of_steps:
-        write_events(shown, files["log"])
+        write_csv(files["log"], Event._fields, shown.events(0))
         del files["film"]
     else:
         shown.to_csv(files["log"])
         shown.world.save(files["film"])
     return {kind: file.name for kind, file in files.items()}
-
-
-def write_events(world: Any, path: Path) -> None:
-    """The bars of truck and drone, a line each, under their names."""
-    import csv
-
-    from milkrun.delivery.tspd.log import Event
-
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(Event._fields)
-        writer.writerows(world.events(0))

@@ -1,4 +1,4 @@
-"""What a world shows that says nothing of its looks: a scene of its declared fields, names of actions, reasons."""
+"""What a world shows that says nothing of its looks: a scene of its declared fields, and reasons."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.fields import Field, Role
-from milkrun.core.scene import Scene, ask_words, colours, texts_of_actions
+from milkrun.core.fields import Role
+from milkrun.core.scene import Scene, colours
 
 
 def scene_of_picture(world: Any, row: int) -> Scene:
@@ -45,34 +45,20 @@ def scene_of_fields(world: Any, row: int) -> Scene:
 def _with_figures(scene: Scene, world: Any, row: int) -> Scene:
     """The numbers of the row that an agent sees."""
     for f in world.fields.values():
-        if _is_figure(f):
+        plain = f.role is Role.STATE and f.dims == () and f.index is None and f.dtype != np.bool_
+        if plain and f.name not in ("i", "objective") and not f.hidden:
             scene.figure(f.name.replace("_", " "), getattr(world, f.name)[row])
     return scene
-
-
-def _is_figure(f: Field) -> bool:
-    plain = f.role is Role.STATE and f.dims == () and f.index is None and f.dtype != np.bool_
-    return plain and f.name not in ("i", "objective") and not f.hidden
-
-
-def name_by_scene(world: Any, agent: int, action: int) -> str:
-    """What stands in the scene of row 0 where this action leads."""
-    scene = world.scene(0)
-    ask_words(scene)
-    first = sum(world.action.nvec(world.sizes)[:agent])
-    return texts_of_actions(scene).get(first + action, f"action {action}")
 
 
 def why_masked(world: Any, row: int, index: int) -> str:
     """What `why_illegal` says of an action of the flat mask; of one agent among several, with the others at their
     lowest allowed one."""
-    counts = world.action.nvec(world.sizes)
     if world.action.kind == "discrete":
         return str(world.why_illegal(row, index))
     joint, first = [], 0
-    for n in counts:
-        allowed = np.flatnonzero(world.action_mask[row, first : first + n])
-        here = first <= index < first + n
-        joint.append(index - first if here else int(allowed[0]) if len(allowed) else 0)
+    for n in world.action.nvec(world.sizes):
+        lowest = int(world.action_mask[row, first : first + n].argmax())
+        joint.append(index - first if first <= index < first + n else lowest)
         first += n
     return str(world.why_illegal(row, joint))

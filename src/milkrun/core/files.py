@@ -5,8 +5,11 @@ Readers of formats (instances, maps, solutions) stand on this; nothing here know
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,13 @@ def write_bytes(path: str | os.PathLike[str], raw: bytes) -> None:
         Path(name).write_bytes(raw)
     except (OSError, ValueError) as e:
         raise FormatError(f"{name or '(no name)'}: cannot be written: {getattr(e, 'strerror', None) or e}") from None
+
+
+def write_csv(path: str | os.PathLike[str], names: Iterable[str], lines: Iterable[Iterable[Any]]) -> None:
+    """A table under its names."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([names, *lines])
+    write_bytes(path, text.getvalue().encode())
 
 
 def decoded(raw: bytes) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,8 @@ from milkrun.core.arguments import Rows, read_rows
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import Role
 from milkrun.core.instances import instances_of
-from milkrun.core.scene import Chart, Part, Scene, ask_words, texts_of_actions
+from milkrun.core.scene import Chart, Part, Scene, ask_words, equal, texts_of_actions
 from milkrun.core.watch import Watched
-from milkrun.core.world import World
 
 MOST_REASONS = 200_000  # frames times actions up to which every masked action has its reason
 OVER = "the episode is over"
@@ -55,6 +54,7 @@ class Recording:
     ends: list[int] = field(default_factory=list)
     end: str = ""
     chart: Chart | None = None
+    place: Any = None  # where the last step left the row; None: the episode has ended
 
     @property
     def steps(self) -> int:
@@ -63,10 +63,6 @@ class Recording:
     @property
     def frames(self) -> int:
         return self.ends[-1] if self.ends else 0
-
-    def moments(self) -> list[int]:
-        """The frames that are the moments between steps."""
-        return [0, *self.ends]
 
     def fields(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """What `World.chart` is given: fields by name, frame first, and `action`, step first."""
@@ -81,6 +77,7 @@ class _Turn:
     action: Any
     reasons: list[tuple[int, str]]
     scores: np.ndarray | None
+    start: dict[str, np.ndarray]  # the state of the row before it, under SAME_STEP
     frames: list[Any] = field(default_factory=list)
 
 
@@ -102,15 +99,10 @@ class EpisodeRecorder(Watched):
         self.rows = read_rows(rows, world.num_envs)
         if scenes:
             world.refuse_unready(self.rows)
-        self.policy, self.reasons = policy, reasons
-        self._scenes = scenes
+        self.policy, self.reasons, self._scenes = policy, reasons, scenes
         self._fields = tuple(dict.fromkeys((*fields, *(world.chart_fields if scenes else ()))))
-        self._recordings: list[Recording] = []
-        self._current: dict[int, Recording] = {}
-        self._place: dict[int, Any] = {}  # where the last step of a row left it
-        self._count: dict[int, int] = {}
+        self._recordings: dict[int, list[Recording]] = {row: [] for row in sorted(self.rows.tolist())}
         self._turns: dict[int, _Turn] = {}
-        self._saved: dict[str, np.ndarray] = {}
         self._scores: np.ndarray | None = None
         self._stage: Any = None
         self._offsets = np.cumsum([0, *world.action.nvec(world.sizes)])
@@ -118,10 +110,10 @@ class EpisodeRecorder(Watched):
 
     def episodes(self) -> list[Recording]:
         """What was recorded, by row and in the order of time; one that still goes on as far as it has come."""
-        for row, recording in self._current.items():
-            if recording.steps and not recording.end:
-                self._ask_chart(recording, self.world, row)
-        return sorted(self._recordings, key=lambda recording: (recording.watched, recording.number))
+        for row, recordings in self._recordings.items():
+            if recordings and recordings[-1].steps and not recordings[-1].end:
+                self._ask_chart(recordings[-1], self.world, row)
+        return [recording for recordings in self._recordings.values() for recording in recordings if recording.steps]
 
     def note_scores(self, scores: Any) -> None:
         """What the policy makes of each action in the step that comes, (B, A)."""
@@ -146,7 +138,7 @@ class EpisodeRecorder(Watched):
             world, at = self._where(row, turn)
             turn.frames.append(self._look(world, at, turn.recording))
             self._finish(turn, world, at)
-            self._place[row] = None if turn.recording.end else self._standing(row)
+            turn.recording.place = None if turn.recording.end else self._standing(row)
         self._turns = {}
 
     def before(self, actions: Any, rows: Rows) -> None:
@@ -160,13 +152,13 @@ class EpisodeRecorder(Watched):
         again = world.autoreset == "same_step"  # there the flags are of the episode before, and every row plays on
         if not again:
             plays &= ~(world.terminated | world.truncated)[stepped]
-        watched = stepped[plays]
-        self._saved = world.state_dict(watched) if again else {}
-        for row, action in zip(watched.tolist(), given[plays], strict=True):
-            if row not in self._place or self._place[row] != self._standing(row):
-                self._begin(row)
+        for row, action in zip(stepped[plays].tolist(), given[plays], strict=True):
+            recordings = self._recordings[row]
+            if not recordings or recordings[-1].place != self._standing(row):
+                self._begin(row, recordings)
             said = None if scores is None else scores[row].copy()
-            self._turns[row] = _Turn(self._current[row], action.copy(), self._refusals(row, action), said)
+            start = world.state_dict([row]) if again else {}
+            self._turns[row] = _Turn(recordings[-1], action.copy(), self._refusals(row, action), said, start)
 
     def _standing(self, row: int) -> Any:
         world = self.world
@@ -176,41 +168,35 @@ class EpisodeRecorder(Watched):
         """Where the end of a row's step is seen: SAME_STEP has begun the next episode of a row that ended, so the step
         is played again where rows wait."""
         world = self.world
-        if not self._saved or not (world.terminated[row] or world.truncated[row]):
+        if not turn.start or not (world.terminated[row] or world.truncated[row]):
             return world, row
         if self._stage is None:
             how = {"threads": world.threads, "debug": world.debug}
             self._stage = type(_inner(world))(1, world.config, seed=0, autoreset="disabled", **how)
-        k = list(self._turns).index(row)
-        owner = int(self._saved["instance_row"][k])
-        instance = {f.name for f in world.fields.values() if f.role is Role.INSTANCE}
-        one = {name: array[owner : owner + 1] if name in instance else array[k : k + 1].copy()
-               for name, array in self._saved.items()}  # fmt: skip
-        one["instance_row"][:] = 0
         for flag in ("terminated", "truncated", "done"):
-            one[flag][:] = False
-        self._stage.load_state_dict(one)
+            turn.start[flag][:] = False
+        self._stage.load_state_dict(turn.start)
         self._stage.step(turn.action[None])
         return self._stage, 0
 
-    def _begin(self, row: int) -> None:
+    def _begin(self, row: int, recordings: list[Recording]) -> None:
         world = self.world
-        recording = Recording(row, self._count.get(row, 0), {**_identity(world, row), "policy": self.policy})
+        if recordings and not recordings[-1].steps:  # a refused step begins no episode
+            recordings.pop()
+        recording = Recording(row, len(recordings), {**_identity(world, row), "policy": self.policy})
         recording.columns = {name: [] for name in self._fields}
         if self._scenes and self._mask_size and self.reasons in ("auto", "all"):
             recording.whys = []
-        self._current[row], self._place[row] = recording, self._standing(row)
         self._keep(recording, self._look(world, row, recording))
         self._moment(recording, world, row)
         if self._scenes:
-            recording.who |= {"agents": agent_names(world), "names": self._action_names(recording, row)}
+            recording.who |= {"agents": agent_names(world), "names": self._action_names(recording)}
+        recording.place = self._standing(row)
+        recordings.append(recording)
 
     def _finish(self, turn: _Turn, world: Any, at: int) -> None:
         """Writes down a step that has been played, whose end stands in row `at` of `world`."""
         recording = turn.recording
-        if not recording.steps:  # a refused step begins no episode
-            self._recordings.append(recording)
-            self._count[recording.watched] = recording.number + 1
         for frame in turn.frames:
             self._keep(recording, frame)
         recording.actions.append(turn.action)
@@ -233,13 +219,15 @@ class EpisodeRecorder(Watched):
         values = [_value(world, name, row) for name in self._fields]
         if not self._scenes:
             return None, values
-        with self._placed(world, recording):
+        try:
             scene = world.scene(row)
             self._check_actions(scene)
             if recording.scenes:
                 _share(scene, recording.scenes[-1])
             else:
                 ask_words(scene)
+        except ConfigError as error:
+            raise ConfigError(f"{name_of(world)}, scene of step {recording.steps}: {error}") from None
         return scene, values
 
     def _keep(self, recording: Recording, frame: tuple[Scene | None, list[Any]]) -> None:
@@ -285,14 +273,10 @@ class EpisodeRecorder(Watched):
         if self._scenes:
             recording.chart = world.chart(row, recording.fields(world.chart_fields))
 
-    def _action_names(self, recording: Recording, row: int) -> list[list[str]]:
-        world = self.world
-        asked = getattr(type(_inner(world)), "action_name", None) is not World.action_name
-        texts = {} if asked else texts_of_actions(recording.scenes[0])
-        return [
-            [world.action_name(agent, a) if asked else texts.get(low + a, f"action {a}") for a in range(high - low)]
-            for agent, (low, high) in enumerate(zip(self._offsets, self._offsets[1:], strict=False))
-        ]
+    def _action_names(self, recording: Recording) -> list[list[str]]:
+        texts, name = texts_of_actions(recording.scenes[0]), self.world.action_name
+        return [[name(agent, a) or texts.get(low + a, f"action {a}") for a in range(high - low)]
+                for agent, (low, high) in enumerate(pairwise(self._offsets.tolist()))]  # fmt: skip
 
     def _check_actions(self, scene: Scene) -> None:
         for name, part in scene.marks.items():
@@ -300,14 +284,6 @@ class EpisodeRecorder(Watched):
             if action is not None and action.size and not (-1 <= action.min() and action.max() < self._mask_size):
                 raise ConfigError(f"mark {name!r}, action: {action.min()}..{action.max()} is not within -1.."
                                   f"{self._mask_size - 1}")  # fmt: skip
-
-    @contextmanager
-    def _placed(self, world: Any, recording: Recording) -> Iterator[None]:
-        """Faults of a scene are told with the world and the step."""
-        try:
-            yield
-        except ConfigError as error:
-            raise ConfigError(f"{name_of(world)}, scene of step {recording.steps}: {error}") from None
 
 
 def name_of(world: Any) -> str:
@@ -335,14 +311,12 @@ def _value(world: Any, name: str, row: int) -> Any:
 def _identity(world: Any, row: int) -> dict[str, Any]:
     """Who plays what: `instance` are the first digits of the SHA-256 of the instance that the row plays."""
     seed, number, episode = world.stream[row].tolist()
-    digest = hashlib.sha256()
-    for array in instances_of(world, [row]).values():
-        digest.update(array.tobytes())
+    instance = b"".join(array.tobytes() for array in instances_of(world, [row]).values())
     spec = getattr(world, "spec", None)
     return {
         "world": name_of(world), "title": spec.title if spec is not None else type(_inner(world)).__name__,
         "config": world.config.as_dict(), "seed": seed, "row": number, "episode": episode,
-        "instance": digest.hexdigest()[:16], "fps": world.fps,
+        "instance": hashlib.sha256(instance).hexdigest()[:16], "fps": world.fps,
     }  # fmt: skip
 
 
@@ -365,16 +339,11 @@ def _share(scene: Scene, last: Scene) -> None:
 def _share_part(name: str, part: Part, before: Part) -> None:
     for key, now in part.attributes.items():
         then: Any = before.attributes.get(key)
-        if callable(now):
-            if then is None:
-                raise ConfigError(f"mark {name!r} has {key} only now: a scene has the same at every step")
-            part.attributes[key] = then
-        elif isinstance(now, np.ndarray):
-            if key != "stops" and np.shape(then) != now.shape:
-                raise ConfigError(f"mark {name!r}, {key}: the shape {now.shape}, before it was {np.shape(then)}")
-            if isinstance(then, np.ndarray) and np.array_equal(now, then):
-                part.attributes[key] = then
-        elif isinstance(now, list) and now == then:
+        if callable(now) and then is None:
+            raise ConfigError(f"mark {name!r} has {key} only now: a scene has the same at every step")
+        if isinstance(now, np.ndarray) and key != "stops" and now.shape != np.shape(then):
+            raise ConfigError(f"mark {name!r}, {key}: the shape {now.shape}, before it was {np.shape(then)}")
+        if callable(now) or equal(now, then):
             part.attributes[key] = then
     if missing := set(before.attributes) - set(part.attributes):
         raise ConfigError(f"mark {name!r} has no {sorted(missing)[0]} any more: a scene has the same at every step")

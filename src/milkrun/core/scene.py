@@ -20,6 +20,7 @@ COLOURS = tuple(MEANINGS)
 """Colours with a meaning, by their codes 0, 1, ...; what waits is hollow."""
 POINT_SHAPES, VEHICLE_SHAPES = ("disc", "square"), ("disc", "truck", "drone", "car")
 BODY_SHAPES = ("box", "cylinder", "sphere")
+DTYPES = {"ring": np.bool_, "faint": np.bool_, "action": np.int64}  # of attributes that are no numbers
 
 Colour: TypeAlias = str | int
 Words: TypeAlias = Sequence[str] | Callable[[], Sequence[str]]
@@ -40,7 +41,9 @@ class Codes(np.ndarray[Any, Any]):
 
 
 def colours(given: Iterable[Any]) -> Codes:
-    """Codes of a list or an array of colours: names, numbers of the palette, or both."""
+    """Codes of a list or an array of colours: names, numbers of the palette, or both; of codes a copy."""
+    if isinstance(given, Codes):
+        return given.copy()
     listed = given.tolist() if isinstance(given, np.ndarray) else list(given)
     known = {colour: colour_code(colour) for colour in set(listed)}
     return np.array([known[colour] for colour in listed], np.uint8).view(Codes)
@@ -88,8 +91,8 @@ class Scene:
         places = _numbers(name, "xy", xy, (None, 2))
         n = len(places)
         self._add("points", name, xy=places, shape=_shape(name, shape, POINT_SHAPES, n),
-                  **_of_each(name, n, size=size, level=level, ring=ring, colour=colour),
-                  **_words(name, n, label=label, text=text), action=_actions(name, action, n))  # fmt: skip
+                  **_of_each(name, n, size=size, level=level, ring=ring, colour=colour, label=label, text=text,
+                             action=action))  # fmt: skip
 
     def route(
         self, name: str, on: str, stops: ArrayLike, *, cut: int | None = None, closed: bool = False,
@@ -115,9 +118,7 @@ class Scene:
                   colour=colour_code(colour), label=label, trail=bool(trail), shown=bool(shown),
                   gauge=None if gauge is None else float(gauge))  # fmt: skip
 
-    def line(
-        self, name: str, start: ArrayLike, end: ArrayLike, *, colour: Colour = "ink", shown: bool = True
-    ) -> None:  # fmt: skip
+    def line(self, name: str, start: ArrayLike, end: ArrayLike, *, colour: Colour = "ink", shown: bool = True) -> None:
         """A dashed line: where somebody is bound for; among bodies a strip on the ground."""
         self._add("line", name, start=_numbers(name, "start", start, (2,)), end=_numbers(name, "end", end, (2,)),
                   colour=colour_code(colour), shown=bool(shown))  # fmt: skip
@@ -134,26 +135,23 @@ class Scene:
         turned = np.tile([1.0, 0, 0, 0], (n, 1)) if quat is None else _numbers(name, "quat", quat, (n, 4))
         self._add("bodies", name, shape=_shape(name, shape, BODY_SHAPES, n), size=_numbers(name, "size", size, (n, 3)),
                   pos=centres, quat=turned, **_of_each(name, n, colour=colour, faint=faint),
-                  transparent=bool(transparent), **_words(name, n, label=label, text=text),
-                  action=_actions(name, action, n), target=int(target))  # fmt: skip
+                  transparent=bool(transparent), **_of_each(name, n, label=label, text=text, action=action),
+                  target=int(target))  # fmt: skip
 
     def image(self, name: str, pixels: ArrayLike) -> None:
         """What a camera sees, uint8 (h, w) or (h, w, 3): shown beside the scene."""
         taken = np.array(pixels, np.uint8)
         if taken.ndim not in (2, 3) or (taken.ndim == 3 and taken.shape[2] != 3) or 0 in taken.shape:
             raise ConfigError(f"image {name!r}: pixels {taken.shape} must be (h, w) or (h, w, 3)")
-        self._once(self.images, name)
-        self.images[name] = taken
+        _say(self.images, name, taken)
 
     def figure(self, name: str, value: Any) -> None:
         """A number that is followed in time."""
-        self._once(self.figures, name)
-        self.figures[name] = float(value)
+        _say(self.figures, name, float(value))
 
     def gauge(self, name: str, value: Any, high: Any) -> None:
         """A bar, full at `high`."""
-        self._once(self.gauges, name)
-        self.gauges[name] = (float(value), float(high))
+        _say(self.gauges, name, (float(value), float(high)))
 
     def legend(self, text: str, colour: Colour, shape: str = "disc", *, tally: bool = False) -> None:
         """What a colour or a shape means; `tally`: in the tally alone."""
@@ -178,15 +176,15 @@ class Scene:
                      "look_at": _numbers("camera", "look_at", look_at, (3,)).tolist(), "follow": follow}  # fmt: skip
 
     def _add(self, kind: str, name: str, **attributes: Any) -> None:
-        self._once(self.marks, name)
-        self.marks[name] = Part(kind, {key: value for key, value in attributes.items() if value is not None})
+        _say(self.marks, name, Part(kind, {key: value for key, value in attributes.items() if value is not None}))
 
-    @staticmethod
-    def _once(taken: Mapping[str, Any], name: str) -> None:
-        if not isinstance(name, str):
-            raise ConfigError(f"a name is a text, not {name!r}")
-        if name in taken:
-            raise ConfigError(f"{name!r} is said twice")
+
+def _say(said: dict[str, Any], name: str, value: Any) -> None:
+    if not isinstance(name, str):
+        raise ConfigError(f"a name is a text, not {name!r}")
+    if name in said:
+        raise ConfigError(f"{name!r} is said twice")
+    said[name] = value
 
 
 def _numbers(name: str, key: str, given: ArrayLike, shape: tuple[int | None, ...]) -> NDArray[np.float64]:
@@ -212,52 +210,41 @@ def _shape(name: str, given: str | Sequence[str], known: tuple[str, ...], n: int
 
 
 def _of_each(name: str, n: int, **given: Any) -> dict[str, Any]:
-    """Attributes of n things, one for all or one each."""
-    found: dict[str, Any] = {}
-    for key, value in given.items():
-        if value is None:
-            continue
-        if key == "colour":
-            scalar = isinstance(value, (str, int, np.integer))
-            found[key] = colour_code(value) if scalar else value.copy() if isinstance(value, Codes) else colours(value)
-        else:
-            found[key] = np.array(value, np.bool_ if key in ("ring", "faint") else np.float64)
-        if (shape := np.shape(found[key])) not in ((), (n,)):
-            raise ConfigError(f"mark {name!r}, {key}: the shape {shape} must be ({n},)")
+    """Attributes of n things, one for all or one each; texts that are callables are asked by whoever wants to know."""
+    return {key: value if callable(value) else _read(f"mark {name!r}, {key}", key, value, n)
+            for key, value in given.items() if value is not None}  # fmt: skip
+
+
+def _read(place: str, key: str, value: Any, n: int) -> Any:
+    if key in ("label", "text"):
+        words = [str(word) for word in value]
+        if len(words) != n:
+            raise ConfigError(f"{place}: {len(words)} texts for {n}")
+        return words
+    if key == "colour":
+        found: Any = colour_code(value) if isinstance(value, (str, int, np.integer)) else colours(value)
+    else:
+        found = np.array(value, DTYPES.get(key, np.float64))
+    shape = np.shape(found)
+    if key == "action" and (len(shape) not in (1, 2) or shape[-1] != n):
+        raise ConfigError(f"{place}: the shape {shape} must be ({n},) or (k, {n})")
+    if key != "action" and shape not in ((), (n,)):
+        raise ConfigError(f"{place}: the shape {shape} must be ({n},)")
     return found
-
-
-def _words(name: str, n: int, **given: Words | None) -> dict[str, Any]:
-    """Lists of n texts; what is a callable is asked by whoever wants to know."""
-    return {key: words if callable(words) else check_words(name, key, words, n)
-            for key, words in given.items() if words is not None}  # fmt: skip
-
-
-def check_words(name: str, key: str, words: Sequence[str], n: int) -> list[str]:
-    """The texts of n things; ConfigError where they are not as many."""
-    listed = [str(word) for word in words]
-    if len(listed) != n:
-        raise ConfigError(f"mark {name!r}, {key}: {len(listed)} texts for {n}")
-    return listed
-
-
-def _actions(name: str, given: ArrayLike | None, n: int) -> NDArray[np.int64] | None:
-    if given is None:
-        return None
-    array = np.array(given, np.int64)
-    if array.ndim not in (1, 2) or array.shape[-1] != n:
-        raise ConfigError(f"mark {name!r}, action: the shape {array.shape} must be ({n},) or (k, {n})")
-    return array
 
 
 def ask_words(scene: Scene) -> None:
     """Asks the texts that are callables."""
     for name, part in scene.marks.items():
-        for key in ("label", "text"):
-            words = part.attributes.get(key)
+        for key, words in part.attributes.items():
             if callable(words):
                 n = len(part.attributes["xy" if part.kind == "points" else "pos"])
-                part.attributes[key] = check_words(name, key, words(), n)
+                part.attributes[key] = _read(f"mark {name!r}, {key}", key, words(), n)
+
+
+def equal(now: Any, then: Any) -> bool:
+    """Whether an attribute is what it was."""
+    return now is then or bool(np.array_equal(now, then) if isinstance(now, np.ndarray) else now == then)
 
 
 def texts_of_actions(scene: Scene) -> dict[int, str]:

@@ -1,1 +1,1 @@
-"""Episodes to look at: figures now; animations and pages grow here."""
+"""Episodes to look at: figures, films, files and pages."""

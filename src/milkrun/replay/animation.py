@@ -94,12 +94,8 @@ class Film(Watched):
         picture = self.picture()
         if self.scale == 1:
             return picture
-        n, (high, wide) = self.scale, (side // self.scale * self.scale for side in picture.shape[:2])
-        total = np.zeros((high // n, wide // n, 3), np.uint32)
-        for y, x in np.ndindex(n, n):
-            total += picture[y:high:n, x:wide:n]
-        halved: Picture = ((total + n * n // 2) // (n * n)).astype(np.uint8)
-        return halved
+        high, wide = (side // self.scale * self.scale for side in picture.shape[:2])
+        return np.asarray(Image.fromarray(picture[:high, :wide]).reduce(self.scale))
 
     def _drawings(self, palette: Colours) -> Iterator[Image.Image]:
         """The pictures as places in a palette."""
@@ -117,12 +113,12 @@ class Film(Watched):
         counts = np.zeros(len(FIVE_BITS), np.int64)
         for k, picture in enumerate(self.frames()):
             if k % -(-len(self) // SAMPLE) == 0:
-                counts += np.bincount(_coarse(picture).ravel(), minlength=len(counts))
+                counts += np.bincount(_packed(picture, 5).ravel(), minlength=len(counts))
         palette = photograph_palette(counts, PHOTO_COLOURS - 1)
         place, near = _tables(palette)
         indices: Picture | None = None
         for picture in self.frames():
-            coarse = _coarse(picture)
+            coarse = _packed(picture, 5)
             fresh = place[coarse]
             indices = fresh if indices is None else np.where(near[indices, coarse], indices, fresh)
             yield _image(indices, palette)
@@ -165,10 +161,10 @@ def palette_of(seen: Colours, counts: NDArray[np.int64]) -> Colours:
     return seen[np.sort(kept)]
 
 
-def _packed(picture: Picture) -> Colours:
-    """A number a pixel."""
-    red, green, blue = (picture[..., k].astype(np.int32) for k in range(3))
-    packed: Colours = (red << 16) | (green << 8) | blue
+def _packed(picture: Picture, bits: int = 8) -> Colours:
+    """A number a pixel, of so many bits a channel."""
+    red, green, blue = (picture[..., k].astype(np.int32) >> (8 - bits) for k in range(3))
+    packed: Colours = (red << 2 * bits) | (green << bits) | blue
     return packed
 
 
@@ -179,15 +175,14 @@ def _unpacked(colours: Colours) -> Picture:
 def _nearest(palette: Colours, wanted: Colours) -> Picture:
     """The place in the palette of each colour, or of the one nearest to it."""
     colours, which = np.unique(wanted, return_inverse=True)
-    apart = _unpacked(colours)[:, None].astype(np.int32) - _unpacked(palette).astype(np.int32)
-    return (apart**2).sum(axis=2).argmin(axis=1).astype(np.uint8)[which].reshape(wanted.shape)
+    return _closest(_unpacked(palette), _unpacked(colours)).astype(np.uint8)[which].reshape(wanted.shape)
 
 
 # -- photographs ------------------------------------------------------------------------------------------------------
 
 FIVE_BITS = np.stack(np.meshgrid(*[np.arange(32)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
 FIVE_BITS = (FIVE_BITS << 3) | (FIVE_BITS >> 2)
-"""The colours of five bits a channel, in the order of their numbers."""
+"""The colours of five bits a channel, in the order of their numbers: that of a pixel is `_packed(picture, 5)`."""
 
 
 def photograph_palette(counts: NDArray[np.int64], size: int) -> Picture:
@@ -195,17 +190,15 @@ def photograph_palette(counts: NDArray[np.int64], size: int) -> Picture:
     with the most to gain, then each colour moved to the mean of those that are nearest to it."""
     used = np.flatnonzero(counts)
     colours, weights = FIVE_BITS[used].astype(np.float32), np.sqrt(counts[used]).astype(np.float32)
-    boxes = [np.arange(len(used))]
-    gains = [_spread(colours, weights, boxes[0])]
+    boxes = [_box(colours, weights, np.arange(len(used)))]
     while len(boxes) < min(size, len(used)):
-        k = int(np.argmax([gain for gain, _ in gains]))
-        box, axis = boxes[k], gains[k][1]
+        k = int(np.argmax([gain for gain, _, _ in boxes]))
+        _, axis, box = boxes[k]
         box = box[np.argsort(colours[box, axis], kind="stable")]
         half = np.cumsum(weights[box])
         cut = min(int(np.searchsorted(half, half[-1] / 2)) + 1, len(box) - 1)
-        boxes[k : k + 1] = [box[:cut], box[cut:]]
-        gains[k : k + 1] = [_spread(colours, weights, box[:cut]), _spread(colours, weights, box[cut:])]
-    palette = np.array([np.average(colours[box], axis=0, weights=weights[box]) for box in boxes], np.float32)
+        boxes[k : k + 1] = [_box(colours, weights, part) for part in (box[:cut], box[cut:])]
+    palette = np.array([np.average(colours[box], axis=0, weights=weights[box]) for *_, box in boxes], np.float32)
     for _ in range(4):
         nearest = _closest(palette, colours)
         sums = [np.bincount(nearest, weights * colours[:, k], len(palette)) for k in range(3)]
@@ -214,15 +207,15 @@ def photograph_palette(counts: NDArray[np.int64], size: int) -> Picture:
     return np.rint(palette).astype(np.uint8)
 
 
-def _spread(colours: NDArray[np.float32], weights: NDArray[np.float32], box: NDArray[np.intp]) -> tuple[float, int]:
-    """How far the colours of a box are from their mean, squared and summed, along the axis where that is most."""
+def _box(colours: NDArray[np.float32], weights: NDArray[np.float32], box: NDArray[np.intp]) -> tuple[float, int, Any]:
+    """How far the colours of a box are from their mean, squared and summed, along the axis where that is most; it."""
     mean = np.average(colours[box], axis=0, weights=weights[box])
     squares = (weights[box, None] * (colours[box] - mean) ** 2).sum(axis=0)
-    return float(squares.max()), int(squares.argmax())
+    return float(squares.max()), int(squares.argmax()), box
 
 
 def _closest(palette: NDArray[Any], colours: NDArray[Any]) -> NDArray[np.intp]:
-    """The place in the palette nearest to each colour."""
+    """The place in the palette nearest to each colour; of whole numbers exactly, since float32 holds their sums."""
     p, c = palette.astype(np.float32), colours.astype(np.float32)
     return ((p**2).sum(axis=1) - 2 * c @ p.T).argmin(axis=1)
 
@@ -234,13 +227,6 @@ def _tables(palette: Picture) -> tuple[Picture, NDArray[np.bool_]]:
     for k in range(3):
         near &= abs(palette[:, None, k].astype(np.int16) - FIVE_BITS[:, k].astype(np.int16)) <= ALIKE
     return place, near
-
-
-def _coarse(picture: Picture) -> NDArray[np.intp]:
-    """The number of each pixel's colour in FIVE_BITS."""
-    red, green, blue = (picture[..., k].astype(np.intp) >> 3 for k in range(3))
-    coarse: NDArray[np.intp] = (red << 10) | (green << 5) | blue
-    return coarse
 
 
 def _image(indices: Picture, palette: Picture) -> Image.Image:

@@ -3,7 +3,6 @@ table, sheets of scenes, and a photo by MuJoCo's renderer where there is GL."""
 
 from __future__ import annotations
 
-import csv
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +13,13 @@ import numpy as np
 from milkrun.clutter.options import BASE, RIM
 from milkrun.clutter.stages import IDLE, LIFT, RESULTS, SETTLE, SUCCESS
 from milkrun.core.arguments import Rows, check_count, read_rows
-from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, PAPER, Canvas, Colour, coloured
+from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, PAPER, Canvas, coloured
 from milkrun.core.errors import ConfigError, RenderError, shown
+from milkrun.core.files import write_csv
 from milkrun.core.painter import LINE, paint_legend, paint_marks
 from milkrun.core.watch import Watched
 from milkrun.replay.animation import Film, stride
-from milkrun.replay.figures import in_a_row
+from milkrun.replay.figures import in_a_row, rgb
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,28 +100,24 @@ def sheet_of(scenes: Sequence[np.ndarray], heads: Sequence[tuple[str, bool]], co
 
 def sheet_of_worlds(worlds: dict[str, Any], scenes: int = COLUMNS) -> np.ndarray:
     """The first rows of several worlds as they stand, a line each, under their names."""
-    pictures, heads = [], []
-    for name, world in worlds.items():
-        for b in range(scenes):
-            pictures.append(draw_scene(world, b, CELL))
-            heads.append((f"{name} {b}", False))
-    return sheet_of(pictures, heads, scenes)
+    pictures = [draw_scene(world, b, CELL) for world in worlds.values() for b in range(scenes)]
+    return sheet_of(pictures, [(f"{name} {b}", False) for name in worlds for b in range(scenes)], scenes)
 
 
 def figure_of_picks(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure:
     """Episodes that `Picks` has watched, side by side."""
-    sheets = [world.sheet() for world, _, _ in pictures]
-    high = max(len(sheet) for sheet in sheets)
+    sheets = {id(world): world.sheet() for world, _, _ in pictures}
+    high, wide, _ = max(sheet.shape for sheet in sheets.values())
 
     def paint(axes: Axes, world: Any, row: int) -> str:
-        sheet = sheets[next(k for k, (shown, _, _) in enumerate(pictures) if shown is world)]
+        sheet = sheets[id(world)]
         axes.imshow(np.pad(sheet, ((0, high - len(sheet)), (0, 0), (0, 0)), constant_values=PAPER[0]))
         picks, out = int(world.records[row]), int(world.grasped[row].sum())
         moved = float(world.disturbance[row])
         return (f"return {world.objective[row]:.3f}: {out} of {world.sizes['N']} out in {picks} attempts, "
                 f"{int(world.lost[row].sum())} lost, others moved {1000 * moved:.0f} mm a pick")  # fmt: skip
 
-    return in_a_row(pictures, title, paint, side=WIDE, height=high / sheets[0].shape[1] + 0.1)
+    return in_a_row(pictures, title, paint, side=WIDE, height=high / wide + 0.1)
 
 
 class TickFilm(Film):
@@ -143,17 +139,16 @@ def film_of(world: Any, targets: Sequence[int]) -> Film:
     return film
 
 
-def write_events(world: Any, path: Path, row: int = 0) -> None:
-    """The attempts of a row as CSV, a line each; `moved_3` is how far object 3 went, m."""
+def write_events(world: Any, path: Path) -> None:
+    """The attempts of row 0 as CSV, a line each; `moved_3` is how far object 3 went, m."""
     names = [name for name in world.config.box_objects for _ in range(world.config.num_objects_per_type)]
     plain = ("attempt", "target", "type", "result", "blocked", "lost", "ticks", "load")
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([*plain, *(f"moved_{i}" for i in range(len(names)))])
-        for event in world.events(row):
-            kind = names[event["target"]] if event["target"] >= 0 else ""
-            event = {**event, "type": kind, "load": f"{event['load']:.4f}"}
-            writer.writerow([*(event[name] for name in plain), *(f"{way:.6f}" for way in event["displacement"])])
+    lines = []
+    for event in world.events(0):
+        kind = names[event["target"]] if event["target"] >= 0 else ""
+        event = {**event, "type": kind, "load": f"{event['load']:.4f}"}
+        lines.append([*(event[name] for name in plain), *(f"{way:.6f}" for way in event["displacement"])])
+    write_csv(path, [*plain, *(f"moved_{i}" for i in range(len(names)))], lines)
 
 
 def photo(world: Any, row: int = 0, size: tuple[int, int] = (480, 640)) -> np.ndarray:
@@ -205,14 +200,10 @@ def _staged(world: Any, b: int, height: int, width: int) -> Any:
     spec.visual.headlight.specular, spec.visual.map.shadowscale = [0.0] * 3, 1.0
     spec.worldbody.add_light(pos=[-0.4, 0.3, 1.5], dir=[0.4, -0.3, -1.5], diffuse=[0.6] * 3, specular=[0.0] * 3)
     for geom in spec.geoms:
-        geom.rgba = _rgba(GRID) if geom.name else _rgba(CUSTOMER, 0.35)  # one sees through the walls
+        geom.rgba = [*rgb(GRID), 1.0] if geom.name else [*rgb(CUSTOMER), 0.35]  # one sees through the walls
     gone = world.grasped[b] | world.lost[b]
     for i, code in enumerate(world.scene(b).marks["objects"].attributes["colour"].tolist()):
-        spec.geom(f"g{i}").rgba = _rgba(coloured(code), 0.0 if gone[i] else 1.0)
+        spec.geom(f"g{i}").rgba = [*rgb(coloured(code)), 0.0 if gone[i] else 1.0]
     tip = spec.site("cs")
-    tip.size, tip.rgba = [0.01] * 3, _rgba(LATE if world.is_suction_active[b] else INK)
+    tip.size, tip.rgba = [0.01] * 3, [*rgb(LATE if world.is_suction_active[b] else INK), 1.0]
     return spec.compile()
-
-
-def _rgba(colour: Colour, seen: float = 1.0) -> list[float]:
-    return [*(part / 255 for part in colour), seen]

@@ -1,9 +1,8 @@
-"""Columns of an episode: arrays as JSON, and back. The docstring of `episode` says their format."""
+"""Columns of an episode: arrays as JSON, and back. docs/replay.md says their format."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 import zlib
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ def number(value: float) -> float | None:
 def pack(array: np.ndarray, delta: bool = False, scale: float | None = None) -> Column:
     """An array as a column. `delta`: its first axis is time, and what changes little becomes small; numbers that are
     not whole are rounded to `scale` where one is given."""
-    if array.dtype.kind in "iub" and array.dtype != np.bool_:
+    if array.dtype.kind in "iu":
         array = _narrow(array)
     if array.size <= PLAIN:
         flat = array.astype(np.uint8) if array.dtype == np.bool_ else array
@@ -81,13 +80,11 @@ def decode(column: Any, name: str = "column") -> np.ndarray:
     if len(raw) != math.prod(shape) * dtype.itemsize:
         raise FormatError(f"{name}: {len(raw)} bytes do not fit the shape {shape} of {dtype.name}")
     array: Any = np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
-    if (column.get("xor") or column.get("delta")) and array.ndim:
-        if column.get("xor"):
-            if dtype != np.uint8:
-                raise FormatError(f"{name}: xor is for uint8, not for {dtype.name}")
-            array = np.bitwise_xor.accumulate(array, axis=0, dtype=dtype) if len(array) else array
-        else:
-            array = np.add.accumulate(array, axis=0, dtype=dtype) if len(array) else array
+    if column.get("xor") and dtype != np.uint8:
+        raise FormatError(f"{name}: xor is for uint8, not for {dtype.name}")
+    for option, undo in (("xor", np.bitwise_xor), ("delta", np.add)):
+        if column.get(option) and array.size and array.ndim:
+            array = undo.accumulate(array, axis=0, dtype=dtype)
     if "bits" in column:
         bits = column["bits"]
         if type(bits) is not int or dtype != np.uint8 or not shape or shape[-1] != -(-bits // 8):
@@ -112,13 +109,10 @@ def _plain_values(values: Any, shape: list[int], name: str) -> np.ndarray:
 
 
 def _inflated(data: Any, name: str) -> bytes:
-    if not isinstance(data, str):
-        raise FormatError(f"{name}: data must be a text, not {shown(data)}")
+    opened = zlib.decompressobj()
     try:
-        packed = base64.b64decode(data, validate=True)
-        opened = zlib.decompressobj()
-        raw = opened.decompress(packed, MOST_BYTES + 1)
-    except (binascii.Error, ValueError, zlib.error) as error:
+        raw = opened.decompress(base64.b64decode(data, validate=True), MOST_BYTES + 1)
+    except (TypeError, ValueError, zlib.error) as error:  # no text, no base64, no zlib
         raise FormatError(f"{name}: data is broken: {error}") from None
     if len(raw) > MOST_BYTES:
         raise FormatError(f"{name}: data inflates past {MOST_BYTES // 2**20} MB")

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from milkrun.core.canvas import GRID, INK, PAPER
 from milkrun.core.old_names import renamed
 from milkrun.core.scene import Chart, Scene
-from milkrun.replay.figures import DPI, leave_inside, paint_scene, rgb, save, scene_legend
+from milkrun.replay.figures import empty_figure, fill, paint_scene, save, scene_legend
 from milkrun.replay.gantt import chart_legend, height_of, paint_chart
 from milkrun.routing.darp.task.checker import DARPReport
 from milkrun.routing.darp.timetable import routes_of_row, timetable
@@ -39,11 +39,6 @@ class Plan:
     report: DARPReport
     chart: Chart
     heading: str
-
-    @property
-    def side(self) -> float:
-        """Inches of the map."""
-        return min(8.0, 5.4 + 0.05 * max(0, self.instance.num_requests - 24))
 
     @property
     def facts(self) -> str:
@@ -70,14 +65,9 @@ class Plan:
 
 
 def draw_darp(
-    instance: DARPInstance,
-    routes: Routes,
-    path: str | os.PathLike[str],
-    title: str | None = None,
-    *,
-    rule: str = "classic",
-    speed: float | None = None,
-) -> None:
+    instance: DARPInstance, routes: Routes, path: str | os.PathLike[str], title: str | None = None, *,
+    rule: str = "classic", speed: float | None = None,
+) -> None:  # fmt: skip
     """Writes a PNG of routes of nodes, the depot left out; route k is vehicle k's and may be empty."""
     save(figure_of_plans([plan_of(instance, routes, title or instance.name, rule, speed)]), Path(path))
 
@@ -102,24 +92,21 @@ def figure_of_rows(pictures: Sequence[tuple[Any, int, str]], title: str = "") ->
     return figure_of_plans([plan_of_row(*picture) for picture in pictures], title)
 
 
+def paint_plan(axes: Axes, plan: Plan) -> str:
+    paint_scene(axes, plan.scene, "beside")
+    return plan.facts
+
+
 def figure_of_plans(plans: Sequence[Plan], title: str = "") -> Figure:
     """Plans one below the other, with one legend."""
-    side = max(plan.side for plan in plans)
+    requests = max(plan.instance.num_requests for plan in plans)
+    side = min(8.0, 5.4 + 0.05 * max(0, requests - 24))  # inches of a map
     heights = [max(side + 0.5, height_of(plan.chart) + 0.8) for plan in plans]
-    figure = Figure(figsize=(side + CHART, sum(heights) + 0.7), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
-    if title:
-        figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
+    figure = empty_figure(side + CHART, sum(heights) + 0.7, title)
     grid = figure.add_gridspec(len(plans), 2, width_ratios=[side, CHART], height_ratios=heights)
     for k, plan in enumerate(plans):
-        on_map = figure.add_subplot(grid[k, 0])
-        on_map.set_aspect("equal", anchor="N")
-        on_map.set(xticks=[], yticks=[])
-        for spine in on_map.spines.values():
-            spine.set_color(rgb(GRID))
-        paint_scene(on_map, plan.scene, "beside")
-        on_map.set_title("\n".join(filter(None, (plan.heading, plan.facts))), fontsize=9.5, color=rgb(INK))
+        fill(figure.add_subplot(grid[k, 0]), plan.heading, paint_plan, plan)
         paint_chart(figure.add_subplot(grid[k, 1]), plan.chart)
-        leave_inside(on_map)
     unserved = any(plan.report.unserved for plan in plans)
     chart_legend(figure, [plan.chart for plan in plans], scene_legend(plans[0].scene)[: 3 if unserved else 2])
     return figure

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE, PAPER
+from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE
 from milkrun.core.instances import instances_of
 from milkrun.core.painter import trips_of
 from milkrun.core.references import refer
-from milkrun.replay.figures import DPI, leave_inside, rgb, square_window
+from milkrun.replay.figures import empty_figure, leave_inside, rgb, square_window
 from milkrun.replay.trace import days_driven, morning_levels
 from milkrun.routing.maps import EUR_PER_KG, EUR_PER_KM, KG_PER_M3
 from milkrun.routing.maps.units import BIN_M3
@@ -67,9 +68,7 @@ def figure_of_days(world: Any, row: int, title: str = "") -> Figure:
     nodes = world.locs[q, : world.n_nodes[q]].astype(float)
     columns = min(COLUMNS, days)
     rows = -(-days // columns)
-    figure = Figure(figsize=(2.3 * columns, 2.6 * rows + 3.4), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
-    if title:
-        figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
+    figure = empty_figure(2.3 * columns, 2.6 * rows + 3.4, title)
     grid = figure.add_gridspec(rows + 1, columns, height_ratios=[*([2.3] * rows), 3.0])
     for day, path in enumerate(paths):
         axes = figure.add_subplot(grid[day // columns, day % columns])
@@ -84,12 +83,11 @@ def figure_of_days(world: Any, row: int, title: str = "") -> Figure:
         square_window(axes, nodes)
         leave_inside(axes)
         axes.set_title(f"day {day + 1}", fontsize=9, color=rgb(INK))
-    _paint_levels(figure, grid, mornings, columns)
+    _paint_levels(figure, figure.add_subplot(grid[-1, :]), mornings)
     return figure
 
 
-def _paint_levels(figure: Figure, grid: Any, mornings: NDArray[np.float64], columns: int) -> None:
-    axes = figure.add_subplot(grid[-1, :])
+def _paint_levels(figure: Figure, axes: Axes, mornings: NDArray[np.float64]) -> None:
     order = np.argsort(-mornings.mean(0), kind="stable")
     image = axes.imshow(mornings[:, order].T, aspect="auto", cmap="YlOrRd", vmin=0, vmax=1, interpolation="nearest")
     axes.set_xticks(range(len(mornings)), [*(f"{d + 1}" for d in range(len(mornings) - 1)), "end"], fontsize=8)

@@ -1,68 +1,7 @@
 """An episode as a value that can be saved, sent and shown: the format `milkrun-episode`, version 1.
 
-A file is one JSON object, UTF-8, without NaN. Readers refuse another `format` or `version` and ignore keys that they do
-not know; a change of meaning raises the version. T are the steps, F the frames after the first; A are the actions of
-all agents one after the other, as in the flat mask.
-
-format, version, milkrun    "milkrun-episode", 1, the version of the library
-world, title, policy, config, seed, row, episode    who played what
-instance    first 16 hex digits of the SHA-256 of the row's instance fields in declaration order
-steps, frames    T, F
-ends    column (T,): the frame at which each step is done; left out where F = T, there step s is done at frame s + 1
-fps    frames a second, or null: steps are no seconds
-end, objective    "terminated", "truncated" or "" (it goes on); the return, null if it is not finite
-action    column (T,); of several agents, or of numbers, (T, n)
-reward, illegal    columns (T,): float64, and 1 where the step was illegal
-agents, names    the names of the agents, one at least; for each those of its actions (none where actions are numbers)
-mask    column of bits (T + 1, A): what was allowed before step s, the last after the end; left out without a mask
-why    {texts, index: column (T + 1, A)}: why not, texts[0] = "" for what is allowed; may be left out
-illegal_reasons    [[s, agent, text], ...] with s and agent counted from 0
-scores    column (T, A) of float32: what the policy made of each action; may be left out
-window    [*low, *high]: four numbers, or six where there are bodies
-camera    {position, look_at: three numbers each, follow: name of bodies or null}, or left out
-legend    [[text, colour, shape], ...]; a shape of points or vehicles, or "ring"
-marks    [{name, kind, ... attributes}, ...] in the order in which they were said
-series, gauges    by name, columns (T + 1,) and (T + 1, 2) of float64: the value, and of a gauge also what is full; the
-    series `return` is always there and first
-chart    see below, or left out
-images    [{name, every, frames: [base64 of WebP, ...]}, ...]: picture k is of frame k * every; or left out
-
-Marks have the attributes of the calls of `core.scene.Scene`, under the same names; what was not said is left out:
-  points   xy (n, 2), shape "disc" | "square" or a list of n, size (n,) 0..1, colour, level (n,) 0..1, ring (n,) flags,
-           label [n texts], text [n texts], action (n,), or (k, n) where several actions lead there (one an agent, or
-           driving and flying): indices into the flat mask, -1 for none
-  route    on (name of points), stops (ragged), cut (a node, or left out), closed, paint (flags), colour (left out: a
-           colour a trip, 16 + number of the trip, from the first again after the last of the palette)
-  vehicle  xy (2,), shape "disc" | "truck" | "drone" | "car", colour, label (text), trail, shown (flags), gauge 0..1; it
-           moves along the new stops of a route that ends where it is
-  line     start (2,), end (2,), colour, shown (flag)
-  bodies   shape "box" | "cylinder" | "sphere" or a list of n, size (n, 3) full, pos (n, 3), quat (n, 4) as w, x, y, z,
-           colour, faint (n,) flags, transparent (flag), label [n texts], text [n texts], action as of points, target
-           (a body, -1 none)
-A size, level, ring or faint of one number stands for all n; so does a colour. Colours are codes: 0 waiting (hollow),
-1 open, 2 late, 3 served, 4 ink, 5 muted, 6 grid, and 16 + k for colour k of the palette.
-
-An attribute is a plain JSON value, which never changes (a number, a text, a flag, a list of texts);
-{"const": column}, which never changes; {"time": true, ...column} with the frame first, (F + 1, ...), where a flag or a
-number in time is a column (F + 1,); {"time": true, "texts": [value, ...], "index": column (F + 1,)}, where a value is a
-text or a list of texts; or {"ragged": true, "keep", "add", "flat"}, three columns: at frame t the first keep[t] entries
-of the list before, then add[t] more from flat.
-
-A column is {"shape", "values"} (C order, null = not finite; up to 48 numbers, flags as 0 and 1), or {"dtype", "shape",
-"data"}: base64 of zlib of little-endian bytes, dtype uint8, int16, int32, float32 or float64. Its options, in the order
-in which a reader undoes them: "xor": true, each frame was combined with the one before (uint8 only); "delta": true,
-each frame is the difference to the one before, in the type's own arithmetic, so it wraps; "bits": n, the last axis
-holds n flags, lowest bit first, and `shape` is that of the bytes; "scale", "offset": value = scale * number + offset.
-Places are kept to 1/32768 of the window, bodies to 0.1 mm, quaternions to 1/4096 with their sign made continuous;
-rewards, series, gauges and the objective exactly.
-
-The chart is {lanes: [names], unit, clock: column (F + 1,) or left out, kinds: {kind: {words, colour, hatched}},
-bars: [[lane, kind, t0, t1, label, at], ...], marks: [[lane, kind, t, label, at], ...],
-windows: [[name, opens, closes, arrival, by], ...], heat: {title, values: column (rows, columns), at: [frame of each
-column]} or left out}. A lane is its index; `at` is the frame from which it is known; of a window what is null is open
-to that side, or never happened.
-
-A page holds {"format": "milkrun-page", "version": 1, "title", "subtitle", "groups": [{"label", "episodes": [...]}]}.
+docs/replay.md defines the format; a change of meaning raises the version. What a file holds is checked when it is read,
+so that whoever has an `Episode` can show it.
 """
 
 from __future__ import annotations
@@ -83,21 +22,20 @@ import numpy as np
 from milkrun.core.errors import FormatError, missing_extra, shown
 from milkrun.core.files import read_bytes
 from milkrun.core.recorder import Recording
-from milkrun.core.scene import Chart, colour_code
+from milkrun.core.scene import Chart, colour_code, equal
 from milkrun.replay.columns import decode, number, pack, ragged, unragged
 
 FORMAT, VERSION = "milkrun-episode", 1
 PLACES = 32768  # steps across the window
 STEPS = {"pos": 1e-4, "quat": 1 / 4096, "size": 1e-3, "level": 1e-3, "gauge": 1e-3}
 QUALITY, MOST_IMAGES = 80, 300  # of images; in an episode
-TEXT, COUNT, NUMBER = (str,), (int,), (int, float)
-KEYS: dict[str, tuple[type, ...]] = {
-    "world": TEXT, "title": TEXT, "policy": TEXT, "config": (dict,), "seed": COUNT, "row": COUNT, "episode": COUNT,
-    "instance": TEXT, "steps": COUNT, "frames": COUNT, "end": TEXT, "action": (dict,), "reward": (dict,),
-    "illegal": (dict,), "agents": (list,), "names": (list,), "window": (list,), "legend": (list,), "marks": (list,),
-    "series": (dict,), "gauges": (dict,), "illegal_reasons": (list,),
+KEYS: dict[type, tuple[str, ...]] = {
+    str: ("world", "title", "policy", "instance", "end"), int: ("seed", "row", "episode", "steps", "frames"),
+    dict: ("config", "action", "reward", "illegal", "series", "gauges"),
+    list: ("agents", "names", "window", "legend", "marks", "illegal_reasons"),
 }  # fmt: skip
-"""What every episode has, and of which type."""
+"""What every episode has, by type."""
+WHO = ("world", "title", "policy", "config", "seed", "row", "episode", "instance")
 
 
 @dataclass(frozen=True, eq=True)
@@ -147,7 +85,7 @@ class Episode:
     def mark(self, name: str, attribute: str, frame: int) -> Any:
         """What a mark said at a frame."""
         mark = next(mark for mark in self.data["marks"] if mark["name"] == name)
-        return at_frame(mark[attribute], frame, f"{name}.{attribute}")
+        return at_frame(mark[attribute], frame, self.frames, f"{name}.{attribute}")
 
     @classmethod
     def of(cls, recording: Recording) -> Episode:
@@ -164,7 +102,10 @@ class Episode:
             data = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, UnicodeDecodeError, RecursionError) as error:
             raise FormatError(f"{name}: not JSON: {error}") from None
-        check(data, name)
+        try:
+            check(data, name)
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise FormatError(f"{name}: a part is missing or of another type: {error!r}") from None
         return cls(data)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -179,74 +120,67 @@ class Episode:
 
 
 def _told(r: Recording) -> dict[str, Any]:
-    frames, moments, first = r.frames, r.moments(), r.scenes[0]
-    who = {**r.who, "config": {key: _plain(value) for key, value in r.who["config"].items()}}
-    told: dict[str, Any] = {
+    """All that the format has, in its order; what there is none of is left out."""
+    first, moments, every = r.scenes[0], [r.scenes[frame] for frame in (0, *r.ends)], -(-len(r.scenes) // MOST_IMAGES)
+    told = {
         "format": FORMAT, "version": VERSION, "milkrun": importlib.import_module("milkrun").__version__,
-        **{key: who[key] for key in ("world", "title", "policy", "config", "seed", "row", "episode", "instance")},
-        "steps": r.steps, "frames": frames,
-    }  # fmt: skip
-    if frames != r.steps:
-        told["ends"] = pack(np.array(r.ends, np.int64), delta=True)
-    told |= {
-        "fps": who["fps"], "end": r.end, "objective": number(r.objectives[-1]), "action": pack(np.array(r.actions)),
+        **{key: _plain(r.who[key]) for key in WHO}, "steps": r.steps, "frames": r.frames,
+        "ends": pack(np.array(r.ends, np.int64), delta=True) if r.frames != r.steps else None,
+        "fps": r.who["fps"], "end": r.end, "objective": number(r.objectives[-1]), "action": pack(np.array(r.actions)),
         "reward": pack(np.array(r.rewards)), "illegal": pack(np.array(r.illegal, np.uint8)),
-        "agents": who["agents"], "names": who["names"],
+        "agents": r.who["agents"], "names": r.who["names"],
+        "mask": pack(np.stack(r.masks), delta=True) if r.masks else None,
+        "why": None if r.whys is None else _why(r.whys),
+        "illegal_reasons": [list(reason) for reason in r.illegal_reasons],
+        "scores": pack(np.stack(r.scores).astype(np.float32)) if r.scores else None,
+        "window": [*first.low.tolist(), *first.high.tolist()], "camera": first.view,
+        "legend": [list(entry) for entry in first.legends], "marks": [_mark(r, name) for name in first.marks],
+        "series": {"return": pack(np.array(r.objectives)),
+                   **{name: pack(np.array([s.figures[name] for s in moments])) for name in first.figures}},
+        "gauges": {name: pack(np.array([s.gauges[name] for s in moments])) for name in first.gauges},
+        "chart": None if r.chart is None else _chart(r.chart, r.frames),
+        "images": [{"name": name, "every": every, "frames": [_webp(s.images[name]) for s in r.scenes[::every]]}
+                   for name in first.images] or None,
     }  # fmt: skip
-    if r.masks:
-        told["mask"] = pack(np.stack(r.masks), delta=True)
-    if r.whys is not None:
-        where = {text: k for k, text in enumerate(dict.fromkeys(["", *(t for line in r.whys for t in line)]))}
-        index = np.array([[where[text] for text in line] for line in r.whys], np.int64)
-        told["why"] = {"texts": list(where), "index": pack(index, delta=True)}
-    told["illegal_reasons"] = [list(reason) for reason in r.illegal_reasons]
-    if r.scores:
-        told["scores"] = pack(np.stack(r.scores).astype(np.float32))
-    told["window"] = [*first.low.tolist(), *first.high.tolist()]
-    if first.view is not None:
-        told["camera"] = first.view
-    told["legend"] = [list(entry) for entry in first.legends]
+    return {key: value for key, value in told.items() if value is not None or key in ("fps", "objective")}
+
+
+def _why(whys: list[list[str]]) -> dict[str, Any]:
+    where = _numbered(["", *(text for line in whys for text in line)])
+    index = np.array([[where[text] for text in line] for line in whys], np.int64)
+    return {"texts": list(where), "index": pack(index, delta=True)}
+
+
+def _numbered(texts: list[str]) -> dict[str, int]:
+    """Each of them once, in the order in which they come."""
+    return {text: k for k, text in enumerate(dict.fromkeys(texts))}
+
+
+def _mark(r: Recording, name: str) -> dict[str, Any]:
+    first, part = r.scenes[0], r.scenes[0].marks[name]
     step = float((first.high - first.low).max()) / PLACES or 1.0
-    told["marks"] = [
-        {"name": name, "kind": part.kind, **{key: _in_time(key, [s.marks[name].attributes[key] for s in r.scenes], step)
-                                             for key in part.attributes}}
-        for name, part in first.marks.items()
-    ]  # fmt: skip
-    told["series"] = {"return": pack(np.array(r.objectives)), **{
-        name: pack(np.array([r.scenes[f].figures[name] for f in moments])) for name in first.figures}}  # fmt: skip
-    told["gauges"] = {name: pack(np.array([r.scenes[f].gauges[name] for f in moments])) for name in first.gauges}
-    if r.chart is not None:
-        told["chart"] = _chart(r.chart, frames)
-    if first.images:
-        every = -(-len(r.scenes) // MOST_IMAGES)
-        told["images"] = [{"name": name, "every": every, "frames": [_webp(s.images[name]) for s in r.scenes[::every]]}
-                          for name in first.images]  # fmt: skip
-    return told
+    said = {key: [scene.marks[name].attributes[key] for scene in r.scenes] for key in part.attributes}
+    return {"name": name, "kind": part.kind, **{key: _in_time(key, values, step) for key, values in said.items()}}
 
 
 def _in_time(key: str, values: list[Any], step: float) -> Any:
     """An attribute: once if it never changes, else with time first."""
-    first = values[0]
     if key == "stops":
         return ragged([value.tolist() for value in values])
-    still = all(value is first for value in values)
-    if isinstance(first, (str, list)):
-        if still or all(value == first for value in values):
-            return first
-        told = [json.dumps(value) for value in values]
-        where = {text: k for k, text in enumerate(dict.fromkeys(told))}
-        return {"time": True, "texts": [json.loads(text) for text in where],
-                "index": pack(np.array([where[text] for text in told], np.int64), delta=True)}  # fmt: skip
     if key == "quat":
         values = _continuous(values)
-    if still or all(np.array_equal(value, first) for value in values):
-        plain = first.item() if isinstance(first, (np.ndarray, np.generic)) and np.ndim(first) == 0 else first
-        return {"const": pack(np.asarray(first), scale=_scale(key, step))} if np.ndim(first) else plain
-    return {"time": True, **pack(np.stack([np.asarray(value) for value in values]), True, _scale(key, step))}
-
-
-def _scale(key: str, step: float) -> float | None:
-    return step if key in ("xy", "start", "end") else STEPS.get(key)
+    first, words = values[0], isinstance(values[0], (str, list))
+    scale = step if key in ("xy", "start", "end") else STEPS.get(key)
+    if all(equal(value, first) for value in values):
+        if words:
+            return first
+        return {"const": pack(first, scale=scale)} if np.ndim(first) else np.asarray(first).item()
+    if words:
+        told = [json.dumps(value) for value in values]
+        where = _numbered(told)
+        return {"time": True, "texts": [json.loads(text) for text in where],
+                "index": pack(np.array([where[text] for text in told], np.int64), delta=True)}  # fmt: skip
+    return {"time": True, **pack(np.stack([np.asarray(value) for value in values]), True, scale)}
 
 
 def _continuous(quats: list[np.ndarray]) -> list[np.ndarray]:
@@ -254,7 +188,7 @@ def _continuous(quats: list[np.ndarray]) -> list[np.ndarray]:
     found = quats[:1]
     for q in quats[1:]:
         against = (q * found[-1]).sum(axis=1, keepdims=True) < 0
-        found.append(np.where(against, -q, q))
+        found.append(np.where(against, -q, q) if against.any() else q)
     return found
 
 
@@ -301,101 +235,86 @@ def _plain(value: Any) -> Any:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def at_frame(attribute: Any, frame: int, name: str = "attribute") -> Any:
-    """An attribute at a frame, as an array, a number, a text or a list of texts."""
+def at_frame(attribute: Any, frame: int, frames: int, place: str) -> Any:
+    """An attribute at a frame, as an array, a number, a text or a list; FormatError if it does not last all frames."""
     if not isinstance(attribute, dict):
         return attribute
     if "const" in attribute:
-        return decode(attribute["const"], name)
+        return decode(attribute["const"], place)
     if attribute.get("ragged"):
-        return unragged(attribute, name)[frame]
+        lists = unragged(attribute, place)
+        if len(lists) != frames + 1:
+            raise FormatError(f"{place}: {len(lists)} frames instead of {frames + 1}")
+        return lists[frame]
     if "texts" in attribute:
-        return attribute["texts"][int(decode(attribute["index"], name)[frame])]
-    return decode(attribute, name)[frame]
+        index = _column(place, attribute["index"], (frames + 1,), len(attribute["texts"]))
+        return attribute["texts"][int(index[frame])]
+    return _column(place, attribute, (frames + 1,))[frame]
 
 
 def check(data: Any, name: str) -> None:
-    """Raises FormatError unless this is an episode that every reader can show."""
+    """Raises FormatError, or what Python raises at a part that is not there, unless every reader can show this."""
 
     def refuse(key: str, found: Any) -> None:
         raise FormatError(f"{name}: {key}: {found}")
+
+    def column(key: str, value: Any, *shape: int | None, most: float = math.inf) -> np.ndarray:
+        return _column(f"{name}: {key}", value, shape, most)
 
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         found = data.get("format") if isinstance(data, dict) else f"a {type(data).__name__}"
         refuse("format", f"must be {FORMAT!r}, not {shown(found)}")
     if data.get("version") != VERSION:
         refuse("version", f"this reads version {VERSION}, not {shown(data.get('version'))}")
-    for key, types in KEYS.items():
-        if not isinstance(data.get(key), types) or isinstance(data.get(key), bool):
-            refuse(key, f"must be a {types[0].__name__}, not {shown(data.get(key))}")
+    for kind, keys in KEYS.items():
+        for key in keys:
+            if type(data.get(key)) is not kind:
+                refuse(key, f"must be a {kind.__name__}, not {shown(data.get(key))}")
     steps, frames = data["steps"], data["frames"]
     if not 0 <= steps <= frames:
         refuse("steps", f"{steps} steps in {frames} frames")
-
-    def column(key: str, value: Any, shape: Sequence[int | None], most: float = math.inf) -> np.ndarray:
-        found = decode(value, f"{name}: {key}")
-        if found.ndim < len(shape) or any(n not in (None, m) for m, n in zip(found.shape, shape, strict=False)):
-            refuse(key, f"the shape {found.shape} must begin with {tuple(shape)}")
-        if found.size and (most < math.inf) and not (0 <= found.min() and found.max() < most):
-            refuse(key, f"{found.min()}..{found.max()} is not within 0..{most - 1:g}")
-        return found
-
-    for key in ("action", "reward", "illegal", *(["scores"] if "scores" in data else [])):
-        column(key, data[key], (steps,))
+    for key in ("action", "reward", "illegal", "scores"):
+        if key in data:
+            column(key, data[key], steps)
     if "ends" in data:
-        ends = column("ends", data["ends"], (steps,), frames + 1)
+        ends = column("ends", data["ends"], steps, most=frames + 1)
         if steps and ((np.diff(ends, prepend=0) < 0).any() or ends[-1] != frames):
             refuse("ends", f"they must rise to {frames}")
     elif steps != frames:
         refuse("ends", f"is missing for {steps} steps in {frames} frames")
-    actions = column("mask", data["mask"], (steps + 1, None)).shape[1] if "mask" in data else 0
+    actions = column("mask", data["mask"], steps + 1, None).shape[1] if "mask" in data else 0
     if "why" in data:
-        column("why", data["why"]["index"], (steps + 1, actions), len(data["why"]["texts"]))
+        column("why", data["why"]["index"], steps + 1, actions, most=len(data["why"]["texts"]))
     for reason in data["illegal_reasons"]:
         if not (isinstance(reason, list) and len(reason) == 3) or not 0 <= reason[0] < steps:
             refuse("illegal_reasons", f"{shown(reason)} in an episode of {steps} steps")
-    for kind in ("series", "gauges"):
-        for key, value in data[kind].items():
-            column(f"{kind} {key!r}", value, (steps + 1,))
+    for group in ("series", "gauges"):
+        for key, value in data[group].items():
+            column(f"{group} {key!r}", value, steps + 1)
     for mark in data["marks"]:
-        _check_mark(name, mark, frames)
+        if not isinstance(mark, dict) or not isinstance(mark.get("name"), str) or not isinstance(mark.get("kind"), str):
+            refuse("marks", f"{shown(mark)} has no name or no kind")
+        for key, value in mark.items():
+            at_frame(value, 0, frames, f"{name}: mark {mark['name']!r}, {key}")
     if "chart" in data:
-        _check_chart(name, data["chart"], frames)
-
-
-def _check_mark(name: str, mark: Any, frames: int) -> None:
-    if not isinstance(mark, dict) or not isinstance(mark.get("name"), str) or not isinstance(mark.get("kind"), str):
-        raise FormatError(f"{name}: marks: {shown(mark)} has no name or no kind")
-    for key, value in mark.items():
-        place = f"{name}: mark {mark['name']!r}, {key}"
-        if not isinstance(value, dict):
-            continue
-        if "const" in value:
-            decode(value["const"], place)
-        elif value.get("ragged"):
-            found = len(unragged(value, place))
-            if found != frames + 1:
-                raise FormatError(f"{place}: {found} frames instead of {frames + 1}")
-        else:
-            index = decode(value["index"] if "texts" in value else value, place)
-            if index.ndim == 0 or len(index) != frames + 1:
-                raise FormatError(f"{place}: the shape {index.shape} must begin with {frames + 1}")
-            if "texts" in value and not (0 <= index.min() and index.max() < len(value["texts"])):
-                raise FormatError(f"{place}: index {index.max()} of {len(value['texts'])} texts")
-
-
-def _check_chart(name: str, chart: Any, frames: int) -> None:
-    try:
-        lanes = len(chart["lanes"])
+        chart, lanes = data["chart"], len(data["chart"]["lanes"])
         for bar in (*chart["bars"], *chart["marks"]):
             if not 0 <= bar[0] < lanes:
-                raise FormatError(f"{name}: chart: lane {bar[0]} of {lanes}")
-        if "clock" in chart and decode(chart["clock"], f"{name}: chart, clock").shape != (frames + 1,):
-            raise FormatError(f"{name}: chart, clock: must have {frames + 1} numbers")
+                refuse("chart", f"lane {bar[0]} of {lanes}")
+        if "clock" in chart:
+            column("chart, clock", chart["clock"], frames + 1)
         if "heat" in chart:
-            decode(chart["heat"]["values"], f"{name}: chart, heat")
-    except (KeyError, TypeError, IndexError) as error:
-        raise FormatError(f"{name}: chart: {type(error).__name__}: {error}") from None
+            column("chart, heat", chart["heat"]["values"])
+
+
+def _column(place: str, value: Any, shape: Sequence[int | None], most: float = math.inf) -> np.ndarray:
+    """A column whose shape begins so, and whose numbers are below `most`, if that is given."""
+    found = decode(value, place)
+    if found.ndim < len(shape) or any(n not in (None, m) for m, n in zip(found.shape, shape, strict=False)):
+        raise FormatError(f"{place}: the shape {found.shape} must begin with {tuple(shape)}")
+    if found.size and most < math.inf and not (0 <= found.min() and found.max() < most):
+        raise FormatError(f"{place}: {found.min()}..{found.max()} is not within 0..{most - 1:g}")
+    return found
 
 
 def _refuse_constant(word: str) -> Any:

@@ -17,7 +17,7 @@ from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, PAPER, Canvas, Colou
 from milkrun.core.errors import missing_extra
 from milkrun.core.painter import coloured_trips, visited_colours
 from milkrun.core.references import resolve
-from milkrun.core.scene import Scene
+from milkrun.core.scene import Scene, ask_words
 from milkrun.core.world import World
 from milkrun.replay.labels import label_places
 from milkrun.replay.trace import days_driven
@@ -72,20 +72,30 @@ def in_a_row(
     """Pictures side by side, or one below the other, `side` inches wide and so many times as high; `paint` fills one
     and returns what stands above it."""
     lines, columns = (len(pictures), 1) if upright else (1, len(pictures))
-    size = side * columns, side * height * lines
-    figure = Figure(figsize=size, dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
-    if title:
-        figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
+    figure = empty_figure(side * columns, side * height * lines, title)
     grid = figure.subplots(lines, columns, squeeze=False).flat
     for axes, (world, row, heading) in zip(grid, pictures, strict=True):
-        axes.set_aspect("equal", anchor="N")
-        axes.set(xticks=[], yticks=[])
-        for spine in axes.spines.values():
-            spine.set_color(rgb(GRID))
-        facts = paint(axes, world, row)
-        leave_inside(axes)
-        axes.set_title("\n".join(filter(None, (heading, facts))), fontsize=9.5, color=rgb(INK))
+        fill(axes, heading, paint, world, row)
     return figure
+
+
+def empty_figure(width: float, height: float, title: str) -> Figure:
+    """So many inches of paper under a title."""
+    figure = Figure(figsize=(width, height), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
+    if title:
+        figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
+    return figure
+
+
+def fill(axes: Axes, heading: str, paint: Callable[..., str], *what: Any) -> None:
+    """A picture in its frame, as `paint(axes, *what)` fills it; above stand the heading and what that returns."""
+    axes.set_aspect("equal", anchor="N")
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set_color(rgb(GRID))
+    facts = paint(axes, *what)
+    leave_inside(axes)
+    axes.set_title("\n".join(filter(None, (heading, facts))), fontsize=9.5, color=rgb(INK))
 
 
 def leave_inside(axes: Axes) -> None:
@@ -152,6 +162,7 @@ def paint_scene(axes: Axes, scene: Scene, names: str = "") -> None:
     must be visited, lines to where somebody is bound for. `names`: "beside" the points, where they hide little, or
     "inside"."""
     square_window(axes, np.stack([scene.low[:2], scene.high[:2]]))
+    ask_words(scene)
     legs: list[np.ndarray] = []
     for name, part in scene.marks.items():
         said = part.attributes
@@ -169,14 +180,9 @@ def paint_scene(axes: Axes, scene: Scene, names: str = "") -> None:
             axes.plot(*ends.T, color=rgb(coloured(said["colour"])), linewidth=1.0, linestyle=dashed, zorder=1)
     for part in scene.marks.values():
         if names == "beside" and "label" in part.attributes and part.kind == "points":
-            words, unit = _words(part.attributes)[1:], float(np.ptp(axes.get_xlim())) / (70 * SIDE)
+            words, unit = part.attributes["label"][1:], float(np.ptp(axes.get_xlim())) / (70 * SIDE)
             places = label_places(part.attributes["xy"], words, SMALL, unit, legs)  # the first is the depot
             _paint_names(axes, places, words)
-
-
-def _words(said: dict[str, Any]) -> list[str]:
-    words: list[str] = said["label"]() if callable(said["label"]) else said["label"]
-    return words
 
 
 def _paint_names(axes: Axes, places: np.ndarray, words: Sequence[str]) -> None:
@@ -212,7 +218,7 @@ def _paint_points(axes: Axes, said: dict[str, Any], visited: dict[int, Colour], 
     axes.scatter(x[square], y[square], s=110 if named else 70, marker="s", c=inside, edgecolors=rgb(PAPER), lw=0.8,
                  zorder=2.5)  # fmt: skip
     if named and "label" in said:
-        _paint_names(axes, places, _words(said))
+        _paint_names(axes, places, said["label"])
 
 
 def square_window(axes: Axes, nodes: np.ndarray) -> None:

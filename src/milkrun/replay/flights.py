@@ -14,19 +14,19 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from milkrun.core.canvas import INK, PALETTE, Colour
+from milkrun.core.canvas import INK, PALETTE
 from milkrun.core.scene import colours
 from milkrun.delivery.truckdrone.log import Recorder
 from milkrun.replay.figures import in_a_row, paint_scene, rgb, scene_legend
 
 SIDE = 5.6  # inches of one map
-WAYS: dict[str, tuple[Colour, float, Any]] = {
-    "drive": (INK, 2.2, "-"), "fly_out": (PALETTE[0], 1.3, "-"), "return": (PALETTE[3], 1.3, (0, (3, 1.5))),
-}  # fmt: skip
-"""Colour, width and line of the truck's way, and of a drone's way out and back."""
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "drive": ("truck", {"color": rgb(INK), "linewidth": 2.2, "linestyle": "-"}),
+    "fly_out": ("drone, way out", {"color": rgb(PALETTE[0]), "linewidth": 1.3, "linestyle": "-"}),
+    "return": ("drone, way back", {"color": rgb(PALETTE[3]), "linewidth": 1.3, "linestyle": (0, (3, 1.5))}),
+}
 LEGEND = ("late", "served", "node of the truck")
 """What the map of a whole episode has of the scene's legend."""
-WORDS = {"drive": "truck", "fly_out": "drone, way out", "return": "drone, way back"}
 
 
 def figure_of_flights(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure | None:
@@ -38,7 +38,7 @@ def figure_of_flights(pictures: Sequence[tuple[Any, int, str]], title: str = "")
     figure = in_a_row(pictures, title, paint_log if of_steps else paint_plan, SIDE, 1.2)
     entries = scene_legend(pictures[0][0].scene(pictures[0][1]))
     if of_steps:
-        ways = [(Line2D([], [], color=rgb(c), linewidth=w, linestyle=s), WORDS[k]) for k, (c, w, s) in WAYS.items()]
+        ways = [(Line2D([], [], **line), words) for words, line in WAYS.values()]
         entries = [*ways, *(entry for entry in entries if entry[1] in LEGEND)]
     handles, names = zip(*entries, strict=True)
     figure.legend(handles, names, loc="outside lower center", ncols=8 if len(pictures) > 1 else 4, fontsize=8,
@@ -51,11 +51,10 @@ def paint_log(axes: Axes, log: Recorder, row: int) -> str:
     events = log.events()
     events = events[events["row"] == row]
     events = events[events["episode"] == events["episode"].max(initial=-1)]
-    for kind, (colour, width, style) in WAYS.items():
+    for kind, (_, line) in WAYS.items():
         e = events[events["kind"] == kind]
         legs = np.stack([e["x0"], e["y0"], e["x1"], e["y1"]], axis=1).reshape(-1, 2, 2)
-        axes.add_collection(LineCollection(_joined(legs), colors=[rgb(colour)], linewidths=width, linestyles=style,
-                                           alpha=0.8, zorder=2))  # fmt: skip
+        axes.add_collection(LineCollection(_joined(legs), **line, alpha=0.8, zorder=2))
     scene, arrival, q = log.scene(row), log.arrival_step[row], log.instance_row[row]
     in_time = (arrival >= 0) & (arrival <= log.tw_end[q])
     came = np.where(in_time, "served", np.where(arrival >= 0, "late", "waiting"))

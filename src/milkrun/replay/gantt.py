@@ -14,10 +14,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 
-from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, OPEN, PAPER, SERVED, Colour, coloured
+from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, OPEN, PAPER, SERVED, coloured
 from milkrun.core.recorder import EpisodeRecorder
 from milkrun.core.scene import Bar, Chart, Look, Mark, Window, colour_code
-from milkrun.replay.figures import DPI, leave_inside, rgb
+from milkrun.replay.figures import empty_figure, leave_inside, rgb
 
 WIDTH = 11.0  # inches
 LANE, WINDOW = 0.42, 0.24  # inches of a machine's lane and of a customer's
@@ -25,6 +25,8 @@ MOST_WINDOWS = 40  # customers that have a lane each; of more the windows are le
 SMALL = 7.0  # points of what stands in bars
 DOT = 11.0  # points across a delivery
 HATCH = "////"
+SIGN: dict[str, Any] = {"zorder": 4, "clip_on": False}
+INSIDE: dict[str, Any] = {"fontsize": SMALL, "color": rgb(PAPER), "ha": "center", "va": "center_baseline"}
 MARKERS = {"forced": "D", "conflict": "P", "illegal": "x", "crash": "X", "left": "x"}
 """Shapes of marks by kind; a delivery is a dot with the customer in it."""
 
@@ -38,9 +40,7 @@ def chart_of_log(log: EpisodeRecorder, row: int = 0) -> Chart:
 
 def figure_of_chart(chart: Chart, title: str = "") -> Figure:
     """The chart with its legend."""
-    figure = Figure(figsize=(WIDTH, height_of(chart) + 1.5), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
-    if title:
-        figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
+    figure = empty_figure(WIDTH, height_of(chart) + 1.5, title)
     paint_chart(figure.subplots(), chart)
     chart_legend(figure, [chart])
     return figure
@@ -70,9 +70,10 @@ def paint_chart(axes: Axes, chart: Chart) -> None:
         spine.set_color(rgb(CUSTOMER))
     delivered = {(mark.lane, mark.t) for mark in chart.marks if mark.kind == "served"}
     for bar in chart.bars:
-        _paint_bar(axes, bar, places[bar.lane], chart.kinds[bar.kind])
+        y, look = places[bar.lane], _face(chart.kinds[bar.kind])
+        axes.add_patch(Rectangle((bar.t0, y - 0.36 * LANE), bar.t1 - bar.t0, 0.72 * LANE, zorder=2, **look))
         if (bar.lane, bar.t1) not in delivered:  # there the mark says the customer
-            _paint_label(axes, bar, places[bar.lane], end, hidden=DOT / 2 * ((bar.lane, bar.t0) in delivered))
+            _paint_label(axes, bar, y, end, hidden=DOT / 2 * ((bar.lane, bar.t0) in delivered))
     late = {(w.by, w.arrival) for w in chart.windows if w.late > 0}
     for mark in chart.marks:
         _paint_mark(axes, mark, places[mark.lane], chart.kinds[mark.kind], (mark.lane, mark.t) in late)
@@ -92,9 +93,9 @@ def _face(look: Look) -> dict[str, Any]:
     return {"facecolor": colour, "edgecolor": rgb(PAPER), "linewidth": 0.6}
 
 
-def _paint_bar(axes: Axes, bar: Bar, y: float, look: Look) -> None:
-    half = 0.36 * LANE
-    axes.add_patch(Rectangle((bar.t0, y - half), bar.t1 - bar.t0, 2 * half, zorder=2, **_face(look)))
+def _sign(kind: str, look: Look) -> dict[str, Any]:
+    colour = rgb(coloured(colour_code(look.colour)))
+    return {"marker": MARKERS.get(kind, "D"), "color": colour, "markersize": 5, "mec": rgb(INK), "mew": 0.6}
 
 
 def _paint_label(axes: Axes, bar: Bar, y: float, end: float, hidden: float) -> None:
@@ -102,20 +103,16 @@ def _paint_label(axes: Axes, bar: Bar, y: float, end: float, hidden: float) -> N
     point = end / (72 * (WIDTH - 1.2))
     start = bar.t0 + hidden * point
     if bar.label and bar.t1 - start > 0.68 * SMALL * len(bar.label) * point:
-        axes.text((start + bar.t1) / 2, y, bar.label, fontsize=SMALL, color=rgb(PAPER), ha="center",
-                  va="center_baseline", zorder=3, clip_on=True)  # fmt: skip
+        axes.text((start + bar.t1) / 2, y, bar.label, zorder=3, clip_on=True, **INSIDE)
 
 
 def _paint_mark(axes: Axes, mark: Mark, y: float, look: Look, late: bool) -> None:
     if not mark.label:
-        colour = rgb(coloured(colour_code(look.colour)))
-        axes.plot([mark.t], [y - 0.42 * LANE], marker=MARKERS.get(mark.kind, "D"), color=colour, markersize=5,
-                  mec=rgb(INK), mew=0.6, zorder=4, clip_on=False)  # fmt: skip
+        axes.plot([mark.t], [y - 0.42 * LANE], **_sign(mark.kind, look), **SIGN)
         return
-    axes.plot([mark.t], [y], marker="o", color=rgb(LATE if late else SERVED), markersize=DOT, mec=rgb(PAPER), mew=0.8,
-              zorder=4, clip_on=False)  # fmt: skip
-    axes.text(mark.t, y, mark.label, fontsize=SMALL, color=rgb(PAPER), ha="center", va="center_baseline", zorder=5,
-              fontweight="bold")  # fmt: skip
+    colour = rgb(LATE if late else SERVED)
+    axes.plot([mark.t], [y], marker="o", color=colour, markersize=DOT, mec=rgb(PAPER), mew=0.8, **SIGN)
+    axes.text(mark.t, y, mark.label, fontweight="bold", zorder=5, **INSIDE)
 
 
 def _paint_window(axes: Axes, window: Window, y: float, end: float) -> None:
@@ -131,8 +128,7 @@ def _paint_window(axes: Axes, window: Window, y: float, end: float) -> None:
     colour = rgb(LATE if window.late > 0 else SERVED)
     if window.late > 0:
         axes.hlines(y, window.closes, window.arrival, color=colour, linewidth=1.2, linestyle=(0, (2, 1)), zorder=3)
-    axes.plot([window.arrival], [y], marker="o", color=colour, markersize=6, mec=rgb(PAPER), mew=0.6, zorder=4,
-              clip_on=False)  # fmt: skip
+    axes.plot([window.arrival], [y], marker="o", color=colour, markersize=6, mec=rgb(PAPER), mew=0.6, **SIGN)
     words = f"{window.by}, {window.late:g} late" if window.late > 0 else window.by
     left = window.arrival > 0.85 * end
     ground = {"facecolor": rgb(PAPER), "linewidth": 0, "pad": 0.6} if window.late > 0 else None  # over the dashes
@@ -150,18 +146,13 @@ def chart_legend(figure: Figure, charts: Sequence[Chart], more: Sequence[tuple[A
         came = [w.late > 0 for w in chart.windows if w.arrival is not None]
         done = "delivered " if any(mark.kind == "served" for mark in chart.marks) else ""
         if not all(came):
-            entries[f"{done}in time"] = _dot("o", SERVED, markersize=8)
+            entries[f"{done}in time"] = Line2D([], [], linestyle="", marker="o", color=rgb(SERVED), markersize=8)
         if any(came):
-            entries[f"{done}late"] = _dot("o", LATE, markersize=8)
+            entries[f"{done}late"] = Line2D([], [], linestyle="", marker="o", color=rgb(LATE), markersize=8)
         if _windows(chart):
             entries["time window"] = Patch(facecolor=rgb(OPEN), alpha=0.45)
         for kind, look in chart.kinds.items():
             if any(mark.kind == kind and not mark.label for mark in chart.marks):
-                colour = coloured(colour_code(look.colour))
-                entries[look.words] = _dot(MARKERS.get(kind, "D"), colour, mec=rgb(INK), mew=0.6, markersize=5)
+                entries[look.words] = Line2D([], [], linestyle="", **_sign(kind, look))
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=min(5, len(entries)), fontsize=8,
                   frameon=False, handlelength=1.8, columnspacing=1.4)  # fmt: skip
-
-
-def _dot(marker: str, colour: Colour, **how: Any) -> Line2D:
-    return Line2D([], [], linestyle="", marker=marker, color=rgb(colour), **how)

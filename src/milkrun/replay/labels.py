@@ -16,9 +16,7 @@ TURNS = np.arange(12) * (math.pi / 6)
 AWAY = (1.0, 1.6, 2.3)
 
 
-def label_places(
-    nodes: Floats, names: Sequence[str], size: float, unit: float, legs: Sequence[Floats] = ()
-) -> Floats:  # fmt: skip
+def label_places(nodes: Floats, names: Sequence[str], size: float, unit: float, legs: Sequence[Floats] = ()) -> Floats:
     """The centres of the names of all nodes but the first, each beside its node where least is in the way.
 
     `size` of the signs in points, `unit` of the plane to a point, `legs` as pairs of ends (2, 2). Names are placed one

@@ -1,16 +1,14 @@
 """The event log of the truck-and-drones world: who did what, when, from where to where, at what energy.
 
 What happened in a step of a row is found from its fields before and after: `happenings`. `Recorder` steps a world and
-keeps the events of the rows it watches; `chart` makes bars and marks of them.
+keeps the events of the rows it watches; `chart` makes bars and marks of those of an episode.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.arguments import Rows
+from milkrun.core.files import write_csv
 from milkrun.core.recorder import EpisodeRecorder, agent_names
 from milkrun.core.scene import Bar, Chart, Mark, Window
 from milkrun.delivery.looks import LOOKS
@@ -30,6 +29,7 @@ EVENT = np.dtype([
 ])  # fmt: skip
 INTERVALS = ("drive", "wait", "onboard", "hover", "fly_out", "wait_open", "return", "crashed")
 POINTS = ("release", "recover", "load", "served", "landed", "forced", "conflict", "illegal", "crash")
+CHARTED = ["agent", "kind", "t0", "t1", "ref"]
 
 FIELDS = (
     "i", "truck_pos", "truck_node", "truck_target", "truck_step_dist", "drone_pos", "battery", "carrying", "status",
@@ -50,12 +50,6 @@ class Recorder(EpisodeRecorder):
 
     def __init__(self, world: Any, rows: Rows = (0,)) -> None:
         super().__init__(world, rows, fields=FIELDS, scenes=False)
-        self._agents = [name for group in world.groups.values() for name in group]
-
-    def _happened(self) -> Iterator[tuple[Any, ...]]:
-        for r in self.episodes():
-            for agent, kind, t0, t1, start, end, ref, energy in told(self.world, r.fields(FIELDS)):
-                yield r.watched, r.number, self._agents[agent], kind, t0, t1, *start, *end, ref, energy
 
     def events(self) -> np.ndarray:
         """What happened, by row and episode, in the order of time: an array of `EVENT`.
@@ -69,31 +63,16 @@ class Recorder(EpisodeRecorder):
         `forced` stands where an overridden drone is fined: each step under published rules, under sound ones once a
         phase.
         """
-        return np.array(list(self._happened()), EVENT)
+        kept = [events_of(self.world, r.fields(FIELDS), r.watched, r.number) for r in self.episodes()]
+        return np.concatenate([np.zeros(0, EVENT), *kept])
 
     def gantt(self) -> np.ndarray:
         """The intervals alone, agent by agent, equal neighbours made one: of each agent they tile the episode."""
-        events = self.events()
-        bars = events[np.isin(events["kind"], INTERVALS)]
-        agent = np.array([self._agents.index(name) for name in bars["agent"]], np.int64)
-        bars = bars[np.lexsort((agent, bars["episode"], bars["row"]))]
-        same = ("row", "episode", "agent", "kind", "ref")
-        differs = np.any([bars[name][1:] != bars[name][:-1] for name in same], axis=0)
-        first = np.flatnonzero(np.concatenate([[True], differs])[: len(bars)])
-        last = np.append(first[1:], len(bars)) - 1
-        merged = bars[first]
-        for name in ("t1", "x1", "y1"):
-            merged[name] = bars[name][last[: len(first)]]
-        if len(bars):
-            merged["energy"] = np.add.reduceat(bars["energy"], first)
-        return merged
+        return bars_of(self.world, self.events())
 
     def to_csv(self, path: str | Path) -> None:
         """The events, a line each, under their names."""
-        with Path(path).open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(EVENT.names or ())
-            writer.writerows(self.events().tolist())
+        write_csv(path, EVENT.names or (), self.events().tolist())
 
     def to_json(self, path: str | Path) -> None:
         """The events, a list of objects."""
@@ -101,40 +80,55 @@ class Recorder(EpisodeRecorder):
         Path(path).write_text(json.dumps(listed, indent=0) + "\n")
 
 
-def told(world: Any, frames: Mapping[str, np.ndarray]) -> Iterator[Happening]:
-    """What happened in an episode whose FIELDS stand in `frames`."""
+def events_of(world: Any, frames: Mapping[str, np.ndarray], row: int = 0, episode: int = 0) -> np.ndarray:
+    """What happened in an episode whose FIELDS stand in `frames`, as an array of `EVENT`."""
+    agents = _agents(world)
     moments = [SimpleNamespace(**dict(zip(FIELDS, values, strict=True)))
                for values in zip(*(frames[name].tolist() for name in FIELDS), strict=True)]  # fmt: skip
-    for was, now, asked in zip(moments, moments[1:], frames["action"], strict=False):
-        yield from happenings(world, was, now, asked, was.customer_pos)
+    return np.array([
+        (row, episode, agents[agent], kind, t0, t1, *start, *end, ref, energy)
+        for was, now, asked in zip(moments, moments[1:], frames["action"], strict=False)
+        for agent, kind, t0, t1, start, end, ref, energy in happenings(world, was, now, asked)
+    ], EVENT)  # fmt: skip
+
+
+def bars_of(world: Any, events: np.ndarray) -> np.ndarray:
+    """The intervals among events, agent by agent, equal neighbours made one."""
+    bars, agents = events[np.isin(events["kind"], INTERVALS)], _agents(world)
+    if not len(bars):
+        return bars
+    agent = np.array([agents.index(name) for name in bars["agent"]])
+    bars = bars[np.lexsort((agent, bars["episode"], bars["row"]))]
+    same = bars[["row", "episode", "agent", "kind", "ref"]]
+    first = np.flatnonzero(np.append(True, same[1:] != same[:-1]))
+    merged, last = bars[first], np.append(first[1:], len(bars)) - 1
+    for name in ("t1", "x1", "y1"):
+        merged[name] = bars[name][last]
+    merged["energy"] = np.add.reduceat(bars["energy"], first)
+    return merged
 
 
 def chart(world: Any, row: int, frames: Mapping[str, np.ndarray]) -> Chart:
-    """A lane for each machine, neighbours that are equal made one bar; the customers' windows, and who came when."""
-    lanes, bars, marks, last = agent_names(world), list[Bar](), list[Mark](), dict[int, tuple[str, int]]()
-    came: dict[int, tuple[float, str]] = {}
-    open_bar: dict[int, int] = {}
-    for agent, kind, t0, t1, _, _, ref, _ in told(world, frames):
-        lane = lanes[agent]
-        if kind in INTERVALS:
-            if last.get(agent) == (kind, ref):
-                bars[open_bar[agent]] = replace(bars[open_bar[agent]], t1=float(t1))
-                continue
-            goal = f"\u2192{ref}" if kind in ("drive", "fly_out") and ref >= 0 else ""
-            last[agent], open_bar[agent] = (kind, ref), len(bars)
-            bars.append(Bar(lane, kind, float(t0), float(t1), goal))
-        elif kind == "served":
-            came[ref] = float(t0), lane
-            marks.append(Mark(lane, kind, float(t0), str(ref)))
-        elif kind in LOOKS:
-            marks.append(Mark(lane, kind, float(t0)))
+    """A lane for each machine; the customers' windows, and who came when."""
+    events, lane = events_of(world, frames), dict(zip(_agents(world), agent_names(world), strict=True))
+    bars, marks, came = list[Bar](), list[Mark](), dict[int, tuple[float, str]]()
+    for agent, kind, t0, t1, ref in bars_of(world, events)[CHARTED].tolist():
+        goal = f"\u2192{ref}" if kind in ("drive", "fly_out") and ref >= 0 else ""
+        bars.append(Bar(lane[agent], kind, float(t0), float(t1), goal))
+    for agent, kind, t0, _, ref in events[np.isin(events["kind"], POINTS)][CHARTED].tolist():
+        if kind == "served":
+            came[ref] = float(t0), lane[agent]
+        if kind in LOOKS:
+            marks.append(Mark(lane[agent], kind, float(t0), str(ref) if kind == "served" else ""))
     q = world.instance_row[row]
     bounds = zip(world.tw_start[q].tolist(), world.tw_end[q].tolist(), strict=True)
     windows = [Window(f"customer {c}", *span, *came.get(c, ())) for c, span in enumerate(bounds)]
-    bars.sort(key=lambda bar: lanes.index(bar.lane))
-    seen = {bar.kind for bar in bars} | {mark.kind for mark in marks}
-    kinds = {kind: look for kind, look in LOOKS.items() if kind in seen}
-    return Chart(tuple(lanes), tuple(bars), tuple(marks), tuple(windows), clock=frames["i"], kinds=kinds)
+    kinds = {kind: look for kind, look in LOOKS.items() if kind in events["kind"]}
+    return Chart(tuple(lane.values()), tuple(bars), tuple(marks), tuple(windows), clock=frames["i"], kinds=kinds)
+
+
+def _agents(world: Any) -> list[str]:
+    return [name for group in world.groups.values() for name in group]
 
 
 class Turn:
@@ -158,9 +152,7 @@ class Turn:
         self.serves = self.action >= DELIVER and self.holds >= 0 and now.carrying[d] < 0
 
 
-def happenings(
-    world: Any, was: SimpleNamespace, now: SimpleNamespace, asked: Any, customers: list[Place]
-) -> Iterator[Happening]:
+def happenings(world: Any, was: SimpleNamespace, now: SimpleNamespace, asked: Any) -> Iterator[Happening]:
     """A step of one row: commands, then an interval of each agent, then what came of it."""
     t = was.i
     turns = [Turn(world, d, was, now) for d in range(world.sizes["D"])]
@@ -184,7 +176,7 @@ def happenings(
             yield 1 + d, "crash", t + 1, t + 1, there, there, turn.holds, left - now.battery[d]
         if turn.serves:
             c = turn.action - DELIVER
-            yield 1 + d, "served", t + 1, t + 1, there, customers[c], c, 0.0
+            yield 1 + d, "served", t + 1, t + 1, there, was.customer_pos[c], c, 0.0
 
 
 def _commands(

@@ -37,11 +37,8 @@ class Trip(NamedTuple):
 
 
 def operations(world: Any, row: int) -> list[Operation]:
-    done = []
-    for trip in _trips(world, row):
-        end = trip.stops[-1] if trip.stops else trip.start
-        done.append(Operation(trip.start, end, trip.fly, tuple(trip.stops[:-1])))
-    return done
+    return [Operation(trip.start, (trip.start, *trip.stops)[-1], trip.fly, tuple(trip.stops[:-1]))
+            for trip in _trips(world, row)]  # fmt: skip
 
 
 def events(world: Any, row: int) -> list[Event]:
@@ -89,7 +86,7 @@ def paths(world: Any, row: int) -> tuple[list[int], list[int], list[int]]:
     """The nodes of the truck in order; those of the drone, aboard or not; and those that it flew to."""
     nodes, out = world.sizes["N"], False
     way, drone, flown = [0], [0], list[int]()
-    for action in _taken(world, row):
+    for action in world.plan[row, : world.steps[row]].tolist():
         if action < nodes:
             way.append(action)
         elif out := action < 2 * nodes:  # otherwise it has come back
@@ -100,11 +97,6 @@ def paths(world: Any, row: int) -> tuple[list[int], list[int], list[int]]:
     return way, drone, flown
 
 
-def _taken(world: Any, row: int) -> list[int]:
-    taken: list[int] = world.plan[row, : world.steps[row]].tolist()
-    return taken
-
-
 def _trips(world: Any, row: int) -> Iterator[Trip]:
     """Operations done, in order; times as the world counts them."""
     nodes, q = world.sizes["N"], world.instance_row[row]
@@ -112,7 +104,7 @@ def _trips(world: Any, row: int) -> Iterator[Trip]:
     here = start = 0
     fly, stops, driven = -1, list[int](), 0.0
     began = now = 0.0
-    for action in _taken(world, row):
+    for action in world.plan[row, : world.steps[row]].tolist():
         if nodes <= action < 2 * nodes:
             start, fly, stops, driven, began = here, action - nodes, [], 0.0, now
         elif action < nodes:
