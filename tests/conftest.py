@@ -1,5 +1,6 @@
 """What tests of several folders lean on."""
 
+import gc
 import os
 import signal
 from importlib import import_module
@@ -59,3 +60,9 @@ def pytest_collection_modifyitems(config, items):
     first = LONGEST if "PYTEST_XDIST_WORKER" in os.environ else IN_BOTH if config.getoption("--part") else []
     place = {TESTS / f"{name}.py": rank for rank, name in enumerate(first)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
+
+
+def pytest_collection_finish():
+    """What is loaded and collected by now stays: without this each full collection of garbage looks at all of it, for
+    half a second, and the processes that tests fork copy it."""
+    gc.freeze()
