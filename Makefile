@@ -38,6 +38,7 @@ sapien_stamp := .venv-sapien/.stamp-$(call checksum,$(SAPIEN))
 
 # $(call install,what pip shall install): into the environment that holds the stamp $@.
 # -qq: pip prints errors only. --no-compile: of these thousands of files Python compiles those that it meets, later.
+# The pip that comes with Python may be old, and twice as slow: it installs the pinned one first.
 define install
 @echo "Setting up $(@D) (some minutes the first time)"
 @$(@D)/bin/python -m pip --version >/dev/null 2>&1 || { \
@@ -46,9 +47,11 @@ define install
 	$(PYTHON) -m venv --clear $(@D); }
 @rm -f $(@D)/.stamp-*
 @grep -v '$(or $(except),^$$)' constraints.txt > $(@D)/constraints.txt
-@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --no-compile -c $(@D)/constraints.txt $(1)
+@$(pip) pip
+@$(pip) $(1)
 @touch $@
 endef
+pip = $(@D)/bin/python -m pip install -qq --disable-pip-version-check --no-compile -c $(@D)/constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test suite browser newest oldest truth conformance env check bench docs clean
