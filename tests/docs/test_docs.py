@@ -34,6 +34,10 @@ ALONE = [ROOT / "README.md", ROOT / "docs" / "use-it-with.md", FROM_DAT]
 """Pages whose blocks stand alone."""
 FEWER = {
     FROM_DAT: """
+import numba
+numba.config.DISABLE_JIT, jit = 1, numba.config.DISABLE_JIT
+import tianshou.data
+numba.config.DISABLE_JIT = jit
 from milkrun.api.dat import smoke
 gym_test, stableparallel_test, test_tianshou_env = smoke.gym_test, smoke.stableparallel_test, smoke.test_tianshou_env
 small = {"conf_path": {"size": 36, "ground_cell": 2.0, "max_vehicles": 4, "max_sim_steps": 60}, "seed": 1}
@@ -42,7 +46,7 @@ smoke.stableparallel_test = lambda n_envs, gym: stableparallel_test(n_envs // 8,
 smoke.test_tianshou_env = lambda args: test_tianshou_env(type(args)(n_envs=args.n_envs // 2, steps=40), **small)
 """
 }
-"""Of pages that show calls of minutes: what makes the same calls short, run before their blocks."""
+"""Of pages that show calls of minutes: what makes the same calls short, run first; tianshou is not compiled."""
 KINDS = {"python": "run", "console": "commands", "text": "shown", "bibtex": "shown"}
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>[^\n`]*)$", re.MULTILINE)
 CORE = ROOT / "src" / "milkrun" / "core"
