@@ -16,28 +16,29 @@ unexport PYTHONDONTWRITEBYTECODE
 
 FULL := cli,clutter,torch,rl4co,pettingzoo,sb3,tianshou,rllib,scale,solvers,link,lunar,docs,dev
 LIGHT := cli,clutter
+SMALL := clutter,link
+TESTING := pytest pytest-xdist pytest-timeout hypothesis scipy
 PEER := jax jumanji
 VMAS := vmas
 SAPIEN := sapien
-# Ray holds the full environment at an older Gymnasium: what speaks numpy alone is tested with the newest one too.
+# Ray holds the full environment at an older Gymnasium: what speaks Gymnasium is tested with the newest one too.
 NEWEST := gymnasium==1.4.0
 # The lower bounds that pyproject.toml states for what `import milkrun` needs.
 OLDEST := $(shell sed -n 's/^dependencies = \[\(.*\)\]/\1/p' pyproject.toml | tr -d '",' | sed 's/>=\([0-9.]*\)[^ ]*/==\1/g')
-NUMPY_SIDE := tests/truth/test_gymnasium_conformance.py tests/api/test_gymnasium.py tests/api/test_gymnasium_errors.py \
-	tests/api/test_gymnasium_seeds.py tests/api/test_spaces.py
 JUDGED := -p tests.conformance -m conformance --conformance-table docs/conformance.md
 
 checksum = $(shell { cat pyproject.toml constraints.txt src/milkrun/_version.py; echo $(1); } | cksum | cut -d' ' -f1)
 full_stamp := .venv/.stamp-$(call checksum,$(FULL))
 light_stamp := .venv-light/.stamp-$(call checksum,$(LIGHT))
-newest_stamp := .venv-newest/.stamp-$(call checksum,$(NEWEST))
-oldest_stamp := .venv-oldest/.stamp-$(call checksum,$(OLDEST))
+newest_stamp := .venv-newest/.stamp-$(call checksum,$(SMALL) $(NEWEST) $(TESTING))
+oldest_stamp := .venv-oldest/.stamp-$(call checksum,$(OLDEST) $(TESTING))
 jumanji_stamp := .venv-jumanji/.stamp-$(call checksum,$(PEER))
 vmas_stamp := .venv-vmas/.stamp-$(call checksum,$(VMAS))
 sapien_stamp := .venv-sapien/.stamp-$(call checksum,$(SAPIEN))
 
 # $(call install,what pip shall install): into the environment that holds the stamp $@.
 # -qq: pip prints errors only. --no-compile: of these thousands of files Python compiles those that it meets, later.
+# The pip that comes with Python may be old, and twice as slow: it installs the pinned one first.
 define install
 @echo "Setting up $(@D) (some minutes the first time)"
 @$(@D)/bin/python -m pip --version >/dev/null 2>&1 || { \
@@ -46,9 +47,11 @@ define install
 	$(PYTHON) -m venv --clear $(@D); }
 @rm -f $(@D)/.stamp-*
 @grep -v '$(or $(except),^$$)' constraints.txt > $(@D)/constraints.txt
-@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --no-compile -c $(@D)/constraints.txt $(1)
+@$(pip) pip
+@$(pip) $(1)
 @touch $@
 endef
+pip = $(@D)/bin/python -m pip install -qq --disable-pip-version-check --no-compile -c $(@D)/constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test suite browser newest oldest truth conformance env check bench docs clean
@@ -59,20 +62,21 @@ help: ## say what can be made
 demo: $(light_stamp) ## roll out every world, print the table, write pictures to out/ (light environment, no torch)
 	.venv-light/bin/milkrun demo --out $(OUT) $(ARGS)
 
-# The small environment is there long before the large one: its tests use the core that pip leaves idle, and compile
-# what the suite then finds. They tell their result at their end, so that the two do not write into each other's lines.
-test: ## run the tests, and without ARGS those of the Gymnasium side again with its newest version
+# The small environment is there long before the large one. So what needs no more, as tests/order.py finds out, is run
+# in it: on the core that pip leaves idle, later on what the suite leaves idle while it waits. It compiles what the suite
+# then finds, and tells its result at its end, so that the two do not write into each other's lines.
+test: ## run all tests, each in the smallest environment that has what it needs; with ARGS those asked for, in .venv
 	@$(MAKE) --no-print-directory -k -j 2 suite $(if $(ARGS),,newest)
 
 suite: $(full_stamp) browser
-	MILKRUN_NEED_BROWSER=$$(test -e .browser/reason || echo 1) .venv/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) tests
+	MILKRUN_NEED_BROWSER=$$(test -e .browser/reason || echo 1) .venv/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(or $(ARGS),--part large) tests
 
 # A Chromium for the tests of pages, fetched beside the environments; without one those tests skip and say why.
 browser:
 	@$(PYTHON) scripts/browser.py
 
 newest: $(newest_stamp)
-	@.venv-newest/bin/python -m pytest $(NUMPY_SIDE) > .venv-newest/tests.txt 2>&1; passed=$$?; \
+	@.venv-newest/bin/python -m pytest --part small tests > .venv-newest/tests.txt 2>&1; passed=$$?; \
 		echo "With $(NEWEST):"; cat .venv-newest/tests.txt; exit $$passed
 
 oldest: $(oldest_stamp) ## run the core tests with the lowest allowed versions of numpy, numba and gymnasium
@@ -109,11 +113,11 @@ $(light_stamp):
 
 $(newest_stamp): except := ^gymnasium
 $(newest_stamp):
-	$(call install,-e ".[clutter]" $(NEWEST) pytest pytest-xdist pytest-timeout)
+	$(call install,-e ".[$(SMALL)]" $(NEWEST) $(TESTING))
 
 $(oldest_stamp): except := ^numpy\|^numba\|^gymnasium
 $(oldest_stamp):
-	$(call install,-e ".[clutter]" $(OLDEST) pytest pytest-xdist pytest-timeout hypothesis scipy)
+	$(call install,-e ".[clutter]" $(OLDEST) $(TESTING))
 
 $(jumanji_stamp):
 	$(call install,$(PEER))

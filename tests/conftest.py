@@ -1,14 +1,14 @@
 """What tests of several folders lean on."""
 
+import gc
 import os
 import signal
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-from tests.order import LONGEST
+from tests.order import IN_BOTH, LONGEST, TESTS, runs_in
 
 # Threads that wait for work sleep. As they come they spin, which on a machine whose cores all have work, as under two
 # test processes, takes the time of whom they wait for. Read when the first compiled code is loaded, so it stands here.
@@ -21,6 +21,17 @@ if os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
         if find_spec(name.partition(".")[0]) is not None:
             import_module(name)
 
+# These have numba compile functions of theirs anew in each process, for 5 seconds each: a local search that no test
+# uses, and indices of small buffers. Here they stay Python; docs/use-it-with.md is run as users have them.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    from numba import config
+
+    before, config.DISABLE_JIT = config.DISABLE_JIT, 1
+    for name in ("rl4co.envs", "tianshou.data", "tianshou.algorithm"):
+        if find_spec(name.partition(".")[0]) is not None:
+            import_module(name)
+    config.DISABLE_JIT = before
+
 
 @pytest.fixture
 def interrupts():
@@ -30,8 +41,28 @@ def interrupts():
     signal.signal(signal.SIGINT, before)
 
 
-def pytest_collection_modifyitems(items):
-    """The long files first, where several processes share the tests (with --no-loadscope-reorder)."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        place = {Path(__file__).parent / f"{name}.py": rank for rank, name in enumerate(LONGEST)}
-        items.sort(key=lambda item: place.get(item.path, len(place)))
+def pytest_addoption(parser):
+    """What `make test` says: each of its two runs takes its part of the files."""
+    parser.addoption("--part", choices=["small", "large"], help="only files that tests/order.py gives this environment")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Files of the other part are not even imported."""
+    part = config.getoption("--part")
+    if part and collection_path.name.startswith("test_") and collection_path.suffix == ".py":
+        return part not in runs_in(collection_path) or None
+    return None
+
+
+def pytest_collection_modifyitems(config, items):
+    """The long files first, where several processes share the tests (with --no-loadscope-reorder). In the small
+    environment those first that compile every world: the other processes then find it compiled."""
+    first = LONGEST if "PYTEST_XDIST_WORKER" in os.environ else IN_BOTH if config.getoption("--part") else []
+    place = {TESTS / f"{name}.py": rank for rank, name in enumerate(first)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
+
+
+def pytest_collection_finish():
+    """What is loaded and collected by now stays: without this each full collection of garbage looks at all of it, for
+    half a second, and the processes that tests fork copy it."""
+    gc.freeze()

@@ -1,52 +1,109 @@
-"""Which files of tests take longest, so that several test processes end at about the same time.
+"""Which files of tests run where, and in which order, so that `make test` keeps all cores at work until its end.
 
-A process takes the next file when it is done with one: whoever took a long file last would work on alone. So the long
-ones come first. A file that is not here comes after these; one that takes ten seconds of the processor deserves its
-line.
+Of several processes each takes the next file when it is done with one: whoever took a long file last would work on
+alone. So the long ones come first. A file that is not in LONGEST comes after these; one that takes ten seconds of the
+processor deserves its line.
+
+A file that names nothing but numpy, numba, Gymnasium and what is as quickly installed runs in `.venv-newest`, beside
+the installation of the large environment: what must need no torch is tested where there is none.
 """
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+TESTS = Path(__file__).parent
 
 LONGEST = """
 docs/test_docs
-replay/test_page
-scale/test_cluster
-scale/test_own_ray
-core/test_interpreted_worlds
-truth/test_pyvrp_truth
-cli/test_cli
-truth/test_delivery_learning
-core/test_processes
-core/test_check
 truth/test_gymnasium_conformance
-truth/test_collect_episodes
 truth/test_torchrl_conformance
+cli/test_cli
+scale/test_cluster
+replay/test_page
+core/test_check
+truth/test_delivery_learning
+truth/test_collect_episodes
 truth/test_collect_exhaustive
-truth/test_truckdrone_reference
+core/test_interpreted_worlds
 api/test_workers_failure
-truth/test_dat_conformance
-truth/test_defaults_bite
-api/test_gymnasium
-api/test_interrupts
-api/test_torchrl_env
-api/test_binding_laws
+truth/test_clutter_reference
+truth/test_truckdrone_reference
+clutter/test_saving
+truth/test_clutter_learning
 api/test_sb3_subproc
-truth/test_collect_reference
+core/test_processes
+truth/test_pyvrp_truth
 truth/test_fuzz_tensordicts
-tracking/test_link_processes
-delivery/test_tspd_contract
-bench/test_api_ratios
-core/test_rng
-truth/test_darp_reference
-core/test_fallback
-solvers/test_pyvrp
-core/test_interrupts
+api/test_interrupts
+truth/test_fuzz_tracking
 truth/test_darp_by_hand
-api/test_workers
-api/test_dat_link_deaths
-truth/test_truckdrone_roads
-truth/test_sb3_learning
-truth/test_binding_memory
-docs/test_add_a_world
+tracking/test_rows_alone
+core/test_fallback
 truth/test_fill_statistics
-docs/test_use_it_with
-truth/test_darp_episodes
+tracking/test_check_world
+docs/test_add_a_world
+cli/test_cli_clutter
+reference/test_tracking_by_hand
+tracking/test_link_processes
+truth/test_darp_reference
+api/test_workers
+truth/test_collect_reference
+delivery/test_tspd_contract
+core/test_rng
+scale/test_own_ray
+api/test_torchrl_env
+truth/test_truckdrone_roads
+truth/test_tracking_towns
+bench/test_api_ratios
+truth/test_cross_binding
+truth/test_binding_memory
+truth/test_tracking_reference
+routing/test_darp
+routing/test_collect_bad_input
+truth/test_sb3_learning
+api/test_dat_link_deaths
 """.split()
+
+SMALL_FOLDERS = "core clutter delivery reference routing tracking".split()
+"""Where files are looked for that can do with the small environment."""
+
+IN_BOTH = """
+truth/test_gymnasium_conformance
+api/test_gymnasium
+api/test_gymnasium_errors
+api/test_gymnasium_seeds
+api/test_spaces
+""".split()
+"""What speaks Gymnasium is tested with the newest version and with the one that Ray allows."""
+
+# Packages of the large environment alone; and a test that asks what is installed or loaded asks it where all is.
+LARGE = re.compile(
+    r"torch|tensordict|rl4co|pettingzoo|sb3|stable_baselines3|tianshou|rllib|(import|from) ray\b|pyvrp|ortools|vrplib|"
+    r"typer|matplotlib|\bPIL\b|playwright|milkrun\.cli|\"-m\", \"milkrun\"|find_spec|sys\.modules\b(?!\[)"
+)
+HELPER = re.compile(r"(?:from|import) ((?:tests|bench)\.[\w.]+)(?: import ([\w, ]+))?")
+
+
+@cache
+def is_small(path: Path) -> bool:
+    """Neither a file nor what it imports of ours names a package of the large environment."""
+    text = path.read_text()
+    if LARGE.search(text):
+        return False
+    for module, names in HELPER.findall(text):
+        stem = TESTS.parent.joinpath(*module.split("."))
+        files = [stem.with_suffix(".py"), *(stem / f"{name.strip()}.py" for name in names.split(","))]
+        if not all(is_small(file) for file in files if file.exists()):
+            return False
+    return True
+
+
+def runs_in(path: Path) -> set[str]:
+    """The environments in which `make test` runs a file: "small", "large"."""
+    name = path.relative_to(TESTS).with_suffix("").as_posix()
+    if name in IN_BOTH:
+        return {"small", "large"}
+    return {"small" if name.partition("/")[0] in SMALL_FOLDERS and is_small(path) else "large"}

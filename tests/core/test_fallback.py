@@ -19,7 +19,7 @@ import sys
 import milkrun
 from milkrun.core.kernels import part_compiler
 from tests.core.toys import rows_of
-world = milkrun.make("milkrun/CVRP-v0", num_envs=16, seed=11, num_loc=5, capacity=9, threads=1)
+world = milkrun.make("milkrun/TSP-v0", num_envs=16, seed=11, num_loc=5, threads=1)
 world.reset()
 for turn in range(20):
     world.step(world.sample_actions(5, turn))
@@ -37,7 +37,7 @@ def said(code: str, **env: str) -> str:
 @pytest.mark.slow
 def test_a_numba_with_other_classes_plays_the_same_rows():
     """Where a class inside numba is missing, kernels are its plain functions: every field of every row is the same."""
-    world = milkrun.make("milkrun/CVRP-v0", num_envs=16, seed=11, num_loc=5, capacity=9, threads=1)
+    world = milkrun.make("milkrun/TSP-v0", num_envs=16, seed=11, num_loc=5, threads=1)
     world.reset()
     for turn in range(20):
         world.step(world.sample_actions(5, turn))

@@ -1,15 +1,17 @@
 """The pages tell the truth: their code runs, their commands exist, their generated parts are what the code says now.
 
-A page is one program: all its `python` blocks, in order, in a fresh process, each on the lines it has in the page, so
-that a traceback names the page's own line. Of some pages a reader copies a single block: there each begins with nothing
-but the names of an empty script. What a page claims it asserts, so a page that no longer holds fails here.
+A page is one program: all its `python` blocks, in order, in a process of its own, each on the lines it has in the page,
+so that a traceback names the page's own line. Of some pages a reader copies a single block: there each begins with
+nothing but the names of an empty script. What a page claims it asserts, so a page that no longer holds fails here.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -32,6 +34,10 @@ ALONE = [ROOT / "README.md", ROOT / "docs" / "use-it-with.md", FROM_DAT]
 """Pages whose blocks stand alone."""
 FEWER = {
     FROM_DAT: """
+import numba
+numba.config.DISABLE_JIT, jit = 1, numba.config.DISABLE_JIT
+import tianshou.data
+numba.config.DISABLE_JIT = jit
 from milkrun.api.dat import smoke
 gym_test, stableparallel_test, test_tianshou_env = smoke.gym_test, smoke.stableparallel_test, smoke.test_tianshou_env
 small = {"conf_path": {"size": 36, "ground_cell": 2.0, "max_vehicles": 4, "max_sim_steps": 60}, "seed": 1}
@@ -40,7 +46,7 @@ smoke.stableparallel_test = lambda n_envs, gym: stableparallel_test(n_envs // 8,
 smoke.test_tianshou_env = lambda args: test_tianshou_env(type(args)(n_envs=args.n_envs // 2, steps=40), **small)
 """
 }
-"""Of pages that show calls of minutes: what makes the same calls short, run before their blocks."""
+"""Of pages that show calls of minutes: what makes the same calls short, run first; tianshou is not compiled."""
 KINDS = {"python": "run", "console": "commands", "text": "shown", "bibtex": "shown"}
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>[^\n`]*)$", re.MULTILINE)
 CORE = ROOT / "src" / "milkrun" / "core"
@@ -74,10 +80,53 @@ def one_by_one(page: Path) -> str:
     )
 
 
+def environment() -> dict[str, str]:
+    """With the milkrun that this test sees."""
+    return {**os.environ, "PYTHONPATH": str(Path(milkrun.__file__).parents[1])}
+
+
 def run(command: list[str], folder: Path, seconds: float = 540) -> subprocess.CompletedProcess[str]:
-    """In a folder of its own, with the milkrun that this test sees."""
-    env = {**os.environ, "PYTHONPATH": str(Path(milkrun.__file__).parents[1])}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=seconds)
+    """In a folder of its own."""
+    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=seconds)
+
+
+class Forks:
+    """Runs programs as `run` does, in forks of a process that has loaded the large packages; see page_process.py."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[str] | None = None
+
+    def run(self, arguments: list[str], folder: Path) -> tuple[int, str]:
+        """The exit code and what was said. A process that gave no answer is ended, and the next call starts another."""
+        if self.process is None:
+            command = [sys.executable, str(Path(__file__).with_name("page_process.py"))]
+            self.process = subprocess.Popen(
+                command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                start_new_session=True,
+            )  # fmt: skip
+        assert self.process.stdin is not None and self.process.stdout is not None
+        said = folder / "said.txt"
+        try:
+            print(json.dumps([str(folder), str(said), arguments]), file=self.process.stdin, flush=True)
+            code = int(self.process.stdout.readline())
+        except BaseException:
+            self.close()
+            raise
+        return code, said.read_text()
+
+    def close(self) -> None:
+        """With all that it started."""
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.communicate()
+            self.process = None
+
+
+@pytest.fixture(scope="module")
+def forks():
+    forks = Forks()
+    yield forks
+    forks.close()
 
 
 def missing_packages(source: str) -> list[str]:
@@ -89,9 +138,13 @@ def missing_packages(source: str) -> list[str]:
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_the_code_of_a_page_runs(page, tmp_path):
+def test_the_code_of_a_page_runs(page, tmp_path, forks):
     """And every assertion in it holds."""
-    play(page, tmp_path, FEWER.get(page, ""))
+    if page in ALONE:
+        play(page, tmp_path, FEWER.get(page, ""))
+    else:
+        code, said = forks.run([written(program(page), page, tmp_path)], tmp_path)
+        assert code == 0, said
 
 
 @pytest.mark.long
@@ -103,14 +156,19 @@ def test_the_code_of_a_page_runs_as_written(page, tmp_path):
 
 
 def play(page, tmp_path, first="", seconds=540):
-    """Runs the blocks of a page, after `first`."""
-    source = first + one_by_one(page) if page in ALONE else program(page)
+    """Runs the blocks of a page that stand alone, after `first`, in a new process: some of them start others."""
+    script = written(first + one_by_one(page), page, tmp_path)
+    done = run([sys.executable, "-W", "error::DeprecationWarning:__main__", script], tmp_path, seconds)
+    assert done.returncode == 0, done.stderr
+
+
+def written(source: str, page: Path, folder: Path) -> str:
+    """The path of a script, unless it needs what is not installed."""
     if absent := missing_packages(source):
         pytest.skip(f"{page.name} needs {', '.join(absent)}")
-    script = tmp_path / f"{page.stem.replace('-', '_').lower()}.py"
+    script = folder / f"{page.stem.replace('-', '_').lower()}.py"
     script.write_text(source)
-    done = run([sys.executable, "-W", "error::DeprecationWarning:__main__", str(script)], tmp_path, seconds)
-    assert done.returncode == 0, done.stderr
+    return str(script)
 
 
 @pytest.mark.parametrize("page", ALONE, ids=lambda page: page.name)
@@ -138,13 +196,13 @@ def commands() -> list[str]:
 
 @pytest.mark.skipif(find_spec("typer") is None, reason="needs the extra 'cli'")
 @pytest.mark.parametrize("command", commands())
-def test_a_command_shown_works(command, tmp_path):
+def test_a_command_shown_works(command, tmp_path, forks):
     """`bench` and `demo`, which take long, and `simulate`, which waits, are only asked if they know these options."""
     words = shlex.split(command)[1:]
     if words[0] in ("bench", "demo", "simulate"):
         words.append("--help")
-    done = run([sys.executable, "-m", "milkrun", *words], tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    code, said = forks.run(["-m", "milkrun", *words], tmp_path)
+    assert code == 0, said
 
 
 def test_every_make_target_shown_exists():

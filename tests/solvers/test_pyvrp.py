@@ -40,7 +40,7 @@ def test_it_finds_the_optimum_of_tiny_instances(name):
 def test_it_equals_or_beats_our_heuristics(name):
     """Six instances of 20 customers, both cores."""
     instances = drawn(name, 20, 6, seed=1)
-    found = solve(name, instances, "pyvrp", iterations=1000, workers=2).cost
+    found = solve(name, instances, "pyvrp", iterations=1000).cost
     for method in COMMON:
         assert (found <= solve(name, instances, method).cost + 1e-4 * np.abs(found)).all()
 

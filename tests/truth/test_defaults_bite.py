@@ -17,7 +17,7 @@ OVERFLOW = 10.0  # the default price of a full bin left standing
 
 def by_pyvrp(name, instances):
     """The same on every machine: iterations count, time does not."""
-    return solve(name, instances, "pyvrp", iterations=500, workers=2)
+    return solve(name, instances, "pyvrp", iterations=500)
 
 
 def stays_at_home(name, instances):

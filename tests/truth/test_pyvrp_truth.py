@@ -57,7 +57,7 @@ def test_it_equals_enumeration_with_windows(name):
     instances = drawn(name, CUSTOMERS, 100, seed=21, time_windows=True)
     options = {"length_weight": {"VRPP": 40.0, "CVRPP": 20.0}[name]}
     best = solve(name, instances, "exact", **options)
-    found = solve(name, instances, "pyvrp", iterations=200, workers=2, **options)
+    found = solve(name, instances, "pyvrp", iterations=200, **options)
     np.testing.assert_allclose(found.cost, best.cost, rtol=1e-4, atol=1e-4)
     windows = {"time_windows", "service_time", "speed"}
     free = solve(name, {k: v for k, v in instances.items() if k not in windows}, "exact", **options)
