@@ -38,7 +38,7 @@ def test_it_finds_the_optimum_of_tiny_instances(name):
 
 @pytest.mark.parametrize("name", ["VRPP", "CVRPP", "WCVRP", "CWCVRP"])
 def test_it_equals_or_beats_our_heuristics(name):
-    """Six instances of 20 customers, both cores."""
+    """Six instances of 20 customers."""
     instances = drawn(name, 20, 6, seed=1)
     found = solve(name, instances, "pyvrp", iterations=1000).cost
     for method in COMMON:
