@@ -134,7 +134,8 @@ def own_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
         promised[f"generator of {name} / RL4CO (promised 1)"] = rate / peer
         episodes = record_random_episodes(name, NUM_LOC, 8192, seed=1)
         set_clock("wall")  # processor time adds the threads up
-        one, two = (InPlace(episodes, threads=k).seconds() for k in (1, 2))
+        played = {str(k): InPlace(episodes, threads=k) for k in (1, 2)}  # in turns
+        one, two = step_times({k: (w.start, w.play, episodes.live_steps) for k, w in played.items()}).values()
         bound = c_kernel.two_halves(name, NUM_LOC, 8192) if c_kernel.available() else None
         set_clock(options.clock)
         table.add(measured=f"{name}: us a step of 8,192 rows, 2 threads (peer: 1 thread)", milkrun=1e6 * two,
