@@ -65,10 +65,11 @@ class Owner:
         """One action later in the rows that are wanted and have not ended; the others stay, their reward is 0."""
         self._ready()
         world = self.world
-        if wanted is None and not world.done.any():
+        ended = world.terminated | world.truncated
+        if wanted is None and not ended.any():
             world.step(action)
         else:
-            moves = ~world.done
+            moves = ~ended
             if wanted is not None:
                 moves &= np.isin(np.arange(len(moves)), wanted)
             world.reward[~moves] = 0
