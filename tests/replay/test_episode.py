@@ -140,6 +140,8 @@ def packed(raw):
     ({"why": {}}, "a part is missing or of another type: KeyError"),
     ({"chart": {"lanes": 3}}, "a part is missing or of another type: TypeError"),
     ({"chart": {"lanes": ["truck"], "bars": [[1, "drive", 0, 1, "", 0]], "marks": []}}, "chart: lane 1 of 1"),
+    ({"chart": {"lanes": [], "bars": [], "marks": [], "clock": {"shape": [12, 2], "values": [0] * 24}}},
+     "chart, clock: must have 12 numbers"),
 ])  # fmt: skip
 def test_a_file_that_does_not_fit_is_refused(episode, changes, why):
     """The key and what was found there are told; never a partial episode."""

@@ -192,6 +192,21 @@ def test_policies_that_cannot_stand_side_by_side(policies, why):
         compare("milkrun/CVRP-v0", policies, num_loc=5)
 
 
+def test_policies_may_be_one_text():
+    """As on the command line; its letters are no policies."""
+    one, both = (compare("milkrun/CVRP-v0", names, seed=7, num_loc=8)[0] for names in ("nearest", "nearest,savings"))
+    assert [episode.data["policy"] for episode in one + both] == ["nearest", "nearest", "savings"]
+
+
+def test_actions_are_named_by_what_stands_where_they_lead():
+    """The world says the same words as its episode; seed 7 has demands 5 and 6 at the first two customers."""
+    world = milkrun.make("milkrun/CVRP-v0", 1, seed=7, num_loc=8)
+    world.reset()
+    words = [world.action_name(0, action) for action in range(9)]
+    assert words[:3] == ["depot", "customer 1, demand 5", "customer 2, demand 6"]
+    assert compare("milkrun/CVRP-v0", ["nearest"], seed=7, num_loc=8)[0][0].data["names"] == [words]
+
+
 def test_reward_that_is_not_finite_is_written_as_null():
     """A figure of NaN is told as missing, and the file is still JSON."""
     world = milkrun.make("milkrun/CVRP-v0", 1, seed=1, num_loc=5, autoreset="disabled")

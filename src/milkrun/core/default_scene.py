@@ -1,4 +1,4 @@
-"""What a world shows that says nothing of its looks: a scene of its declared fields, and reasons."""
+"""What a world shows that says nothing of its looks: a scene of its declared fields, names of actions, reasons."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.fields import Role
-from milkrun.core.scene import Scene, colours
+from milkrun.core.scene import Scene, ask_words, colours, texts_of_actions
 
 
 def scene_of_picture(world: Any, row: int) -> Scene:
@@ -49,6 +49,14 @@ def _with_figures(scene: Scene, world: Any, row: int) -> Scene:
         if plain and f.name not in ("i", "objective") and not f.hidden:
             scene.figure(f.name.replace("_", " "), getattr(world, f.name)[row])
     return scene
+
+
+def name_by_scene(world: Any, agent: int, action: int) -> str:
+    """What stands in the scene of row 0 where this action leads."""
+    scene = world.scene(0)
+    ask_words(scene)
+    first = sum(world.action.nvec(world.sizes)[:agent])
+    return texts_of_actions(scene).get(first + action, f"action {action}")
 
 
 def why_masked(world: Any, row: int, index: int) -> str:

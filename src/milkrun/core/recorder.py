@@ -22,6 +22,7 @@ from milkrun.core.fields import Role
 from milkrun.core.instances import instances_of
 from milkrun.core.scene import Chart, Part, Scene, ask_words, equal, texts_of_actions
 from milkrun.core.watch import Watched
+from milkrun.core.world import World
 
 MOST_REASONS = 200_000  # frames times actions up to which every masked action has its reason
 OVER = "the episode is over"
@@ -274,8 +275,9 @@ class EpisodeRecorder(Watched):
             recording.chart = world.chart(row, recording.fields(world.chart_fields))
 
     def _action_names(self, recording: Recording) -> list[list[str]]:
-        texts, name = texts_of_actions(recording.scenes[0]), self.world.action_name
-        return [[name(agent, a) or texts.get(low + a, f"action {a}") for a in range(high - low)]
+        world, texts = self.world, texts_of_actions(recording.scenes[0])
+        named = type(_inner(world)).action_name is not World.action_name  # which would make a scene for each action
+        return [[world.action_name(agent, a) if named else texts.get(low + a, f"action {a}") for a in range(high - low)]
                 for agent, (low, high) in enumerate(pairwise(self._offsets.tolist()))]  # fmt: skip
 
     def _check_actions(self, scene: Scene) -> None:

@@ -28,7 +28,7 @@ from milkrun.core.arguments import (
     read_keys,
 )
 from milkrun.core.canvas import Canvas
-from milkrun.core.default_scene import scene_of_fields, scene_of_picture, why_masked
+from milkrun.core.default_scene import name_by_scene, scene_of_fields, scene_of_picture, why_masked
 from milkrun.core.episodes import Episodes
 from milkrun.core.errors import ConfigError, IllegalAction, ResetNeeded, ShapeError, shown
 from milkrun.core.fields import (
@@ -169,8 +169,8 @@ class World(Episodes, References):
         return None
 
     def action_name(self, agent: int, action: int) -> str:
-        """An action in words; empty, as inherited: what the scene says of the point or body that it leads to."""
-        return ""
+        """An action in words; as inherited that of the point or body of row 0 that it leads to."""
+        return name_by_scene(self, agent, action)
 
     def why_masked(self, row: int, index: int) -> str:
         """Why an action is not allowed, by its index in the flat mask."""

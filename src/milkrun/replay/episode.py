@@ -302,7 +302,8 @@ def check(data: Any, name: str) -> None:
             if not 0 <= bar[0] < lanes:
                 refuse("chart", f"lane {bar[0]} of {lanes}")
         if "clock" in chart:
-            column("chart, clock", chart["clock"], frames + 1)
+            if column("chart, clock", chart["clock"], frames + 1).ndim != 1:
+                refuse("chart, clock", f"must have {frames + 1} numbers")
         if "heat" in chart:
             column("chart, heat", chart["heat"]["values"])
 

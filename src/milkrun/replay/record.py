@@ -46,6 +46,8 @@ def compare(
 
     A name that is no policy of the world but a method of `solve` is solved, and the plan driven.
     """
+    if isinstance(policies, str):  # else its letters would be taken for policies
+        policies = policies.split(",")
     check_names(policies)
     spec = world_spec(id)
     known, methods = policies_for(spec.id), spec.load().solvers
