@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +16,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torchrl")
 
 import milkrun  # noqa: E402
-from milkrun.api.torchrl import lending, memory  # noqa: E402
+from milkrun.api.torchrl import memory, snapshot  # noqa: E402
 from milkrun.api.torchrl.memory import FAR, FAR_BYTES, NEAR, PATIENCE  # noqa: E402
 
 STEPS = 3 * NEAR
@@ -249,45 +252,90 @@ def test_threads_that_hold_results_of_one_environment() -> None:
     assert not faults
 
 
-def test_where_torch_does_not_count_holders_no_memory_is_free(monkeypatch):
-    """The count is a private name of torch: without it every step makes its tensors anew, and plays the same."""
+def test_where_words_cannot_be_read_every_step_makes_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How tensors look inside is torch's own affair: where the trial fails nothing is lent, and the same is played."""
     before = played(env_of(), STEPS)
-    asked: list[bool] = []
-    monkeypatch.setattr(lending, "holders", lending._no_holders)
-    free = memory.Outputs.free
-
-    def watched(self: Any) -> Any:
-        asked.append(any(is_free() for *_, is_free in (*self._near, *self._far)))
-        return free(self)
-
-    monkeypatch.setattr(memory.Outputs, "free", watched)
+    for module in (memory, snapshot):
+        monkeypatch.setattr(module, "compiled", lambda: None)
     assert played(env_of(), STEPS) == before
-    assert asked and not any(asked)
+    env = env_of()
+    td, results = env.reset(), []
+    for _ in range(STEPS):
+        td.set("action", td["action_mask"].to(torch.int8).argmax(-1))
+        td = env.step(td)["next"]
+        results.append(td["action_mask"])
+    (outputs,) = env._stepper._spaces.own.outputs.values()
+    assert not outputs._near and not outputs._far
+    assert len({mask.data_ptr() for mask in results}) == STEPS
 
 
-def test_where_counts_cannot_be_read_they_are_asked_for(monkeypatch):
-    """The layout of a storage is torch's own: where it shows no holders, calls find the same memory free and held."""
-    before = played(env_of(), STEPS)
-    monkeypatch.setattr(lending, "_is_readable", lambda: False)
-    assert played(env_of(), STEPS) == before
-    test_memory_that_nobody_holds_is_written_again()
-    test_what_is_held_keeps_its_bits("storage", "action_mask")
-    test_what_is_held_keeps_its_bits("part of numpy", "tour_length")
+def test_a_weak_reference_sees_a_result_go() -> None:
+    """A tensor that was lent again would keep the weak references to what it was before."""
+    env = env_of()
+    td, gone = env.reset(), []
+    for _ in range(STEPS):
+        td.set("action", td["action_mask"].to(torch.int8).argmax(-1))
+        td = env.step(td)["next"]
+        assert not weakref.getweakrefs(td["visited"])
+        reference = weakref.ref(td["visited"])
+        gone.append(reference)
+    assert sum(reference() is None for reference in gone) > STEPS - NEAR - 1
 
 
-def test_counts_are_read_with_the_torch_that_is_tested():
-    """The quick way is in use, and sees which of several tensors are held, and that one has moved."""
-    assert lending._is_readable()
-    lent = lending.Lent([torch.zeros(4) for _ in range(5)])
-    read, address, count = lent.reader()
-    first, third = lent.tensors[0].data.numpy(), lent.tensors[2].data[1:]
-    assert read(address, count) == 0b00101
-    lent.tensors[4].data.share_memory_()
-    assert read(address, count) == 0b10101
-    lent.replace(0b10100)
-    assert read(address, count) == 0b00001
-    del first
-    assert read(address, count) == 0 and third.shape == (3,)
+def test_results_of_a_traced_loop_are_their_holders_own() -> None:
+    """A debugger that looks at the variables of every frame holds tensors for a while: what is held beside it keeps its
+    bits."""
+    env, held, copies = env_of(), [], []
+
+    def look(frame: Any, event: str, value: Any) -> Any:
+        if "milkrun" in frame.f_code.co_filename or frame.f_code.co_filename == "<string>":
+            dict(frame.f_locals)
+        return look
+
+    td = env.reset()
+    for k in range(4 * STEPS):
+        sys.settrace(look if k % 3 == 0 else None)
+        try:
+            shown, td = onward(env, td)
+        finally:
+            sys.settrace(None)
+        if k % 2:
+            held.append(shown["visited"])
+            copies.append(shown["visited"].clone())
+        del shown
+    assert all(torch.equal(a, b) for a, b in zip(held, copies, strict=True))
+
+
+def test_a_step_inside_a_step_takes_other_memory() -> None:
+    """A finalizer that steps the same environment while a step gives out its tensors."""
+    env, copies, inner = env_of(), [], []
+    td = env.reset()
+    start = td.clone()
+    start.set("action", start["action_mask"].to(torch.int8).argmax(-1))
+
+    class Last:
+        def __init__(self) -> None:
+            self.self = self  # only the collector frees it
+
+        def __del__(self) -> None:
+            shown = env.step(start.copy())["next"]
+            inner.append((shown["visited"], shown["visited"].clone()))
+
+    outer = []
+    before = gc.get_threshold()
+    gc.set_threshold(3)
+    try:
+        for _ in range(8 * STEPS):
+            Last()
+            shown, td = onward(env, td)
+            outer.append(shown["visited"])
+            copies.append(shown["visited"].clone())
+            del shown
+    finally:
+        gc.set_threshold(*before)
+    assert len(inner) > STEPS
+    assert all(torch.equal(a, b) for a, b in (*zip(outer, copies, strict=True), *inner))
+    assert len({t.data_ptr() for t in (*outer, *(a for a, _ in inner))}) == len(outer) + len(inner)
 
 
 def test_rows_that_do_not_move_keep_their_mask() -> None:

@@ -47,6 +47,16 @@ def put(td: TensorDict, key: str, value: Any) -> None:
         td.set(key, value)
 
 
+def with_entry(td: Any, key: str, value: Any) -> Any:
+    """`td` with td[key] = value, without the checks of a public set; of a locked one a shallow copy."""
+    if _PRIVATE and type(td) is TensorDict and not td.is_locked:
+        td._tensordict[key] = value
+        return td
+    td = td.copy() if td.is_locked else td
+    put(td, key, value)
+    return td
+
+
 def entries(td: Any) -> Mapping[str, Any]:
     """What stands under each first-level key, to read only."""
     if _PRIVATE and type(td) is TensorDict:

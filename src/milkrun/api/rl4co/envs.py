@@ -102,7 +102,7 @@ class Compiled(RL4COEnvBase):
             td = td.copy()
         for key in self._shown_state:
             put(td, key, fresh[key])
-        put(td, "reward", fresh["reward"].zero_())
+        put(td, "reward", torch.zeros_like(fresh["reward"]))  # a change of ours in place would cost more
         put(td, OWN, make_td(kept, batch, device))
         return td
 

@@ -243,8 +243,8 @@ class TorchRLEnv(RL4COEnvBase):
             kept.update((name, hidden[name]) for name in self._unseen)
         if groups is not None:
             fresh = groups.split(fresh, kept, batch, device)
-        for alias, name in self._synonyms:
-            fresh[alias] = fresh[name]
+        if self._synonyms:
+            fresh.update((alias, fresh[name]) for alias, name in self._synonyms)
         fresh["hidden"] = make_td(kept, batch, device)
         return make_td(fresh, batch, device)
 

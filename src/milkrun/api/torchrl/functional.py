@@ -69,7 +69,7 @@ class Stepper:
         self._layout = Layout(self.instance, self.carried, self.results, self.views, self.stream, self._views_anew)
         self.checks = Checks(world, self._layout)
         kept = {"instance_row", *(s.name for s in known)}
-        self._spaces = Workspaces(world, [f for f in fields if f.name not in kept])
+        self._spaces = Workspaces(world, self._layout, [f for f in fields if f.name not in kept])
         layout = world._launcher_layout
         self._instance_row, self._mask_place = layout.slots["instance_row"], layout.slots.get("action_mask", 0)
         self._serial_below = 2 if world.threads is not None else world.parallel_from
@@ -107,7 +107,7 @@ class Stepper:
             self.checks.states(source, root, hidden, plan, chunks)
             here = source.buffer_info()[0]
         make = (space.outputs.get(plan) or space.make_outputs(plan)).free()
-        fresh_root, fresh_hidden, state, places, result = make(source, shared, addresses)
+        fresh_root, fresh_hidden, state, places, result, lent = make(source, shared, addresses)
         if plan.views and not self._views_anew:
             self._enter_views(result, fresh_root, root, plan)
         there = result.buffer_info()[0]
@@ -122,7 +122,7 @@ class Stepper:
         if keep:
             space.last = None
         else:
-            space.remember(plan, state, places, shared, addresses, versions, result)
+            space.remember(plan, state, places, shared, addresses, versions, result, lent, known is not None)
         return fresh_root, fresh_hidden
 
     def _check_values(

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from milkrun.api.torchrl.plan import Makers, Plan
+from milkrun.api.torchrl.lending import Lent
+from milkrun.api.torchrl.plan import Layout, Maker, Plan
+from milkrun.api.torchrl.snapshot import BITS, Snapshot, are_plain, compiled
 from milkrun.core.fields import Field, Role
 from milkrun.core.memory import address_of
 from milkrun.core.world import World
@@ -32,13 +34,17 @@ SHAPES = 8  # shapes of batches for which that is done
 PATIENCE = 4096  # steps that find no memory free before other memory is taken
 ASKED = 8  # of so many such steps one asks again
 
+is_inference_mode_enabled = torch.is_inference_mode_enabled
 version_of = torch.Tensor._version.__get__  # how often a tensor has been changed in place
 
 
-Result = tuple[Plan, tuple[Any, ...], tuple[int, ...], tuple[Any, ...], tuple[int, ...], tuple[int, ...], "array[int]"]
-"""What the last step gave: the plan, the tensors of the state and their addresses, the tensors it handed on and theirs
-(of many rows weak references to tensors, so that nothing large is kept alive), how often each of these had been changed
-in place (nothing where that is not counted), the table."""
+Held = tuple[Any, ...] | list[Any]  # tensors; as a list weak references, so that nothing large is kept alive
+
+Noted = Snapshot | Lent
+Result = tuple[Plan, Held, tuple[int, ...], Held, tuple[int, ...], tuple[int, ...], "array[int]", Noted | None]
+"""What the last step gave: the plan, the tensors of the state and their addresses, the tensors it handed on and theirs,
+how often each of these had been changed in place (nothing where that is not counted), the table, where the tensors of
+the state are noted (None: they, or those handed on, are not)."""
 
 Known = tuple[tuple[Any, ...], tuple[int, ...], tuple[int, ...], "array[int]"]
 
@@ -46,15 +52,19 @@ Known = tuple[tuple[Any, ...], tuple[int, ...], tuple[int, ...], "array[int]"]
 class Workspaces(threading.local):
     """The workspace of the thread that asks, as `own`."""
 
-    def __init__(self, world: World, dropped: list[Field]) -> None:
-        self.own = Workspace(world, dropped)
+    def __init__(self, world: World, layout: Layout, dropped: list[Field]) -> None:
+        self.own = Workspace(world, layout, dropped)
 
 
 class Workspace:
     """A table of addresses to copy, with memory of this thread behind all that no tensor of a call will hold."""
 
-    def __init__(self, world: World, dropped: list[Field]) -> None:
+    def __init__(self, world: World, layout: Layout, dropped: list[Field]) -> None:
         self._world, self._dropped = world, dropped
+        functions = compiled()
+        self._same: Any = None if functions is None else functions.same
+        self._made, self._shared = Snapshot(len(layout.state)), Snapshot(len(layout.instance) + 1)
+        self._shared_is_noted = False
         self._scratch = [f for f in world.fields.values() if f.role is Role.SCRATCH]
         self._memory: dict[str, np.ndarray] = {}
         self.outputs: dict[Plan, Outputs] = {}
@@ -92,14 +102,37 @@ class Workspace:
 
     def remember(
         self, plan: Plan, state: tuple[Any, ...], places: tuple[int, ...], shared: tuple[Any, ...],
-        addresses: tuple[int, ...], versions: tuple[int, ...], table: array[int],
+        addresses: tuple[int, ...], versions: tuple[int, ...], table: array[int], lent: Lent | None = None,
+        known: bool = False,
     ) -> None:  # fmt: skip
-        """Keeps the result of a step, to know it again."""
+        """Keeps the result of a step, to know it again. `known`: it hands on what the result before handed on."""
+        noted = lent if lent is not None and known else self._note(state, shared, lent, known)
+        kept: Any = state
+        handed: Any = shared
         if plan.rows >= REMEMBERED:
-            state, shared = tuple(map(weakref.ref, state)), tuple(map(weakref.ref, shared))
-        if torch.is_inference_mode_enabled():
+            handed = [*map(weakref.ref, shared)]
+            if lent is None:  # what was lent is kept for later steps anyway
+                kept = [*map(weakref.ref, state)]
+        if is_inference_mode_enabled():
             versions = ()
-        self.last = plan, state, places, shared, addresses, versions, table
+        self.last = plan, kept, places, handed, addresses, versions, table, noted
+
+    def _note(
+        self, state: tuple[Any, ...], shared: tuple[Any, ...], lent: Lent | None, known: bool
+    ) -> Noted | None:
+        """Notes what is not noted yet. Returns where the state is, or None if one of the tensors cannot be noted."""
+        if self._same is None:
+            return None
+        if not known:
+            self._shared_is_noted = are_plain(shared)
+            if self._shared_is_noted:
+                self._shared.take(shared)
+        if not self._shared_is_noted or lent is not None:
+            return lent if self._shared_is_noted else None
+        if not are_plain(state):
+            return None
+        self._made.take(state)
+        return self._made
 
     def known(self, plan: Plan, root: Any, hidden: Any) -> Known | None:
         """What the last result handed on (its tensors, their addresses and versions) and its table, if it is what is
@@ -107,11 +140,17 @@ class Workspace:
         last = self.last
         if last is None or last[0] is not plan:
             return None
-        _, state, places, shared, addresses, versions, table = last
-        if plan.rows >= REMEMBERED:
-            state, shared = tuple([ref() for ref in state]), tuple([ref() for ref in shared])
-        same = plan.is_last(root, hidden, state, places, shared, addresses, versions)
-        return (shared, addresses, versions, table) if same else None
+        _, state, places, shared, addresses, versions, table, noted = last
+        if isinstance(shared, list):
+            shared = tuple([ref() for ref in shared])
+        if isinstance(state, list):
+            state = tuple([ref() for ref in state])
+        if not plan.are_those(root, hidden, state, shared):
+            return None
+        if noted is None or not self._same(noted.address, len(state), self._shared.address, len(shared)):
+            if not _unchanged(plan, state, places, shared, addresses, versions):
+                return None
+        return shared, addresses, versions, table
 
     def knows(self, shared: tuple[Any, ...]) -> bool:
         """Whether these instances were the last ones that were checked, and have not been changed since."""
@@ -132,6 +171,24 @@ class Workspace:
             self.instances = None
 
 
+def _unchanged(
+    plan: Plan, state: tuple[Any, ...], places: tuple[int, ...], shared: tuple[Any, ...], addresses: tuple[int, ...],
+    versions: tuple[int, ...],
+) -> bool:  # fmt: skip
+    """Whether these tensors are as and where they were: whatever changes a tensor in place, be it values or shape,
+    counts up its version or moves it. A state that a kernel made has the version 0. In inference mode nothing is
+    counted: without versions it is the shapes that are compared, and the caller has to check the values."""
+    both = (*state, *shared)
+    try:
+        if tuple([tensor.data_ptr() for tensor in both]) != (*places, *addresses):
+            return False
+        if versions:
+            return not any(map(version_of, state)) and tuple(map(version_of, shared)) == versions
+        return tuple([tensor.shape for tensor in both]) == plan.shapes and all(t.is_contiguous() for t in both)
+    except RuntimeError:  # one has no memory, or no version
+        return False
+
+
 class Outputs:
     """The memory of some results of one shape, to be written again once nobody holds it.
 
@@ -143,26 +200,29 @@ class Outputs:
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._misses, self._passed = plan, 0, 0
-        self._near = [self._new()]
-        self._far: deque[Makers] = deque()
+        self._compiled = compiled() if len(plan.outputs) <= BITS else None
+        self._near: list[tuple[Maker, Callable[[], bool]]] = []
+        self._far: deque[tuple[Maker, Callable[[], bool]]] = deque()
 
-    def free(self) -> Callable[..., Any]:
-        """The function that writes to memory that is free, be it new; where all is held, that which makes all anew."""
+    def free(self) -> Maker:
+        """What gives out memory that is free, be it new; where all is held, what makes all anew."""
         if self._misses % ASKED:
             self._misses += 1
-            return self._near[0][1]
+            return self._plan.make
+        if self._compiled is None:
+            return self._plan.make
         near, passed = self._near, self._passed
-        for again, _, is_free in near if passed == 0 else (near[passed % len(near)],):
-            if is_free():
+        for give, seems_free in near if passed == 0 else (near[passed % len(near)],):
+            if seems_free():
                 self._misses = self._passed = 0
-                return again
+                return give
         self._passed = passed + 1
         far, size = self._far, self._plan.bytes
-        if far and far[0][2]():
+        if far and far[0][1]():
             self._misses = 0
             far.rotate(-1)
             return far[-1][0]
-        if len(near) < NEAR and size < LARGE:
+        if len(near) < (NEAR if size < LARGE else 1):
             near.append(self._new())
             self._passed = 0
             return near[-1][0]
@@ -173,10 +233,10 @@ class Outputs:
         far.rotate(-1)  # the oldest may be held for ever
         if self._misses >= PATIENCE:
             self._misses = self._passed = 0
-            near[:] = [self._new()]
+            near.clear()
             far.clear()
-        return near[0][1]
+        return self._plan.make
 
-    def _new(self) -> Makers:
-        with torch.inference_mode(False):  # else what they give out would be of inference mode for ever
-            return self._plan.outputs_in(*(torch.empty(w.shape, dtype=w.dtype) for w in self._plan.outputs))
+    def _new(self) -> tuple[Maker, Callable[[], bool]]:
+        assert self._compiled is not None
+        return self._plan.lend(self._compiled)

@@ -1,11 +1,13 @@
 """Plan: the tensors of a batch of one shape, worked out once, and the functions that read and make them name by name.
 
 At few rows the kernel takes a microsecond and handling some twenty tensors takes all the others. So a plan writes two
-functions as text, without loops: one knows the tensors of the last step again, one makes those of the next.
+functions as text, without loops: one knows the tensors of the last step again, one gives out those of the next.
 """
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +15,7 @@ import torch
 
 from milkrun.api.torchrl.fields import Slot
 from milkrun.api.torchrl.lending import Lent
+from milkrun.api.torchrl.snapshot import Compiled
 
 
 class Wanted(NamedTuple):
@@ -36,8 +39,12 @@ class Layout(NamedTuple):
     views_anew: bool  # every step writes the views of every row
 
 
-Makers = tuple[Callable[..., Any], Callable[..., Any], Callable[[], bool]]
-"""What makes the tensors of a step in memory that is free, what makes them anew, and whether memory is free."""
+Tensors = dict[str, torch.Tensor]
+Made = tuple[Tensors, Tensors, tuple[torch.Tensor, ...], tuple[int, ...], "array[int]", Lent | None]
+Maker = Callable[["array[int]", tuple[Any, ...], tuple[int, ...]], Made]
+"""Gives the tensors of a step. It takes the source's table, the tensors that are handed on and their addresses, and
+returns what stands at the root and under "hidden", the state's tensors among them and their addresses, the table, and
+what was lent, if it was."""
 
 
 class Plan:
@@ -67,11 +74,14 @@ class Plan:
         unseen = [w for w in self.instance if not w.slot.root]
         self.shared = [*seen, *unseen, *wanted([layout.stream])]
         """What a step reads: the state, and what it hands on as it is."""
-        scope: dict[str, Any] = {"Lent": Lent, "empty_like": torch.empty_like,
-                                 "shapes": tuple(w.shape for w in (*self.state, *self.shared))}  # fmt: skip
-        exec(_is_last(self) + _outputs_in(self), scope)
-        self.is_last: Callable[..., bool] = scope["is_last"]
-        self.outputs_in: Callable[..., Makers] = scope["outputs_in"]
+        self.shapes = tuple(w.shape for w in (*self.state, *self.shared))
+        scope: dict[str, Any] = {"getrefcount": sys.getrefcount}
+        exec(_are_those(self) + _lend(self), scope)
+        self.are_those: Callable[..., bool] = scope["are_those"]
+        self._holders = [4 if k < len(self.state) else 3 for k in range(len(self.outputs))]
+        """Of what `lend` gives out each is held by its name there, by the entry that is copied and by the copy; those
+        of the state by their tuple, too."""
+        self._lend: Callable[..., tuple[Maker, Callable[[], bool]]] = scope["lend"]
 
     def state_in(self, root: Mapping[str, Any], hidden: Mapping[str, Any]) -> tuple[Any, ...]:
         """The tensors of the state, in the order of `state`."""
@@ -81,79 +91,98 @@ class Plan:
         """The tensors that a step hands on, in the order of `shared`."""
         return tuple([(root if w.slot.root else hidden)[w.name] for w in self.shared])
 
+    def lend(self, functions: Compiled) -> tuple[Maker, Callable[[], bool]]:
+        """A `Maker` that gives out the same tensors again and again, and whether they seem to be free."""
+        memory = Lent([(w.dtype, w.shape) for w in self.outputs], self._holders, functions)
+        return self._lend(memory, functions.changed, self.make)
 
-def _is_last(plan: Plan) -> str:
-    """The function that says whether the tensors given are those of the last result, as and where they were: whatever
-    changes a tensor in place, be it values or shape, counts up its version or moves it. A state that a kernel made has
-    the version 0. In inference mode nothing is counted: without versions it is the shapes that are compared, and the
-    caller has to check the values."""
+    def make(self, source: array[int], shared: tuple[Any, ...], addresses: tuple[int, ...]) -> Made:
+        """A `Maker` of new tensors."""
+        tensors = [torch.empty(w.shape, dtype=w.dtype) for w in self.outputs]
+        root: Tensors = {}
+        hidden: Tensors = {}
+        for w, tensor in zip((*self.outputs, *self.shared), (*tensors, *shared), strict=True):
+            (root if w.slot.root else hidden)[w.name] = tensor
+        table = source[:]
+        for w, tensor in zip(self.outputs, tensors, strict=True):
+            table[w.where] = tensor.data_ptr()
+        places = tuple([table[w.where] for w in self.state])
+        return root, hidden, tuple(tensors[: len(self.state)]), places, table, None
+
+
+def _are_those(plan: Plan) -> str:
+    """The function that says whether the tensors given are these, of the state and of what is handed on."""
     state = [f"b{k}" for k in range(len(plan.state))]
     shared = [f"c{k}" for k in range(len(plan.shared))]
     both = [*zip(plan.state, state, strict=True), *zip(plan.shared, shared, strict=True)]
-    same = " and ".join(f"{_source(w)}[{w.name!r}] is {known}" for w, known in both)
     return f"""
-def is_last(root, hidden, state, places, shared, addresses, versions):
+def are_those(root, hidden, state, shared):
     ({", ".join(state)},) = state
     ({", ".join(shared)},) = shared
     try:
-        if not ({same}
-                and ({", ".join(f"{b}.data_ptr()" for b in state)},) == places
-                and ({", ".join(f"{c}.data_ptr()" for c in shared)},) == addresses):
-            return False
-        if versions:
-            return (not ({" or ".join(f"{b}._version" for b in state)})
-                    and ({", ".join(f"{c}._version" for c in shared)},) == versions)
-        return (({", ".join(f"{known}.shape" for _, known in both)},) == shapes
-                and {" and ".join(f"{known}.is_contiguous()" for _, known in both)})
-    except (KeyError, RuntimeError):  # one is not there; has no memory, or no version
+        return ({" and ".join(f"{_source(w)}[{w.name!r}] is {known}" for w, known in both)})
+    except KeyError:
         return False
 """
 
 
-def _outputs_in(plan: Plan) -> str:
-    """The function that gives out tensors in memory that is lent (`lending.py`).
+def _lend(plan: Plan) -> str:
+    """The function that makes a `Maker` which gives out lent tensors, and with it one that says whether they seem to
+    be free: of many results one is asked before it is taken.
 
-    The tensor given out is `t0.data`, a new one each time, which takes a quarter of the time of `empty_like`. The table
-    of addresses is the source's but for the outputs, so it is made once for all steps on the same instances: their
-    addresses are one object, `addresses`, from the first such step to the last. With it come the function that makes
-    all tensors anew, for whoever keeps every result, and whether memory is free.
+    The maker first takes hold of the tensors for the caller, then looks whether they are noted like that: so nobody can
+    come between. A tensor that is not free is replaced. The table of addresses is the source's but for the outputs, so
+    it is made once for all steps on the same instances: their addresses are one object, `addresses`, from the first
+    such step to the last.
     """
-    outputs = range(len(plan.outputs))
-    lent, given = ", ".join(f"t{k}" for k in outputs), [f"m{k}" for k in outputs]
-    entered = "".join(f"\n{{pad}}table[{w.where}] = {{tensor}}{k}.data_ptr()" for k, w in enumerate(plan.outputs))
-    shared = [f"g{k}" for k in range(len(plan.shared))]
+    outputs = [f"t{k}" for k in range(len(plan.outputs))]
     state = len(plan.state)
-    held = [*zip(plan.outputs[:state], given, strict=False), *zip(plan.shared, shared, strict=True)]
-    entries = {where: [f"{w.name!r}: {m}" for w, m in held if _source(w) == where] for where in ("root", "hidden")}
-    entries["root"] += [f"{w.name!r}: {m}" for w, m in zip(plan.outputs[state:], given[state:], strict=True)]
-    made = f"""
-        ({", ".join(shared)},) = shared
-        return ({{{", ".join(entries["root"])}}}, {{{", ".join(entries["hidden"])}}},
-                ({", ".join(given[:state])},), places, table)"""
-    places = ", ".join(f"table[{w.where}]" for w in plan.state)
+    entries = {where: [f"{w.name!r}: {t}" for w, t in zip(plan.outputs, outputs, strict=True) if _source(w) == where]
+               for where in ("root", "hidden")}  # fmt: skip
+    handed_on = ", ".join(f"{_source(w)}[{w.name!r}]" for w in plan.shared)
     return f"""
-def outputs_in({lent}):
-    memory = Lent([{lent}])
-    read, address, count = memory.reader()
-    instances = table = places = None
+def lend(memory, changed, make):
+    {" = ".join(outputs)} = None
+    address, count, own, noted = memory.address, memory.count, 0, False
+    instances = table = places = spots = state = at_root = at_hidden = None
 
-    def again(source, shared, addresses):
-        nonlocal {lent}, instances, table, places
-        held = read(address, count)
-        if held:
-            {lent} = memory.replace(held)
-            instances = None
+    def give(source, shared, addresses):
+        nonlocal instances, table
+        if noted:
+            root, hidden = at_root.copy(), at_hidden.copy()
+            changes = changed(address, count)
+        if not noted or changes:
+            settle(changes if noted else 0)
+            root, hidden = at_root.copy(), at_hidden.copy()
+            if not note():
+                return make(source, shared, addresses)
         if instances is not addresses:
-            table = source[:]{entered.format(pad="            ", tensor="t")}
-            instances, places = addresses, ({places},)
-        {"; ".join(f"m{k} = t{k}.data" for k in outputs)}{made}
+            table = source[:]
+            {", ".join(f"table[{w.where}]" for w in plan.outputs)}, = spots
+            instances = addresses
+        {handed_on}, = shared
+        return root, hidden, state, places, table, memory
 
-    def anew(source, shared, addresses):
-        table = source[:]
-        {"; ".join(f"m{k} = empty_like(t{k})" for k in outputs)}{entered.format(pad="        ", tensor="m")}
-        places = ({places},){made}
+    def settle(changes):
+        nonlocal {", ".join(outputs)}, noted, instances, places, spots, state, at_root, at_hidden
+        noted = False
+        ({", ".join(outputs)},) = memory.replace(changes) if changes else memory.make()
+        at_root, at_hidden = {{{", ".join(entries["root"])}}}, {{{", ".join(entries["hidden"])}}}
+        state = ({", ".join(outputs[:state])},)
+        now = ({", ".join(f"{t}.data_ptr()" for t in outputs)},)
+        if now != spots:
+            spots, places, instances = now, now[:{state}], None
 
-    return again, anew, memory.first_is_free
+    def note():
+        nonlocal own, noted
+        own = getrefcount(t0) - 1  # without the copy
+        noted = memory.note()
+        return noted
+
+    def seems_free():
+        return getrefcount(t0) == own
+
+    return give, seems_free
 """
 
 
