@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torchrl.envs import EnvBase
 
 import milkrun
 from milkrun.api.torchrl import CVRPEnv, RL4COEnvBase, TorchRLEnv, TSPEnv, env_class
@@ -238,6 +239,48 @@ def test_the_public_way_gives_the_same_bits():
     done = subprocess.run([sys.executable, "-c", PROGRAM % ways[1]], env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout == here["digest"].hexdigest() + "\n"
+
+
+def test_a_class_with_a_step_of_its_own_is_asked():
+    """The short way of a plain step goes round `_step` only where it is the one of the library."""
+
+    class Doubled(CVRPEnv):
+        def _step(self, tensordict):
+            following = super()._step(tensordict)
+            following["twice"] = 2 * following["tour_length"]
+            return following
+
+    env = Doubled(batch_size=[4], num_loc=5, seed=1)
+    td = env.reset()
+    td["action"] = env.sample_actions(td)
+    following = env.step(td)["next"]
+    assert torch.equal(following["twice"], 2 * following["tour_length"]) and following["tour_length"].any()
+
+
+def test_an_environment_that_was_moved_steps_there(monkeypatch):
+    """TorchRL moves specs and the name of the device; without a GPU a device without memory stands for another."""
+    monkeypatch.setattr(EnvBase, "to", lambda self, device: self.__dict__.update(_device=torch.device(device)))
+    env = CVRPEnv(batch_size=[4], num_loc=5, seed=1)
+    td = env.reset()
+    td["action"] = env.sample_actions(td)
+    env.to("meta")
+    following = env.step(td.copy())["next"]
+    assert following.device.type == "meta"
+    assert {following[key].device.type for key in ("action_mask", "reward", "visited")} == {"meta"}
+
+
+def test_type_checks_can_be_asked_for_later():
+    """`run_type_checks` is TorchRL's: its own step makes them, whenever it is set."""
+    env = CVRPEnv(batch_size=[4], num_loc=5, seed=1)
+    td = env.reset()
+    td["action"] = env.sample_actions(td)
+    asked: list[str] = []
+    env._step_proc_data = lambda following, old=env._step_proc_data: (asked.append("checked"), old(following))[1]
+    env.step(td.copy())
+    assert not asked
+    env.run_type_checks = True
+    env.step(td.copy())
+    assert asked == ["checked"]
 
 
 @pytest.mark.cuda

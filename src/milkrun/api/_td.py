@@ -7,7 +7,7 @@ tensordict or torchrl: when a release moves them, this file is the only one to c
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ def private() -> bool:
 
 
 _PRIVATE = private()
+_CPU = torch.device("cpu")
 
 
 def make_td(source: dict[str, Any], batch_size: torch.Size, device: torch.device | None) -> TensorDict:
@@ -47,13 +48,26 @@ def put(td: TensorDict, key: str, value: Any) -> None:
         td.set(key, value)
 
 
-def with_entry(td: Any, key: str, value: Any) -> Any:
-    """`td` with td[key] = value, without the checks of a public set; of a locked one a shallow copy."""
-    if _PRIVATE and type(td) is TensorDict and not td.is_locked:
-        td._tensordict[key] = value
-        return td
-    td = td.copy() if td.is_locked else td
-    put(td, key, value)
+def step_plain(td: Any, step: Callable[..., tuple[dict[str, Any], dict[str, Any]]], raises: bool) -> TensorDict | None:
+    """td with td["next"] set, on the CPU. None if td is not a plain unlocked TensorDict with its "hidden" and without
+    "next" and "_step": then nothing was done. `step(root, hidden, batch, action, raises)` gives what stands at the root
+    of the next and under its "hidden".
+
+    Written out without calls of small functions: at few rows these would take as long as all the rest of a step.
+    """
+    if not _PRIVATE or type(td) is not TensorDict or td.is_locked:
+        return None
+    root, batch = td._tensordict, td._batch_size
+    nested = root.get("hidden")
+    if type(nested) is not TensorDict or "next" in root or "_step" in root:
+        return None
+    fresh, kept = step(root, nested._tensordict, batch, root.get("action"), raises)
+    hidden: TensorDict = _new(TensorDict)
+    hidden._tensordict, hidden._batch_size, hidden._device, hidden._td_dim_names = kept, batch, _CPU, None
+    fresh["hidden"] = hidden
+    following: TensorDict = _new(TensorDict)
+    following._tensordict, following._batch_size, following._device, following._td_dim_names = fresh, batch, _CPU, None
+    root["next"] = following
     return td
 
 

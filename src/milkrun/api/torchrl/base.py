@@ -15,7 +15,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
 
-from milkrun.api._td import entries, is_plain, make_td, with_entry
+from milkrun.api._td import entries, is_plain, make_td, put
 from milkrun.api.torchrl import contract
 from milkrun.api.torchrl.generators import as_device, draw, get_generator, is_addressable
 from milkrun.api.torchrl.mixins import BatchMixin, OpsMixin, as_size
@@ -138,7 +138,11 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
             return self._step_some(tensordict)
         if "next" in root or self.run_type_checks:
             return super().step(tensordict)
-        return with_entry(tensordict, "next", self._step(tensordict))
+        following = self._step(tensordict)
+        if tensordict.is_locked:
+            tensordict = tensordict.copy()
+        put(tensordict, "next", following)
+        return tensordict
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """A step, and the TensorDict to act on next, in which rows that ended have begun a new episode."""

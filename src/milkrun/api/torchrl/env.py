@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from milkrun.api._td import entries, make_td, put
+from milkrun.api._td import entries, make_td, put, step_plain
 from milkrun.api.torchrl.agents import Groups
 from milkrun.api.torchrl.base import RL4COEnvBase
 from milkrun.api.torchrl.checks import Tensors, checked_action
@@ -119,6 +119,8 @@ class TorchRLEnv(RL4COEnvBase):
         self._synonyms = stepper.synonyms
         self._asks = not (self._given_generator is None or draws_as(self._given_generator, cls))
         self._draws = not (self._asks or self.template.amends_instances)
+        self._raises = self.illegal == "raise"
+        self._steps_plainly = self._is_plain()
 
     @property
     def generator(self) -> Any:
@@ -226,6 +228,25 @@ class TorchRLEnv(RL4COEnvBase):
 
     # -- steps ------------------------------------------------------------------------------------------------
 
+    def _is_plain(self) -> bool:
+        """Whether a step is what the stepper does and nothing else."""
+        usual = self.stepping == "functional" and not self.group_map and not self._synonyms
+        return usual and self.device.type == "cpu" and type(self)._step is TorchRLEnv._step
+
+    def to(self, device: Any) -> TorchRLEnv:
+        """This environment, with its TensorDicts on another device."""
+        super().to(device)
+        self._steps_plainly = self._is_plain()
+        return self
+
+    def step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """td with td["next"] set. Tensors given are never written; of a locked td the result is a shallow copy."""
+        if self._steps_plainly and not self.run_type_checks:
+            stepped = step_plain(tensordict, self._stepper.step, self._raises)
+            if stepped is not None:
+                return stepped
+        return super().step(tensordict)
+
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
         batch, device, groups, root = tensordict.batch_size, self.device, self._groups, entries(tensordict)
         action = root.get("action") if groups is None else groups.joint_action(root, batch)
@@ -235,9 +256,9 @@ class TorchRLEnv(RL4COEnvBase):
         hidden = {} if nested is None else entries(nested)
         if device == CPU or device.type == "cpu":  # the first takes an eighth of the time
             given = root if groups is None else groups.fields(root)
-            fresh, kept = self._stepper.step(given, hidden, batch, action, self.illegal == "raise")
+            fresh, kept = self._stepper.step(given, hidden, batch, action, self._raises)
         else:
-            rows = self._stepper.step(_down(root), _down(hidden), batch, on_cpu(action), self.illegal == "raise")
+            rows = self._stepper.step(_down(root), _down(hidden), batch, on_cpu(action), self._raises)
             fresh, kept = (_up(part, device) for part in rows)
             fresh.update((name, root[name]) for name in self._seen_instance)
             kept.update((name, hidden[name]) for name in self._unseen)

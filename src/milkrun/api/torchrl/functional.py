@@ -95,8 +95,8 @@ class Stepper:
         keep: list[torch.Tensor] = []  # what must live until the kernel has run
         known = space.known(plan, root, hidden)
         if known is not None:
-            shared, addresses, versions, source = known
-            here, count = source.buffer_info()[0], self.checks.of_indices if versions else self.checks.of_all
+            shared, addresses, versions, source, here = known
+            count = self.checks.of_indices if versions else self.checks.of_all
             if self.checks.rules.first_broken(here, count) is not None:
                 self.checks.values(source, count, root, hidden, plan)
         else:
@@ -107,10 +107,10 @@ class Stepper:
             self.checks.states(source, root, hidden, plan, chunks)
             here = source.buffer_info()[0]
         make = (space.outputs.get(plan) or space.make_outputs(plan)).free()
-        fresh_root, fresh_hidden, state, places, result, lent = make(source, shared, addresses)
+        fresh_root, fresh_hidden, state = make(source, shared, addresses)
+        there = state[3]
         if plan.views and not self._views_anew:
-            self._enter_views(result, fresh_root, root, plan)
-        there = result.buffer_info()[0]
+            self._enter_views(state[2], fresh_root, root, plan)
         if raises:
             self._refuse_illegal(here, action, root, hidden, plan)
         if chunks == 1:
@@ -122,7 +122,7 @@ class Stepper:
         if keep:
             space.last = None
         else:
-            space.remember(plan, state, places, shared, addresses, versions, result, lent, known is not None)
+            space.remember(plan, state, shared, addresses, versions, known is not None)
         return fresh_root, fresh_hidden
 
     def _check_values(
@@ -273,7 +273,7 @@ class Stepper:
             state, shared = plan.state_in(fresh_root, fresh_hidden), plan.shared_in(fresh_root, fresh_hidden)
             places, addresses = (tuple([tensor.data_ptr() for tensor in part]) for part in (state, shared))
             versions = tuple(map(version_of, shared)) if counted else ()
-            space.remember(plan, state, places, shared, addresses, versions, table)
+            space.remember(plan, (state, places, table, args[0], None), shared, addresses, versions)
         return fresh_root, fresh_hidden
 
     # -- what is worked out once ------------------------------------------------------------------------------

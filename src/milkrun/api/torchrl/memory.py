@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from milkrun.api.torchrl.lending import Lent
-from milkrun.api.torchrl.plan import Layout, Maker, Plan
+from milkrun.api.torchrl.plan import Layout, Maker, Plan, State
 from milkrun.api.torchrl.snapshot import BITS, Snapshot, are_plain, compiled
 from milkrun.core.fields import Field, Role
 from milkrun.core.memory import address_of
@@ -38,15 +37,12 @@ is_inference_mode_enabled = torch.is_inference_mode_enabled
 version_of = torch.Tensor._version.__get__  # how often a tensor has been changed in place
 
 
-Held = tuple[Any, ...] | list[Any]  # tensors; as a list weak references, so that nothing large is kept alive
+Result = tuple[Plan, State, tuple[Any, ...] | list[Any], tuple[int, ...], tuple[int, ...]]
+"""What the last step gave: the plan, the state, the tensors that were handed on (in a list: weak references, so that
+nothing large is kept alive), their addresses, how often each had been changed in place (nothing where that is not
+counted)."""
 
-Noted = Snapshot | Lent
-Result = tuple[Plan, Held, tuple[int, ...], Held, tuple[int, ...], tuple[int, ...], "array[int]", Noted | None]
-"""What the last step gave: the plan, the tensors of the state and their addresses, the tensors it handed on and theirs,
-how often each of these had been changed in place (nothing where that is not counted), the table, where the tensors of
-the state are noted (None: they, or those handed on, are not)."""
-
-Known = tuple[tuple[Any, ...], tuple[int, ...], tuple[int, ...], "array[int]"]
+Known = tuple[tuple[Any, ...], tuple[int, ...], tuple[int, ...], "array[int]", int]
 
 
 class Workspaces(threading.local):
@@ -101,46 +97,39 @@ class Workspace:
         return made
 
     def remember(
-        self, plan: Plan, state: tuple[Any, ...], places: tuple[int, ...], shared: tuple[Any, ...],
-        addresses: tuple[int, ...], versions: tuple[int, ...], table: array[int], lent: Lent | None = None,
+        self, plan: Plan, state: State, shared: tuple[Any, ...], addresses: tuple[int, ...], versions: tuple[int, ...],
         known: bool = False,
     ) -> None:  # fmt: skip
         """Keeps the result of a step, to know it again. `known`: it hands on what the result before handed on."""
-        noted = lent if lent is not None and known else self._note(state, shared, lent, known)
-        kept: Any = state
-        handed: Any = shared
-        if plan.rows >= REMEMBERED:
-            handed = [*map(weakref.ref, shared)]
-            if lent is None:  # what was lent is kept for later steps anyway
-                kept = [*map(weakref.ref, state)]
+        if not known or state[4] is None:
+            state = self._noted(plan, state, shared, known)
         if is_inference_mode_enabled():
             versions = ()
-        self.last = plan, kept, places, handed, addresses, versions, table, noted
+        handed = shared if plan.rows < REMEMBERED else [*map(weakref.ref, shared)]
+        self.last = plan, state, handed, addresses, versions
 
-    def _note(
-        self, state: tuple[Any, ...], shared: tuple[Any, ...], lent: Lent | None, known: bool
-    ) -> Noted | None:
-        """Notes what is not noted yet. Returns where the state is, or None if one of the tensors cannot be noted."""
-        if self._same is None:
-            return None
+    def _noted(self, plan: Plan, state: State, shared: tuple[Any, ...], known: bool) -> State:
+        """The state after all was noted that is not yet, if it can be. What was not lent is not kept alive if it is
+        large; what was lent is kept for later steps anyway."""
+        tensors, places, table, at, noted = state
         if not known:
-            self._shared_is_noted = are_plain(shared)
+            self._shared_is_noted = self._same is not None and are_plain(shared)
             if self._shared_is_noted:
                 self._shared.take(shared)
-        if not self._shared_is_noted or lent is not None:
-            return lent if self._shared_is_noted else None
-        if not are_plain(state):
-            return None
-        self._made.take(state)
-        return self._made
+        if noted is None and self._shared_is_noted and are_plain(tensors):
+            self._made.take(tensors)
+            noted = self._made
+        large = state[4] is None and plan.rows >= REMEMBERED
+        kept = [*map(weakref.ref, tensors)] if large else tensors
+        return kept, places, table, at, noted if self._shared_is_noted else None
 
     def known(self, plan: Plan, root: Any, hidden: Any) -> Known | None:
-        """What the last result handed on (its tensors, their addresses and versions) and its table, if it is what is
-        given now. Where changes are counted there were none: all was checked."""
+        """What the last result handed on (its tensors, their addresses and versions), its table and where that is, if
+        it is what is given now. Where changes are counted there were none: all was checked."""
         last = self.last
         if last is None or last[0] is not plan:
             return None
-        _, state, places, shared, addresses, versions, table, noted = last
+        _, (state, places, table, at, noted), shared, addresses, versions = last
         if isinstance(shared, list):
             shared = tuple([ref() for ref in shared])
         if isinstance(state, list):
@@ -150,7 +139,7 @@ class Workspace:
         if noted is None or not self._same(noted.address, len(state), self._shared.address, len(shared)):
             if not _unchanged(plan, state, places, shared, addresses, versions):
                 return None
-        return shared, addresses, versions, table
+        return shared, addresses, versions, table, at
 
     def knows(self, shared: tuple[Any, ...]) -> bool:
         """Whether these instances were the last ones that were checked, and have not been changed since."""

@@ -15,7 +15,7 @@ import torch
 
 from milkrun.api.torchrl.fields import Slot
 from milkrun.api.torchrl.lending import Lent
-from milkrun.api.torchrl.snapshot import Compiled
+from milkrun.api.torchrl.snapshot import Compiled, Snapshot
 
 
 class Wanted(NamedTuple):
@@ -40,11 +40,13 @@ class Layout(NamedTuple):
 
 
 Tensors = dict[str, torch.Tensor]
-Made = tuple[Tensors, Tensors, tuple[torch.Tensor, ...], tuple[int, ...], "array[int]", Lent | None]
+State = tuple[Any, tuple[int, ...], "array[int]", int, Lent | Snapshot | None]
+"""The state of a result: its tensors and their addresses, the table of all addresses and where that is, and where the
+tensors are noted. In a list instead of a tuple stand weak references to them."""
+Made = tuple[Tensors, Tensors, State]
 Maker = Callable[["array[int]", tuple[Any, ...], tuple[int, ...]], Made]
 """Gives the tensors of a step. It takes the source's table, the tensors that are handed on and their addresses, and
-returns what stands at the root and under "hidden", the state's tensors among them and their addresses, the table, and
-what was lent, if it was."""
+returns what stands at the root and under "hidden", and the state."""
 
 
 class Plan:
@@ -107,7 +109,7 @@ class Plan:
         for w, tensor in zip(self.outputs, tensors, strict=True):
             table[w.where] = tensor.data_ptr()
         places = tuple([table[w.where] for w in self.state])
-        return root, hidden, tuple(tensors[: len(self.state)]), places, table, None
+        return root, hidden, (tuple(tensors[: len(self.state)]), places, table, table.buffer_info()[0], None)
 
 
 def _are_those(plan: Plan) -> str:
@@ -144,10 +146,10 @@ def _lend(plan: Plan) -> str:
 def lend(memory, changed, make):
     {" = ".join(outputs)} = None
     address, count, own, noted = memory.address, memory.count, 0, False
-    instances = table = places = spots = state = at_root = at_hidden = None
+    instances = result = spots = state = at_root = at_hidden = None
 
     def give(source, shared, addresses):
-        nonlocal instances, table
+        nonlocal instances, result
         if noted:
             root, hidden = at_root.copy(), at_hidden.copy()
             changes = changed(address, count)
@@ -159,19 +161,17 @@ def lend(memory, changed, make):
         if instances is not addresses:
             table = source[:]
             {", ".join(f"table[{w.where}]" for w in plan.outputs)}, = spots
-            instances = addresses
+            instances, result = addresses, (state, spots[:{state}], table, table.buffer_info()[0], memory)
         {handed_on}, = shared
-        return root, hidden, state, places, table, memory
+        return root, hidden, result
 
     def settle(changes):
-        nonlocal {", ".join(outputs)}, noted, instances, places, spots, state, at_root, at_hidden
-        noted = False
+        nonlocal {", ".join(outputs)}, noted, instances, result, spots, state, at_root, at_hidden
+        noted, instances, result = False, None, None
         ({", ".join(outputs)},) = memory.replace(changes) if changes else memory.make()
         at_root, at_hidden = {{{", ".join(entries["root"])}}}, {{{", ".join(entries["hidden"])}}}
         state = ({", ".join(outputs[:state])},)
-        now = ({", ".join(f"{t}.data_ptr()" for t in outputs)},)
-        if now != spots:
-            spots, places, instances = now, now[:{state}], None
+        spots = ({", ".join(f"{t}.data_ptr()" for t in outputs)},)
 
     def note():
         nonlocal own, noted

@@ -201,7 +201,9 @@ HOLDERS: list[Deed] = [
     lambda t: t * torch.ones(4, 1, requires_grad=True),
 ]
 
-FOR_GOOD: list[Deed] = [lambda t: t.untyped_storage(), torch._lazy_clone]  # seen to be held also when they are gone
+FOR_GOOD: list[Deed] = [lambda t: t.untyped_storage()]  # seen to be held also when they are gone
+if hasattr(torch, "_lazy_clone"):
+    FOR_GOOD.append(torch._lazy_clone)
 
 SEERS: list[Deed] = [weakref.ref]  # they do not hold a tensor, but know it again
 
