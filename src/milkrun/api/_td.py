@@ -48,7 +48,7 @@ def put(td: TensorDict, key: str, value: Any) -> None:
         td.set(key, value)
 
 
-def step_plain(td: Any, step: Callable[..., tuple[dict[str, Any], dict[str, Any]]], raises: bool) -> TensorDict | None:
+def step_plain(step: Callable[..., tuple[dict[str, Any], dict[str, Any]]], raises: bool, td: Any) -> TensorDict | None:
     """td with td["next"] set, on the CPU. None if td is not a plain unlocked TensorDict with its "hidden" and without
     "next" and "_step": then nothing was done. `step(root, hidden, batch, action, raises)` gives what stands at the root
     of the next and under its "hidden".

@@ -9,7 +9,8 @@ is served by plain copies (cuda: untested).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,7 @@ class TorchRLEnv(RL4COEnvBase):
         self._asks = not (self._given_generator is None or draws_as(self._given_generator, cls))
         self._draws = not (self._asks or self.template.amends_instances)
         self._raises = self.illegal == "raise"
-        self._steps_plainly = self._is_plain()
+        self._plain_step = self._find_plain_step()
 
     @property
     def generator(self) -> Any:
@@ -228,21 +229,24 @@ class TorchRLEnv(RL4COEnvBase):
 
     # -- steps ------------------------------------------------------------------------------------------------
 
-    def _is_plain(self) -> bool:
-        """Whether a step is what the stepper does and nothing else."""
+    def _find_plain_step(self) -> Callable[[Any], TensorDict | None] | None:
+        """The short way, where a step is what the stepper does and nothing else."""
         usual = self.stepping == "functional" and not self.group_map and not self._synonyms
-        return usual and self.device.type == "cpu" and type(self)._step is TorchRLEnv._step
+        if not usual or self.device.type != "cpu" or type(self)._step is not TorchRLEnv._step:
+            return None
+        return partial(step_plain, self._stepper.step, self._raises)
 
     def to(self, device: Any) -> TorchRLEnv:
         """This environment, with its TensorDicts on another device."""
         super().to(device)
-        self._steps_plainly = self._is_plain()
+        self._plain_step = self._find_plain_step()
         return self
 
     def step(self, tensordict: TensorDictBase) -> TensorDictBase:
         """td with td["next"] set. Tensors given are never written; of a locked td the result is a shallow copy."""
-        if self._steps_plainly and not self.run_type_checks:
-            stepped = step_plain(tensordict, self._stepper.step, self._raises)
+        plain_step = self._plain_step
+        if plain_step is not None and not self.run_type_checks:
+            stepped = plain_step(tensordict)
             if stepped is not None:
                 return stepped
         return super().step(tensordict)
@@ -390,7 +394,7 @@ class TorchRLEnv(RL4COEnvBase):
     # -- copies, other processes ------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        made_anew = ("template", "_stepper", "reader", "objective", "_groups", "_owner")
+        made_anew = ("template", "_stepper", "_plain_step", "reader", "objective", "_groups", "_owner")
         state = {key: value for key, value in self.__dict__.items() if key not in made_anew}
         return {**state, "_rows": None if self._owner is None else self._owner.save()}
 
