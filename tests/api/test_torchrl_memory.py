@@ -164,19 +164,32 @@ def test_rewards_alone_can_be_kept() -> None:
     assert len(places) < len(rewards) / 2
 
 
+class Strange(torch.Tensor):
+    """A tensor of a user's own class."""
+
+
 def test_nothing_of_a_dropped_tensor_comes_back() -> None:
     """Attributes, gradients asked for and changes in place of a result end with it."""
     env = env_of()
     td = env.reset()
     for _ in range(STEPS):
         shown, td = onward(env, td)
-        for key in ("tour_length", "action_mask"):
+        for key in (*KEYS, "load", "trip_length", "i", "truncated"):
             assert not hasattr(shown[key], "note") and not shown[key].requires_grad and shown[key]._version == 0
+            assert type(shown[key]) is torch.Tensor and shown[key].is_cpu and shown[key].shape[:1] == (5,)
+        td = td.clone()
         shown["action_mask"].note = 1
         shown["tour_length"].requires_grad_()
-        td = td.clone()
         shown["reward"].add_(1)
+        shown["load"].__class__ = Strange
+        torch.utils.swap_tensors(shown["trip_length"], torch.empty(5, device="meta"))
+        shown["current_node"].t_()
+        shown["visited"].resize_(1, 9)
+        shown["i"].data = torch.zeros(5, 1, dtype=torch.int64)
+        torch.utils.swap_tensors(shown["done"], torch.ones(5, 1))
+        shown["truncated"] = shown["truncated"].share_memory_()
         del shown
+    assert td["current_node"].shape == (5, 1)
 
 
 def test_memory_shared_with_another_process_is_left_alone() -> None:

@@ -55,9 +55,10 @@ class Lent:
 
     @staticmethod
     def _new(old: Any, dtype: torch.dtype, shape: torch.Size, held: bool) -> torch.Tensor:
-        if held or old.dtype is not dtype or old.shape != shape or not old.is_contiguous():
+        usual = type(old) is torch.Tensor and old.is_cpu and old.dtype is dtype and old.shape == shape
+        if not usual or not old.is_contiguous():
             return torch.empty(shape, dtype=dtype)
-        return old.data
+        return torch.empty_like(old) if held else old.data  # the first takes half the time of `empty`
 
     def note(self) -> bool:
         """Notes the tensors as they are, to be free whenever they are that again. False if anybody holds them beside

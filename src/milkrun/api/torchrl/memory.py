@@ -32,6 +32,7 @@ FAR_BYTES = 2**24  # and what they may take together
 SHAPES = 8  # shapes of batches for which that is done
 PATIENCE = 4096  # steps that find no memory free before other memory is taken
 ASKED = 8  # of so many such steps one asks again
+LOOKS = 4  # far ones that a step asks
 
 is_inference_mode_enabled = torch.is_inference_mode_enabled
 version_of = torch.Tensor._version.__get__  # how often a tensor has been changed in place
@@ -183,8 +184,8 @@ class Outputs:
 
     A loop that drops its results lives in the near ones, which stay in the processor's cache. Whoever keeps an episode
     and then drops it goes round the far ones, the oldest first: it was given out first, so it is free first; of the
-    near ones it asks for one a step only. Who keeps still more finds no memory free: then it is asked for every
-    ASKED-th step only.
+    near ones it asks for one a step only. What is held for longer is passed, LOOKS at a step. Who keeps still more
+    finds no memory free: after some steps it is asked for every ASKED-th step only.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -195,10 +196,10 @@ class Outputs:
 
     def free(self) -> Maker:
         """What gives out memory that is free, be it new; where all is held, what makes all anew."""
-        if self._misses % ASKED:
-            self._misses += 1
-            return self._plan.make
         if self._compiled is None:
+            return self._plan.make
+        if self._misses > FAR // LOOKS and self._misses % ASKED:
+            self._misses += 1
             return self._plan.make
         near, passed = self._near, self._passed
         for give, seems_free in near if passed == 0 else (near[passed % len(near)],):
@@ -207,10 +208,12 @@ class Outputs:
                 return give
         self._passed = passed + 1
         far, size = self._far, self._plan.bytes
-        if far and far[0][1]():
-            self._misses = 0
+        for _ in range(min(LOOKS, len(far))):
             far.rotate(-1)
-            return far[-1][0]
+            give, seems_free = far[-1]
+            if seems_free():
+                self._misses = 0
+                return give
         if len(near) < (NEAR if size < LARGE else 1):
             near.append(self._new())
             self._passed = 0
@@ -219,7 +222,6 @@ class Outputs:
             far.append(self._new())
             return far[-1][0]
         self._misses += 1
-        far.rotate(-1)  # the oldest may be held for ever
         if self._misses >= PATIENCE:
             self._misses = self._passed = 0
             near.clear()
