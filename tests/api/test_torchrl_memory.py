@@ -18,6 +18,7 @@ pytest.importorskip("torchrl")
 import milkrun  # noqa: E402
 from milkrun.api.torchrl import memory, snapshot  # noqa: E402
 from milkrun.api.torchrl.memory import FAR, FAR_BYTES, NEAR, PATIENCE  # noqa: E402
+from milkrun.core.errors import BadInstance  # noqa: E402
 
 STEPS = 3 * NEAR
 KEYS = ("action_mask", "visited", "current_node", "tour_length", "reward", "done")
@@ -174,9 +175,10 @@ def test_nothing_of_a_dropped_tensor_comes_back() -> None:
     td = env.reset()
     for _ in range(STEPS):
         shown, td = onward(env, td)
-        for key in (*KEYS, "load", "trip_length", "i", "truncated"):
+        for key in (*KEYS, "load", "trip_length", "i", "truncated", "terminated"):
             assert not hasattr(shown[key], "note") and not shown[key].requires_grad and shown[key]._version == 0
             assert type(shown[key]) is torch.Tensor and shown[key].is_cpu and shown[key].shape[:1] == (5,)
+            assert shown[key].stride() == shown[key].clone(memory_format=torch.contiguous_format).stride()
         td = td.clone()
         shown["action_mask"].note = 1
         shown["tour_length"].requires_grad_()
@@ -184,6 +186,7 @@ def test_nothing_of_a_dropped_tensor_comes_back() -> None:
         shown["load"].__class__ = Strange
         torch.utils.swap_tensors(shown["trip_length"], torch.empty(5, device="meta"))
         shown["current_node"].t_()
+        shown["terminated"].as_strided_((5, 1), (1, 9))
         shown["visited"].resize_(1, 9)
         shown["i"].data = torch.zeros(5, 1, dtype=torch.int64)
         torch.utils.swap_tensors(shown["done"], torch.ones(5, 1))
@@ -280,6 +283,109 @@ def test_where_words_cannot_be_read_every_step_makes_its_tensors(monkeypatch: py
     (outputs,) = env._stepper._spaces.own.outputs.values()
     assert not outputs._near and not outputs._far
     assert len({mask.data_ptr() for mask in results}) == STEPS
+
+
+class Angry(torch.Tensor):
+    """A class that wants nothing to be done with its tensors."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise RuntimeError("not with me")
+
+
+def test_a_dropped_tensor_of_a_class_of_its_own_is_left_alone() -> None:
+    env = env_of()
+    td = env.reset()
+    for _ in range(STEPS):
+        shown, td = onward(env, td)
+        td = td.clone()
+        shown["reward"].__class__ = Angry
+        del shown
+
+
+def test_batches_of_many_dimensions_are_made_anew() -> None:
+    """Sizes of more than five dimensions stand where no snapshot looks."""
+    env = env_of()
+    td = env.reset(batch_size=[1, 3, 1, 1, 1])
+    for _ in range(STEPS):
+        shown, td = onward(env, td)
+        assert shown["reward"].shape == (1, 3, 1, 1, 1, 1)
+        td = td.clone()
+        shown["reward"].data = shown["reward"].data.transpose(0, 1)
+        del shown
+
+
+@pytest.mark.parametrize("kind", ["memmap", "parameter"])
+def test_instances_of_other_classes_are_stepped_and_looked_at(kind: str) -> None:
+    """A data set on disk, or parameters: their words are never compared, changes are found by calls."""
+    source = env_of().reset()
+    if kind == "memmap":
+        td = source.memmap_().copy()
+    else:
+        td = source.copy()
+        td["locs"] = torch.nn.Parameter(td["locs"], requires_grad=False)
+    env = env_of()
+    for _ in range(STEPS):
+        td.set("action", td["action_mask"].to(torch.int8).argmax(-1))
+        td = env.step(td)["next"]
+    td["locs"][0, 0] = float("nan")
+    td.set("action", td["action_mask"].to(torch.int8).argmax(-1))
+    with pytest.raises(BadInstance, match="finite"):
+        env.step(td)
+
+
+def test_interrupts_leave_an_environment_that_steps() -> None:
+    """KeyboardInterrupt at each line of a step in turn: the next steps are right, and what is held keeps its bits."""
+    env, held, copies = env_of(), [], []
+    td = env.reset()
+    twin = env_of()
+    other = twin.reset()
+
+    def stop_at(line: int) -> Any:
+        seen = 0
+
+        def trace(frame: Any, event: str, value: Any) -> Any:
+            nonlocal seen
+            ours = "torchrl" in frame.f_code.co_filename or frame.f_code.co_filename == "<string>"
+            if ours and event == "line":
+                seen += 1
+                if seen == line:
+                    raise KeyboardInterrupt
+            return trace
+
+        return trace
+
+    for line in range(1, 120):
+        td.set("action", td["action_mask"].to(torch.int8).argmax(-1))
+        other.set("action", td["action"].clone())
+        sys.settrace(stop_at(line))
+        try:
+            env.step(td.copy())
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        td = env.step(td.copy())["next"]
+        other = twin.step(other.clone())["next"].clone()
+        assert all(torch.equal(td[key], other[key]) for key in KEYS)
+        held.append(td["visited"])
+        copies.append(td["visited"].clone())
+        if line % 10 == 0:
+            td = env.reset()
+            other = td.clone()
+            held, copies = held[-3:], copies[-3:]
+        assert all(torch.equal(a, b) for a, b in zip(held, copies, strict=True))
+
+
+def test_what_inference_mode_holds_is_not_of_it() -> None:
+    """Whether a result was lent or made anew cannot be told."""
+    env, held = env_of(), []
+    with torch.inference_mode():
+        td = env.reset()
+        for _ in range(NEAR + FAR + 40):
+            shown, td = onward(env, td)
+            held.append(shown["visited"])
+    assert not any(tensor.is_inference() for tensor in held)
 
 
 def test_a_weak_reference_sees_a_result_go() -> None:

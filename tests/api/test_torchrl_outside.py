@@ -191,7 +191,9 @@ def test_a_tensor_turned_in_place_is_refused_or_read_as_it_is() -> None:
 
 @pytest.mark.parametrize("change", [
     lambda x: x.resize_(1, 7), lambda x: x.t_(), lambda x: x.unsqueeze_(0), lambda x: x.set_(torch.zeros(2) > 0),
-], ids=["resize_", "t_", "unsqueeze_", "set_"])  # fmt: skip
+    lambda x: setattr(x, "data", x.data[:2]), lambda x: setattr(x, "data", x.data.view(torch.uint8)),
+    lambda x: torch.utils.swap_tensors(x, x.data.t()),
+], ids=["resize_", "t_", "unsqueeze_", "set_", "data", "data of another dtype", "swapped"])  # fmt: skip
 @pytest.mark.parametrize("inference", [False, True])
 def test_a_tensor_of_another_shape_is_refused_also_where_it_was_ours(
     change: Callable[[torch.Tensor], object], inference: bool

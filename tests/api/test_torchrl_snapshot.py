@@ -189,11 +189,28 @@ def test_a_trial_that_misses_something_ends_the_quick_way(part: str, monkeypatch
     """Something that should be seen and leaves no trace: then nothing is compared."""
     functions()
     monkeypatch.setattr(snapshot, part, [lambda t: None])
-    assert compiled.__wrapped__() is None
+    assert snapshot._compiled.__wrapped__() is None
 
 
 def test_another_layout_than_expected_ends_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "_is_address", lambda word: False)
     assert snapshot._layout.__wrapped__() is None
     monkeypatch.setattr(snapshot, "_layout", lambda: None)
-    assert compiled.__wrapped__() is None
+    assert snapshot._compiled.__wrapped__() is None
+
+
+def test_a_trial_that_cannot_be_made_ends_the_quick_way_for_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shared memory, for one: no error, and the next that asks tries again."""
+
+    def fail(tensor: Any) -> None:
+        raise OSError("no shared memory")
+
+    monkeypatch.setattr(snapshot, "_compiled", snapshot._compiled.__wrapped__)
+    monkeypatch.setattr(snapshot, "CHANGES", [fail])
+    assert compiled() is None
+    monkeypatch.undo()
+    assert compiled() is not None
+
+
+def test_more_dimensions_than_a_body_holds_are_not_noted() -> None:
+    assert are_plain((torch.zeros(1, 2, 1, 2, 1),)) and not are_plain((torch.zeros(1, 2, 1, 2, 1, 2),))

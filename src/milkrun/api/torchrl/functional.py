@@ -106,6 +106,7 @@ class Stepper:
             self._check_values(source, shared, root, hidden, plan)
             self.checks.states(source, root, hidden, plan, chunks)
             here = source.buffer_info()[0]
+        space.last = None  # it holds tensors that could be given out
         make = (space.outputs.get(plan) or space.make_outputs(plan)).free()
         fresh_root, fresh_hidden, state = make(source, shared, addresses)
         there = state[3]
@@ -119,9 +120,7 @@ class Stepper:
             self._step_from.run((there, plan.order_address, action.data_ptr(), here), n, chunks)
         if self._observe is not None:
             self._observe.run((there, plan.order_address), n, chunks)
-        if keep:
-            space.last = None
-        else:
+        if not keep:
             space.remember(plan, state, shared, addresses, versions, known is not None)
         return fresh_root, fresh_hidden
 

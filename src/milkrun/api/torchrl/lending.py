@@ -3,7 +3,7 @@
 A step makes a dozen tensors, and making and freeing one takes half a microsecond. Whoever can read the memory of a
 tensor holds the tensor, torch's part of it, or its storage: a view, a numpy array, a TensorDict, autograd, another
 thread. So a tensor that nobody but the lender holds, and that is word for word what it was (`snapshot.py`), cannot be
-told from a new one.
+told from a new one. (But for one flag: memory that numpy has seen cannot be made larger any more.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class Lent:
     def __init__(
         self, wanted: Sequence[tuple[torch.dtype, torch.Size]], holders: Sequence[int], functions: Compiled
     ) -> None:
-        self._wanted, self._functions, self._snapshot = wanted, functions, Snapshot(len(wanted))
+        strides = [torch.empty(shape, dtype=dtype, device="meta").stride() for dtype, shape in wanted]
+        self._wanted = [(*each, stride) for each, stride in zip(wanted, strides, strict=True)]
+        self._functions, self._snapshot = functions, Snapshot(len(wanted))
         self.address, self.count = self._snapshot.address, self._snapshot.count
         self._holders = np.array(holders, np.int64) + 1  # and `_tensors`
         self._expected = address_of(self._holders)
@@ -54,10 +56,10 @@ class Lent:
         return self._tensors
 
     @staticmethod
-    def _new(old: Any, dtype: torch.dtype, shape: torch.Size, held: bool) -> torch.Tensor:
+    def _new(old: Any, dtype: torch.dtype, shape: torch.Size, strides: tuple[int, ...], held: bool) -> torch.Tensor:
         usual = type(old) is torch.Tensor and old.is_cpu and old.dtype is dtype and old.shape == shape
-        if not usual or not old.is_contiguous():
-            return torch.empty(shape, dtype=dtype)
+        if not usual or old.stride() != strides:
+            return torch.empty(shape, dtype=dtype, device="cpu")
         return torch.empty_like(old) if held else old.data  # the first takes half the time of `empty`
 
     def note(self) -> bool:

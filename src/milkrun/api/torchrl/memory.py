@@ -102,7 +102,8 @@ class Workspace:
         known: bool = False,
     ) -> None:  # fmt: skip
         """Keeps the result of a step, to know it again. `known`: it hands on what the result before handed on."""
-        if not known or state[4] is None:
+        self.last = None  # an interrupt leaves nothing behind that would be compared with the words of something else
+        if not known or state[4] is None or not self._shared_is_noted:
             state = self._noted(plan, state, shared, known)
         if is_inference_mode_enabled():
             versions = ()
@@ -165,16 +166,17 @@ def _unchanged(
     plan: Plan, state: tuple[Any, ...], places: tuple[int, ...], shared: tuple[Any, ...], addresses: tuple[int, ...],
     versions: tuple[int, ...],
 ) -> bool:  # fmt: skip
-    """Whether these tensors are as and where they were: whatever changes a tensor in place, be it values or shape,
-    counts up its version or moves it. A state that a kernel made has the version 0. In inference mode nothing is
-    counted: without versions it is the shapes that are compared, and the caller has to check the values."""
+    """Whether these tensors are as and where they were: whatever changes the values of a tensor in place counts up its
+    version. A state that a kernel made has the version 0. In inference mode nothing is counted: without versions the
+    caller has to check the values."""
     both = (*state, *shared)
     try:
         if tuple([tensor.data_ptr() for tensor in both]) != (*places, *addresses):
             return False
-        if versions:
-            return not any(map(version_of, state)) and tuple(map(version_of, shared)) == versions
-        return tuple([tensor.shape for tensor in both]) == plan.shapes and all(t.is_contiguous() for t in both)
+        if versions and (any(map(version_of, state)) or tuple(map(version_of, shared)) != versions):
+            return False
+        return (tuple([tensor.shape for tensor in both]) == plan.shapes and all(t.is_contiguous() for t in both)
+                and tuple([tensor.dtype for tensor in both]) == plan.dtypes)  # fmt: skip
     except RuntimeError:  # one has no memory, or no version
         return False
 
@@ -190,7 +192,7 @@ class Outputs:
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._misses, self._passed = plan, 0, 0
-        self._compiled = compiled() if len(plan.outputs) <= BITS else None
+        self._compiled = compiled() if len(plan.outputs) <= BITS and plan.is_flat else None
         self._near: list[tuple[Maker, Callable[[], bool]]] = []
         self._far: deque[tuple[Maker, Callable[[], bool]]] = deque()
 
@@ -202,7 +204,7 @@ class Outputs:
             self._misses += 1
             return self._plan.make
         near, passed = self._near, self._passed
-        for give, seems_free in near if passed == 0 else (near[passed % len(near)],):
+        for give, seems_free in near if passed == 0 or not near else (near[passed % len(near)],):
             if seems_free():
                 self._misses = self._passed = 0
                 return give

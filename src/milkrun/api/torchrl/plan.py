@@ -15,7 +15,7 @@ import torch
 
 from milkrun.api.torchrl.fields import Slot
 from milkrun.api.torchrl.lending import Lent
-from milkrun.api.torchrl.snapshot import Compiled, Snapshot
+from milkrun.api.torchrl.snapshot import INLINE, Compiled, Snapshot
 
 
 class Wanted(NamedTuple):
@@ -77,7 +77,9 @@ class Plan:
         self.shared = [*seen, *unseen, *wanted([layout.stream])]
         """What a step reads: the state, and what it hands on as it is."""
         self.shapes = tuple(w.shape for w in (*self.state, *self.shared))
-        scope: dict[str, Any] = {"getrefcount": sys.getrefcount, "empty": torch.empty, "empty_like": torch.empty_like,
+        self.dtypes = tuple(w.dtype for w in (*self.state, *self.shared))
+        self.is_flat = all(len(w.shape) <= INLINE for w in self.outputs)
+        scope: dict[str, Any] = {"getrefcount": sys.getrefcount, "torch": torch, "empty_like": torch.empty_like,
                                  "wanted": self.outputs, "like": None}  # fmt: skip
         exec(_are_those(self) + _make(self) + _lend(self), scope)
         self.are_those: Callable[..., bool] = scope["are_those"]
@@ -124,8 +126,11 @@ def _make(plan: Plan) -> str:
     return f"""
 def make(source, shared, addresses):
     global like
+    if torch.is_inference_mode_enabled():  # what is lent is not of that mode either
+        with torch.inference_mode(False):
+            return make(source, shared, addresses)
     if like is None:
-        like = tuple([empty(w.shape, dtype=w.dtype) for w in wanted])
+        like = tuple([torch.empty(w.shape, dtype=w.dtype, device="cpu") for w in wanted])
     ({"".join(f"p{k}, " for k in outputs)}) = like
     {"; ".join(f"t{k} = empty_like(p{k})" for k in outputs)}
     root, hidden = {_entries(plan)}

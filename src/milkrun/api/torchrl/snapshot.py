@@ -35,6 +35,7 @@ ITEMS = 3  # the word of a tuple where its objects begin
 ATTRIBUTES_BEFORE = 1 << 4  # the flag of types whose objects have their attributes in words before them,
 BEFORE = (-4, -3)  # these; -2 and -1 are the garbage collector's
 BODY = 22  # words of torch's tensor
+INLINE = 5  # dimensions whose sizes and strides stand in the body itself
 COUNTER = 4  # of a counter of changes; the version is one of them
 STORAGE = 6  # of a storage that are looked at
 MEMORY = 3  # of these the ones that say where its memory lies and whose it is
@@ -81,25 +82,32 @@ class Snapshot:
     """The words of so many tensors, once they were taken."""
 
     def __init__(self, count: int) -> None:
-        layout = _layout()
-        self._words = np.zeros((count, layout.width if layout else 0), np.int64)
+        layout = None if compiled() is None else _layout()
+        self._words = np.zeros((count, 0 if layout is None else layout.width), np.int64)
         self.address, self.count = address_of(self._words), count
 
     def take(self, tensors: tuple[torch.Tensor, ...]) -> None:
         """Notes what these are now. Only where `compiled` gives something; only `are_plain` tensors."""
         functions = compiled()
-        assert functions is not None
+        assert functions is not None and self._words.size
         functions.take(self.address, self.count, id(tensors))
 
 
 def are_plain(tensors: tuple[Any, ...]) -> bool:
-    """Whether these can be noted: dense tensors of torch's own class."""
-    return all(type(tensor) is torch.Tensor and tensor.layout is torch.strided for tensor in tensors)
+    """Whether these can be noted: dense tensors of torch's own class, with all that they are in their bodies."""
+    return all(type(t) is torch.Tensor and t.layout is torch.strided and t.dim() <= INLINE for t in tensors)
+
+
+def compiled() -> Compiled | None:
+    """The functions, if all that they must see was seen in a trial."""
+    try:
+        return _compiled()
+    except Exception:  # something could not be tried: no shared memory, inside `torch.func.vmap`, ...
+        return None
 
 
 @cache
-def compiled() -> Compiled | None:
-    """The functions, if all that they must see was seen in a trial."""
+def _compiled() -> Compiled | None:
     layout = _layout()
     if layout is None:
         return None
@@ -122,7 +130,7 @@ def _layout() -> Layout | None:
         return None
     with torch.inference_mode(False):
         try:
-            return _found(torch.zeros(3), torch.zeros(3))
+            return _found(_zeros(3), _zeros(3))
         except LookupError:
             return None
 
@@ -177,6 +185,10 @@ def _only(found: Iterator[int]) -> int:
     return numbers[0]
 
 
+def _zeros(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.float32, device="cpu")
+
+
 def _is_address(word: int) -> bool:
     return word % 8 == 0 and 2**16 < word < 2**47
 
@@ -198,7 +210,7 @@ HOLDERS: list[Deed] = [
     lambda t: t.numpy(),
     lambda t: memoryview(t.numpy()),
     lambda t: torch.utils.dlpack.to_dlpack(t),
-    lambda t: t * torch.ones(4, 1, requires_grad=True),
+    lambda t: t * _zeros(4, 1).requires_grad_(),
 ]
 
 FOR_GOOD: list[Deed] = [lambda t: t.untyped_storage()]  # seen to be held also when they are gone
@@ -213,13 +225,13 @@ CHANGES: list[Deed] = [
     lambda t: t.unsqueeze_(0),
     lambda t: t.resize_(2, 1),
     lambda t: t.resize_(400, 1),
-    lambda t: t.set_(torch.ones(4, 1)),
+    lambda t: t.set_(_zeros(4, 1)),
     lambda t: t.requires_grad_(),
     lambda t: t.share_memory_(),
     lambda t: t.untyped_storage().resize_(64),
-    lambda t: torch.utils.swap_tensors(t, torch.ones(4, 1)),
-    _assign("data", lambda: torch.ones(4, 1)),
-    _assign("grad", lambda: torch.ones(4, 1)),
+    lambda t: torch.utils.swap_tensors(t, _zeros(4, 1)),
+    _assign("data", lambda: _zeros(4, 1)),
+    _assign("grad", lambda: _zeros(4, 1)),
     _assign("__class__", lambda: torch.nn.Parameter),
     _assign("note", lambda: 1),
 ]
@@ -233,29 +245,31 @@ def _tried(functions: Compiled, layout: Layout) -> bool:
     def seen() -> tuple[bool, int, int]:
         return bool(functions.same(at, 2, at, 2)), functions.held(at, 2), functions.changed(at, 2)
 
-    def fresh() -> tuple[torch.Tensor, torch.Tensor]:
-        tensors = torch.zeros(4, 1), torch.zeros(4, 1)
+    def fresh(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
+        tensors = _zeros(*shape), _zeros(*shape)
         functions.take(at, 2, id(tensors))
         return tensors
 
     with torch.inference_mode(False), torch.enable_grad():
         for hold in (*HOLDERS, *FOR_GOOD, *SEERS):
-            tensors = fresh()
+            tensors = fresh(4, 1)
             before, held = seen(), hold(tensors[1])
             during = seen()
             del held
             after = during if hold in FOR_GOOD else before
             if before != (True, 0, 0) or during[1:] != (0 if hold in SEERS else 2, 2) or seen() != after:
                 return False
-        tensors, right, wrong = fresh(), np.array([1, 1]), np.array([1, 2])
+        tensors, right, wrong = fresh(4, 1), np.array([1, 1]), np.array([1, 2])
         if not functions.alone(at, 2, address_of(right)) or functions.alone(at, 2, address_of(wrong)):
             return False
         for change in CHANGES:
-            tensors = fresh()
+            tensors = fresh(4, 1)
             change(tensors[1])
             if seen()[::2] != (False, 2):
                 return False
-    return True
+        tensors = fresh(*range(1, 1 + INLINE))
+        tensors[1].data = tensors[1].data.transpose(INLINE - 2, INLINE - 1)
+        return seen()[::2] == (False, 2)
 
 
 # -- what is compiled -------------------------------------------------------------------------------------------------
