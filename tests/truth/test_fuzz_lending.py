@@ -78,8 +78,9 @@ def copied(td: Any) -> Any:
 
 
 def bits(held: Any) -> bytes:
-    array = held if not isinstance(held, torch.Tensor) else held.detach().clone(memory_format=torch.contiguous_format).numpy()
-    return bytes(array.tobytes())
+    if isinstance(held, torch.Tensor):
+        held = held.detach().clone(memory_format=torch.contiguous_format).numpy()
+    return bytes(held.tobytes())
 
 
 class Play:
