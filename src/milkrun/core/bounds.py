@@ -89,7 +89,7 @@ def _checker() -> Entry:
         branches += _BRANCH.format(kind=k, name=name, width=WIDTH, ends=ends)
     names = {
         "njit": njit, "OPTIONS": KERNEL_OPTIONS, "array_at": array_at, "eight_flags": eight_flags,
-        "boolean": types.boolean, **{name: getattr(types, name) for name in KINDS},
+        "boolean": types.boolean, "uint64": types.uint64, **{name: getattr(types, name) for name in KINDS},
     }  # fmt: skip
     text = _TEXT.format(branches=branches, mask=MASK, width=WIDTH)
     return Entry(compile_module("bounds", text, names).first_broken)
@@ -126,12 +126,14 @@ def first_broken(table, rules, count):
     return -1
 """
 
-# The comparisons accept what lies between the ends, so a NaN is refused; no branch inside, so the loop is vectorised.
+# The comparisons accept what lies between the ends, so a NaN is refused. No branch inside and an index without a sign, so
+# the loop is vectorised: a negative index would count from the end, and numbers that may lie anywhere are fetched singly.
 _BRANCH = """
         elif rule[k, 1] == {kind}:
             x{kind} = array_at(address, (n,), None, {name})
             ends{kind} = array_at(rules + 8 * ({width} * k + 3), (2,), None, {ends})
             least{kind}, most{kind} = {name}(ends{kind}[0]), {name}(ends{kind}[1])
             for j in range(n):
-                wrong |= int32(not ((x{kind}[j] >= least{kind}) & (x{kind}[j] <= most{kind})))
+                y{kind} = x{kind}[uint64(j)]
+                wrong |= int32(not ((y{kind} >= least{kind}) & (y{kind} <= most{kind})))
 """
