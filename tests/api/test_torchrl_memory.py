@@ -20,6 +20,10 @@ from milkrun.api.torchrl import memory, snapshot  # noqa: E402
 from milkrun.api.torchrl.memory import FAR, FAR_BYTES, NEAR, PATIENCE  # noqa: E402
 from milkrun.core.errors import BadInstance  # noqa: E402
 
+lent = pytest.mark.skipif(
+    not snapshot.are_tried(sys.version_info[:2], torch.__version__),
+    reason="tensors are not lent with versions that were not tried",
+)
 STEPS = 3 * NEAR
 KEYS = ("action_mask", "visited", "current_node", "tour_length", "reward", "done")
 
@@ -110,6 +114,7 @@ def test_autograd_holds_what_it_saved() -> None:
     assert torch.equal(*grads) and grads[0].abs().sum() > 0
 
 
+@lent
 def test_memory_that_nobody_holds_is_written_again() -> None:
     """A plain loop lives in the memory of a few results; where all are held, every result has its own."""
     env = env_of()
@@ -132,6 +137,7 @@ def kept(env: Any, steps: int) -> list[Any]:
     return results
 
 
+@lent
 def test_an_episode_that_was_kept_and_dropped_gives_its_memory_back() -> None:
     """Whoever keeps an episode and then drops it plays the next one in the same memory, and no result has another's."""
     env, seen = env_of(), []
@@ -143,6 +149,7 @@ def test_an_episode_that_was_kept_and_dropped_gives_its_memory_back() -> None:
     assert seen[1] == seen[2]
 
 
+@lent
 @pytest.mark.parametrize("rows", [5, 20_000])
 def test_memory_for_later_steps_is_bounded(rows: int) -> None:
     """However much was kept, what waits to be used again is limited in number and in bytes."""
@@ -152,6 +159,7 @@ def test_memory_for_later_steps_is_bounded(rows: int) -> None:
     assert len(outputs._near) <= NEAR and len(outputs._far) == min(FAR, FAR_BYTES // outputs._plan.bytes)
 
 
+@lent
 def test_rewards_alone_can_be_kept() -> None:
     """Keeping one tensor of every step keeps that tensor: the others are written again."""
     env = env_of()

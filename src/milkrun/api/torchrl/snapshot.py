@@ -6,10 +6,12 @@ twenty tensors. All of it stands in four places in memory: Python's object, torc
 counts that tensor's changes in place, its storage. So their words are compared with what they were. No meaning is read
 into a word but for the addresses that lead from one place to the next and the counts of holders.
 
-How these places look is torch's and Python's own affair. So it is found by trying, when first needed, where the words
-stand, and then every way to hold or to change a tensor that we know of has to show. If one does not, `compiled` gives
-None and callers do without. Only tensors that the caller holds may be compared, and each place is read only after the
-address that leads there was found to be the same: what is read is always there.
+How these places look is torch's and Python's own affair. So this is done with versions of both that all the tests were
+run with, and with no other: a holder kept somewhere else would be overlooked in silence. With these it is still found by
+trying, when first needed, where the words stand, and then every way to hold or to change a tensor that we know of has to
+show. Otherwise `compiled` gives None and callers do without, more slowly. Only tensors that the caller holds may be
+compared, and each place is read only after the address that leads there was found to be the same: what is read is
+always there.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from milkrun.core.kernels import KERNEL_OPTIONS, array_at, fetch
 from milkrun.core.memory import address_of
 from milkrun.core.threads import Entry
 
+PYTHON, TORCH = {(3, 11)}, {(2, 13)}  # the versions that were tried
 BITS = 62  # tensors whose answers fit into a number
 ITEMS = 3  # the word of a tuple where its objects begin
 ATTRIBUTES_BEFORE = 1 << 4  # the flag of types whose objects have their attributes in words before them,
@@ -106,6 +109,13 @@ def compiled() -> Compiled | None:
         return None
 
 
+def are_tried(python: tuple[int, int], torch_version: str) -> bool:
+    """Whether these versions, of the usual Python with its lock, are among those tried."""
+    locked = getattr(sys, "_is_gil_enabled", lambda: True)()
+    release = tuple(int(part) for part in torch_version.split(".")[:2] if part.isdigit())
+    return sys.implementation.name == "cpython" and locked and python in PYTHON and release in TORCH
+
+
 @cache
 def _compiled() -> Compiled | None:
     layout = _layout()
@@ -125,8 +135,7 @@ def _compiled() -> Compiled | None:
 @cache
 def _layout() -> Layout | None:
     """Found by looking for addresses that are known; None where one of them is not found, or more than once."""
-    locked = getattr(sys, "_is_gil_enabled", lambda: True)()
-    if sys.implementation.name != "cpython" or not locked or sys.maxsize < 2**32:
+    if not are_tried(sys.version_info[:2], torch.__version__) or sys.maxsize < 2**32:
         return None
     with torch.inference_mode(False):
         try:
