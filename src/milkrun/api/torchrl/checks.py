@@ -63,7 +63,7 @@ class Checks:
 
     def states(self, table: array[int], root: Tensors, hidden: Tensors, plan: Plan, chunks: int) -> None:
         """Raises for the first row whose state the world's kernel `fault` refuses: values that each may be, but not
-        together. For tensors that are not those of the last result, after `values`."""
+        together. After `values`."""
         found = self._world._launcher.first_fault(table.buffer_info()[0], plan.order_address, plan.rows, chunks)
         if found is not None:
             row, code = found
