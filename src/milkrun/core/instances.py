@@ -67,6 +67,16 @@ def instances_of(world: Any, rows: Any = slice(None)) -> dict[str, np.ndarray]:
     return {name: array[owners] for name, array in found.items() if 0 not in array.shape}
 
 
+def padded(world: Any, name: str, array: np.ndarray, rest: Any = 0) -> np.ndarray:
+    """A field of one instance at the size of the world; `rest` stands where the instance ends."""
+    shape = world.fields[name].shape(world.sizes)
+    if array.ndim != len(shape) or any(have > want for have, want in zip(array.shape, shape, strict=True)):
+        raise ShapeError(f"{name} of an instance has the shape {array.shape}; at most {shape} fits")
+    whole = np.full(shape, rest, array.dtype)
+    whole[tuple(slice(size) for size in array.shape)] = array
+    return whole
+
+
 def read_saved(world: Judge, saved: Any, rows: int) -> tuple[dict[str, np.ndarray], Given]:
     """What `state_dict` saved of `rows` rows: (fields of the rows, their instances), of right shape and dtype, the
     instances within their bounds."""

@@ -36,7 +36,7 @@ def script_json(value: Any) -> str:
 
 
 def whole_page(
-    template: str, title: str, data: str, own: Sequence[str], libraries: Sequence[str],
+    body: str, title: str, data: str, own: Sequence[str], libraries: Sequence[str],
     styles: Sequence[str] = ("page.css",),
 ) -> str:  # fmt: skip
     """The page: `own` scripts share one strict function scope, each library is a script of its own before them."""
@@ -48,10 +48,10 @@ def whole_page(
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
     parts = {
-        "policy": policy, "title": html.escape(title), "style": style, "data": data,
+        "policy": policy, "title": html.escape(title), "style": style, "body": asset(body).rstrip(), "data": data,
         "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
     }  # fmt: skip
-    return re.sub("@([a-z]+)@", lambda place: parts[place[1]], asset(template))
+    return re.sub("@([a-z]+)@", lambda place: parts[place[1]], asset("frame.html"))
 
 
 def _hash(text: str) -> str:

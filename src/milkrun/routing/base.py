@@ -13,7 +13,7 @@ import numpy as np
 from milkrun.core.config import Config, option
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.fields import constant, float32, float64, instance, int32, int64, scratch
-from milkrun.core.instances import as_array, refuse
+from milkrun.core.instances import as_array, padded, refuse
 from milkrun.core.world import World
 from milkrun.routing.distance import EARTH_RADIUS_KM, METRICS
 from milkrun.routing.generators.laws import DEPOT_TYPES, PLACED
@@ -309,11 +309,6 @@ def _as_places(who: str, given: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 def _pad(array: Any, world: World, name: str) -> np.ndarray:
     array = np.asarray(array)
-    shape = world.fields[name].shape(world.sizes)
-    if array.ndim == 0 and shape == (1,):  # a number that is switched on and off by its size
+    if array.ndim == 0 and world.fields[name].shape(world.sizes) == (1,):  # a number that its size switches on and off
         array = array[None]
-    if array.ndim != len(shape) or any(have > want for have, want in zip(array.shape, shape, strict=True)):
-        raise ShapeError(f"{name} of an instance has the shape {array.shape}; at most {shape} fits")
-    padded = np.zeros(shape, array.dtype)
-    padded[tuple(slice(size) for size in array.shape)] = array
-    return padded
+    return padded(world, name, array)

@@ -31,7 +31,8 @@ from milkrun.routing.distance import METRICS, fits, leg, travel
 from milkrun.routing.generators.cvrp import generate
 from milkrun.routing.generators.laws import DEPOT_TYPES
 from milkrun.routing.reach import farthest_drawn
-from milkrun.routing.vehicle import Routing, RoutingConfig, write_down
+from milkrun.routing.trips import reachable, short_enough
+from milkrun.routing.vehicle import Routing, RoutingConfig, clear_record, write_down
 
 CAPACITY = {10: 20, 15: 25, 20: 30, 30: 33, 40: 37, 50: 40, 60: 43, 75: 45, 100: 50, 125: 55, 150: 60, 200: 70,
             500: 100, 1000: 150}  # fmt: skip
@@ -240,9 +241,7 @@ def reset(w, b):
     w.tour_length[b] = 0
     w.trip_length[b] = 0
     w.trips[b] = 0
-    w.tour_len[b] = 0
-    for k in range(w.A):
-        w.tour[b, k] = 0
+    clear_record(w, b)
     mark_allowed(w, b)
 
 
@@ -294,24 +293,18 @@ def mark_allowed(w, b):
 
 
 @kernel
-def short_enough(w, b, q, j):
-    """The trip over customer j and home stays within its limit."""
-    return fits(w.trip_length[b] + travel(w, q, w.current_node[b], j) + travel(w, q, j, 0), w.max_length[q])
-
-
-@kernel
 def first_beyond(w, b, _, __):
     """The first customer that no trip can reach, 0 if there is none."""
     q = w.instance_row[b]
     for j in range(1, w.n_nodes[q]):
-        if not fits(travel(w, q, 0, j) + travel(w, q, j, 0), w.max_length[q]):
+        if not reachable(w, q, j):
             return j
     return 0
 
 
 @kernel
 def short_enough_with_stop(w, b, q, j):
-    """The same with what the stop at j takes of the limit."""
+    """The trip over customer j and home stays within its limit, with what the stop at j takes of it."""
     way = travel(w, q, w.current_node[b], j) + np.float64(w.service_time[q, j]) + travel(w, q, j, 0)
     return fits(w.trip_length[b] + way, w.max_length[q])
 

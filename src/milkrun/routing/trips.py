@@ -1,8 +1,8 @@
 """The rules of a truck's day in the profit and waste worlds, as kernels with the names of the trade.
 
-Each world says what a customer gives and weighs; the mask and the step of all of them call the functions here. Weights
-and mandatory customers are handed in with the row they stand in, since they belong to the instance in some worlds
-(row q) and to the state in others (row b).
+Each world says what a customer gives and weighs; the mask and the step of all of them call the functions here (the
+CVRP those of the limit of a trip). Weights and mandatory customers are handed in with the row they stand in, since they
+belong to the instance in some worlds (row q) and to the state in others (row b).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from milkrun.core.kernels import eight_flags, kernel, lowest_bit
 from milkrun.routing.distance import TOL, fits, travel
+from milkrun.routing.vehicle import clear_record
 
 NO_FLAG, ONE_FLAG = np.uint64(0), np.uint64(1)
 GATHER, TOP_BYTE = np.uint64(0x0102040810204080), np.uint64(56)
@@ -39,9 +40,7 @@ def set_out(w, b):
 def begin_tour(w, b):
     """A tour of one day: the truck at the depot, nothing written down, its mandatory customers counted."""
     set_out(w, b)
-    w.tour_len[b] = 0
-    for k in range(w.A):
-        w.tour[b, k] = 0
+    clear_record(w, b)
     w.missed_must_go[b] = count_must_go(w, b, w.must_go, w.instance_row[b])
 
 

@@ -24,7 +24,7 @@ from milkrun.core.kernels import kernel
 from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import travel
 from milkrun.routing.generators.tsp import generate
-from milkrun.routing.vehicle import Routing, RoutingConfig
+from milkrun.routing.vehicle import Routing, RoutingConfig, clear_record, write_down
 
 STARTS = ("depot", "free")
 FREE = 1
@@ -102,9 +102,7 @@ def reset(w, b):
     w.current_node[b] = 0
     w.first_node[b] = 0
     w.tour_length[b] = 0
-    w.tour_len[b] = 0
-    for k in range(w.A):
-        w.tour[b, k] = 0
+    clear_record(w, b)
 
 
 @kernel(inline=True)
@@ -115,9 +113,7 @@ def step(w, b, action):
     w.tour_length[b] = w.tour_length[b] + leg
     w.current_node[b] = action
     w.visited[b, action] = True
-    if w.tour_len[b] < w.A:
-        w.tour[b, w.tour_len[b]] = action
-    w.tour_len[b] += 1
+    write_down(w, b, action)
     w.terminated[b] = w.tour_len[b] == n
     w.action_mask[b, action] = False  # nothing else changes, so a step costs the same at any size
     if w.start != FREE:

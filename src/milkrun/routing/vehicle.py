@@ -113,6 +113,14 @@ class Routing(Recorded, Places):
         return s
 
 
+@kernel
+def clear_record(w, b):
+    """No action has been taken."""
+    w.tour_len[b] = 0
+    for k in range(w.A):
+        w.tour[b, k] = 0
+
+
 @kernel(inline=True)
 def write_down(w, b, action):
     """Keeps a legal action, for `solution()`."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from milkrun.core.config import Config, option
 from milkrun.core.errors import ConfigError, did_you_mean, shown
-from milkrun.tracking.files import BENCHMARK, Source, in_words_of, section_of
+from milkrun.tracking.files import BENCHMARK, Source, read_section
 from milkrun.tracking.looks import KINDS, SCENES, WEATHERS
 
 SIM_HZ = 500
@@ -181,11 +181,7 @@ class TrackingConfig(Config):
     @classmethod
     def from_seed(cls, source: Source = None) -> TrackingConfig:
         """Of a file of the original: its path, its contents, or its section "Benchmark"; None is the packaged one."""
-        section, where = section_of(source, BENCHMARK)
-        try:
-            return cls.build(config=section)
-        except ConfigError as e:
-            raise in_words_of(e, where, {ours: theirs for theirs, ours in cls.synonyms.items()}) from None
+        return read_section(cls, source, BENCHMARK)
 
     def replace(self, **changes: Any) -> TrackingConfig:
         made = super().replace(**changes)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from milkrun.core.config import read_json
+from milkrun.core.config import Config, read_json
 from milkrun.core.errors import ConfigError, did_you_mean
 
 PACKAGED = Path(__file__).with_name("config.json")
@@ -14,11 +14,21 @@ PACKAGED = Path(__file__).with_name("config.json")
 BENCHMARK, LUNAR_LANDER = "Benchmark", "LunarLander"
 SECTIONS = (BENCHMARK, LUNAR_LANDER)
 
+C = TypeVar("C", bound=Config)
 Source = Mapping[str, Any] | str | Path | None
 """A whole file by its path or as a mapping, or the section alone; None is the packaged file."""
 
 
-def section_of(source: Source, name: str) -> tuple[Mapping[str, Any], str]:
+def read_section(config: type[C], source: Source, name: str) -> C:
+    """The configuration that a section tells; errors are in the words of the file."""
+    section, where = _section_of(source, name)
+    try:
+        return config.build(config=section)
+    except ConfigError as e:
+        raise in_words_of(e, where, {ours: theirs for theirs, ours in config.synonyms.items()}) from None
+
+
+def _section_of(source: Source, name: str) -> tuple[Mapping[str, Any], str]:
     """The section of this name, and what to call its origin in an error."""
     if isinstance(source, Mapping):
         values, where = source, f"the section {name!r}"

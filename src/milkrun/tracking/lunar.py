@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from milkrun.core.config import Config, option
-from milkrun.core.errors import ConfigError
-from milkrun.tracking.files import LUNAR_LANDER, Source, in_words_of, section_of
+from milkrun.tracking.files import LUNAR_LANDER, Source, read_section
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +21,4 @@ class LunarLanderConfig(Config):
     @classmethod
     def from_seed(cls, source: Source = None) -> LunarLanderConfig:
         """Of a file of the original: its path, its contents, or the section; None is the packaged one."""
-        section, where = section_of(source, LUNAR_LANDER)
-        try:
-            return cls.build(config=section)
-        except ConfigError as e:
-            raise in_words_of(e, where, {}) from None
+        return read_section(cls, source, LUNAR_LANDER)

@@ -181,7 +181,7 @@ def line_up(w, b, q):
 
 
 @kernel
-def has_room(w, b, q, v, f):
+def has_room(w, q, v, f):
     """Whether car v would fit on edge f, and where the road bends after it, with s0 to whoever is there."""
     need = 2.0 * w.half_len[v] + STANDSTILL
     for _ in range(LOOK_HOPS):
@@ -199,10 +199,10 @@ def has_room(w, b, q, v, f):
 
 
 @kernel
-def has_room_after(w, b, q, v, e):
+def has_room_after(w, q, v, e):
     """The same of every edge that may follow e: car v does not know yet which it takes."""
     for k in range(w.edge_ways[q, e]):
-        if not has_room(w, b, q, v, w.edge_next[q, e, k]):
+        if not has_room(w, q, v, w.edge_next[q, e, k]):
             return False
     return True
 
@@ -211,11 +211,11 @@ def has_room_after(w, b, q, v, e):
 def gets_out(w, b, q, v, f):
     """Whether car v can leave a junction by edge f. Where its rear would stay inside while it waits at the end of f, it
     takes the junction there as well: two cars that each hold what the other waits for would stand for ever."""
-    if not has_room(w, b, q, v, f):
+    if not has_room(w, q, v, f):
         return False
     node = w.edge[q, f, 1]
     if w.guarded[q, node] and straight(w, q, f) < 2.0 * w.half_len[v] + WAIT_ROOM:
-        if w.node_owner[b, node] >= 0 or not has_room_after(w, b, q, v, f):
+        if w.node_owner[b, node] >= 0 or not has_room_after(w, q, v, f):
             return False
         w.node_owner[b, node] = v
     return True
@@ -232,7 +232,7 @@ def may_take(w, b, q, v, hop, e, line):
     if hop == 0:
         return line <= speed * speed / (2.0 * BRAKING) + ASK_WITHIN and gets_out(w, b, q, v, w.veh_to[b, v])
     short = straight(w, q, e) < w.half_len[v] + WAIT_ROOM
-    return hop == 1 and short and line <= ASK_WITHIN and has_room_after(w, b, q, v, e)
+    return hop == 1 and short and line <= ASK_WITHIN and has_room_after(w, q, v, e)
 
 
 @kernel

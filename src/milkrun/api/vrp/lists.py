@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from milkrun.delivery.truckdrone.world import TruckDrone
 
 Info = dict[str, Any]
-OF_STEP = ("executed_action", "illegal", "forced")
-"""What an info says of the step that was played; its other keys are of the moment that the observations show."""
 
 
 class Lists:

@@ -7,7 +7,6 @@ Optimization Approaches for the Traveling Salesman Problem with Drone, 2018).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from milkrun.core.errors import BadInstance, ShapeError
+from milkrun.core.instance_record import InstanceRecord
 
 EPS = 1e-9  # by which a flight may exceed max_fly
 NO_FLY = -1
@@ -24,7 +24,6 @@ LARGEST = 1e30
 DEAREST = 1e34
 """The most that a leg may cost truck or drone, so that the return of a plan of 1000 nodes is a float32. A limit of
 flights may be larger, or infinite."""
-KINDS = {np.float64: "fiu", np.bool_: "b"}
 
 
 class Operation(NamedTuple):
@@ -47,10 +46,9 @@ class Solution:
 
 
 @dataclass(frozen=True, eq=False)
-class TSPDInstance:
+class TSPDInstance(InstanceRecord):
     """N nodes, the depot among them. Arrays are copies that cannot be written to."""
 
-    name: str
     locs: NDArray[np.float64]
     """coordinates (N, 2)"""
     c_truck: NDArray[np.float64]
@@ -76,7 +74,11 @@ class TSPDInstance:
         for name in ("no_visit", "forbid"):
             self._keep(name, np.bool_, (n,))
         for name in ("max_fly", "truck_factor", "drone_factor"):
-            self._keep_number(name, optional=name != "max_fly")
+            value = getattr(self, name)
+            if value is not None or name == "max_fly":
+                self._keep_number(name)
+                if not value >= 0:
+                    raise BadInstance(f"{self.name}: {name} is {value}, must be >= 0")
         self._refuse("locs", np.asarray(~np.isfinite(self.locs).all(axis=1)), "must be finite")
         far = np.asarray((np.abs(self.locs) > LARGEST).any(axis=1))
         self._refuse("locs", far, f"must be within -{LARGEST:g}..{LARGEST:g}")
@@ -85,13 +87,6 @@ class TSPDInstance:
             self._refuse(name, ~(np.isfinite(costs) & (costs >= 0)), "must be finite and >= 0")
             self._refuse(name, costs > DEAREST, f"must be <= {DEAREST:g}")
             self._refuse(name, (costs != 0) & np.eye(n, dtype=np.bool_), "must be 0 on the diagonal")
-
-    def __eq__(self, other: object) -> bool:
-        """The same problem, whatever its name."""
-        if not isinstance(other, TSPDInstance):
-            return NotImplemented
-        names = [f.name for f in dataclasses.fields(self) if f.name != "name"]
-        return all(np.array_equal(getattr(self, a), getattr(other, a)) for a in names)
 
     def __hash__(self) -> int:
         return hash((self.max_fly, self.c_truck.tobytes(), self.c_drone.tobytes()))
@@ -127,32 +122,6 @@ class TSPDInstance:
         """The instance fields as one row, as the `reset(instance=...)` of a world takes them."""
         names = ("locs", "c_truck", "c_drone", "max_fly", "no_visit", "forbid")
         return {name: np.asarray(getattr(self, name))[None] for name in names}
-
-    def _keep(self, name: str, dtype: type[np.generic], shape: tuple[int, ...]) -> NDArray[Any]:
-        given = np.asarray(getattr(self, name))
-        if given.shape != shape or given.dtype.kind not in KINDS[dtype]:
-            raise ShapeError(f"{self.name}: {name} has shape {given.shape} and dtype {given.dtype}, "
-                             f"expected {shape} of {dtype.__name__}")  # fmt: skip
-        kept = np.array(given, dtype)
-        kept.flags.writeable = False
-        object.__setattr__(self, name, kept)
-        return kept
-
-    def _keep_number(self, name: str, optional: bool) -> None:
-        value = getattr(self, name)
-        if value is None and optional:
-            return
-        if np.shape(value) != () or np.asarray(value).dtype.kind not in "fiu":
-            raise ShapeError(f"{self.name}: {name} is {value!r}, expected one number")
-        if not value >= 0:
-            raise BadInstance(f"{self.name}: {name} is {value}, must be >= 0")
-        object.__setattr__(self, name, float(value))
-
-    def _refuse(self, name: str, wrong: NDArray[np.bool_], rule: str) -> None:
-        if wrong.any():
-            at = tuple(int(k) for k in np.argwhere(wrong)[0])
-            value = getattr(self, name)[at].tolist()
-            raise BadInstance(f"{self.name}: node {', '.join(map(str, at))}: {name} is {value}, {rule}")
 
 
 def distances(locs: NDArray[np.float64]) -> NDArray[np.float64]:

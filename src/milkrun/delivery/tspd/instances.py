@@ -14,7 +14,7 @@ import numpy as np
 
 from milkrun.core.errors import ShapeError, did_you_mean
 from milkrun.core.fields import Role
-from milkrun.core.instances import as_array, refuse_where
+from milkrun.core.instances import as_array, padded, refuse_where
 from milkrun.core.registry import make
 from milkrun.delivery.instances.tspd import DEAREST, LARGEST, TSPDInstance
 
@@ -90,7 +90,7 @@ def world_of(
             raise ShapeError(f"{name!r} is given in some instances and not in others")
     nodes = [len(one["locs" if "locs" in one else "c_truck"]) for one in rows]
     world: Any = make(cls.id, num_envs=len(rows) * repeat, **{"num_nodes": max(nodes), **keywords})
-    batch = {name: np.stack([_padded(one[name], world, name) for one in rows]) for name in rows[0]}
+    batch = {name: np.stack([padded(world, name, one[name]) for one in rows]) for name in rows[0]}
     batch.setdefault("n_nodes", np.array(nodes, np.int32))
     world.reset(instance={**batch, "instance_row": np.arange(len(rows) * repeat) // repeat})
     return world
@@ -113,15 +113,6 @@ def _arrays(cls: Any, k: int, one: Any) -> dict[str, np.ndarray]:
         if array.shape != wanted:
             raise ShapeError(f"instance {k}: {name} has the shape {array.shape}, not {wanted}")
     return arrays
-
-
-def _padded(array: np.ndarray, world: Any, name: str) -> np.ndarray:
-    shape = world.fields[name].shape(world.sizes)
-    if any(have > want for have, want in zip(array.shape, shape, strict=True)):
-        raise ShapeError(f"{name} of an instance has the shape {array.shape}; at most {shape} fits")
-    padded = np.zeros(shape, array.dtype)
-    padded[tuple(slice(size) for size in array.shape)] = array
-    return padded
 
 
 # -- states ------------------------------------------------------------------------------------------------------------

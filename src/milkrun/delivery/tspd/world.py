@@ -230,11 +230,7 @@ def close(w, b, first, last):
 def reset(w, b):
     q = w.instance_row[b]
     w.truck[b] = 0
-    w.launch[b] = -1
-    w.fly[b] = -1
-    w.truck_leg[b] = 0.0
     w.clock[b] = 0.0
-    w.must_join[b] = False
     w.left[b] = w.n_nodes[q] - 1
     w.steps[b] = 0
     for j in range(w.N):
@@ -250,9 +246,7 @@ def reset(w, b):
     w.truck_wait[b] = 0.0
     w.drone_fly[b] = 0.0
     w.drone_wait[b] = 0.0
-    open_drives(w, b)
-    open_launches(w, b, q)
-    w.action_mask[b, 2 * w.N] = False
+    take_aboard(w, b, q)
 
 
 @kernel(inline=True)
@@ -327,11 +321,17 @@ def join(w, b, q):
     w.drone_wait[b] += max(0.0, w.truck_leg[b] - flight)
     w.reward_exact[b] = -wait
     write_down(w, b, launch, here, k)
+    w.terminated[b] = (here == 0) & (w.left[b] == 0)
+    take_aboard(w, b, q)
+
+
+@kernel(inline=True)
+def take_aboard(w, b, q):
+    """The drone rides along: it may be launched, and the truck may drive on."""
     w.launch[b] = -1
     w.fly[b] = -1
     w.truck_leg[b] = 0.0
     w.must_join[b] = False
-    w.terminated[b] = (here == 0) & (w.left[b] == 0)
     open_drives(w, b)
     open_launches(w, b, q)
     w.action_mask[b, 2 * w.N] = False

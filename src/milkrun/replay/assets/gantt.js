@@ -17,6 +17,18 @@ function sharedAxis(charts) {
   return { left: Math.min(130, Math.max(36, wide + 14)), right: 12, end };
 }
 
+// A disc, or a diamond from its middle to its corners `far`: late is told by shape too.
+function outlineStop(pen, x, y, late, far, radius) {
+  pen.beginPath();
+  if (late) {
+    pen.moveTo(x, y - far);
+    pen.lineTo(x + far, y);
+    pen.lineTo(x, y + far);
+    pen.lineTo(x - far, y);
+    pen.closePath();
+  } else pen.arc(x, y, radius, 0, TURN);
+}
+
 class Gantt {
   constructor(plot, ep, axis, options) {
     this.ep = ep;
@@ -163,14 +175,7 @@ class Gantt {
     const base = late && kind === "served" ? theme.tone.late : look.colour, x = this.x(t);
     const colour = this.isKnown(at) ? base : mixed(base, theme.tone.card, .25);
     const y = this.laneTop + (lane + .5) * LANE - .5;
-    pen.beginPath();
-    if (late) { // a diamond: late is told by shape too
-      pen.moveTo(x, y - 9);
-      pen.lineTo(x + 9, y);
-      pen.lineTo(x, y + 9);
-      pen.lineTo(x - 9, y);
-      pen.closePath();
-    } else pen.arc(x, y, 7, 0, TURN);
+    outlineStop(pen, x, y, late, 9, 7);
     pen.fillStyle = colour;
     pen.strokeStyle = theme.tone.card;
     pen.lineWidth = 1.5;
@@ -197,14 +202,7 @@ class Gantt {
     const late = arrival !== null && arrival > closes;
     if (arrival !== null) {
       const x = this.x(arrival);
-      pen.beginPath();
-      if (late) {
-        pen.moveTo(x, y - 5);
-        pen.lineTo(x + 5, y);
-        pen.lineTo(x, y + 5);
-        pen.lineTo(x - 5, y);
-        pen.closePath();
-      } else pen.arc(x, y, 3.6, 0, TURN);
+      outlineStop(pen, x, y, late, 5, 3.6);
       pen.fillStyle = late ? theme.tone.late : theme.tone.served;
       pen.fill();
     }

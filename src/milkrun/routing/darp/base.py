@@ -23,7 +23,7 @@ from milkrun.routing.darp.picture import scene
 from milkrun.routing.darp.states import check_fleet, check_record
 from milkrun.routing.darp.timetable import chart
 from milkrun.routing.instances.darp import MOST, MOST_RIDERS
-from milkrun.routing.vehicle import Recorded
+from milkrun.routing.vehicle import Recorded, clear_record
 
 REASONS = (
     "allowed", "out of range", "visited already, or no node of this instance", "its rider is not aboard",
@@ -218,9 +218,7 @@ def start_over(w, b):
     w.illegal_reason[b] = ALLOWED
     w.distance[b] = 0
     w.unserved[b] = 0
-    w.tour_len[b] = 0
-    for k in range(w.A):
-        w.tour[b, k] = 0
+    clear_record(w, b)
 
 
 @kernel(inline=True)

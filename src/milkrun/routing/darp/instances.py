@@ -11,7 +11,7 @@ import numpy as np
 from milkrun.core.arguments import Rows
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.fields import constant, float64, instance, int32, int64
-from milkrun.core.instances import as_array, refuse
+from milkrun.core.instances import as_array, padded, refuse
 from milkrun.routing.darp.base import DARPBase
 from milkrun.routing.darp.config import STYLES, DARPConfig
 from milkrun.routing.darp.generator import GAVE_UP
@@ -246,13 +246,4 @@ def _instance(k: int, one: Any) -> DARPInstance:
 
 def _padded(array: np.ndarray, name: str, world: Any) -> np.ndarray:
     """A field at the size of the world: further nodes stand at the depot, further vehicles have no seats."""
-    shape = world.fields[name].shape(world.sizes)
-    if any(have > want for have, want in zip(array.shape, shape, strict=True)):
-        raise ShapeError(f"{name} of an instance has the shape {array.shape}; at most {shape} fits")
-    padded = np.zeros(shape, array.dtype)
-    if name == "locs":
-        padded[:] = array[0]
-    elif name == "max_ride_time":
-        padded[:] = np.inf
-    padded[tuple(slice(size) for size in array.shape)] = array
-    return padded
+    return padded(world, name, array, array[0] if name == "locs" else np.inf if name == "max_ride_time" else 0)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from milkrun.core.kernels import kernel
 from milkrun.routing.generators.base import Generator
-from milkrun.routing.generators.laws import DEMAND, draw_customers, draw_depot, draw_units, fill_matrix
+from milkrun.routing.generators.laws import DEMAND, draw_places, draw_units
 
 
 @kernel
 def generate(w, b):
     q = w.instance_row[b]
-    draw_customers(w, b, 1)
-    draw_depot(w, b)
-    fill_matrix(w, b, 1)
+    draw_places(w, b)
     draw_units(w, b, DEMAND, 1, w.max_demand, w.demand_units)
     w.capacity[q] = w.truck
     w.max_length[q] = w.trip_limit

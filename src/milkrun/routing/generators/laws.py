@@ -106,6 +106,14 @@ def draw_depot(w, b):
 
 
 @kernel
+def draw_places(w, b):
+    """The depot at node 0, the customers behind it, and what a matrix says of the ways between them."""
+    draw_customers(w, b, 1)
+    draw_depot(w, b)
+    fill_matrix(w, b, 1)
+
+
+@kernel
 def fill_matrix(w, b, first):
     """With metric="matrix" a drawn instance has the Euclidean distances of its places, or a map's own by road."""
     if w.metric != MATRIX:

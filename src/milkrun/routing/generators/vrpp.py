@@ -8,16 +8,7 @@ from milkrun.core.kernels import kernel
 from milkrun.core.rng import fill_integers, row_stream, uniform
 from milkrun.routing.distance import MATRIX, travel
 from milkrun.routing.generators.base import Generator
-from milkrun.routing.generators.laws import (
-    PRIZE,
-    TW,
-    WEIGHT,
-    draw_customers,
-    draw_depot,
-    farthest,
-    fill_matrix,
-    share_of,
-)
+from milkrun.routing.generators.laws import PRIZE, TW, WEIGHT, draw_places, farthest, share_of
 
 PRIZE_LAWS = ("uniform", "const", "dist", "continuous")
 WHOLE, CONST, DIST, CONTINUOUS = range(4)
@@ -34,9 +25,7 @@ ON_THE_WAY = HORIZON - SERVICE[1] - WINDOW[1]  # what a day leaves for driving, 
 @kernel
 def generate(w, b):
     q = w.instance_row[b]
-    draw_customers(w, b, 1)
-    draw_depot(w, b)
-    fill_matrix(w, b, 1)
+    draw_places(w, b)
     draw_prizes(w, b, q)
     for j in range(w.N):
         w.must_go[q, j] = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from milkrun.core.kernels import kernel
 from milkrun.routing.generators.base import Generator
 from milkrun.routing.generators.fills import draw_levels, draw_must_go
-from milkrun.routing.generators.laws import draw_customers, draw_depot, fill_matrix
+from milkrun.routing.generators.laws import draw_places
 
 
 @kernel
@@ -19,9 +19,7 @@ def generate(w, b):
 @kernel
 def draw_bins(w, b, q):
     """What all waste worlds have: places, the truck, the size of a bin."""
-    draw_customers(w, b, 1)
-    draw_depot(w, b)
-    fill_matrix(w, b, 1)
+    draw_places(w, b)
     w.max_waste[q] = w.bin_size
     w.capacity[q] = w.truck
     w.max_length[q] = w.trip_limit

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milkrun.core.errors import BadInstance, ShapeError
+from milkrun.core.instance_record import InstanceRecord
 from milkrun.routing.darp.windows import FAULTS, faults_alone, tightened
 
 MOST = 1e9
@@ -22,14 +23,12 @@ MOST = 1e9
 A limit (the end of a customer's window, a ride, a route) may be larger or infinite."""
 MOST_RIDERS = 2**30
 """The largest group, and the most seats of a vehicle."""
-KINDS = {np.float32: "fiu", np.float64: "fiu", np.int64: "iu"}
 
 
 @dataclass(frozen=True, eq=False)
-class DARPInstance:
+class DARPInstance(InstanceRecord):
     """R requests, V vehicles, N = 2R + 1 nodes. Arrays are copies that cannot be written to."""
 
-    name: str
     locs: NDArray[np.float32]
     """coordinates (N, 2); distances are float64 between these float32 points"""
     demand: NDArray[np.int64]
@@ -59,21 +58,12 @@ class DARPInstance:
         for name in ("time_windows", "window_open", "service_time"):
             self._keep(name, np.float64, (n,))
         self._keep("max_ride_time", np.float64, (n // 2,))
-        if np.shape(self.max_route_duration) != () or np.asarray(self.max_route_duration).dtype.kind not in "fiu":
-            raise ShapeError(f"{self.name}: max_route_duration is {self.max_route_duration!r}, expected one number")
-        object.__setattr__(self, "max_route_duration", float(self.max_route_duration))
+        self._keep_number("max_route_duration")
         if self.dist is not None:
             self._keep("dist", np.float64, (n, n))
         self._check_places()
         self._check_riders()
         self._check_times()
-
-    def __eq__(self, other: object) -> bool:
-        """The same problem, whatever its name."""
-        if not isinstance(other, DARPInstance):
-            return NotImplemented
-        names = [f.name for f in dataclasses.fields(self) if f.name != "name"]
-        return all(np.array_equal(getattr(self, a), getattr(other, a)) for a in names)
 
     def __hash__(self) -> int:
         return hash((self.num_requests, self.num_agents, self.max_route_duration, self.locs.tobytes()))
@@ -132,24 +122,6 @@ class DARPInstance:
         ))  # fmt: skip
         return {int(r): FAULTS[int(wrong[:, r].argmax())] for r in np.flatnonzero(wrong.any(axis=0))}
 
-    def _keep(self, name: str, dtype: type[np.generic], shape: tuple[int, ...]) -> NDArray[Any]:
-        given = np.asarray(getattr(self, name))
-        if given.shape != shape or given.dtype.kind not in KINDS[dtype]:
-            raise ShapeError(f"{self.name}: {name} has shape {given.shape} and dtype {given.dtype}, "
-                             f"expected {shape} of {dtype.__name__}")  # fmt: skip
-        with np.errstate(over="ignore"):
-            kept = np.array(given, dtype)
-        kept.flags.writeable = False
-        object.__setattr__(self, name, kept)
-        return kept
-
-    def _refuse(self, name: str, wrong: NDArray[np.bool_], rule: str) -> None:
-        if wrong.any():
-            at = tuple(int(k) for k in np.argwhere(wrong)[0])
-            value = getattr(self, name)[at].tolist()
-            what = {"capacity": "vehicle", "max_ride_time": "request"}.get(name, "node")
-            raise BadInstance(f"{self.name}: {what} {', '.join(map(str, at))}: {name} is {value}, {rule}")
-
     def _check_places(self) -> None:
         self._refuse("locs", np.asarray(~np.isfinite(self.locs).all(axis=1)), "must be finite")
         self._refuse("locs", np.asarray((np.abs(self.locs) > MOST).any(axis=1)), f"must be within -{MOST:g}..{MOST:g}")
@@ -166,8 +138,8 @@ class DARPInstance:
         unpaired = (node > 0) & (node % 2 == 0) & (self.demand != -picked)
         self._refuse("demand", unpaired, "must be the negative of its pickup's")
         self._refuse("demand", np.abs(self.demand) > MOST_RIDERS, f"must be <= {MOST_RIDERS}")
-        self._refuse("capacity", self.capacity < 1, "must be at least 1")
-        self._refuse("capacity", self.capacity > MOST_RIDERS, f"must be <= {MOST_RIDERS}")
+        self._refuse("capacity", self.capacity < 1, "must be at least 1", "vehicle")
+        self._refuse("capacity", self.capacity > MOST_RIDERS, f"must be <= {MOST_RIDERS}", "vehicle")
 
     def _check_times(self) -> None:
         node = np.arange(len(self.locs))
@@ -180,6 +152,6 @@ class DARPInstance:
         self._refuse("service_time", ~(np.isfinite(service) & (service >= 0)), "must be finite and >= 0")
         self._refuse("service_time", service > MOST, f"must be <= {MOST:g}")
         self._refuse("service_time", (node == 0) & (service != 0), "must be 0 at the depot")
-        self._refuse("max_ride_time", ~(self.max_ride_time > 0), "must be > 0")
+        self._refuse("max_ride_time", ~(self.max_ride_time > 0), "must be > 0", "request")
         if not self.max_route_duration > 0:
             raise BadInstance(f"{self.name}: max_route_duration is {self.max_route_duration}, must be > 0")

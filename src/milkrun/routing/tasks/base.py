@@ -74,17 +74,20 @@ class BaseProblem:
     modes: ClassVar[Mapping[str, tuple[Any, ...]]] = {}  # rules that such a call may choose, the default first
     terms: ClassVar[Mapping[str, tuple[str, float]]] = {"length": ("length", 1.0)}  # part: its weight, its sign in cost
     plan_axes: ClassVar[int] = 2
+    calls: ClassVar[int] = 1  # how often a tour may name a customer
 
-    @staticmethod
-    def validate_tours(pi: Any) -> bool:
-        """True if `pi` (..., L) holds integers >= 0 and no customer twice within a tour; 0, the depot, may recur."""
+    @classmethod
+    def validate_tours(cls, pi: Any) -> bool:
+        """True if `pi` (..., L) holds integers >= 0 and no customer twice within a tour, or thrice where each may fail
+        once; 0, the depot, may recur."""
         plan = to_numpy(pi)
         if plan.size == 0:
             return True
         if plan.dtype.kind not in "iu" or plan.ndim == 0 or plan.min() < 0:
             return False
         ordered = np.sort(plan, axis=-1)
-        return not ((ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] > 0)).any()
+        later = ordered[..., cls.calls :]
+        return not ((later == ordered[..., : -cls.calls]) & (later > 0)).any()
 
     @classmethod
     def get_tour_length(cls, dataset: Any, pi: Any, dist_matrix: Any = None, *, metric: str | None = None) -> Any:

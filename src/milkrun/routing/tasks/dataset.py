@@ -127,8 +127,8 @@ class Dataset:
         value = value.astype(np.float64)
         if value.shape[1] < self.num_nodes:
             value = np.concatenate([np.zeros((len(value), 1)), value], axis=1)
-        _refuse(~(np.isfinite(value) & (value >= 0)), names[0], value, "must be finite and >= 0")
-        _refuse(value[:, :1] != 0, names[0], value, "must be 0 at the depot")
+        refuse(~(np.isfinite(value) & (value >= 0)), names[0], value, "must be finite and >= 0")
+        refuse(value[:, :1] != 0, names[0], value, "must be 0 at the depot")
         return value[self.rows]
 
     def flags(self, *names: str) -> Bools | None:
@@ -149,7 +149,7 @@ class Dataset:
         full = (self.num_instances, days, self.num_nodes)
         if value.shape not in (full, (*full[:2], full[2] - 1)):
             raise ShapeError(f"{name} has shape {value.shape}, expected {full}, or one column less: customers only")
-        _refuse(~(np.isfinite(value) & (value >= 0)), name, value, "must be finite and >= 0")
+        refuse(~(np.isfinite(value) & (value >= 0)), name, value, "must be finite and >= 0")
         customers = value[:, :, value.shape[2] - self.num_nodes + 1 :]
 
         def of(day: int) -> Floats:
@@ -179,7 +179,7 @@ class Dataset:
                 side[:, full[1] - value.shape[1] :] = value
             sides.append(side)
         opens, closes = sides
-        _refuse(~(opens <= closes), "time_windows", np.stack(sides, axis=2), "must not close before it opens")
+        refuse(~(opens <= closes), "time_windows", np.stack(sides, axis=2), "must not close before it opens")
         return opens[self.rows], closes[self.rows]
 
     def exists(self) -> Bools:
@@ -227,7 +227,7 @@ class Dataset:
                 raise ShapeError(f"depot has shape {depot.shape}, expected {(len(locs), 2)} beside locs {locs.shape}")
             locs = np.concatenate([depot[:, None], locs], axis=1)
         locs = locs.astype(np.float64)
-        _refuse(~np.isfinite(locs).all(axis=2), "locs", locs, "must be finite")
+        refuse(~np.isfinite(locs).all(axis=2), "locs", locs, "must be finite")
         return locs
 
     def _read_dist(self, dist_matrix: Any) -> Floats | None:
@@ -237,8 +237,8 @@ class Dataset:
         dist = (dist[None] if dist.ndim == 2 else dist).astype(np.float64)
         if dist.ndim != 3 or dist.shape[1] != dist.shape[2]:
             raise ShapeError(f"dist has shape {dist.shape}, expected (instances, nodes, nodes)")
-        _refuse(~(np.isfinite(dist) & (dist >= 0)), "dist", dist, "must be finite and >= 0")
-        _refuse((dist != 0) & np.eye(dist.shape[1], dtype=np.bool_), "dist", dist, "must be 0 on the diagonal")
+        refuse(~(np.isfinite(dist) & (dist >= 0)), "dist", dist, "must be finite and >= 0")
+        refuse((dist != 0) & np.eye(dist.shape[1], dtype=np.bool_), "dist", dist, "must be 0 on the diagonal")
         return dist
 
     def _read_rows(self) -> Ints:
@@ -271,7 +271,8 @@ def _items(what: str, fields: Any) -> dict[str, Any]:
     return dict(fields.items())
 
 
-def _refuse(wrong: Bools, field: str, value: NDArray[Any], rule: str) -> None:
+def refuse(wrong: Bools, field: str, value: NDArray[Any], rule: str) -> None:
+    """Names the first value that is wrong."""
     if wrong.any():
         q, *where = (int(k) for k in np.argwhere(wrong)[0])
         raise BadInstance(f"instance {q}: {field}{where} is {value[(q, *where)].tolist()}, {rule}")

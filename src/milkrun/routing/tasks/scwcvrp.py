@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from milkrun.routing.tasks.collect import read_capacity, truck
 from milkrun.routing.tasks.cwcvrp import CWCVRP
-from milkrun.routing.tasks.dataset import Dataset, Ints, like, to_numpy
+from milkrun.routing.tasks.dataset import Dataset, Ints, like
 from milkrun.routing.tasks.replay import Job, Journey
 from milkrun.routing.tasks.wcvrp import read_waste
 
@@ -25,21 +24,11 @@ class SCWCVRP(CWCVRP):
 
     modes = {**CWCVRP.modes, "recourse": ("return", "round_trip")}
     terms = {**CWCVRP.terms, "failures": ("failure", 1.0)}
+    calls = 2
 
     @classmethod
     def default_weights(cls, n: int, side: float = 1.0, max_waste: Any = 1.0) -> dict[str, Any]:
         return {**super().default_weights(n, side, max_waste), "failure": 1.0}
-
-    @staticmethod
-    def validate_tours(pi: Any) -> bool:
-        """True if `pi` (..., L) holds integers >= 0 and no customer thrice within a tour: each may fail once."""
-        plan = to_numpy(pi)
-        if plan.size == 0:
-            return True
-        if plan.dtype.kind not in "iu" or plan.ndim == 0 or plan.min() < 0:
-            return False
-        ordered = np.sort(plan, axis=-1)
-        return not ((ordered[..., 2:] == ordered[..., :-2]) & (ordered[..., 2:] > 0)).any()
 
     @classmethod
     def expand(cls, dataset: Any, pi: Any, *, metric: str | None = None, **limits: Any) -> Any:

@@ -157,7 +157,7 @@ def remove(w, b, s):
         elif how == RELATED:
             w.key[r] = apart(w, first, r) * (0.5 + u)
         elif how == WORST:
-            w.key[r] = -saving(w, b, r) * (0.3 + u)
+            w.key[r] = -saving(w, r) * (0.3 + u)
         else:
             w.key[r] = u if w.home[r] == w.home[first] else 1.0 + apart(w, first, r)
     for _ in range(count):
@@ -181,7 +181,7 @@ def apart(w, r, q):
 
 
 @kernel
-def saving(w, b, r):
+def saving(w, r):
     """What its route would save without a request."""
     v = w.home[r]
     if v < 0:

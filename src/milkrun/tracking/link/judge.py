@@ -28,7 +28,7 @@ class Judge:
     """Of one environment. `caps` says what its simulator does by itself."""
 
     def __init__(self, config: TrackingConfig, caps: frozenset[str]) -> None:
-        self._config, self._pays, self._ends = config, "rewards" in caps, "ends" in caps
+        self._config, self._ends = config, "ends" in caps
         most = config.max_agent_steps if config.max_steps == "auto" else config.max_steps
         self._most_steps = math.inf if most is None else int(most)
         self._d_ref = 0.0

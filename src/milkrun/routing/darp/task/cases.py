@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milkrun.core.errors import BadInstance, ConfigError, ShapeError, did_you_mean
+from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.routing.instances.darp import MOST, MOST_RIDERS, DARPInstance
-from milkrun.routing.tasks.dataset import Bools, Dataset, Ints
+from milkrun.routing.tasks.dataset import Bools, Dataset, Ints, refuse
 from milkrun.routing.tasks.distances import Floats
 
 SPEEDS = {"classic": 1.0, "deadlines": 25.0}
@@ -108,11 +108,11 @@ def of_dataset(
     closes = _per_node(data, "time_windows", "iuf", None if rule == "classic" else np.inf)
     capacity = _field(data, "capacity", "iu", (count, None))
     _check_demand(demand, real)
-    _refuse(capacity < 0, "capacity", capacity, "must be >= 0")
+    refuse(capacity < 0, "capacity", capacity, "must be >= 0")
     for name, value, most in (("demand", demand, MOST_RIDERS), ("capacity", capacity, MOST_RIDERS),
                               ("locs", data.locs, MOST), ("dist", data.dist, MOST)):  # fmt: skip
         if value is not None:
-            _refuse((value > most) | (value < -most), name, value, f"must be within -{most:g}..{most:g}")
+            refuse((value > most) | (value < -most), name, value, f"must be within -{most:g}..{most:g}")
     if rule == "classic":
         opens, service = (_per_node(data, name, "iuf", None) for name in ("window_open", "service_time"))
         ride = _field(data, "max_ride_time", "iuf", (count, width // 2))
@@ -120,15 +120,15 @@ def of_dataset(
             raise ShapeError("the dataset lacks `max_route_duration`")
         duration = np.full(count, np.inf)
         duration[data.rows] = data.scalar("max_route_duration", default=np.inf)
-        _refuse(~(duration > 0), "max_route_duration", duration, "must be > 0")
-        _refuse(real[:, 1::2] & ~(ride > 0), "max_ride_time", ride, "must be > 0")
-        _refuse(real & ~(np.isfinite(service) & (service >= 0)), "service_time", service, "must be finite and >= 0")
-        _refuse(real & (service > MOST), "service_time", service, f"must be <= {MOST:g}")
-        _refuse(real & ~(np.abs(opens) <= MOST), "window_open", opens, f"must be within -{MOST:g}..{MOST:g}")
+        refuse(~(duration > 0), "max_route_duration", duration, "must be > 0")
+        refuse(real[:, 1::2] & ~(ride > 0), "max_ride_time", ride, "must be > 0")
+        refuse(real & ~(np.isfinite(service) & (service >= 0)), "service_time", service, "must be finite and >= 0")
+        refuse(real & (service > MOST), "service_time", service, f"must be <= {MOST:g}")
+        refuse(real & ~(np.abs(opens) <= MOST), "window_open", opens, f"must be within -{MOST:g}..{MOST:g}")
     else:
         opens, service, duration = np.zeros(real.shape), np.zeros(real.shape), np.full(count, np.inf)
         ride = np.full((count, width // 2), np.inf)
-    _refuse(real & ~(opens <= closes), "time_windows", closes, "must be a number that is not before window_open")
+    refuse(real & ~(opens <= closes), "time_windows", closes, "must be a number that is not before window_open")
     rounded = None if data.locs is None else data.locs.astype(np.float32)  # what a world keeps, so what is driven
 
     def case(q: int) -> Case:
@@ -168,16 +168,10 @@ def _per_node(data: Dataset, name: str, kinds: str, depot: float | None) -> NDAr
 
 def _check_demand(demand: NDArray[Any], real: Bools) -> None:
     pickups, dropoffs = demand[:, 1::2], demand[:, 2::2]
-    _refuse(demand[:, :1] != 0, "demand", demand, "must be 0 at the depot")
+    refuse(demand[:, :1] != 0, "demand", demand, "must be 0 at the depot")
     wrong = np.zeros(demand.shape, np.bool_)
     wrong[:, 1::2] = pickups < 1
-    _refuse(wrong & real, "demand", demand, "must be at least 1 at a pickup")
+    refuse(wrong & real, "demand", demand, "must be at least 1 at a pickup")
     wrong[:] = False
     wrong[:, 2::2] = dropoffs != -pickups
-    _refuse(wrong & real, "demand", demand, "must be the negative of its pickup's")
-
-
-def _refuse(wrong: Bools, field: str, value: NDArray[Any], rule: str) -> None:
-    if wrong.any():
-        q, *where = (int(k) for k in np.argwhere(wrong)[0])
-        raise BadInstance(f"instance {q}: {field}{where} is {value[(q, *where)].tolist()}, {rule}")
+    refuse(wrong & real, "demand", demand, "must be the negative of its pickup's")
