@@ -66,11 +66,23 @@ def test_a_value_out_of_its_bounds_is_refused_before_a_kernel_reads_it(
         env.step(td)  # type: ignore[attr-defined]
 
 
-def test_a_write_through_numpy_is_seen_too() -> None:
-    """It counts up no version; whole numbers are therefore looked at in every step."""
-    env, td = followed(CVRP, num_loc=6)
-    td["current_node"].numpy()[2] = 10**8
-    with pytest.raises(BadInstance, match="row 2: current_node = 100000000: must be <= 6"):
+@pytest.mark.parametrize(("world_id", "key", "value", "said"), [
+    (CVRP, "current_node", 10**8, "row 2: current_node = 100000000: must be <= 20"),
+    (TSPD, "steps", -(2**31), "row 2: steps = -2147483648: must be >= 0"),
+])  # fmt: skip
+def test_a_write_through_numpy_is_seen_too(world_id: str, key: str, value: int, said: str) -> None:
+    """It counts up no version; whole numbers with a bound, be it the lowest alone, are looked at in every step."""
+    env, td = followed(world_id)
+    td[key].numpy()[2] = value
+    with pytest.raises(BadInstance, match=said):
+        env.step(td)  # type: ignore[attr-defined]
+
+
+def test_a_write_through_numpy_that_cannot_be_is_seen_too() -> None:
+    """Within its bounds, but of a tour that would be over while its row goes on."""
+    env, td = followed("milkrun/TSP-v0", num_loc=6)
+    td["hidden", "tour_len"].numpy()[2] = 6
+    with pytest.raises(BadInstance, match="row 2: tour_len .*the tour is over"):
         env.step(td)  # type: ignore[attr-defined]
 
 

@@ -34,6 +34,7 @@ class Plain(World):
     here = state(int32, index="N")
     lamps = state(int32, low=0, high="N")
     quiet = state(int32, observed=False)
+    count = state(int32, tally=True)
     off = state(int32, "Z")
     page = view(float32, "N")
     action_mask = mask("N")
@@ -51,7 +52,7 @@ SIZES = {"N": 4, "Z": 0}
 
 def test_fields_stand_in_the_order_of_their_declaration():
     """A world's own first, a base class before its heir, the contract's last; declared anew they keep their place."""
-    own = ["factor", "places", "limit", "secret", "here", "lamps", "quiet", "off", "page", "action_mask"]
+    own = ["factor", "places", "limit", "secret", "here", "lamps", "quiet", "count", "off", "page", "action_mask"]
     contract = [name for name, value in vars(World).items() if isinstance(value, fields.Field)]
     assert {"reward", "terminated", "truncated", "illegal", "instance_row", "stream"} <= set(contract)
     assert list(Plain.fields) == own + contract
@@ -60,7 +61,8 @@ def test_fields_stand_in_the_order_of_their_declaration():
 
 
 def test_what_an_agent_sees():
-    """Instance and state fields that are neither hidden nor unobserved nor off; observed views replace them all."""
+    """Instance and state fields that are neither hidden nor unobserved, no tally and not off; observed views replace
+    them all."""
     seen = [f.name for f in fields.observed_fields(Plain.fields, SIZES)]
     assert seen == ["places", "limit", "here", "lamps", "i"]
     assert [f.name for f in fields.observed_fields(Watched.fields, SIZES)] == ["picture"]

@@ -98,6 +98,8 @@ def _field(role: Role, dtype: Any, dims: tuple[str | int, ...], options: dict[st
     if "told" in options:
         warn_outdated("the keyword told= of a field is now in_info=")
         options["in_info"] = options.pop("told")
+    if options.get("tally"):
+        options.setdefault("observed", False)  # functional stepping drops it, so no agent may count on it
     return Field(role, np.dtype(dtype), dims, **options)
 
 

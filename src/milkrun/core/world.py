@@ -82,7 +82,7 @@ class World(Episodes, References):
     terminated = state(bool_, observed=False, doc="the episode has ended by its own rules")
     truncated = state(bool_, observed=False, doc="the episode was cut off by the step limit")
     i = state(int64, low=0, column=True, doc="steps counted, illegal ones too")
-    objective = state(float64, observed=False, tally=True, doc="sum of the rewards so far")
+    objective = state(float64, tally=True, doc="sum of the rewards so far")
     instance_row = key(int32, doc="the instance this row plays")
     stream = key(int64, 3, doc="seed, row, episode: the key of the row's random streams")
     given = key(bool_, doc="the instance was given, so it stays through resets")

@@ -89,9 +89,9 @@ class Collect(Routing):
     load = state(float32, low=0, column=True, doc="on the truck")
     trip_length = state(float32, low=0, doc="distance driven since the depot")
     current_time = state(float32, "U", low=0, doc="when the truck is ready to leave; only with time_windows")
-    trips = state(int32, low=0, observed=False, tally=True, doc="returns to the depot from a customer")
-    skipped = state(int32, low=0, observed=False, tally=True, doc="customers not served")
-    missed_must_go = state(int32, low=0, observed=False, tally=True, doc="mandatory customers not served")
+    trips = state(int32, low=0, tally=True, doc="returns to the depot from a customer")
+    skipped = state(int32, low=0, tally=True, doc="customers not served")
+    missed_must_go = state(int32, low=0, tally=True, doc="mandatory customers not served")
     length = view(float32, doc="distance driven, the same as `tour_length`")
     action_mask = mask("N")
 

@@ -104,7 +104,7 @@ class CVRP(Routing):
     service_time = instance(float32, "V", low=0, doc="what a stop takes of max_length; only with service_times")
     load = state(int32, low=0, doc="units on the truck")
     trip_length = state(float32, low=0, doc="distance driven since the depot, and service on the way")
-    trips = state(int32, low=0, observed=False, tally=True, doc="returns to the depot")
+    trips = state(int32, low=0, tally=True, doc="returns to the depot")
     action_mask = mask("N", remade=True)
 
     @classmethod

@@ -120,7 +120,7 @@ class SCWCVRP(Recourse):
 
     expected0 = instance(float32, "N", low=0, observed=False, doc="expected waste before the first stop")
     real_waste = instance(float32, "N", low=0, hidden=True, doc="what each bin really holds")
-    overflows = state(int32, low=0, observed=False, tally=True, doc="full bins left, counted at the end")
+    overflows = state(int32, low=0, tally=True, doc="full bins left, counted at the end")
 
     def waste_of(self, row: int) -> np.ndarray:
         return self.real_waste[self.instance_row[row]]

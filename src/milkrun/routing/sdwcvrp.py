@@ -96,8 +96,8 @@ class SDWCVRP(Recourse):
     day = state(int32, low=0, high="T", column=True, doc="days done")
     overflows = state(int32, low=0, doc="bins that nights have filled up")
     lost = state(float32, low=0, doc="waste that ran over")
-    tour = state(int16, "T", "A", observed=False, tally=True, doc="the legal actions of each day; only with record")
-    tour_len = state(int32, "T", low=0, observed=False, tally=True, doc="how many legal actions each day took")
+    tour = state(int16, "T", "A", tally=True, doc="the legal actions of each day; only with record")
+    tour_len = state(int32, "T", low=0, tally=True, doc="how many legal actions each day took")
 
     faults = {DAYS_OVER: ("day", "the last day is over, but the row is neither terminated nor truncated")}
 

@@ -32,8 +32,8 @@ class RoutingConfig(PlacesConfig):
 class Recorded(World):
     """A world of one vehicle at a time whose legal actions are kept."""
 
-    tour = state(int16, "A", observed=False, tally=True, doc="the legal actions taken; only with record")
-    tour_len = state(int32, low=0, observed=False, tally=True, doc="how many legal actions were taken")
+    tour = state(int16, "A", tally=True, doc="the legal actions taken; only with record")
+    tour_len = state(int32, low=0, tally=True, doc="how many legal actions were taken")
 
     def solution(self) -> np.ndarray:
         """(B, L) the legal actions taken by each row, padded with 0: the `pi` of the tasks."""

@@ -112,7 +112,7 @@ class VRPP(Profit):
     customer_fields = ("prize", "must_go")
     synonyms = {"demand": "prize", "collected_profit": "collected"}
 
-    load = state(float32, observed=False, tally=True, doc="stays 0: the truck has no limit")
+    load = state(float32, tally=True, doc="stays 0: the truck has no limit")
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
         values.pop("capacity", None)  # generators give the same keys for both worlds; here it is infinite

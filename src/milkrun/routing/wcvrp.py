@@ -178,7 +178,7 @@ class WCVRP(Waste):
     customer_fields = ("waste", "must_go")
 
     waste = instance(float32, "N", low=0, doc="in each bin; 0 at the depot")
-    overflows = state(int32, low=0, observed=False, tally=True, doc="full bins left, counted at the end")
+    overflows = state(int32, low=0, tally=True, doc="full bins left, counted at the end")
 
     def weight_of(self, row: int, node: int) -> float:
         return float(self.waste[self.instance_row[row], node])

@@ -15,7 +15,7 @@ import torch
 
 from milkrun.api.torchrl.fields import Slot
 from milkrun.api.torchrl.plan import Layout, Plan
-from milkrun.core.bounds import Bounds
+from milkrun.core.bounds import Bounds, has_rule
 from milkrun.core.errors import ShapeError
 from milkrun.core.fields import Field, Role
 from milkrun.core.instances import check_mask, check_values, refuse_fault
@@ -39,8 +39,7 @@ class Checks:
 
         def indexes(slot: Slot) -> bool:
             f = slot.field
-            bounded = f.dtype.kind in "iu" and (f.index is not None or f.high is not None)
-            return bounded and (f.role is not Role.INSTANCE or not f.dims)
+            return f.dtype.kind in "iu" and has_rule(f) and (f.role is not Role.INSTANCE or not f.dims)
 
         always = [s.field for s in (*layout.state, *layout.instance) if indexes(s)]
         state = [s.field for s in (*layout.state, layout.stream) if not indexes(s)]
@@ -49,8 +48,9 @@ class Checks:
         choices = world.action.nvec(world.sizes)
         every = [Bounds(world._launcher_layout, some, world.sizes, choices) for some in sets]
         self.of_indices, self.of_state, self.of_all = map(len, every)
-        """How many rules, in this order: numbers with which kernels index (whole, with a highest one) are checked at
-        every step; the rest of the state where it is not what the last step gave; instances once."""
+        """How many rules, in this order: numbers with which kernels may index (whole, with a bound, be it the lowest
+        alone) are checked at every step; the rest of the state where it is not what the last step gave; instances
+        once."""
         self.rules = every[2]
 
     # -- values ----------------------------------------------------------------------------------------------

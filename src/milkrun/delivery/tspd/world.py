@@ -71,16 +71,16 @@ class TSPD(World):
     steps = state(int64, low=0, doc="legal actions taken")
 
     ops = state(
-        int64, "O", 3, low=-1, high="last node", observed=False, tally=True,
+        int64, "O", 3, low=-1, high="last node", tally=True,
         doc="operations done: start, end, node of the drone (-1 = none); -1 beyond",
     )  # fmt: skip
-    plan = state(int16, "A", low=-1, observed=False, tally=True, doc="the legal actions taken; -1 beyond")
-    num_ops = state(int32, low=0, observed=False, tally=True, doc="operations done")
-    by_drone = state(int32, low=0, observed=False, tally=True, doc="nodes that the drone serves")
-    truck_drive = state(float64, low=0, observed=False, tally=True, doc="driven by the truck")
-    truck_wait = state(float64, low=0, observed=False, tally=True, doc="waited by the truck")
-    drone_fly = state(float64, low=0, observed=False, tally=True, doc="flown by the drone in operations done")
-    drone_wait = state(float64, low=0, observed=False, tally=True, doc="waited by the drone, away from the truck")
+    plan = state(int16, "A", low=-1, tally=True, doc="the legal actions taken; -1 beyond")
+    num_ops = state(int32, low=0, tally=True, doc="operations done")
+    by_drone = state(int32, low=0, tally=True, doc="nodes that the drone serves")
+    truck_drive = state(float64, low=0, tally=True, doc="driven by the truck")
+    truck_wait = state(float64, low=0, tally=True, doc="waited by the truck")
+    drone_fly = state(float64, low=0, tally=True, doc="flown by the drone in operations done")
+    drone_wait = state(float64, low=0, tally=True, doc="waited by the drone, away from the truck")
 
     reward_exact = view(float64, doc="the reward of the last step before it is rounded to float32")
     action_mask = mask("choices")

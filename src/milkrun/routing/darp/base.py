@@ -67,7 +67,7 @@ class DARPBase(Recorded):
     visited = state(bool_, "N", doc="nodes done, by any vehicle; never the depot")
     picked_up_by_current = state(bool_, "N", doc="pickups made by the active vehicle")
     vehicle_finished = state(bool_, "V", doc="vehicles whose tour is over")
-    vehicles_used = state(int32, low=0, observed=False, tally=True, doc="vehicles that have been out and are back")
+    vehicles_used = state(int32, low=0, tally=True, doc="vehicles that have been out and are back")
 
     illegal_reason = view(int64, in_info=True, doc="why the last action was illegal, by number; 0 = it was not")
     distance = view(float64, doc="driven by all vehicles, known when the day ends by its rules")
