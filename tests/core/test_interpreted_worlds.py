@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import milkrun
+from milkrun.api import BINDINGS
 from milkrun.core.check.bench import choose, differences
 from milkrun.core.errors import ConfigError, MilkrunError
 from milkrun.core.launcher import NO_LIMIT
@@ -134,13 +136,32 @@ def same(worlds: list[World], told: str, *, on_demand: bool = False) -> None:
 # -- bindings -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("api", ["gymnasium", "sb3", "tianshou"])
-def test_bindings_hand_debug_on(api):
-    """The world behind an environment is interpreted if `make` was told so, whoever makes it."""
-    pytest.importorskip({"sb3": "stable_baselines3"}.get(api, api))
+PACKAGES = {"sb3": "stable_baselines3", "rllib": "ray", "mappo": "numpy"}
+"""What a binding needs, where its own name does not say so."""
+ONE_ROW = ("pettingzoo", "rllib")
+
+
+@pytest.mark.parametrize(("api", "options"), [*((name, {}) for name in BINDINGS), ("torchrl", {"stepping": "inplace"})])
+def test_bindings_hand_debug_on(api, options, monkeypatch):
+    """Every world behind an environment is interpreted if `make` was told so, whoever makes it and whenever: some are
+    made at the first reset, or in a copy."""
+    pytest.importorskip(PACKAGES.get(api, api))
+    made = []
+    begin = World.__init__
+
+    def noted(world, *args, **kwargs):
+        begin(world, *args, **kwargs)
+        made.append((type(world).__name__, world.debug))
+
+    monkeypatch.setattr(World, "__init__", noted)
     for debug in (True, False):
-        env = milkrun.make("milkrun/TSP-v0", 2, api=api, num_loc=4, seed=0, debug=debug)
-        assert env.world.debug is debug
+        made.clear()
+        rows = None if api in ONE_ROW else 2
+        env = milkrun.make("milkrun/TSP-v0", rows, api=api, num_loc=4, seed=0, debug=debug, **options)
+        for one in (env, copy.deepcopy(env)):
+            one.reset()
+        played = [entry for entry in made if api != "rl4co" or entry[0] != "TSP"]  # RL4CO's generator draws apart
+        assert {interpreted for _, interpreted in played} == {debug}, made
 
 
 def test_functional_steps_are_equal_to_the_bit():
