@@ -19,7 +19,11 @@ from milkrun.core.registry import world_spec
 from milkrun.core.sampling import random_step
 from milkrun.core.world import World
 from milkrun.solvers import policies_for
+from tests.small import turns
 
+TWO_OBJECTS = {"box_objects": ("004_sugar_box", "005_tomato_soup_can"), "num_objects_per_type": 1, "ray_samples": 2,
+               "bank_size": 2}  # fmt: skip
+COARSE = {"size": 16, "ground_cell": 10.0, "max_sim_steps": 40, "max_vehicles": 3}
 CHOICES: dict[str, list[dict[str, Any]]] = {
     "CVRP": [
         {"num_loc": 8, "metric": "round", "max_loc": 100.0, "depot_type": "center", "max_length": 500.0},
@@ -35,6 +39,7 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
         {"num_loc": 7, "fill_distribution": "beta", "must_go": "level"},
         {"num_loc": 6, "fill_distribution": "rm_like", "trips": "single", "max_length": 3.0},
     ],
+    "Clutter": [{**TWO_OBJECTS, "max_episode_steps_discrete": 2}, {**TWO_OBJECTS, "step_mode": "tick"}],
     "DARP": [
         {"num_requests": 5, "num_agents": 2, "metric": "matrix"},
         {"num_requests": 5, "num_agents": 2, "preset": "classic-b"},
@@ -57,6 +62,7 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
         {"num_loc": 9, "moves": "3opt", "init": "greedy", "reward_mode": "current"},
         {"num_loc": 8, "action_mode": "node", "init": "identity", "metric": "round", "max_loc": 100.0},
     ],
+    "Tracking": [COARSE, {**COARSE, "curriculum": "straight", "other_state": True, "cloud": True, "lidar_points": 8}],
     "TruckDrone": [
         {"num_customers": 3, "num_route_nodes": 3, "obs": "v1", "pickup": "air", "tw_law": "band", "end": "depot"},
         {"num_customers": 3, "preset": "published"},
@@ -80,16 +86,16 @@ def name_of(id: str) -> str:
 
 def test_every_world_is_here():
     """A new world brings its options."""
-    assert {name_of(id) for id in milkrun.list_worlds("routing") + milkrun.list_worlds("delivery")} == set(CHOICES)
+    assert {name_of(id) for id in milkrun.list_worlds()} == set(CHOICES)
 
 
-CASES = [(id, options) for id in milkrun.list_worlds() if name_of(id) in CHOICES for options in CHOICES[name_of(id)]]
+CASES = [(id, options) for id in milkrun.list_worlds() for options in CHOICES[name_of(id)]]
 
 
 @pytest.mark.parametrize(("id", "options"), CASES, ids=lambda case: case if isinstance(case, str) else "")
 def test_interpreted_and_compiled_play_are_equal_to_the_bit(id, options):
     """All fields after every call of a play with illegal actions and autoreset; draws; every policy; `play_out`."""
-    play_both_ways(id, 2, 24, options)
+    play_both_ways(id, 2, turns(id, 24, 12), options)
 
 
 def play_both_ways(id: str, rows: int, turns: int, options: dict[str, Any]) -> None:
