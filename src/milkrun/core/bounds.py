@@ -126,8 +126,9 @@ def first_broken(table, rules, count):
     return -1
 """
 
-# The comparisons accept what lies between the ends, so a NaN is refused. No branch inside and an index without a sign, so
-# the loop is vectorised: a negative index would count from the end, and numbers that may lie anywhere are fetched singly.
+# The comparisons accept what lies between the ends, so a NaN is refused. No branch inside and an index without a sign,
+# so the loop is vectorised: a negative index would count from the end, and numbers that may lie anywhere are fetched
+# singly.
 _BRANCH = """
         elif rule[k, 1] == {kind}:
             x{kind} = array_at(address, (n,), None, {name})

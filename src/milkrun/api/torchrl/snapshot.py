@@ -7,10 +7,10 @@ counts that tensor's changes in place, its storage. So their words are compared 
 into a word but for the addresses that lead from one place to the next and the counts of holders.
 
 How these places look is torch's and Python's own affair. So this is done with versions of both that all the tests were
-run with, and with no other: a holder kept somewhere else would be overlooked in silence. With these it is still found by
-trying, when first needed, where the words stand, and then every way to hold or to change a tensor that we know of has to
-show. Otherwise `compiled` gives None and callers do without, more slowly. Only tensors that the caller holds may be
-compared, and each place is read only after the address that leads there was found to be the same: what is read is
+run with, and with no other: a holder kept somewhere else would be overlooked in silence. With these it is still found
+by trying, when first needed, where the words stand, and then every way to hold or to change a tensor that we know of
+has to show. Otherwise `compiled` gives None and callers do without, more slowly. Only tensors that the caller holds may
+be compared, and each place is read only after the address that leads there was found to be the same: what is read is
 always there.
 """
 
