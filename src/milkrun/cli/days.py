@@ -21,7 +21,7 @@ def of_rows(
     from milkrun.replay.days import days_of, figure_of_days
     from milkrun.replay.figures import save
 
-    if not shown.config.record:  # type: ignore[attr-defined]
+    if not shown.config.record:
         return {}
     world = make(rows)
     world.reset()
