@@ -1,6 +1,7 @@
 """Modules under the names they had before: `import` finds the new one. Nobody inside the library uses these names.
 
-Names of published requirement documents (`SEEDS`) are for good and say nothing; the others warn of their end.
+Import paths of public code that users bring along (`PUBLISHED`) stay for good, without a warning; the others warn that
+they will go.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-SEEDS = {
+PUBLISHED = {
     "milkrun.delivery.vrp": "milkrun.api.vrp",
 }
 MOVED = {
@@ -72,7 +73,7 @@ def new_name(name: str) -> str | None:
     """Where the module of an old name, or of one inside an old package, is now."""
     known, rest = name, ""
     while known:
-        if new := SEEDS.get(known) or MOVED.get(known):
+        if new := PUBLISHED.get(known) or MOVED.get(known):
             return new + rest
         known, dot, last = known.rpartition(".")
         rest = dot + last + rest
@@ -87,7 +88,7 @@ class Finder(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         if not name.startswith("milkrun.") or (new := new_name(name)) is None:
             return None
-        if not name.startswith(tuple(SEEDS)):
+        if not name.startswith(tuple(PUBLISHED)):
             warnings.warn(f"{name} is now {new}", DeprecationWarning, stacklevel=2)
         return ModuleSpec(name, self, is_package=hasattr(importlib.import_module(new), "__path__"))
 

@@ -142,8 +142,8 @@ def outline(w, n):
 def fill_face(w, n, face, q0, qx, qy):
     """Where the polygon is nearer than what is there, writes 1/depth = q0 + qx j + qy i and the number of the face."""
     top, end = outline(w, n)
-    # Both arrays are written in every pixel, and `columns` holds the floats 0, 1, ...: without branch and conversion the
-    # inner loop is vectorised.
+    # Both arrays are written in every pixel, and `columns` holds the floats 0, 1, ...: without branch and conversion
+    # the inner loop is vectorised.
     for i in range(top, end):
         q = q0 + qy * i
         for j in range(max(0, math.ceil(w.left[i])), min(w.F - 1, math.floor(w.right[i])) + 1):
