@@ -28,6 +28,7 @@ MOVED = {
     "milkrun.delivery.generators.truckdrone": "milkrun.delivery.truckdrone.generator",
     "milkrun.delivery.generators.tspd": "milkrun.delivery.tspd.generator",
     "milkrun.delivery.log": "milkrun.delivery.truckdrone.log",
+    "milkrun.delivery.looks": "milkrun.delivery.styles",
     "milkrun.delivery.picture": "milkrun.delivery.truckdrone.picture",
     "milkrun.delivery.reasons": "milkrun.delivery.truckdrone.reasons",
     "milkrun.delivery.reports": "milkrun.delivery.truckdrone.reports",
@@ -64,7 +65,10 @@ MOVED = {
     "milkrun.solvers.tspd_exact": "milkrun.solvers.tspd.dynamic",
     "milkrun.solvers.tspd_policy": "milkrun.solvers.tspd.policy",
     "milkrun.tracking.envs": "milkrun.api.parallel.envs",
+    "milkrun.tracking.looks": "milkrun.tracking.tables",
+    "milkrun.tracking.pay": "milkrun.tracking.reward_kernels",
     "milkrun.tracking.returns": "milkrun.api.parallel.returns",
+    "milkrun.tracking.studio": "milkrun.tracking.rendering",
     "milkrun.tracking.turns": "milkrun.api.parallel.turns",
 }
 

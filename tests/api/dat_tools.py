@@ -8,7 +8,7 @@ import numpy as np
 
 from milkrun.api.dat import general_env
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.looks import KINDS
+from milkrun.tracking.tables import KINDS
 from milkrun.tracking.world import Tracking
 
 SMALL: dict[str, Any] = {

@@ -10,7 +10,7 @@ import pytest
 from milkrun.core.errors import ConfigError
 from milkrun.tracking import LunarLanderConfig, Tracking, TrackingConfig, load_env_config
 from milkrun.tracking.files import PACKAGED
-from milkrun.tracking.looks import FOGGY, SCENE_LAWS, V_HIGH
+from milkrun.tracking.tables import FOGGY, SCENE_LAWS, V_HIGH
 
 PUBLISHED = {
     "Benchmark": {

@@ -25,7 +25,8 @@ from milkrun.tracking.faces import (
     draw_static_boxes,
     mark_cars,
 )
-from milkrun.tracking.looks import (
+from milkrun.tracking.streams import FLAKES, FRAME
+from milkrun.tracking.tables import (
     AMBIENT,
     BUILDING,
     FLAKE_SHARE,
@@ -38,7 +39,6 @@ from milkrun.tracking.looks import (
     SIGMA,
     SUN_Z,
 )
-from milkrun.tracking.streams import FLAKES, FRAME
 
 BAY, STOREY = 2.6, 3.0
 """Windows: one each 2.6 m along a wall and 3 m up."""

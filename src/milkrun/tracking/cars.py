@@ -11,8 +11,8 @@ import numpy as np
 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import choice, integers, row_stream, uniform
-from milkrun.tracking.looks import CARS, LENGTH, PEDESTRIAN, V_HIGH, V_LOW
 from milkrun.tracking.streams import COLOURS, KINDS, LANES, SAME, SPEEDS
+from milkrun.tracking.tables import CARS, LENGTH, PEDESTRIAN, V_HIGH, V_LOW
 from milkrun.tracking.traffic import BRAKING, choose_next, line_up, look_ahead, plan_halt, pose, speed_limit, straight
 
 TRIES = 60

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from milkrun.core.config import Config, option
 from milkrun.core.errors import ConfigError, did_you_mean, shown
 from milkrun.tracking.files import BENCHMARK, Source, in_words_of, section_of
-from milkrun.tracking.looks import KINDS, SCENES, WEATHERS
+from milkrun.tracking.tables import KINDS, SCENES, WEATHERS
 
 SIM_HZ = 500
 """Sim steps a second."""

@@ -13,7 +13,8 @@ import math
 import numpy as np
 
 from milkrun.core.kernels import kernel
-from milkrun.tracking.looks import (
+from milkrun.tracking.shapes import put_rectangle, sweep
+from milkrun.tracking.tables import (
     AMBIENT,
     BODY,
     CABIN,
@@ -31,7 +32,6 @@ from milkrun.tracking.looks import (
     SUN_Z,
     WIDTH,
 )
-from milkrun.tracking.shapes import put_rectangle, sweep
 
 EYE, FORWARD, RIGHT, UP = 0, 3, 6, 9
 """Where the scratch `cam` holds the camera's place and axes."""

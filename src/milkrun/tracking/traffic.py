@@ -12,8 +12,8 @@ import numpy as np
 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import exponential, row_stream, uniform
-from milkrun.tracking.looks import LENGTH, PEDESTRIAN
 from milkrun.tracking.streams import HALT_TIMES, HALTS, TURNS
+from milkrun.tracking.tables import LENGTH, PEDESTRIAN
 
 DT = 1 / 500
 """Seconds of a sim step."""

@@ -10,7 +10,9 @@ import math
 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import integers, uniform
-from milkrun.tracking.looks import (
+from milkrun.tracking.shapes import put_turned, span, sweep
+from milkrun.tracking.streams import CROPS, FIELDS, SHADES, between, town_stream
+from milkrun.tracking.tables import (
     ASPHALT,
     CROP_A,
     KERB,
@@ -23,8 +25,6 @@ from milkrun.tracking.looks import (
     SUN,
     WATER,
 )
-from milkrun.tracking.shapes import put_turned, span, sweep
-from milkrun.tracking.streams import CROPS, FIELDS, SHADES, between, town_stream
 
 DARKER = 16
 """The ink that takes a shade away. Materials are below it, the bits of shadows and lamps above."""
