@@ -55,7 +55,7 @@ def flat(supplements: list[Any]) -> bytes:
 
 def by_world(section: dict[str, Any], row: int = ROW, episodes: int = EPISODES) -> list[Step]:
     """Episodes of a row of the world itself, its states and supplements made by hand."""
-    config = TrackingConfig.from_seed(section)
+    config = TrackingConfig.from_dat(section)
     world: Any = Tracking.variant(config)(ROWS, config, seed=SEED, autoreset="disabled")
     act, trace = deeds(section), []
 

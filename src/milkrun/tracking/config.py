@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from milkrun.core.config import Config, option
 from milkrun.core.errors import ConfigError, did_you_mean, shown
+from milkrun.core.old_names import warn_outdated
 from milkrun.tracking.files import BENCHMARK, Source, in_words_of, section_of
 from milkrun.tracking.tables import KINDS, SCENES, WEATHERS
 
@@ -179,13 +180,19 @@ class TrackingConfig(Config):
         super().__post_init__()
 
     @classmethod
-    def from_seed(cls, source: Source = None) -> TrackingConfig:
-        """Of a file of the original: its path, its contents, or its section "Benchmark"; None is the packaged one."""
+    def from_dat(cls, source: Source = None) -> TrackingConfig:
+        """Of a file of the benchmark DAT: its path, contents, or section "Benchmark"; None: the packaged one."""
         section, where = section_of(source, BENCHMARK)
         try:
             return cls.build(config=section)
         except ConfigError as e:
             raise in_words_of(e, where, {ours: theirs for theirs, ours in cls.synonyms.items()}) from None
+
+    @classmethod
+    def from_seed(cls, source: Source = None) -> TrackingConfig:
+        """The old name of `from_dat`."""
+        warn_outdated("TrackingConfig.from_seed is now from_dat")
+        return cls.from_dat(source)
 
     def replace(self, **changes: Any) -> TrackingConfig:
         made = super().replace(**changes)
