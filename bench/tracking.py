@@ -26,8 +26,8 @@ import milkrun
 from milkrun.api.dat import GE, Envs, general_env, make_env
 from milkrun.api.workers import Workers
 from milkrun.solvers.tracking import servo
-from milkrun.tracking.looks import BODY, CABIN, CABIN_SHARE, FLOOR, GLASS, LENGTH, SCENES, SUN, WIDTH
-from milkrun.tracking.studio import shot
+from milkrun.tracking.rendering import shot
+from milkrun.tracking.tables import BODY, CABIN, CABIN_SHARE, FLOOR, GLASS, LENGTH, SCENES, SUN, WIDTH
 
 from .timing import Table, median_time, no_garbage_collection
 

@@ -1,6 +1,7 @@
 """Modules under the names they had before: `import` finds the new one. Nobody inside the library uses these names.
 
-Names of published requirement documents (`SEEDS`) are for good and say nothing; the others warn of their end.
+Import paths of public code that users bring along (`PUBLISHED`) stay for good, without a warning; the others warn that
+they will go.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-SEEDS = {
+PUBLISHED = {
     "milkrun.delivery.vrp": "milkrun.api.vrp",
 }
 MOVED = {
@@ -27,6 +28,7 @@ MOVED = {
     "milkrun.delivery.generators.truckdrone": "milkrun.delivery.truckdrone.generator",
     "milkrun.delivery.generators.tspd": "milkrun.delivery.tspd.generator",
     "milkrun.delivery.log": "milkrun.delivery.truckdrone.log",
+    "milkrun.delivery.looks": "milkrun.delivery.styles",
     "milkrun.delivery.picture": "milkrun.delivery.truckdrone.picture",
     "milkrun.delivery.reasons": "milkrun.delivery.truckdrone.reasons",
     "milkrun.delivery.reports": "milkrun.delivery.truckdrone.reports",
@@ -63,7 +65,10 @@ MOVED = {
     "milkrun.solvers.tspd_exact": "milkrun.solvers.tspd.dynamic",
     "milkrun.solvers.tspd_policy": "milkrun.solvers.tspd.policy",
     "milkrun.tracking.envs": "milkrun.api.parallel.envs",
+    "milkrun.tracking.looks": "milkrun.tracking.tables",
+    "milkrun.tracking.pay": "milkrun.tracking.reward_kernels",
     "milkrun.tracking.returns": "milkrun.api.parallel.returns",
+    "milkrun.tracking.studio": "milkrun.tracking.rendering",
     "milkrun.tracking.turns": "milkrun.api.parallel.turns",
 }
 
@@ -72,7 +77,7 @@ def new_name(name: str) -> str | None:
     """Where the module of an old name, or of one inside an old package, is now."""
     known, rest = name, ""
     while known:
-        if new := SEEDS.get(known) or MOVED.get(known):
+        if new := PUBLISHED.get(known) or MOVED.get(known):
             return new + rest
         known, dot, last = known.rpartition(".")
         rest = dot + last + rest
@@ -87,7 +92,7 @@ class Finder(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         if not name.startswith("milkrun.") or (new := new_name(name)) is None:
             return None
-        if not name.startswith(tuple(SEEDS)):
+        if not name.startswith(tuple(PUBLISHED)):
             warnings.warn(f"{name} is now {new}", DeprecationWarning, stacklevel=2)
         return ModuleSpec(name, self, is_package=hasattr(importlib.import_module(new), "__path__"))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from milkrun.api.dat import general_env
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.looks import KINDS
+from milkrun.tracking.tables import KINDS
 from milkrun.tracking.world import Tracking
 
 SMALL: dict[str, Any] = {
@@ -55,7 +55,7 @@ def flat(supplements: list[Any]) -> bytes:
 
 def by_world(section: dict[str, Any], row: int = ROW, episodes: int = EPISODES) -> list[Step]:
     """Episodes of a row of the world itself, its states and supplements made by hand."""
-    config = TrackingConfig.from_seed(section)
+    config = TrackingConfig.from_dat(section)
     world: Any = Tracking.variant(config)(ROWS, config, seed=SEED, autoreset="disabled")
     act, trace = deeds(section), []
 

@@ -15,7 +15,7 @@ from milkrun.core.errors import Closed, ConfigError, MissingExtra, ResetNeeded, 
 from milkrun.tracking import REASONS, TrackingConfig
 from tests.api.dat_tools import SMALL
 
-CONFIG = TrackingConfig.from_seed(SMALL)
+CONFIG = TrackingConfig.from_dat(SMALL)
 MOVES = [40, -40, 40, -40, -2, 2]
 
 

@@ -265,7 +265,7 @@ def test_many_that_meet_a_silent_port_wait_once():
     """Who listens there says nothing. Eight that try after another waited in vain do not wait as long each."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         section = {**SMALL, "link": f"tcp://127.0.0.1:{silent.getsockname()[1]}", "delay": 60.0}
-        config = TrackingConfig.from_seed(section)
+        config = TrackingConfig.from_dat(section)
         began = time.monotonic()
         for row in range(8):
             with pytest.raises(LinkTimeout, match="it said nothing for"):

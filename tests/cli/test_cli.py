@@ -9,13 +9,12 @@ import sys
 import pytest
 
 import milkrun
-from milkrun.cli import delivery
 from milkrun.cli.bench import looks_at, speed
+from milkrun.cli.details import Details
 from milkrun.cli.output import read_value
-from milkrun.cli.play import kind_of, replay
+from milkrun.cli.play import details_of, replay
 from milkrun.core import registry
-from milkrun.core.errors import BadInstance
-from milkrun.core.fields import float32, state
+from milkrun.core.errors import BadInstance, RegistryError
 from milkrun.solvers import evaluate, nearest, policies_for, random_policy
 from tests.core.toys import Lantern, LanternConfig
 
@@ -238,16 +237,31 @@ def test_speed_looks_after_each_step_where_that_is_what_agents_see():
     assert looks_at(world) and not looks_at(milkrun.make("milkrun/DARP-v0"))
 
 
-def test_a_drone_alone_is_no_delivery():
-    """What else is written of an episode is asked of the fields, of truck and drones or of trips by drone."""
+COUNTED = Details(
+    headlines=("lamps",),
+    files={"list": "the rows that were played"},
+    of_rows=lambda make, factory, seed, rows, shown, stem: {"rows_again": rows},
+    write_episode=lambda shown, stem, title, again: {"list": f"{stem.name}_{shown.num_envs}.txt"},
+    show=lambda summary, folder: print(f"again {summary['rows_again']}"),
+)
 
-    class Drone(Lantern):
-        drone_pos = state(float32, 2)
-        figure_fields = ("drone_pos",)
 
-    assert kind_of(Drone(1)) is None
-    for id in ("milkrun/TruckDrone-v0", "milkrun/TSPD-v0"):
-        assert kind_of(milkrun.make(id)) is delivery
+def test_run_shows_the_details_that_a_class_names(call, more_worlds, tmp_path, monkeypatch):
+    """A world of anybody's: nothing beside returns and picture, until its class names more; no command knows it."""
+    lantern = "tests/Lantern-v0"
+    milkrun.register(lantern, Lantern, gymnasium=False)
+    monkeypatch.setattr(Lantern, "figures", lambda world, ended: {"lamps": ended["objective"]})
+    said = []
+    for details in ("", f"{__name__}:COUNTED"):
+        monkeypatch.setattr(Lantern, "run_details", details)
+        code, out, _ = call("run", lantern, "--num-envs", 2, "--policy", "random", "--out", tmp_path)
+        assert code == 0
+        said.append(out)
+    new = ("mean lamps", "again 2", "_1.txt  the rows that were played")
+    assert [[words in out for words in new] for out in said] == [[False] * 3, [True] * 3]
+    monkeypatch.setattr(Lantern, "run_details", f"{__name__}:COUNTET")
+    with pytest.raises(RegistryError, match="did you mean 'COUNTED'"):
+        details_of(Lantern)
 
 
 def test_demo_plays_every_world_and_says_where_to_look(call, tmp_path):

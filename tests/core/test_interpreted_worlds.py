@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import milkrun
+from milkrun.api import BINDINGS
 from milkrun.core.check.bench import choose, differences
 from milkrun.core.errors import ConfigError, MilkrunError
 from milkrun.core.launcher import NO_LIMIT
@@ -17,7 +19,11 @@ from milkrun.core.registry import world_spec
 from milkrun.core.sampling import random_step
 from milkrun.core.world import World
 from milkrun.solvers import policies_for
+from tests.small import turns
 
+TWO_OBJECTS = {"box_objects": ("004_sugar_box", "005_tomato_soup_can"), "num_objects_per_type": 1, "ray_samples": 2,
+               "bank_size": 2}  # fmt: skip
+COARSE = {"size": 16, "ground_cell": 10.0, "max_sim_steps": 40, "max_vehicles": 3}
 CHOICES: dict[str, list[dict[str, Any]]] = {
     "CVRP": [
         {"num_loc": 8, "metric": "round", "max_loc": 100.0, "depot_type": "center", "max_length": 500.0},
@@ -33,6 +39,7 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
         {"num_loc": 7, "fill_distribution": "beta", "must_go": "level"},
         {"num_loc": 6, "fill_distribution": "rm_like", "trips": "single", "max_length": 3.0},
     ],
+    "Clutter": [{**TWO_OBJECTS, "max_episode_steps_discrete": 2}, {**TWO_OBJECTS, "step_mode": "tick"}],
     "DARP": [
         {"num_requests": 5, "num_agents": 2, "metric": "matrix"},
         {"num_requests": 5, "num_agents": 2, "preset": "classic-b"},
@@ -55,6 +62,7 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
         {"num_loc": 9, "moves": "3opt", "init": "greedy", "reward_mode": "current"},
         {"num_loc": 8, "action_mode": "node", "init": "identity", "metric": "round", "max_loc": 100.0},
     ],
+    "Tracking": [COARSE, {**COARSE, "curriculum": "straight", "other_state": True, "cloud": True, "lidar_points": 8}],
     "TruckDrone": [
         {"num_customers": 3, "num_route_nodes": 3, "obs": "v1", "pickup": "air", "tw_law": "band", "end": "depot"},
         {"num_customers": 3, "preset": "published"},
@@ -78,16 +86,16 @@ def name_of(id: str) -> str:
 
 def test_every_world_is_here():
     """A new world brings its options."""
-    assert {name_of(id) for id in milkrun.list_worlds("routing") + milkrun.list_worlds("delivery")} == set(CHOICES)
+    assert {name_of(id) for id in milkrun.list_worlds()} == set(CHOICES)
 
 
-CASES = [(id, options) for id in milkrun.list_worlds() if name_of(id) in CHOICES for options in CHOICES[name_of(id)]]
+CASES = [(id, options) for id in milkrun.list_worlds() for options in CHOICES[name_of(id)]]
 
 
 @pytest.mark.parametrize(("id", "options"), CASES, ids=lambda case: case if isinstance(case, str) else "")
 def test_interpreted_and_compiled_play_are_equal_to_the_bit(id, options):
     """All fields after every call of a play with illegal actions and autoreset; draws; every policy; `play_out`."""
-    play_both_ways(id, 2, 24, options)
+    play_both_ways(id, 2, turns(id, 24, 12), options)
 
 
 def play_both_ways(id: str, rows: int, turns: int, options: dict[str, Any]) -> None:
@@ -134,13 +142,32 @@ def same(worlds: list[World], told: str, *, on_demand: bool = False) -> None:
 # -- bindings -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("api", ["gymnasium", "sb3", "tianshou"])
-def test_bindings_hand_debug_on(api):
-    """The world behind an environment is interpreted if `make` was told so, whoever makes it."""
-    pytest.importorskip({"sb3": "stable_baselines3"}.get(api, api))
+PACKAGES = {"sb3": "stable_baselines3", "rllib": "ray", "mappo": "numpy"}
+"""What a binding needs, where its own name does not say so."""
+ONE_ROW = ("pettingzoo", "rllib")
+
+
+@pytest.mark.parametrize(("api", "options"), [*((name, {}) for name in BINDINGS), ("torchrl", {"stepping": "inplace"})])
+def test_bindings_hand_debug_on(api, options, monkeypatch):
+    """Every world behind an environment is interpreted if `make` was told so, whoever makes it and whenever: some are
+    made at the first reset, or in a copy."""
+    pytest.importorskip(PACKAGES.get(api, api))
+    made = []
+    begin = World.__init__
+
+    def noted(world, *args, **kwargs):
+        begin(world, *args, **kwargs)
+        made.append((type(world).__name__, world.debug))
+
+    monkeypatch.setattr(World, "__init__", noted)
     for debug in (True, False):
-        env = milkrun.make("milkrun/TSP-v0", 2, api=api, num_loc=4, seed=0, debug=debug)
-        assert env.world.debug is debug
+        made.clear()
+        rows = None if api in ONE_ROW else 2
+        env = milkrun.make("milkrun/TSP-v0", rows, api=api, num_loc=4, seed=0, debug=debug, **options)
+        for one in (env, copy.deepcopy(env)):
+            one.reset()
+        played = [entry for entry in made if api != "rl4co" or entry[0] != "TSP"]  # RL4CO's generator draws apart
+        assert {interpreted for _, interpreted in played} == {debug}, made
 
 
 def test_functional_steps_are_equal_to_the_bit():

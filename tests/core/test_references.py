@@ -44,6 +44,8 @@ def test_every_reference_of_every_world_leads_somewhere(id):
         source = ROOT.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text()
         assert name in [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
     assert not cls.figure or find_spec("matplotlib") is None or callable(refer(cls, "figure"))
+    if cls.run_details and find_spec("typer"):
+        assert type(refer(cls, "run_details")).__name__ == "Details"
 
 
 def test_what_the_tables_said_before_the_classes_did():

@@ -17,8 +17,8 @@ from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.link.client import Link, Patience
 from milkrun.tracking.link.connection import Limits
 from milkrun.tracking.link.server import Server
-from milkrun.tracking.looks import KINDS
 from milkrun.tracking.moment import Moment
+from milkrun.tracking.tables import KINDS
 from milkrun.tracking.world import Tracking
 
 SMALL: dict[str, Any] = {"size": 16, "ground_cell": 2.0, "max_vehicles": 4, "max_sim_steps": 40}

@@ -13,9 +13,9 @@ import pytest
 
 from milkrun.core.errors import BadInstance
 from milkrun.core.fields import Role
-from milkrun.tracking import looks
+from milkrun.tracking import tables
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.studio import render, shot, weather
+from milkrun.tracking.rendering import render, shot, weather
 from milkrun.tracking.world import Tracking
 
 DAY = weather("day")
@@ -130,7 +130,7 @@ def test_the_nearer_of_two_boxes_hides_the_other():
 
 def test_a_face_is_lit_by_its_slope_to_the_sun():
     """Albedo 100 by day: up 100 (0.45 + 0.55 sun_z), a wall that looks east 100 (0.45 + 0.55 sun_x), west 45."""
-    sun = looks.SUN
+    sun = tables.SUN
     boxes = box(0, 0, 4, 4, 4, 4, rgb=np.full(3, 100, np.uint8))
     for pos, yaw, pitch, light in (
         ((0, 0, 20), 0, 1.57, 0.45 + 0.55 * sun[2]),
@@ -144,8 +144,8 @@ def test_a_face_is_lit_by_its_slope_to_the_sun():
 
 def test_ground_in_a_shadow_has_half_of_its_light_by_day():
     """ambient / (ambient + (1 - ambient) sun_z) = 0.502."""
-    ground = np.full((240, 240), looks.PLAZA, np.uint8)
-    ground[:, :120] |= looks.SHADOW_BIT
+    ground = np.full((240, 240), tables.PLAZA, np.uint8)
+    ground[:, :120] |= tables.SHADOW_BIT
     image, _, _ = render((0, 0, 20), math.pi / 2, 1.5, 0, None, ground, "day", 32)
     dark, bright = image[0, :, 4].astype(float), image[0, :, 27].astype(float)
     assert np.ptp(dark) == np.ptp(bright) == 0
@@ -153,9 +153,9 @@ def test_ground_in_a_shadow_has_half_of_its_light_by_day():
 
 
 def test_ground_outside_of_the_map_is_of_material_0_and_shade_0():
-    ground = np.full((240, 240), looks.GRASS | 16, np.uint8)
+    ground = np.full((240, 240), tables.GRASS | 16, np.uint8)
     image, ids, _ = render((119, 0, 20), 0, 1.2, 0, None, ground, "day", 32)
-    light = 0.94 * (0.45 + 0.55 * looks.SUN[2])
+    light = 0.94 * (0.45 + 0.55 * tables.SUN[2])
     assert (ids == -2).all()
     assert image[:, 0, 16].tolist() == [math.floor(c * light + 0.5) for c in DAY["palette"][0]]
 
@@ -165,11 +165,11 @@ def test_fog_blends_to_the_sky_by_depth():
     boxes = {"pos": [(30, 5, 4), (60, -8, 9)], "half": [(4, 4, 4), (5, 5, 9)], "kind": [1, 1]}
     foggy = weather("foggy")
     clear = {**foggy, "light": foggy["light"].copy()}
-    clear["light"][looks.FOG] = 0
+    clear["light"][tables.FOG] = 0
     for roll in (0.0, 0.4):
         seen, ids, depth = render((0, 0, 15), 0, 0.25, roll, boxes, None, named(foggy), SIZE)
         plain, _, _ = render((0, 0, 15), 0, 0.25, roll, boxes, None, named(clear), SIZE)
-        f = np.exp(-foggy["light"][looks.FOG] * depth.astype(np.float64))
+        f = np.exp(-foggy["light"][tables.FOG] * depth.astype(np.float64))
         expected = f * plain + (1 - f) * foggy["sky"][:, None, None]
         assert (ids >= 0).any() and (ids == -2).any() and (ids == -1).any()
         assert abs(seen - expected).max() <= 1
@@ -194,7 +194,7 @@ def test_snow_lies_on_roofs_and_not_on_walls():
     """Upward faces are blended to white by 0.6, walls not at all."""
     boxes = box(0, 0, 4, 4, 4, 4, rgb=np.array([(100, 100, 100)] * 2, np.uint8))
     light = named(weather("snow"))
-    light["light"] = [1, 1, *looks.SUN, 0, 0, 0]  # all colours as they are
+    light["light"] = [1, 1, *tables.SUN, 0, 0, 0]  # all colours as they are
     for pos, pitch, expected in (((0, 0, 20), 1.57, round(100 * 0.4 + 255 * 0.6)), ((-9, 0, 4), 0, 100)):
         image, _, _ = render(pos, 0, pitch, 0, boxes, None, light, 16)
         assert image[0, 8, 8] == expected
@@ -272,7 +272,7 @@ def test_a_car_throws_its_shadow_away_from_the_sun():
 def test_no_snow_lies_on_cars():
     """The bonnet of a red car stays (200, 30, 30): its colour tells the target from others."""
     world = car_world("snow")
-    world.light[0] = [1, 1, *looks.SUN, 0, 0, 0]  # all colours as they are
+    world.light[0] = [1, 1, *tables.SUN, 0, 0, 0]  # all colours as they are
     assert at(world.observe()["image"][0], -1.9, 0) == [200, 30, 30]
 
 
@@ -281,7 +281,7 @@ def test_headlights_light_the_road_before_a_car_at_night():
     image = car_world("night").observe()["image"][0]
     dark, lit = at(image, -6, 0), at(image, 7, 0)
     assert dark == at(image, 12.5, 0) == at(image, 3.5, 2.5) and lit == at(image, 10.5, 2)
-    assert abs(np.divide(lit, dark) - 0.55 / (0.32 * (0.75 + 0.25 * looks.SUN[2]))).max() < 0.05
+    assert abs(np.divide(lit, dark) - 0.55 / (0.32 * (0.75 + 0.25 * tables.SUN[2]))).max() < 0.05
 
 
 @pytest.mark.parametrize(("heading", "colour"), [(0.0, (190, 20, 20)), (math.pi, (255, 250, 220))])
@@ -295,7 +295,7 @@ def test_lamps_show_the_heading_of_a_car_at_night(heading, colour):
 
 def test_a_car_under_a_street_lamp_is_brighter():
     bright = []
-    for bit in (0, looks.LAMP_BIT):
+    for bit in (0, tables.LAMP_BIT):
         world = car_world("night")
         world.ground[:] = bit
         bright.append(at(world.observe()["image"][0], -1.9, 0))
@@ -329,7 +329,7 @@ def grey_world(sigma: float = 2.0, size: int = SIZE, share: float = 0.0) -> Trac
     """A row of plain sky of grey 128."""
     world = Tracking(1, TrackingConfig(size=size, ground_cell=2), seed=11, first_row=4, threads=1)
     world.sky[:] = 128
-    world.light[0, looks.SIGMA], world.light[0, looks.FLAKE_SHARE] = sigma, share
+    world.light[0, tables.SIGMA], world.light[0, tables.FLAKE_SHARE] = sigma, share
     world.stream[0, 2] = 0
     world.agent_step[:] = 5
     return world
@@ -416,7 +416,7 @@ def interpreted(world: Tracking) -> Tracking:
     return copy
 
 
-@pytest.mark.parametrize("name", looks.WEATHERS)
+@pytest.mark.parametrize("name", tables.WEATHERS)
 def test_interpreted_and_compiled_pictures_are_equal(name):
     """Also of samples, grey, roll and details, and no access is out of bounds."""
     more = {"day": {"supersample": 2}, "night": {}, "foggy": {"channels": 1}, "snow": {}}[name]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 import milkrun
-from milkrun.tracking.looks import SCENES, WEATHERS
+from milkrun.tracking.tables import SCENES, WEATHERS
 
 SMALL = {"size": 16, "ground_cell": 10.0, "max_sim_steps": 40, "max_vehicles": 3, "weather": WEATHERS}
 VIEWS = {"other_state": True, "cloud": True, "lidar_points": 8, "reward_params": True, "critic": True}

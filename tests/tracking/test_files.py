@@ -10,7 +10,7 @@ import pytest
 from milkrun.core.errors import ConfigError
 from milkrun.tracking import LunarLanderConfig, Tracking, TrackingConfig, load_env_config
 from milkrun.tracking.files import PACKAGED
-from milkrun.tracking.looks import FOGGY, SCENE_LAWS, V_HIGH
+from milkrun.tracking.tables import FOGGY, SCENE_LAWS, V_HIGH
 
 PUBLISHED = {
     "Benchmark": {
@@ -79,8 +79,8 @@ def test_every_form_of_the_file_is_read(tmp_path):
     """Nothing, a path, the whole, the section: all the same, which is the preset `published`."""
     (tmp_path / "config.json").write_text(json.dumps(PUBLISHED))
     sources = (None, PACKAGED, str(PACKAGED), tmp_path / "config.json", PUBLISHED, SECTION)
-    assert {TrackingConfig.from_seed(source) for source in sources} == {TrackingConfig.preset("published")}
-    lunar = {LunarLanderConfig.from_seed(source) for source in (None, PUBLISHED, PUBLISHED["LunarLander"])}
+    assert {TrackingConfig.from_dat(source) for source in sources} == {TrackingConfig.preset("published")}
+    lunar = {LunarLanderConfig.from_dat(source) for source in (None, PUBLISHED, PUBLISHED["LunarLander"])}
     assert lunar == {LunarLanderConfig()}
 
 
@@ -89,13 +89,13 @@ def test_every_form_of_the_file_is_read(tmp_path):
 def test_every_key_refuses_another_type(key, wrong):
     """By the name that it has in the file."""
     with pytest.raises(ConfigError, match=rf"\b{key}\b.* = "):
-        TrackingConfig.from_seed({**SECTION, key: wrong})
+        TrackingConfig.from_dat({**SECTION, key: wrong})
 
 
 @pytest.mark.parametrize("key", SIGNED)
 def test_every_number_refuses_the_other_sign(key):
     with pytest.raises(ConfigError, match=rf"\b{key}\b.* = {-SECTION[key]}"):
-        TrackingConfig.from_seed({**SECTION, key: -SECTION[key]})
+        TrackingConfig.from_dat({**SECTION, key: -SECTION[key]})
 
 
 @pytest.mark.parametrize("key", sorted(SECTION))
@@ -103,14 +103,14 @@ def test_every_misspelt_key_is_refused(key):
     """By its name, before anything else; the right one is offered, in either spelling."""
     section = {f"{key}s" if name == key else name: value for name, value in SECTION.items()}
     with pytest.raises(ConfigError, match=f"has no option '{key}s'; did you mean .*(?i:'{key}')"):
-        TrackingConfig.from_seed(section)
+        TrackingConfig.from_dat(section)
 
 
 @pytest.mark.parametrize("key", sorted(PUBLISHED["LunarLander"]))
 @pytest.mark.parametrize("wrong", [-1, 1.5, "nine"])
 def test_the_other_section_refuses_too(key, wrong):
     with pytest.raises(ConfigError, match=rf"LunarLanderConfig\.{key} = "):
-        LunarLanderConfig.from_seed({**PUBLISHED["LunarLander"], key: wrong})
+        LunarLanderConfig.from_dat({**PUBLISHED["LunarLander"], key: wrong})
 
 
 def test_broken_files_are_refused_with_path_and_line(tmp_path):
@@ -125,10 +125,10 @@ def test_broken_files_are_refused_with_path_and_line(tmp_path):
     ]:
         path.write_text(text)
         with pytest.raises(ConfigError, match=said):
-            TrackingConfig.from_seed(path)
+            TrackingConfig.from_dat(path)
     for source, said in ((tmp_path / "none.json", r"none\.json"), (7, "not a int")):
         with pytest.raises(ConfigError, match=said):
-            TrackingConfig.from_seed(source)
+            TrackingConfig.from_dat(source)
 
 
 # -- env_config.json ------------------------------------------------------------------------------------------
@@ -224,3 +224,10 @@ def test_sight_in_fog_is_as_asked():
         world = Tracking(2, TrackingConfig(**small, weather=weather), seed=1)
         world.reset()
         assert world.light[:, 5] == pytest.approx([beta, beta]) and (world.weather_id == FOGGY).all() == (beta > 0)
+
+
+@pytest.mark.parametrize("config", [TrackingConfig, LunarLanderConfig])
+def test_the_old_name_of_the_reader_warns(config):
+    """A seed is a number that random ones begin with."""
+    with pytest.warns(DeprecationWarning, match=f"{config.__name__}.from_seed is now from_dat"):
+        assert config.from_seed(None) == config.from_dat(None)

@@ -5,10 +5,10 @@ import pytest
 
 from milkrun.core.errors import BadInstance, ShapeError
 from milkrun.core.fields import Role
-from milkrun.tracking import looks
+from milkrun.tracking import tables
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.instances import DERIVED
-from milkrun.tracking.looks import SCENES
+from milkrun.tracking.tables import SCENES
 from milkrun.tracking.world import Tracking
 
 TOWN = [f.name for f in Tracking.fields.values() if f.role is Role.INSTANCE]
@@ -68,7 +68,8 @@ def test_boxes_may_be_given_by_place_and_size():
     boxes = {"box_pos": [[[0, 0, 6.0], [10, 0, 1.0]]], "box_half": [[[2, 2, 6.0], [1, 1, 1.0]]]}
     world = given(drawn(), {**square(), **boxes})
     assert world.n_box[0] == 2 and world.tallest[0] == 12 and world.box_cs[0, :3].tolist() == [[1, 0], [1, 0], [0, 0]]
-    assert world.box_kind[0, :3].tolist() == [looks.BUILDING, looks.BUILDING, 0] and (world.box_rgb[0, :2] == 150).all()
+    assert world.box_kind[0, :3].tolist() == [tables.BUILDING, tables.BUILDING, 0]
+    assert (world.box_rgb[0, :2] == 150).all()
 
 
 def test_the_way_back_is_taken_only_where_there_is_no_other():

@@ -33,7 +33,7 @@ PLAY = """
 from pathlib import Path
 import milkrun
 from milkrun.core.canvas import Canvas
-from milkrun.tracking.studio import render
+from milkrun.tracking.rendering import render
 
 world = milkrun.make("milkrun/Tracking-v0", 2, seed=1, size=16, ground_cell=2.0, weather=("night", "snow"))
 world.reset()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from milkrun.core.fields import Role
-from milkrun.tracking import looks
+from milkrun.tracking import tables
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.world import Tracking
 
@@ -82,7 +82,7 @@ def test_the_nearest_box_within_range_is_met():
 def test_a_car_is_met_at_its_body_and_above_it_at_its_cabin():
     """A truck: body 8 m long to 1.35 m, cabin 5.6 m long above it; nothing below 0.25 m nor when it has left."""
     world = world_of(**CLOUD)
-    world.n_veh[0], world.veh_on[0, 0], world.veh_kind[0, 0] = 1, True, looks.KINDS.index("truck")
+    world.n_veh[0], world.veh_on[0, 0], world.veh_kind[0, 0] = 1, True, tables.KINDS.index("truck")
     world.veh_pose[0, 0] = 10, 0, math.pi
     found = []
     for z in (0.2, 1.0, 2.0, 3.5):

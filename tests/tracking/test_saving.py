@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from milkrun.core.errors import BadInstance, ShapeError
-from milkrun.tracking.looks import SUN_X, SUN_Z
+from milkrun.tracking.tables import SUN_X, SUN_Z
 
 from .rows import KINDS, differing, live, play, ready, whole
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from milkrun.tracking import looks
+from milkrun.tracking import tables
 from milkrun.tracking.config import TrackingConfig
 from tests.tracking.flights import hover, make, stand, straight
 from tests.tracking.test_flight import boxed
@@ -26,7 +26,7 @@ def in_picture(world):
     return -left / depth / world.config.tan_h, up / depth / world.config.tan_v
 
 
-@pytest.mark.parametrize("scene", looks.SCENES)
+@pytest.mark.parametrize("scene", tables.SCENES)
 def test_the_start_law(scene):
     """Ranges, the target in the picture, clear of boxes and in plain sight; hardly ever the sure start."""
     world = make(ROWS, seed=5, scene=scene)
@@ -113,7 +113,7 @@ def test_presets_play(preset, kind, stack):
 ])  # fmt: skip
 def test_weathers(weather, gain, ambient, sky, sigma, flakes, sight):
     world = straight(100, weather=weather, seed=1)
-    assert (world.weather_id == looks.WEATHERS.index(weather)).all() and (world.sky == sky).all()
+    assert (world.weather_id == tables.WEATHERS.index(weather)).all() and (world.sky == sky).all()
     assert (world.light[:, [0, 1, 6, 7]] == (gain, ambient, sigma, flakes)).all()
     assert np.allclose(world.light[:, 2:5], np.array((0.3, 0.5, 0.81)) / np.sqrt(0.09 + 0.25 + 0.6561), atol=1e-15)
     if sight is None:
@@ -137,7 +137,7 @@ def test_without_jitter_the_palette_is_the_list_of_colours():
     """And in snow asphalt, markings and dirt are 0.35 white, other ground 0.7: halves are rounded up."""
     world = straight(scene="lake", palette_jitter=0.0)
     assert world.palette[0, 0].tolist() == [96, 140, 80] and world.palette[0, 1].tolist() == [70, 70, 74]
-    assert np.array_equal(world.palette[0, 1:13], looks.MATERIALS[1:13]) and not world.palette[0, 13:].any()
+    assert np.array_equal(world.palette[0, 1:13], tables.MATERIALS[1:13]) and not world.palette[0, 13:].any()
     snow = straight(scene="lake", palette_jitter=0.0, weather="snow")
     assert snow.palette[0, 0].tolist() == [207, 221, 203]  # 96 + 0.7 * 159 = 207.3, 140 + 80.5, 80 + 122.5
     assert snow.palette[0, 1].tolist() == [135, 135, 137]  # 70 + 0.35 * 185 = 134.75, 74 + 63.35
@@ -147,9 +147,9 @@ def test_without_jitter_the_palette_is_the_list_of_colours():
 
 def test_each_material_is_brighter_or_darker_by_one_factor():
     world = straight(200, seed=4)
-    shares = world.palette[:, 1:13] / looks.MATERIALS[1:13]
+    shares = world.palette[:, 1:13] / tables.MATERIALS[1:13]
     free = (world.palette[:, 1:13] < 255).all(axis=-1)
-    slack = 0.51 / looks.MATERIALS[1:13].min(axis=-1)
+    slack = 0.51 / tables.MATERIALS[1:13].min(axis=-1)
     assert (np.ptp(shares, axis=-1)[free] <= 2 * np.broadcast_to(slack, free.shape)[free]).all()
     kerb = shares[:, 2].mean(axis=-1)
     assert kerb.min() < 0.87 and kerb.max() > 1.13 and 0.84 < kerb.min() and kerb.max() < 1.16

@@ -6,13 +6,13 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from milkrun.core.fields import Role
-from milkrun.tracking import looks
+from milkrun.tracking import tables
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.looks import SCENES
+from milkrun.tracking.tables import SCENES
 from milkrun.tracking.world import Tracking
 
-OVER_ROADS = (looks.CROWN, looks.ROOF, looks.OVERPASS)
-ROAD_MATERIALS = (looks.ASPHALT, looks.DIRT, looks.MARKING)
+OVER_ROADS = (tables.CROWN, tables.ROOF, tables.OVERPASS)
+ROAD_MATERIALS = (tables.ASPHALT, tables.DIRT, tables.MARKING)
 TOWN = [f.name for f in Tracking.fields.values() if f.role is Role.INSTANCE]
 GRIDS = ("citystreet", "downtown", "farmland")
 
@@ -83,15 +83,15 @@ def check_solids(world, b):
     kind, place = world.box_kind[b, :n], world.box_pos[b, :n, :2]
     low = ~np.isin(kind, OVER_ROADS)
     off = off_roads(world, b)[low] - world.road_half[b]
-    assert (off >= np.where(kind[low] == looks.TRUNK, 0.5, 2.0) - 1e-9).all()
-    on_lot = (kind == looks.BUILDING) & (world.scene_id[b] < 2)
-    whole = np.flatnonzero(~on_lot & ~np.isin(kind, (looks.TRUNK,)))  # of a tree the crown, which is wider
+    assert (off >= np.where(kind[low] == tables.TRUNK, 0.5, 2.0) - 1e-9).all()
+    on_lot = (kind == tables.BUILDING) & (world.scene_id[b] < 2)
+    whole = np.flatnonzero(~on_lot & ~np.isin(kind, (tables.TRUNK,)))  # of a tree the crown, which is wider
     points = np.concatenate([corners(world, b), place[:, None]], 1)
     apart = to_boxes(world, b, points[whole]).min(1)
     apart[:, whole] = np.minimum(apart[:, whole], apart[:, whole].T)
     apart[(place[whole, None] == place).all(2)] = 99.0  # one thing
     assert apart.min(initial=99.0) > 0
-    assert apart[np.ix_(kind[whole] != looks.OVERPASS, kind != looks.OVERPASS)].min(initial=99.0) >= 1 - 1e-9
+    assert apart[np.ix_(kind[whole] != tables.OVERPASS, kind != tables.OVERPASS)].min(initial=99.0) >= 1 - 1e-9
     half = world.box_half[b, :n, :2][on_lot]
     far = abs(place[on_lot, None] - place[on_lot]) - half[:, None] - half
     assert (far.max(2) + 99 * np.eye(on_lot.sum()) > 0).all()
@@ -109,15 +109,15 @@ def check_graph(world, b):
 
 
 def check_rules(world, scene):
-    law = looks.SCENE_LAWS[SCENES.index(scene)]
-    total = world.n_box + 2 * law[looks.CARS]
+    law = tables.SCENE_LAWS[SCENES.index(scene)]
+    total = world.n_box + 2 * law[tables.CARS]
     assert total.min() >= 40 and total.max() <= 200
     for b in range(world.num_envs):
         check_solids(world, b)
         check_graph(world, b)
         n = world.n_box[b]
         assert world.tallest[b] == (world.box_pos[b, :n, 2] + world.box_half[b, :n, 2]).max()
-        assert abs(corners(world, b)[world.box_kind[b, :n] != looks.CROWN]).max() <= 120
+        assert abs(corners(world, b)[world.box_kind[b, :n] != tables.CROWN]).max() <= 120
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -137,12 +137,12 @@ def test_a_thousand_towns_keep_the_rules(scene):
 def test_the_counts_of_things_are_those_of_the_scene(scene):
     """As many of each kind as the law says; few are left out for want of room."""
     world = towns(100, seed=13, scene=scene)
-    laws = [law for law in looks.BOX_LAWS if law[looks.LAW_SCENE] == SCENES.index(scene)]
-    for kind in np.unique([looks.THINGS_BUILT[int(law[looks.WHAT]), looks.KIND] for law in laws]):
-        if kind == looks.BUILDING and scene in GRIDS:
+    laws = [law for law in tables.BOX_LAWS if law[tables.LAW_SCENE] == SCENES.index(scene)]
+    for kind in np.unique([tables.THINGS_BUILT[int(law[tables.WHAT]), tables.KIND] for law in laws]):
+        if kind == tables.BUILDING and scene in GRIDS:
             continue
-        of_kind = [law for law in laws if looks.THINGS_BUILT[int(law[looks.WHAT]), looks.KIND] == kind]
-        low, high = (sum(law[column] for law in of_kind) for column in (looks.N_LOW, looks.N_HIGH))
+        of_kind = [law for law in laws if tables.THINGS_BUILT[int(law[tables.WHAT]), tables.KIND] == kind]
+        low, high = (sum(law[column] for law in of_kind) for column in (tables.N_LOW, tables.N_HIGH))
         counts = (world.box_kind == kind).sum(1)
         assert counts.max() <= high and abs(counts.mean() - (low + high) / 2) < 0.1 * (low + high) / 2
 
@@ -152,12 +152,12 @@ def test_a_tree_is_a_trunk_and_a_crown_and_a_house_has_a_roof():
     world = towns(scene="village", seed=2)
     kind, low = world.box_kind[0], world.box_pos[0, :, 2] - world.box_half[0, :, 2]
     top = low + 2 * world.box_half[0, :, 2]
-    for k in np.flatnonzero(kind == looks.TRUNK):
-        assert kind[k + 1] == looks.CROWN and low[k] == 0
+    for k in np.flatnonzero(kind == tables.TRUNK):
+        assert kind[k + 1] == tables.CROWN and low[k] == 0
         np.testing.assert_allclose([top[k], low[k + 1]], [0.45 * top[k + 1], 0.4 * top[k + 1]])
         assert 4 <= top[k + 1] <= 9 and (world.box_half[0, k, :2] == 0.2).all()
-    for k in np.flatnonzero(kind == looks.BUILDING):
-        assert kind[k + 1] == looks.ROOF
+    for k in np.flatnonzero(kind == tables.BUILDING):
+        assert kind[k + 1] == tables.ROOF
         np.testing.assert_allclose(world.box_half[0, k + 1, :2], world.box_half[0, k, :2] + 0.5)
         np.testing.assert_allclose([low[k + 1], top[k + 1]], [top[k], top[k] + 0.8])
 
@@ -167,7 +167,7 @@ def test_an_overpass_spans_the_middle_of_a_road():
     world = towns(20, scene="downtown")
     for b in range(20):
         a, z = roads(world, b)
-        for k in np.flatnonzero(world.box_kind[b] == looks.OVERPASS):
+        for k in np.flatnonzero(world.box_kind[b] == tables.OVERPASS):
             np.testing.assert_allclose(world.box_half[b, k], [4, 8, 0.4])
             assert world.box_pos[b, k, 2] == pytest.approx(5.9)
             assert np.linalg.norm((a + z) / 2 - world.box_pos[b, k, :2], axis=1).min() < 1e-9
@@ -178,8 +178,8 @@ def test_boats_float_and_all_else_is_ashore():
     world = towns(20, scene="lake", ground_cell=0.5)
     for b in range(20):
         at = ((corners(world, b) + 120) / 0.5).astype(int)
-        wet = world.ground[b, at[..., 1], at[..., 0]] & 15 == looks.WATER
-        boat = world.box_kind[b, : world.n_box[b]] == looks.BOAT
+        wet = world.ground[b, at[..., 1], at[..., 0]] & 15 == tables.WATER
+        boat = world.box_kind[b, : world.n_box[b]] == tables.BOAT
         assert wet[boat].all() and not wet[~boat].any()
 
 
@@ -187,8 +187,8 @@ def test_no_more_boxes_than_there_is_memory_for():
     """With few boxes allowed a town has so many, and no trunk without its crown."""
     world = towns(8, scene="village", max_boxes=31)
     assert (world.n_box >= 30).all()
-    assert (world.box_kind == looks.TRUNK).sum() == (world.box_kind == looks.CROWN).sum()
-    assert (world.box_kind == looks.BUILDING).sum() == (world.box_kind == looks.ROOF).sum()
+    assert (world.box_kind == tables.TRUNK).sum() == (world.box_kind == tables.CROWN).sum()
+    assert (world.box_kind == tables.BUILDING).sum() == (world.box_kind == tables.ROOF).sum()
 
 
 def test_villages_have_12_to_16_nodes_and_no_roads_that_cross():
@@ -238,13 +238,13 @@ def test_a_cell_is_in_shadow_if_a_box_stands_before_the_sun(scene):
     c, s = world.box_cs[0, :n, 0], world.box_cs[0, :n, 1]
     enter, leave = np.full((*d.shape[:2],), 0.0), np.full((*d.shape[:2],), np.inf)
     starts = [d[..., 0] * c + d[..., 1] * s, d[..., 1] * c - d[..., 0] * s, -world.box_pos[0, :n, 2] + 0 * d[..., 0]]
-    x, y, z = looks.SUN
+    x, y, z = tables.SUN
     for axis, (start, way) in enumerate(zip(starts, [c * x + s * y, c * y - s * x, z + 0 * c])):
         half = world.box_half[0, :n, axis]
         t0, t1 = (-half - start) / way, (half - start) / way
         enter, leave = np.maximum(enter, np.minimum(t0, t1)), np.minimum(leave, np.maximum(t0, t1))
     dark = (leave > enter).any(1).reshape(world.ground[0].shape)
-    assert dark.any() and ((world.ground[0] & looks.SHADOW_BIT > 0) == dark).all()
+    assert dark.any() and ((world.ground[0] & tables.SHADOW_BIT > 0) == dark).all()
 
 
 def test_shades_are_patches_of_two_metres_whatever_the_cells():
@@ -260,13 +260,13 @@ def test_a_wider_map_has_the_same_town_and_more_land_about_it():
     assert same(small, wide, but=("ground",)) == []
     inner = wide.ground[0, 15:-15, 15:-15]
     assert (inner & 0xCF == small.ground[0] & 0xCF).mean() > 0.999
-    assert (wide.ground[0, :10] & 15 == looks.BASE).all()
+    assert (wide.ground[0, :10] & 15 == tables.BASE).all()
 
 
 def test_dashes_are_three_metres_on_and_three_off():
     """On the square about a lake, whose sides run along the cells: one cell wide, six cells long, six apart."""
     world = towns(scene="lake", ground_cell=0.5)
-    marked = world.ground[0, 240:440, 448:452] & 15 == looks.MARKING  # x = 104..106, y = 0..100
+    marked = world.ground[0, 240:440, 448:452] & 15 == tables.MARKING  # x = 104..106, y = 0..100
     assert marked.any(0).tolist() == [False, True, False, False]
     turns = np.flatnonzero(np.diff(marked[:, 1].astype(int)))
     assert (np.diff(turns) == 6).all() and len(turns) > 20
@@ -281,17 +281,17 @@ def test_crossings_stand_before_junctions_of_kerbed_towns():
         across = np.arange(-4.9, 4.9, 0.1)
         at = world.node_xy[0, n] - off[:, None, None] * [c, s] + across[:, None] * [-s, c]
         cell = np.floor((at + 120) / 0.5).astype(int)
-        share = (world.ground[0, cell[..., 1], cell[..., 0]] & 15 == looks.MARKING).mean(1)
+        share = (world.ground[0, cell[..., 1], cell[..., 0]] & 15 == tables.MARKING).mean(1)
         assert share[0] == share[2] == 0
         assert 0.35 < share[1] < 0.65 if degree[n] >= 3 else share[1] == 0
 
 
 def test_only_lit_scenes_have_lamps_and_these_stand_by_the_road():
     """Lit cells are at most half-width + 1 + 7 m from a road."""
-    for scene, law in zip(SCENES, looks.SCENE_LAWS):
+    for scene, law in zip(SCENES, tables.SCENE_LAWS):
         world = towns(scene=scene)
-        lit = world.ground[0] & looks.LAMP_BIT > 0
-        assert lit.any() == bool(law[looks.LIT])
+        lit = world.ground[0] & tables.LAMP_BIT > 0
+        assert lit.any() == bool(law[tables.LIT])
         if lit.any():
             assert to_segments(centres(world)[lit], *roads(world, 0)).min(1).max() <= world.road_half[0] + 8
 
@@ -304,7 +304,7 @@ def test_fields_are_striped_in_one_crop():
     block = (abs(at[..., 0] - (x[1] + x[2]) / 2) < (x[2] - x[1]) / 2 - 4) & \
             (abs(at[..., 1] - (y[1] + y[2]) / 2) < (y[2] - y[1]) / 2 - 4)  # fmt: skip
     crop = np.unique(world.ground[0][block] & 15)
-    assert len(crop) == 1 and looks.CROP_A <= crop[0] <= looks.PLOUGHED
+    assert len(crop) == 1 and tables.CROP_A <= crop[0] <= tables.PLOUGHED
     before, after = bare.ground[0][block] >> 4 & 3, world.ground[0][block] >> 4 & 3
     assert ((before - after == 0) | (before - after == 1)).all()
     assert 0.4 < (before > after)[before > 0].mean() < 0.6
@@ -368,9 +368,9 @@ def test_the_straight_road_goes_through_the_centre_and_ends():
     np.testing.assert_allclose(world.edge_len[:, :2], 220)
     assert not world.edge_ways.any() and not world.guarded.any() and not world.tallest.any()
     assert not world.edge_cut.any()
-    assert not (world.ground & looks.SHADOW_BIT).any()
-    materials = {looks.ASPHALT, looks.DIRT} & set(np.unique(world.ground & 15).tolist())
-    assert materials == {looks.ASPHALT, looks.DIRT} and np.ptp(np.arctan2(*world.edge_dir[:, 0].T)) > 5
+    assert not (world.ground & tables.SHADOW_BIT).any()
+    materials = {tables.ASPHALT, tables.DIRT} & set(np.unique(world.ground & 15).tolist())
+    assert materials == {tables.ASPHALT, tables.DIRT} and np.ptp(np.arctan2(*world.edge_dir[:, 0].T)) > 5
 
 
 @pytest.mark.parametrize("scene, curriculum", [*((scene, None) for scene in SCENES), ("downtown", "straight")])

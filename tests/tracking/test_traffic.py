@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from milkrun.core.rng import exponential, stream, uniform
-from milkrun.tracking.looks import CAR_COLOURS, KIND_SIZES, SCENE_LAWS, SCENES
 from milkrun.tracking.streams import HALT_TIMES, HALTS
+from milkrun.tracking.tables import CAR_COLOURS, KIND_SIZES, SCENE_LAWS, SCENES
 from milkrun.tracking.traffic import DT, idm
 from tests.tracking.traffic_tools import Traffic, advance, build, curve, gap, make, off_road, overlaps, put
 

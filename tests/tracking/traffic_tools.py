@@ -12,8 +12,8 @@ from milkrun.tracking.cars import place_cars
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.generator.roads import lay_roads
 from milkrun.tracking.generator.town import raze, take_key
-from milkrun.tracking.looks import KIND_SIZES, PEDESTRIAN, ROAD_HALF
 from milkrun.tracking.streams import SCENE, town_stream
+from milkrun.tracking.tables import KIND_SIZES, PEDESTRIAN, ROAD_HALF
 from milkrun.tracking.traffic import drive
 from milkrun.tracking.world import Tracking
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from milkrun.core.errors import BadInstance
 from milkrun.core.fields import Role
-from milkrun.tracking import looks
+from milkrun.tracking import tables
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.world import Tracking
 
 SMALL = {"size": 16, "ground_cell": 10.0, "max_boxes": 60, "max_vehicles": 4, "max_sim_steps": 60,
-         "scene": looks.SCENES, "weather": looks.WEATHERS}  # fmt: skip
+         "scene": tables.SCENES, "weather": tables.WEATHERS}  # fmt: skip
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "velocity": {"action_mode": "velocity", "frame_stack": 2, "cloud": True, "lidar_points": 16, "other_state": True},

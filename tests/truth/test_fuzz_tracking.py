@@ -16,8 +16,8 @@ import milkrun
 from milkrun.core.errors import BadInstance, MilkrunError
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.instances import DERIVED
-from milkrun.tracking.looks import WEATHERS
-from milkrun.tracking.studio import render
+from milkrun.tracking.rendering import render
+from milkrun.tracking.tables import WEATHERS
 from milkrun.tracking.world import Tracking
 from tests.truth.fuzz_tracking import (
     FLOATS,

@@ -221,7 +221,7 @@ def test_render_shows_given_boxes_as_the_ray_caster_does():
 
 def given(boxes: dict[str, Any], ground: np.ndarray, weather: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The same as the fields of a row without vehicles."""
-    from milkrun.tracking.studio import weather as fields
+    from milkrun.tracking.rendering import weather as fields
 
     town = {f"box_{name}": boxes[name] for name in boxes} | {"n_box": len(boxes["pos"]), "ground": ground}
     return town, fields(weather) | {"n_veh": 0, "veh_pose": np.zeros((1, 3)), "veh_on": np.zeros(1, bool)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from milkrun.tracking.looks import SCENES
+from milkrun.tracking.tables import SCENES
 from tests.tracking.traffic_tools import advance, make, off_road, overlaps
 
 EPISODE, EVERY = 1500, 10

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from milkrun.cli.details import Details
 from milkrun.core.world import World
 
 HEADLINES = (
     "success_rate", "percent_cleared", "grasp_success", "disturbance", "blocked_share", "lost_share", "picks_per_hour",
 )  # fmt: skip
-"""The figures that `milkrun run` prints; its JSON has all."""
 
 
 def recorded(world: World, film_of: int | None = None) -> Any:
@@ -34,3 +34,7 @@ def write_episode(shown: Any, stem: Path, title: str, again: Callable[..., World
         files["film"] = stem.with_name(f"{stem.name}_film.gif")
         film_of(again({"step_mode": "tick"}), shown.targets).save(files["film"])
     return {kind: file.name for kind, file in files.items()}
+
+
+FILES = {"log": "the log of the median episode", "film": "a film of the median episode"}
+DETAILS = Details(HEADLINES, FILES, recorded, write_episode)

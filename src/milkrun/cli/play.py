@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import milkrun
-from milkrun.cli import clutter, delivery, tracking
+from milkrun.cli.details import Details
 from milkrun.cli.output import as_it_is
 from milkrun.cli.replay import file_name
 from milkrun.core.clock import Clock
 from milkrun.core.errors import ConfigError, did_you_mean
+from milkrun.core.references import refer
 from milkrun.core.registry import WorldSpec, world_spec
 from milkrun.core.world import World
 from milkrun.replay.figures import save, side_by_side
@@ -50,7 +51,7 @@ def play(
 ) -> dict[str, Any]:
     """Plays the episodes, writes the picture into `out`, returns the summary.
 
-    `in_detail`: of a world of truck and drones or of clutter the median episode's log, chart and film are written too.
+    `in_detail`: what the world names as its details is written of the median episode too: log, chart, film.
     """
     spec = world_spec(world_id)
     name, factory = choose_policy(spec.id, policy)
@@ -65,28 +66,28 @@ def play(
 
     shown = {}
     pictures = []
-    kind = kind_of(world)
+    details = details_of(type(world))
     for label, number in (("best", result.best), ("median", result.median)):
         row, episode = result.where(number)
         value, steps = float(result.returns[number]), int(result.lengths[number])
         shown[label] = {"row": row, "episode": episode, "return": value, "steps": steps}
         heading = f"{label} of {episodes:,} episodes (row {row}, episode {episode})"
         film_of = steps if in_detail and label == "median" else None
-        watch = partial(kind.recorded, film_of=film_of) if kind else as_it_is
+        watch = partial(details.recorded, film_of=film_of) if details.recorded else as_it_is
         pictures.append((replay(make, factory, seed, row, episode, watch), 0, heading))
     picture = out / f"{file_stem(spec, name)}.png"
     save(side_by_side(pictures, title=f"{spec.id}, policy {name}, mean return {result.mean:.3f}"), picture)
     more: dict[str, Any] = {}
-    if "daily_fill" in world.fields and world.config.record:
-        more = simulate(make, factory, seed, min(num_envs, episodes), pictures[1][0], picture.with_suffix(""))
-    elif in_detail and kind:
+    if details.of_rows:
+        more = details.of_rows(make, factory, seed, min(num_envs, episodes), pictures[1][0], picture.with_suffix(""))
+    if in_detail and details.write_episode:
         title = f"{spec.id}, policy {name}: the median episode"
         row, episode = result.where(result.median)
 
         def again(changes: Mapping[str, Any]) -> World:
             return begun(partial(make, config={**(settings or {}), **changes}), row, episode)
 
-        more["files"] = kind.write_episode(pictures[1][0], picture.with_suffix(""), title, again)
+        more["files"] = details.write_episode(pictures[1][0], picture.with_suffix(""), title, again)
     return {
         "world": spec.id,
         "policy": name,
@@ -104,31 +105,9 @@ def play(
     }
 
 
-def kind_of(world: World) -> Any:
-    """Who writes more of an episode than its picture, by what the world has; None: nobody."""
-    if "grasp_order" in world.fields:
-        return clutter
-    if "veh_pose" in world.fields:
-        return tracking
-    return delivery if "by_drone" in world.fields or {"truck_pos", "drone_pos"} <= set(world.fields) else None
-
-
-def simulate(
-    make: Callable[..., World], factory: Factory, seed: int, rows: int, shown: World, stem: Path
-) -> dict[str, Any]:
-    """The days of a waste simulation: means over the rows, and a figure of one row."""
-    from milkrun.replay.days import days_of, figure_of_days
-
-    world = make(rows)
-    world.reset()
-    rollout(world, factory(seed))
-    days = days_of(world)
-    figure = stem.with_name(f"{stem.name}_days.png")
-    save(figure_of_days(shown, 0, "The median episode, day by day"), figure)
-    names = ("overflows", "failures", "waste", "length", "profit")
-    means = {name: getattr(days, name).mean(0).tolist() for name in names}
-    units = {"waste": days.waste_unit, "length": days.length_unit, "profit": days.profit_unit}
-    return {"days": means, "units": units, "days_picture": figure.name, "days_rows": rows}
+def details_of(cls: type[World]) -> Details:
+    """What the class of a world names as its details."""
+    return refer(cls, "run_details") if cls.run_details else Details()
 
 
 def replay(

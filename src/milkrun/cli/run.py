@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from milkrun.cli.output import ID, PRESET, ROWS, SEED, SETTINGS, console, out_folder, read_settings, table, write_json
-
-WRITTEN = {"gantt": "Gantt chart of the median episode", "log": "the log of the median episode",
-           "film": "a film of the median episode", "scenes": "every scene in every weather"}  # fmt: skip
 
 
 def run(
@@ -44,12 +40,12 @@ def run(
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from milkrun.cli import clutter, delivery, tracking
-    from milkrun.cli.play import file_stem, play
+    from milkrun.cli.play import details_of, file_stem, play
     from milkrun.cli.replay import recorded, write
     from milkrun.core.registry import world_spec
 
     spec = world_spec(id)
+    details = details_of(spec.load())
     options = read_settings(settings)
     folder = out_folder(out)
     num_envs = num_envs or min(512, spec.load().demo_rows)
@@ -78,39 +74,18 @@ def run(
     if summary["truncated"]:
         shown.add_row("truncated", f"{summary['truncated']:,} episodes")
     kpis = summary.get("kpis", {})
-    headlines = (*delivery.HEADLINES, *clutter.HEADLINES, *tracking.HEADLINES)
-    for name, (mean, _) in ((name, kpis[name]) for name in headlines if name in kpis):
+    for name, (mean, _) in ((name, kpis[name]) for name in details.headlines if name in kpis):
         shown.add_row(f"mean {name.replace('_', ' ')}", f"{mean:.3f}")
     shown.add_row("speed", f"{summary['steps_per_second']:,.0f} steps/s, policy included")
     console().print(shown)
-    if "days" in summary:
-        console().print("", days_table(summary))
-        typer.echo(f"{folder / summary['days_picture']}  routes and levels of the median episode, day by day")
+    if details.show:
+        details.show(summary, folder)
     typer.echo(f"{folder / summary['picture']}  the best and the median episode")
     for kind, name in summary.get("files", {}).items():
-        typer.echo(f"{folder / name}  {WRITTEN[kind]}")
+        typer.echo(f"{folder / name}  {details.files.get(kind, kind)}")
     typer.echo(f"{folder / stem}.json  all figures")
     if page:
         chosen = {(summary[label]["row"], summary[label]["episode"]) for label in ("best", "median")}
         groups = [recorded(spec.id, summary["policy"], [row], episode, seed, preset, options)[0]
                   for row, episode in sorted(chosen)]  # fmt: skip
         typer.echo(f"{write(groups, folder / f'{stem}_replay.html')}  the page of both")
-
-
-def days_table(summary: dict[str, Any]) -> Any:
-    """What each day brought, on average over the rows; the last line is the whole horizon."""
-    days, units = summary["days"], summary["units"]
-    waste, length, profit = units["waste"], units["length"], units["profit"]
-    columns = ("overflows", "failures", waste, length, f"{waste}/{length}", profit)
-    shown = table(f"Day by day, mean of {summary['days_rows']:,} rows", "day", *columns, right=columns)
-
-    def line(label: str, pick: Any) -> None:
-        got, way = pick(days["waste"]), pick(days["length"])
-        ratio = f"{got / way:.2f}" if way > 0 else "-"
-        shown.add_row(label, f"{pick(days['overflows']):.2f}", f"{pick(days['failures']):.2f}", f"{got:,.2f}",
-                      f"{way:,.2f}", ratio, f"{pick(days['profit']):,.2f}")  # fmt: skip
-
-    for t in range(len(days["waste"])):
-        line(str(t + 1), lambda values, t=t: values[t])
-    line("all", sum)
-    return shown

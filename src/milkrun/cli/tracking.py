@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from milkrun.cli.details import Details
 from milkrun.core.world import World
 
 HEADLINES = ("CR", "TSR", "crash", "lost", "time", "target_gone")
-"""The figures that `milkrun run` prints; its JSON has all."""
 FRAMES = 125
 """Pictures of a film at most: photographs take room."""
 
@@ -34,3 +34,7 @@ def write_episode(shown: Any, stem: Path, title: str, _: Any) -> dict[str, str]:
     sheet.pixels[:] = pixels
     sheet.to_png(files["scenes"])
     return {kind: file.name for kind, file in files.items()}
+
+
+FILES = {"film": "a film of the median episode", "scenes": "every scene in every weather"}
+DETAILS = Details(HEADLINES, FILES, recorded, write_episode)

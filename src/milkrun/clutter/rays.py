@@ -202,6 +202,7 @@ def height_over(w, b, j, x, y):
                 return NOWHERE
             root = math.sqrt(square)
             near, far = (m - root) / a, (m + root) / a
+    # The ray is inside of the object from the last side that it enters to the first that it leaves, if in this order.
     for k in range(first, 3):  # the flat sides: slabs across the axes
         o = f[k] * vx + f[3 + k] * vy + f[6 + k] * vz
         d = -f[6 + k]

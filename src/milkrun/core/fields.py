@@ -135,8 +135,8 @@ def key(dtype: Any, *dims: str | int, **options: Any) -> Any:
 
 
 def constant(dtype: Any, *dims: str | int, **options: Any) -> Any:
-    """A number of the configuration, or with dimensions a table that all rows read (a map): rides in `w`, so no value
-    of it causes a compile."""
+    """A number of the configuration, or with dimensions a table that all rows read (a map). Kernels read it through
+    `w`, so no value of it causes a compile."""
     return _field(Role.CONSTANT, dtype, dims, options)
 
 

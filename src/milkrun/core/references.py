@@ -1,4 +1,4 @@
-"""What belongs to a world, said once on its class: policies, solvers, generator, checker, environments, figure.
+"""What belongs to a world, said once on its class: policies, solvers, generator, checker, environments, figure, ...
 
 A world names these things as "module:name". The names are looked up when somebody asks, so a family imports neither
 solvers nor bindings, and whoever needs a policy or a solver asks the world instead of keeping a table of worlds.
@@ -37,6 +37,8 @@ class References:
     figure: ClassVar[Any] = ""
     """draws whole episodes: a function of [(world, row, heading), ...] and a title that returns a figure, or None where
     they hold too little for it; without it the picture of `draw` is shown"""
+    run_details: ClassVar[Any] = ""
+    """what `milkrun run` shows beside returns and pictures: a `milkrun.cli.details.Details`"""
 
 
 def refer(world: Any, attribute: str, name: str | None = None) -> Any:

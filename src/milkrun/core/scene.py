@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from milkrun.core.canvas import FIRST_OF_PALETTE, MEANINGS, PALETTE
 from milkrun.core.errors import ConfigError, did_you_mean
+from milkrun.core.old_names import renamed
 
 COLOURS = tuple(MEANINGS)
 """Colours with a meaning, by their codes 0, 1, ...; what waits is hollow."""
@@ -264,12 +265,15 @@ def texts_of_actions(scene: Scene) -> dict[int, str]:
 
 
 @dataclass(frozen=True)
-class Look:
+class Style:
     """How a kind of bar or mark is drawn, and what it is called."""
 
     words: str
     colour: Colour
     hatched: bool = False
+
+
+__getattr__ = renamed(__name__, {"Look": "Style"})
 
 
 @dataclass(frozen=True)
@@ -331,7 +335,7 @@ class Chart:
     heat: Heat | None = None
     unit: str = "step"
     clock: Array | None = None
-    kinds: Mapping[str, Look] = field(default_factory=dict)
+    kinds: Mapping[str, Style] = field(default_factory=dict)
 
     @property
     def end(self) -> float:

@@ -33,12 +33,12 @@ def pack(array: np.ndarray, delta: bool = False, scale: float | None = None) -> 
         flat = array.astype(np.uint8) if array.dtype == np.bool_ else array
         values = flat.ravel().tolist() if flat.dtype.kind in "iu" else [number(v) for v in flat.ravel().tolist()]
         return {"shape": list(array.shape), "values": values}
-    told: Column = {}
+    options: Column = {}
     if array.dtype == np.bool_ and (not delta or array.ndim > 1):
-        told["bits"] = int(array.shape[-1])
+        options["bits"] = int(array.shape[-1])
         array = np.packbits(array, axis=-1, bitorder="little")
         if delta:
-            told["xor"] = True
+            options["xor"] = True
             array = np.concatenate([array[:1], array[1:] ^ array[:-1]])
     elif array.dtype == np.bool_:
         array = array.astype(np.uint8)
@@ -46,13 +46,13 @@ def pack(array: np.ndarray, delta: bool = False, scale: float | None = None) -> 
         array = array.astype(np.float64)  # the difference to the offset would be rounded in float32
         offset = float((array.max() + array.min()) / 2)
         array = _narrow(np.rint((array - offset) / scale).astype(np.int64), np.int16)
-        told = {"scale": scale, "offset": offset}
-    if delta and array.dtype.kind in "iu" and "xor" not in told:
-        told["delta"] = True
+        options = {"scale": scale, "offset": offset}
+    if delta and array.dtype.kind in "iu" and "xor" not in options:
+        options["delta"] = True
         array = np.concatenate([array[:1], array[1:] - array[:-1]])
     raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
     data = base64.b64encode(zlib.compress(raw, 9)).decode()
-    return {"dtype": array.dtype.name, "shape": list(array.shape), **told, "data": data}
+    return {"dtype": array.dtype.name, "shape": list(array.shape), **options, "data": data}
 
 
 def _narrow(array: np.ndarray, *least: Any) -> np.ndarray:
@@ -137,9 +137,9 @@ def ragged(lists: Sequence[Sequence[int]]) -> dict[str, Any]:
                                for key, values in columns.items()}}  # fmt: skip
 
 
-def unragged(told: Any, name: str = "ragged") -> list[list[int]]:
+def unragged(packed: Any, name: str = "ragged") -> list[list[int]]:
     """The lists again."""
-    keep, add, flat = (decode(told.get(key), f"{name}, {key}").tolist() for key in ("keep", "add", "flat"))
+    keep, add, flat = (decode(packed.get(key), f"{name}, {key}").tolist() for key in ("keep", "add", "flat"))
     if len(keep) != len(add):
         raise FormatError(f"{name}: {len(keep)} of keep and {len(add)} of add")
     lists, last, at = [], list[int](), 0

@@ -90,7 +90,7 @@ class Episode:
     @classmethod
     def of(cls, recording: Recording) -> Episode:
         """What a recorder has seen."""
-        return cls(_told(recording))
+        return cls(_content(recording))
 
     def to_json(self) -> str:
         return json.dumps(self.data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
@@ -119,10 +119,10 @@ class Episode:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _told(r: Recording) -> dict[str, Any]:
+def _content(r: Recording) -> dict[str, Any]:
     """All that the format has, in its order; what there is none of is left out."""
     first, moments, every = r.scenes[0], [r.scenes[frame] for frame in (0, *r.ends)], -(-len(r.scenes) // MOST_IMAGES)
-    told = {
+    content = {
         "format": FORMAT, "version": VERSION, "milkrun": importlib.import_module("milkrun").__version__,
         **{key: _plain(r.who[key]) for key in WHO}, "steps": r.steps, "frames": r.frames,
         "ends": pack(np.array(r.ends, np.int64), delta=True) if r.frames != r.steps else None,
@@ -142,7 +142,7 @@ def _told(r: Recording) -> dict[str, Any]:
         "images": [{"name": name, "every": every, "frames": [_webp(s.images[name]) for s in r.scenes[::every]]}
                    for name in first.images] or None,
     }  # fmt: skip
-    return {key: value for key, value in told.items() if value is not None or key in ("fps", "objective")}
+    return {key: value for key, value in content.items() if value is not None or key in ("fps", "objective")}
 
 
 def _why(whys: list[list[str]]) -> dict[str, Any]:
@@ -176,10 +176,10 @@ def _in_time(key: str, values: list[Any], step: float) -> Any:
             return first
         return {"const": pack(first, scale=scale)} if np.ndim(first) else np.asarray(first).item()
     if words:
-        told = [json.dumps(value) for value in values]
-        where = _numbered(told)
+        texts = [json.dumps(value) for value in values]
+        where = _numbered(texts)
         return {"time": True, "texts": [json.loads(text) for text in where],
-                "index": pack(np.array([where[text] for text in told], np.int64), delta=True)}  # fmt: skip
+                "index": pack(np.array([where[text] for text in texts], np.int64), delta=True)}  # fmt: skip
     return {"time": True, **pack(np.stack([np.asarray(value) for value in values]), True, scale)}
 
 
@@ -194,19 +194,19 @@ def _continuous(quats: list[np.ndarray]) -> list[np.ndarray]:
 
 def _chart(chart: Chart, frames: int) -> dict[str, Any]:
     lane = {name: k for k, name in enumerate(chart.lanes)}
-    told: dict[str, Any] = {"lanes": list(chart.lanes), "unit": chart.unit}
+    packed: dict[str, Any] = {"lanes": list(chart.lanes), "unit": chart.unit}
     if chart.clock is not None and len(chart.clock) == frames + 1 and (np.diff(chart.clock) >= 0).all():
-        told["clock"] = pack(np.asarray(chart.clock, np.float64))
-    told["kinds"] = {kind: {"words": look.words, "colour": colour_code(look.colour), "hatched": look.hatched}
-                     for kind, look in chart.kinds.items()}  # fmt: skip
-    told["bars"] = [[lane[b.lane], b.kind, number(b.t0), number(b.t1), b.label, b.at or 0] for b in chart.bars]
-    told["marks"] = [[lane[m.lane], m.kind, number(m.t), m.label, m.at or 0] for m in chart.marks]
-    told["windows"] = [[w.name, number(w.opens), number(w.closes), None if w.arrival is None else number(w.arrival),
-                        w.by] for w in chart.windows]  # fmt: skip
+        packed["clock"] = pack(np.asarray(chart.clock, np.float64))
+    packed["kinds"] = {kind: {"words": style.words, "colour": colour_code(style.colour), "hatched": style.hatched}
+                       for kind, style in chart.kinds.items()}  # fmt: skip
+    packed["bars"] = [[lane[b.lane], b.kind, number(b.t0), number(b.t1), b.label, b.at or 0] for b in chart.bars]
+    packed["marks"] = [[lane[m.lane], m.kind, number(m.t), m.label, m.at or 0] for m in chart.marks]
+    packed["windows"] = [[w.name, number(w.opens), number(w.closes), None if w.arrival is None else number(w.arrival),
+                          w.by] for w in chart.windows]  # fmt: skip
     if chart.heat is not None:
         values = np.asarray(chart.heat.values, np.float32)
-        told["heat"] = {"title": chart.heat.title, "values": pack(values), "at": [int(f) for f in chart.heat.at]}
-    return told
+        packed["heat"] = {"title": chart.heat.title, "values": pack(values), "at": [int(f) for f in chart.heat.at]}
+    return packed
 
 
 def _webp(pixels: np.ndarray) -> str:

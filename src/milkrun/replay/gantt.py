@@ -16,7 +16,7 @@ from matplotlib.patheffects import withStroke
 
 from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, OPEN, PAPER, SERVED, coloured
 from milkrun.core.recorder import EpisodeRecorder
-from milkrun.core.scene import Bar, Chart, Look, Mark, Window, colour_code
+from milkrun.core.scene import Bar, Chart, Mark, Style, Window, colour_code
 from milkrun.replay.figures import empty_figure, leave_inside, rgb
 
 WIDTH = 11.0  # inches
@@ -70,8 +70,8 @@ def paint_chart(axes: Axes, chart: Chart) -> None:
         spine.set_color(rgb(CUSTOMER))
     delivered = {(mark.lane, mark.t) for mark in chart.marks if mark.kind == "served"}
     for bar in chart.bars:
-        y, look = places[bar.lane], _face(chart.kinds[bar.kind])
-        axes.add_patch(Rectangle((bar.t0, y - 0.36 * LANE), bar.t1 - bar.t0, 0.72 * LANE, zorder=2, **look))
+        y, style = places[bar.lane], _face(chart.kinds[bar.kind])
+        axes.add_patch(Rectangle((bar.t0, y - 0.36 * LANE), bar.t1 - bar.t0, 0.72 * LANE, zorder=2, **style))
         if (bar.lane, bar.t1) not in delivered:  # there the mark says the customer
             _paint_label(axes, bar, y, end, hidden=DOT / 2 * ((bar.lane, bar.t0) in delivered))
     late = {(w.by, w.arrival) for w in chart.windows if w.late > 0}
@@ -86,15 +86,15 @@ def _windows(chart: Chart) -> tuple[Window, ...]:
     return chart.windows if len(chart.windows) <= MOST_WINDOWS else ()
 
 
-def _face(look: Look) -> dict[str, Any]:
-    colour = rgb(coloured(colour_code(look.colour)))
-    if look.hatched:
+def _face(style: Style) -> dict[str, Any]:
+    colour = rgb(coloured(colour_code(style.colour)))
+    if style.hatched:
         return {"facecolor": rgb(PAPER), "edgecolor": colour, "hatch": HATCH, "linewidth": 0.6}
     return {"facecolor": colour, "edgecolor": rgb(PAPER), "linewidth": 0.6}
 
 
-def _sign(kind: str, look: Look) -> dict[str, Any]:
-    colour = rgb(coloured(colour_code(look.colour)))
+def _sign(kind: str, style: Style) -> dict[str, Any]:
+    colour = rgb(coloured(colour_code(style.colour)))
     return {"marker": MARKERS.get(kind, "D"), "color": colour, "markersize": 5, "mec": rgb(INK), "mew": 0.6}
 
 
@@ -106,9 +106,9 @@ def _paint_label(axes: Axes, bar: Bar, y: float, end: float, hidden: float) -> N
         axes.text((start + bar.t1) / 2, y, bar.label, zorder=3, clip_on=True, **INSIDE)
 
 
-def _paint_mark(axes: Axes, mark: Mark, y: float, look: Look, late: bool) -> None:
+def _paint_mark(axes: Axes, mark: Mark, y: float, style: Style, late: bool) -> None:
     if not mark.label:
-        axes.plot([mark.t], [y - 0.42 * LANE], **_sign(mark.kind, look), **SIGN)
+        axes.plot([mark.t], [y - 0.42 * LANE], **_sign(mark.kind, style), **SIGN)
         return
     colour = rgb(LATE if late else SERVED)
     axes.plot([mark.t], [y], marker="o", color=colour, markersize=DOT, mec=rgb(PAPER), mew=0.8, **SIGN)
@@ -142,7 +142,7 @@ def chart_legend(figure: Figure, charts: Sequence[Chart], more: Sequence[tuple[A
     entries: dict[str, Any] = {name: handle for handle, name in more}
     for chart in charts:
         used = {bar.kind for bar in chart.bars}
-        entries |= {look.words: Patch(**_face(look)) for kind, look in chart.kinds.items() if kind in used}
+        entries |= {style.words: Patch(**_face(style)) for kind, style in chart.kinds.items() if kind in used}
         came = [w.late > 0 for w in chart.windows if w.arrival is not None]
         done = "delivered " if any(mark.kind == "served" for mark in chart.marks) else ""
         if not all(came):
@@ -151,8 +151,8 @@ def chart_legend(figure: Figure, charts: Sequence[Chart], more: Sequence[tuple[A
             entries[f"{done}late"] = Line2D([], [], linestyle="", marker="o", color=rgb(LATE), markersize=8)
         if _windows(chart):
             entries["time window"] = Patch(facecolor=rgb(OPEN), alpha=0.45)
-        for kind, look in chart.kinds.items():
+        for kind, style in chart.kinds.items():
             if any(mark.kind == kind and not mark.label for mark in chart.marks):
-                entries[look.words] = Line2D([], [], linestyle="", **_sign(kind, look))
+                entries[style.words] = Line2D([], [], linestyle="", **_sign(kind, style))
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=min(5, len(entries)), fontsize=8,
                   frameon=False, handlelength=1.8, columnspacing=1.4)  # fmt: skip

@@ -58,15 +58,15 @@ def _check_instance(group: Sequence[Episode]) -> None:
 
 
 def _label(group: Sequence[Episode]) -> str:
-    told = group[0].data
-    return f"row {told['row']}" + (f", episode {told['episode']}" if told["episode"] else "")
+    data = group[0].data
+    return f"row {data['row']}" + (f", episode {data['episode']}" if data["episode"] else "")
 
 
 def _subtitle(groups: Sequence[Sequence[Episode]], source: str | None) -> str:
     """What is shown, in a line: the world, then the source, or the seed and the instance where there is one alone."""
-    told = groups[0][0].data
-    where = [f"seed {told['seed']}", _label(groups[0]) if len(groups) == 1 else f"{len(groups)} instances"]
-    return " · ".join([told["world"].removeprefix("milkrun/"), *(where if source is None else [source])])
+    data = groups[0][0].data
+    where = [f"seed {data['seed']}", _label(groups[0]) if len(groups) == 1 else f"{len(groups)} instances"]
+    return " · ".join([data["world"].removeprefix("milkrun/"), *(where if source is None else [source])])
 
 
 def _too_large(groups: Sequence[Sequence[Episode]], size: int) -> str:

@@ -47,12 +47,12 @@ def write_report(folder: str | os.PathLike[str], path: str | os.PathLike[str] | 
     place = Path(name_of(folder))
     if not place.is_dir():
         raise ConfigError(f"{place}: there is no such folder")
-    told = read_folder(place)
-    data = script_json(told)
+    content = read_folder(place)
+    data = script_json(content)
     if len(data) > MOST_BYTES:
         size = f"{len(data) / 2**20:.1f} MB, above {MOST_BYTES // 2**20}"
         raise ConfigError(f"the data of the report has {size}: move some of the folder's .jsonl files elsewhere")
-    page = whole_page("report.html", told["title"], data, SCRIPTS, [UPLOT], STYLES)
+    page = whole_page("report.html", content["title"], data, SCRIPTS, [UPLOT], STYLES)
     return write_whole(place / "index.html" if path is None else path, page)
 
 
@@ -141,23 +141,23 @@ EVALUATION = {
 }  # fmt: skip
 
 
-def _table(told: Any, name: str) -> Read:
-    if isinstance(told, dict) and isinstance(told.get("policies"), list) and "instances" in told:
-        rows = _rows(told["policies"])
+def _table(content: Any, name: str) -> Read:
+    if isinstance(content, dict) and isinstance(content.get("policies"), list) and "instances" in content:
+        rows = _rows(content["policies"])
         keys = [key for key in EVALUATION if any(key in row for row in rows)]
         best = {"mean": "high", "gap": "low", "best_share": "high", "seconds": "low"}
         return {
-            "title": f"{told.get('world', name)}, {told['instances']} instances, seed {told.get('seed')}",
+            "title": f"{content.get('world', name)}, {content['instances']} instances, seed {content.get('seed')}",
             "columns": [EVALUATION[key] for key in keys], "rows": _cells(rows, keys),
             "best": {EVALUATION[key]: way for key, way in best.items() if key in keys}, "notes": [],
         }  # fmt: skip
-    if isinstance(told, dict) and isinstance(told.get("rows"), list) and isinstance(told.get("title"), str):
-        rows = _rows(told["rows"])
+    if isinstance(content, dict) and isinstance(content.get("rows"), list) and isinstance(content.get("title"), str):
+        rows = _rows(content["rows"])
         keys = list(dict.fromkeys(key for row in rows for key in row))
-        said = [part for part in (told.get("notes"), told.get("machine")) if isinstance(part, dict)]
+        said = [part for part in (content.get("notes"), content.get("machine")) if isinstance(part, dict)]
         notes = [f"{key}: {value}" for part in said for key, value in part.items()]
-        return {"title": told["title"], "columns": keys, "rows": _cells(rows, keys), "best": {}, "notes": notes}
-    if isinstance(told, dict) and told.get("format") == "milkrun-episode":
+        return {"title": content["title"], "columns": keys, "rows": _cells(rows, keys), "best": {}, "notes": notes}
+    if isinstance(content, dict) and content.get("format") == "milkrun-episode":
         raise Unusable("it is an episode: milkrun replay makes a page of it")
     raise Unusable("it is neither a summary of the demo, an evaluation, nor a table of bench")
 
@@ -196,19 +196,19 @@ def _run(file: Path) -> Read:
     name, points = file.stem, []
     for k, line in enumerate(lines):
         try:
-            told = json.loads(line)
+            entry = json.loads(line)
         except (ValueError, RecursionError):
             if k == len(lines) - 1:  # a run under way: its last line is being written
                 break
             raise Unusable(f"line {k + 1} is not JSON") from None
-        if not isinstance(told, dict):
+        if not isinstance(entry, dict):
             raise Unusable(f"line {k + 1} is no object")
-        if k == 0 and "run" in told and "step" not in told:
-            name = str(told["run"])
-        elif _finite(told.get("step")) is None:
+        if k == 0 and "run" in entry and "step" not in entry:
+            name = str(entry["run"])
+        elif _finite(entry.get("step")) is None:
             raise Unusable(f"line {k + 1} has no step")
         else:
-            points.append(told)
+            points.append(entry)
     if not points:
         raise Unusable("it has no line with a step")
     return {"name": name, "points": points}

@@ -77,6 +77,7 @@ class SDWCVRP(Recourse):
     config: SDWCVRPConfig
     task = "milkrun.routing.tasks:SDWCVRP"
     generator = "milkrun.routing.generators.sdwcvrp:SDWCVRPGenerator"
+    run_details = "milkrun.cli.days:DETAILS"
     levels = "initial_waste"
     customer_fields = ("initial_waste", "daily_fill", "sensor_noise", "fill_mean", "fill_std")
 

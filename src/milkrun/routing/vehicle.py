@@ -93,8 +93,8 @@ class Routing(Recorded, Places):
         places, one = self.locs[q, :n].astype(float), name.removesuffix("s")
 
         def text() -> list[str]:
-            told = [f", {word}" for word in words()] if words else [""] * n
-            return ["depot" if depot and j == 0 else f"{one} {j}{told[j]}" for j in range(n)]
+            added = [f", {word}" for word in words()] if words else [""] * n
+            return ["depot" if depot and j == 0 else f"{one} {j}{added[j]}" for j in range(n)]
 
         if not self.config.record:  # no route paints what was visited
             more["colour"] = colours(np.where(self.visited[row, :n], "muted", "waiting"))

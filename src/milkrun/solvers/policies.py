@@ -145,7 +145,7 @@ GAINS = {"prize": best_prize, "fill_mean": best_tonight, "expected_waste": best_
 
 def soonest(world: Any) -> np.ndarray:
     """In dial-a-ride: the allowed stop at which service could start first, a little for the way; the depot only where
-    no stop is allowed. Under the rule `seed`, which knows no waiting: the nearest one."""
+    no stop is allowed. Under the rule `deadlines`, which knows no waiting: the nearest one."""
     meant_for("soonest", world, "dial-a-ride", "current_agent", "vehicle_finished")
     return world.map_rows(nearest_stop if world.config.rule == "deadlines" else soonest_stop, np.int64)
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from milkrun.tracking.config import REASONS, TrackingConfig, curriculum_stages
     from milkrun.tracking.env_config import load_env_config
     from milkrun.tracking.lunar import LunarLanderConfig
-    from milkrun.tracking.studio import render
+    from milkrun.tracking.rendering import render
     from milkrun.tracking.velocity import TrackingVelocity
     from milkrun.tracking.world import Tracking
 
@@ -27,7 +27,7 @@ __getattr__ = lazy(__name__, {
     "general_env": "milkrun.api.dat.constructors",
     "load_env_config": ".env_config",
     "process_frame": "milkrun.api.dat.frames",
-    "render": ".studio",
+    "render": ".rendering",
 })  # fmt: skip
 
 __all__ = [

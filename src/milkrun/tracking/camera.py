@@ -25,7 +25,8 @@ from milkrun.tracking.faces import (
     draw_static_boxes,
     mark_cars,
 )
-from milkrun.tracking.looks import (
+from milkrun.tracking.streams import FLAKES, FRAME
+from milkrun.tracking.tables import (
     AMBIENT,
     BUILDING,
     FLAKE_SHARE,
@@ -38,7 +39,6 @@ from milkrun.tracking.looks import (
     SIGMA,
     SUN_Z,
 )
-from milkrun.tracking.streams import FLAKES, FRAME
 
 BAY, STOREY = 2.6, 3.0
 """Windows: one each 2.6 m along a wall and 3 m up."""
@@ -75,6 +75,8 @@ def light_ground(w, b):
 @kernel
 def clear_picture(w):
     """Ground below the horizon, sky above it: the first plane of the z-buffer."""
+    # The ground is the plane z = 0, so 1/depth is linear in the pixel as of any face, and below 0 above the horizon. A
+    # camera in the ground sees none.
     m = w.cam
     down, sideways, upwards = 0.0, 0.0, 0.0
     if m[EYE + 2] > 0.0:
@@ -176,9 +178,12 @@ def colour_wall(w, b, q, i, first, end):
     if w.box_kind[q, box] == BUILDING:
         top = (w.box_pos[q, box, 2] + w.box_half[q, box, 2] - PANE_TOP) * (1.0 / STOREY)
     else:
+        # Along a run the height on the wall goes up or down and never turns, so its ends tell whether the seam shows.
         low = gap * (rise + turn * first) / (across + across_step * first)
         if z + min(low, gap * (rise + turn * (end - 1)) / (across + across_step * (end - 1))) >= SEAM:
             return
+    # 64 bays more keep the numbers of bays above 0 (on walls of up to 330 m; beyond, windows stay dark at night):
+    # cutting off their fraction rounds them down then, and -1 is left to say "no pane".
     start, beside = bays * (c * ey - s * ex) + 64.0, bays * (c * w.ray[0, 1] - s * w.ray[0, 0])
     beside_step = bays * (c * w.ray[1, 1] - s * w.ray[1, 0])
     for j in range(first, end):

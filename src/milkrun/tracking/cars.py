@@ -11,8 +11,8 @@ import numpy as np
 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import choice, integers, row_stream, uniform
-from milkrun.tracking.looks import CARS, LENGTH, PEDESTRIAN, V_HIGH, V_LOW
 from milkrun.tracking.streams import COLOURS, KINDS, LANES, SAME, SPEEDS
+from milkrun.tracking.tables import CARS, LENGTH, PEDESTRIAN, V_HIGH, V_LOW
 from milkrun.tracking.traffic import BRAKING, choose_next, line_up, look_ahead, plan_halt, pose, speed_limit, straight
 
 TRIES = 60
@@ -99,7 +99,7 @@ def fits(w, b, q, v):
     for o in range(v):
         apart = APART + half + 0.5 * w.kinds[w.veh_kind[b, o], LENGTH]
         dx, dy = w.veh_pose[b, o, 0] - w.veh_pose[b, v, 0], w.veh_pose[b, o, 1] - w.veh_pose[b, v, 1]
-        f = w.veh_edge[b, o]
+        f = w.veh_edge[b, o]  # 2k and 2k + 1 are the two ways of a road: cars on both pass each other
         opposite = f != e and f // 2 == e // 2
         if w.veh_on[b, o] and not opposite and dx * dx + dy * dy < apart * apart:
             return False

@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 from milkrun.core.config import Config, option
 from milkrun.core.errors import ConfigError, did_you_mean, shown
+from milkrun.core.old_names import warn_outdated
 from milkrun.tracking.files import BENCHMARK, Source, read_section
-from milkrun.tracking.looks import KINDS, SCENES, WEATHERS
+from milkrun.tracking.tables import KINDS, SCENES, WEATHERS
 
 SIM_HZ = 500
 """Sim steps a second."""
@@ -179,9 +180,15 @@ class TrackingConfig(Config):
         super().__post_init__()
 
     @classmethod
-    def from_seed(cls, source: Source = None) -> TrackingConfig:
-        """Of a file of the original: its path, its contents, or its section "Benchmark"; None is the packaged one."""
+    def from_dat(cls, source: Source = None) -> TrackingConfig:
+        """Of a file of the benchmark DAT: its path, contents, or section "Benchmark"; None: the packaged one."""
         return read_section(cls, source, BENCHMARK)
+
+    @classmethod
+    def from_seed(cls, source: Source = None) -> TrackingConfig:
+        """The old name of `from_dat`."""
+        warn_outdated("TrackingConfig.from_seed is now from_dat")
+        return cls.from_dat(source)
 
     def replace(self, **changes: Any) -> TrackingConfig:
         made = super().replace(**changes)

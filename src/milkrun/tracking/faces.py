@@ -13,7 +13,8 @@ import math
 import numpy as np
 
 from milkrun.core.kernels import kernel
-from milkrun.tracking.looks import (
+from milkrun.tracking.shapes import put_rectangle, sweep
+from milkrun.tracking.tables import (
     AMBIENT,
     BODY,
     CABIN,
@@ -31,7 +32,6 @@ from milkrun.tracking.looks import (
     SUN_Z,
     WIDTH,
 )
-from milkrun.tracking.shapes import put_rectangle, sweep
 
 EYE, FORWARD, RIGHT, UP = 0, 3, 6, 9
 """Where the scratch `cam` holds the camera's place and axes."""
@@ -142,6 +142,8 @@ def outline(w, n):
 def fill_face(w, n, face, q0, qx, qy):
     """Where the polygon is nearer than what is there, writes 1/depth = q0 + qx j + qy i and the number of the face."""
     top, end = outline(w, n)
+    # Both arrays are written in every pixel, and `columns` holds the floats 0, 1, ...: without branch and conversion
+    # the inner loop is vectorised.
     for i in range(top, end):
         q = q0 + qy * i
         for j in range(max(0, math.ceil(w.left[i])), min(w.F - 1, math.floor(w.right[i])) + 1):
@@ -153,7 +155,8 @@ def fill_face(w, n, face, q0, qx, qy):
 
 @kernel
 def mark_ground(w, n, mark):
-    """Numbers the ground that a polygon covers."""
+    """Numbers the ground that a polygon covers. Before any box is drawn: ground and sky alone are in the picture then,
+    and what is not below SKY is sky."""
     top, end = outline(w, n)
     for i in range(top, end):
         for j in range(max(0, math.ceil(w.left[i])), min(w.F - 1, math.floor(w.right[i])) + 1):
@@ -170,6 +173,8 @@ def draw_box(w, number, x, y, z, hx, hy, hz, c, s):
     dx, dy, dz = x - m[EYE], y - m[EYE + 1], z - m[EYE + 2]
     right, up, ahead = along(m, RIGHT, dx, dy, dz), along(m, UP, dx, dy, dz), along(m, FORWARD, dx, dy, dz)
     radius2 = hx * hx + hy * hy + hz * hz
+    # How far the centre is beyond the side planes of the picture, measured across the camera; the planes lean, so the
+    # sphere about the box reaches sqrt(1 + tan^2) times its radius in that direction. Squares spare two roots a box.
     beside, above = abs(right) - ahead * w.tan_h, abs(up) - ahead * w.tan_v
     if beside > 0.0 and beside * beside > radius2 * (1.0 + w.tan_h * w.tan_h):
         return False
@@ -213,7 +218,8 @@ def draw_faces(w, face, axis, half, eye, clips):
     n = clip_near(w, 4) if clips else 4
     if n < 3:
         return
-    # The plane n.p = d of the face gives 1/depth = n.(u, v, 1) / d, which is linear in the pixel.
+    # The plane n.p = d of the face gives 1/depth = n.(u, v, 1) / d, which is linear in the pixel. The normal is the
+    # half axis, as long as `half`; so d is the distance of the plane times `half`.
     d = (half - abs(eye)) * half * (1.0 if side == 0 else -1.0)
     step_u, step_v = 2.0 * w.tan_h / w.F, -2.0 * w.tan_v / w.F
     qx, qy = w.axes[axis, 0] / d * step_u, w.axes[axis, 1] / d * step_v
@@ -259,7 +265,8 @@ def out_of_sight(w, x, y, reach):
     ahead = along(w.cam, FORWARD, dx, dy, dz)
     beside = abs(along(w.cam, RIGHT, dx, dy, dz)) - ahead * w.tan_h
     above = abs(along(w.cam, UP, dx, dy, dz)) - ahead * w.tan_v
-    return ahead + reach < w.near or max(beside, above) > reach * (1.0 + w.tan_h)
+    # 1 + tan is more than the sqrt(1 + tan^2) of `draw_box`: who is near the border is left to it.
+    return ahead + reach < w.near or max(beside, above) > reach * (1.0 + max(w.tan_h, w.tan_v))
 
 
 @kernel(inline=True)

@@ -6,7 +6,7 @@ import math
 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import normal, row_stream
-from milkrun.tracking.pay import DEFAULT, DVAT, out_of_range, pay, reference
+from milkrun.tracking.reward_kernels import DEFAULT, DVAT, out_of_range, pay, reference
 from milkrun.tracking.sight import clearance, relate, report, wrap
 from milkrun.tracking.streams import WIND
 from milkrun.tracking.traffic import DT, drive

@@ -15,7 +15,7 @@ from milkrun.core.errors import BadInstance, ShapeError
 from milkrun.core.fields import Field
 from milkrun.core.instances import check_values, refuse_where
 from milkrun.core.kernels import kernel
-from milkrun.tracking import looks
+from milkrun.tracking import tables
 from milkrun.tracking.generator.roads import add_way, link
 
 BOXES = ("box_pos", "box_half", "box_yaw", "box_cs", "box_rgb", "box_kind")
@@ -49,13 +49,13 @@ def arrange_towns(world: Any, values: dict[str, Any]) -> dict[str, Any]:
     for name in ("scene_id", *COUNTED):
         if name in values and (values[name].shape != (rows,) or values[name].dtype.kind not in "iu"):
             raise ShapeError(f"{name} must be {rows} integers, one a row")
-    values.setdefault("scene_id", np.full(rows, looks.SCENES.index(world.config.scenes[0])))
+    values.setdefault("scene_id", np.full(rows, tables.SCENES.index(world.config.scenes[0])))
     values.setdefault("n_box", np.zeros(rows, np.int64))
-    scene = np.clip(values["scene_id"], 0, len(looks.SCENES) - 1)
+    scene = np.clip(values["scene_id"], 0, len(tables.SCENES) - 1)
     built = np.arange(world.sizes["K"]) < _column(values["n_box"])
     values = {
-        "town_key": np.full((rows, 3), -1), "road_half": looks.SCENE_LAWS[scene, looks.ROAD_HALF],
-        "box_kind": np.where(built, looks.BUILDING, 0),
+        "town_key": np.full((rows, 3), -1), "road_half": tables.SCENE_LAWS[scene, tables.ROAD_HALF],
+        "box_kind": np.where(built, tables.BUILDING, 0),
         "box_rgb": np.where(built[:, :, None, None], GREY, np.zeros((2, 3), np.int64)),
         **{name: np.zeros((rows, *fields[name].shape(world.sizes)), fields[name].dtype)
            for name in ("ground", "box_pos", "box_half", "box_yaw")},

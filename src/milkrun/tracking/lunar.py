@@ -1,16 +1,17 @@
-"""The options of the original's second environment, Gymnasium's LunarLander as pictures, by their original names."""
+"""The options of the second environment of the benchmark DAT, Gymnasium's LunarLander as pictures, by DAT's names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from milkrun.core.config import Config, option
+from milkrun.core.old_names import warn_outdated
 from milkrun.tracking.files import LUNAR_LANDER, Source, read_section
 
 
 @dataclass(frozen=True, kw_only=True)
 class LunarLanderConfig(Config):
-    """The section "LunarLander" of the original's file."""
+    """The section "LunarLander" of DAT's file."""
 
     Need_render: int = option(1, "1: states are pictures of the landing", choices=(0, 1))
     Action_dim: int = option(4, "actions: LunarLander has 4", choices=(4,))
@@ -19,6 +20,12 @@ class LunarLanderConfig(Config):
     Norm_Type: int | None = option(0, "0: /255; 1: (v-128)/128; None: uint8", choices=(0, 1))
 
     @classmethod
-    def from_seed(cls, source: Source = None) -> LunarLanderConfig:
-        """Of a file of the original: its path, its contents, or the section; None is the packaged one."""
+    def from_dat(cls, source: Source = None) -> LunarLanderConfig:
+        """Of a file of the benchmark DAT: its path, its contents, or the section; None is the packaged one."""
         return read_section(cls, source, LUNAR_LANDER)
+
+    @classmethod
+    def from_seed(cls, source: Source = None) -> LunarLanderConfig:
+        """The old name of `from_dat`."""
+        warn_outdated("LunarLanderConfig.from_seed is now from_dat")
+        return cls.from_dat(source)

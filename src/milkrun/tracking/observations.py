@@ -13,7 +13,7 @@ from milkrun.core.kernels import kernel
 from milkrun.tracking.camera import camera
 from milkrun.tracking.config import SIM_HZ
 from milkrun.tracking.faces import aim
-from milkrun.tracking.looks import BODY, CABIN, CABIN_SHARE, FLOOR, LENGTH, WIDTH
+from milkrun.tracking.tables import BODY, CABIN, CABIN_SHARE, FLOOR, LENGTH, WIDTH
 
 POSE = 5
 """Numbers of `past` before the vehicles: place, yaw, agent step."""

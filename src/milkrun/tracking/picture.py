@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from milkrun.core.canvas import PAPER, Canvas
 from milkrun.core.scene import Scene, colours
-from milkrun.tracking import looks
+from milkrun.tracking import tables
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.studio import look, row_alone, shot
+from milkrun.tracking.rendering import look, row_alone, shot
 from milkrun.tracking.world import Tracking
 
 Array = NDArray[Any]
@@ -50,11 +50,11 @@ def scene(world: Any, row: int) -> Scene:
     s.bodies("town", "box", 2 * world.box_half[q, :boxes], world.box_pos[q, :boxes], _turned(world.box_yaw[q, :boxes]),
              colour=colours([BOX_COLOURS[kind] for kind in world.box_kind[q, :boxes].tolist()]),
              transparent=True)  # fmt: skip
-    size, pose = looks.KIND_SIZES[world.veh_kind[row, :n]][:, :3], world.veh_pose[row, :n]
+    size, pose = tables.KIND_SIZES[world.veh_kind[row, :n]][:, :3], world.veh_pose[row, :n]
     height = np.where(world.veh_on[row, :n], size[:, 2] / 2, -BURIED)
     s.bodies("traffic", "box", size, np.c_[pose[:, :2], height], _turned(pose[:, 2]), target=0,
              colour=colours(["late", *[5] * (n - 1)]),
-             text=lambda: [f"{looks.KINDS[k]}{'' if v else ', the target'}"
+             text=lambda: [f"{tables.KINDS[k]}{'' if v else ', the target'}"
                            for v, k in enumerate(world.veh_kind[row, :n])])  # fmt: skip
     s.bodies("drone", "box", [(2.0, 2.0, 0.6)], [(x, y, z)], _turned(world.yaw[row : row + 1]), colour="open")
     c, sn = math.cos(world.yaw[row]), math.sin(world.yaw[row])
@@ -69,13 +69,13 @@ def scene(world: Any, row: int) -> Scene:
 
 def _tell(world: Any, row: int, s: Scene) -> None:
     """What the reward looks at, how it goes, and what the colours mean."""
-    corners, town = view_window(world, row), looks.SCENES[world.scene_id[world.instance_row[row]]]
+    corners, town = view_window(world, row), tables.SCENES[world.scene_id[world.instance_row[row]]]
     for k in range(4):
         s.line(f"view, side {k}", corners[k - 1], corners[k], colour="open")
     s.line("view", world.pos[row, :2], corners.mean(0), colour="open")
     s.caption(f"step {int(world.agent_step[row])}/{world.config.max_agent_steps}  r_c {world.r_c[row]:.3f}  "
               f"CR {world.CR[row]:.1f}  TSR {world.TSR[row]:.3f}  {town}, "
-              f"{looks.WEATHERS[world.weather_id[row]]}")  # fmt: skip
+              f"{tables.WEATHERS[world.weather_id[row]]}")  # fmt: skip
     for words, colour in (("target", "late"), ("other traffic", 5), ("drone, and what it has to see", "open"),
                           ("building", "muted"), ("tree", 9)):  # fmt: skip
         s.legend(words, colour, "square")
@@ -84,7 +84,7 @@ def _tell(world: Any, row: int, s: Scene) -> None:
 def ground(world: Any, row: int) -> Array:
     """The cells of the ground by daylight, uint8 (G, G, 3), y first."""
     cell = np.arange(256)
-    light = (0.94 + 0.04 * (cell >> 4 & 3)) * np.where(cell & looks.SHADOW_BIT, SHADE, 1.0)
+    light = (0.94 + 0.04 * (cell >> 4 & 3)) * np.where(cell & tables.SHADOW_BIT, SHADE, 1.0)
     table = (light[:, None] * world.palette[row, cell & 15]).astype(np.uint8)
     return table[world.ground[world.instance_row[row]]]
 
@@ -112,10 +112,10 @@ def contact_sheet(size: int = 84, seed: int = 106, gap: int = 4) -> Array:
     """Every scene (down) in every weather (across), uint8 RGB: what the agent sees at the start, three times enlarged,
     and beside it the same moment from behind and above."""
     side = 3 * size
-    columns, rows = len(looks.WEATHERS), len(looks.SCENES)
+    columns, rows = len(tables.WEATHERS), len(tables.SCENES)
     sheet = np.full((rows * (side + gap) + gap, columns * (2 * side + gap) + gap, 3), 255, np.uint8)
-    for i, scene in enumerate(looks.SCENES):
-        for j, weather in enumerate(looks.WEATHERS):
+    for i, scene in enumerate(tables.SCENES):
+        for j, weather in enumerate(tables.WEATHERS):
             world = _start(TrackingConfig(size=size, scene=scene, weather=weather), seed)
             top, left = gap + i * (side + gap), gap + j * (2 * side + gap)
             sheet[top : top + side, left : left + side] = enlarged(to_rgb(world.observe()["image"][0]), 3)

@@ -87,6 +87,8 @@ def gauge(w, x, y, z, yaw, pitch, share, tx, ty):
     c, s, cp, sp = math.cos(yaw), math.sin(yaw), math.cos(pitch), math.sin(pitch)
     height = max(z, 1e-9)
     u, v = share * w.tan_h, share * w.tan_v
+    # Depths at which the upper and the lower edge of the window meet the ground. No start, and no state from outside,
+    # has a horizon in the picture (tan(pitch) > tan_v), and share <= 1: nothing here divides by 0.
     far, near = height / (sp - v * cp), height / (sp + v * cp)
     middle = height * cp / sp
     x_far, x_near = far * (cp + v * sp) - middle, near * (cp - v * sp) - middle

@@ -8,7 +8,9 @@ from milkrun.core.kernels import kernel
 from milkrun.core.rng import integers, row_stream, uniform
 from milkrun.tracking.cars import place_cars
 from milkrun.tracking.flight import remember, tell
-from milkrun.tracking.looks import (
+from milkrun.tracking.sight import clearance, gauge, hidden, relate, report, wrap
+from milkrun.tracking.streams import BIASES, PALETTE, SIGHT, START, WEATHER, between
+from milkrun.tracking.tables import (
     AMBIENT,
     ASPHALT,
     BASE,
@@ -31,8 +33,6 @@ from milkrun.tracking.looks import (
     SUN_Y,
     SUN_Z,
 )
-from milkrun.tracking.sight import clearance, gauge, hidden, relate, report, wrap
-from milkrun.tracking.streams import BIASES, PALETTE, SIGHT, START, WEATHER, between
 
 SUN_AT = tuple(float(x) for x in SUN)
 CONTRAST = 3.912

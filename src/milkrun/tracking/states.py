@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from milkrun.core.kernels import kernel
-from milkrun.tracking.looks import AMBIENT, FLAKE_SHARE, FOG, GAIN, SIGMA, SUN_X, SUN_Y, SUN_Z
+from milkrun.tracking.tables import AMBIENT, FLAKE_SHARE, FOG, GAIN, SIGMA, SUN_X, SUN_Y, SUN_Z
 from milkrun.tracking.traffic import straight
 
 (NO_EDGE, NO_WAY, BEYOND, NO_OWNER, HORIZON, SUNK, WRONG_LIGHT, MISCOUNTED, OVERDUE, WRONG_SUMS,

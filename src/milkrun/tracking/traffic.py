@@ -12,8 +12,8 @@ import numpy as np
 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import exponential, row_stream, uniform
-from milkrun.tracking.looks import LENGTH, PEDESTRIAN
 from milkrun.tracking.streams import HALT_TIMES, HALTS, TURNS
+from milkrun.tracking.tables import LENGTH, PEDESTRIAN
 
 DT = 1 / 500
 """Seconds of a sim step."""
@@ -308,6 +308,7 @@ def speed_limit(w, b, q, v):
     if not w.veh_turning[b, v]:
         way = max(0.0, straight(w, q, e) - w.veh_s[b, v] - w.half_len[v])
     more = 2.0 * BRAKING * way
+    # No turn asks for less than SLOWEST_TURN: who can brake to that in time need not know which turn it is.
     if v0 * v0 <= SLOWEST_TURN * SLOWEST_TURN + more:
         return v0
     slow = turn_speed(w, q, e, w.veh_to[b, v])

@@ -44,7 +44,7 @@ from milkrun.core.fields import (
 from milkrun.core.references import resolve
 from milkrun.core.scene import Scene
 from milkrun.core.world import World
-from milkrun.tracking import looks
+from milkrun.tracking import tables
 from milkrun.tracking.config import REASONS, REWARDS, TrackingConfig
 from milkrun.tracking.flight import idle, step
 from milkrun.tracking.generator.town import generate
@@ -77,6 +77,7 @@ class Tracking(World):
     figure_fields = ("CR", "TSR", "reason")
     faults = FAULTS
     figure = "milkrun.replay.tracking:figure_of_flights"
+    run_details = "milkrun.cli.tracking:DETAILS"
 
     # The town.
     scene_id = instance(int8, low=0, high=5, observed=False, doc="number of the scene")
@@ -286,13 +287,13 @@ class Tracking(World):
     kinds = constant(float64, 8, 5)
     kind_weights = constant(float64, 6, 8)
     car_colours = constant(float64, 10, 3)
-    tones = constant(float64, len(looks.TONES_OF_BOXES), 3)
+    tones = constant(float64, len(tables.TONES_OF_BOXES), 3)
     materials = constant(float64, 16, 3)
     bases = constant(float64, 6, 3)
-    scenes = constant(float64, 6, looks.SCENE_LAWS.shape[1])
-    box_laws = constant(float64, *looks.BOX_LAWS.shape)
-    things = constant(float64, *looks.THINGS_BUILT.shape)
-    weathers = constant(float64, 4, looks.WEATHER_LAWS.shape[1])
+    scenes = constant(float64, 6, tables.SCENE_LAWS.shape[1])
+    box_laws = constant(float64, *tables.BOX_LAWS.shape)
+    things = constant(float64, *tables.THINGS_BUILT.shape)
+    weathers = constant(float64, 4, tables.WEATHER_LAWS.shape[1])
     quantiles = constant(float64, 256)
     lamps = constant(float64, 2, 3)
 
@@ -323,8 +324,8 @@ class Tracking(World):
 
     def constants(self) -> dict[str, Any]:
         c = self.config
-        scenes, weathers = _numbers(c.scenes, looks.SCENES), _numbers(c.weathers, looks.WEATHERS)
-        kinds = _numbers(c.target_kinds or (), looks.KINDS)
+        scenes, weathers = _numbers(c.scenes, tables.SCENES), _numbers(c.weathers, tables.WEATHERS)
+        kinds = _numbers(c.target_kinds or (), tables.KINDS)
         b0, a1, a2 = c.filter_numbers()
         red = c.stage == 0 and c.target_rgb is None
         return {
@@ -337,11 +338,11 @@ class Tracking(World):
             "hides": c.occlusion == "zero", "pays_end": c.end_reward, "grey": c.channels == 1, "cell": c.ground_cell,
             "extent": c.half_extent, "jitter": c.palette_jitter, "tan_h": c.tan_h, "tan_v": c.tan_v,
             "cam_width": c.camera_px[0], "cam_height": c.camera_px[1], "b0": b0, "a1": a1, "a2": a2,
-            "most_steps": c.max_agent_steps, "moves": c.moves, "kinds": looks.KIND_SIZES,
-            "kind_weights": looks.KIND_WEIGHTS, "car_colours": looks.CAR_COLOURS, "tones": looks.TONES_OF_BOXES,
-            "materials": looks.MATERIALS, "bases": looks.BASES, "scenes": _scenes(c),
-            "box_laws": looks.BOX_LAWS, "things": looks.THINGS_BUILT, "weathers": _weathers(c),
-            "quantiles": QUANTILES, "lamps": looks.LAMPS,
+            "most_steps": c.max_agent_steps, "moves": c.moves, "kinds": tables.KIND_SIZES,
+            "kind_weights": tables.KIND_WEIGHTS, "car_colours": tables.CAR_COLOURS, "tones": tables.TONES_OF_BOXES,
+            "materials": tables.MATERIALS, "bases": tables.BASES, "scenes": _scenes(c),
+            "box_laws": tables.BOX_LAWS, "things": tables.THINGS_BUILT, "weathers": _weathers(c),
+            "quantiles": QUANTILES, "lamps": tables.LAMPS,
             "columns": np.arange(self.sizes["F"]),
         }  # fmt: skip
 
@@ -371,7 +372,7 @@ class Tracking(World):
 
     def shot(self, row: int = 0, size: int | None = None, supersample: int = 1) -> tuple[np.ndarray, ...]:
         """The camera's picture of a row at any size: image (C, size, size), the face in each sample, and its depth."""
-        taken: tuple[np.ndarray, ...] = resolve("milkrun.tracking.studio:shot", "Tracking.shot")(
+        taken: tuple[np.ndarray, ...] = resolve("milkrun.tracking.rendering:shot", "Tracking.shot")(
             self, row, size, supersample
         )
         return taken
@@ -398,18 +399,18 @@ class Tracking(World):
 
 def _scenes(config: TrackingConfig) -> np.ndarray:
     """The laws of scenes, with the speeds that cars may like."""
-    laws = looks.SCENE_LAWS.copy()
+    laws = tables.SCENE_LAWS.copy()
     if config.max_car_speed is not None:
-        speeds = [looks.V_LOW, looks.V_HIGH]
+        speeds = [tables.V_LOW, tables.V_HIGH]
         laws[:, speeds] = np.minimum(laws[:, speeds], config.max_car_speed)
     return laws
 
 
 def _weathers(config: TrackingConfig) -> np.ndarray:
     """The laws of weathers, with how far one sees in fog."""
-    laws = looks.WEATHER_LAWS.copy()
+    laws = tables.WEATHER_LAWS.copy()
     if config.fog_sight is not None:
-        laws[looks.FOGGY, [looks.SIGHT_LOW, looks.SIGHT_HIGH]] = config.fog_sight
+        laws[tables.FOGGY, [tables.SIGHT_LOW, tables.SIGHT_HIGH]] = config.fog_sight
     return laws
 
 

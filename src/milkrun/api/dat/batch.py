@@ -16,8 +16,8 @@ from milkrun.core.actions import action_array
 from milkrun.core.arguments import is_list
 from milkrun.core.errors import Closed, ResetNeeded, ShapeError
 from milkrun.tracking.config import REASONS, TrackingConfig
-from milkrun.tracking.looks import KINDS
 from milkrun.tracking.moment import Moment
+from milkrun.tracking.tables import KINDS
 from milkrun.tracking.world import Tracking
 
 TIME = REASONS.index("time")
@@ -63,7 +63,7 @@ class Batch:
     def infos(self) -> list[dict[str, Any]]:
         """What goes with the states of the last turn."""
         moments = [self.moment(b, NO_PICTURE) for b in range(self.num_envs)]
-        return [told_of(now, supplements(now)) for now in moments]
+        return [info_of_moment(now, supplements(now)) for now in moments]
 
     def due(self) -> np.ndarray:
         """Rows whose next turn is a reset."""
@@ -190,17 +190,17 @@ def one_action(action: Any, config: TrackingConfig) -> np.ndarray:
 def supplements(now: Moment) -> list[Any]:
     """What the original calls SuppleInfo: of what is enabled, in this order, the drone's own state, the RewardParams
     with the name of the target's kind behind them, the point cloud."""
-    told: list[Any] = []
+    entries: list[Any] = []
     if now.other_state is not None:
-        told.append(now.other_state)
+        entries.append(now.other_state)
     if now.params is not None:
-        told.append([*now.params.tolist(), now.kind])
+        entries.append([*now.params.tolist(), now.kind])
     if now.cloud is not None:
-        told.append(now.cloud)
-    return told
+        entries.append(now.cloud)
+    return entries
 
 
-def told_of(now: Moment, more: list[Any]) -> dict[str, Any]:
+def info_of_moment(now: Moment, more: list[Any]) -> dict[str, Any]:
     """A moment, with its SuppleInfo, as an `info`."""
     return {"SuppleInfo": more, "reason": REASONS[now.reason], "r_c": now.r_c, "r_d": now.r_d,
             "illegal": now.illegal}  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from milkrun.api.dat.batch import Batch, RowSource, supplements, told_of
+from milkrun.api.dat.batch import Batch, RowSource, info_of_moment, supplements
 from milkrun.api.dat.frames import form_of, normalise
 from milkrun.api.dat.linked import RESET, LinkSource
 from milkrun.core.arguments import check_count, check_seed
@@ -250,9 +250,9 @@ class _Sender:
         self._source.ask(RESET if action is None else action, seed)
 
 
-def told(env: BenchEnv_Multi) -> dict[str, Any]:
+def info_of(env: BenchEnv_Multi) -> dict[str, Any]:
     """What an environment says of its last step, as an `info`."""
-    return told_of(env.now, env.SuppleInfo)
+    return info_of_moment(env.now, env.SuppleInfo)
 
 
 def source_of(config: TrackingConfig, seed: int | None, row: int, count: int) -> RowSource | LinkSource:

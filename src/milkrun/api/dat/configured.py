@@ -11,7 +11,7 @@ from milkrun.tracking.env_config import load_env_config
 
 def read_config(env_conf: Any, env_conf_path: Any = None, obs_buffer_len: int = 0) -> TrackingConfig:
     """The options of the "Benchmark" section, with those of the simulator's file laid over them."""
-    config = env_conf if isinstance(env_conf, TrackingConfig) else TrackingConfig.from_seed(env_conf)
+    config = env_conf if isinstance(env_conf, TrackingConfig) else TrackingConfig.from_dat(env_conf)
     if env_conf_path is not None:
         config = load_env_config(env_conf_path, config)
     return config.replace(frame_stack=obs_buffer_len) if obs_buffer_len else config

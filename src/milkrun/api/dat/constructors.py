@@ -34,7 +34,7 @@ def general_env(
     if env_id == BENCHMARK:
         return bench_env(read_config(env_conf), count, row, seed), identity
     if isinstance(env_id, str) and env_id in LUNAR_IDS:
-        return _lunar_lander(LunarLanderConfig.from_seed(env_conf))
+        return _lunar_lander(LunarLanderConfig.from_dat(env_conf))
     known = (BENCHMARK, *LUNAR_IDS)
     close = did_you_mean(str(env_id), known, listed=True)
     raise ConfigError(f"env_id={shown(env_id)}: must be one of {', '.join(known)}{close}")

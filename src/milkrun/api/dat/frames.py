@@ -53,7 +53,7 @@ def form_of(conf: Any) -> Form:
         if found := [name for name in SECTIONS if name in conf]:
             raise ConfigError(f"conf holds the sections {', '.join(found)}: give one of them, conf[{found[0]!r}]")
         seen = {key: value for key, value in conf.items() if key != "Action_dim"}  # LunarLander has another number
-        conf = TrackingConfig.from_seed(seen)
+        conf = TrackingConfig.from_dat(seen)
     if isinstance(conf, TrackingConfig):
         return Form(conf.size, conf.channels, conf.norm, conf.frame_stack, bool(conf.need_render))
     if isinstance(conf, LunarLanderConfig):

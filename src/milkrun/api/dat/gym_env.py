@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.api.dat.bench_env import check_place, told
+from milkrun.api.dat.bench_env import check_place, info_of
 from milkrun.api.dat.configured import bench_env, read_config
 from milkrun.core.arguments import check_seed
 
@@ -53,7 +53,7 @@ class UAV_VAT(Base):
     def step(self, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
         """Plays an action: an int, or an array or tensor of one."""
         state, reward, done, _ = self.env.step(action)
-        info = told(self.env)
+        info = info_of(self.env)
         info["TimeLimit.truncated"] = self.env.truncated
         return state, reward, done, info
 

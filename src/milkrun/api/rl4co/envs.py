@@ -27,7 +27,7 @@ from milkrun.api._td import entries, make_td, put
 from milkrun.api.rl4co.generator import RL4COGenerator, from_params
 from milkrun.api.rl4co.views import CVRPView, TSPView
 from milkrun.api.torchrl.functional import Stepper
-from milkrun.core.arguments import check_seed
+from milkrun.core.arguments import check_seed, read_debug
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.routing import tasks
 from milkrun.routing.generators import Generator
@@ -76,7 +76,7 @@ class Compiled(RL4COEnvBase):
             if seed is not None:
                 generator.seed(check_seed(seed))
             seed = generator.laws.seed  # one that was given goes on from where it stands
-        self._raises, self._threads = illegal == "raise", threads
+        self._raises, self._threads, self._debug = illegal == "raise", threads, read_debug(None)
         self._steppers: dict[int, Stepper] = {}
         self._streams = torch.zeros((0, 3), dtype=torch.int64)
         super().__init__(generator=generator, seed=secrets.randbits(63) if seed is None else seed, **kwargs)
@@ -112,7 +112,7 @@ class Compiled(RL4COEnvBase):
         given = {key: value.detach().cpu().reshape(batch.numel(), *value.shape[len(batch) :]).numpy()
                  for key, value in self._instance(td).items()}  # fmt: skip
         stepper = self._stepper(given["locs"].shape[1])
-        world = self.view(batch.numel(), stepper.world.config, threads=self._threads)
+        world = self.view(batch.numel(), stepper.world.config, threads=self._threads, debug=self._debug)
         world.reset(instance=given)
         made = {slot.name: torch.from_numpy(getattr(world, slot.name)).view((*batch, *slot.tail()))
                 for slot in (*stepper.instance, *stepper.carried)}  # fmt: skip
@@ -129,7 +129,7 @@ class Compiled(RL4COEnvBase):
         stepper = self._steppers.get(nodes)
         if stepper is None:
             options = {"num_loc": nodes - self.depots, "record": False, "max_steps": None, **self.options}
-            world = self.view(1, self.view.Config.build(**options), threads=self._threads)
+            world = self.view(1, self.view.Config.build(**options), threads=self._threads, debug=self._debug)
             stepper = self._steppers[nodes] = Stepper(world)
             shown = (*self.view.shown, "terminated")
             self._own_instance = [s.name for s in stepper.instance if s.name not in shown]

@@ -29,7 +29,7 @@ from milkrun.api.torchrl.mixins import blanked, with_others
 from milkrun.api.torchrl.objective import Objective
 from milkrun.api.torchrl.reader import InstanceReader, as_given
 from milkrun.api.torchrl.specs import Specs, specs_of_world
-from milkrun.core.arguments import check_count
+from milkrun.core.arguments import check_count, read_debug
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
@@ -71,6 +71,7 @@ class TorchRLEnv(RL4COEnvBase):
         spec = world_spec(world_id)
         self.world_id, self.name, self.stepping, self.illegal = spec.id, spec.name.lower(), stepping, illegal
         self.first_row, self.threads = check_count("first_row", first_row, 0), threads
+        self._debug = read_debug(None)
         self.features = features
         self._base = preset, config
         super().__init__(
@@ -106,7 +107,7 @@ class TorchRLEnv(RL4COEnvBase):
         """What hangs on compiled code, and is made anew in a copy or another process."""
         cls = world_spec(self.world_id).load()
         self.template: World = cls.variant(self.config)(
-            1, self.config, autoreset="disabled", illegal=self.illegal, threads=self.threads
+            1, self.config, autoreset="disabled", illegal=self.illegal, threads=self.threads, debug=self._debug
         )
         self._stepper = stepper = Stepper(self.template, self.features)
         self.reader = InstanceReader(self.template, [slot.name for slot in stepper.instance])

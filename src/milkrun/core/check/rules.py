@@ -142,11 +142,12 @@ def references_lead_somewhere(cls: type[World], config: Config) -> Iterator[Faul
         if not isinstance(getattr(cls, name), Mapping):
             yield None, name, f"{name} is {getattr(cls, name)!r}: it must be a dict of names and references"
             return
-    named: list[tuple[str, Any]] = [(name, None) for name in ("task", "generator", "figure") if getattr(cls, name)]
+    single = ("task", "generator", "figure", "run_details")
+    named: list[tuple[str, Any]] = [(name, None) for name in single if getattr(cls, name)]
     named += [(name, key) for name in ("policies", "solvers") for key in getattr(cls, name)]
     for name, key in named:
         try:
-            if not callable(found := refer(cls, name, key)) and name != "task":
+            if not callable(found := refer(cls, name, key)) and name not in ("task", "run_details"):
                 yield None, name, f"{name}{'' if key is None else [key]} leads to {found!r}, which nobody can call"
         except RegistryError as e:
             yield None, name, str(e)

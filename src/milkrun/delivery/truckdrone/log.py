@@ -19,7 +19,7 @@ from milkrun.core.arguments import Rows
 from milkrun.core.files import write_csv
 from milkrun.core.recorder import EpisodeRecorder, agent_names
 from milkrun.core.scene import Bar, Chart, Mark, Window
-from milkrun.delivery.looks import LOOKS
+from milkrun.delivery.styles import STYLES
 from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, HOVER, MOVE, NEAR, ONBOARD, RETURN
 
 EVENT = np.dtype([
@@ -118,12 +118,12 @@ def chart(world: Any, row: int, frames: Mapping[str, np.ndarray]) -> Chart:
     for agent, kind, t0, _, ref in events[np.isin(events["kind"], POINTS)][CHARTED].tolist():
         if kind == "served":
             came[ref] = float(t0), lane[agent]
-        if kind in LOOKS:
+        if kind in STYLES:
             marks.append(Mark(lane[agent], kind, float(t0), str(ref) if kind == "served" else ""))
     q = world.instance_row[row]
     bounds = zip(world.tw_start[q].tolist(), world.tw_end[q].tolist(), strict=True)
     windows = [Window(f"customer {c}", *span, *came.get(c, ())) for c, span in enumerate(bounds)]
-    kinds = {kind: look for kind, look in LOOKS.items() if kind in events["kind"]}
+    kinds = {kind: style for kind, style in STYLES.items() if kind in events["kind"]}
     return Chart(tuple(lane.values()), tuple(bars), tuple(marks), tuple(windows), clock=frames["i"], kinds=kinds)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from milkrun.core.scene import Bar, Chart
 from milkrun.delivery.instances.tspd import NO_FLY, Operation
-from milkrun.delivery.looks import LOOKS
+from milkrun.delivery.styles import STYLES
 
 
 class Event(NamedTuple):
@@ -78,7 +78,7 @@ def chart_of_events(events: Iterable[Event], clock: np.ndarray | None = None) ->
         flying = kind == "fly" and not flying  # a flight has two legs: out to the customer, and back
         shown = {"aboard": "onboard", "fly": "fly_out" if flying else "return"}.get(kind, kind)
         bars.append(Bar(agent, shown, t0, t1, f"\u2192{node}" if kind in ("drive", "fly") else ""))
-    kinds = {kind: look for kind, look in LOOKS.items() if any(bar.kind == kind for bar in bars)}
+    kinds = {kind: style for kind, style in STYLES.items() if any(bar.kind == kind for bar in bars)}
     return Chart(("truck", "drone"), tuple(bars), unit="time, in cost units", clock=clock, kinds=kinds)
 
 

@@ -45,6 +45,7 @@ class TSPD(World):
     solvers = dict.fromkeys(("exact", "partition", "truck_only"), "milkrun.solvers.tspd.rows:solve_job")
     default_solver = "partition"
     figure = "milkrun.replay.flights:figure_of_flights"
+    run_details = "milkrun.cli.delivery:PLAN"
     action = discrete("choices")
 
     law = constant(int64)

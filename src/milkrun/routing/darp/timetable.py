@@ -13,7 +13,7 @@ import numpy as np
 
 from milkrun.core.errors import BadSolution
 from milkrun.core.fields import Role
-from milkrun.core.scene import Bar, Chart, Look, Mark, Window
+from milkrun.core.scene import Bar, Chart, Mark, Style, Window
 from milkrun.routing.darp.task.cases import Case, of_instance
 from milkrun.routing.darp.task.checker import DARPProblem, DARPReport
 from milkrun.routing.darp.task.schedule import NOISE, legs
@@ -21,9 +21,10 @@ from milkrun.routing.instances.darp import DARPInstance
 
 Span = tuple[float, float]
 Part = Bar | Mark | Window
-LOOKS = {
-    "drive": Look("drives", "muted"), "service": Look("at a stop", "ink"), "wait": Look("waits", "muted", hatched=True),
-    "ride": Look("rides", 0), "limit": Look("could ride until", "grid"), "left": Look("never set down", "late"),
+STYLES = {
+    "drive": Style("drives", "muted"), "service": Style("at a stop", "ink"),
+    "wait": Style("waits", "muted", hatched=True), "ride": Style("rides", 0),
+    "limit": Style("could ride until", "grid"), "left": Style("never set down", "late"),
 }  # fmt: skip
 
 
@@ -48,12 +49,12 @@ def timetable(
         vehicle, at = lanes[-1], known[k] if known else None
         walk = [0, *route, 0][: len(starts)]  # under the rule `deadlines` nobody drives home from the last stop of all
         day = list(_drives(case, walk, starts, vehicle, at))
-        parts += [bar for kind in LOOKS for bar in day if bar.kind == kind]
+        parts += [bar for kind in STYLES for bar in day if bar.kind == kind]
         when = dict(zip(walk[1:], starts[1:], strict=True))
         for pickup in (node for node in route if node % 2):
             lanes.append(f"request {pickup // 2 + 1}")
             parts += _rides(case, pickup, when, starts[-1], lanes[-1], vehicle, at)
-    kinds = {kind: look for kind, look in LOOKS.items() if any(getattr(part, "kind", "") == kind for part in parts)}
+    kinds = {kind: style for kind, style in STYLES.items() if any(getattr(part, "kind", "") == kind for part in parts)}
     bars, marks = (tuple(p for p in parts if isinstance(p, Bar)), tuple(p for p in parts if isinstance(p, Mark)))
     windows = tuple(part for part in parts if isinstance(part, Window))
     return report, Chart(tuple(lanes), bars, marks, windows, unit="time", kinds=kinds)

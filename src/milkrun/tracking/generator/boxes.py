@@ -11,7 +11,8 @@ from milkrun.core.kernels import kernel
 from milkrun.core.rng import integers, uniform
 from milkrun.tracking.generator.ground import stamp_between
 from milkrun.tracking.generator.roads import to_road
-from milkrun.tracking.looks import (
+from milkrun.tracking.streams import COUNTS, LOTS, PLACES, SIZES, TONES, between, town_stream
+from milkrun.tracking.tables import (
     BARK,
     BRIDGE,
     D_HIGH,
@@ -48,7 +49,6 @@ from milkrun.tracking.looks import (
     WHAT,
     WHERE,
 )
-from milkrun.tracking.streams import COUNTS, LOTS, PLACES, SIZES, TONES, between, town_stream
 
 X, Y, COS, SIN, HX, HY, YAW = range(7)
 """What `footprint` holds."""

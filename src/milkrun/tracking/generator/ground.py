@@ -10,7 +10,9 @@ import math
 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import integers, uniform
-from milkrun.tracking.looks import (
+from milkrun.tracking.shapes import put_turned, span, sweep
+from milkrun.tracking.streams import CROPS, FIELDS, SHADES, between, town_stream
+from milkrun.tracking.tables import (
     ASPHALT,
     CROP_A,
     KERB,
@@ -23,8 +25,6 @@ from milkrun.tracking.looks import (
     SUN,
     WATER,
 )
-from milkrun.tracking.shapes import put_turned, span, sweep
-from milkrun.tracking.streams import CROPS, FIELDS, SHADES, between, town_stream
 
 DARKER = 16
 """The ink that takes a shade away. Materials are below it, the bits of shadows and lamps above."""
@@ -45,6 +45,8 @@ LAMP_GAP, LAMP_REACH = 25.0, 7.0
 @kernel
 def stamp_line(w, q, i, lo, hi, ink):
     """Inks the cells of line i from lo to hi, in cells."""
+    # A cell is a byte: 4 bits of material, 2 of shade, then shadow and lamp. A material takes the place of another, a
+    # mark is added; DARKER takes a shade away where there is one. All are one formula, so the loop has no branch.
     keep = 0xF0 if ink < DARKER else 0xFF
     less = DARKER if ink == DARKER else 0
     put = 0 if ink == DARKER else ink

@@ -10,8 +10,8 @@ import math
 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import integers, uniform
-from milkrun.tracking.looks import DESERT, GRID, LAKE, ROAD_LAW, SPACING
 from milkrun.tracking.streams import ROAD_COUNT, ROADS, between, town_stream
+from milkrun.tracking.tables import DESERT, GRID, LAKE, ROAD_LAW, SPACING
 
 REACH = 110.0
 """How far grids and straight roads reach from the centre, m."""

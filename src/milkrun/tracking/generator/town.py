@@ -10,8 +10,8 @@ from milkrun.core.rng import integers, uniform
 from milkrun.tracking.generator.boxes import build_lots, place_things
 from milkrun.tracking.generator.ground import cast_shadows, fill_lake, pave_roads, shade_ground, sow_fields
 from milkrun.tracking.generator.roads import lay_roads, line_count
-from milkrun.tracking.looks import ASPHALT, ASPHALT_SHARE, CROPPED, DIRT, LOT, ROAD_HALF
 from milkrun.tracking.streams import SCENE, SURFACE, town_stream
+from milkrun.tracking.tables import ASPHALT, ASPHALT_SHARE, CROPPED, DIRT, LOT, ROAD_HALF
 
 EPISODE, ROW, FIXED = range(3)
 """What `town_mode` says: a new town each episode, one a row, the same for all."""

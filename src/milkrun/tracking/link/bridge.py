@@ -66,14 +66,14 @@ class Client:
     turn: int = 0  # of the open question, or of the next
     question: dict[str, Any] | None = None  # that is not answered yet
     playing: bool = False  # an episode is under way
-    told: float = 0.0  # when it last heard of us
+    last_sent: float = 0.0  # when it last heard of us
 
     def send(self, kind: str, arrays: dict[str, NDArray[Any]] | None = None, /, **keys: Any) -> None:
         if arrays:
             keys["arrays"] = [[name, a.dtype.str[1:], list(a.shape)] for name, a in arrays.items()]
         header, payload = msgpack.packb({"type": kind, **keys}), b"".join(a.tobytes() for a in (arrays or {}).values())
         self.sock.sendall(START + struct.pack("<II", len(header), len(payload)) + header + payload)
-        self.told = time.monotonic()
+        self.last_sent = time.monotonic()
 
     def read(self, count: int) -> bytes:
         got = b""
@@ -130,7 +130,7 @@ class Bridge:
             missing = silent.get(client.hello["group"])
             if not missing:
                 self._try(client, self._answer, client)
-            elif time.monotonic() >= client.told + 1:
+            elif time.monotonic() >= client.last_sent + 1:
                 self._try(client, client.send, "wait", turn=client.turn, missing=missing[:1000])
 
     def busy(self) -> None:
@@ -184,7 +184,7 @@ class Bridge:
             text = f"the next is turn {client.turn}, after the answer to the last; a step needs an episode under way"
             client.send("error", code="turn", text=text, turn=turn)
         else:  # to be answered when the group is ready
-            client.question, client.told = message, time.monotonic()
+            client.question, client.last_sent = message, time.monotonic()
 
     def _greet(self, client: Client, hello: dict[str, Any]) -> None:
         name, n, idx = hello["group"], hello["n"], hello["idx"]

@@ -32,8 +32,22 @@ class Limits:
 class Connection:
     """One environment's, or of one who would be. `turn` is the number that its next question must have."""
 
-    __slots__ = ("began", "fresh", "group", "idx", "inbox", "nonce", "out", "peer", "since", "sock", "stage", "taken",
-                 "told", "turn")  # fmt: skip
+    __slots__ = (
+        "began",
+        "fresh",
+        "group",
+        "idx",
+        "inbox",
+        "last_sent",
+        "nonce",
+        "out",
+        "peer",
+        "since",
+        "sock",
+        "stage",
+        "taken",
+        "turn",
+    )  # fmt: skip
 
     def __init__(self, sock: socket.socket, peer: str, now: float) -> None:
         self.sock, self.peer = sock, peer
@@ -43,7 +57,7 @@ class Connection:
         self.nonce = secrets.token_bytes(16)
         self.since = now  # of this stage
         self.began: float | None = None  # a frame, that is not complete
-        self.told = now  # that it must wait, or anything else
+        self.last_sent = now  # that it must wait, or anything else
         self.group: Group | None = None
         self.idx = -1
         self.turn = 0

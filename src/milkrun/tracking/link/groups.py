@@ -15,7 +15,7 @@ import numpy as np
 from milkrun.core.errors import ConfigError
 from milkrun.tracking.config import SIM_HZ, TrackingConfig
 from milkrun.tracking.link import wire
-from milkrun.tracking.looks import KINDS
+from milkrun.tracking.tables import KINDS
 from milkrun.tracking.world import Tracking
 
 CAPS = ("ends", "rewards", "cloud")
@@ -189,10 +189,10 @@ class Group:
         table[:, wire.DONE] = done
         table[:, wire.BASE : wire.BASE + wire.PARAMS] = world.reward_params[rows]
         table[:, -2], table[:, -1] = world.r_c[rows], world.r_d[rows]
-        told = (steps, done, truncated, world.reason[rows], world.target_kind[rows], world.visible[rows],
-                world.illegal[rows] & ~fresh)  # fmt: skip
+        columns = (steps, done, truncated, world.reason[rows], world.target_kind[rows], world.visible[rows],
+                   world.illegal[rows] & ~fresh)  # fmt: skip
         frames = []
-        listed = zip(*(values.tolist() for values in told))
+        listed = zip(*(values.tolist() for values in columns))
         for k, (b, (sim_step, ended, cut, reason, vehicle, visible, illegal)) in enumerate(zip(order, listed)):
             header = {
                 "type": "obs", "turn": asked[b].turn, "sim_step": sim_step, "done": ended, "truncated": cut,

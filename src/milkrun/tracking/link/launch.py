@@ -201,12 +201,12 @@ def _environment() -> dict[str, str]:
 
 
 def _tell_compiling() -> Callable[[bool], None]:
-    told = False
+    announced = False
 
     def tell(busy: bool) -> None:
-        nonlocal told
-        if busy and not told:
-            told = True
+        nonlocal announced
+        if busy and not announced:
+            announced = True
             logging.getLogger("milkrun").info("preparing the code of the simulator: once, some 20 s")
 
     return tell

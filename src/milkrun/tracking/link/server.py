@@ -159,7 +159,7 @@ class Server:
                     self._drop(c)
             elif c.began is not None and now - c.began > limits.frame:
                 self._refuse(c, Fault("protocol", f"a frame was begun and not completed within {limits.frame:g} s"))
-            elif now - c.told >= limits.wait and c.group is not None:
+            elif now - c.last_sent >= limits.wait and c.group is not None:
                 if c.stage == MAKING:
                     self._tell(c, {"type": "wait", "turn": None, "missing": []})
                 elif c.idx in c.group.questions:
@@ -230,7 +230,7 @@ class Server:
 
     def _send(self, c: Connection) -> None:
         """Sends as much as the other side takes, and asks to be called again for the rest."""
-        c.told = time.monotonic()
+        c.last_sent = time.monotonic()
         if c.out:
             try:
                 c.out = c.out[c.sock.send(c.out) :]
@@ -246,7 +246,7 @@ class Server:
 
     def _send_arrays(self, c: Connection, head: bytes, arrays: list[Any]) -> None:
         """A frame with a payload, in one call and without a copy if the other side takes it."""
-        c.told = time.monotonic()
+        c.last_sent = time.monotonic()
         try:
             sent = c.sock.sendmsg([head, *arrays])
         except BlockingIOError:
@@ -402,7 +402,7 @@ class Server:
         else:
             c.turn += 1
             group.questions[c.idx] = question
-            c.told = now
+            c.last_sent = now
             self._asked[group] = None
 
     def _scold(self, c: Connection, turn: int, text: str) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from milkrun.core.errors import BadInstance, shown
 from milkrun.core.fields import Role
-from milkrun.tracking import looks
+from milkrun.tracking import tables
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.world import REACH, TOWN_REACH, Tracking
 
@@ -73,19 +73,19 @@ def shot(world: Tracking, row: int = 0, size: int | None = None, supersample: in
 
 def weather(name: str, scene: str = "citystreet") -> dict[str, Array]:
     """The fields of a weather in the middle of its law, without any chance: light, sky, palette, weather_id."""
-    if name not in looks.WEATHERS:
-        raise BadInstance(f"light: {shown(name)}: must be of {', '.join(looks.WEATHERS)}, or a mapping")
-    law = looks.WEATHER_LAWS[looks.WEATHERS.index(name)]
-    sight = (law[looks.SIGHT_LOW] + law[looks.SIGHT_HIGH]) / 2
-    light = [law[looks.GAIN], law[looks.AMBIENT], *looks.SUN, 3.912 / sight if sight else 0.0, law[looks.NOISE],
-             law[looks.FLAKE_LAW]]  # fmt: skip
-    albedo = looks.MATERIALS.copy()
-    albedo[looks.BASE] = looks.BASES[looks.SCENES.index(scene)]
-    snow = np.full((16, 1), law[looks.SNOW_GROUND])
-    snow[[looks.ASPHALT, looks.DIRT, looks.MARKING]] = law[looks.SNOW_ROAD]
+    if name not in tables.WEATHERS:
+        raise BadInstance(f"light: {shown(name)}: must be of {', '.join(tables.WEATHERS)}, or a mapping")
+    law = tables.WEATHER_LAWS[tables.WEATHERS.index(name)]
+    sight = (law[tables.SIGHT_LOW] + law[tables.SIGHT_HIGH]) / 2
+    light = [law[tables.GAIN], law[tables.AMBIENT], *tables.SUN, 3.912 / sight if sight else 0.0, law[tables.NOISE],
+             law[tables.FLAKE_LAW]]  # fmt: skip
+    albedo = tables.MATERIALS.copy()
+    albedo[tables.BASE] = tables.BASES[tables.SCENES.index(scene)]
+    snow = np.full((16, 1), law[tables.SNOW_GROUND])
+    snow[[tables.ASPHALT, tables.DIRT, tables.MARKING]] = law[tables.SNOW_ROAD]
     palette = np.floor(albedo + snow * (255 - albedo) + 0.5).astype(np.uint8)
-    return {"light": np.array(light), "sky": law[looks.SKY : looks.SKY + 3].astype(np.uint8), "palette": palette,
-            "weather_id": np.int8(looks.WEATHERS.index(name))}  # fmt: skip
+    return {"light": np.array(light), "sky": law[tables.SKY : tables.SKY + 3].astype(np.uint8), "palette": palette,
+            "weather_id": np.int8(tables.WEATHERS.index(name))}  # fmt: skip
 
 
 # -- the world that is looked at ------------------------------------------------------------------------------------
@@ -173,9 +173,9 @@ def _boxes(boxes: Mapping[str, ArrayLike]) -> dict[str, Array]:
     if len(bad):
         _refuse("boxes['half']", float(half[tuple(bad[0])]), "must be above 0", int(bad[0][0]))
     yaw = _numbers("boxes['yaw']", boxes.get("yaw", np.zeros(n)), (n,), TOWN_REACH)
-    kind = np.asarray(boxes.get("kind", np.full(n, looks.OTHER)))
-    if kind.shape != (n,) or kind.dtype.kind not in "iu" or not ((kind >= 0) & (kind <= looks.OTHER)).all():
-        _refuse("boxes['kind']", boxes["kind"], f"must be {n} whole numbers, 0..{looks.OTHER}")
+    kind = np.asarray(boxes.get("kind", np.full(n, tables.OTHER)))
+    if kind.shape != (n,) or kind.dtype.kind not in "iu" or not ((kind >= 0) & (kind <= tables.OTHER)).all():
+        _refuse("boxes['kind']", boxes["kind"], f"must be {n} whole numbers, 0..{tables.OTHER}")
     rgb = np.asarray(boxes.get("rgb", np.full((n, 3), GREY, np.uint8)))
     if rgb.dtype != np.uint8 or rgb.shape not in ((n, 3), (n, 2, 3)):
         _refuse("boxes['rgb']", f"{rgb.dtype} {rgb.shape}", f"must be uint8 of shape {(n, 3)} or {(n, 2, 3)}")
@@ -190,7 +190,7 @@ def _light(light: str | Mapping[str, ArrayLike]) -> dict[str, Array]:
     if unknown:
         _refuse("light", unknown, "known are weather, light, sky, palette")
     number = light.get("weather", 0)
-    name = number if isinstance(number, str) else looks.WEATHERS[_whole("light['weather']", number, 0, 3)]
+    name = number if isinstance(number, str) else tables.WEATHERS[_whole("light['weather']", number, 0, 3)]
     fields = weather(name)
     if "light" in light:
         fields["light"] = given = _numbers("light['light']", light["light"], (8,))
