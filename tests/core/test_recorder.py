@@ -175,7 +175,7 @@ def test_scores_are_a_number_an_action_of_every_row(scores):
 
 def test_only_a_world_is_recorded():
     """What is none is named."""
-    with pytest.raises(ConfigError, match="what is recorded is a world, as milkrun.make gives it, not a int"):
+    with pytest.raises(ConfigError, match=r"what is recorded is a world, as milkrun\.make gives it, not a int"):
         EpisodeRecorder(3)
 
 

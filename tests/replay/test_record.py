@@ -241,5 +241,5 @@ def test_only_a_policy_plays_only_a_world_is_played():
     world.reset()
     with pytest.raises(ConfigError, match="a policy is a function of a world that gives its actions, not a str"):
         record(world, "nearest")
-    with pytest.raises(ConfigError, match="a world, as milkrun.make gives it, not a int"):
+    with pytest.raises(ConfigError, match=r"a world, as milkrun\.make gives it, not a int"):
         record(3, policies_for("milkrun/CVRP-v0")["nearest"](0))

@@ -55,7 +55,7 @@ def generate(
 
 def instances(folder: str | os.PathLike[str]) -> Iterator[Arrays]:
     """The shards of a dataset in order, each a dict of fields with the instance first, as `World.reset(instance=...)`,
-    `solve` and the tasks take it. A dataset that is not whole, and a file that is not as the manifest says, is refused."""
+    `solve` and the tasks take it. A dataset that is not whole, or not as its manifest says, is refused."""
     path = Path(name_of(folder))
     said = read_manifest(path)
     if said.get("kind") != "generate":
