@@ -165,6 +165,7 @@ def test_large_batches_are_judged_by_several_threads(stack: str) -> None:
     (TSPD, {"action_mask": True}, "row 1: action_mask: allows a join, but fly is -1"),
     (DARP, {"onboard": 0}, "row 1: onboard: must list the requests aboard, each once"),
     (CVRP, {"load": 31}, "row 1: load = 31: over the capacity 30"),
+    ("milkrun/TSPKopt-v0", {"tour": 3}, "row 1: pos: must be where the tour has each node, every one once"),
     ("milkrun/CVRPP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
     ("milkrun/CWCVRP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
     ("milkrun/SDWCVRP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
