@@ -176,6 +176,13 @@ def test_large_batches_are_judged_by_several_threads(stack: str) -> None:
     (TSPD, {"launch": 0}, "row 1: launch = 0: must be -1 exactly where fly is, which is -1"),
     (TSPD, {"action_mask": True}, "row 1: action_mask: allows a join, but fly is -1"),
     (DARP, {"onboard": 0}, "row 1: onboard: must list the requests aboard, each once"),
+    (CVRP, {"load": 31}, "row 1: load = 31: over the capacity 30"),
+    ("milkrun/TSPKopt-v0", {"tour": 3}, "row 1: pos: must be where the tour has each node, every one once"),
+    ("milkrun/CVRPP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
+    ("milkrun/CWCVRP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
+    ("milkrun/SDWCVRP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
+    ("milkrun/VRPP-v0", {"n_nodes": 5, "current_node": 5}, "row 1: current_node = 5: is padding: .* has 5 nodes"),
+    ("milkrun/TSP-v0", {"n_nodes": 5, "current_node": 5}, "row 1: current_node = 5: is padding: .* has 5 nodes"),
 ])  # fmt: skip
 def test_a_state_of_our_worlds_that_cannot_be_is_refused(world_id: str, change: dict[str, float], said: str) -> None:
     """At the start of an episode; each value is within its bounds."""

@@ -165,6 +165,20 @@ def test_scores_are_those_of_the_steps_they_were_noted_before():
     assert [s.tolist() for s in r.scores] == [[3, 2, 1, 0]]
 
 
+@pytest.mark.parametrize("scores", [None, 3, "many", [0, 1, 2, 3], [[0, 1, 2]], [[0, 1, 2, 3]] * 2, [[0, 1, 2, 3j]]])
+def test_scores_are_a_number_an_action_of_every_row(scores):
+    """Others would be shown beside actions that they are not of."""
+    recorder = EpisodeRecorder(walk())
+    with pytest.raises(milkrun.core.errors.ShapeError, match=r"scores must be numbers of shape \(1, 4\)"):
+        recorder.note_scores(scores)
+
+
+def test_only_a_world_is_recorded():
+    """What is none is named."""
+    with pytest.raises(ConfigError, match=r"what is recorded is a world, as milkrun\.make gives it, not a int"):
+        EpisodeRecorder(3)
+
+
 def test_rows_that_do_not_exist_and_worlds_that_have_not_begun():
     """As `reset(rows)` says it, and ResetNeeded."""
     with pytest.raises(milkrun.core.errors.MilkrunError, match="5"):

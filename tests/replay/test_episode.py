@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milkrun.core.errors import FormatError
+from milkrun.core.errors import ConfigError, FormatError, UnknownName
 from milkrun.replay.columns import decode, pack, ragged, unragged
 from milkrun.replay.episode import Episode
 from milkrun.replay.record import compare
@@ -104,6 +104,24 @@ def test_an_episode_says_what_happened(episode):
     assert np.diff(returns) == pytest.approx(episode.column("reward"), abs=1e-6)
 
 
+@pytest.mark.parametrize(("asked", "error", "why"), [
+    (lambda e: e.column("actions"), UnknownName, "no column 'actions'; it has action, reward, illegal, mask"),
+    (lambda e: e.figure("cost"), UnknownName, "no figure 'cost'; it has .*return"),
+    (lambda e: e.mark("lorry", "pos", 0), UnknownName, "no mark 'lorry'; it has .*truck"),
+    (lambda e: e.mark("truck", "place", 0), UnknownName, "the mark 'truck' has no 'place'; it has .*xy"),
+    (lambda e: e.mark("truck", "xy", e.frames + 1), ConfigError, r"frame=12: must be an integer in 0\.\.11"),
+    (lambda e: e.mark("truck", "xy", -1), ConfigError, "frame=-1: must be an integer >= 0"),
+    (lambda e: e.why(99, 0), ConfigError, r"step=99: must be an integer in 0\.\.11"),
+    (lambda e: e.why(0, 1.5), ConfigError, "index=1.5: must be an integer >= 0"),
+    (lambda e: e.save("/no/such/folder/one.json"), FormatError, "/no/such/folder/one.json: cannot be written"),
+    (lambda e: e.save(None), ConfigError, "a path is a str or an os.PathLike, not a NoneType"),
+])  # fmt: skip
+def test_what_an_episode_does_not_have_is_named(episode, asked, error, why):
+    """Names that it has, or the bound that was passed."""
+    with pytest.raises(error, match=why):
+        asked(episode)
+
+
 def broken(data, **changes):
     """The columns of a file, with one of its keys changed."""
     told = copy.deepcopy(data)
@@ -124,6 +142,7 @@ def packed(raw):
     ({"format": "milkrun-page"}, "format: must be 'milkrun-episode', not 'milkrun-page'"),
     ({"version": 2}, "version: this reads version 1, not 2"),
     ({"steps": "many"}, "steps: must be a int, not 'many'"),
+    ({"objective": "x"}, "objective: must be a number or null, not 'x'"),
     ({"frames": 99}, "ends: is missing for 11 steps in 99 frames"),
     ({"frames": 3}, "steps: 11 steps in 3 frames"),
     ({"reward": {"shape": [2], "values": [1, 2]}}, r"reward: the shape \(2,\) must begin with"),
@@ -149,7 +168,7 @@ def test_a_file_that_does_not_fit_is_refused(episode, changes, why):
         Episode.from_json(broken(episode.data, **changes), "one.json")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"format": NaN}', b"\xff\xfe{"])
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"format": NaN}', b"\xff\xfe{", None, 3])
 def test_what_is_no_episode_at_all(text):
     """No JSON, no object, a word that JSON does not have."""
     with pytest.raises(FormatError, match=r"one\.json: "):

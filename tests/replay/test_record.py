@@ -219,3 +219,27 @@ def test_reward_that_is_not_finite_is_written_as_null():
     episode = Episode.from_json(Episode.of(recording).to_json())
     assert episode.data["objective"] is None and episode.data["reward"]["values"] == [None]
     assert episode.data["series"]["length"]["values"][-1] is None and np.isnan(episode.objective)
+
+
+@pytest.mark.parametrize(("changes", "why"), [
+    ({"policies": None}, "policies are a list of names, not None"),
+    ({"policies": [3]}, r"policies are a list of names, not \[3\]"),
+    ({"rows": 3}, "rows=3: must be a list of row numbers"),
+    ({"episode": "first"}, "episode='first': must be an integer >= 0"),
+    ({"episode": -1}, "episode=-1: must be an integer >= 0"),
+    ({"seed": None}, "seed None: must be an integer"),
+])  # fmt: skip
+def test_what_cannot_be_compared(changes, why):
+    """Without a seed each policy would have an instance of its own."""
+    with pytest.raises(ConfigError, match=why):
+        compare("milkrun/CVRP-v0", **{"policies": ["nearest", "random"], "num_loc": 5, **changes})
+
+
+def test_only_a_policy_plays_only_a_world_is_played():
+    """The name of a policy is none yet."""
+    world = milkrun.make("milkrun/CVRP-v0", 2, num_loc=5)
+    world.reset()
+    with pytest.raises(ConfigError, match="a policy is a function of a world that gives its actions, not a str"):
+        record(world, "nearest")
+    with pytest.raises(ConfigError, match=r"a world, as milkrun\.make gives it, not a int"):
+        record(3, policies_for("milkrun/CVRP-v0")["nearest"](0))

@@ -59,6 +59,8 @@ def test_no_text_leaves_the_element_of_the_data(tmp_path):
 
 @pytest.mark.parametrize(("episodes", "words"), [
     ([], "there is none"),
+    (None, "a page is of a list of episodes, not a NoneType"),
+    ([[3]], "a page is of episodes, as `record` and `compare` give them, not a int"),
     ([[]], "0 policies: 1 to 3"),
     ([tiny(name) for name in "abcd"], "4 policies: 1 to 3"),
     ([tiny("a"), tiny("a")], "'a' is named twice"),

@@ -288,3 +288,26 @@ def test_relabelling_the_customers_relabels_the_plan():
     first, second = cvrp(**one), cvrp(**other)
     assert label[roll_out(first)].tolist() == roll_out(second).tolist()
     assert first.tour_length == second.tour_length
+
+
+@pytest.mark.parametrize(("metric", "unit"), [("round", 1), ("ceil", 1), ("trunc1", 10)])
+def test_a_leg_too_long_for_64_bits_is_no_negative_one(metric, unit):
+    """From (0, 0) to (0, 3e20) and back is 6e20, and 2**63 is 9.2e18."""
+    world = milkrun.make("milkrun/CVRP-v0", 1, num_loc=1, metric=metric, autoreset="disabled")
+    instance = {"locs": [[[0, 0], [0, 3e20]]], "demand_units": [[0, 1]], "capacity": [5]}
+    world.reset(instance=instance)
+    world.step([1])
+    world.step([0])
+    assert world.objective[0] == pytest.approx(-6e20 * unit, rel=1e-6)
+
+
+def test_what_is_no_latitude_is_refused():
+    """Given or from a function; beyond 90 degrees the haversine has no meaning and its root may be that of less than
+    nothing."""
+    instance = {"locs": [[[0, 0], [90.5, 100]]], "demand_units": [[0, 1]], "capacity": [5]}
+    with pytest.raises(BadInstance, match=r"row 0: locs\[1, 0\] = 90\.5: a latitude lies within -90\.\.90"):
+        milkrun.make("milkrun/CVRP-v0", 1, num_loc=1, metric="haversine").reset(instance=instance)
+    law = {"metric": "haversine", "loc_distribution": lambda rng, n: np.full((n, 2), 100.0)}
+    with pytest.raises(ConfigError, match=r"gave the latitude 100\.0: under metric='haversine' it must lie "):
+        milkrun.make("milkrun/TSP-v0", 1, num_loc=4, **law).reset()
+    milkrun.make("milkrun/TSP-v0", 1, num_loc=4, metric="haversine").reset(instance={"locs": [[[89, 170]] * 4]})

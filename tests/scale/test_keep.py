@@ -204,7 +204,7 @@ def test_a_folder_of_somebody_elses_is_refused(tmp_path):
 
 
 def test_a_dataset_is_solved_priced_and_played_as_it_is(tmp_path):
-    """Instances from files go to a solver, to the checker and into a world; a damaged file is refused by name."""
+    """Instances from files go to a solver, to the checker and into a world; what is damaged or not whole is refused."""
     out = scale.generate("milkrun/CVRP-v0", 10, tmp_path / "data", 3, config={"num_loc": 6}, shard_rows=4, on="local")
     shards = list(scale.instances(out))
     assert [len(part["locs"]) for part in shards] == [4, 4, 2]
@@ -216,6 +216,12 @@ def test_a_dataset_is_solved_priced_and_played_as_it_is(tmp_path):
     drawn = world.locs.copy()
     world.reset(instance=shards[1])
     assert np.array_equal(world.locs, drawn)
+    manifest = out / "manifest.json"
+    said = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**said, "shards": dict(list(said["shards"].items())[:2])}))
+    with pytest.raises(ConfigError, match="has 2 of 3 shards: the call that was stopped completes it"):
+        list(scale.instances(out))
+    manifest.write_text(json.dumps(said))
     (out / "data-000001.npz").write_bytes(b"")
     with pytest.raises(FormatError, match=r"data-000001\.npz is not what the manifest says"):
         list(scale.instances(out))

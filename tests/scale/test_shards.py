@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from milkrun.core.errors import ConfigError
 from milkrun.scale.shards import Shards
 
 
@@ -26,3 +27,11 @@ def test_every_number_is_in_one_shard_and_of_its_rows(rows, episodes, shard_rows
 def test_ten_rows_in_shards_of_four():
     """Rows 0-3, 4-7, 8-9; of 23 episodes the first three rows play three, the others two."""
     assert [(s.first, s.rows, s.episodes) for s in Shards(10, 23, 4)] == [(0, 4, 11), (4, 4, 8), (8, 2, 4)]
+
+
+@pytest.mark.parametrize("changes", [{"rows": 0}, {"rows": -1}, {"rows": 1.5}, {"episodes": 0}, {"episodes": "many"},
+                                     {"shard_rows": 0}])  # fmt: skip
+def test_shards_of_nothing_are_refused(changes):
+    """The number that cannot be is named."""
+    with pytest.raises(ConfigError, match=f"{next(iter(changes))}=.*: must be an integer >= 1"):
+        Shards(**{"rows": 10, "episodes": 23, "shard_rows": 4, **changes})

@@ -173,3 +173,16 @@ def test_policies_of_an_unknown_world_are_refused():
     """With the near name."""
     with pytest.raises(RegistryError, match="CVRP"):
         policies_for("milkrun/CVRQ-v0")
+
+
+@pytest.mark.parametrize("seed", ["a", 1.5, -1, 2**63, None])
+def test_a_random_policy_has_a_seed(seed):
+    """What is none is refused when the policy is made, and by a world that is asked for actions."""
+    world = milkrun.make("milkrun/TSP-v0", 2, num_loc=5)
+    world.reset()
+    for asked in (random_policy, world.sample_actions):
+        with pytest.raises(ConfigError, match=r"seed .*: must be an integer in 0"):
+            asked(seed)
+    if seed is not None:
+        with pytest.raises(ConfigError, match=r"turn=.*: must be an integer"):
+            world.sample_actions(0, seed)

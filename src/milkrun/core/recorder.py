@@ -17,9 +17,9 @@ import numpy as np
 
 from milkrun.core.actions import action_array
 from milkrun.core.arguments import Rows, read_rows
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.fields import Role
-from milkrun.core.instances import instances_of
+from milkrun.core.instances import as_array, instances_of
 from milkrun.core.scene import Chart, Part, Scene, ask_words, equal, texts_of_actions
 from milkrun.core.watch import Watched
 from milkrun.core.world import World
@@ -94,6 +94,8 @@ class EpisodeRecorder(Watched):
         self, world: Any, rows: Rows = (0,), *, policy: str = "", fields: tuple[str, ...] = (), scenes: bool = True,
         reasons: str = "auto",
     ) -> None:  # fmt: skip
+        if not hasattr(world, "num_envs"):
+            raise ConfigError(f"what is recorded is a world, as milkrun.make gives it, not a {type(world).__name__}")
         super().__init__(world)
         if reasons not in REASONS:
             raise ConfigError(f"reasons={reasons!r}: must be one of {', '.join(REASONS)}")
@@ -118,7 +120,11 @@ class EpisodeRecorder(Watched):
 
     def note_scores(self, scores: Any) -> None:
         """What the policy makes of each action in the step that comes, (B, A)."""
-        self._scores = np.asarray(scores, np.float32)
+        given = as_array("scores", scores)
+        expected = (self.world.num_envs, int(self._offsets[-1]))
+        if given.dtype.kind not in "fiu" or given.shape != expected:
+            raise ShapeError(f"scores must be numbers of shape {expected}, not {given.dtype} {given.shape}")
+        self._scores = given.astype(np.float32)
 
     # -- a step -----------------------------------------------------------------------------------------------
 

@@ -320,6 +320,9 @@ class World(Episodes, References):
         """One allowed action a row, uniformly: draw `turn` of the stream of `seed`, None: for each row the number of
         the step at which it stands. Compiled; reads only the masks."""
         self._open()
+        seed = check_seed(seed)
+        if turn is not None:
+            turn = check_count("turn", turn, 0)
         drawn = sample(self, seed, turn)
         if self.mask_lists_all:
             return drawn

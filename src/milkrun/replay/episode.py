@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.errors import FormatError, missing_extra, shown
-from milkrun.core.files import read_bytes
+from milkrun.core.arguments import check_count
+from milkrun.core.errors import FormatError, UnknownName, missing_extra, shown
+from milkrun.core.files import read_bytes, write_bytes
 from milkrun.core.recorder import Recording
 from milkrun.core.scene import Chart, colour_code, equal
 from milkrun.replay.columns import decode, number, pack, ragged, unragged
@@ -35,6 +36,7 @@ KEYS: dict[type, tuple[str, ...]] = {
     list: ("agents", "names", "window", "legend", "marks", "illegal_reasons"),
 }  # fmt: skip
 """What every episode has, by type."""
+COLUMNS = ("action", "reward", "illegal", "mask", "scores")
 WHO = ("world", "title", "policy", "config", "seed", "row", "episode", "instance")
 
 
@@ -71,21 +73,35 @@ class Episode:
 
     def column(self, key: str) -> np.ndarray:
         """A column by its key: action, reward, illegal, mask, scores."""
+        columns = [name for name in COLUMNS if name in self.data]
+        if key not in columns:
+            raise UnknownName(f"the episode has no column {shown(key)}; it has {', '.join(columns)}")
         return decode(self.data[key], key)
 
     def figure(self, name: str) -> np.ndarray:
         """A series in time, (T + 1,)."""
+        if name not in self.data["series"]:
+            raise UnknownName(f"the episode has no figure {shown(name)}; it has {', '.join(self.data['series'])}")
         return decode(self.data["series"][name], f"series {name!r}")
 
     def why(self, step: int, index: int) -> str:
         """Why an action of the flat mask was not allowed before a step; empty where it was, or nobody asked."""
         why = self.data.get("why")
-        return str(why["texts"][int(decode(why["index"], "why")[step, index])]) if why else ""
+        if not why:
+            return ""
+        told = decode(why["index"], "why")
+        step = check_count("step", step, 0, len(told) - 1)
+        return str(why["texts"][int(told[step, check_count("index", index, 0, told.shape[1] - 1)])])
 
     def mark(self, name: str, attribute: str, frame: int) -> Any:
         """What a mark said at a frame."""
-        mark = next(mark for mark in self.data["marks"] if mark["name"] == name)
-        return at_frame(mark[attribute], frame, self.frames, f"{name}.{attribute}")
+        marks = {mark["name"]: mark for mark in self.data["marks"]}
+        if name not in marks:
+            raise UnknownName(f"the episode has no mark {shown(name)}; it has {', '.join(marks)}")
+        if attribute not in marks[name]:
+            raise UnknownName(f"the mark {name!r} has no {shown(attribute)}; it has {', '.join(marks[name])}")
+        frame = check_count("frame", frame, 0, self.frames)
+        return at_frame(marks[name][attribute], frame, self.frames, f"{name}.{attribute}")
 
     @classmethod
     def of(cls, recording: Recording) -> Episode:
@@ -98,6 +114,8 @@ class Episode:
     @classmethod
     def from_json(cls, text: str | bytes, name: str = "episode") -> Episode:
         """Reads what `to_json` wrote; FormatError names the key where it is something else."""
+        if not isinstance(text, (str, bytes)):
+            raise FormatError(f"{name}: JSON is a text, not a {type(text).__name__}")
         try:
             data = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, UnicodeDecodeError, RecursionError) as error:
@@ -109,7 +127,7 @@ class Episode:
         return cls(data)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        write_bytes(path, self.to_json().encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Episode:
@@ -270,6 +288,8 @@ def check(data: Any, name: str) -> None:
         for key in keys:
             if type(data.get(key)) is not kind:
                 refuse(key, f"must be a {kind.__name__}, not {shown(data.get(key))}")
+    if type(data.get("objective")) not in (int, float, type(None)):
+        refuse("objective", f"must be a number or null, not {shown(data['objective'])}")
     steps, frames = data["steps"], data["frames"]
     if not 0 <= steps <= frames:
         refuse("steps", f"{steps} steps in {frames} frames")

@@ -28,9 +28,14 @@ def write_page(
     choice of instances. `source` says where the instances are from, if no seed made them. The same episodes give the
     same bytes.
     """
+    if not isinstance(episodes, Sequence) or isinstance(episodes, str):
+        raise ConfigError(f"a page is of a list of episodes, not a {type(episodes).__name__}")
     if not len(episodes):
         raise ConfigError("a page needs an episode, and there is none")
-    lists = [[e] if isinstance(e, Episode) else list(e) for e in episodes]
+    lists = [list(e) if isinstance(e, Sequence) else [e] for e in episodes]
+    for e in (e for one in lists for e in one):
+        if not isinstance(e, Episode):
+            raise ConfigError(f"a page is of episodes, as `record` and `compare` give them, not a {type(e).__name__}")
     groups = [[e for one in lists for e in one]] if isinstance(episodes[0], Episode) else lists
     for group in groups:
         check_names([e.policy for e in group])

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.arguments import Rows
+from milkrun.core.arguments import Rows, check_count, check_seed
 from milkrun.core.errors import ConfigError, did_you_mean, shown
 from milkrun.core.instances import instances_of
 from milkrun.core.recorder import EpisodeRecorder
 from milkrun.core.registry import make, world_spec
 from milkrun.replay.episode import Episode
-from milkrun.solvers.evaluate import rollout
+from milkrun.solvers.evaluate import check_player, rollout
 from milkrun.solvers.policies import Policy, policies_for
 from milkrun.solvers.solve import solve
 
@@ -27,6 +27,7 @@ def record(
 
     A policy with a method `scores(world) -> (B, A)` has them recorded.
     """
+    check_player(world, policy)
     recorder = EpisodeRecorder(world, rows, policy=name)
 
     def play(_: Any) -> np.ndarray:
@@ -49,6 +50,9 @@ def compare(
     if isinstance(policies, str):  # else its letters would be taken for policies
         policies = policies.split(",")
     check_names(policies)
+    seed, episode = check_seed(seed), check_count("episode", episode, 0)
+    if not np.iterable(rows):
+        raise ConfigError(f"rows={shown(rows)}: must be a list of row numbers")
     spec = world_spec(id)
     known, methods = policies_for(spec.id), spec.load().solvers
     for name in policies:
@@ -60,6 +64,8 @@ def compare(
 
 def check_names(names: Sequence[str]) -> None:
     """Raises ConfigError unless these policies can stand side by side."""
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"policies are a list of names, not {shown(names)}")
     if not 1 <= len(names) <= MOST:
         raise ConfigError(f"{len(names)} policies: 1 to {MOST} stand side by side")
     if twice := [name for k, name in enumerate(names) if name in names[:k]]:

@@ -13,7 +13,7 @@ import numpy as np
 from milkrun.core.config import Config, option
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.fields import constant, float32, float64, instance, int32, int64, scratch
-from milkrun.core.instances import as_array, padded, refuse
+from milkrun.core.instances import as_array, padded, refuse, refuse_where
 from milkrun.core.world import World
 from milkrun.routing.distance import EARTH_RADIUS_KM, METRICS
 from milkrun.routing.generators.laws import DEPOT_TYPES, PLACED
@@ -171,6 +171,8 @@ class Places(World):
         return values
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
+        if self.config.metric == "haversine":
+            refuse_where("locs", arrays["locs"], no_latitudes(arrays["locs"]), "a latitude lies within -90..90")
         if "dist" in arrays:
             diagonal = np.einsum("bii->bi", arrays["dist"])
             if diagonal.any():
@@ -257,12 +259,12 @@ class Places(World):
             if depots is None and self.depot_apart and self.config.depot_type == "customer":
                 raise ConfigError("depot_type = 'customer': places alone do not say where the depot stands; give "
                                   "depots too, from a generator by _generate_depot")
-            places = _as_places("places", places, (self.num_envs, self.config.num_loc, 2))
+            places = self._as_places("places", places, (self.num_envs, self.config.num_loc, 2))
         if depots is not None:
             if self.sizes["D"]:
                 raise ConfigError(f"depots and metric = 'matrix': the map {self.config.map_name!r} knows no way from "
                                   "any depot but its own")
-            depots = _as_places("depots", depots, (self.num_envs, 2))
+            depots = self._as_places("depots", depots, (self.num_envs, 2))
         self._standing = places, depots
         for name, given in (("loc_law", places), ("depot_law", depots)):
             if given is not None:
@@ -293,18 +295,25 @@ class Places(World):
             seed, row, episode = (int(k) for k in self.stream[b])
             rng = np.random.Generator(np.random.Philox(key=[seed, 0], counter=[0, row, episode, 1]))
             who = f"loc_distribution, asked for {count} places of row {b},"
-            asked[r] = _as_places(who, law(rng, count), (count, 2))
+            asked[r] = self._as_places(who, law(rng, count), (count, 2))
         return asked
 
+    def _as_places(self, who: str, given: Any, shape: tuple[int, ...]) -> np.ndarray:
+        array = as_array(who, given)
+        with np.errstate(over="ignore"):
+            places = array.astype(np.float32) if array.dtype.kind in "fiu" else np.full(array.shape, np.nan, np.float32)
+        if places.shape != shape or not np.isfinite(places).all():
+            raise ConfigError(f"{who} gave {array.dtype} {array.shape} (or non-finite places); it must be {shape} "
+                              "finite numbers")
+        if self.config.metric == "haversine" and (wrong := no_latitudes(places)).any():
+            raise ConfigError(f"{who} gave the latitude {places[wrong][0]}: under metric='haversine' it must lie "
+                              "within -90..90")
+        return places
 
-def _as_places(who: str, given: Any, shape: tuple[int, ...]) -> np.ndarray:
-    array = as_array(who, given)
-    with np.errstate(over="ignore"):
-        places = array.astype(np.float32) if array.dtype.kind in "fiu" else np.full(array.shape, np.nan, np.float32)
-    if places.shape != shape or not np.isfinite(places).all():
-        raise ConfigError(f"{who} gave {array.dtype} {array.shape} (or non-finite places); it must be {shape} finite "
-                          "numbers")
-    return places
+
+def no_latitudes(places: np.ndarray) -> np.ndarray:
+    """Where places (..., 2) in degrees have a first number that is none."""
+    return (np.abs(places) > 90) & (np.arange(2) == 0)
 
 
 def _pad(array: Any, world: World, name: str) -> np.ndarray:

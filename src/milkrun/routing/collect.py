@@ -35,7 +35,7 @@ from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import TOL
 from milkrun.routing.generators.laws import DEPOT_TYPES
 from milkrun.routing.trips import detour_fits, in_time
-from milkrun.routing.vehicle import Routing, RoutingConfig
+from milkrun.routing.vehicle import OVER_CAPACITY, Routing, RoutingConfig
 
 TRIPS = ("single", "multi")
 
@@ -95,6 +95,8 @@ class Collect(Routing):
     length = view(float32, doc="distance driven, the same as `tour_length`")
     action_mask = mask("N")
 
+    faults = {**Routing.faults, **OVER_CAPACITY}
+
     usual: ClassVar[Mapping[str, int]] = {**Routing.usual, "depot_law": DEPOT_TYPES.index("random")}
     windows: ClassVar[bool] = False  # the world has the option `time_windows`
 
@@ -143,14 +145,6 @@ class Collect(Routing):
             values.setdefault("service_time", np.zeros((rows, self.sizes["N"]), np.float32))
             values["speed"] = np.asarray(values.get("speed", np.ones(rows, np.float32))).reshape(rows, 1)
         return values
-
-    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
-        """A load is a sum of numbers that each fitted within the tolerance."""
-        super().check_states(arrays)
-        if "capacity" in self.fields:
-            capacity = arrays["capacity"].astype(np.float64)
-            if (over := arrays["load"] > capacity + 2 * TOL * np.maximum(1, capacity)).any():
-                refuse("load", arrays["load"], over, f"over the capacity {capacity[over][0]}")
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_instances(arrays)

@@ -32,7 +32,16 @@ from milkrun.routing.generators.cvrp import generate
 from milkrun.routing.generators.laws import DEPOT_TYPES
 from milkrun.routing.reach import farthest_drawn
 from milkrun.routing.trips import reachable, short_enough
-from milkrun.routing.vehicle import Routing, RoutingConfig, clear_record, write_down
+from milkrun.routing.vehicle import (
+    ON_PADDING,
+    OVER_CAPACITY,
+    OVERLOADED,
+    Routing,
+    RoutingConfig,
+    clear_record,
+    is_on_padding,
+    write_down,
+)
 
 CAPACITY = {10: 20, 15: 25, 20: 30, 30: 33, 40: 37, 50: 40, 60: 43, 75: 45, 100: 50, 125: 55, 150: 60, 200: 70,
             500: 100, 1000: 150}  # fmt: skip
@@ -107,6 +116,8 @@ class CVRP(Routing):
     trips = state(int32, low=0, tally=True, doc="returns to the depot")
     action_mask = mask("N", remade=True)
 
+    faults = {**Routing.faults, **OVER_CAPACITY}
+
     @classmethod
     def size_of(cls, config: CVRPConfig) -> dict[str, int]:
         nodes = config.num_loc + 1
@@ -150,11 +161,6 @@ class CVRP(Routing):
             row = np.argwhere(over)[0][0]
             refuse("demand_units", demand, over, f"over the capacity {arrays['capacity'][row]}: no truck can take it")
         self._check_reach(arrays, real)
-
-    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
-        super().check_states(arrays)
-        if (over := arrays["load"] > arrays["capacity"]).any():
-            refuse("load", arrays["load"], over, f"over the capacity {arrays['capacity'][over][0]}")
 
     def _check_reach(self, arrays: dict[str, np.ndarray], real: np.ndarray) -> None:
         """Every customer must be served, so each must be reachable alone within the trip limit."""
@@ -309,6 +315,14 @@ def short_enough_with_stop(w, b, q, j):
     return fits(w.trip_length[b] + way, w.max_length[q])
 
 
-CVRP.bind(generate=generate, reset=reset, step=step)
+@kernel
+def fault(w, b):
+    """Which rule a state from outside breaks, 0 if none."""
+    if is_on_padding(w, b):
+        return ON_PADDING
+    return OVERLOADED if w.load[b] > w.capacity[w.instance_row[b]] else 0
+
+
+CVRP.bind(generate=generate, reset=reset, step=step, fault=fault)
 
 __all__ = ["CAPACITY", "CVRP", "CVRPConfig", "generate", "reset", "step"]

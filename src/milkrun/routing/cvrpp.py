@@ -22,7 +22,17 @@ from milkrun.core.fields import constant, float32, float64, instance, int64
 from milkrun.core.kernels import kernel
 from milkrun.routing.generators.vrpp import MAX_UNITS, WEIGHT_LAWS
 from milkrun.routing.generators.vrpp import generate_capacitated as generate
-from milkrun.routing.trips import any_customer, begin_tour, drive, ends_tour, free_room, mark_allowed, room_left, take
+from milkrun.routing.trips import (
+    any_customer,
+    begin_tour,
+    drive,
+    ends_tour,
+    fault,
+    free_room,
+    mark_allowed,
+    room_left,
+    take,
+)
 from milkrun.routing.vehicle import write_down
 from milkrun.routing.vrpp import Profit, ProfitConfig
 
@@ -137,6 +147,6 @@ def mark(w, b, q):
     mark_allowed(w, b, w.weight, q, w.must_go, q, free_room(w, b, q))
 
 
-CVRPP.bind(generate=generate, reset=reset, step=step)
+CVRPP.bind(generate=generate, reset=reset, step=step, fault=fault)
 
 __all__ = ["CVRPP", "CVRPPConfig", "generate", "reset", "step"]

@@ -31,7 +31,8 @@ def travel(w, q, i, j):
 
 @kernel(inline=True)
 def leg(metric, x1, y1, x2, y2):
-    """The distance between two places."""
+    """The distance between two places. Rounded by `np`: `math` makes an int64 of it, in which legs from 2**63 on turn
+    negative."""
     dx, dy = x1 - x2, y1 - y2
     e = math.sqrt(dx * dx + dy * dy)
     if metric == EUCLID:
@@ -39,11 +40,11 @@ def leg(metric, x1, y1, x2, y2):
     if metric == MANHATTAN:
         return abs(dx) + abs(dy)
     if metric == ROUND:
-        return np.float64(math.floor(e + 0.5))
+        return np.floor(e + 0.5)
     if metric == CEIL:
-        return np.float64(math.ceil(e))
+        return np.ceil(e)
     if metric == TRUNC1:
-        return np.float64(math.floor(10.0 * e))
+        return np.floor(10.0 * e)
     return great_circle(x1, y1, x2, y2)
 
 

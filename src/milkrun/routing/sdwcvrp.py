@@ -41,9 +41,10 @@ from milkrun.routing.trips import (
     set_out,
     unload,
 )
+from milkrun.routing.trips import fault as truck_fault
 from milkrun.routing.wcvrp import FULL
 
-DAYS_OVER = 1
+DAYS_OVER = 3
 """What may be wrong with a state from outside."""
 
 
@@ -100,7 +101,10 @@ class SDWCVRP(Recourse):
     tour = state(int16, "T", "A", tally=True, doc="the legal actions of each day; only with record")
     tour_len = state(int32, "T", low=0, tally=True, doc="how many legal actions each day took")
 
-    faults = {DAYS_OVER: ("day", "the last day is over, but the row is neither terminated nor truncated")}
+    faults = {
+        **Recourse.faults,
+        DAYS_OVER: ("day", "the last day is over, but the row is neither terminated nor truncated"),
+    }
 
     @classmethod
     def size_of(cls, config: Any) -> dict[str, int]:
@@ -283,7 +287,10 @@ def mark(w, b, q):
 @kernel
 def fault(w, b):
     """Which rule a state from outside breaks, 0 if none."""
-    return DAYS_OVER if w.day[b] >= w.T and not (w.terminated[b] or w.truncated[b]) else 0
+    code = truck_fault(w, b)
+    if code == 0 and w.day[b] >= w.T and not (w.terminated[b] or w.truncated[b]):
+        code = DAYS_OVER
+    return code
 
 
 SDWCVRP.bind(generate=generate, reset=reset, step=step, fault=fault)

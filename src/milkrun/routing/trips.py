@@ -13,7 +13,7 @@ import numpy as np
 
 from milkrun.core.kernels import eight_flags, kernel, lowest_bit
 from milkrun.routing.distance import TOL, fits, travel
-from milkrun.routing.vehicle import clear_record
+from milkrun.routing.vehicle import ON_PADDING, OVERLOADED, clear_record, is_on_padding
 
 NO_FLAG, ONE_FLAG = np.uint64(0), np.uint64(1)
 GATHER, TOP_BYTE = np.uint64(0x0102040810204080), np.uint64(56)
@@ -34,6 +34,16 @@ def set_out(w, b):
     w.trips[b] = 0
     w.skipped[b] = w.n_nodes[q] - 1
     unload(w, b)
+
+
+@kernel
+def fault(w, b):
+    """Which rule a truck from outside breaks, 0 if none. A load is a sum of numbers that each fitted within the
+    tolerance."""
+    if is_on_padding(w, b):
+        return ON_PADDING
+    capacity = np.float64(w.capacity[w.instance_row[b]])
+    return OVERLOADED if w.load[b] > capacity + 2.0 * TOL * max(1.0, capacity) else 0
 
 
 @kernel

@@ -24,11 +24,11 @@ from milkrun.core.kernels import kernel
 from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import travel
 from milkrun.routing.generators.tsp import generate
-from milkrun.routing.vehicle import Routing, RoutingConfig, clear_record, write_down
+from milkrun.routing.vehicle import ON_PADDING, Routing, RoutingConfig, clear_record, is_on_padding, write_down
 
 STARTS = ("depot", "free")
 FREE = 1
-TOUR_OVER = 1
+TOUR_OVER = 3
 """What may be wrong with a state from outside."""
 
 
@@ -62,6 +62,7 @@ class TSP(Routing):
     action_mask = mask("N")
 
     faults = {
+        **Routing.faults,
         TOUR_OVER: ("tour_len", "n_nodes is {n_nodes}, so the tour is over, but neither terminated nor truncated"),
     }
 
@@ -138,6 +139,8 @@ def drive(w, b, action):
 @kernel
 def fault(w, b):
     """Which rule a state from outside breaks, 0 if none."""
+    if is_on_padding(w, b):
+        return ON_PADDING
     over = w.tour_len[b] >= w.n_nodes[w.instance_row[b]]
     return TOUR_OVER if over and not (w.terminated[b] or w.truncated[b]) else 0
 

@@ -40,6 +40,8 @@ STARTS = ("random", "greedy", "identity")
 RANDOM, GREEDY = 0, 1
 REWARD_MODES = ("best", "current")
 CURRENT = 1
+MISPLACED = 1
+"""What may be wrong with a state from outside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +91,8 @@ class TSPKopt(Places):
     cost_current = state(float32, low=0, doc="length of the tour")
     cost_best = state(float32, low=0, doc="length of the shortest tour so far")
     action_mask = mask("A")
+
+    faults = {MISPLACED: ("pos", "must be where the tour has each node, every one once")}
 
     @classmethod
     def size_of(cls, config: TSPKoptConfig) -> dict[str, int]:
@@ -398,6 +402,16 @@ def rejoin(w, b, q, n, m, i, j, k):
     return stretch(w, b, q, i, k) + travel(w, q, w.tour[b, k], w.tour[b, (k + 1) % n]) - before
 
 
-TSPKopt.bind(generate=generate, reset=reset, step=step, legal=legal)
+@kernel
+def fault(w, b):
+    """Which rule a state from outside breaks, 0 if none: places that lead back to where they were read from are all
+    different, so the tour has every node."""
+    for k in range(w.N):
+        if w.pos[b, w.tour[b, k]] != k:
+            return MISPLACED
+    return 0
+
+
+TSPKopt.bind(generate=generate, reset=reset, step=step, legal=legal, fault=fault)
 
 __all__ = ["TSPKopt", "TSPKoptConfig", "generate", "legal", "reset", "step"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,11 +11,14 @@ import numpy as np
 from milkrun.core.config import option
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, float32, int16, int32, int64, state
-from milkrun.core.instances import refuse
 from milkrun.core.kernels import fetch, kernel
 from milkrun.core.scene import Scene, colours
 from milkrun.core.world import World
 from milkrun.routing.base import Places, PlacesConfig
+
+ON_PADDING, OVERLOADED = 1, 2
+"""What may be wrong with a vehicle that comes from outside; numbers above are the worlds' own."""
+OVER_CAPACITY = {OVERLOADED: ("load", "over the capacity {capacity}")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +73,13 @@ class Routing(Recorded, Places):
     visited = state(bool_, "N", doc="nodes done")
     tour_length = state(float32, low=0, doc="distance driven so far")
 
+    faults: ClassVar[Mapping[int, tuple[str, str]]] = {
+        ON_PADDING: ("current_node", "is padding: the row's instance has {n_nodes} nodes"),
+    }
+
     @classmethod
     def auto_max_steps(cls, config: Any) -> int:
         return 4 * (config.num_loc + 1)
-
-    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
-        super().check_states(arrays)
-        if (wrong := arrays["current_node"] >= arrays["n_nodes"]).any():
-            refuse("current_node", arrays["current_node"], wrong, "is padding: the row's instance has fewer nodes")
 
     # -- pictures -------------------------------------------------------------------------------------------
 
@@ -143,4 +145,16 @@ def prefetch(w, b, action):
     fetch(w.action_mask, b, action)
 
 
+@kernel(inline=True)
+def is_on_padding(w, b):
+    return w.current_node[b] >= w.n_nodes[w.instance_row[b]]
+
+
+@kernel
+def fault(w, b):
+    """Which rule a state from outside breaks, 0 if none."""
+    return ON_PADDING if is_on_padding(w, b) else 0
+
+
 Recorded.bind(prefetch=prefetch)
+Routing.bind(fault=fault)

@@ -29,7 +29,17 @@ from milkrun.core.scene import Scene
 from milkrun.routing.collect import Collect, CollectConfig
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, MUST_GO_LAWS
 from milkrun.routing.generators.wcvrp import generate
-from milkrun.routing.trips import any_customer, begin_tour, drive, ends_tour, free_room, mark_allowed, room_left, take
+from milkrun.routing.trips import (
+    any_customer,
+    begin_tour,
+    drive,
+    ends_tour,
+    fault,
+    free_room,
+    mark_allowed,
+    room_left,
+    take,
+)
 from milkrun.routing.vehicle import write_down
 
 FULL = 1.0 - 1e-6
@@ -229,6 +239,6 @@ def count_full(w, b, level, r):
     return total
 
 
-Waste.bind(generate=generate, reset=reset, step=step)
+Waste.bind(generate=generate, reset=reset, step=step, fault=fault)
 
 __all__ = ["WCVRP", "WCVRPConfig", "Waste", "WasteConfig", "count_full", "generate", "reset", "step"]

@@ -55,11 +55,15 @@ def generate(
 
 def instances(folder: str | os.PathLike[str]) -> Iterator[Arrays]:
     """The shards of a dataset in order, each a dict of fields with the instance first, as `World.reset(instance=...)`,
-    `solve` and the tasks take it. A file that is not as the manifest says is refused."""
+    `solve` and the tasks take it. A dataset that is not whole, or not as its manifest says, is refused."""
     path = Path(name_of(folder))
     said = read_manifest(path)
     if said.get("kind") != "generate":
         raise ConfigError(f"{path} holds no dataset but the shards of {said.get('kind')!r}")
+    wanted = check_count("instances", said.get("instances"), 1)
+    whole = len(read_shards(wanted, wanted, said.get("shard_rows")))
+    if len(said["shards"]) != whole:
+        raise ConfigError(f"{path} has {len(said['shards'])} of {whole} shards: the call that was stopped completes it")
     for name, checksum in sorted(said["shards"].items()):
         raw = read_bytes(path / name)
         if hashlib.sha256(raw).hexdigest() != checksum or (arrays := arrays_of(raw)) is None:

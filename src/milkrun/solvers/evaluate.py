@@ -109,7 +109,7 @@ def evaluate(
     same in a batch of any size. `progress` is called with the number of episodes that have just ended.
     """
     episodes = check_count("episodes", episodes, 1)
-    _check(world, policy)
+    check_player(world, policy)
     rows = world.num_envs
     restarts_itself = world.autoreset == "same_step"
     returns, lengths = np.empty(episodes), np.empty(episodes, np.int64)
@@ -141,7 +141,7 @@ def evaluate(
 def rollout(world: World, policy: Policy, max_steps: int | None = None) -> int:
     """Plays on from where the world stands until every row has ended, or for `max_steps` turns; returns the steps done,
     summed over the rows. A row that has ended is not stepped again, under any autoreset mode."""
-    _check(world, policy)
+    check_player(world, policy)
     if max_steps is not None:
         max_steps = check_count("max_steps", max_steps, 0)
     live = np.arange(world.num_envs)
@@ -157,7 +157,8 @@ def rollout(world: World, policy: Policy, max_steps: int | None = None) -> int:
     return steps
 
 
-def _check(world: Any, policy: Any) -> None:
+def check_player(world: Any, policy: Any) -> None:
+    """Raises ConfigError unless this is a world and something that may play it."""
     if not hasattr(world, "num_envs") or not hasattr(world, "autoreset"):
         raise ConfigError(f"what is played is a world, as milkrun.make gives it, not a {type(world).__name__}")
     if not callable(policy):

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from milkrun.core.arguments import check_seed
 from milkrun.core.errors import ConfigError, RegistryError
 from milkrun.core.kernels import kernel
 from milkrun.core.references import refer
@@ -37,6 +38,9 @@ class RandomPolicy:
     """
 
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
 
     def __call__(self, world: World) -> np.ndarray:
         return world.sample_actions(self.seed, turn=None)
