@@ -69,7 +69,7 @@ def build_launcher(
         )  # fmt: skip
         text += _entry(
             "step_from", "action, source", f"actions = {actions}\n    v = record(source, slot)",
-            fetches + _prefetched("v, r + AHEAD", 12) + "total += turn_from(w, r, v, actions[r], 0)",
+            fetches + _prefetched("v, r + AHEAD", 12) + (_JUDGED if "fault" in kernels else _UNJUDGED),
             _IN_BLOCKS.format(copies="\n        ".join(copies)),
         )  # fmt: skip
     text += _entry(
@@ -346,6 +346,14 @@ _IN_BLOCKS = """for first in range(lo, hi, BLOCK):
             {{body}}"""
 """All rows, a block copied while it stays in the cache: field by field over a block costs a third of row by row. The
 memory of the next block is asked for meanwhile."""
+
+
+_UNJUDGED = "turn_from(w, r, v, actions[r], 0)"
+_JUDGED = f"""if fault(v, r) != 0:
+                total += 1
+            else:
+                {_UNJUDGED}"""
+"""A row that came from outside: one whose state cannot be is counted, and not played."""
 
 
 _LOOP = """

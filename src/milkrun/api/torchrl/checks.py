@@ -42,7 +42,7 @@ class Checks:
             return f.dtype.kind in "iu" and has_rule(f) and (f.role is not Role.INSTANCE or not f.dims)
 
         always = [s.field for s in (*layout.state, *layout.instance) if indexes(s)]
-        state = [s.field for s in (*layout.state, layout.stream) if not indexes(s)]
+        state = [*(s.field for s in layout.state if not indexes(s)), layout.stream.field]
         rest = [s.field for s in layout.instance if not indexes(s)]
         sets = (always, always + state, always + state + rest)
         choices = world.action.nvec(world.sizes)

@@ -72,7 +72,6 @@ class Stepper:
         self._spaces = Workspaces(world, self._layout, [f for f in fields if f.name not in kept])
         layout = world._launcher_layout
         self._instance_row, self._mask_place = layout.slots["instance_row"], layout.slots.get("action_mask", 0)
-        self._judges = world._launcher.count_faults is not None
         self._serial_below = 2 if world.threads is not None else world.parallel_from
         self.action_dtype = DTYPES[world.action.dtype]
         self._planning = threading.Lock()
@@ -106,8 +105,6 @@ class Stepper:
             versions, addresses = _versions(shared), tuple([tensor.data_ptr() for tensor in shared])
             self._check_values(source, shared, root, hidden, plan)
             here = source.buffer_info()[0]
-        if self._judges:  # also the last result: numpy changes numbers without torch's counting it
-            self.checks.states(source, root, hidden, plan, chunks)
         space.last = None  # it holds tensors that could be given out
         make = (space.outputs.get(plan) or space.make_outputs(plan)).free()
         fresh_root, fresh_hidden, state = make(source, shared, addresses)
@@ -115,11 +112,14 @@ class Stepper:
         if plan.views and not self._views_anew:
             self._enter_views(state[2], fresh_root, root, plan)
         if raises:
+            self.checks.states(source, root, hidden, plan, chunks)
             self._refuse_illegal(here, action, root, hidden, plan)
         if chunks == 1:
-            self._step_from.serial(there, plan.order_address, action.data_ptr(), here, 0, n, 0)
+            faults = self._step_from.serial(there, plan.order_address, action.data_ptr(), here, 0, n, 0)
         else:
-            self._step_from.run((there, plan.order_address, action.data_ptr(), here), n, chunks)
+            faults = self._step_from.run((there, plan.order_address, action.data_ptr(), here), n, chunks)
+        if faults:
+            self.checks.states(source, root, hidden, plan, chunks)
         if self._observe is not None:
             self._observe.run((there, plan.order_address), n, chunks)
         if not keep:
