@@ -109,6 +109,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "an attribute": lambda t: setattr(t, "anything", 1),
     "a hook": lambda t: t.requires_grad_().register_hook(lambda g: g),
     "class": lambda t: setattr(t, "__class__", torch.nn.Parameter),
+    "dispatch keys": lambda t: torch._C._set_neg(t, True),
     "counter": lambda t: torch._C._autograd._unsafe_set_version_counter((t,), (9,)),
 }
 

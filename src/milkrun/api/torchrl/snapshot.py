@@ -37,7 +37,7 @@ BITS = 62  # tensors whose answers fit into a number
 ITEMS = 3  # the word of a tuple where its objects begin
 ATTRIBUTES_BEFORE = 1 << 4  # the flag of types whose objects have their attributes in words before them,
 BEFORE = (-4, -3)  # these; -2 and -1 are the garbage collector's
-BODY = 22  # words of torch's tensor
+BODY = 26  # words that torch's tensor has at most: they end with the set of its dispatch keys
 INLINE = 5  # dimensions whose sizes and strides stand in the body itself
 COUNTER = 4  # of a counter of changes; the version is one of them
 STORAGE = 6  # of a storage that are looked at
@@ -79,6 +79,11 @@ class Layout(NamedTuple):
     def width(self) -> int:
         """Numbers in a line, which is a tensor."""
         return PLACES + len(self.words)
+
+    @property
+    def body_size(self) -> int:
+        """Words of a body."""
+        return sum(word.place == "b" for word in self.words)
 
 
 class Snapshot:
@@ -151,18 +156,20 @@ def _found(tensor: torch.Tensor, untouched: torch.Tensor) -> Layout:
     body = _only(k for k in range(1, size) if _word(id(tensor), k) == tensor._cdata)
     if _word(id(items), ITEMS) != id(tensor):
         raise LookupError("a tuple does not begin where it was thought to")
+    keys = torch._C._dispatch_keys(tensor).raw_repr()
+    end = next((k + 1 for k in range(BODY) if _word(tensor._cdata, k) == keys), 0)
     alias, other = tensor.detach(), tensor.data  # the first counts its changes with the tensor, the second for itself
-    words, of_alias, of_other = (_words(t._cdata, BODY) for t in (tensor, alias, other))
-    counter = _only(k for k in range(BODY) if words[k] == of_alias[k] != of_other[k] and _is_address(words[k]))
+    words, of_alias, of_other = (_words(t._cdata, end) for t in (tensor, alias, other))
+    counter = _only(k for k in range(end) if words[k] == of_alias[k] != of_other[k] and _is_address(words[k]))
     for _ in range(77):
         tensor.add_(1)
     version = _only(k for k in range(1, COUNTER) if _word(words[counter], k) & 0xFFFFFFFF == 77)
     at = tensor.untyped_storage()._cdata
-    storage = _only(k for k in range(BODY) if words[k] == at)
+    storage = _only(k for k in range(end) if words[k] == at)
     data = min((k for k in range(STORAGE - MEMORY + 1) if _word(at, k) == tensor.data_ptr()), default=-1)
     stored = _words(at, STORAGE)
     view = tensor[1:]  # holds the body and the storage
-    body_count = _only(k for k in range(BODY) if _word(tensor._cdata, k) != words[k])
+    body_count = _only(k for k in range(end) if _word(tensor._cdata, k) != words[k])
     storage_count = _only(k for k in range(STORAGE) if _word(at, k) != stored[k])
     del view
     if data <= storage_count:
@@ -170,7 +177,7 @@ def _found(tensor: torch.Tensor, untouched: torch.Tensor) -> Layout:
     compared = [
         *(Word("o", k, "count" if k == 0 else "address" if k == body else "other") for k in (*before, *range(size))),
         *(Word("b", k, "count" if k == body_count else "address" if k in (counter, storage) else "other")
-          for k in range(BODY)),
+          for k in range(end)),
         Word("c", version, "other"),
         Word("s", storage_count, "count"),
         *(Word("s", k, "address") for k in range(data, data + MEMORY)),
@@ -239,6 +246,7 @@ CHANGES: list[Deed] = [
     lambda t: t.share_memory_(),
     lambda t: t.untyped_storage().resize_(64),
     lambda t: torch.utils.swap_tensors(t, _zeros(4, 1)),
+    lambda t: torch._C._set_neg(t, True),  # a dispatch key, and nothing else
     _assign("data", lambda: _zeros(4, 1)),
     _assign("grad", lambda: _zeros(4, 1)),
     _assign("__class__", lambda: torch.nn.Parameter),
@@ -296,7 +304,7 @@ def _text(layout: Layout) -> str:
         differ = {place: " | ".join(f"({shown(word)} ^ w[k, {PLACES + k}])" for k, word in enumerate(layout.words)
                                     if word.place == place and word.kind in kinds) or "int64(0)"
                   for place in "obcs"}  # fmt: skip
-        return _COMPARISON.format(name=name, start=8 * start, size=end - start, body=BODY, counter=COUNTER,
+        return _COMPARISON.format(name=name, start=8 * start, size=end - start, body=layout.body_size, counter=COUNTER,
                                   storage=STORAGE, **differ)  # fmt: skip
 
     counts = [PLACES + k for k, word in enumerate(layout.words) if word.kind == "count"]
@@ -305,9 +313,9 @@ def _text(layout: Layout) -> str:
     return _TEXT.format(
         comparisons="".join(comparison(*each) for each in comparisons), width=layout.width, items=8 * ITEMS,
         start=8 * start, size=end - start, at_body=layout.body - start, at_counter=layout.counter,
-        at_storage=layout.storage, body=BODY, counter=COUNTER, storage=STORAGE, noted="\n        ".join(noted),
-        o_count=counts[0], b_count=counts[1], s_count=counts[2], single_body=layout.single_body,
-        single_storage=layout.single_storage,
+        at_storage=layout.storage, body=layout.body_size, counter=COUNTER, storage=STORAGE,
+        noted="\n        ".join(noted), o_count=counts[0], b_count=counts[1], s_count=counts[2],
+        single_body=layout.single_body, single_storage=layout.single_storage,
     )  # fmt: skip
 
 
