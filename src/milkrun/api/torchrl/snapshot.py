@@ -32,7 +32,7 @@ from milkrun.core.kernels import KERNEL_OPTIONS, array_at, fetch
 from milkrun.core.memory import address_of
 from milkrun.core.threads import Entry
 
-PYTHON, TORCH = {(3, 11)}, {(2, 13)}  # the versions that were tried
+PYTHON, TORCH = {(3, 11), (3, 12), (3, 13)}, {(2, 13)}  # the versions that were tried, each with each
 BITS = 62  # tensors whose answers fit into a number
 ITEMS = 3  # the word of a tuple where its objects begin
 ATTRIBUTES_BEFORE = 1 << 4  # the flag of types whose objects have their attributes in words before them,
