@@ -100,7 +100,6 @@ KERNEL_DEFECTS = {
     "reads_scratch": {("accesses_checked", "work")},
     "reads_neighbour": {("accesses_checked", "tread")},
     "keyed_by_place": {("rows_alone", "height"), ("rows_alone", "worth"), ("rows_alone", "left")},
-    "global_rng": {("reproducible", "worth")},
     "refuses_open": {("open_is_legal", "illegal")},
     "takes_closed": {("closed_is_illegal", "illegal")},
     "moves_when_judging": {("illegal_changes_nothing", "earned")},
@@ -142,6 +141,7 @@ PYTHON_DEFECTS = {
         "step",
         {("autoreset_as_by_hand", "reward"), ("autoreset_as_by_hand", "left")},
     ),
+    broken_worlds.draws_in_python: ("step", {("reproducible", "left")}),
     broken_worlds.spends_in_python: ("step", {("instance_constant", "worth")}),
     broken_worlds.pushes_in_python: ("step", {("rows_apart", "earned")}),
     broken_worlds.overruns_in_python: ("step", {("writes_inside", "record")}),
@@ -296,6 +296,23 @@ def test_a_misspelt_field_is_a_finding() -> None:
     (finding,) = check_world(broken_worlds.Misspelt)
     line = broken_worlds.misspelling_step.py_func.__code__.co_firstlineno + 3
     assert finding.sentence == f"Misspelt has no field 'traill': did you mean 'trail'? (broken_worlds.py:{line})"
+
+
+def test_a_kernel_that_does_not_compile_is_a_finding_of_that_name() -> None:
+    """Not that something was raised: that it does not compile, by which call, and where."""
+    (finding,) = check_world(broken_worlds.Allocating)
+    line = broken_worlds.allocating_step.py_func.__code__.co_firstlineno + 3
+    assert str(finding) == ("compiles: the kernel 'allocating_step' allocates memory by np.zeros, which it must not: "
+                            f"declare a scratch field for it (broken_worlds.py:{line})")  # fmt: skip
+
+
+def test_a_kernel_that_draws_from_a_foreign_generator_is_a_finding() -> None:
+    """By the name of the generator, before any play: not a number that differs when it is played again."""
+    (finding,) = check_world(broken_worlds.Drawing)
+    line = broken_worlds.drawing_generate.py_func.__code__.co_firstlineno + 3
+    assert str(finding).startswith(
+        f"compiles: the kernel 'drawing_generate' draws from np.random (broken_worlds.py:{line}): rows have "
+    )
 
 
 def test_a_fault_of_the_smallest_size_is_found() -> None:

@@ -30,6 +30,10 @@ class ConfigError(MilkrunError, ValueError):
     """A configuration key, value, preset, option or mode that cannot be."""
 
 
+class KernelRefused(ConfigError):
+    """A kernel that does not compile, or must not: kernel, file, line, what to write instead."""
+
+
 class MapError(ConfigError):
     """A map that was not found."""
 

@@ -16,6 +16,7 @@ from numba import njit, types
 
 from milkrun.core.actions import Action, Agents
 from milkrun.core.cache import compile_module
+from milkrun.core.faults import refuse_generators
 from milkrun.core.fields import Role
 from milkrun.core.interpreter.module import interpret_module
 from milkrun.core.kernels import KERNEL_OPTIONS, array_at, copy_rows, fetch, kernel, part_compiler
@@ -174,6 +175,7 @@ def _first(count: Entry, args: tuple[int, ...], n: int) -> int:
 
 def _module(name: str, text: str, layout: Layout, kernels: Mapping[str, Any], debug: bool) -> Any:
     """The text as a module, compiled or interpreted."""
+    refuse_generators(kernels.values())
     names = {**_names(layout), **kernels}
     return interpret_module(name, text, names, layout) if debug else compile_module(name, text, names)
 
