@@ -17,6 +17,7 @@ from milkrun.core.check.replays import REPLAY_RULES
 from milkrun.core.check.rules import DECLARATIONS, RESET_RULES, STEP_RULES
 from milkrun.core.errors import ConfigError, MissingExtra, RegistryError, missing_extra
 from milkrun.core.fields import float32, int32, mask, state
+from milkrun.core.scene import Bar, Chart
 from milkrun.core.world import World
 from milkrun.routing.tsp import TSP
 from tests.core import broken_worlds, toys
@@ -226,6 +227,10 @@ ODD: dict[str, tuple[Any, str]] = {
     "a number for a policy": (variant(policies={"up": 3}), "references_lead_somewhere: policies['up'] leads to 3"),
     "a fault of no field": (variant(faults={1: ("hight", "is odd")}), "faults_told: faults[1] is ('hight', 'is odd')"),
     "a fault of no number": (variant(faults={0: ("tread", "is odd")}), "faults_told: faults has 0: the kernel"),
+    "a chart of no lane": (variant(chart=lambda self, row, frames: Chart(("climber",), (Bar(0, "climb", 0, 1),))),
+                           "episodes_shown: Stairs, chart of step "),
+    "a chart of no field": (variant(chart_fields=("tred",)),
+                            "episodes_shown: Stairs: chart_fields names 'tred', which is no field; did you mean"),
     "its own states refused": (variant(check_states=broken_worlds.refuses_all),
                                "takes_own_states: refuses a state of its own play: row 0: height = 3: must be even"),
 }  # fmt: skip
