@@ -162,14 +162,34 @@ def _known_names(function: FunctionType, code: CodeType | None = None) -> dict[s
     return {name: function.__globals__[name] for name in used if name in function.__globals__} | closed
 
 
-def _faults(function: FunctionType, layout: Any) -> Iterator[tuple[tuple[str, int], str]]:
-    """(file, line) and sentence of what a kernel cannot do."""
+def returned_numbers(function: FunctionType) -> Iterator[tuple[int, str]]:
+    """The whole numbers that a kernel's source says it returns, written out or by a name, and where."""
+    tree = _source(function)
+    waiting = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)] if tree is not None else []
+    for value in waiting:  # which grows
+        if isinstance(value, ast.IfExp):
+            waiting += [value.body, value.orelse]
+        elif isinstance(value, (ast.Name, ast.Constant)):
+            number = value.value if isinstance(value, ast.Constant) else _known_names(function).get(value.id)
+            if isinstance(number, int):
+                yield int(number), f"{function.__name__} ({_file(function.__code__.co_filename)}:{value.lineno})"
+
+
+def _source(function: FunctionType) -> Any:
+    """The tree of a function's source with the lines of its file; None where there is none: typed at a prompt, or
+    changed since."""
     try:
         tree = ast.parse(textwrap.dedent("".join(inspect.getsourcelines(function)[0])))
-    except (OSError, SyntaxError):  # no source: typed at a prompt, or changed since
+    except (OSError, SyntaxError):
+        return None
+    return ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
+
+
+def _faults(function: FunctionType, layout: Any) -> Iterator[tuple[tuple[str, int], str]]:
+    """(file, line) and sentence of what a kernel cannot do."""
+    tree, code = _source(function), function.__code__
+    if tree is None:
         return
-    code = function.__code__
-    ast.increment_lineno(tree, code.co_firstlineno - 1)
     own = {*code.co_varnames, *code.co_cellvars}
     known = _known_names(function)
     rows = _Rows(tree, layout, known)

@@ -18,9 +18,8 @@ import numba
 import numpy as np
 
 from milkrun.core.arguments import check_count
-from milkrun.core.check import rules
+from milkrun.core.check import interpreted, rules
 from milkrun.core.check.bench import Bench, Call, choose
-from milkrun.core.check.interpreted import accesses_checked
 from milkrun.core.check.replays import REPLAY_RULES, writes_inside
 from milkrun.core.check.rules import Moment, Task
 from milkrun.core.errors import ConfigError, KernelRefused, MilkrunError, MissingExtra
@@ -78,7 +77,8 @@ def check_world(world: World | type[World] | str, *, task: Task | None = None, t
         if found and declaration is not rules.documented:
             return found
     bench = Bench(cls, config, rows, seed, check_count("turns", turns, 1))
-    seen = _findings(accesses_checked, bench) or _watch(bench, task)
+    seen = _findings(interpreted.accesses_checked, bench) or _findings(interpreted.open_while_live, bench)
+    seen = seen or _watch(bench, task)
     for rule in REPLAY_RULES:
         if seen:
             break

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from milkrun.core.actions import Action
 from milkrun.core.fields import Role
 from milkrun.core.interpreter.arrays import (
     CONSTANT,
@@ -54,6 +55,18 @@ class Record:
 
     def end_turn(self) -> None:
         self._turn.row, self._turn.own = None, (None, None, None)
+
+    def shut_agent(self, b: int, action: Action) -> str | None:
+        """Of a row that has not ended: the first part of the mask that allows its agent nothing."""
+        if self.terminated[b] or self.truncated[b]:
+            return None
+        choices, first = action.nvec({name: int(self._words[at]) for name, at in self._layout.sizes.items()}), 0
+        mask = self._memory("action_mask")[b] if choices else np.ones(0, bool)
+        for agent, n in enumerate(choices):
+            if not mask[first : first + n].any():
+                return "action_mask" if len(choices) == 1 else f"action_mask[{first}:{first + n}], of agent {agent},"
+            first += n
+        return None
 
     def __getattr__(self, name: str) -> Any:
         """Asked for the first time: afterwards it is an attribute."""
