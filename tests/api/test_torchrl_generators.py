@@ -43,6 +43,7 @@ def test_the_registry_names_them():
     assert GENERATOR_REGISTRY.keys() == core.GENERATOR_REGISTRY.keys()
     for name, made_by in GENERATOR_REGISTRY.items():
         assert issubclass(made_by, core.GENERATOR_REGISTRY[name]) and get_generator(name).problem == name
+    assert {get_generator(name).problem for name in ("TSP", "tsp-v0", "milkrun/TSP-v0")} == {"tsp"}
     assert GENERATOR_REGISTRY["tsp"] is TSPGenerator and GENERATOR_REGISTRY["cvrp"] is CVRPGenerator
     with pytest.raises(ConfigError, match="no generator 'cvpr'; did you mean 'cvrp'"):
         get_generator("cvpr")

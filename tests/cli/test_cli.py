@@ -42,6 +42,14 @@ def test_list_names_every_world_with_its_shapes(call):
     assert "single" in line and "locs (21×2)" in line and "Discrete(21)" in line and "n20, n50, n100" in line
 
 
+@pytest.mark.parametrize("command", ["info", "run", "check", "replay"])
+def test_an_unknown_world_may_be_one_that_nobody_announced(call, command):
+    """Whoever has just written it reads how the command line hears of it."""
+    code, _, err = call(command, "example/Elevator-v0")
+    assert code == 2 and err.startswith("error: no world 'example/Elevator-v0'") and err.count("\n") == 1
+    assert err.endswith(" (packages announce their worlds by the entry point milkrun.worlds: docs/add-a-world.md)\n")
+
+
 def test_list_of_an_unknown_family_offers_the_right_one(call):
     """Usage error."""
     assert call("list", "--family", "routin") == (2, "", "error: no family 'routin'; did you mean 'routing'?\n")

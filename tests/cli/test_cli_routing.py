@@ -36,6 +36,16 @@ def test_solve_prints_the_cost_of_the_file_and_writes_its_solution(call, tmp_pat
     assert figures["cost"] == 18 and figures["gap_percent"] == 0 and figures["optimal"] is True
 
 
+@pytest.mark.parametrize("world", ["Elevator-v0", "milkrun/CVRP-v0", "cvrp"])
+def test_solve_of_a_world_says_that_it_takes_files(call, world):
+    """A world instead of a file, registered or not: what solves worlds is named."""
+    code, _, err = call("solve", world)
+    assert code == 2 and err == (
+        f"error: milkrun solve takes files, and there is no file {world!r}; of a world, `milkrun replay {world} "
+        "--policies METHOD` drives what a method finds, and solve() of milkrun.solvers solves its instances in Python\n"
+    )
+
+
 def test_solve_says_what_is_wrong_in_one_line(call, tmp_path):
     """A method that is none, a file that does not parse."""
     (tmp_path / "square.vrp").write_text(SQUARE)

@@ -26,7 +26,7 @@ from milkrun.routing.cvrp import CVRP
 DRAW = 1
 
 DEFECTS = (
-    "none", "keyed_by_place", "global_rng", "draws_on", "too_high", "forgets_trail", "over_at_start", "shut_at_start",
+    "none", "keyed_by_place", "draws_on", "too_high", "forgets_trail", "over_at_start", "shut_at_start",
     "dead_end", "beyond_top", "nan_sum", "nan_reward", "both_ends", "spends_instance", "pushes_neighbour",
     "reads_neighbour", "reads_scratch", "own_objective", "counts_twice", "endless", "free_tread", "overrun", "overread",
     "reads_view", "reads_tally", "drops_view", "reads_own_place", "moves_when_seen", "counts_looks", "nan_when_seen",
@@ -34,7 +34,7 @@ DEFECTS = (
     "nan_to_count", "wide_record", "divides_by_none", "keys_itself",
 )  # fmt: skip
 (
-    NONE, KEYED_BY_PLACE, GLOBAL_RNG, DRAWS_ON, TOO_HIGH, FORGETS_TRAIL, OVER_AT_START, SHUT_AT_START,
+    NONE, KEYED_BY_PLACE, DRAWS_ON, TOO_HIGH, FORGETS_TRAIL, OVER_AT_START, SHUT_AT_START,
     DEAD_END, BEYOND_TOP, NAN_SUM, NAN_REWARD, BOTH_ENDS, SPENDS_INSTANCE, PUSHES_NEIGHBOUR,
     READS_NEIGHBOUR, READS_SCRATCH, OWN_OBJECTIVE, COUNTS_TWICE, ENDLESS, FREE_TREAD, OVERRUN, OVERREAD,
     READS_VIEW, READS_TALLY, DROPS_VIEW, READS_OWN_PLACE, MOVES_WHEN_SEEN, COUNTS_LOOKS, NAN_WHEN_SEEN,
@@ -96,7 +96,7 @@ def generate(w, b):
     s = stream(w.stream[b, 0], b if w.defect == KEYED_BY_PLACE else w.stream[b, 1], w.stream[b, 2], DRAW)
     w.height[q] = 9 if w.defect == TOO_HIGH else integers(s, 0, 3, 9)
     for j in range(w.N):
-        drawn = np.random.random() if w.defect == GLOBAL_RNG else uniform(s, 1 + j)
+        drawn = uniform(s, 1 + j)
         w.worth[q, j] = 0.5 * (drawn + w.worth[q, j]) if w.defect == DRAWS_ON else drawn
 
 
@@ -281,6 +281,12 @@ def spends_in_python(self: Any, actions: Any, rows: Any) -> None:
     self.worth[self.instance_row[moved], 0] = 0.25
 
 
+def draws_in_python(self: Any, actions: Any, rows: Any) -> None:
+    """A step that draws from a generator of all the world."""
+    World.step(self, actions, rows)
+    self.left[rows[~self.illegal[rows]]] = np.random.randint(1000)
+
+
 def pushes_in_python(self: Any, actions: Any, rows: Any) -> None:
     """A step that writes into a row it was not asked to move."""
     World.step(self, actions, rows)
@@ -347,6 +353,32 @@ class Misspelt(Stairs):
 
 
 Misspelt.bind(step=misspelling_step)
+
+
+@kernel
+def drawing_generate(w, b):
+    generate(w, b)
+    w.worth[w.instance_row[b], 0] = np.random.random()
+
+
+class Drawing(Stairs):
+    """A generator that all rows share."""
+
+
+Drawing.bind(generate=drawing_generate)
+
+
+@kernel
+def allocating_step(w, b, action):
+    step(w, b, action)
+    w.leaps[b] += np.zeros(3, np.int64).size
+
+
+class Allocating(Stairs):
+    """A step that Python plays and nobody compiles."""
+
+
+Allocating.bind(step=allocating_step)
 
 
 @kernel

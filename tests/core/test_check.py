@@ -17,6 +17,7 @@ from milkrun.core.check.replays import REPLAY_RULES
 from milkrun.core.check.rules import DECLARATIONS, RESET_RULES, STEP_RULES
 from milkrun.core.errors import ConfigError, MissingExtra, RegistryError, missing_extra
 from milkrun.core.fields import float32, int32, mask, state
+from milkrun.core.scene import Bar, Chart
 from milkrun.core.world import World
 from milkrun.routing.tsp import TSP
 from tests.core import broken_worlds, toys
@@ -100,7 +101,6 @@ KERNEL_DEFECTS = {
     "reads_scratch": {("accesses_checked", "work")},
     "reads_neighbour": {("accesses_checked", "tread")},
     "keyed_by_place": {("rows_alone", "height"), ("rows_alone", "worth"), ("rows_alone", "left")},
-    "global_rng": {("reproducible", "worth")},
     "refuses_open": {("open_is_legal", "illegal")},
     "takes_closed": {("closed_is_illegal", "illegal")},
     "moves_when_judging": {("illegal_changes_nothing", "earned")},
@@ -142,6 +142,7 @@ PYTHON_DEFECTS = {
         "step",
         {("autoreset_as_by_hand", "reward"), ("autoreset_as_by_hand", "left")},
     ),
+    broken_worlds.draws_in_python: ("step", {("reproducible", "left")}),
     broken_worlds.spends_in_python: ("step", {("instance_constant", "worth")}),
     broken_worlds.pushes_in_python: ("step", {("rows_apart", "earned")}),
     broken_worlds.overruns_in_python: ("step", {("writes_inside", "record")}),
@@ -226,6 +227,10 @@ ODD: dict[str, tuple[Any, str]] = {
     "a number for a policy": (variant(policies={"up": 3}), "references_lead_somewhere: policies['up'] leads to 3"),
     "a fault of no field": (variant(faults={1: ("hight", "is odd")}), "faults_told: faults[1] is ('hight', 'is odd')"),
     "a fault of no number": (variant(faults={0: ("tread", "is odd")}), "faults_told: faults has 0: the kernel"),
+    "a chart of no lane": (variant(chart=lambda self, row, frames: Chart(("climber",), (Bar(0, "climb", 0, 1),))),
+                           "episodes_shown: Stairs, chart of step "),
+    "a chart of no field": (variant(chart_fields=("tred",)),
+                            "episodes_shown: Stairs: chart_fields names 'tred', which is no field; did you mean"),
     "its own states refused": (variant(check_states=broken_worlds.refuses_all),
                                "takes_own_states: refuses a state of its own play: row 0: height = 3: must be even"),
 }  # fmt: skip
@@ -296,6 +301,23 @@ def test_a_misspelt_field_is_a_finding() -> None:
     (finding,) = check_world(broken_worlds.Misspelt)
     line = broken_worlds.misspelling_step.py_func.__code__.co_firstlineno + 3
     assert finding.sentence == f"Misspelt has no field 'traill': did you mean 'trail'? (broken_worlds.py:{line})"
+
+
+def test_a_kernel_that_does_not_compile_is_a_finding_of_that_name() -> None:
+    """Not that something was raised: that it does not compile, by which call, and where."""
+    (finding,) = check_world(broken_worlds.Allocating)
+    line = broken_worlds.allocating_step.py_func.__code__.co_firstlineno + 3
+    assert str(finding) == ("compiles: the kernel 'allocating_step' allocates memory by np.zeros, which it must not: "
+                            f"declare a scratch field for it (broken_worlds.py:{line})")  # fmt: skip
+
+
+def test_a_kernel_that_draws_from_a_foreign_generator_is_a_finding() -> None:
+    """By the name of the generator, before any play: not a number that differs when it is played again."""
+    (finding,) = check_world(broken_worlds.Drawing)
+    line = broken_worlds.drawing_generate.py_func.__code__.co_firstlineno + 3
+    assert str(finding).startswith(
+        f"compiles: the kernel 'drawing_generate' draws from np.random (broken_worlds.py:{line}): rows have "
+    )
 
 
 def test_a_fault_of_the_smallest_size_is_found() -> None:

@@ -12,10 +12,11 @@ import pytest
 
 import milkrun
 from milkrun.core.engine import EngineWorld
-from milkrun.core.errors import Closed, ConfigError, ResetNeeded
+from milkrun.core.errors import Closed, ConfigError, KernelFault, ResetNeeded
 from milkrun.core.fields import float32, int64, view
 from milkrun.core.kernels import kernel
 from milkrun.routing.cvrp import CVRP
+from tests.core import toy_engine
 from tests.core.toy_engine import LEFT, RIGHT, WAIT, Sled, SledConfig, homing
 from tests.core.toys import rows_of
 
@@ -260,3 +261,20 @@ def test_a_missing_method_is_named(method):
     """Each of the three says what it is for."""
     with pytest.raises(ConfigError, match=rf"Sled must say .*{method}\("):
         getattr(EngineWorld, method)(*([Sled(1)] if method == "connect" else [Sled(1), np.arange(1)]))
+
+
+@kernel
+def shutting_settle(w, b):
+    toy_engine.settle(w, b)
+    for a in range(3):
+        w.action_mask[b, a] = False
+
+
+def test_a_settle_that_leaves_a_row_nothing_to_do_is_a_fault():
+    """With debug=True, by the name of the kernel that has the last word of a turn."""
+    shut = type("Shut", (Sled,), {"__module__": __name__})
+    shut.bind(settle=shutting_settle)
+    world = shut(2, seed=0, debug=True)
+    world.reset()
+    with pytest.raises(KernelFault, match=r"^shutting_settle \(test_engine\.py:\d+\), row 0: it leaves action_mask "):
+        world.step([1, 1])

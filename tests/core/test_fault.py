@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -100,8 +101,19 @@ def test_a_number_of_which_nothing_is_said_is_told() -> None:
     world = judged_by(fault_of_own_play, faults={})(2, seed=0)
     world.reset()
     world.step([0, 0])
-    with pytest.raises(BadInstance, match="row 0: its state cannot be: fault 1, of which `faults` says nothing"):
+    said = re.escape("row 0: its state cannot be: the kernel `fault` returns 1, which Judged.faults does not list"
+                     ": write faults = {1: (field, rule), ...}")  # fmt: skip
+    with pytest.raises(BadInstance, match=said):
         world.load_state_dict(world.state_dict())
+
+
+def test_check_world_finds_a_number_of_which_nothing_is_said() -> None:
+    """Before any state was refused: it is read in the kernel's source, with its line."""
+    (finding,) = check_world(judged_by(fault_of_own_play, faults={}))
+    assert re.fullmatch(
+        r"faults_told: fault_of_own_play \(test_fault\.py:\d+\) returns 1, which Judged\.faults does not list: "
+        r"write faults = \{1: \(field, rule\), \.\.\.\}", str(finding),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("function", "said"), [

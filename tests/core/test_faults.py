@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import random
 import re
 
 import numpy as np
 import pytest
 from numba.core.errors import NumbaError
 
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import ConfigError, KernelFault, KernelRefused
+from milkrun.core.fields import int32, state
 from milkrun.core.kernels import kernel
+from tests.core import toys
 from tests.core.toys import Lantern
 
 
@@ -73,7 +76,7 @@ def calls_the_culprit(w, b, action):
 
 @kernel
 def no_such_operation(w, b, action):
-    w.lit[b] = w.action_mask @ w.lit  # the fault
+    w.lit[b] = action.many  # the fault
 
 
 SENTENCES = [
@@ -93,11 +96,11 @@ SENTENCES = [
 ]  # fmt: skip
 
 
-def broken(step) -> Lantern:
+def broken(step, debug=False, **attributes) -> Lantern:
     """A lantern world with another step, reset."""
-    cls = type("Broken", (Lantern,), {"__module__": __name__})
+    cls = type("Broken", (Lantern,), {"__module__": __name__, **attributes})
     cls.bind(step=step)
-    world = cls(1, seed=0)
+    world = cls(1, seed=0, debug=debug)
     world.reset()
     return world
 
@@ -175,3 +178,158 @@ def test_a_constant_that_nobody_declared_is_refused():
 
     with pytest.raises(ConfigError, match=r"Dim\.constants\(\) names 'longestt', .*; did you mean 'longest'\?"):
         Dim(1, seed=0)
+
+
+# -- random numbers that belong to no row ------------------------------------------------------------------------------
+
+GENERATOR = np.random.default_rng(0)
+randint = random.randint
+
+
+@kernel
+def draws_by_numpy(w, b, action):
+    w.lit[b] = np.random.randint(0, 3)  # the fault
+
+
+@kernel
+def draws_by_python(w, b, action):
+    w.lit[b] = int(
+        3 * random.random()  # the fault
+    )
+
+
+@kernel
+def draws_by_a_generator(w, b, action):
+    w.lit[b] = GENERATOR.normal()  # the fault
+
+
+@kernel
+def draws_by_a_function(w, b, action):
+    w.lit[b] = randint(0, 2)  # the fault
+
+
+@kernel
+def calls_who_draws(w, b, action):
+    draws_by_numpy(w, b, action)
+
+
+OWN = "rows have streams of their own; write"
+BY_NUMPY = f"the kernel 'draws_by_numpy' draws from np.random ({{}}): {OWN} "
+BY_NUMPY += "integers(row_stream(w, b, PURPOSE), i, low, high)"
+DRAWS = [
+    (draws_by_numpy, draws_by_numpy, BY_NUMPY),
+    (draws_by_python, draws_by_python,
+     f"the kernel 'draws_by_python' draws from random ({{}}): {OWN} uniform(row_stream(w, b, PURPOSE), i)"),
+    (draws_by_a_generator, draws_by_a_generator,
+     f"the kernel 'draws_by_a_generator' draws from GENERATOR, of numpy.random ({{}}): {OWN} "
+     "normal(row_stream(w, b, PURPOSE), i)"),
+    (draws_by_a_function, draws_by_a_function,
+     f"the kernel 'draws_by_a_function' draws from randint, of random ({{}}): {OWN} "
+     "integers(row_stream(w, b, PURPOSE), i, low, high)"),
+    (calls_who_draws, draws_by_numpy, BY_NUMPY),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("debug", [False, True], ids=["compiled", "debug"])
+@pytest.mark.parametrize(("step", "culprit", "sentence"), DRAWS, ids=[s.py_func.__name__ for s, _, _ in DRAWS])
+def test_a_kernel_that_draws_from_a_foreign_generator_is_refused(step, culprit, sentence, debug):
+    """When the world is made, and each time: what it draws from, where, and the draw that a row has instead."""
+    for _ in range(2):
+        with pytest.raises(KernelRefused) as met:
+            broken(step, debug)
+        assert str(met.value) == sentence.format(place_of(culprit))
+
+
+@kernel
+def chance_of_a_row(w, b, x, y):
+    return w.lit[b] + np.random.randint(3)  # the fault
+
+
+def test_a_row_map_that_draws_from_a_foreign_generator_is_refused():
+    """A policy is a kernel as any other."""
+    with pytest.raises(KernelRefused, match=r"'chance_of_a_row' draws from np\.random \(test_faults\.py:\d+\)"):
+        broken(toys.lantern_step).map_rows(chance_of_a_row)
+
+
+@kernel
+def reads_a_field_called_random(w, b, action):
+    w.lit[b] = np.sqrt(w.random[b, 0])
+
+
+@pytest.mark.parametrize("debug", [False, True], ids=["compiled", "debug"])
+def test_a_field_may_be_called_random(debug):
+    """Only what is read of numpy is numpy's."""
+    world = broken(reads_a_field_called_random, debug, random=state(int32, 4))
+    world.random[:] = 9
+    world.step([1])
+    assert world.lit[0] == 3
+
+
+# -- arithmetic on whole rows ------------------------------------------------------------------------------------------
+
+
+@kernel
+def counts_by_rows(w, b, action):
+    count_stages(w, b)
+
+
+@kernel
+def count_stages(w, b):
+    w.lit[b] = (w.stage[b] == 1).sum()  # the fault
+
+
+@kernel
+def doubles_a_row(w, b, action):
+    row = w.stage[b, 1:]
+    w.lit[b] = (2 * row).sum()  # the fault
+
+
+@kernel
+def raises_a_row(w, b, action):
+    w.stage[b] += action  # the fault
+
+
+@kernel
+def root_of_a_row(w, b, action):
+    w.lit[b] = np.sqrt(w.stage[b]).sum()  # the fault
+
+
+ROWS = [
+    (counts_by_rows, count_stages, "w.stage[b] == 1"), (doubles_a_row, doubles_a_row, "2 * row"),
+    (raises_a_row, raises_a_row, "w.stage[b] += action"), (root_of_a_row, root_of_a_row, "np.sqrt(w.stage[b])"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("step", "culprit", "said"), ROWS, ids=[s.py_func.__name__ for s, _, _ in ROWS])
+def test_arithmetic_on_whole_rows_is_a_sentence(step, culprit, said):
+    """The expression, its own line and what to do instead; compiled."""
+    world = broken(step, stage=state(int32, 4))
+    with pytest.raises(KernelRefused) as met:
+        world.step([1])
+    assert str(met.value) == (
+        f"the kernel {culprit.py_func.__name__!r} computes {said} with whole rows: kernels have no arithmetic on whole "
+        f"rows, write a loop ({place_of(culprit)})"
+    )
+
+
+@pytest.mark.parametrize(("step", "culprit", "said"), ROWS, ids=[s.py_func.__name__ for s, _, _ in ROWS])
+def test_arithmetic_on_whole_rows_is_a_fault(step, culprit, said):
+    """The same with debug=True, where Python would compare an array with a number and say False."""
+    world = broken(step, debug=True, stage=state(int32, 4))
+    with pytest.raises(KernelFault, match=r"the whole row stage\[0.*write a loop") as met:
+        world.step([1])
+    assert met.value.place == f"{culprit.py_func.__name__} ({place_of(culprit)})" and met.value.field == "stage"
+
+
+@kernel
+def sums_a_row(w, b, action):
+    w.lit[b] = w.stage[b].sum() + np.sum(w.stage[b, 1:]) + w.stage[b].shape[0]
+
+
+@pytest.mark.parametrize("debug", [False, True], ids=["compiled", "debug"])
+def test_sums_of_whole_rows_stay(debug):
+    """They allocate nothing: 0 + 1 + 2 + 3, then 1 + 2 + 3, and 4 elements."""
+    world = broken(sums_a_row, debug, stage=state(int32, 4))
+    world.stage[0] = range(4)
+    world.step([1])
+    assert world.lit[0] == 16

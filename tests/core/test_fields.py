@@ -405,3 +405,11 @@ def test_the_old_keyword_of_a_field_in_every_info_is_accepted_and_warns():
     with pytest.warns(DeprecationWarning, match="told= of a field is now in_info="):
         old = view(int32, told=True)
     assert old == view(int32, in_info=True) and old.in_info
+
+
+def test_a_type_that_is_none_is_refused_with_the_name_of_the_field():
+    """numpy knows neither the field nor the class; here both are named, and the types there are."""
+    said = ("Wide: the field 'stage' is of the type 'int31', which is none: there are bool, int8, int16, int32, int64, "
+            "uint8, float32, float64")  # fmt: skip
+    with pytest.raises(ConfigError, match=f"^{said}$"):
+        type("Wide", (TSP,), {"stage": state("int31", "N")})

@@ -236,6 +236,7 @@ def draw_desk(w, b):
 @kernel
 def tidy_desk(w, b):
     w.load[b] = 0
+    w.action_mask[b, 1] = True
 
 
 Desk.bind(generate=draw_desk, reset=tidy_desk, step=no_step)
@@ -552,7 +553,8 @@ def test_breakpoints_and_tracers_see_the_lines_of_a_kernel():
         world.reset()
     finally:
         sys.settrace(before)
-    assert seen == [(__file__, tidy_desk.py_func.__code__.co_firstlineno + 2)]
+    first = tidy_desk.py_func.__code__.co_firstlineno + 2
+    assert seen == [(__file__, first), (__file__, first + 1)]
 
 
 def test_the_environment_decides_where_nothing_is_said(monkeypatch):
@@ -609,3 +611,87 @@ def test_several_threads_are_one_when_interpreted():
         world.reset()
         world.step(world.sample_actions(5))
     assert list(differences(*worlds, "on two threads")) == []
+
+
+# -- masks --------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def shutting_reset(w, b):
+    toys.lantern_reset(w, b)
+    if b == 2:
+        for j in range(3):
+            w.action_mask[b, j] = False
+
+
+@kernel
+def shutting_step(w, b, action):
+    w.lit[b] += action
+    for j in range(3):
+        w.action_mask[b, j] = w.lit[b] == 0
+
+
+@kernel
+def shutting_idle(w, b, action):
+    for j in range(3):
+        w.action_mask[b, j] = False
+
+
+@kernel
+def shutting_drone(w, b, action):
+    toys.convoy_step(w, b, action)
+    w.action_mask[b, 6] = w.action_mask[b, 7] = False
+
+
+def dark(base: type[World] = toys.Lantern, **kernels: Any) -> World:
+    cls = type("Dark", (base,), {"__module__": __name__})
+    cls.bind(**kernels)
+    return cls(3, seed=0, debug=True)
+
+
+def leaving(kernel_: Any, part: str, row: int, step: int) -> str:
+    code = kernel_.py_func.__code__
+    place = rf"{code.co_name} \(test_interpreter\.py:{code.co_firstlineno}\), row {row}"
+    return rf"^{place}: it leaves {part} all False at step {step} of a row that has not ended: allow an action, or end "
+
+
+def test_a_reset_that_leaves_a_row_nothing_to_do_is_a_fault():
+    """Kernel, row and step are named: rows 0 and 1 may act, row 2 may not."""
+    with pytest.raises(KernelFault, match=leaving(shutting_reset, "action_mask", 2, 0)) as met:
+        dark(reset=shutting_reset).reset()
+    assert (met.value.row, met.value.field) == (2, "action_mask")
+
+
+def test_a_step_that_leaves_a_row_nothing_to_do_is_a_fault():
+    """Two steps without a lamp are fine; the first lamp shuts the mask of row 1 at step 3."""
+    world = dark(step=shutting_step)
+    world.reset()
+    world.step([0, 0, 0])
+    world.step([0, 0, 0])
+    with pytest.raises(KernelFault, match=leaving(shutting_step, "action_mask", 1, 3)):
+        world.step([0, 1, 0])
+
+
+def test_an_illegal_action_that_shuts_the_mask_is_the_fault_of_idle():
+    """It was `idle` that ran, not `step`."""
+    world = dark(idle=shutting_idle)
+    world.reset()
+    with pytest.raises(KernelFault, match=leaving(shutting_idle, "action_mask", 0, 1)):
+        world.step([9, 0, 0])
+
+
+def test_an_agent_that_is_left_nothing_to_do_is_named():
+    """The truck and a drone may act, the other drone may not."""
+    world = dark(toys.Convoy, step=shutting_drone)
+    world.reset(instance={"home": [[0, 0, 0]] * 3})
+    with pytest.raises(KernelFault, match=leaving(shutting_drone, r"action_mask\[6:8\], of agent 2,", 0, 1)):
+        world.step([[1, 0, 0]] * 3)
+
+
+def test_a_mask_that_was_shut_from_outside_is_nobodys_fault():
+    """An author's Python code has shut it; check_world finds that, and no kernel is blamed."""
+    world = dark(step=toys.lantern_step)
+    world.reset()
+    world.action_mask[:] = False
+    world.step([0, 0, 0])
+    assert world.illegal.all()

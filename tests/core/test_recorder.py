@@ -14,7 +14,7 @@ from milkrun.core.errors import ConfigError, ResetNeeded
 from milkrun.core.fields import bool_, float32, instance, int64, mask, state
 from milkrun.core.kernels import kernel
 from milkrun.core.recorder import OVER, EpisodeRecorder
-from milkrun.core.scene import Scene
+from milkrun.core.scene import Bar, Chart, Scene
 from milkrun.core.world import World
 
 MODES = ("disabled", "next_step", "same_step")
@@ -101,6 +101,30 @@ def test_a_world_of_fields_alone_has_points_a_vehicle_and_figures():
     assert (r.rewards, r.objectives, r.end) == ([-2, -1, -3], [0, -2, -3, -6], "terminated")
     assert [m.tolist() for m in r.masks[:2]] == [[False, True, True, True], [False, True, False, True]]
     assert r.whys[1] == ["place 0 has been seen", "", "place 2 has been seen", ""] and set(r.whys[3]) == {"", OVER}
+
+
+def test_a_chart_of_an_unknown_field_is_refused():
+    """When recording begins, with the name that was probably meant; so is a field that the caller asks for."""
+
+    class Charted(Walk):
+        chart_fields = ("walkd",)
+
+    with pytest.raises(ConfigError, match="Charted: chart_fields names 'walkd', which is no field; did you mean 'walk"):
+        EpisodeRecorder(walk(Charted))
+    with pytest.raises(ConfigError, match=r"^fields names 'sen', which is no field; did you mean 'seen'"):
+        EpisodeRecorder(walk(), fields=("sen",))
+
+
+@pytest.mark.parametrize(("chart", "said"), [
+    (lambda self, row, frames: Chart(("walker",), (Bar("wlker", "walks", 0, 1),)), r"Bar\(.*the lanes are 'walker'"),
+    (lambda self, row, frames: [1, 2], "it is a list: it must be a Chart or None"),
+], ids=["lane", "list"])  # fmt: skip
+def test_a_chart_that_cannot_be_names_its_world_and_step(chart, said):
+    """As a scene does."""
+    recorder = EpisodeRecorder(walk(type("Charted", (Walk,), {"chart": chart})))
+    recorder.step([2])
+    with pytest.raises(ConfigError, match=rf"^Charted, chart of step 1: {said}"):
+        recorder.episodes()
 
 
 def test_a_world_that_draws_is_shown_by_its_picture():

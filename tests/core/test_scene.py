@@ -9,7 +9,7 @@ from milkrun.core import scene as module
 from milkrun.core.canvas import INK, LATE, OPEN, PALETTE, PAPER, SERVED, Canvas, coloured
 from milkrun.core.errors import ConfigError
 from milkrun.core.painter import paint, trips_of
-from milkrun.core.scene import Bar, Chart, Mark, Scene, Window, ask_words, colour_code, colours, texts_of_actions
+from milkrun.core.scene import Bar, Chart, Mark, Scene, Style, Window, ask_words, colour_code, colours, texts_of_actions
 
 SQUARE = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
 
@@ -88,7 +88,30 @@ def test_a_route_is_cut_where_it_comes_home():
 def test_a_late_window_says_by_how_much():
     """Five after it closed; one that was never met is not late."""
     assert Window("a", 0, 10, 15).late == 5 and Window("a", 0, 10).late == 0
-    assert Chart(("x",), (Bar("x", "drive", 0, 3),), (Mark("x", "served", 4),)).end == 4
+    kinds = {"drive": Style("drives", "ink"), "served": Style("served", "served")}
+    assert Chart(("x",), (Bar("x", "drive", 0, 3),), (Mark("x", "served", 4),), kinds=kinds).end == 4
+
+
+@pytest.mark.parametrize(("said", "sentence"), [
+    ({"bars": (Bar(0, "drive", 0, 3),)},
+     r"Bar\(lane=0, .*\) is in the lane 0: the lanes are 'truck', 'drone'"),
+    ({"bars": (), "marks": (Mark("dron", "served", 1),)},
+     r"Mark\(lane='dron', .*\) is in the lane 'dron': the lanes are 'truck', 'drone'"),
+    ({"bars": (Bar("truck", "driv", 0, 3),)},
+     r"Bar\(.*\) is of the kind 'driv', of which `kinds` does not say how such a bar looks: it has 'drive'"),
+    ({"bars": (), "marks": (Mark("truck", "served", 1),)},
+     r"Mark\(.*\) is of the kind 'served', of which `kinds` does not say how such a mark looks: it has 'drive'"),
+], ids=["lane of a bar", "lane of a mark", "kind of a bar", "kind of a mark"])  # fmt: skip
+def test_a_chart_whose_parts_do_not_go_together_is_refused(said, sentence):
+    """Where it is made: the bar or mark, what it names, what there is."""
+    with pytest.raises(ConfigError, match=f"^{sentence}$"):
+        Chart(("truck", "drone"), **said, kinds={"drive": Style("drives", "ink")})
+
+
+def test_a_look_of_no_colour_is_refused():
+    """Where it is said, not when a page is written."""
+    with pytest.raises(ConfigError, match="there is no colour 'lat'; did you mean 'late'"):
+        Style("is late", "lat")
 
 
 def picture(scene):

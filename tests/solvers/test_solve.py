@@ -230,3 +230,17 @@ def test_options_that_contradict_the_instances_are_refused(name, drawn, options,
     assert np.isfinite(solve(name, instances, "nearest", **drawn).cost).all()
     with pytest.raises(ConfigError, match=re.escape(told)):
         solve(name, instances, "nearest", **options)
+
+
+@pytest.mark.parametrize("name", ["CVRP", "cvrp", "CVRP-v0", "milkrun/CVRP-v0"])
+def test_a_generator_has_the_names_that_solve_takes(name):
+    """The name of the world in any letter case, or its id; all are the generator of one problem."""
+    drawn = get_generator(name, num_loc=4).generate(2, seed=1)
+    assert (drawn["locs"] == get_generator("cvrp", num_loc=4).generate(2, seed=1)["locs"]).all()
+    assert solve(name, drawn, "nearest").cost.shape == (2,)
+
+
+def test_a_generator_of_no_world_is_refused_with_the_nearest():
+    """As before: by its short name."""
+    with pytest.raises(ConfigError, match="no generator 'CVPR'; did you mean 'cvrp'"):
+        get_generator("CVPR")

@@ -6,7 +6,7 @@ import sys
 import warnings
 from typing import Any, NoReturn
 
-from milkrun.core.errors import ConfigError, MilkrunError, RegistryError, missing_extra
+from milkrun.core.errors import ConfigError, MilkrunError, RegistryError, UnknownWorld, missing_extra
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -14,6 +14,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     on stderr."""
     try:
         code = _run(arguments)
+    except UnknownWorld as e:
+        _say(f"error: {e} (packages announce their worlds by the entry point milkrun.worlds: docs/add-a-world.md)")
+        code = 2
     except (RegistryError, ConfigError) as e:
         _say(f"error: {e}")
         code = 2

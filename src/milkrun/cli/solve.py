@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ def solve(
     from milkrun.routing.instances import DARPInstance, read, replay, write_solution
     from milkrun.solvers import solve as solve_instances
 
+    refuse_world(file)
     if on_ray(on, address=address, keep=keep) or file.is_dir():
         from milkrun.cli.solve_many import solve_many
 
@@ -125,6 +127,18 @@ def solve(
     if page:
         write_driven(world, folder / f"{stem}_replay.html", f"{instance.name}, {method}: {cost:g}", file.name)
     raise typer.Exit(0 if valid else 1)
+
+
+def refuse_world(file: Path) -> None:
+    """Raises where a world is named instead of a file."""
+    from milkrun.core.errors import ConfigError
+    from milkrun.core.registry import id_of, list_worlds
+
+    name = str(file)
+    if not file.exists() and (re.search(r"-v\d+$", name) or id_of(name) in list_worlds()):
+        raise ConfigError(f"milkrun solve takes files, and there is no file {name!r}; of a world, "
+                          f"`milkrun replay {name} --policies METHOD` drives what a method finds, and solve() of "
+                          "milkrun.solvers solves its instances in Python")  # fmt: skip
 
 
 def split(actions: list[int], closed: bool) -> list[list[int]]:

@@ -22,12 +22,20 @@ class RegistryError(MilkrunError, KeyError):
     """An id that is unknown, malformed or taken."""
 
 
+class UnknownWorld(RegistryError):
+    """An id under which no world is registered."""
+
+
 class UnknownName(MilkrunError, KeyError):
     """A name that is not among those of an environment: an agent, a key of an info."""
 
 
 class ConfigError(MilkrunError, ValueError):
     """A configuration key, value, preset, option or mode that cannot be."""
+
+
+class KernelRefused(ConfigError):
+    """A kernel that does not compile, or must not: kernel, file, line, what to write instead."""
 
 
 class MapError(ConfigError):
@@ -77,6 +85,10 @@ class KernelFault(MilkrunError, RuntimeError):
         where = place if row is None or not place else f"{place}, row {row}"
         super().__init__(f"{where}: {reason}" if where else reason)
         self.reason, self.place, self.row, self.field = reason, place, row, field
+
+
+class ShutMask(KernelFault):
+    """A kernel leaves a row that has not ended no allowed action, found by interpreting it."""
 
 
 class WorkerError(MilkrunError, RuntimeError):

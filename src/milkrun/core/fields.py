@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -29,6 +30,8 @@ bool_ = np.dtype(np.bool_)
 int8, int16, int32, int64 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64))
 uint8 = np.dtype(np.uint8)
 float32, float64 = np.dtype(np.float32), np.dtype(np.float64)
+TYPES = tuple(t.name for t in (bool_, int8, int16, int32, int64, uint8, float32, float64))
+"""What fields may hold; work space, which no binding shows, may also hold uint32."""
 
 
 class Role(Enum):
@@ -100,7 +103,17 @@ def _field(role: Role, dtype: Any, dims: tuple[str | int, ...], options: dict[st
         options["in_info"] = options.pop("told")
     if options.get("tally"):
         options.setdefault("observed", False)  # functional stepping drops it, so no agent may count on it
-    return Field(role, np.dtype(dtype), dims, **options)
+    with suppress(TypeError):  # refused where the field has a name
+        dtype = np.dtype(dtype)
+    return Field(role, dtype, dims, **options)
+
+
+def _typed(owner: str, f: Field) -> Field:
+    """The field, if its type is one."""
+    if not isinstance(f.dtype, np.dtype):
+        raise ConfigError(f"{owner}the field {f.name!r} is of the type {f.dtype!r}, which is none: there are "
+                          f"{', '.join(TYPES)}")  # fmt: skip
+    return f
 
 
 def instance(dtype: Any, *dims: str | int, **options: Any) -> Any:
@@ -155,13 +168,13 @@ def declared_fields(cls: type) -> dict[str, Field]:
             if isinstance(value, Field):
                 if c is root and name in found:
                     continue  # a world may declare a field of the contract anew, e.g. to describe it better
-                found[name] = value if value.name == name else replace(value, name=name)
+                found[name] = _typed(f"{cls.__name__}: ", value if value.name == name else replace(value, name=name))
     return found
 
 
 def named(declared: Mapping[str, Any]) -> dict[str, Field]:
     """Declarations that stand outside a class, for kernels that are no world's, each with its name."""
-    return {name: replace(f, name=name) for name, f in declared.items()}
+    return {name: _typed("", replace(f, name=name)) for name, f in declared.items()}
 
 
 def is_finite(f: Field, config: Any) -> bool:

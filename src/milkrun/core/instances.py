@@ -127,6 +127,11 @@ def check_rows(world: Judge, arrays: dict[str, np.ndarray]) -> None:
             check_mask(name, array, world.action.nvec(world.sizes), live)
 
 
+def not_told(cls: type, code: int) -> str:
+    """The tail of a sentence on a number of the kernel `fault` that its class does not list."""
+    return f"which {cls.__name__}.faults does not list: write faults = {{{code}: (field, rule), ...}}"
+
+
 def refuse_fault(world: Judge, row: int, code: int, value_of: Callable[[str], np.ndarray]) -> NoReturn:
     """Raises BadInstance for a row whose state the kernel `fault` refused by a number of the class's `faults`;
     `value_of` gives a field of that row. A field in braces stands for its value."""
@@ -135,7 +140,8 @@ def refuse_fault(world: Judge, row: int, code: int, value_of: Callable[[str], np
         return str(value_of(name).tolist())
 
     if code not in world.faults:
-        raise BadInstance(f"row {row}: its state cannot be: fault {code}, of which `faults` says nothing")
+        raise BadInstance(f"row {row}: its state cannot be: the kernel `fault` returns {code}, "
+                          f"{not_told(type(world), code)}")  # fmt: skip
     name, rule = world.faults[code]
     rule = re.sub(r"\{(\w+)\}", lambda found: said(found[1]), rule)
     value = f" = {said(name)}" if not world.fields[name].dims else ""

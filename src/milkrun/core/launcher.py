@@ -16,6 +16,7 @@ from numba import njit, types
 
 from milkrun.core.actions import Action, Agents
 from milkrun.core.cache import compile_module
+from milkrun.core.faults import refuse_generators
 from milkrun.core.fields import Role
 from milkrun.core.interpreter.module import interpret_module
 from milkrun.core.kernels import KERNEL_OPTIONS, array_at, copy_rows, fetch, kernel, part_compiler
@@ -83,7 +84,7 @@ def build_launcher(
         text += _entry("count_faults", "told", "", judged)
     names = {**kernels, "usual_record": record_at(layout, usual)}
     words = {layout.word_of(name): value for name, value in usual.items()}
-    return Launcher(_module(_room(kernels["step"]), text, layout, names, debug), words)
+    return Launcher(_module(_room(kernels["step"]), text, layout, names, debug, action), words)
 
 
 def build_player(
@@ -99,7 +100,7 @@ def build_player(
             if w.illegal[b]:
                 break""" + ("\n        update_views(w, b)" if "update_views" in kernels else ""))
     name = f"{_room(kernels['step'])}_plays_{choose.py_func.__name__}"
-    return Entry(_module(name, text, layout, {**kernels, "choose": choose}, debug).play_rows)
+    return Entry(_module(name, text, layout, {**kernels, "choose": choose}, debug, action).play_rows)
 
 
 def build_adviser(layout: Layout, choose: Any, *, debug: bool = False) -> Entry:
@@ -172,10 +173,13 @@ def _first(count: Entry, args: tuple[int, ...], n: int) -> int:
     return lo
 
 
-def _module(name: str, text: str, layout: Layout, kernels: Mapping[str, Any], debug: bool) -> Any:
+def _module(
+    name: str, text: str, layout: Layout, kernels: Mapping[str, Any], debug: bool, action: Action | None = None
+) -> Any:
     """The text as a module, compiled or interpreted."""
+    refuse_generators(kernels.values())
     names = {**_names(layout), **kernels}
-    return interpret_module(name, text, names, layout) if debug else compile_module(name, text, names)
+    return interpret_module(name, text, names, layout, action) if debug else compile_module(name, text, names)
 
 
 def _names(layout: Layout) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from milkrun.core.actions import action_array
 from milkrun.core.arguments import Rows, read_rows
-from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.fields import Role
 from milkrun.core.instances import as_array, instances_of
 from milkrun.core.scene import Chart, Part, Scene, ask_words, equal, texts_of_actions
@@ -104,6 +104,10 @@ class EpisodeRecorder(Watched):
             world.refuse_unready(self.rows)
         self.policy, self.reasons, self._scenes = policy, reasons, scenes
         self._fields = tuple(dict.fromkeys((*fields, *(world.chart_fields if scenes else ()))))
+        for name in self._fields:
+            if name not in world.fields:
+                where = "fields" if name in fields else f"{name_of(world)}: chart_fields"
+                raise ConfigError(f"{where} names {name!r}, which is no field{did_you_mean(name, world.fields)}")
         self._recordings: dict[int, list[Recording]] = {row: [] for row in sorted(self.rows.tolist())}
         self._turns: dict[int, _Turn] = {}
         self._scores: np.ndarray | None = None
@@ -277,8 +281,14 @@ class EpisodeRecorder(Watched):
         return said
 
     def _ask_chart(self, recording: Recording, world: Any, row: int) -> None:
-        if self._scenes:
+        if not self._scenes:
+            return
+        try:
             recording.chart = world.chart(row, recording.fields(world.chart_fields))
+            if not isinstance(recording.chart, Chart | None):
+                raise ConfigError(f"it is a {type(recording.chart).__name__}: it must be a Chart or None")
+        except ConfigError as error:
+            raise ConfigError(f"{name_of(world)}, chart of step {recording.steps}: {error}") from None
 
     def _action_names(self, recording: Recording) -> list[list[str]]:
         world, texts = self.world, texts_of_actions(recording.scenes[0])

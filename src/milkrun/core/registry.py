@@ -18,7 +18,15 @@ from typing import Any
 
 from milkrun.core.arguments import interpreting
 from milkrun.core.config import RESERVED, Config
-from milkrun.core.errors import ConfigError, MissingExtra, RegistryError, did_you_mean, missing_extra, shown
+from milkrun.core.errors import (
+    ConfigError,
+    MissingExtra,
+    RegistryError,
+    UnknownWorld,
+    did_you_mean,
+    missing_extra,
+    shown,
+)
 from milkrun.core.references import resolve
 
 _GRAMMAR = re.compile(r"(?:(?P<namespace>[\w:.-]+)/)?(?P<name>[\w:.-]+?)(?:-[vV](?P<version>\d+))?")
@@ -205,6 +213,19 @@ def world_spec(id: str) -> WorldSpec:
     return spec
 
 
+def id_of(name: str) -> str:
+    """The id of a registered world by its name alone, whatever its letter case; one of this library first."""
+    short = name.rpartition("/")[2]
+    known = sorted(list_worlds(), key=lambda id: not id.startswith("milkrun/"))
+    return next((id for id in known if id.rpartition("/")[2].rpartition("-v")[0].lower() == short.lower()),
+                f"milkrun/{short}-v0")  # fmt: skip
+
+
+def named_world(name: Any) -> WorldSpec:
+    """What is known of a world, by its id or its name alone, whatever its letter case."""
+    return world_spec(str(name) if "-v" in str(name) else id_of(str(name)))
+
+
 def _find(id: str) -> WorldSpec:
     if id in _worlds:
         return _worlds[id]
@@ -219,7 +240,7 @@ def _find(id: str) -> WorldSpec:
             found = [s for s in found if s.version == int(match["version"])]
     if not found:
         short = [s.name for s in _worlds.values() if s.namespace == "milkrun"]
-        raise RegistryError(f"no world {id!r}{did_you_mean(id, [*_worlds, *short])}")
+        raise UnknownWorld(f"no world {id!r}{did_you_mean(id, [*_worlds, *short])}")
     spec = max(found, key=lambda s: s.version)
     if match is not None and match["version"] is None:
         _warn_once(f"{id!r} names no version: {spec.id} is used")

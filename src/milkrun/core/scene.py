@@ -272,6 +272,9 @@ class Style:
     colour: Colour
     hatched: bool = False
 
+    def __post_init__(self) -> None:
+        colour_code(self.colour)  # which refuses one that there is not
+
 
 __getattr__ = renamed(__name__, {"Look": "Style"})
 
@@ -337,7 +340,20 @@ class Chart:
     clock: Array | None = None
     kinds: Mapping[str, Style] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for what, said in (("bar", self.bars), ("mark", self.marks)):
+            for one in said:
+                if one.lane not in self.lanes:
+                    raise ConfigError(f"{one!r} is in the lane {one.lane!r}: the lanes are {_listed(self.lanes)}")
+                if one.kind not in self.kinds:
+                    raise ConfigError(f"{one!r} is of the kind {one.kind!r}, of which `kinds` does not say how such a "
+                                      f"{what} looks: it has {_listed(self.kinds)}")  # fmt: skip
+
     @property
     def end(self) -> float:
         """When the last of it is over."""
         return max([bar.t1 for bar in self.bars] + [mark.t for mark in self.marks], default=0.0)
+
+
+def _listed(names: Iterable[Any]) -> str:
+    return ", ".join(repr(name) for name in names) or "none"

@@ -13,12 +13,12 @@ import numpy as np
 from milkrun.core.arguments import check_count, check_seconds, check_seed
 from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.instances import as_array
-from milkrun.core.registry import world_spec
+from milkrun.core.registry import named_world
 from milkrun.routing.instances import read
 from milkrun.scale.driver import Arrays, Asked, Work, run
 from milkrun.scale.keep import Kept
 from milkrun.scale.work import answer
-from milkrun.solvers.solve import Solution, check_method, id_of
+from milkrun.solvers.solve import Solution, check_method
 
 
 def solve(
@@ -32,7 +32,7 @@ def solve(
     `keep` and the arguments after it are those of `evaluate`, all others those of `milkrun.solvers.solve`. Files are
     read here, so the workers need none. `actions` are padded with 0 to the longest answer.
     """
-    spec = world_spec(world_name if "-v" in str(world_name) else id_of(str(world_name)))
+    spec = named_world(world_name)
     method = check_method(spec, method)
     each = _one_by_one(instances)
     asked = Asked.read(address, retries, cpus_per_shard, 1, progress)

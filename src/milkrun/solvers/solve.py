@@ -18,7 +18,7 @@ from milkrun.core.arguments import check_count, check_seconds, check_seed
 from milkrun.core.clock import Clock, listening
 from milkrun.core.errors import ConfigError, did_you_mean, missing_extra
 from milkrun.core.references import refer
-from milkrun.core.registry import ByWorld, WorldSpec, list_worlds, world_spec
+from milkrun.core.registry import ByWorld, WorldSpec, named_world
 
 NOTICEABLE = 0.05  # seconds
 Progress = Callable[[int], object]
@@ -82,8 +82,7 @@ def solve(
     also says when it waits for the compiler. Whatever the method, the actions are those that the world's mask allows,
     one after the other.
     """
-    name = str(world_name)
-    spec = world_spec(name if "-v" in name else id_of(name))
+    spec = named_world(world_name)
     method = check_method(spec, method)
     if rule is not None and not isinstance(rule, str):
         raise ConfigError(f"rule={rule!r}: must be the name of a rule")
@@ -112,14 +111,6 @@ def check_method(spec: WorldSpec, method: str | None) -> str:
         what = f"is not for {spec.name}" if str(method) in known else f"is unknown{did_you_mean(str(method), methods)}"
         raise ConfigError(f"method={method!r} {what}; {spec.name} has {', '.join(methods)}")
     return method
-
-
-def id_of(name: str) -> str:
-    """The id of a registered world by its name alone, whatever its letter case; one of this library first."""
-    short = name.rpartition("/")[2]
-    known = sorted(list_worlds(), key=lambda id: not id.startswith("milkrun/"))
-    return next((id for id in known if id.rpartition("/")[2].rpartition("-v")[0].lower() == short.lower()),
-                f"milkrun/{short}-v0")  # fmt: skip
 
 
 @contextmanager

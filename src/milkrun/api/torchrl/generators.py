@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
+from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.references import refer
 from milkrun.core.registry import ByWorld
 from milkrun.routing import generators as core
@@ -105,10 +105,10 @@ GENERATOR_REGISTRY = ByWorld("generator", lambda spec: spec.problem, lambda w: t
 
 
 def get_generator(name: str, **options: Any) -> TensorGenerator:
-    """The generator of a problem by its short name, with the world's options, `seed` and `device` as keywords."""
-    if name not in GENERATOR_REGISTRY:
-        raise ConfigError(f"no generator {name!r}{did_you_mean(name, GENERATOR_REGISTRY)}")
-    made: TensorGenerator = GENERATOR_REGISTRY[name](problem=name, **options)
+    """The generator of a problem by its short name, or by the id or name of its world in any letter case, with the
+    world's options, `seed` and `device` as keywords."""
+    problem = core.problem_of(name)
+    made: TensorGenerator = GENERATOR_REGISTRY[problem](problem=problem, **options)
     return made
 
 

@@ -35,6 +35,7 @@ class Bench:
         self.script: list[Call] = []
         self.some_ended = False
         self.takes: list[Any] = []  # interpreted plays
+        self.shut: Fault | None = None  # what ended them, where a kernel left a live row no action
         self._guards: list[tuple[str, int, np.ndarray]] = []
 
     def make(

@@ -18,12 +18,11 @@ import numba
 import numpy as np
 
 from milkrun.core.arguments import check_count
-from milkrun.core.check import rules
+from milkrun.core.check import interpreted, rules
 from milkrun.core.check.bench import Bench, Call, choose
-from milkrun.core.check.interpreted import accesses_checked
 from milkrun.core.check.replays import REPLAY_RULES, writes_inside
 from milkrun.core.check.rules import Moment, Task
-from milkrun.core.errors import ConfigError, MilkrunError, MissingExtra
+from milkrun.core.errors import ConfigError, KernelRefused, MilkrunError, MissingExtra
 from milkrun.core.registry import make, world_spec
 from milkrun.core.world import World
 
@@ -78,7 +77,8 @@ def check_world(world: World | type[World] | str, *, task: Task | None = None, t
         if found and declaration is not rules.documented:
             return found
     bench = Bench(cls, config, rows, seed, check_count("turns", turns, 1))
-    seen = _findings(accesses_checked, bench) or _watch(bench, task)
+    seen = _findings(interpreted.accesses_checked, bench) or _findings(interpreted.open_while_live, bench)
+    seen = seen or _watch(bench, task)
     for rule in REPLAY_RULES:
         if seen:
             break
@@ -94,12 +94,13 @@ def _findings(rule: Callable[..., Any], *args: Any) -> list[Finding]:
 
 
 def _raised(error: Exception) -> Finding:
-    """An author's code that raises where it must not: in a declaration, a kernel, a hook. Our errors are sentences; of
-    others it is said where they come from."""
+    """An author's code that raises where it must not (in a declaration, a kernel, a hook), or a kernel that cannot be
+    compiled. Our errors are sentences; of others it is said where they come from."""
     if isinstance(error, MissingExtra):
         raise error  # says nothing of the world
     if isinstance(error, MilkrunError):
-        return Finding("raises_nothing", getattr(error, "row", None), getattr(error, "field", ""), str(error))
+        rule = "compiles" if isinstance(error, KernelRefused) else "raises_nothing"
+        return Finding(rule, getattr(error, "row", None), getattr(error, "field", ""), str(error))
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
     at = (theirs or frames)[-1]
@@ -132,7 +133,8 @@ def _moments(bench: Bench, found: dict[tuple[str, str], Finding]) -> Iterator[Mo
     try:
         yield from play(bench)
     except Exception as error:
-        found["raises_nothing", ""] = _raised(error)
+        finding = _raised(error)
+        found[finding.rule, ""] = finding
 
 
 def play(bench: Bench) -> Iterator[Moment]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from milkrun.core.check.bench import Bench, Call, Fault, apply, bits_differ, choose
 from milkrun.core.config import Config
-from milkrun.core.errors import ConfigError, KernelFault
+from milkrun.core.errors import ConfigError, KernelFault, ShutMask
 from milkrun.core.fields import Role
 from milkrun.core.launcher import NO_LIMIT
 from milkrun.core.world import World
@@ -54,8 +54,18 @@ def accesses_checked(bench: Bench) -> Iterator[Fault]:
                 take.frames.append(_frame(world, number))
         except KernelFault as error:
             size = "" if config is bench.config else f" with {_changes(bench.config, config)}"
-            yield error.row, error.field, f"{error.place and error.place + ': '}{error.reason}{size}"
+            found = error.row, error.field, f"{error.place and error.place + ': '}{error.reason}{size}"
+            if isinstance(error, ShutMask):
+                bench.shut = found
+            else:
+                yield found
             return
+
+
+def open_while_live(bench: Bench) -> Iterator[Fault]:
+    """A live row has an allowed action, each of its agents one: the rule of `rules`, with the kernel that breaks it."""
+    if bench.shut is not None:
+        yield bench.shut
 
 
 def interpreted_alike(bench: Bench) -> Iterator[Fault]:

@@ -19,8 +19,10 @@ from milkrun.core.check.rules import OUTCOME, Moment, finite, in_bounds
 from milkrun.core.errors import BadInstance, ConfigError
 from milkrun.core.fields import Field, Role
 from milkrun.core.launcher import NO_LIMIT
+from milkrun.core.recorder import EpisodeRecorder
 from milkrun.core.world import World
 
+SHOWN = 32  # steps of an episode that are recorded
 PATIENCE = 5_000  # turns in which some row of a world without a step limit must have ended
 
 
@@ -97,6 +99,24 @@ def looking_changes_nothing(bench: Bench) -> Iterator[Fault]:
             return
     blind.observe()
     yield from differences(blind, seen, "when observe() was called before", on_demand=True)
+
+
+def episodes_shown(bench: Bench) -> Iterator[Fault]:
+    """An episode can be recorded: its scenes have the same marks at every step, its chart names fields, lanes and kinds
+    that there are."""
+    if bench.cls.scene is World.scene and bench.cls.chart is World.chart and not bench.cls.chart_fields:
+        return
+    world, rng = bench.make(1), np.random.default_rng(bench.seed)
+    world.reset()
+    try:
+        recorder = EpisodeRecorder(world, reasons="none")
+        for _ in range(SHOWN):
+            recorder.step(choose(world, rng))
+            if world.terminated[0] or world.truncated[0]:
+                break
+        recorder.episodes()
+    except ConfigError as e:
+        yield None, "", str(e)
 
 
 def views_in_bounds(bench: Bench) -> Iterator[Fault]:
@@ -221,8 +241,8 @@ def threads_agree(bench: Bench) -> Iterator[Fault]:
 
 REPLAY_RULES = (
     ends, reproducible, interpreted_alike, reads_inside, rows_alone, reset_forgets, looking_changes_nothing,
-    views_in_bounds, views_not_read, remade_not_read, takes_own_instances, saves_all, autoreset_as_by_hand,
-    instances_shared, terminal_is_dense, threads_agree,
+    episodes_shown, views_in_bounds, views_not_read, remade_not_read, takes_own_instances, saves_all,
+    autoreset_as_by_hand, instances_shared, terminal_is_dense, threads_agree,
 )  # fmt: skip
 """In the order of cause and effect: what breaks one is likely to break those behind it."""
 

@@ -16,8 +16,10 @@ from milkrun.core.actions import Agents, Box, Discrete
 from milkrun.core.check.bench import Call, Fault, bits_differ
 from milkrun.core.config import Config
 from milkrun.core.errors import BadInstance, RegistryError
-from milkrun.core.fields import Role
+from milkrun.core.faults import returned_numbers
+from milkrun.core.fields import TYPES, Role
 from milkrun.core.hooks import kernels_of
+from milkrun.core.instances import not_told
 from milkrun.core.references import refer
 from milkrun.core.world import World
 
@@ -25,7 +27,6 @@ Frame = dict[str, np.ndarray]
 Task = Callable[[World], Any]
 
 TOL = 1e-5
-DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "float32", "float64")
 OUTCOME = ("reward", "terminated", "truncated", "done", "illegal")
 
 
@@ -92,7 +93,7 @@ def sizes_known(cls: type[World], config: Config) -> Iterator[Fault]:
 def types_known(cls: type[World], config: Config) -> Iterator[Fault]:
     """Kernels hold every field in a type that they know; work space, which no binding shows, may hold random words."""
     for f in cls.fields.values():
-        known = (*DTYPES, "uint32") if f.role is Role.SCRATCH else DTYPES
+        known = (*TYPES, "uint32") if f.role is Role.SCRATCH else TYPES
         if f.dtype.name not in known:
             yield None, f.name, f"{f.name} is {f.dtype.name}: kernels know {', '.join(known)}"
 
@@ -120,12 +121,16 @@ def mask_width(cls: type[World], config: Config) -> Iterator[Fault]:
 
 
 def faults_told(cls: type[World], config: Config) -> Iterator[Fault]:
-    """`faults` says of numbers other than 0 which field is at fault and why."""
+    """`faults` says of numbers other than 0 which field is at fault and why; of all that `fault` returns."""
     for code, told in cls.faults.items():
         if not isinstance(code, int) or code == 0:
             yield None, "", f"faults has {code!r}: the kernel `fault` gives whole numbers, and 0 where nothing is wrong"
         elif not (isinstance(told, tuple) and len(told) == 2 and told[0] in cls.fields):
             yield None, "", f"faults[{code}] is {told!r}: it must be the name of a field and a sentence"
+    judge = kernels_of(cls).get("fault")
+    for code, place in [] if judge is None else returned_numbers(judge.py_func):
+        if code != 0 and code not in cls.faults:
+            yield None, "", f"{place} returns {code}, {not_told(cls, code)}"
 
 
 def documented(cls: type[World], config: Config) -> Iterator[Fault]:

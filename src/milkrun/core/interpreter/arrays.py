@@ -127,6 +127,11 @@ class Array:
     def argmax(self) -> int:
         return int(np.argmax(list(self.flat)))
 
+    def __float__(self) -> float:
+        raise fault(f"it takes the whole row {self._label} for a number: write a loop", field=self._name)
+
+    __int__ = __float__
+
     def __repr__(self) -> str:
         return f"{self._label} = {self._data!r}"
 
@@ -272,6 +277,21 @@ class Array:
         self._data[key] = 0
         if self._written is not None:
             self._written[key] = True
+
+
+_OPERATIONS = "add sub mul truediv floordiv mod pow lshift rshift and or xor matmul".split()
+_OF_ROWS = [f"__{side}{name}__" for name in _OPERATIONS for side in ("", "r", "i")]
+_OF_ROWS += [f"__{name}__" for name in "eq ne lt le gt ge neg pos invert abs".split()]
+
+
+def _refuse_arithmetic(self: Array, *others: Any) -> Any:
+    raise fault(f"it computes with the whole row {self._label}: kernels have no arithmetic on whole rows, write a loop",
+                field=self._name)  # fmt: skip
+
+
+for _name in _OF_ROWS:  # Python compares anything; numba would allocate what comes of it
+    setattr(Array, _name, _refuse_arithmetic)
+Array.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 def _shown(k: Any) -> str:

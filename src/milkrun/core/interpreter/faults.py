@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-from milkrun.core.errors import KernelFault, no_such_field
+from milkrun.core.errors import KernelFault, ShutMask, no_such_field
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _OURS = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "kernels.py"))  # what kernels call is no kernel
@@ -50,6 +50,13 @@ def wrong_result(function: Callable[..., Any], sentence: str) -> KernelFault:
     return _located(sentence, function.__code__, function.__code__.co_firstlineno, "")
 
 
+def shut_mask(function: Callable[..., Any], part: str, step: int) -> ShutMask:
+    """A kernel has left a live row without an allowed action."""
+    sentence = f"it leaves {part} all False at step {step} of a row that has not ended: allow an action, or end the row"
+    return ShutMask(sentence, place=_place(function.__code__, function.__code__.co_firstlineno), row=PLAYING.row,
+                    field="action_mask")  # fmt: skip
+
+
 def unknown_field(owner: str, name: str, known: Iterable[str]) -> KernelFault:
     """A kernel asks for a field that its world does not declare."""
     frame = _kernel_frame()
@@ -70,5 +77,8 @@ def _ours(code: CodeType) -> bool:
 
 
 def _located(sentence: str, code: CodeType, line: int, field: str) -> KernelFault:
-    place = f"{code.co_name} ({os.path.basename(code.co_filename)}:{line})"
-    return KernelFault(sentence, place=place, row=PLAYING.row, field=field)
+    return KernelFault(sentence, place=_place(code, line), row=PLAYING.row, field=field)
+
+
+def _place(code: CodeType, line: int) -> str:
+    return f"{code.co_name} ({os.path.basename(code.co_filename)}:{line})"

@@ -14,16 +14,20 @@ from typing import Any
 
 from numba.core.dispatcher import Dispatcher
 
+from milkrun.core.actions import Action
 from milkrun.core.errors import MilkrunError
-from milkrun.core.interpreter.faults import PLAYING, explained, wrong_result
+from milkrun.core.interpreter.faults import PLAYING, explained, shut_mask, wrong_result
 from milkrun.core.interpreter.functions import meaning
 from milkrun.core.interpreter.record import Record
 from milkrun.core.interpreter.words import BUILTINS
 from milkrun.core.record import Layout
 
 
-def interpret_module(name: str, source: str, names: Mapping[str, Any], layout: Layout) -> ModuleType:
-    """Runs the text of a launcher; its entries are functions of Python over int64, as the compiled ones are."""
+def interpret_module(
+    name: str, source: str, names: Mapping[str, Any], layout: Layout, action: Action | None = None
+) -> ModuleType:
+    """Runs the text of a launcher; its entries are functions of Python over int64, as the compiled ones are. With the
+    `action` of a world, a live row must be left an allowed one."""
     module = ModuleType(f"milkrun_interpreted_{name}")
     space = vars(module)
     space.update(BUILTINS)
@@ -48,21 +52,34 @@ def interpret_module(name: str, source: str, names: Mapping[str, Any], layout: L
     file = f"<milkrun launcher of {name}, interpreted>"
     exec(compile(source, file, "exec"), space)
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
-    outside = {**space, **{label: _played(label, space[label]) for label in kernels}}
+    outside = {**space, **{label: _played(label, space, action) for label in kernels}}
     for label in entries:
         space[label] = FunctionType(space[label].__code__, outside, label)
     return module
 
 
-def _played(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
+LEAVES = {"restart": "reset", "turn": "step", "turn_from": "step", "outcome": "settle"}
+"""Words of a launcher's text after which a live row has an allowed action, and the kernel that sees to it."""
+
+
+def _played(label: str, space: Mapping[str, Any], action: Action | None) -> Callable[..., Any]:
     """A kernel as an entry calls it: from here on a row is played, until it returns."""
+    function, culprit = space[label], LEAVES.get(label)
 
     def play(w: Record, b: int, *rest: Any) -> Any:
         before = PLAYING.row
         PLAYING.row = b
         w.begin_turn(b, generating=label == "generate", judging=label == "fault")
         try:
-            result = function(w, b, *rest)
+            if culprit is None or action is None:
+                result = function(w, b, *rest)
+            else:
+                source = rest[0] if label == "turn_from" else w
+                before_it = source.shut_agent(b, action) if culprit == "step" else None
+                result = function(w, b, *rest)
+                shut = w.shut_agent(b, action)
+                if shut is not None and before_it is None:  # one that was shut before is not of its making
+                    raise shut_mask(space["idle" if culprit == "step" and w.illegal[b] else culprit], shut, w.i[b])
             if label == "fault" and not isinstance(result, int):
                 raise wrong_result(function, f"it gives {result!r}: a whole number is needed, 0 where nothing is wrong")
             return result

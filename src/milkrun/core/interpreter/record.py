@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from milkrun.core.actions import Action
 from milkrun.core.fields import Role
 from milkrun.core.interpreter.arrays import (
     CONSTANT,
@@ -40,6 +41,7 @@ class Record:
         self._scratch: list[np.ndarray] = []  # which elements of a scratch field this row has written
         self._plays: np.ndarray | None = None
         self._judging = False
+        self._masks: list[np.ndarray] | None = None  # that of each agent, once somebody looks
         if self._words[layout.slots.get("instance_row", 0)] and "instance_row" in layout.fields:
             self._plays = self._memory("instance_row")  # a table may hold only what a function reads
 
@@ -54,6 +56,21 @@ class Record:
 
     def end_turn(self) -> None:
         self._turn.row, self._turn.own = None, (None, None, None)
+
+    def shut_agent(self, b: int, action: Action) -> str | None:
+        """Of a row that has not ended: the first part of the mask that allows its agent nothing."""
+        if self.terminated[b] or self.truncated[b]:
+            return None
+        if self._masks is None:
+            ends = np.cumsum(action.nvec({name: int(self._words[at]) for name, at in self._layout.sizes.items()}))
+            self._masks = np.split(self._memory("action_mask"), ends[:-1], axis=1) if len(ends) else []
+        first = 0
+        for agent, mask in enumerate(self._masks):
+            last = first + mask.shape[1]
+            if not mask[b].any():
+                return "action_mask" if len(self._masks) == 1 else f"action_mask[{first}:{last}], of agent {agent},"
+            first = last
+        return None
 
     def __getattr__(self, name: str) -> Any:
         """Asked for the first time: afterwards it is an attribute."""

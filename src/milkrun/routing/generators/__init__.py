@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from milkrun.core.errors import ConfigError, did_you_mean
+from milkrun.core.errors import ConfigError, RegistryError, did_you_mean
 from milkrun.core.lazy import lazy
 from milkrun.core.references import refer
-from milkrun.core.registry import ByWorld
+from milkrun.core.registry import ByWorld, named_world
 
 if TYPE_CHECKING:
     from milkrun.routing.darp.generator import DARPGenerator
@@ -36,11 +37,21 @@ GENERATOR_REGISTRY = ByWorld("generator", lambda spec: spec.problem, lambda worl
 
 
 def get_generator(name: str, **options: Any) -> Generator:
-    """The generator of a problem by its short name, with the world's options as keywords."""
-    if name not in GENERATOR_REGISTRY:
-        raise ConfigError(f"no generator {name!r}{did_you_mean(name, GENERATOR_REGISTRY)}")
-    made: Generator = GENERATOR_REGISTRY[name](problem=name, **options)
+    """The generator of a problem by its short name, or by the id or name of its world in any letter case, with the
+    world's options as keywords."""
+    problem = problem_of(name)
+    made: Generator = GENERATOR_REGISTRY[problem](problem=problem, **options)
     return made
+
+
+def problem_of(name: str) -> str:
+    """The short name under which a generator is kept."""
+    if name in GENERATOR_REGISTRY:
+        return name
+    with suppress(RegistryError):
+        if (problem := named_world(name).problem) in GENERATOR_REGISTRY:
+            return problem
+    raise ConfigError(f"no generator {name!r}{did_you_mean(str(name), GENERATOR_REGISTRY)}")
 
 
 __all__ = [
