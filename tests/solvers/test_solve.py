@@ -11,12 +11,16 @@ import pytest
 import milkrun
 from milkrun.core import registry
 from milkrun.core.errors import BadInstance, BadSolution, ConfigError, ShapeError, WorkerError
-from milkrun.routing import tasks
+from milkrun.delivery.instances import TSPDInstance
+from milkrun.delivery.tspd.world import TSPD
+from milkrun.routing import DARP, tasks
 from milkrun.routing.cvrp import CVRP
 from milkrun.routing.generators import get_generator
 from milkrun.routing.instances import read
+from milkrun.routing.tsp_kopt import TSPKopt
 from milkrun.solvers import Solution, heuristics, solve, workers
 from tests.published import published_file
+from tests.solvers.darp_cases import three_requests
 from tests.solvers.plays import METHODS, drawn, play
 
 
@@ -298,6 +302,25 @@ def test_a_sound_solver_of_ones_own_answers(monkeypatch, cls):
     found = answered(monkeypatch, cls, lambda a, c, o: (a, c.astype(np.float32), o))
     np.testing.assert_array_equal(found.actions, truth.actions)
     np.testing.assert_allclose(found.cost, truth.cost, rtol=1e-15 if cls is OwnCVRP else 1e-6)
+
+
+@pytest.mark.parametrize(("base", "method"), [(DARP, "insertion"), (TSPD, "partition"), (TSPKopt, "nearest")])
+def test_a_solver_of_ones_own_for_any_world_is_judged(monkeypatch, base, method):
+    """Rides and trucks with a drone come as objects, and the plans of TSPKopt are tours: our own answer is taken from
+    somebody else too, and with a cost understated by 5 it is not."""
+    locs = np.random.default_rng(1).random((2, 6, 2)).astype(np.float32)
+    instances = {DARP: three_requests(2), TSPD: TSPDInstance.of_places("six", locs[0]), TSPKopt: {"locs": locs}}[base]
+    less = 0
+    own = type("Own", (base,), {
+        "__doc__": "Solved by somebody else.", "__module__": __name__,
+        "solvers": {"mine": lambda job: (lambda a, c, o: (a, c - less, o))(*solve(base.id, instances, method))},
+    })  # fmt: skip
+    monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
+    milkrun.register("tests/Own-v0", own, family="tests", gymnasium=False)
+    np.testing.assert_allclose(solve("Own", instances, "mine").cost, solve(base.id, instances, method).cost)
+    less = 5
+    with pytest.raises(BadSolution, match=r"Own by .mine., instance 0: the solver tells a cost of .*, the checker"):
+        solve("Own", instances, "mine")
 
 
 def test_our_own_solvers_are_judged_once(monkeypatch):

@@ -5,18 +5,19 @@ The solvers of the library ask the checker themselves. This is for those that so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from milkrun.core.errors import BadSolution, MilkrunError
-from milkrun.core.instances import as_array, read_instances
+from milkrun.core.instances import as_array, instances_of, read_instances
 from milkrun.core.references import refer
 from milkrun.core.registry import WorldSpec
 from milkrun.routing.base import Places
 from milkrun.routing.instances import Instance
+from milkrun.routing.tsp_kopt import TSPKopt
 from milkrun.solvers.given import read_given
 
 SLACK = 1e-5
@@ -34,11 +35,19 @@ class Verdict:
     def on(self, answer: Any) -> Answer:
         """Actions, cost by the checker, optimal; BadSolution names the first instance whose plan or price is wrong."""
         actions, told, optimal = self._read(answer)
-        if not isinstance(self.instances, Instance) and not hasattr(self.instances, "keys"):
+        if isinstance(self.instances, Instance) or hasattr(self.instances, "keys"):
+            world, arrays = self._world(len(actions))
+            world.reset(instance=arrays)
+        elif hasattr(self.cls, "from_instances"):  # objects that the world knows: rides, trucks with a drone
+            several = isinstance(self.instances, Sequence)
+            given = list(self.instances) if several else [self.instances]
+            self._count(len(actions), len(given))
+            world = self.cls.from_instances(given, autoreset="disabled", **self.config)
+            arrays = instances_of(world)
+        else:
             return actions, self._price(self.cls.Config.build(**self.config), self.instances, actions, told), optimal
-        world, arrays = self._world(len(actions))
-        world.reset(instance=arrays)
-        self._play(world, actions)
+        if not issubclass(self.cls, TSPKopt):  # there a plan is a tour, and an action a change of it
+            self._play(world, actions)
         if self.cls.task:
             return actions, self._price(world.config, arrays, actions, told), optimal
         over = world.terminated
@@ -74,10 +83,12 @@ class Verdict:
             arrays, owner = read_instances(self.cls.variant(config)(1, config), given, len(np.atleast_1d(asked)))
             if owner is not None:
                 arrays = {name: array[owner] for name, array in arrays.items()}
-        count = len(next(iter(arrays.values()), range(rows)))
-        if count != rows:
-            self._refuse(None, f"it gives {rows} plans for {count} instances")
+        self._count(rows, len(next(iter(arrays.values()), range(rows))))
         return self.cls.variant(config)(rows, config, seed=0, autoreset="disabled"), arrays
+
+    def _count(self, plans: int, instances: int) -> None:
+        if plans != instances:
+            self._refuse(None, f"it gives {plans} plans for {instances} instances")
 
     def _play(self, world: Any, actions: NDArray[Any]) -> None:
         """Every action is one that the mask allows; zeros at the end that it does not are padding, and one more ends
