@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import milkrun
 from milkrun.cli.solve import split
 from milkrun.routing.instances import read_solution
-from milkrun.solvers import evaluate, policies_for
+from milkrun.solvers import add_policy, evaluate, policies, policies_for
 from tests.routing.test_instance_faults import CVRP
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -75,6 +76,23 @@ def test_eval_compares_policies_on_the_same_instances(call, tmp_path):
         assert row(out, name)[1] == f"{result.mean:.4f}"
     assert list(told) == ["nearest", "random"]
     assert told["nearest"]["gap"] < 0.05 < told["random"]["gap"] and told["nearest"]["best_share"] > 0.9
+
+
+@pytest.mark.parametrize("command", ["eval", "run"])
+def test_what_speaks_against_a_mean_is_told(call, tmp_path, monkeypatch, command):
+    """A policy that asks for a node that is not there has the best mean, and the reason stands beside it; of one that
+    plays by the rules nothing is said."""
+    monkeypatch.setattr(policies, "_added", {})
+    add_policy("milkrun/TSP-v0", "stubborn", lambda seed: lambda world: np.full(world.num_envs, 99))
+    asked = [command, "TSP-v0", "--num-envs", 3, "--episodes", 6, "--set", "num_loc=5", "--set", "max_steps=5"]
+    code, out, _ = call(*asked, "--policy", "stubborn", "--out", tmp_path)
+    assert code == 0
+    if command == "eval":
+        assert "stubborn: 100.0 % of the steps illegal, 100.0 % of the episodes truncated." in out
+    else:
+        assert "6 episodes, 100.0 %" in out and "30 steps, 100.0 %" in out
+    code, out, _ = call(*asked, "--policy", "nearest", "--out", tmp_path)
+    assert code == 0 and "illegal" not in out and "truncated" not in out
 
 
 def test_eval_refuses_an_unknown_policy(call):

@@ -24,6 +24,7 @@ from milkrun.routing import cvrp
 from milkrun.routing.cvrp import CVRP
 
 DRAW = 1
+TOO_FAR, TOO_MANY = 1, 2
 
 DEFECTS = (
     "none", "keyed_by_place", "draws_on", "too_high", "forgets_trail", "over_at_start", "shut_at_start",
@@ -69,6 +70,10 @@ class Stairs(World):
     left = fields.view(int32, low=0, doc="treads to the top")
     picture = fields.view(float32, "N", on_demand=True, low=0, high=1, doc="the climber on the stairs")
     action_mask = mask(3)
+    faults = {
+        TOO_FAR: ("tread", "at the top {height} and not terminated, or so near to it that the mask leads beyond"),
+        TOO_MANY: ("climbs", "more than the treads climbed"),
+    }
 
     @classmethod
     def size_of(cls, config: StairsConfig) -> dict[str, int]:
@@ -221,7 +226,19 @@ def legal(w, b, action):
     return 0 <= action < 3 and (w.action_mask[b, action] or (w.defect == TAKES_CLOSED and action == 1))
 
 
-Stairs.bind(generate=generate, reset=reset, step=step, observe=observe, legal=legal)
+@kernel
+def fault(w, b):
+    """Live rows from which a step would leave the trail or the record."""
+    if w.terminated[b] or w.truncated[b]:
+        return 0
+    left = w.height[w.instance_row[b]] - w.tread[b]
+    for a in range(3):
+        if left <= 0 or (w.action_mask[b, a] and a >= left):
+            return TOO_FAR
+    return TOO_MANY if w.climbs[b] > w.tread[b] else 0
+
+
+Stairs.bind(generate=generate, reset=reset, step=step, observe=observe, legal=legal, fault=fault)
 
 
 # -- defects of Python code -------------------------------------------------------------------------------------
@@ -433,3 +450,57 @@ def fill_shelf(w, b, action):
 
 
 Shelf.bind(generate=build_shelf, reset=clear_shelf, step=fill_shelf)
+
+
+class Lift(World):
+    """Bring everybody down; the stops are kept in a plan whose end is guarded too weakly."""
+
+    action = discrete(2)
+    plan = state(int32, "L", low=0, high=1, doc="what was done, first to last")
+    used = state(int32, low=0, high="L", doc="entries of the plan")
+    waiting = state(int32, low=0, high=3, doc="people upstairs")
+    action_mask = mask(2)
+    faults = {1: ("used", "the plan is full"), 2: ("used", "too few entries are left for those who wait")}
+
+    @classmethod
+    def size_of(cls, config: Config) -> dict[str, int]:
+        return {"L": 3}
+
+
+@kernel
+def call_lift(w, b):
+    w.used[b] = 0
+    w.waiting[b] = 3
+    for k in range(w.L):
+        w.plan[b, k] = 0
+    for a in range(2):
+        w.action_mask[b, a] = True
+
+
+@kernel
+def fetch_one(w, b, action):
+    """An entry of the plan for each: with one entry left and two people upstairs the second is written beyond it."""
+    w.plan[b, w.used[b]] = action
+    w.used[b] += 1
+    w.waiting[b] -= 1
+    w.terminated[b] = w.waiting[b] <= 0
+
+
+@kernel
+def fault_of_full_plans(w, b):
+    return int(w.used[b] >= w.L and not w.terminated[b])
+
+
+@kernel
+def fault_of_short_plans(w, b):
+    return 2 if w.used[b] + w.waiting[b] > w.L else 0
+
+
+Lift.bind(generate=build_shelf, reset=call_lift, step=fetch_one, fault=fault_of_full_plans)
+
+
+class GuardedLift(Lift):
+    """The same, and no state comes in from which the plan would be too short."""
+
+
+GuardedLift.bind(fault=fault_of_short_plans)

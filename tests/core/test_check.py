@@ -17,6 +17,7 @@ from milkrun.core.check.replays import REPLAY_RULES
 from milkrun.core.check.rules import DECLARATIONS, RESET_RULES, STEP_RULES
 from milkrun.core.errors import ConfigError, MissingExtra, RegistryError, missing_extra
 from milkrun.core.fields import float32, int32, mask, state
+from milkrun.core.kernels import kernel
 from milkrun.core.scene import Bar, Chart
 from milkrun.core.world import World
 from milkrun.routing.tsp import TSP
@@ -271,6 +272,7 @@ def test_every_rule_is_proven() -> None:
     every = {rule.__name__ for rule in (*DECLARATIONS, *RESET_RULES, *STEP_RULES, *REPLAY_RULES)}
     every |= {"agrees_with_task", "accesses_checked", "writes_inside"}
     found = [
+        {("ends_guarded", "used")},  # test_a_fault_that_lets_in_too_much_is_found
         *KERNEL_DEFECTS.values(),
         *(e for _, e in PYTHON_DEFECTS.values()),
         {e for _, e in DECLARED_DEFECTS.values()},
@@ -325,6 +327,38 @@ def test_a_fault_of_the_smallest_size_is_found() -> None:
     (finding,) = check_world(broken_worlds.Shelf)
     assert (finding.rule, finding.field) == ("accesses_checked", "filled")
     assert finding.sentence.endswith("the index 1 is out of range; the shape is (8, 1) with places=1")
+
+
+def test_a_fault_that_lets_in_too_much_is_found() -> None:
+    """A plan with one entry left and three people waiting is within all bounds and taken; the second step from there
+    would write beyond it. The finding names field, value, kernel, line and what is to be mended."""
+    (finding,) = check_world(broken_worlds.Lift)
+    assert (finding.rule, finding.field) == ("ends_guarded", "used")
+    line = broken_worlds.fetch_one.py_func.__code__.co_firstlineno + 3
+    assert re.fullmatch(
+        rf"a saved state with used = 2 is taken, and then fetch_one \(broken_worlds\.py:{line}\): plan\[\d, 3\]: the "
+        r"index 3 is out of range; the shape is \(8, 3\): the kernel `fault` or check_states must refuse such a state, "
+        r"or the kernel guard its access", finding.sentence,
+    )  # fmt: skip
+
+
+def test_a_fault_that_refuses_enough_is_no_finding() -> None:
+    """The same lift, whose `fault` asks for an entry for each who waits."""
+    assert check_world(broken_worlds.GuardedLift) == []
+
+
+def test_a_fault_that_leaves_its_arrays_itself_is_found() -> None:
+    """It is run on every state from outside, so it may not index with a number that it has not looked at."""
+
+    @kernel
+    def peeks(w, b):
+        return 0 if w.terminated[b] else 0 * w.plan[b, w.used[b]]
+
+    peeking = type("Peeking", (broken_worlds.GuardedLift,), {"__module__": __name__, "__doc__": "A lift."})
+    peeking.bind(fault=peeks)
+    (finding,) = check_world(peeking)
+    assert (finding.rule, finding.field) == ("ends_guarded", "used")
+    assert "plan[0, 3]: the index 3 is out of range" in finding.sentence
 
 
 def test_idle_agent_of_a_group_is_found() -> None:

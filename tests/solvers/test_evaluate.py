@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import ConfigError, IllegalAction
 from milkrun.routing.tsp import TSP
 from milkrun.solvers import Result, evaluate, nearest, random_policy, rollout
 
@@ -82,6 +82,52 @@ def test_truncated_episodes_are_counted():
     assert result.summary()["truncated"] == 5
 
 
+def stubborn(world):
+    """Row 0 plays by the rules, every other row asks for a node that is not there."""
+    return np.where(np.arange(world.num_envs) == 0, nearest(world), 99)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_illegal_steps_and_truncated_episodes_are_told(mode):
+    """A row that does nothing costs nothing and has the best return; all four steps of its episodes are illegal, and
+    none of row 0, which needs four."""
+    world = milkrun.make("milkrun/TSP-v0", num_envs=2, num_loc=4, max_steps=4, autoreset=mode)
+    result = evaluate(world, stubborn, 6)
+    assert result.best == 1 and result.returns[1] == 0
+    assert result.illegal.tolist() == [0, 4] * 3
+    assert (result.illegal_share, result.truncated_share, result.summary()["illegal"]) == (0.5, 0.5, 12)
+    assert str(result).endswith("over 6 episodes; 50.0 % of the steps illegal, 50.0 % of the episodes truncated")
+
+
+def test_a_sound_play_says_nothing_of_illegal_steps():
+    """Where both shares are 0 the sentence is as short as ever; a share that is not 0 never reads as 0."""
+    result = evaluate(cvrp(4), nearest, 8)
+    assert result.illegal.tolist() == [0] * 8 and result.reservations == ""
+    assert str(result).endswith("over 8 episodes")
+    few = Result(np.zeros(1), np.array([9000]), np.array([False]), 1, illegal=np.array([1]))
+    assert few.reservations == "less than 0.1 % of the steps illegal"
+
+
+@pytest.mark.parametrize("play", [lambda w, p: evaluate(w, p, 4), rollout], ids=["evaluate", "rollout"])
+def test_a_play_that_would_never_end_is_given_up(play):
+    """Row 0 ends, row 1 makes illegal steps for ever, and no max_steps ends them: row, action and reason are told."""
+    world = milkrun.make("milkrun/TSP-v0", num_envs=2, num_loc=4, max_steps=None, seed=0, autoreset="disabled")
+    world.reset()
+    said = "nothing but illegal steps for 10,000 turns, and without max_steps .*; row 1: action 99: "
+    with pytest.raises(IllegalAction, match=said):
+        play(world, stubborn)
+
+
+def test_a_play_that_is_cut_by_its_limit_is_not_given_up():
+    """However long the limit is: the world's own, or that of the rollout."""
+    world = milkrun.make("milkrun/TSP-v0", num_envs=1, num_loc=4, max_steps=10_500)
+    result = evaluate(world, lambda w: np.array([99]), 1)
+    assert result.illegal.tolist() == result.lengths.tolist() == [10_500]
+    world = milkrun.make("milkrun/TSP-v0", num_envs=1, num_loc=4, max_steps=None)
+    world.reset()
+    assert rollout(world, lambda w: np.array([99]), max_steps=10_500) == 10_500
+
+
 def test_progress_is_told_every_episode_once():
     """The numbers it is called with add up."""
     told: list[int] = []
@@ -108,9 +154,9 @@ def test_figures_by_hand():
     assert result.summary() == {
         "episodes": 4, "mean": 2.5, "std": result.std, "standard_error": result.standard_error,
         "interval_low": result.interval[0], "interval_high": result.interval[1], "lowest": 1.0, "highest": 4.0,
-        "mean_length": 6.5, "steps": 26, "truncated": 1,
+        "mean_length": 6.5, "steps": 26, "truncated": 1, "illegal": 0,
     }  # fmt: skip
-    assert str(result) == "2.5000 +- 1.2652 (95 %) over 4 episodes"
+    assert str(result) == "2.5000 +- 1.2652 (95 %) over 4 episodes; 25.0 % of the episodes truncated"
 
 
 def test_one_episode_has_no_spread():

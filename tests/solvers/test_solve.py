@@ -9,11 +9,18 @@ import numpy as np
 import pytest
 
 import milkrun
+from milkrun.core import registry
 from milkrun.core.errors import BadInstance, BadSolution, ConfigError, ShapeError, WorkerError
+from milkrun.delivery.instances import TSPDInstance
+from milkrun.delivery.tspd.world import TSPD
+from milkrun.routing import DARP, tasks
+from milkrun.routing.cvrp import CVRP
 from milkrun.routing.generators import get_generator
 from milkrun.routing.instances import read
+from milkrun.routing.tsp_kopt import TSPKopt
 from milkrun.solvers import Solution, heuristics, solve, workers
 from tests.published import published_file
+from tests.solvers.darp_cases import three_requests
 from tests.solvers.plays import METHODS, drawn, play
 
 
@@ -244,3 +251,96 @@ def test_a_generator_of_no_world_is_refused_with_the_nearest():
     """As before: by its short name."""
     with pytest.raises(ConfigError, match="no generator 'CVPR'; did you mean 'cvrp'"):
         get_generator("CVPR")
+
+
+# -- solvers of one's own ---------------------------------------------------------------------------------------
+
+
+class OwnCVRP(CVRP):
+    """The CVRP with a solver that somebody else wrote."""
+
+
+class UncheckedCVRP(OwnCVRP):
+    """The same without a checker: the world itself has to judge."""
+
+    task = ""
+
+
+def answered(monkeypatch, cls, change):
+    """What `solve` makes of a solver that gives the library's answer, changed."""
+
+    def mine(job):
+        found = solve("CVRP", job.instances, "savings")
+        return change(found.actions.copy(), found.cost.copy(), found.optimal.copy())
+
+    monkeypatch.setattr(cls, "solvers", {"mine": mine}, raising=False)
+    monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
+    milkrun.register(f"tests/{cls.__name__}-v0", cls, family="tests", gymnasium=False)
+    return solve(cls.__name__, drawn("CVRP", 6, 3), "mine")
+
+
+def with_twice(actions, cost, optimal):
+    actions[1, 1:3] = actions[1, 0]
+    return actions, cost, optimal
+
+
+BAD_ANSWERS = {
+    "nobody": (lambda a, c, o: (0 * a, 0 * c, ~o), "row 0: customer 1 is never visited", "instance 0: the plan leave"),
+    "no plan": (lambda a, c, o: (a[:, :0], 0 * c, ~o), "row 0: customer 1 is never visited", "instance 0: the plan "),
+    "understated": (lambda a, c, o: (a, c - [0, 5, 0], o), "instance 1: the solver tells a cost of .*, the checker",
+                    "instance 1: the solver tells a cost of .*, the world pays"),
+    "twice": (with_twice, *2 * ("instance 1: action 1 of the plan, [0-9], is not allowed: ",)),
+    "nowhere": (lambda a, c, o: (a + 90, c, o), *2 * ("instance 0: action 0 of the plan, 9[0-9], is not allowed: ",)),
+    "none": (lambda a, c, o: None, *2 * ("a solver returns a Solution .*, not a NoneType",)),
+    "half": (lambda a, c, o: (a, c), *2 * ("a solver returns a Solution .*, not a tuple",)),
+    "few plans": (lambda a, c, o: (a[:2], c[:2], o[:2]), *2 * ("it gives 2 plans for 3 instances",)),
+    "few costs": (lambda a, c, o: (a, c[:2], o), *2 * (r"cost has the shape \(2,\), but there are 3 plans",)),
+    "floats": (lambda a, c, o: (a + 0.5, c, o), *2 * ("whole numbers, not float64",)),
+    "nan": (lambda a, c, o: (a, np.nan * c, o), *2 * ("instance 0: the solver tells a cost of nan",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_ANSWERS)
+@pytest.mark.parametrize("cls", [OwnCVRP, UncheckedCVRP], ids=["by the checker", "by the world"])
+def test_a_solver_of_ones_own_is_not_believed(monkeypatch, cls, case):
+    """Plans that leave somebody out or that the mask forbids, prices that are not theirs: world, method, instance."""
+    change, *told = BAD_ANSWERS[case]
+    with pytest.raises(BadSolution, match=rf"^{cls.__name__} by 'mine'.*{told[cls is UncheckedCVRP]}"):
+        answered(monkeypatch, cls, change)
+
+
+@pytest.mark.parametrize("cls", [OwnCVRP, UncheckedCVRP], ids=["by the checker", "by the world"])
+def test_a_sound_solver_of_ones_own_answers(monkeypatch, cls):
+    """As the library's own: the cost is the checker's, also where the solver adds up in single precision."""
+    truth = solve("CVRP", drawn("CVRP", 6, 3), "savings")
+    found = answered(monkeypatch, cls, lambda a, c, o: (a, c.astype(np.float32), o))
+    np.testing.assert_array_equal(found.actions, truth.actions)
+    np.testing.assert_allclose(found.cost, truth.cost, rtol=1e-15 if cls is OwnCVRP else 1e-6)
+
+
+@pytest.mark.parametrize(("base", "method"), [(DARP, "insertion"), (TSPD, "partition"), (TSPKopt, "nearest")])
+def test_a_solver_of_ones_own_for_any_world_is_judged(monkeypatch, base, method):
+    """Rides and trucks with a drone come as objects, and the plans of TSPKopt are tours: our own answer is taken from
+    somebody else too, and with a cost understated by 5 it is not."""
+    locs = np.random.default_rng(1).random((2, 6, 2)).astype(np.float32)
+    instances = {DARP: three_requests(2), TSPD: TSPDInstance.of_places("six", locs[0]), TSPKopt: {"locs": locs}}[base]
+    less = 0
+    own = type("Own", (base,), {
+        "__doc__": "Solved by somebody else.", "__module__": __name__,
+        "solvers": {"mine": lambda job: (lambda a, c, o: (a, c - less, o))(*solve(base.id, instances, method))},
+    })  # fmt: skip
+    monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
+    milkrun.register("tests/Own-v0", own, family="tests", gymnasium=False)
+    np.testing.assert_allclose(solve("Own", instances, "mine").cost, solve(base.id, instances, method).cost)
+    less = 5
+    with pytest.raises(BadSolution, match=r"Own by .mine., instance 0: the solver tells a cost of .*, the checker"):
+        solve("Own", instances, "mine")
+
+
+def test_our_own_solvers_are_judged_once(monkeypatch):
+    """They ask the checker themselves: a second time would slow down big batches."""
+    asked = []
+    price = tasks.CVRP.get_costs
+    monkeypatch.setattr(tasks.CVRP, "get_costs", lambda *args, **options: asked.append(1) or price(*args, **options))
+    solve("CVRP", drawn("CVRP", 6, 3), "savings")
+    assert asked == [1]

@@ -90,6 +90,9 @@ def eval_(
             f"{row['mean_length']:.1f}", f"{row['seconds']:.2f}",
         )  # fmt: skip
     console().print(shown)
+    for name, result in results.items():
+        if result.reservations:
+            typer.echo(f"{name}: {result.reservations}.")
     typer.echo("gap to best: mean of (best return among these policies on the instance - this one's), +- 95 %.")
     if folder is not None:
         path = folder / f"{file_name(spec.id)}_eval.json"

@@ -72,7 +72,9 @@ def run(
     shown.add_row("best, median", f"{summary['best']['return']:.4f}, {summary['median']['return']:.4f}")
     shown.add_row("mean length", f"{summary['mean_length']:.2f} steps")
     if summary["truncated"]:
-        shown.add_row("truncated", f"{summary['truncated']:,} episodes")
+        shown.add_row("truncated", f"{summary['truncated']:,} episodes, {100 * summary['truncated'] / total:.1f} %")
+    if summary["illegal"]:
+        shown.add_row("illegal", f"{summary['illegal']:,} steps, {100 * summary['illegal'] / summary['steps']:.1f} %")
     kpis = summary.get("kpis", {})
     for name, (mean, _) in ((name, kpis[name]) for name in details.headlines if name in kpis):
         shown.add_row(f"mean {name.replace('_', ' ')}", f"{mean:.3f}")

@@ -20,7 +20,7 @@ from milkrun.scale.work import KPI, Played, play
 from milkrun.solvers.evaluate import Result
 
 ROWS = 65_536
-COLUMNS = {"returns": np.float64, "lengths": np.int64, "truncated": np.bool_}
+COLUMNS = {"returns": np.float64, "lengths": np.int64, "truncated": np.bool_, "illegal": np.int64}
 
 
 def evaluate(
@@ -68,7 +68,7 @@ def evaluate(
     run(Work(f"{spec.name} by {played.policy.name}", len(shards), lambda k: (play, (played, shards[k])), fits, take,
              lambda k: shards[k].episodes), asked, kept)  # fmt: skip
     kpis = {name.removeprefix(KPI): values for name, values in whole.items() if name.startswith(KPI)}
-    return Result(whole["returns"], whole["lengths"], whole["truncated"], shards.rows, kpis)
+    return Result(whole["returns"], whole["lengths"], whole["truncated"], shards.rows, kpis, whole["illegal"])
 
 
 def read_shards(episodes: Any, rows: Any, shard_rows: Any) -> Shards:

@@ -68,7 +68,7 @@ def play(played: Played, shard: Shard) -> Arrays:
         rows = f"row {first}" if first == last else f"rows {first} to {last}"
         raise failed(e, f"shard {shard.index}, {rows}", shard.index, first if first == last else None) from None
     return {"returns": result.returns, "lengths": result.lengths, "truncated": result.truncated,
-            **{KPI + name: values for name, values in result.kpis.items()}}  # fmt: skip
+            "illegal": result.illegal, **{KPI + name: values for name, values in result.kpis.items()}}  # fmt: skip
 
 
 def draw(played: Played, shard: Shard) -> Arrays:

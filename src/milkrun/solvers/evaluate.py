@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from milkrun.core.arguments import check_count
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import ConfigError, IllegalAction
+from milkrun.core.launcher import NO_LIMIT
 from milkrun.core.world import World
 from milkrun.solvers.policies import Policy
 
+PATIENCE = 10_000  # turns of nothing but illegal steps after which a play without max_steps is given up
 Z95 = 1.959963984540054  # 95 % of a normal distribution lie within so many standard deviations
 
 
@@ -30,6 +32,7 @@ class Result:
     truncated: np.ndarray  # (episodes,) bool, cut off by the step limit
     rows: int  # rows of the world
     kpis: dict[str, np.ndarray] = field(default_factory=dict)  # (episodes,), the world's own figures of merit
+    illegal: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # (episodes,) steps not allowed
 
     @property
     def episodes(self) -> int:
@@ -53,6 +56,22 @@ class Result:
     def interval(self) -> tuple[float, float]:
         """95 % interval of the mean, by the normal approximation."""
         return self.mean - Z95 * self.standard_error, self.mean + Z95 * self.standard_error
+
+    @property
+    def illegal_share(self) -> float:
+        """Of the steps. An illegal one counts but moves nothing, so low costs may mean that little was done."""
+        return float(self.illegal.sum() / max(self.lengths.sum(), 1))
+
+    @property
+    def truncated_share(self) -> float:
+        """Of the episodes."""
+        return float(self.truncated.mean())
+
+    @property
+    def reservations(self) -> str:
+        """What a reader of the mean must know: shares of illegal steps and truncated episodes; empty if both are 0."""
+        shares = {"of the steps illegal": self.illegal_share, "of the episodes truncated": self.truncated_share}
+        return ", ".join(f"{_percent(share)} {what}" for what, share in shares.items() if share)
 
     @property
     def best(self) -> int:
@@ -83,6 +102,7 @@ class Result:
             "mean_length": float(self.lengths.mean()),
             "steps": int(self.lengths.sum()),
             "truncated": int(self.truncated.sum()),
+            "illegal": int(self.illegal.sum()),
         }
         plain: dict[str, Any] = {k: None if isinstance(x, float) and math.isnan(x) else x for k, x in figures.items()}
         if self.kpis:
@@ -96,7 +116,13 @@ class Result:
         return float(values.mean()), spread / math.sqrt(len(values))
 
     def __str__(self) -> str:
-        return f"{self.mean:.4f} +- {Z95 * self.standard_error:.4f} (95 %) over {self.episodes} episodes"
+        said = f"{self.mean:.4f} +- {Z95 * self.standard_error:.4f} (95 %) over {self.episodes} episodes"
+        return f"{said}; {self.reservations}" if self.reservations else said
+
+
+def _percent(share: float) -> str:
+    """A share above 0 never reads as 0."""
+    return "less than 0.1 %" if share < 0.001 else f"{100 * share:.1f} %"
 
 
 def evaluate(
@@ -106,26 +132,29 @@ def evaluate(
     the last rows play one fewer (none at all where there are fewer episodes than rows).
 
     Works under every autoreset mode and keeps given instances. A row never waits for another, so its episodes are the
-    same in a batch of any size. `progress` is called with the number of episodes that have just ended.
+    same in a batch of any size. `progress` is called with the number of episodes that have just ended. In a world
+    without max_steps a policy that makes nothing but illegal steps is refused after 10,000 turns, by IllegalAction.
     """
     episodes = check_count("episodes", episodes, 1)
     check_player(world, policy)
     rows = world.num_envs
     restarts_itself = world.autoreset == "same_step"
     returns, lengths = np.empty(episodes), np.empty(episodes, np.int64)
-    truncated = np.empty(episodes, bool)
+    truncated, illegal = np.empty(episodes, bool), np.empty(episodes, np.int64)
     kpis: dict[str, np.ndarray] = {}
     kept = {"objective", "i", *world.figure_fields}
     number = np.arange(rows)  # of the episode that each row plays
     world.reset(number, seed=seed)
     live = number[number < episodes].copy()
+    turns = _Turns(world, policy)
     while len(live):
-        ended = _turn(world, policy, live)
+        ended = turns.play(live)
         if not len(ended):
             continue
         last = world.final if restarts_itself else {name: getattr(world, name)[ended] for name in kept}
         k = number[ended]
         returns[k], lengths[k], truncated[k] = last["objective"], last["i"], world.truncated[ended]
+        illegal[k], turns.refused[ended] = turns.refused[ended], 0
         for name, values in world.figures(last).items():
             kpis.setdefault(name, np.empty(episodes, values.dtype))[k] = values
         number[ended] += rows
@@ -135,23 +164,24 @@ def evaluate(
             world.reset(again)
         if progress is not None:
             progress(len(ended))
-    return Result(returns, lengths, truncated, rows, kpis)
+    return Result(returns, lengths, truncated, rows, kpis, illegal)
 
 
 def rollout(world: World, policy: Policy, max_steps: int | None = None) -> int:
     """Plays on from where the world stands until every row has ended, or for `max_steps` turns; returns the steps done,
-    summed over the rows. A row that has ended is not stepped again, under any autoreset mode."""
+    summed over the rows. A row that has ended is not stepped again, under any autoreset mode. Where no `max_steps` ends
+    it, a play of nothing but illegal steps is refused as by `evaluate`."""
     check_player(world, policy)
     if max_steps is not None:
         max_steps = check_count("max_steps", max_steps, 0)
     live = np.arange(world.num_envs)
     if world.autoreset != "same_step":  # there the flags tell of the episode before
         live = live[~(world.terminated | world.truncated)]
-    steps = turns = 0
-    while len(live) and (max_steps is None or turns < max_steps):
-        ended = _turn(world, policy, live)
+    steps, made, turns = 0, 0, _Turns(world, policy, endless=max_steps is None)
+    while len(live) and (max_steps is None or made < max_steps):
+        ended = turns.play(live)
         steps += len(live)
-        turns += 1
+        made += 1
         if len(ended):
             live = live[~(world.terminated | world.truncated)[live]]
     return steps
@@ -165,11 +195,36 @@ def check_player(world: Any, policy: Any) -> None:
         raise ConfigError(f"a policy is a function of a world that gives its actions, not a {type(policy).__name__}")
 
 
-def _turn(world: World, policy: Policy, live: np.ndarray) -> np.ndarray:
-    """One step of the live rows; those that ended with it."""
-    actions = policy(world)
-    if len(live) == world.num_envs:
-        world.step(actions)
-    else:
-        world.step(actions[live], rows=live)
-    return live[(world.terminated | world.truncated)[live]]
+class _Turns:
+    """Steps of the rows that live, by a policy; which were refused, and whether that would go on for ever."""
+
+    def __init__(self, world: World, policy: Policy, endless: bool = True) -> None:
+        self.world, self.policy = world, policy
+        self.refused = np.zeros(world.num_envs, np.int64)  # illegal steps in each row's episode
+        self._endless = endless and int(world.max_steps) == NO_LIMIT
+        self._stuck = 0  # turns up to now in which no row moved
+
+    def play(self, live: np.ndarray) -> np.ndarray:
+        """One step of the live rows; those that ended with it."""
+        world = self.world
+        actions = self.policy(world)
+        if len(live) == world.num_envs:
+            world.step(actions)
+        else:
+            world.step(actions[live], rows=live)
+        if np.count_nonzero(world.illegal):  # quicker than any()
+            wrong = world.illegal[live]
+            self.refused[live] += wrong
+            self._stuck = self._stuck + 1 if wrong.all() else 0
+            if self._endless and self._stuck >= PATIENCE:
+                self._give_up(int(live[0]), actions)
+        else:
+            self._stuck = 0
+        return live[(world.terminated | world.truncated)[live]]
+
+    def _give_up(self, row: int, actions: Any) -> NoReturn:
+        said = np.asarray(actions[row]).tolist()
+        raise IllegalAction(
+            f"the policy has made nothing but illegal steps for {PATIENCE:,} turns, and without max_steps they would "
+            f"never end; row {row}: action {said}: {self.world.why_illegal(row, said)}"
+        )

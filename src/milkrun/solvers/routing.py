@@ -10,20 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milkrun.core.errors import ConfigError, ShapeError, missing_extra
-from milkrun.core.instances import as_array, read_instances
+from milkrun.core.errors import ConfigError, missing_extra
 from milkrun.core.references import resolve
-from milkrun.core.registry import make
-from milkrun.routing.instances import Instance
 from milkrun.solvers import heuristics
 from milkrun.solvers import workers as pool
+from milkrun.solvers.given import read_given
 from milkrun.solvers.problem import Problem, of_world
 from milkrun.solvers.solve import Job, Progress, Solution
 
 
 def solve_job(job: Job) -> Solution:
     """Every method of the routing worlds; which of them a world has, its class says."""
-    world, arrays = _read(job.spec, job.instances, dict(job.config))
+    world, arrays = read_given(job.spec, job.instances, dict(job.config))
     problem = of_world(world, arrays)
     if job.method == "savings" and not problem.multi:
         raise ConfigError("method='savings' joins trips; with trips='single' there is only one")
@@ -66,66 +64,6 @@ def _solve_apart(
     for b, (plan, _) in enumerate(found):
         plans[b, : len(plan)] = plan
     return plans, np.array([proven for _, proven in found], np.bool_)
-
-
-def _read(spec: Any, instances: Any, config: dict[str, Any]) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """A world of the right size and the instances as its checked fields."""
-    cls = spec.load()
-    if isinstance(instances, Instance):
-        config = {**instances.config, **config}
-        instances = {name: np.asarray(value)[None] for name, value in instances.arrays().items()}
-    if not hasattr(instances, "keys"):
-        raise ShapeError(f"instances are a mapping of names to arrays or an Instance, not a {type(instances).__name__}")
-    given = {str(k): as_array(str(k), instances[k]) for k in list(instances.keys()) if instances[k] is not None}
-    if {"prize", "waste", "demand_units"} & set(given):
-        given.pop("demand", None)  # generators hand the same array out under both names
-    matrix = given.get("dist", given.get("dist_matrix"))
-    places = given.get("locs") if matrix is None else matrix
-    if places is None or places.ndim != 3:
-        raise ShapeError("the instances need `locs` (B, n, 2) or `dist` (B, n, n), the instance first")
-    if len(places) == 0 or np.shape(given.get("instance_row", [0])) == (0,):
-        raise ShapeError("there is no instance to solve: the batch has 0 rows")
-    if matrix is not None:
-        config.setdefault("metric", "matrix")
-    apart = cls.depot_apart and ("depot" not in given or matrix is not None)
-    config.setdefault("num_loc", places.shape[1] - apart)
-    windowed = {"time_windows", "start_time"} & set(given)
-    if windowed and "time_windows" in cls.Config.__dataclass_fields__:
-        config.setdefault("time_windows", True)
-    if "service_time" in given and "service_times" in cls.Config.__dataclass_fields__:
-        config.setdefault("service_times", True)
-    world = make(spec.id, num_envs=1, **config)
-    owner = given.get("instance_row")
-    arrays, played = read_instances(world, given, len(places) if owner is None else np.size(owner))
-    _refuse_contradictions(world.config, given, config)  # after the reader, which refuses strange shapes and values
-    if played is not None:
-        arrays = {name: array[played] for name, array in arrays.items()}
-    return world, arrays
-
-
-def _refuse_contradictions(config: Any, given: dict[str, NDArray[Any]], said: dict[str, Any]) -> None:
-    """An instance says its capacity, its limit and its bins itself, so an option that says otherwise would be passed
-    over; and automatic weights are those of the option's bins."""
-    said = {**type(config).presets.get(said.get("preset", ""), {}), **said}
-    said = {config.synonyms.get(name, name): value for name, value in said.items()}
-    for name in ("capacity", "max_length", "max_waste"):
-        values = given.get(name, given.get("vehicle_cap") if name == "capacity" else None)
-        option = getattr(config, name, None)
-        if values is None or values.dtype.kind not in "fiu" or option is None or isinstance(option, str):
-            continue
-        values = np.atleast_1d(values)  # one number stands for all instances
-        exact = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
-        other = values.astype(exact) != np.asarray(option, exact)
-        if not other.any():
-            continue
-        row, value = int(np.argwhere(other)[0][0]), values[other][0]
-        automatic = [w for w in ("length_weight", "overflow_weight") if getattr(config, w, None) == "auto"]
-        if name in said:
-            raise ConfigError(f"{name} = {said[name]!r}: instance {row} has {name} = {value}, by which it is solved: "
-                              "leave the option out, or the field")
-        if name == "max_waste" and automatic:
-            raise ConfigError(f"instance {row} has max_waste = {value}, but the option max_waste is {option!r}, and "
-                              f"{automatic[0]} = 'auto' is set by it: give max_waste={value}, or the weight")
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,8 @@
 
 A few rows play side by side, each in a way of its own: at random, by the first or the last allowed action (which fills
 records to their ends), or with long runs of illegal actions before and between (which count as steps, but do not move).
-They do so in the configuration given, and in that with the smallest sizes it allows.
+They do so in the configuration given, and in that with the smallest sizes it allows. Then the same worlds are asked to
+load states with a whole number at an end of its bounds, and play on from those that they take.
 """
 
 from __future__ import annotations
@@ -15,25 +16,29 @@ import numpy as np
 
 from milkrun.core.check.bench import Bench, Call, Fault, apply, bits_differ, choose
 from milkrun.core.config import Config
-from milkrun.core.errors import ConfigError, KernelFault, ShutMask
-from milkrun.core.fields import Role
+from milkrun.core.errors import ConfigError, KernelFault, MilkrunError, ShutMask
+from milkrun.core.fields import Field, Role
 from milkrun.core.launcher import NO_LIMIT
 from milkrun.core.world import World
 
 ROWS = 8
 LONGEST = 1_000  # turns of a play; illegal ones cost little
 LOOKS = 8  # every so many calls somebody looks
+STEPS = 8  # of play from a state at the end of its bounds
 LEANS = np.array([0, -1, 1, 0, 0, -1, 1, 0])
 """Which allowed action a row takes: any, the first, the last."""
 
 
 @dataclasses.dataclass
 class Take:
-    """An interpreted play: its calls, and what each row was after them."""
+    """An interpreted play: its calls, and what each row was after them; its world as it stands at the end, and what it
+    saved when its last episodes began."""
 
     config: Config
-    calls: list[Call]
-    frames: list[dict[str, np.ndarray]]
+    world: World
+    calls: list[Call] = dataclasses.field(default_factory=list)
+    frames: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
+    begun: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 def accesses_checked(bench: Bench) -> Iterator[Fault]:
@@ -45,16 +50,17 @@ def accesses_checked(bench: Bench) -> Iterator[Fault]:
             if config is bench.config:
                 raise
             continue
-        take = Take(config, [], [])
+        take = Take(config, world)
         bench.takes.append(take)
         try:
             for number, call in enumerate(_play(world, np.random.default_rng(bench.seed))):
                 take.calls.append(call)
                 world._launcher.first_fault(world._table_address, world._all_address, world.num_envs)
                 take.frames.append(_frame(world, number))
+                if call.actions is None:
+                    take.begun = world.state_dict()
         except KernelFault as error:
-            size = "" if config is bench.config else f" with {_changes(bench.config, config)}"
-            found = error.row, error.field, f"{error.place and error.place + ': '}{error.reason}{size}"
+            found = error.row, error.field, _told(error) + _size(bench, config)
             if isinstance(error, ShutMask):
                 bench.shut = found
             else:
@@ -85,6 +91,78 @@ def interpreted_alike(bench: Bench) -> Iterator[Fault]:
                     at = [int(j) for j in np.unravel_index(k, compiled.shape[1:])] if compiled.ndim > 1 else ""
                     yield row, name, f"{name}{at} = {one}, but {two} when the kernels are interpreted"
                     return
+
+
+def ends_guarded(bench: Bench) -> Iterator[Fault]:
+    """A saved state with a number at an end of its bounds is refused, or can be played: no kernel leaves its arrays."""
+    for take in bench.takes:
+        rng = np.random.default_rng(bench.seed)
+        under_way = take.world.state_dict()
+        tried = [(f, value) for f in take.world.fields.values() for value in _ends(f, take.world.sizes)]
+        for saved, whole in ((take.begun, True), (under_way, False)):
+            for first in range(0, len(tried), ROWS):
+                lot = dict(enumerate(tried[first : first + ROWS]))
+                taken: list[int] = []
+                loading: int | None = None
+                try:
+                    for loading in lot:
+                        if _takes(take.world, saved, loading, *lot[loading], None if whole else rng):
+                            taken.append(loading)
+                    loading = None
+                    for _ in range(min(STEPS, bench.turns)):
+                        live = [row for row in taken if not (take.world.terminated[row] or take.world.truncated[row])]
+                        if live:
+                            take.world.step(choose(take.world, rng)[live], rows=live)
+                except ShutMask:  # such a state leads nowhere, but no kernel leaves its arrays
+                    continue
+                except KernelFault as error:
+                    f, value = lot[loading if loading is not None else error.row if error.row in lot else taken[0]]
+                    yield None, f.name, (
+                        f"a saved state with {f.name} = {value} is taken, and then {_told(error)}"
+                        f"{_size(bench, take.config)}: the kernel `fault` or check_states must refuse such a state, or "
+                        f"the kernel guard its access"
+                    )
+                    return
+
+
+def _ends(f: Field, sizes: dict[str, int]) -> list[int]:
+    """The lowest, the highest and the last but one value of a state field of whole numbers with bounds. A counter that
+    declares no highest value may index something, so there it is the largest size."""
+    if f.role is not Role.STATE or f.dtype.kind not in "iu" or 0 in f.shape(sizes):
+        return []
+    low, high = f.bounds(sizes)
+    if low is None and high is None:
+        return []
+    span = np.iinfo(f.dtype)
+    least = span.min if low is None else max(int(low), span.min)
+    most = min(max(sizes.values(), default=0) if high is None else int(high), span.max)
+    return list(dict.fromkeys(value for value in (least, most, most - 1) if value >= least and most >= least))
+
+
+def _takes(
+    world: World, saved: dict[str, np.ndarray], row: int, f: Field, value: int, rng: np.random.Generator | None
+) -> bool:
+    """Whether a world takes a row back with another value in a field: in all its elements, or in one by `rng`. A row
+    that has it already, or has ended, is not tried."""
+    if saved["terminated"][row] or saved["truncated"][row]:
+        return False
+    own = saved["instance_row"][row]
+    at = {g.name: own if g.role is Role.INSTANCE else row for g in world.fields.values()}
+    changed = {name: array[[at[name]]] for name, array in saved.items()}
+    changed["instance_row"][:] = 0
+    if rng is None:
+        changed[f.name][...] = value
+    else:
+        changed[f.name].reshape(-1)[rng.integers(changed[f.name].size)] = value
+    if (changed[f.name] == saved[f.name][[row]]).all():
+        return False
+    try:
+        world.load_state_dict(changed, rows=[row])
+    except KernelFault:
+        raise
+    except MilkrunError:
+        return False
+    return True
 
 
 def smallest(bench: Bench) -> Config:
@@ -138,6 +216,14 @@ def _frame(world: World, number: int) -> dict[str, np.ndarray]:
         world.observe()
     fields = (f for f in world.fields.values() if f.per_row and (looked or not f.on_demand) and f.role is not Role.KEY)
     return {f.name: getattr(world, f.name).copy() for f in fields}
+
+
+def _told(error: KernelFault) -> str:
+    return f"{error.place and error.place + ': '}{error.reason}"
+
+
+def _size(bench: Bench, config: Config) -> str:
+    return "" if config is bench.config else f" with {_changes(bench.config, config)}"
 
 
 def _changes(before: Config, after: Config) -> str:

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from milkrun.core.check.bench import Bench, Fault, apply, bits_differ, choose, differences, replayed
-from milkrun.core.check.interpreted import interpreted_alike
+from milkrun.core.check.interpreted import ends_guarded, interpreted_alike
 from milkrun.core.check.rules import OUTCOME, Moment, finite, in_bounds
 from milkrun.core.errors import BadInstance, ConfigError
 from milkrun.core.fields import Field, Role
@@ -242,7 +242,7 @@ def threads_agree(bench: Bench) -> Iterator[Fault]:
 REPLAY_RULES = (
     ends, reproducible, interpreted_alike, reads_inside, rows_alone, reset_forgets, looking_changes_nothing,
     episodes_shown, views_in_bounds, views_not_read, remade_not_read, takes_own_instances, saves_all,
-    autoreset_as_by_hand, instances_shared, terminal_is_dense, threads_agree,
+    autoreset_as_by_hand, instances_shared, terminal_is_dense, threads_agree, ends_guarded,
 )  # fmt: skip
 """In the order of cause and effect: what breaks one is likely to break those behind it."""
 

@@ -1,0 +1,143 @@
+"""What a solver gives is not believed: its plans are played by the mask, then priced by the checker of the world.
+
+The solvers of the library ask the checker themselves. This is for those that somebody else wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from milkrun.core.errors import BadSolution, MilkrunError
+from milkrun.core.instances import as_array, instances_of, read_instances
+from milkrun.core.references import refer
+from milkrun.core.registry import WorldSpec
+from milkrun.routing.base import Places
+from milkrun.routing.instances import Instance
+from milkrun.routing.tsp_kopt import TSPKopt
+from milkrun.solvers.given import read_given
+
+SLACK = 1e-5
+"""By how much two prices of a plan may differ, absolutely and as a share: rewards are summed in single precision."""
+Answer = tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_]]
+
+
+class Verdict:
+    """On what one method of a world answers to some instances."""
+
+    def __init__(self, spec: WorldSpec, method: str, instances: Any, config: Mapping[str, Any]) -> None:
+        self.cls, self.spec, self.method = spec.load(), spec, method
+        self.instances, self.config = instances, dict(config)
+
+    def on(self, answer: Any) -> Answer:
+        """Actions, cost by the checker, optimal; BadSolution names the first instance whose plan or price is wrong."""
+        actions, told, optimal = self._read(answer)
+        if isinstance(self.instances, Instance) or hasattr(self.instances, "keys"):
+            world, arrays = self._world(len(actions))
+            world.reset(instance=arrays)
+        elif hasattr(self.cls, "from_instances"):  # objects that the world knows: rides, trucks with a drone
+            several = isinstance(self.instances, Sequence)
+            given = list(self.instances) if several else [self.instances]
+            self._count(len(actions), len(given))
+            world = self.cls.from_instances(given, autoreset="disabled", **self.config)
+            arrays = instances_of(world)
+        else:
+            return actions, self._price(self.cls.Config.build(**self.config), self.instances, actions, told), optimal
+        if not issubclass(self.cls, TSPKopt):  # there a plan is a tour, and an action a change of it
+            self._play(world, actions)
+        if self.cls.task:
+            return actions, self._price(world.config, arrays, actions, told), optimal
+        over = world.terminated
+        if not over.all():
+            self._refuse(int(over.argmin()), "the plan leaves the episode unfinished")
+        self._compare(told, -world.objective, "the world pays")
+        return actions, told, optimal
+
+    def _read(self, answer: Any) -> Answer:
+        if not isinstance(answer, tuple) or len(answer) != 3:
+            self._refuse(None, f"a solver returns a Solution (actions, cost, optimal), not a {type(answer).__name__}")
+        try:
+            actions, told, optimal = np.asarray(answer[0]), np.asarray(answer[1], float), np.asarray(answer[2], bool)
+        except (TypeError, ValueError) as error:
+            self._refuse(None, f"its Solution does not hold arrays: {error}")
+        kinds = "f" if self.cls.action.kind == "box" else "iu"
+        if actions.ndim < 2 or actions.dtype.kind not in kinds:
+            self._refuse(None, f"actions are (B, L), whole numbers, not {actions.dtype} of shape {actions.shape}")
+        for name, array in {"cost": told, "optimal": optimal}.items():
+            if array.shape != (len(actions),):
+                self._refuse(None, f"{name} has the shape {array.shape}, but there are {len(actions)} plans")
+        return actions, told, optimal
+
+    def _world(self, rows: int) -> tuple[Any, dict[str, NDArray[Any]]]:
+        """A world that plays the instances, a row each, and these as its fields."""
+        if issubclass(self.cls, Places):
+            world, arrays = read_given(self.spec, self.instances, dict(self.config))
+            config = world.config
+        else:
+            config = self.cls.Config.build(**self.config)
+            given = {str(name): as_array(str(name), self.instances[name]) for name in list(self.instances.keys())}
+            asked = given["instance_row"] if "instance_row" in given else next(iter(given.values()), np.empty(rows))
+            arrays, owner = read_instances(self.cls.variant(config)(1, config), given, len(np.atleast_1d(asked)))
+            if owner is not None:
+                arrays = {name: array[owner] for name, array in arrays.items()}
+        self._count(rows, len(next(iter(arrays.values()), range(rows))))
+        return self.cls.variant(config)(rows, config, seed=0, autoreset="disabled"), arrays
+
+    def _count(self, plans: int, instances: int) -> None:
+        if plans != instances:
+            self._refuse(None, f"it gives {plans} plans for {instances} instances")
+
+    def _play(self, world: Any, actions: NDArray[Any]) -> None:
+        """Every action is one that the mask allows; zeros at the end that it does not are padding, and one more ends
+        what ends by staying."""
+        actions = np.concatenate([actions, np.zeros_like(actions, shape=(len(actions), 1, *actions.shape[2:]))], axis=1)
+        said_something = actions.any(axis=tuple(range(2, actions.ndim)))
+        length = (said_something * np.arange(1, actions.shape[1] + 1)).max(axis=1)
+        for turn in range(actions.shape[1]):
+            live = np.flatnonzero(~(world.terminated | world.truncated))
+            if not len(live):
+                return
+            world.step(actions[live, turn], rows=live)
+            wrong = live[world.illegal[live] & (turn < length[live])]
+            if len(wrong):
+                row = int(wrong[0])
+                said = actions[row, turn].tolist()
+                self._refuse(row, f"action {turn} of the plan, {said}, is not allowed: {world.why_illegal(row, said)}")
+
+    def _price(self, config: Any, instances: Any, actions: NDArray[Any], told: NDArray[Any]) -> NDArray[np.float64]:
+        """The cost by the world's task; without one what the solver told."""
+        if not self.cls.task:
+            kind = type(self.instances).__name__
+            self._refuse(None, f"its plans cannot be judged: {self.spec.id} names no task, and cannot play a {kind}")
+        weights = self.cls.task_weights(config)
+        priced = () if weights is None else (weights,)
+        options = self.cls.task_options(config)
+        task = refer(self.cls, "task")
+        try:
+            cost = task.get_costs(instances, actions, *priced, on_violation="inf", **options)[0]
+            cost = np.asarray(cost, np.float64)
+            if cost.shape == told.shape and not np.isfinite(cost).all():
+                task.get_costs(instances, actions, *priced, on_violation="raise", **options)
+        except (MilkrunError, ValueError) as error:
+            raise BadSolution(f"{self._who()}: the checker refuses the plans: {error}") from error
+        if cost.shape != told.shape:
+            self._refuse(None, f"the task gives costs of shape {cost.shape}, not {told.shape}")
+        if not np.isfinite(cost).all():
+            self._refuse(int(np.isfinite(cost).argmin()), "the checker refuses the plan")
+        self._compare(told, cost, "the checker says")
+        return cost
+
+    def _compare(self, told: NDArray[Any], truth: NDArray[Any], whose: str) -> None:
+        wrong = ~np.isclose(told, truth, rtol=SLACK, atol=SLACK)
+        if wrong.any():
+            row = int(wrong.argmax())
+            self._refuse(row, f"the solver tells a cost of {told[row]:.10g}, {whose} {truth[row]:.10g}")
+
+    def _who(self, row: int | None = None) -> str:
+        return f"{self.spec.name} by {self.method!r}" + ("" if row is None else f", instance {row}")
+
+    def _refuse(self, row: int | None, what: str) -> NoReturn:
+        raise BadSolution(f"{self._who(row)}: {what}")
