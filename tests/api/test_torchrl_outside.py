@@ -69,6 +69,7 @@ def test_a_value_out_of_its_bounds_is_refused_before_a_kernel_reads_it(
 @pytest.mark.parametrize(("world_id", "key", "value", "said"), [
     (CVRP, "current_node", 10**8, "row 2: current_node = 100000000: must be <= 20"),
     (TSPD, "steps", -(2**31), "row 2: steps = -2147483648: must be >= 0"),
+    (DARP, "current_load", 50, "row 2: current_load.* is over the capacity of the vehicle"),
 ])  # fmt: skip
 def test_a_write_through_numpy_is_seen_too(world_id: str, key: str, value: int, said: str) -> None:
     """It counts up no version; whole numbers with a bound, be it the lowest alone, are looked at in every step."""

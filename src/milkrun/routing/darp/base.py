@@ -38,6 +38,9 @@ VARIANTS = {
 }  # fmt: skip
 """The class that plays each rule."""
 
+OVERLOADED = 1
+"""What may be wrong with a state from outside under both rules; numbers above are those of one."""
+
 
 class DARPBase(Recorded):
     """Vehicles that pick people up and set them down, one vehicle after the other."""
@@ -82,6 +85,10 @@ class DARPBase(Recorded):
         doc="clock, load, aboard, route, and shares of vehicles, requests and steps done",
     )  # fmt: skip
     action_mask = mask("N")
+
+    faults: ClassVar[Mapping[int, tuple[str, str]]] = {
+        OVERLOADED: ("current_load", "is over the capacity of the vehicle"),
+    }
 
     def __init__(self, num_envs: int = 1, config: DARPConfig | None = None, **options: Any) -> None:
         if isinstance(config, DARPConfig) and self.variant(config) is not type(self):
@@ -262,3 +269,12 @@ def plain_reason(w, b, action):
     if w.action_mask[b, action]:
         return ALLOWED
     return VISITED if w.visited[b, action] else UNKNOWN
+
+
+@kernel
+def fault(w, b):
+    """Which rule a state from outside breaks, 0 if none."""
+    return OVERLOADED if w.current_load[b] > w.capacity[w.instance_row[b], w.current_agent[b]] else 0
+
+
+DARPBase.bind(fault=fault)

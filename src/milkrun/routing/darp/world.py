@@ -31,6 +31,7 @@ from milkrun.routing.darp.base import (
     start_over,
     take_over,
 )
+from milkrun.routing.darp.base import fault as vehicle_fault
 from milkrun.routing.darp.generator import generate_classic as generate
 from milkrun.routing.darp.instances import DARPInstances
 from milkrun.routing.darp.observations import describe_node, describe_vehicle, farthest
@@ -38,7 +39,7 @@ from milkrun.routing.darp.schedule import append, keep, recall, set_off, survive
 from milkrun.routing.darp.travel import distance, travel_time
 from milkrun.routing.vehicle import write_down
 
-MISLISTED, NO_PLACE = 1, 2
+MISLISTED, NO_PLACE = 2, 3
 """What may be wrong with a state from outside."""
 
 
@@ -56,6 +57,7 @@ class DARP(DARPInstances):
     route_elapsed = state(float64, low=0, column=True, doc="least time since that departure")
 
     faults = {
+        **DARPInstances.faults,
         MISLISTED: ("onboard", "must list the requests aboard, each once, then -1; aboard are those with "
                     "picked_up_by_current whose dropoff is not visited"),
         NO_PLACE: ("action_mask", "allows a pickup, but onboard has no place left"),
@@ -247,6 +249,9 @@ def observe(w, b):
 def fault(w, b):
     """Which rule a state from outside breaks, 0 if none: a plan has room for those aboard, each once, and for no more
     than `max_onboard`."""
+    code = vehicle_fault(w, b)
+    if code != 0:
+        return code
     listed = 0
     for k in range(w.P):
         r = w.onboard[b, k]
