@@ -38,7 +38,7 @@ def calls(monkeypatch):
     entry = stepped(2, threads=2)._launcher.step
     serial, parallel = entry.serial, entry.parallel
     monkeypatch.setattr(entry, "serial", lambda *args: seen.append("serial") or serial(*args))
-    monkeypatch.setattr(entry, "parallel", lambda *args: seen.append(args[-2]) or parallel(*args))
+    monkeypatch.setattr(entry, "parallel", lambda *args: seen.append(args[-1]) or parallel(*args))
     return seen
 
 

@@ -48,12 +48,12 @@ class Entry:
         return _in_parallel(self, args, rows, chunks)
 
     def parallel(self, *args: int) -> int:
-        """The same for (numbers..., rows, chunks, threads)."""
+        """The same for (numbers..., rows, chunks), each chunk by a thread of its own."""
         if not self._address:
             with BUILDING:  # which a fork waits for: looking up an address takes the compiler's lock
                 (compiled,) = _compiled(self._function).overloads.values()
                 self._address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
-        return _spread(len(args) - 3)(self._address, *args)
+        return _spread(len(args) - 2)(self._address, *args)
 
     def _first(self, *args: int) -> int:
         self.serial = _compiled(self._function)
@@ -92,22 +92,18 @@ def _without_collector() -> Iterator[None]:
 def _spread(numbers: int) -> Any:
     """The parallel loop over entries that take so many numbers."""
     text = _SPREAD.format(numbers=", ".join(f"x{k}" for k in range(numbers)))
-    names = {"njit": njit, "prange": prange, "int64": types.int64, "call_at": call_at,
-             "get_num_threads": numba.get_num_threads, "set_num_threads": numba.set_num_threads}  # fmt: skip
+    names = {"njit": njit, "prange": prange, "int64": types.int64, "call_at": call_at}
     return _compiled(compile_module(f"spread_{numbers}", text, names).spread)
 
 
 _SPREAD = """# Written by milkrun.core.threads; the module's name is a hash of this.
 
 @njit(parallel=True, nogil=True, error_model="numpy")
-def spread(entry, {numbers}, n, chunks, threads):
-    before = get_num_threads()  # of the caller's own parallel code
-    set_num_threads(threads)
+def spread(entry, {numbers}, n, chunks):
     total = 0
     for c in prange(chunks):
         k = int64(c)
         total += call_at(entry, ({numbers}, k * n // chunks, (k + 1) * n // chunks, k))
-    set_num_threads(before)
     return total
 """
 
@@ -170,7 +166,15 @@ def _in_parallel(entry: Entry, args: tuple[int, ...], rows: int, chunks: int) ->
     if lock is not None and not lock.acquire(blocking=False):
         return entry.serial(*args, 0, rows, 0)
     try:
-        return entry.parallel(*args, rows, chunks, min(chunks, numba.config.NUMBA_NUM_THREADS))
+        before = numba.get_num_threads()
+        wanted = min(chunks, int(numba.config.NUMBA_NUM_THREADS))
+        if wanted == before:
+            return entry.parallel(*args, rows, chunks)
+        numba.set_num_threads(wanted)
+        try:
+            return entry.parallel(*args, rows, chunks)
+        finally:
+            numba.set_num_threads(before)
     finally:
         if lock is not None:
             lock.release()
