@@ -130,6 +130,15 @@ def test_a_weak_reference_is_seen_though_it_holds_nothing() -> None:
     assert seen.now == (True, 0, 0)
 
 
+def test_what_numpy_has_seen_is_known_for_good() -> None:
+    """It may write there at any time, and nobody counts it."""
+    seen = Seen(three())
+    at, count = seen.snapshot.address, seen.snapshot.count
+    assert functions().same(at, count, at, count) == snapshot.UNSEEN
+    np.asarray(seen.tensors[2])
+    assert functions().same(at, count, at, count) == snapshot.SEEN and seen.now == (True, 0, 0)
+
+
 def test_reading_and_computing_leave_no_trace() -> None:
     """What a policy does with a result, when it is over, does not keep the result from being lent again."""
     seen = Seen(three())

@@ -70,8 +70,8 @@ def build_launcher(
         )  # fmt: skip
         text += _entry(
             "step_from", "action, source", f"actions = {actions}\n    v = record(source, slot)",
-            fetches + _prefetched("v, r + AHEAD", 12) + "turn_from(w, r, v, actions[r], 0)",
-            _IN_BLOCKS.format(judged=_JUDGED if "fault" in kernels else "", copies="\n        ".join(copies)),
+            fetches + _prefetched("v, r + AHEAD", 12) + "total += turn_from(w, r, v, actions[r], 0)",
+            _IN_BLOCKS.format(copies="\n        ".join(copies)),
         )  # fmt: skip
     text += _entry(
         "count_illegal", "action, mode", f"actions = {actions}",
@@ -345,21 +345,11 @@ _IN_ORDER = """for r in range(lo, hi):
 
 _IN_BLOCKS = """for first in range(lo, hi, BLOCK):
         last = min(first + BLOCK, hi)
-        {judged}{copies}
+        {copies}
         for r in range(first, last):
             {{body}}"""
 """All rows, a block copied while it stays in the cache: field by field over a block costs a third of row by row. The
 memory of the next block is asked for meanwhile."""
-
-
-_JUDGED = """faults = 0
-        for r in range(first, last):
-            faults += fault(v, r) != 0
-        if faults != 0:
-            total += faults
-            continue
-        """
-"""Rows that come from outside: a block with a state that cannot be is not played, and its faults are counted."""
 
 
 _LOOP = """

@@ -61,10 +61,10 @@ class Checks:
         if broken is not None:
             self._refuse(broken, root, hidden, plan)
 
-    def states(self, table: array[int], root: Tensors, hidden: Tensors, plan: Plan, chunks: int) -> None:
+    def states(self, table: int, root: Tensors, hidden: Tensors, plan: Plan, chunks: int) -> None:
         """Raises for the first row whose state the world's kernel `fault` refuses: values that each may be, but not
         together. After `values`."""
-        found = self._world._launcher.first_fault(table.buffer_info()[0], plan.order_address, plan.rows, chunks)
+        found = self._world._launcher.first_fault(table, plan.order_address, plan.rows, chunks)
         if found is not None:
             row, code = found
             refuse_fault(self._world, row, code, lambda name: self._rows(name, root, hidden, plan)[row])

@@ -72,6 +72,7 @@ class Stepper:
         self._spaces = Workspaces(world, self._layout, [f for f in fields if f.name not in kept])
         layout = world._launcher_layout
         self._instance_row, self._mask_place = layout.slots["instance_row"], layout.slots.get("action_mask", 0)
+        self._judge = world._launcher.count_faults
         self._serial_below = 2 if world.threads is not None else world.parallel_from
         self.action_dtype = DTYPES[world.action.dtype]
         self._planning = threading.Lock()
@@ -95,7 +96,7 @@ class Stepper:
         keep: list[torch.Tensor] = []  # what must live until the kernel has run
         known = space.known(plan, root, hidden)
         if known is not None:
-            shared, addresses, versions, source, here = known
+            shared, addresses, versions, source, here, is_ours = known
             count = self.checks.of_indices if versions else self.checks.of_all
             if self.checks.rules.first_broken(here, count) is not None:
                 self.checks.values(source, count, root, hidden, plan)
@@ -104,7 +105,10 @@ class Stepper:
             shared = plan.shared_in(root, hidden)
             versions, addresses = _versions(shared), tuple([tensor.data_ptr() for tensor in shared])
             self._check_values(source, shared, root, hidden, plan)
-            here = source.buffer_info()[0]
+            here, is_ours = source.buffer_info()[0], False
+        judge = self._judge
+        if judge is not None and not is_ours and judge.run((here, plan.order_address, 0), n, chunks):
+            self.checks.states(here, root, hidden, plan, chunks)
         space.last = None  # it holds tensors that could be given out
         make = (space.outputs.get(plan) or space.make_outputs(plan)).free()
         fresh_root, fresh_hidden, state = make(source, shared, addresses)
@@ -112,14 +116,11 @@ class Stepper:
         if plan.views and not self._views_anew:
             self._enter_views(state[2], fresh_root, root, plan)
         if raises:
-            self.checks.states(source, root, hidden, plan, chunks)
             self._refuse_illegal(here, action, root, hidden, plan)
         if chunks == 1:
-            faults = self._step_from.serial(there, plan.order_address, action.data_ptr(), here, 0, n, 0)
+            self._step_from.serial(there, plan.order_address, action.data_ptr(), here, 0, n, 0)
         else:
-            faults = self._step_from.run((there, plan.order_address, action.data_ptr(), here), n, chunks)
-        if faults:
-            self.checks.states(source, root, hidden, plan, chunks)
+            self._step_from.run((there, plan.order_address, action.data_ptr(), here), n, chunks)
         if self._observe is not None:
             self._observe.run((there, plan.order_address), n, chunks)
         if not keep:
@@ -143,7 +144,7 @@ class Stepper:
         space, chunks = self._room(plan.rows)
         table = self.checks.enter(space.table, root, hidden, plan, keep)
         self.checks.values(table, self.checks.of_all, root, hidden, plan)
-        self.checks.states(table, root, hidden, plan, chunks)
+        self.checks.states(table.buffer_info()[0], root, hidden, plan, chunks)
 
     def _chunks(self, rows: int) -> int:
         return chunks_for(rows, self.world.parallel_from, self.world.threads)

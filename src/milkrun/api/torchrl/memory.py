@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from milkrun.api.torchrl.plan import Layout, Maker, Plan, State
-from milkrun.api.torchrl.snapshot import BITS, Snapshot, are_plain, compiled
+from milkrun.api.torchrl.snapshot import BITS, UNSEEN, Snapshot, are_plain, compiled
 from milkrun.core.fields import Field, Role
 from milkrun.core.memory import address_of
 from milkrun.core.world import World
@@ -43,7 +43,7 @@ Result = tuple[Plan, State, tuple[Any, ...] | list[Any], tuple[int, ...], tuple[
 nothing large is kept alive), their addresses, how often each had been changed in place (nothing where that is not
 counted)."""
 
-Known = tuple[tuple[Any, ...], tuple[int, ...], tuple[int, ...], "array[int]", int]
+Known = tuple[tuple[Any, ...], tuple[int, ...], tuple[int, ...], "array[int]", int, bool]
 
 
 class Workspaces(threading.local):
@@ -127,7 +127,8 @@ class Workspace:
 
     def known(self, plan: Plan, root: Any, hidden: Any) -> Known | None:
         """What the last result handed on (its tensors, their addresses and versions), its table and where that is, if
-        it is what is given now. Where changes are counted there were none: all was checked."""
+        it is what is given now. Where changes are counted there were none: all was checked. At last whether it is
+        surely ours as it was made: numpy, which changes numbers without torch's counting it, has not seen it."""
         last = self.last
         if last is None or last[0] is not plan:
             return None
@@ -138,10 +139,10 @@ class Workspace:
             state = tuple([ref() for ref in state])
         if not plan.are_those(root, hidden, state, shared):
             return None
-        if noted is None or not self._same(noted.address, len(state), self._shared.address, len(shared)):
-            if not _unchanged(plan, state, places, shared, addresses, versions):
-                return None
-        return shared, addresses, versions, table, at
+        same = 0 if noted is None else self._same(noted.address, len(state), self._shared.address, len(shared))
+        if same == 0 and not _unchanged(plan, state, places, shared, addresses, versions):
+            return None
+        return shared, addresses, versions, table, at, same == UNSEEN
 
     def knows(self, shared: tuple[Any, ...]) -> bool:
         """Whether these instances were the last ones that were checked, and have not been changed since."""

@@ -40,8 +40,9 @@ BEFORE = (-4, -3)  # these; -2 and -1 are the garbage collector's
 BODY = 26  # words that torch's tensor has at most: they end with the set of its dispatch keys
 INLINE = 5  # dimensions whose sizes and strides stand in the body itself
 COUNTER = 4  # of a counter of changes; the version is one of them
-STORAGE = 6  # of a storage that are looked at
+STORAGE = 10  # of a storage that are looked at
 MEMORY = 3  # of these the ones that say where its memory lies and whose it is
+UNSEEN, SEEN = 1, 2  # what `same` says of tensors that are: numpy has never seen their memory, or it has
 PLACES = 4  # words of a line: where the four places are; what stands there follows
 
 
@@ -49,7 +50,8 @@ class Compiled(NamedTuple):
     """The compiled functions. All take the address of a snapshot's words, and how many tensors it has."""
 
     take: Callable[[int, int, int], int]  # and the address of a tuple of tensors: notes them
-    same: Callable[[int, int, int, int], int]  # of two snapshots: whether all are as they were, whoever holds them
+    same: Callable[[int, int, int, int], int]  # of two snapshots: 0, or if all are as they were, whoever holds them,
+    # UNSEEN or SEEN
     held: Callable[[int, int], int]  # which are not held by as many as then, or moved: a bit each
     changed: Callable[[int, int], int]  # which are either
     alone: Callable[[int, int, int], int]  # and where numbers stand: whether so many held the object of each, and
@@ -66,7 +68,8 @@ class Word(NamedTuple):
 
 class Layout(NamedTuple):
     """The words of a tensor, those of each place together and in order; where its places are in them; what the counts
-    of a body and of a storage are with one holder."""
+    of a body and of a storage are with one holder; the bits of a word of a storage that say whether numpy has seen it,
+    and what they are if it has not."""
 
     words: tuple[Word, ...]
     body: int
@@ -74,6 +77,9 @@ class Layout(NamedTuple):
     storage: int
     single_body: int
     single_storage: int
+    flags: int
+    flag: int
+    unseen: int
 
     @property
     def width(self) -> int:
@@ -183,7 +189,12 @@ def _found(tensor: torch.Tensor, untouched: torch.Tensor) -> Layout:
         *(Word("s", k, "address") for k in range(data, data + MEMORY)),
     ]  # fmt: skip
     single = _word(untouched._cdata, body_count), _word(_word(untouched._cdata, storage), storage_count)
-    return Layout(tuple(compared), body, counter, storage, *single)
+    at = untouched.untyped_storage()._cdata
+    stored = _words(at, STORAGE)
+    untouched.numpy()  # after that its memory cannot be made larger any more, and torch notes it
+    flags = _only(k for k in range(STORAGE) if _word(at, k) != stored[k])
+    flag = _word(at, flags) ^ stored[flags]
+    return Layout(tuple(compared), body, counter, storage, *single, flags, flag, stored[flags] & flag)
 
 
 def _word(address: int, k: int) -> int:
@@ -279,6 +290,10 @@ def _tried(functions: Compiled, layout: Layout) -> bool:
         tensors, right, wrong = fresh(4, 1), np.array([1, 1]), np.array([1, 2])
         if not functions.alone(at, 2, address_of(right)) or functions.alone(at, 2, address_of(wrong)):
             return False
+        tensors = fresh(4, 1)
+        tensors[1].numpy()  # and lets go
+        if functions.same(at, 2, at, 2) != SEEN or seen()[1:] != (0, 0):
+            return False
         for change in CHANGES:
             tensors = fresh(4, 1)
             change(tensors[1])
@@ -315,7 +330,8 @@ def _text(layout: Layout) -> str:
         start=8 * start, size=end - start, at_body=layout.body - start, at_counter=layout.counter,
         at_storage=layout.storage, body=layout.body_size, counter=COUNTER, storage=STORAGE,
         noted="\n        ".join(noted), o_count=counts[0], b_count=counts[1], s_count=counts[2],
-        single_body=layout.single_body, single_storage=layout.single_storage,
+        single_body=layout.single_body, single_storage=layout.single_storage, flags=layout.flags, flag=layout.flag,
+        unseen=layout.unseen,
     )  # fmt: skip
 
 
@@ -351,6 +367,11 @@ def ask_for(w, count):
 
 
 @njit(**OPTIONS)
+def flag_of(w, k):
+    return array_at(w[k, 3], ({storage},), None, int64)[{flags}] & {flag}
+
+
+@njit(**OPTIONS)
 def take(words, count, tensors):
     w = array_at(words, (count, {width}), None, int64)
     items = array_at(tensors + {items}, (count,), None, int64)
@@ -373,13 +394,16 @@ def same(words, count, more_words, more):
     v = array_at(more_words, (more, {width}), None, int64)
     ask_for(w, count)
     ask_for(v, more)
+    seen = 0
     for k in range(count):
         if not as_given(w, k):
             return 0
+        seen |= flag_of(w, k) ^ {unseen}
     for k in range(more):
         if not as_given(v, k):
             return 0
-    return 1
+        seen |= flag_of(v, k) ^ {unseen}
+    return 2 if seen else 1
 
 
 @njit(**OPTIONS)
