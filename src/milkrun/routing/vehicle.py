@@ -74,7 +74,7 @@ class Routing(Recorded, Places):
     tour_length = state(float32, low=0, doc="distance driven so far")
 
     faults: ClassVar[Mapping[int, tuple[str, str]]] = {
-        ON_PADDING: ("current_node", "is padding: the row's instance has {n_nodes} nodes"),
+        ON_PADDING: ("current_node", "is padding: n_nodes is {n_nodes}"),
     }
 
     @classmethod

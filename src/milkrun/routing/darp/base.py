@@ -87,7 +87,7 @@ class DARPBase(Recorded):
     action_mask = mask("N")
 
     faults: ClassVar[Mapping[int, tuple[str, str]]] = {
-        OVERLOADED: ("current_load", "is over the capacity of the vehicle"),
+        OVERLOADED: ("current_load", "is over the capacity of the vehicle, current_agent"),
     }
 
     def __init__(self, num_envs: int = 1, config: DARPConfig | None = None, **options: Any) -> None:
