@@ -182,8 +182,8 @@ def test_large_batches_are_judged_by_several_threads(stack: str) -> None:
     ("milkrun/CVRPP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
     ("milkrun/CWCVRP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
     ("milkrun/SDWCVRP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
-    ("milkrun/VRPP-v0", {"n_nodes": 5, "current_node": 5}, "row 1: current_node = 5: is padding: .* has 5 nodes"),
-    ("milkrun/TSP-v0", {"n_nodes": 5, "current_node": 5}, "row 1: current_node = 5: is padding: .* has 5 nodes"),
+    ("milkrun/VRPP-v0", {"n_nodes": 5, "current_node": 5}, "row 1: current_node = 5: is padding: n_nodes is 5"),
+    ("milkrun/TSP-v0", {"n_nodes": 5, "current_node": 5}, "row 1: current_node = 5: is padding: n_nodes is 5"),
 ])  # fmt: skip
 def test_a_state_of_our_worlds_that_cannot_be_is_refused(world_id: str, change: dict[str, float], said: str) -> None:
     """At the start of an episode; each value is within its bounds."""
