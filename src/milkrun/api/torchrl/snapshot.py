@@ -42,7 +42,7 @@ INLINE = 5  # dimensions whose sizes and strides stand in the body itself
 COUNTER = 4  # of a counter of changes; the version is one of them
 STORAGE = 10  # of a storage that are looked at
 MEMORY = 3  # of these the ones that say where its memory lies and whose it is
-UNSEEN, SEEN = 1, 2  # what `same` says of tensors that are: numpy has never seen their memory, or it has
+UNSEEN, SEEN = 1, 2  # what `same` says of tensors that are: numpy has not seen their memory since, or it has
 PLACES = 4  # words of a line: where the four places are; what stands there follows
 
 
@@ -63,13 +63,13 @@ class Word(NamedTuple):
 
     place: str  # o: object, b: body, c: counter, s: storage
     number: int
-    kind: str  # "count" of holders, "address" of a place or of the memory, "other"
+    kind: str  # "count" of holders, "address" of a place or of the memory, "flag" of numpy, "other"
 
 
 class Layout(NamedTuple):
     """The words of a tensor, those of each place together and in order; where its places are in them; what the counts
-    of a body and of a storage are with one holder; the bits of a word of a storage that say whether numpy has seen it,
-    and what they are if it has not."""
+    of a body and of a storage are with one holder; the bit of the flags of a storage that says whether numpy has seen
+    its memory."""
 
     words: tuple[Word, ...]
     body: int
@@ -77,9 +77,7 @@ class Layout(NamedTuple):
     storage: int
     single_body: int
     single_storage: int
-    flags: int
-    flag: int
-    unseen: int
+    seen: int
 
     @property
     def width(self) -> int:
@@ -180,6 +178,10 @@ def _found(tensor: torch.Tensor, untouched: torch.Tensor) -> Layout:
     del view
     if data <= storage_count:
         raise LookupError("a storage does not look as it was thought to")
+    stored = _words(at, STORAGE)
+    tensor.numpy()  # after that its memory cannot be made larger any more, and torch notes it
+    flags = _only(k for k in range(STORAGE) if _word(at, k) != stored[k])
+    seen = _word(at, flags) ^ stored[flags]
     compared = [
         *(Word("o", k, "count" if k == 0 else "address" if k == body else "other") for k in (*before, *range(size))),
         *(Word("b", k, "count" if k == body_count else "address" if k in (counter, storage) else "other")
@@ -187,14 +189,10 @@ def _found(tensor: torch.Tensor, untouched: torch.Tensor) -> Layout:
         Word("c", version, "other"),
         Word("s", storage_count, "count"),
         *(Word("s", k, "address") for k in range(data, data + MEMORY)),
+        Word("s", flags, "flag"),
     ]  # fmt: skip
     single = _word(untouched._cdata, body_count), _word(_word(untouched._cdata, storage), storage_count)
-    at = untouched.untyped_storage()._cdata
-    stored = _words(at, STORAGE)
-    untouched.numpy()  # after that its memory cannot be made larger any more, and torch notes it
-    flags = _only(k for k in range(STORAGE) if _word(at, k) != stored[k])
-    flag = _word(at, flags) ^ stored[flags]
-    return Layout(tuple(compared), body, counter, storage, *single, flags, flag, stored[flags] & flag)
+    return Layout(tuple(compared), body, counter, storage, *single, seen)
 
 
 def _word(address: int, k: int) -> int:
@@ -322,6 +320,7 @@ def _text(layout: Layout) -> str:
         return _COMPARISON.format(name=name, start=8 * start, size=end - start, body=layout.body_size, counter=COUNTER,
                                   storage=STORAGE, **differ)  # fmt: skip
 
+    flags = next(word for word in layout.words if word.kind == "flag")
     counts = [PLACES + k for k, word in enumerate(layout.words) if word.kind == "count"]
     noted = [f"w[k, {PLACES + k}] = {shown(word)}" for k, word in enumerate(layout.words)]
     comparisons = (("as_given", "address other"), ("as_held", "address count"), ("as_was", "address count other"))
@@ -330,8 +329,8 @@ def _text(layout: Layout) -> str:
         start=8 * start, size=end - start, at_body=layout.body - start, at_counter=layout.counter,
         at_storage=layout.storage, body=layout.body_size, counter=COUNTER, storage=STORAGE,
         noted="\n        ".join(noted), o_count=counts[0], b_count=counts[1], s_count=counts[2],
-        single_body=layout.single_body, single_storage=layout.single_storage, flags=layout.flags, flag=layout.flag,
-        unseen=layout.unseen,
+        single_body=layout.single_body, single_storage=layout.single_storage, seen=layout.seen, flags=flags.number,
+        noted_flags=PLACES + layout.words.index(flags),
     )  # fmt: skip
 
 
@@ -367,8 +366,8 @@ def ask_for(w, count):
 
 
 @njit(**OPTIONS)
-def flag_of(w, k):
-    return array_at(w[k, 3], ({storage},), None, int64)[{flags}] & {flag}
+def flags_since(w, k):
+    return array_at(w[k, 3], ({storage},), None, int64)[{flags}] ^ w[k, {noted_flags}]
 
 
 @njit(**OPTIONS)
@@ -398,12 +397,12 @@ def same(words, count, more_words, more):
     for k in range(count):
         if not as_given(w, k):
             return 0
-        seen |= flag_of(w, k) ^ {unseen}
+        seen |= flags_since(w, k)
     for k in range(more):
         if not as_given(v, k):
             return 0
-        seen |= flag_of(v, k) ^ {unseen}
-    return 2 if seen else 1
+        seen |= flags_since(v, k)
+    return 2 if seen & {seen} else 1
 
 
 @njit(**OPTIONS)
