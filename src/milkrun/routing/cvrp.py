@@ -315,7 +315,7 @@ def short_enough_with_stop(w, b, q, j):
     return fits(w.trip_length[b] + way, w.max_length[q])
 
 
-@kernel(inline=True)
+@kernel
 def fault(w, b):
     """Which rule a state from outside breaks, 0 if none."""
     if is_on_padding(w, b):

@@ -108,7 +108,7 @@ class Verdict:
                 self._refuse(row, f"action {turn} of the plan, {said}, is not allowed: {world.why_illegal(row, said)}")
 
     def _price(self, config: Any, instances: Any, actions: NDArray[Any], told: NDArray[Any]) -> NDArray[np.float64]:
-        """The cost by the world's task; without one what the solver told."""
+        """The cost by the world's task; without one, plans that cannot be played are refused."""
         if not self.cls.task:
             kind = type(self.instances).__name__
             self._refuse(None, f"its plans cannot be judged: {self.spec.id} names no task, and cannot play a {kind}")
