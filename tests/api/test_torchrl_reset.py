@@ -46,6 +46,30 @@ def test_full_resets_are_keyed_by_seed_row_and_count(id):
         assert not td["done"].any() and "reward" not in set(td.keys())
 
 
+def test_given_instances_are_checked_by_the_reset_and_not_again(monkeypatch):
+    """The first step after a reset on given instances reads every value as little as later steps do; what is changed in
+    between is refused all the same."""
+    env = CVRPEnv(batch_size=[3], num_loc=5, seed=1)
+    instance = CVRPGenerator(num_loc=5, seed=2)(3)
+    counts = []
+    rules = env._stepper.checks.rules
+    first_broken = rules.first_broken
+    monkeypatch.setattr(rules, "first_broken", lambda at, count: counts.append(count) or first_broken(at, count))
+    td = env.reset(instance.clone())
+    assert counts == [env._stepper.checks.of_all]
+    for _ in range(2):
+        td = env.step(td.set("action", env.sample_actions(td)))["next"]
+    assert counts[1:] == [env._stepper.checks.of_indices] * 2
+    td = env.reset(instance.clone())
+    td["load"][1] = 1000
+    with pytest.raises(BadInstance, match="row 1: load"):
+        env.step(td.set("action", env.sample_actions(td)))
+    td = env.reset(instance.clone())
+    td["demand_units"][2, 1] = -1
+    with pytest.raises(BadInstance, match="row 2: demand_units"):
+        env.step(td.set("action", env.sample_actions(td)))
+
+
 def test_seeding_starts_over_and_returns_the_next_seed():
     """set_seed puts the count back to 0, returns TorchRL's next seed, and None takes entropy."""
     env = CVRPEnv(batch_size=[3], num_loc=5, seed=1)

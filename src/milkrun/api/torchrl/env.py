@@ -151,6 +151,8 @@ class TorchRLEnv(RL4COEnvBase):
         if instance is not None:
             for slot in self._stepper.instance:
                 shown.set(slot.key, as_given(self.reader.find(instance, slot.name), shown.get(slot.key)))
+        if self.device.type == "cpu":  # a part of the reset: else the first step would have to do it
+            self._stepper.check(*self._fields(shown), batch)
         return self._link(shown)
 
     def _renew(self, root: dict[str, Any], batch: torch.Size, rows: torch.Tensor) -> None:

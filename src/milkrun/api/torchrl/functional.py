@@ -138,13 +138,23 @@ class Stepper:
             space.learn(shared)
 
     def check(self, root: Tensors, hidden: Tensors, batch: torch.Size) -> None:
-        """Raises unless these rows can be stepped: tensors as they must be, values within what is declared."""
+        """Raises unless these rows can be stepped: tensors as they must be, values within what is declared. The next
+        step need not check them again."""
         plan = self._plans.get(batch) or self._plan(batch)
         keep: list[torch.Tensor] = []
         space, chunks = self._room(plan.rows)
         table = self.checks.enter(space.table, root, hidden, plan, keep)
-        self.checks.values(table, self.checks.of_all, root, hidden, plan)
+        self._check_values(table, plan.shared_in(root, hidden), root, hidden, plan)
         self.checks.states(table.buffer_info()[0], root, hidden, plan, chunks)
+        if not keep:
+            self._remember(table, root, hidden, plan)
+
+    def _remember(self, table: array[int], root: Tensors, hidden: Tensors, plan: Plan) -> None:
+        """Rows that are sound are as good as the result of a step. `table` has the addresses of their tensors."""
+        state, shared = plan.state_in(root, hidden), plan.shared_in(root, hidden)
+        places, addresses = (tuple([tensor.data_ptr() for tensor in part]) for part in (state, shared))
+        made = (state, places, table, table.buffer_info()[0], None)
+        self._spaces.own.remember(plan, made, shared, addresses, _versions(shared))
 
     def _chunks(self, rows: int) -> int:
         return chunks_for(rows, self.world.parallel_from, self.world.threads)
@@ -270,12 +280,8 @@ class Stepper:
         fresh_hidden = {name: made[name] for name, _, _, _, slot in plan.begun if not slot.root}
         fresh_root["done"] = fresh_root["terminated"] | fresh_root["truncated"]
         fresh_hidden["stream"] = stream
-        counted = not torch.is_inference_mode_enabled()
-        if sound or not counted:  # what is not counted is checked at every step
-            state, shared = plan.state_in(fresh_root, fresh_hidden), plan.shared_in(fresh_root, fresh_hidden)
-            places, addresses = (tuple([tensor.data_ptr() for tensor in part]) for part in (state, shared))
-            versions = tuple(map(version_of, shared)) if counted else ()
-            space.remember(plan, (state, places, table, args[0], None), shared, addresses, versions)
+        if sound or torch.is_inference_mode_enabled():  # there changes are not counted: every step checks all
+            self._remember(table, fresh_root, fresh_hidden, plan)
         return fresh_root, fresh_hidden
 
     # -- what is worked out once ------------------------------------------------------------------------------
