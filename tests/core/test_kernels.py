@@ -52,6 +52,29 @@ def stepped(num_envs: int, **options: object) -> Lantern:
 # -- threads -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("form", ["int64", "int32", "read-only", "every second", "swapped"])
+def test_actions_of_every_form_are_played_alike(threads, form):
+    """Several threads copy plain int64 actions themselves; what cannot be copied so is copied before, to the same
+    rows, and nobody's array is written to."""
+    threads(2)
+    rng = np.random.default_rng(5)
+    one, two = (milkrun.make("milkrun/CVRP-v0", 2048, num_loc=6, seed=4, threads=k) for k in (1, 2))
+    one.reset()
+    two.reset()
+    for turn in range(9):
+        actions = one.sample_actions(3, turn)
+        actions[rng.random(2048) < 0.1] = 99  # illegal
+        given = {"int64": actions, "int32": actions.astype(np.int32), "read-only": actions.copy(),
+                 "every second": np.repeat(actions, 2)[::2], "swapped": actions.astype(">i8")}[form]
+        given.flags.writeable = form != "read-only"
+        before = given.copy()
+        one.step(actions.tolist())
+        two.step(given)
+        assert (given == before).all()
+        for name, value in one.state_dict().items():
+            assert np.array_equal(two.state_dict()[name], value), name
+
+
 def test_small_batches_run_serially_and_big_ones_in_parallel(threads, calls):
     """The threshold is `parallel_from` rows: 1023 lanterns are one serial call, 1024 are cut into two pieces."""
     threads(2)

@@ -27,6 +27,7 @@ from milkrun.core.world import World
 class EngineWorld(World):
     """A world with an engine. A subclass gives `connect`, `place`, `advance` and the kernel `settle`."""
 
+    _threads_copy = False
     engine: Any
     _process: int  # where the engine was made
     _failed: bool = False  # it has left rows without a state; only a hint for the message
@@ -93,7 +94,7 @@ class EngineWorld(World):
         self.engine, self._process = self.connect(), os.getpid()
         super()._allocate()
 
-    def _play(self, chosen: np.ndarray, order: int, n: int) -> int:
+    def _play(self, chosen: np.ndarray, order: int, n: int, given: int) -> int:
         """The command, the engine, the outcome: interrupts wait until all three are done."""
         with undisturbed():
             self._reconnect()

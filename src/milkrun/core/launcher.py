@@ -47,6 +47,7 @@ def build_launcher(
         "multi": f"array_at(action, (hi, {_agent_count(action, layout)}), None, int64)",
         "box": f"array_at(action, (hi, {_size(getattr(action, 'n', 0), layout)}), None, float32)",
     }[action.kind]
+    given = actions.replace("(action,", "(given,")
     copied = [f for f in layout.fields.values() if f.role in (Role.STATE, Role.MASK) and not f.strided]
     copied = [f for f in copied if not f.tally or f.name == "objective"]  # functional stepping drops the others
     copies = [f"copy_rows(w.{f.name}, v.{f.name}, first, last - first)" for f in copied if not f.remade]
@@ -65,7 +66,7 @@ def build_launcher(
             text += _entry("update_rows", "", "", "update_views(w, b)")
     else:
         text += _entry(
-            "step_rows", "action, mode", f"actions = {actions}",
+            "step_rows", "action, mode, given", f"actions = {actions}\n    {_TAKEN.format(given=given)}",
             _prefetched("w, order[r + AHEAD]", 8) + "total += turn(w, b, actions[r], mode)",
         )  # fmt: skip
         text += _entry(
@@ -350,6 +351,13 @@ _IN_BLOCKS = """for first in range(lo, hi, BLOCK):
             {{body}}"""
 """All rows, a block copied while it stays in the cache: field by field over a block costs a third of row by row. The
 memory of the next block is asked for meanwhile."""
+
+
+_TAKEN = """if given != action:
+        copy_rows(actions, {given}, lo, hi - lo)"""
+"""A thread copies the actions of its own rows: written by another one, they would lie in the cache of its core, and
+fetching them from there takes a sixth of a cheap step. They are not played where they are given, since somebody may
+write there meanwhile, between the look at an action and its use as an index."""
 
 
 _LOOP = """

@@ -265,6 +265,10 @@ class Memory:
             self._lay_scratch(chunks)
         return chunks
 
+    def _may_spread(self) -> bool:
+        """Whether a call of all rows may be cut into pieces at all; a hint."""
+        return self.threads != 1 and self.num_envs >= (self.parallel_from if self.threads is None else 2)
+
     def _run(self, entry: Entry, rows: np.ndarray, *args: int) -> int:
         n = len(rows)
         chunks = 1 if n < self.parallel_from and self.threads is None else self._chunks(n)

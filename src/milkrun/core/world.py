@@ -67,6 +67,7 @@ class World(Episodes, References):
     id: ClassVar[str] = ""
     synonyms: ClassVar[Mapping[str, str]] = {}  # other names of fields, under which TensorDicts show them too
     demo_rows: ClassVar[int] = 1024  # how many `milkrun demo` plays
+    _threads_copy: ClassVar[bool] = True  # in a step by several threads each copies the actions of its own rows
     mask_lists_all: bool = True  # False: an action is more than the mask lists; see complete_actions
     faults: ClassVar[Mapping[int, tuple[str, str]]] = {}
     """What the numbers of the kernel `fault` mean: a field, and the rule that it breaks; there `{capacity}` stands for
@@ -120,6 +121,9 @@ class World(Episodes, References):
         self.final_rows = np.zeros(0, np.int64)
         self._allocate()
         self._action_shape, self._action_kinds = self._actions.shape, "f" if self.action.kind == "box" else "iu"
+        self._action_dtype = self._actions.dtype
+        looked_at = self._raises or self.debug  # before they are played, so that they are copied first
+        self._copied_late = self._threads_copy and not looked_at and self._may_spread()
         self._quick_kinds = self._action_kinds.replace("f", "")  # numbers may overflow, which takes more care
         self.stream[:] = [self.seed, 0, -1]
         self.stream[:, 1] = self.first_row + self._all
@@ -255,9 +259,14 @@ class World(Episodes, References):
             and actions.shape == (self._action_shape if rows is None else (n, *self._action_shape[1:]))
             and actions.dtype.kind in self._quick_kinds
         ):
-            _copyto(self._actions if rows is None else self._actions[:n], actions, "unsafe")
+            if rows is None and self._copied_late and actions.dtype == self._action_dtype and actions.flags.carray:
+                given = address_of(actions)
+            else:
+                _copyto(self._actions if rows is None else self._actions[:n], actions, "unsafe")
+                given = self._actions_address
         else:
             self._take(actions, n)
+            given = self._actions_address
         if self._some_ended and self._mode == 0:
             self._refuse_finished(chosen)
         if self._raises:
@@ -267,7 +276,7 @@ class World(Episodes, References):
         else:
             self._outdate(chosen)
         try:
-            ended = self._play(chosen, order, n)
+            ended = self._play(chosen, order, n, given)
             if self._mode == 2:
                 if ended:
                     self._record_ended(self.done.nonzero()[0] if rows is None else chosen[self.done[chosen]])
@@ -385,10 +394,11 @@ class World(Episodes, References):
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _play(self, chosen: np.ndarray, order: int, n: int) -> int:
-        """A turn of n rows, whose numbers stand at `order`; how many ended, and how many have an episode due."""
+    def _play(self, chosen: np.ndarray, order: int, n: int, given: int) -> int:
+        """A turn of n rows, whose numbers stand at `order` and their actions at `given`; how many ended, and how many
+        have an episode due."""
         chunks = 1 if n < self.parallel_from and self.threads is None else self._chunks(n)
-        args = (self._table_address, order, self._actions_address, self._mode)
+        args = (self._table_address, order, self._actions_address, self._mode, given)
         run = self._launcher.step
         return run.serial(*args, 0, n, 0) if chunks == 1 else run.run(args, n, chunks)
 
