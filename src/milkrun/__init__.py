@@ -19,26 +19,14 @@ from milkrun.moved import install
 from milkrun.worlds import register_all
 
 if TYPE_CHECKING:
-    from milkrun.core.check import check_world
-    from milkrun.core.threads import get_num_threads, set_num_threads
+    from milkrun.core.check import check_world as check_world
+    from milkrun.core.threads import get_num_threads as get_num_threads
+    from milkrun.core.threads import set_num_threads as set_num_threads
 
-__getattr__ = lazy(__name__, {
-    "check_world": "milkrun.core.check",
-    "set_num_threads": "milkrun.core.threads",
-    "get_num_threads": "milkrun.core.threads",
-})
-
-__all__ = [
-    "WorldSpec",
-    "__version__",
-    "check_world",
-    "get_num_threads",
-    "list_worlds",
-    "make",
-    "register",
-    "set_num_threads",
-    "world_spec",
-]
+__getattr__, __dir__, __all__ = lazy(__name__, {
+    ".core.check": "check_world", ".core.threads": "get_num_threads set_num_threads",
+})  # fmt: skip
+__all__ += ["WorldSpec", "__version__", "list_worlds", "make", "register", "world_spec"]
 
 
 install()

@@ -337,6 +337,18 @@ def test_a_solver_of_ones_own_for_any_world_is_judged(monkeypatch, base, method)
         solve("Own", instances, "mine")
 
 
+def test_tours_without_a_task_cannot_be_judged(monkeypatch):
+    """An action of TSPKopt changes a tour, so the plan of a solver is nothing to play; only a task can price it."""
+    own = type("Own", (TSPKopt,), {
+        "__doc__": "Priced by nobody.", "__module__": __name__, "task": "",
+        "solvers": {"mine": lambda job: (np.array([[1, 2, 3, 0]]), np.zeros(1), np.zeros(1, bool))},
+    })  # fmt: skip
+    monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
+    milkrun.register("tests/Own-v0", own, family="tests", gymnasium=False)
+    with pytest.raises(BadSolution, match="cannot be judged: tests/Own-v0 names no task, and cannot play them"):
+        solve("Own", {"locs": np.eye(4, 2, dtype=np.float32)[None]}, "mine")
+
+
 def test_our_own_solvers_are_judged_once(monkeypatch):
     """They ask the checker themselves: a second time would slow down big batches."""
     asked = []

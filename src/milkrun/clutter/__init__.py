@@ -7,22 +7,15 @@ from typing import TYPE_CHECKING
 from milkrun.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from milkrun.clutter.catalogue import CATALOGUE, register_object_type
-    from milkrun.clutter.model import model_xml
-    from milkrun.clutter.motion import ClutterMotion
-    from milkrun.clutter.options import ClutterConfig
-    from milkrun.clutter.task import clutter_return
-    from milkrun.clutter.world import Clutter
+    from milkrun.clutter.catalogue import CATALOGUE as CATALOGUE
+    from milkrun.clutter.catalogue import register_object_type as register_object_type
+    from milkrun.clutter.model import model_xml as model_xml
+    from milkrun.clutter.motion import ClutterMotion as ClutterMotion
+    from milkrun.clutter.options import ClutterConfig as ClutterConfig
+    from milkrun.clutter.task import clutter_return as clutter_return
+    from milkrun.clutter.world import Clutter as Clutter
 
-__getattr__ = lazy(__name__, {
-    "CATALOGUE": ".catalogue",
-    "Clutter": ".world",
-    "ClutterConfig": ".options",
-    "ClutterMotion": ".motion",
-    "clutter_return": ".task",
-    "model_xml": ".model",
-    "register_object_type": ".catalogue",
+__getattr__, __dir__, __all__ = lazy(__name__, {
+    ".catalogue": "CATALOGUE register_object_type", ".model": "model_xml", ".motion": "ClutterMotion",
+    ".options": "ClutterConfig", ".task": "clutter_return", ".world": "Clutter",
 })  # fmt: skip
-
-__all__ = ["CATALOGUE", "Clutter", "ClutterConfig", "ClutterMotion", "clutter_return", "model_xml",
-           "register_object_type"]  # fmt: skip

@@ -62,6 +62,11 @@ def has_rule(f: Field) -> bool:
     return f.role is Role.MASK or f.dtype.kind == "f" or f.index is not None or not (f.low is None and f.high is None)
 
 
+def may_index(f: Field) -> bool:
+    """Whether kernels may index with a field's values: whole numbers with a bound, be it the lowest alone."""
+    return f.dtype.kind in "iu" and has_rule(f)
+
+
 def _line(f: Field, layout: Layout, sizes: dict[str, int]) -> tuple[int, ...] | None:
     """Place in the table, kind, numbers a row, lowest and highest (their bits) or for a mask the places of the flags of
     ended rows, the word that counts the rows; and which part of a row is meant: first number, how many."""

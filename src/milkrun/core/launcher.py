@@ -81,8 +81,8 @@ def build_launcher(
     if "observe" in kernels:
         text += _entry("observe_rows", "", "", "observe(w, b)")
     if "fault" in kernels:
-        judged = "code = fault(w, b)\n        if code != 0:\n            total += code if told else 1"
-        text += _entry("count_faults", "told", "", judged)
+        judged = "code = fault(w, b)\n        if code != 0:\n            total += code if with_code else 1"
+        text += _entry("count_faults", "with_code", "", judged)
     names = {**kernels, "usual_record": record_at(layout, usual)}
     words = {layout.word_of(name): value for name, value in usual.items()}
     return Launcher(_module(_room(kernels["step"]), text, layout, names, debug, action), words)

@@ -1,18 +1,34 @@
-"""Names that a package looks up when they are asked for, so that importing it loads nothing."""
+"""Names that a package looks up when they are asked for, so that importing it loads nothing.
+
+Type checkers cannot read them here: for them a package imports its names under TYPE_CHECKING, as `A as A`, which says
+that they are public.
+"""
 
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from milkrun.core.errors import did_you_mean
 
-def lazy(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package: of each public name the module that has it, written whole or from a dot on."""
+Names = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
+
+
+def lazy(package: str, modules: Mapping[str, str]) -> Names:
+    """The `__getattr__`, `__dir__` and `__all__` of a package: of each module, written whole or from a dot on, the
+    public names that it has, with spaces between them. A package adds names of its own by `__all__ += [...]`."""
+    module_of = {name: module for module, names in modules.items() for name in names.split()}
+    public = sorted(module_of)
 
     def find(name: str) -> Any:
-        if name not in names:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(names[name], package), name)
+        if name not in module_of:
+            close = did_you_mean(name, public, listed=True)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{close}")
+        return getattr(importlib.import_module(module_of[name], package), name)
 
-    return find
+    def list_names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *module_of})
+
+    return find, list_names, public

@@ -30,6 +30,9 @@ class References:
     """method: a function of a `milkrun.solvers.Job` that returns a `Solution`"""
     default_solver: ClassVar[str] = ""
     """the method that is used where none is asked for; without it the first"""
+    plans_are_actions: ClassVar[bool] = True
+    """whether the actions of a `Solution` are played in their order; False: they are what play leads to, a tour say,
+    and the task alone judges them"""
     file_kinds: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """kind of instance file that it plays: the options under which it does"""
     environments: ClassVar[Mapping[str, Any]] = {}

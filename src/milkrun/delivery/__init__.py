@@ -7,22 +7,16 @@ from typing import TYPE_CHECKING
 from milkrun.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from milkrun.delivery.truckdrone.config import TruckDroneConfig
-    from milkrun.delivery.truckdrone.log import Recorder
-    from milkrun.delivery.truckdrone.reports import kpis, replay
-    from milkrun.delivery.truckdrone.world import TruckDrone
-    from milkrun.delivery.tspd.config import TSPDConfig
-    from milkrun.delivery.tspd.world import TSPD
+    from milkrun.delivery.truckdrone.config import TruckDroneConfig as TruckDroneConfig
+    from milkrun.delivery.truckdrone.log import Recorder as Recorder
+    from milkrun.delivery.truckdrone.reports import kpis as kpis
+    from milkrun.delivery.truckdrone.reports import replay as replay
+    from milkrun.delivery.truckdrone.world import TruckDrone as TruckDrone
+    from milkrun.delivery.tspd.config import TSPDConfig as TSPDConfig
+    from milkrun.delivery.tspd.world import TSPD as TSPD
 
-__getattr__ = lazy(__name__, {
-    "Recorder": ".truckdrone.log",
-    "TSPD": ".tspd.world",
-    "TSPDConfig": ".tspd.config",
-    "TruckDrone": ".truckdrone.world",
-    "TruckDroneConfig": ".truckdrone.config",
-    "VRPEnv": "milkrun.api.vrp.VRP_env",
-    "kpis": ".truckdrone.reports",
-    "replay": ".truckdrone.reports",
+__getattr__, __dir__, __all__ = lazy(__name__, {
+    ".truckdrone.config": "TruckDroneConfig", ".truckdrone.log": "Recorder", ".truckdrone.reports": "kpis replay",
+    ".truckdrone.world": "TruckDrone", ".tspd.config": "TSPDConfig", ".tspd.world": "TSPD",
+    "milkrun.api.vrp.VRP_env": "VRPEnv",
 })  # fmt: skip
-
-__all__ = ["TSPD", "Recorder", "TSPDConfig", "TruckDrone", "TruckDroneConfig", "VRPEnv", "kpis", "replay"]

@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING
 from milkrun.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from milkrun.routing.cvrp import CVRP
-    from milkrun.routing.darp.config import DARPConfig
-    from milkrun.routing.darp.world import DARP
-    from milkrun.routing.instances.darp import DARPInstance
-    from milkrun.routing.tsp import TSP
+    from milkrun.routing.cvrp import CVRP as CVRP
+    from milkrun.routing.darp.config import DARPConfig as DARPConfig
+    from milkrun.routing.darp.world import DARP as DARP
+    from milkrun.routing.instances.darp import DARPInstance as DARPInstance
+    from milkrun.routing.tsp import TSP as TSP
 
-__getattr__ = lazy(__name__, {
-    "CVRP": ".cvrp",
-    "DARP": ".darp.world",
-    "DARPConfig": ".darp.config",
-    "DARPInstance": ".instances.darp",
-    "TSP": ".tsp",
+__getattr__, __dir__, __all__ = lazy(__name__, {
+    ".cvrp": "CVRP", ".darp.config": "DARPConfig", ".darp.world": "DARP", ".instances.darp": "DARPInstance",
+    ".tsp": "TSP",
 })  # fmt: skip
-
-__all__ = ["CVRP", "DARP", "TSP", "DARPConfig", "DARPInstance"]

@@ -74,6 +74,7 @@ class TSPKopt(Places):
     generator = "milkrun.routing.generators.tsp:TSPGenerator"
     policies = {"steepest": "milkrun.solvers.descent:steepest"}
     solvers = dict.fromkeys((*HEURISTICS, "exact", "pyvrp", "ortools"), SOLVER)
+    plans_are_actions = False  # a plan is a tour, and an action a change of it
     environments = {"torchrl": "milkrun.api.torchrl.kopt:TSPkoptEnv"}
     action = discrete("A")
     depot_apart = False

@@ -226,6 +226,6 @@ class Lookahead:
 lookahead = Lookahead()
 """`Lookahead` with a truck that drives."""
 
-__getattr__ = lazy(__name__, {"random_policy": "milkrun.solvers.policies"})  # which knows these policies itself
-
-__all__ = ["Lookahead", "greedy", "lookahead", "parked"]
+# Looked up when asked for, since that module knows these policies itself.
+__getattr__, __dir__, __all__ = lazy(__name__, {"milkrun.solvers.policies": "random_policy"})
+__all__ += ["Lookahead", "greedy", "lookahead", "parked"]

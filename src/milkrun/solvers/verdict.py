@@ -17,7 +17,6 @@ from milkrun.core.references import refer
 from milkrun.core.registry import WorldSpec
 from milkrun.routing.base import Places
 from milkrun.routing.instances import Instance
-from milkrun.routing.tsp_kopt import TSPKopt
 from milkrun.solvers.given import read_given
 
 SLACK = 1e-5
@@ -34,7 +33,7 @@ class Verdict:
 
     def on(self, answer: Any) -> Answer:
         """Actions, cost by the checker, optimal; BadSolution names the first instance whose plan or price is wrong."""
-        actions, told, optimal = self._read(answer)
+        actions, claimed, optimal = self._read(answer)
         if isinstance(self.instances, Instance) or hasattr(self.instances, "keys"):
             world, arrays = self._world(len(actions))
             world.reset(instance=arrays)
@@ -45,31 +44,31 @@ class Verdict:
             world = self.cls.from_instances(given, autoreset="disabled", **self.config)
             arrays = instances_of(world)
         else:
-            return actions, self._price(self.cls.Config.build(**self.config), self.instances, actions, told), optimal
-        if not issubclass(self.cls, TSPKopt):  # there a plan is a tour, and an action a change of it
+            return actions, self._price(self.cls.Config.build(**self.config), self.instances, actions, claimed), optimal
+        if self.cls.plans_are_actions:
             self._play(world, actions)
-        if self.cls.task:
-            return actions, self._price(world.config, arrays, actions, told), optimal
+        if self.cls.task or not self.cls.plans_are_actions:
+            return actions, self._price(world.config, arrays, actions, claimed), optimal
         over = world.terminated
         if not over.all():
             self._refuse(int(over.argmin()), "the plan leaves the episode unfinished")
-        self._compare(told, -world.objective, "the world pays")
-        return actions, told, optimal
+        self._compare(claimed, -world.objective, "the world pays")
+        return actions, claimed, optimal
 
     def _read(self, answer: Any) -> Answer:
         if not isinstance(answer, tuple) or len(answer) != 3:
             self._refuse(None, f"a solver returns a Solution (actions, cost, optimal), not a {type(answer).__name__}")
         try:
-            actions, told, optimal = np.asarray(answer[0]), np.asarray(answer[1], float), np.asarray(answer[2], bool)
+            actions, claimed, optimal = np.asarray(answer[0]), np.asarray(answer[1], float), np.asarray(answer[2], bool)
         except (TypeError, ValueError) as error:
             self._refuse(None, f"its Solution does not hold arrays: {error}")
         kinds = "f" if self.cls.action.kind == "box" else "iu"
         if actions.ndim < 2 or actions.dtype.kind not in kinds:
             self._refuse(None, f"actions are (B, L), whole numbers, not {actions.dtype} of shape {actions.shape}")
-        for name, array in {"cost": told, "optimal": optimal}.items():
+        for name, array in {"cost": claimed, "optimal": optimal}.items():
             if array.shape != (len(actions),):
                 self._refuse(None, f"{name} has the shape {array.shape}, but there are {len(actions)} plans")
-        return actions, told, optimal
+        return actions, claimed, optimal
 
     def _world(self, rows: int) -> tuple[Any, dict[str, NDArray[Any]]]:
         """A world that plays the instances, a row each, and these as its fields."""
@@ -107,11 +106,11 @@ class Verdict:
                 said = actions[row, turn].tolist()
                 self._refuse(row, f"action {turn} of the plan, {said}, is not allowed: {world.why_illegal(row, said)}")
 
-    def _price(self, config: Any, instances: Any, actions: NDArray[Any], told: NDArray[Any]) -> NDArray[np.float64]:
+    def _price(self, config: Any, instances: Any, actions: NDArray[Any], claimed: NDArray[Any]) -> NDArray[np.float64]:
         """The cost by the world's task; without one, plans that cannot be played are refused."""
         if not self.cls.task:
-            kind = type(self.instances).__name__
-            self._refuse(None, f"its plans cannot be judged: {self.spec.id} names no task, and cannot play a {kind}")
+            what = f"a {type(self.instances).__name__}" if self.cls.plans_are_actions else "them"
+            self._refuse(None, f"its plans cannot be judged: {self.spec.id} names no task, and cannot play {what}")
         weights = self.cls.task_weights(config)
         priced = () if weights is None else (weights,)
         options = self.cls.task_options(config)
@@ -119,22 +118,22 @@ class Verdict:
         try:
             cost = task.get_costs(instances, actions, *priced, on_violation="inf", **options)[0]
             cost = np.asarray(cost, np.float64)
-            if cost.shape == told.shape and not np.isfinite(cost).all():
+            if cost.shape == claimed.shape and not np.isfinite(cost).all():
                 task.get_costs(instances, actions, *priced, on_violation="raise", **options)
         except (MilkrunError, ValueError) as error:
             raise BadSolution(f"{self._who()}: the checker refuses the plans: {error}") from error
-        if cost.shape != told.shape:
-            self._refuse(None, f"the task gives costs of shape {cost.shape}, not {told.shape}")
+        if cost.shape != claimed.shape:
+            self._refuse(None, f"the task gives costs of shape {cost.shape}, not {claimed.shape}")
         if not np.isfinite(cost).all():
             self._refuse(int(np.isfinite(cost).argmin()), "the checker refuses the plan")
-        self._compare(told, cost, "the checker says")
+        self._compare(claimed, cost, "the checker says")
         return cost
 
-    def _compare(self, told: NDArray[Any], truth: NDArray[Any], whose: str) -> None:
-        wrong = ~np.isclose(told, truth, rtol=SLACK, atol=SLACK)
+    def _compare(self, claimed: NDArray[Any], truth: NDArray[Any], whose: str) -> None:
+        wrong = ~np.isclose(claimed, truth, rtol=SLACK, atol=SLACK)
         if wrong.any():
             row = int(wrong.argmax())
-            self._refuse(row, f"the solver tells a cost of {told[row]:.10g}, {whose} {truth[row]:.10g}")
+            self._refuse(row, f"the solver tells a cost of {claimed[row]:.10g}, {whose} {truth[row]:.10g}")
 
     def _who(self, row: int | None = None) -> str:
         return f"{self.spec.name} by {self.method!r}" + ("" if row is None else f", instance {row}")

@@ -7,41 +7,18 @@ from typing import TYPE_CHECKING
 from milkrun.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from milkrun.tracking.config import REASONS, TrackingConfig, curriculum_stages
-    from milkrun.tracking.env_config import load_env_config
-    from milkrun.tracking.lunar import LunarLanderConfig
-    from milkrun.tracking.rendering import render
-    from milkrun.tracking.velocity import TrackingVelocity
-    from milkrun.tracking.world import Tracking
+    from milkrun.tracking.config import REASONS as REASONS
+    from milkrun.tracking.config import TrackingConfig as TrackingConfig
+    from milkrun.tracking.config import curriculum_stages as curriculum_stages
+    from milkrun.tracking.env_config import load_env_config as load_env_config
+    from milkrun.tracking.lunar import LunarLanderConfig as LunarLanderConfig
+    from milkrun.tracking.rendering import render as render
+    from milkrun.tracking.velocity import TrackingVelocity as TrackingVelocity
+    from milkrun.tracking.world import Tracking as Tracking
 
-__getattr__ = lazy(__name__, {
-    "BenchEnv_Multi": "milkrun.api.dat.bench_env",
-    "Envs": "milkrun.api.parallel.envs",
-    "GE": "milkrun.api.dat.constructors",
-    "LunarLanderConfig": ".lunar",
-    "REASONS": ".config",
-    "Tracking": ".world",
-    "TrackingConfig": ".config",
-    "TrackingVelocity": ".velocity",
-    "curriculum_stages": ".config",
-    "general_env": "milkrun.api.dat.constructors",
-    "load_env_config": ".env_config",
-    "process_frame": "milkrun.api.dat.frames",
-    "render": ".rendering",
+__getattr__, __dir__, __all__ = lazy(__name__, {
+    ".config": "REASONS TrackingConfig curriculum_stages", ".env_config": "load_env_config",
+    ".lunar": "LunarLanderConfig", ".rendering": "render", ".velocity": "TrackingVelocity", ".world": "Tracking",
+    "milkrun.api.dat.bench_env": "BenchEnv_Multi", "milkrun.api.dat.constructors": "GE general_env",
+    "milkrun.api.dat.frames": "process_frame", "milkrun.api.parallel.envs": "Envs",
 })  # fmt: skip
-
-__all__ = [
-    "GE",
-    "REASONS",
-    "BenchEnv_Multi",
-    "Envs",
-    "LunarLanderConfig",
-    "Tracking",
-    "TrackingConfig",
-    "TrackingVelocity",
-    "curriculum_stages",
-    "general_env",
-    "load_env_config",
-    "process_frame",
-    "render",
-]

@@ -11,41 +11,27 @@ from typing import TYPE_CHECKING
 from milkrun.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from milkrun.api.dat.bench_env import BenchEnv_Multi
-    from milkrun.api.dat.constructors import GE, general_env, make_env
-    from milkrun.api.dat.frames import process_frame
-    from milkrun.api.dat.gym_env import UAV_VAT
-    from milkrun.api.dat.gymnasium_env import UAV_VAT_Gymnasium
-    from milkrun.api.dat.smoke import gym_test, stableparallel_test, test_tianshou_env
-    from milkrun.api.parallel.envs import Envs
-    from milkrun.api.rows import handles
-    from milkrun.api.sb3 import ASYNC_SubprocVecEnv, Async_SubprocVecEnv
-    from milkrun.api.tianshou import SubprocVecEnv_TS, TS_Collector
+    from milkrun.api.dat.bench_env import BenchEnv_Multi as BenchEnv_Multi
+    from milkrun.api.dat.constructors import GE as GE
+    from milkrun.api.dat.constructors import general_env as general_env
+    from milkrun.api.dat.constructors import make_env as make_env
+    from milkrun.api.dat.frames import process_frame as process_frame
+    from milkrun.api.dat.gym_env import UAV_VAT as UAV_VAT
+    from milkrun.api.dat.gymnasium_env import UAV_VAT_Gymnasium as UAV_VAT_Gymnasium
+    from milkrun.api.dat.smoke import gym_test as gym_test
+    from milkrun.api.dat.smoke import stableparallel_test as stableparallel_test
+    from milkrun.api.dat.smoke import test_tianshou_env as test_tianshou_env
+    from milkrun.api.parallel.envs import Envs as Envs
+    from milkrun.api.rows import handles as handles
+    from milkrun.api.sb3 import ASYNC_SubprocVecEnv as ASYNC_SubprocVecEnv
+    from milkrun.api.sb3 import Async_SubprocVecEnv as Async_SubprocVecEnv
+    from milkrun.api.tianshou import SubprocVecEnv_TS as SubprocVecEnv_TS
+    from milkrun.api.tianshou import TS_Collector as TS_Collector
 
-__getattr__ = lazy(__name__, {
-    "ASYNC_SubprocVecEnv": "milkrun.api.sb3", "Async_SubprocVecEnv": "milkrun.api.sb3",
-    "BenchEnv_Multi": ".bench_env", "Envs": "milkrun.api.parallel.envs", "GE": ".constructors",
-    "SubprocVecEnv_TS": "milkrun.api.tianshou", "TS_Collector": "milkrun.api.tianshou", "UAV_VAT": ".gym_env",
-    "UAV_VAT_Gymnasium": ".gymnasium_env", "general_env": ".constructors", "gym_test": ".smoke",
-    "handles": "milkrun.api.rows", "make_env": ".constructors", "process_frame": ".frames",
-    "stableparallel_test": ".smoke", "test_tianshou_env": ".smoke",
+__getattr__, __dir__, __all__ = lazy(__name__, {
+    ".bench_env": "BenchEnv_Multi", ".constructors": "GE general_env make_env", ".frames": "process_frame",
+    ".gym_env": "UAV_VAT", ".gymnasium_env": "UAV_VAT_Gymnasium",
+    ".smoke": "gym_test stableparallel_test test_tianshou_env", "milkrun.api.parallel.envs": "Envs",
+    "milkrun.api.rows": "handles", "milkrun.api.sb3": "ASYNC_SubprocVecEnv Async_SubprocVecEnv",
+    "milkrun.api.tianshou": "SubprocVecEnv_TS TS_Collector",
 })  # fmt: skip
-
-__all__ = [
-    "GE",
-    "UAV_VAT",
-    "ASYNC_SubprocVecEnv",
-    "Async_SubprocVecEnv",
-    "BenchEnv_Multi",
-    "Envs",
-    "SubprocVecEnv_TS",
-    "TS_Collector",
-    "UAV_VAT_Gymnasium",
-    "general_env",
-    "gym_test",
-    "handles",
-    "make_env",
-    "process_frame",
-    "stableparallel_test",
-    "test_tianshou_env",
-]

@@ -15,7 +15,7 @@ import torch
 
 from milkrun.api.torchrl.fields import Slot
 from milkrun.api.torchrl.plan import Layout, Plan
-from milkrun.core.bounds import Bounds, has_rule
+from milkrun.core.bounds import Bounds, may_index
 from milkrun.core.errors import ShapeError
 from milkrun.core.fields import Field, Role
 from milkrun.core.instances import check_mask, check_values, refuse_fault
@@ -37,20 +37,19 @@ class Checks:
         self._instance_row = world._launcher_layout.slots["instance_row"]
         self._shared: dict[Any, torch.Tensor] = {}
 
-        def indexes(slot: Slot) -> bool:
-            f = slot.field
-            return f.dtype.kind in "iu" and has_rule(f) and (f.role is not Role.INSTANCE or not f.dims)
+        def each_step(slot: Slot) -> bool:
+            return may_index(slot.field) and (slot.field.role is not Role.INSTANCE or not slot.field.dims)
 
-        always = [s.field for s in (*layout.state, *layout.instance) if indexes(s)]
-        state = [*(s.field for s in layout.state if not indexes(s)), layout.stream.field]
-        rest = [s.field for s in layout.instance if not indexes(s)]
+        always = [s.field for s in (*layout.state, *layout.instance) if each_step(s)]
+        state = [*(s.field for s in layout.state if not each_step(s)), layout.stream.field]
+        rest = [s.field for s in layout.instance if not each_step(s)]
         sets = (always, always + state, always + state + rest)
         choices = world.action.nvec(world.sizes)
         every = [Bounds(world._launcher_layout, some, world.sizes, choices) for some in sets]
         self.of_indices, self.of_state, self.of_all = map(len, every)
-        """How many rules, in this order: numbers with which kernels may index (whole, with a bound, be it the lowest
-        alone) are checked at every step; the rest of the state where it is not what the last step gave; instances
-        once."""
+        """How many rules, in this order: numbers with which kernels may index, of the state and single ones of the
+        instance, are checked at every step; the rest of the state where it is not what the last step gave; that of the
+        instance once."""
         self.rules = every[2]
 
     # -- values ----------------------------------------------------------------------------------------------

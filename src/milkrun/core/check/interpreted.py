@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from milkrun.core.bounds import may_index
 from milkrun.core.check.bench import Bench, Call, Fault, apply, bits_differ, choose
 from milkrun.core.config import Config
 from milkrun.core.errors import ConfigError, KernelFault, MilkrunError, ShutMask
@@ -126,13 +127,11 @@ def ends_guarded(bench: Bench) -> Iterator[Fault]:
 
 
 def _ends(f: Field, sizes: dict[str, int]) -> list[int]:
-    """The lowest, the highest and the last but one value of a state field of whole numbers with bounds. A counter that
-    declares no highest value may index something, so there it is the largest size."""
-    if f.role is not Role.STATE or f.dtype.kind not in "iu" or 0 in f.shape(sizes):
+    """The lowest, the highest and the last but one value of a state field with which kernels may index. Where no
+    highest value is declared, as of a counter, it is the largest size."""
+    if f.role is not Role.STATE or not may_index(f) or 0 in f.shape(sizes):
         return []
     low, high = f.bounds(sizes)
-    if low is None and high is None:
-        return []
     span = np.iinfo(f.dtype)
     least = span.min if low is None else max(int(low), span.min)
     most = min(max(sizes.values(), default=0) if high is None else int(high), span.max)

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 from milkrun.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from milkrun.delivery.truckdrone.config import TruckDroneConfig
-    from milkrun.delivery.truckdrone.world import TruckDrone
+    from milkrun.delivery.truckdrone.config import TruckDroneConfig as TruckDroneConfig
+    from milkrun.delivery.truckdrone.world import TruckDrone as TruckDrone
 
-__getattr__ = lazy(__name__, {
-    "TruckDrone": ".world",
-    "TruckDroneConfig": ".config",
-})  # fmt: skip
-
-__all__ = ["TruckDrone", "TruckDroneConfig"]
+__getattr__, __dir__, __all__ = lazy(__name__, {".config": "TruckDroneConfig", ".world": "TruckDrone"})

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 from milkrun.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from milkrun.delivery.tspd.config import TSPDConfig
-    from milkrun.delivery.tspd.world import TSPD
+    from milkrun.delivery.tspd.config import TSPDConfig as TSPDConfig
+    from milkrun.delivery.tspd.world import TSPD as TSPD
 
-__getattr__ = lazy(__name__, {
-    "TSPD": ".world",
-    "TSPDConfig": ".config",
-})  # fmt: skip
-
-__all__ = ["TSPD", "TSPDConfig"]
+__getattr__, __dir__, __all__ = lazy(__name__, {".config": "TSPDConfig", ".world": "TSPD"})

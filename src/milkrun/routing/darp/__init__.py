@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 from milkrun.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from milkrun.routing.darp.config import DARPConfig
-    from milkrun.routing.darp.world import DARP
+    from milkrun.routing.darp.config import DARPConfig as DARPConfig
+    from milkrun.routing.darp.world import DARP as DARP
 
-__getattr__ = lazy(__name__, {
-    "DARP": ".world",
-    "DARPConfig": ".config",
-})  # fmt: skip
-
-__all__ = ["DARP", "DARPConfig"]
+__getattr__, __dir__, __all__ = lazy(__name__, {".config": "DARPConfig", ".world": "DARP"})

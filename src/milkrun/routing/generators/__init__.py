@@ -11,24 +11,19 @@ from milkrun.core.references import refer
 from milkrun.core.registry import ByWorld, named_world
 
 if TYPE_CHECKING:
-    from milkrun.routing.darp.generator import DARPGenerator
-    from milkrun.routing.generators.base import Generator
-    from milkrun.routing.generators.cvrp import CVRPGenerator
-    from milkrun.routing.generators.scwcvrp import SCWCVRPGenerator
-    from milkrun.routing.generators.sdwcvrp import SDWCVRPGenerator
-    from milkrun.routing.generators.tsp import TSPGenerator
-    from milkrun.routing.generators.vrpp import VRPPGenerator
-    from milkrun.routing.generators.wcvrp import WCVRPGenerator
+    from milkrun.routing.darp.generator import DARPGenerator as DARPGenerator
+    from milkrun.routing.generators.base import Generator as Generator
+    from milkrun.routing.generators.cvrp import CVRPGenerator as CVRPGenerator
+    from milkrun.routing.generators.scwcvrp import SCWCVRPGenerator as SCWCVRPGenerator
+    from milkrun.routing.generators.sdwcvrp import SDWCVRPGenerator as SDWCVRPGenerator
+    from milkrun.routing.generators.tsp import TSPGenerator as TSPGenerator
+    from milkrun.routing.generators.vrpp import VRPPGenerator as VRPPGenerator
+    from milkrun.routing.generators.wcvrp import WCVRPGenerator as WCVRPGenerator
 
-__getattr__ = lazy(__name__, {
-    "CVRPGenerator": ".cvrp",
-    "DARPGenerator": "milkrun.routing.darp.generator",
-    "Generator": ".base",
-    "SCWCVRPGenerator": ".scwcvrp",
-    "SDWCVRPGenerator": ".sdwcvrp",
-    "TSPGenerator": ".tsp",
-    "VRPPGenerator": ".vrpp",
-    "WCVRPGenerator": ".wcvrp",
+__getattr__, __dir__, __all__ = lazy(__name__, {
+    ".base": "Generator", ".cvrp": "CVRPGenerator", ".scwcvrp": "SCWCVRPGenerator", ".sdwcvrp": "SDWCVRPGenerator",
+    ".tsp": "TSPGenerator", ".vrpp": "VRPPGenerator", ".wcvrp": "WCVRPGenerator",
+    "milkrun.routing.darp.generator": "DARPGenerator",
 })  # fmt: skip
 
 
@@ -54,7 +49,4 @@ def problem_of(name: str) -> str:
     raise ConfigError(f"no generator {name!r}{did_you_mean(str(name), GENERATOR_REGISTRY)}")
 
 
-__all__ = [
-    "GENERATOR_REGISTRY", "CVRPGenerator", "DARPGenerator", "Generator", "SCWCVRPGenerator", "SDWCVRPGenerator",
-    "TSPGenerator", "VRPPGenerator", "WCVRPGenerator", "get_generator",
-]  # fmt: skip
+__all__ += ["GENERATOR_REGISTRY", "get_generator"]
