@@ -120,6 +120,10 @@ def test_a_page_says_what_is_allowed_and_why_not(opened, cvrp):
     for customer, lines in read.items():
         page.page.mouse.move(*page.ask("j => milkrun.pixel(0, 'customers', j)", customer))
         assert tip.inner_text().split("\n") == lines
+    for key, verdict in (("ArrowRight", "not allowed: visited"), ("ArrowLeft", "allowed")):
+        page.press(key)
+        page.drawn()
+        assert tip.inner_text().split("\n") == ["customer 4, demand 1", verdict]  # the mouse rests
     page.page.locator(".choices summary").first.click()
     items = page.page.locator(".choices").first.locator("li")
     items.first.wait_for()
@@ -378,11 +382,13 @@ def test_a_pile_is_seen_from_all_sides(opened, piles):
     red, green, blue = np.moveaxis(colours_in(outlined) - colours_in(ended), 2, 0)
     yellow = (blue < -60) & (red > -40) & (green > -60)
     assert yellow[len(yellow) * 3 // 4 :].sum() > 100  # the line, before the boxes
-    page.press("Home")
     box = canvases.first.bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     page.page.mouse.move(x, y)
-    assert page.page.locator("#tip").inner_text().startswith("box ")
+    assert page.page.locator("#tip").is_hidden()
+    page.press("Home")
+    page.drawn()
+    assert page.page.locator("#tip").inner_text().startswith("box ")  # it came to a pointer that rests
     page.page.mouse.down()
     page.page.mouse.move(x + 90, y, steps=2)
     page.page.mouse.up()

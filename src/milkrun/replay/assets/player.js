@@ -5,7 +5,7 @@ const night = matchMedia("(prefers-color-scheme: dark)");
 const state = {
   pos: 0, frames: 0, playing: false, rate: 1, group: 0, masks: true, labels: true, alone: -1, dirty: false, last: null,
 };
-let page = null, episodes = [], panels = [], curves = null, lanes = [];
+let page = null, episodes = [], panels = [], curves = null, lanes = [], tipped = null;
 const decoded = new Map(); // of each instance that was shown: its episodes
 
 // -- the clock ------------------------------------------------------------------------------------------------------
@@ -101,6 +101,7 @@ async function showGroup(k) {
   $("instance").selectedIndex = k;
   $("seek").max = state.frames;
   for (const panel of panels) panel.view?.dispose?.();
+  tip(null);
   $("panels").replaceChildren();
   $("panels").style.setProperty("--panels", episodes.length);
   panels = episodes.map(makePanel);
@@ -259,7 +260,9 @@ function announce() {
 }
 
 function tip(lines, x, y) {
-  const box = $("tip");
+  const box = $("tip"), asked = lines && [x, y, ...lines].join("\n");
+  if (asked === tipped) return; // the views ask in every frame
+  tipped = asked;
   box.hidden = !lines;
   if (!lines) return;
   box.replaceChildren(...lines.map((line, k) => el("div", k ? "" : "first", shorten(line))));

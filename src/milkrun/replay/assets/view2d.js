@@ -24,7 +24,7 @@ class View2D {
     this.vehicles = ep.marks.filter(m => m.kind === "vehicle");
     this.lines = ep.marks.filter(m => m.kind === "line");
     this.looks = new Map(this.points.map(m => [m, []]));
-    this.hover = null;
+    this.at = this.hover = null; // where the pointer rests, and the mark that is there
     this.layersDrawn = this.pointsDrawn = 0;
     this.reset();
     this.listen();
@@ -76,6 +76,7 @@ class View2D {
     for (const route of this.routes) this.drawLegUnderWay(route, t, next, share);
     for (const line of this.lines) this.drawLine(line, t, next, share);
     for (const vehicle of this.vehicles) if (vehicle.shown?.at(t) ?? true) this.drawVehicle(vehicle, t, next, share);
+    this.point();
     this.drawHover();
   }
 
@@ -463,7 +464,7 @@ class View2D {
     const { canvas } = this, { redraw, tip } = this.options;
     canvas.addEventListener("pointermove", e => this.pointer(e));
     canvas.addEventListener("pointerdown", e => e.pointerType === "mouse" && canvas.setPointerCapture(e.pointerId));
-    canvas.addEventListener("pointerleave", () => { this.hover = null; tip(null); redraw(); });
+    canvas.addEventListener("pointerleave", () => { this.at = null; tip(null); redraw(); });
     canvas.addEventListener("dblclick", () => this.reset());
     canvas.addEventListener("wheel", e => {
       e.preventDefault();
@@ -475,20 +476,30 @@ class View2D {
   }
 
   pointer(e) {
+    this.at = null;
     if (e.pointerType === "mouse" && e.buttons & 1) {
       this.shift = [this.shift[0] + e.movementX, this.shift[1] + e.movementY];
       this.options.tip(null);
       this.options.redraw();
       return;
     }
-    let best = null, nearest = 18 ** 2;
+    this.at = { x: e.offsetX, y: e.offsetY, page: [e.clientX, e.clientY] };
+    const { mark, j } = this.hover ?? {};
+    this.point();
+    if (this.hover?.mark !== mark || this.hover?.j !== j) this.options.redraw();
+  }
+
+  // Tell of the mark below the pointer. A frame asks again, since the marks change under a pointer that rests.
+  point() {
+    this.hover = null;
+    if (!this.at) return;
+    const { x, y, page } = this.at;
+    let nearest = 18 ** 2;
     for (const mark of this.points) for (let j = 0; j < mark.n && mark.screen; j++) {
-      const away = (mark.screen[2 * j] - e.offsetX) ** 2 + (mark.screen[2 * j + 1] - e.offsetY) ** 2;
-      if (away < nearest) [nearest, best] = [away, { mark, j }];
+      const away = (mark.screen[2 * j] - x) ** 2 + (mark.screen[2 * j + 1] - y) ** 2;
+      if (away < nearest) [nearest, this.hover] = [away, { mark, j }];
     }
-    if (best?.mark !== this.hover?.mark || best?.j !== this.hover?.j) this.options.redraw();
-    this.hover = best;
-    this.options.tip(best && describe(this.ep, best.mark, best.j, this.options.pos()), e.clientX, e.clientY);
+    this.options.tip(this.hover && describe(this.ep, this.hover.mark, this.hover.j, this.options.pos()), ...page);
   }
 
   drawHover() {

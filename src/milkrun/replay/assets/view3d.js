@@ -26,6 +26,8 @@ class View3D {
     this.canvas.setAttribute("role", "img");
     this.canvas.setAttribute("aria-label", `picture of ${this.ep.policy}`);
     this.scene = new THREE.Scene();
+    this.at = null; // where the pointer rests
+    this.caster = new THREE.Raycaster();
     this.makeCamera();
     this.makeGround();
     this.makeBodies();
@@ -173,6 +175,7 @@ class View3D {
     for (const line of this.lines) this.lay(line, t, next, share);
     if (this.following) this.followTo(t, next, share);
     this.renderer.render(scene, this.camera);
+    this.point();
   }
 
   place({ mark, which, mesh }, t, next, share) {
@@ -238,21 +241,29 @@ class View3D {
   // -- pointing -------------------------------------------------------------------------------------------------
 
   listen() {
-    const caster = new THREE.Raycaster(), { canvas } = this, { tip } = this.options;
+    const { canvas } = this, { tip } = this.options;
     canvas.addEventListener("dblclick", () => this.reset());
-    canvas.addEventListener("pointerleave", () => tip(null));
+    canvas.addEventListener("pointerleave", () => { this.at = null; tip(null); });
     canvas.addEventListener("webglcontextrestored", () => this.options.redraw());
     canvas.addEventListener("pointermove", e => {
-      if (e.buttons) return tip(null);
-      const x = e.offsetX / canvas.clientWidth * 2 - 1, y = 1 - e.offsetY / canvas.clientHeight * 2;
-      caster.setFromCamera(new THREE.Vector2(x, y), this.camera);
-      let best = null;
-      for (const { mark, which, mesh } of this.groups) {
-        if (!mark.text) continue;
-        const [hit] = caster.intersectObject(mesh);
-        if (hit && !(best?.distance < hit.distance)) best = { mark, i: which[hit.instanceId], distance: hit.distance };
-      }
-      tip(best && describe(this.ep, best.mark, best.i, this.options.pos()), e.clientX, e.clientY);
+      this.at = e.buttons ? null : { x: e.offsetX, y: e.offsetY, page: [e.clientX, e.clientY] };
+      if (this.at) this.point();
+      else tip(null);
     });
+  }
+
+  // Tell of the body below the pointer. A frame asks again, since bodies move under a pointer that rests.
+  point() {
+    if (!this.at) return;
+    const { canvas, caster } = this, { x, y, page } = this.at;
+    const across = x / canvas.clientWidth * 2 - 1, up = 1 - y / canvas.clientHeight * 2;
+    caster.setFromCamera(new THREE.Vector2(across, up), this.camera);
+    let best = null;
+    for (const { mark, which, mesh } of this.groups) {
+      if (!mark.text) continue;
+      const [hit] = caster.intersectObject(mesh);
+      if (hit && !(best?.distance < hit.distance)) best = { mark, i: which[hit.instanceId], distance: hit.distance };
+    }
+    this.options.tip(best && describe(this.ep, best.mark, best.i, this.options.pos()), ...page);
   }
 }
