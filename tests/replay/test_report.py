@@ -116,6 +116,7 @@ def test_a_report_is_read_and_sorted_in_a_browser(folder, browser):
     shown.drawn()
     assert shown.ask("() => document.documentElement.scrollWidth") == 390
     assert shown.faults == []
-    page.locator(".world a").click()
+    with page.expect_navigation():
+        page.locator(".world a").click()
     assert page.title() == "there"
     shown.close()
