@@ -77,6 +77,7 @@ def _line(f: Field, layout: Layout, sizes: dict[str, int]) -> tuple[int, ...] | 
     if f.role is Role.MASK:
         return where, MASK, each, layout.slots["terminated"], layout.slots["truncated"], rows
     low, high = f.bounds(sizes)
+    # The ends of the type itself where nothing is declared: so infinities are refused, unless the field has a limit.
     span: Any = np.finfo(f.dtype) if f.dtype.kind == "f" else np.iinfo(f.dtype)
     least = span.min if low is None else max(low, span.min)
     most = math.inf if f.limit and high is None else span.max if high is None else min(high, span.max)
@@ -133,6 +134,8 @@ def first_broken(table, rules, count):
 
 # The comparisons accept what lies between the ends, so a NaN is refused. No branch inside and an index without a sign,
 # so the loop is vectorised: a negative one would count from the end, and numbers that may lie anywhere are read singly.
+# Bounds are rounded to the field's type, as numpy rounds a Python number that it compares with an array: so this and
+# `instances.check_values` agree.
 _BRANCH = """
         elif rule[k, 1] == {kind}:
             x{kind} = array_at(address, (n,), None, {name})

@@ -82,6 +82,7 @@ class Kernel(CPUDispatcher):
 def _plain(kind: types.Type) -> types.Type:
     """The type a kernel is made for: int64 for all whole numbers that fit."""
     kind = types.unliteral(kind)
+    # uint64 is left alone: as int64 its shifts, divisions and comparisons would have a sign.
     return types.int64 if isinstance(kind, types.Integer) and kind.bitwidth < 64 else kind
 
 
@@ -168,6 +169,7 @@ def copy_rows(typingctx, target, source, first, count):
             start = builder.ptrtoint(array.data, width.type)
             address = builder.add(start, builder.mul(args[2], width))
             addresses.append(builder.inttoptr(address, cgutils.voidptr_t))
+        # Both are one field in two tables of the same sizes, so `width`, the bytes of a row, is that of either.
         cgutils.raw_memcpy(builder, addresses[0], addresses[1], builder.mul(width, args[3]), 1)
         return context.get_dummy_value()
 
@@ -210,6 +212,7 @@ def eight_flags(typingctx, flags, row, first):
         start = builder.ptrtoint(array.data, width.type)
         address = builder.add(builder.add(start, builder.mul(args[1], width)), args[2])
         word = builder.load(builder.inttoptr(address, context.get_value_type(types.uint64).as_pointer()))
+        # The eight flags may begin at any byte; LLVM would take the address for a multiple of 8.
         word.align = 1
         return word
 
@@ -234,6 +237,7 @@ def fetch(typingctx, array, row, column):
         number = context.get_value_type(types.int32)
         kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
         ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        # 0: to be read; 3: into all levels of the cache, since it is used soon; 1: data, no instructions.
         builder.call(ask, [builder.inttoptr(address, cgutils.voidptr_t), number(0), number(3), number(1)])
         return context.get_dummy_value()
 
@@ -250,6 +254,7 @@ def lowest_bit(typingctx, word):
     """The number of the lowest bit set in a uint64 that is not 0."""
 
     def codegen(context, builder, signature, args):
+        # True: 0 is never asked for, so LLVM need not write a branch for it.
         return builder.cttz(args[0], context.get_constant(types.boolean, True))
 
     return types.int64(types.uint64), codegen

@@ -25,6 +25,7 @@ from milkrun.core.threads import Entry
 
 NO_LIMIT = 2**62
 
+# A world has fewer than 2**31 rows, so the count of rows that ended stays below DUE_ONE, and one sum holds both.
 DUE, DUE_ONE = -1, 1 << 32
 """A step under NEXT_STEP marks the rows whose next episode is due, and counts them apart from those that ended: drawing
 instances is no part of the compiled step, which would take twice as long to compile."""
@@ -81,6 +82,7 @@ def build_launcher(
     if "observe" in kernels:
         text += _entry("observe_rows", "", "", "observe(w, b)")
     if "fault" in kernels:
+        # Numbers of several rows may add up to 0. So rows are counted, and the number is asked of one row alone.
         judged = "code = fault(w, b)\n        if code != 0:\n            total += code if with_code else 1"
         text += _entry("count_faults", "with_code", "", judged)
     names = {**kernels, "usual_record": record_at(layout, usual)}
@@ -94,6 +96,7 @@ def build_player(
     """An entry that plays each live row to its end by the policy choose(w, b, x, i), the row staying in the cache."""
     text = _head(layout) + _turns(layout, action, kernels, views=False)
     chosen = "w.advice[b]" if action.kind == "multi" else "a"
+    # The row is live, so the mode, which is about rows that have ended, does not matter.
     text += _entry("play_rows", "x", "", f"""while not (w.terminated[b] or w.truncated[b]):
             a = choose(w, b, x, w.i[b])
             turn(w, b, {chosen}, 0)
@@ -233,6 +236,8 @@ def _turns(layout: Layout, action: Action, kernels: Mapping[str, Any], views: bo
     words = {"paid": paid, "rounded": rounded, "cleared": cleared, "viewed": viewed}
     turn = (_CUT_TURN if cut else _TURN).format(**words, viewed_again="" if cut else again, old="w", kept="")
     if views and not cut:
+        # A mask that is remade was not copied: legality is read in v. Where no step writes it (the row has ended, the
+        # action is illegal), it is copied after all.
         kept = "".join(f"\n        copy_rows(w.{f.name}, v.{f.name}, b, 1)" for f in layout.fields.values() if f.remade)
         turn += _TURN_FROM.format(**words, viewed_again=again, old="v" if kept else "w", kept=kept)
     return _legality(action, kernels) + restart + turn
@@ -245,6 +250,7 @@ def _legality(action: Action, kernels: Mapping[str, Any]) -> str:
         close = "first = 0\n"
         for _, count, n in action.groups:
             many, each = (f"w.{size}" if isinstance(size, str) else str(size) for size in (count, n))
+            # The range is asked before the mask: `and` stops there, so no action indexes memory that is not its own.
             legal += f"""    for k in range({many}):
         a = action[agent]
         fine = fine and a >= 0 and a < {each} and w.action_mask[b, first + a]
@@ -262,6 +268,7 @@ def _legality(action: Action, kernels: Mapping[str, Any]) -> str:
         close = "for j in range(w.action_mask.shape[1]):\n        w.action_mask[b, j] = False\n"
         close += "    w.action_mask[b, 0] = True"
     else:
+        # `not <=` and not `>`: a NaN is illegal too.
         legal = "for k in range(action.shape[0]):\n        if not abs(action[k]) <= 1:\n            return False\n"
         legal += "    return True"
         close = "pass"
@@ -372,6 +379,7 @@ def loop_rows(table{numbers}, lo, hi, slot):
 
 def _entry(name: str, parameters: str, prologue: str, body: str, loop: str = _IN_ORDER) -> str:
     """A function over a range of rows; each thread has a scratch slot of its own."""
+    # 1024 is no limit: compiled code checks no index, and `t` is only asked for sizes, which the table has.
     args = "table, rows" + (f", {parameters}" if parameters else "")
     return f"""
 

@@ -295,6 +295,7 @@ class Memory:
 
     def _unshare(self) -> None:
         """Gives every row an instance row of its own."""
+        # Copies, before the arrays that they are taken from are laid anew.
         own = {f.name: getattr(self, f.name)[self.instance_row] for f in self._with_role(Role.INSTANCE)}
         self._lay_instances(self.num_envs)
         for name, array in own.items():
@@ -309,6 +310,7 @@ def apart(dtype: np.dtype, slots: int, shape: tuple[int, ...]) -> np.ndarray:
     with it: threads that write side by side would wait for each other."""
     inner = np.empty(shape, dtype)
     width = -(-max(inner.nbytes, 1) // APART) * APART
+    # One slot more than asked for is the room to begin at a multiple of APART.
     memory = np.zeros((slots + 1) * width, np.uint8)
     start = -address_of(memory) % APART
     return np.ndarray((slots, *shape), dtype, memory, start, (width, *inner.strides))

@@ -59,6 +59,7 @@ class _Lower(lowering.Lower):
             return
         if isinstance(inst, ir.SetItem) and inst.target.name in self._indexed.fields:
             kinds = self.fndesc.calltypes[inst].args
+            # In two steps, as numba's own `setitem`: first to the type of the statement, then to that of the field.
             value = self.loadvar(inst.value.name)
             value = self.context.cast(self.builder, value, self.typeof(inst.value.name), kinds[2])
             value = self.context.cast(self.builder, value, kinds[2], kinds[0].dtype)
@@ -100,6 +101,7 @@ class _Lower(lowering.Lower):
             return numbers[-2] if len(numbers) == 2 else WORD(0), numbers[-1]
         first, second = self._loops[step.value.name]
         if step.op == "getiter":
+            # In the entry block: elsewhere a loop inside of a loop would take more of the stack each time it begins.
             with builder.goto_entry_block():
                 place, left = builder.alloca(WORD), builder.alloca(WORD)
             builder.store(first, place)
@@ -107,6 +109,7 @@ class _Lower(lowering.Lower):
             return place, left
         i, count = builder.load(first), builder.load(second)
         builder.store(builder.add(i, WORD(1)), first)
+        # nsw, as in numba's own range: LLVM may reckon how often the loop runs.
         builder.store(builder.sub(count, WORD(1), flags=["nsw"]), second)
         return i, builder.icmp_signed(">", count, WORD(0))
 
@@ -151,6 +154,7 @@ def _look_through(blocks: Any, typeof: Any) -> _Indexed:
     loops: set[str] = set()
     odd = False  # a loop's variable is used otherwise
     used: list[tuple[str, str]] = []
+    # Blocks in the order of the source: what is used was seen when it was made.
     for _, block in sorted(blocks.items()):
         here: set[str] = set()
         for inst in block.body:
@@ -239,6 +243,7 @@ class _Part(JITCodeLibrary):
         for library in reached:  # now that all calls are there: LLVM leaves out what nobody calls
             if not isinstance(library, _Part):
                 whole.link_in(library._get_module_for_linking(), preserve=True)
+        # As numba does it: several libraries may bring the same part to one entry, and LLVM then keeps one of them.
         for function in whole.functions:
             if not function.is_declaration and function.linkage == Linkage.external:
                 function.linkage = "linkonce_odr"
@@ -289,6 +294,7 @@ class _KnownNumbers(FunctionPass):
                 if isinstance(read, ir.Expr) and read.op == "getattr" and read.value.name in known:
                     if read.attr in known[read.value.name]:
                         found.value = ir.Const(known[read.value.name][read.attr], read.loc)
+                        # Numba prunes branches by these definitions, not by the statement.
                         state.func_ir._definitions[found.target.name] = [found.value]
         return True
 

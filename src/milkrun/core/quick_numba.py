@@ -142,6 +142,7 @@ def _registered(context: Any) -> int:
 def _add_ir_module(self: Any, module: Any) -> None:
     """Notes which functions never fail: whoever calls them need not look whether they did."""
     for function in module.functions:
+        # A function that is only declared has no blocks, and says nothing.
         ends = [block.terminator for block in function.blocks]
         if ends and all(_is_ok(end.return_value) for end in ends if isinstance(end, Ret)):
             _never_fail.add(function.name)
@@ -165,6 +166,7 @@ def _plain_call(fndesc: Any, libs: Any) -> Any:
 
     def call(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         function = context.declare_function(builder.module, fndesc)
+        # Numba's convention: the place of the result, that of the error, then the arguments. No error is ever written.
         result, error = function.function_type.args[:2]
         with builder.goto_entry_block():
             place = builder.alloca(result.pointee)

@@ -95,6 +95,7 @@ class RecordType(types.Type):
     def __init__(self, layout: Layout, known: Mapping[str, int] | None = None) -> None:
         """Of the numbers `known` it is said that they have these values: code for others may be left out."""
         self.layout, self.known = layout, dict(known or {})
+        # Numba takes types of one name for one type: worlds with equal layouts share what is compiled.
         text = layout.text + (f"; {sorted(self.known.items())}" if known else "")
         super().__init__(name=f"Record({hashlib.sha256(text.encode()).hexdigest()[:16]})")
 
@@ -170,6 +171,8 @@ class Words:
             for step in steps[1:]:
                 offset = builder.add(offset, step)
             return cgutils.pointer_add(builder, start, offset)
+        # Of a field with rows all extents but the first, the rows, are in dims; without rows dims has that one too.
+        # The first extent is needed for no address.
         place = indices[0]
         for index, size in zip(indices[1:], f.dims[len(f.dims) + 1 - len(indices) :], strict=True):
             place = builder.add(builder.mul(place, self._size(size)), index)

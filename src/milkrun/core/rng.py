@@ -18,7 +18,7 @@ import numpy as np
 
 from milkrun.core.kernels import kernel
 
-# Everything below is uint64: numba turns int64 (also a literal) with uint64 into float64.
+# Everything below is uint64: of a uint64 and an int64 (also a literal) numba makes an int64, whose top bit is a sign.
 _0, _1, _2, _3 = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
 _UNIT_SHIFT, _OPEN_SHIFT, _ATTEMPT_SHIFT = np.uint64(64 - 53), np.uint64(64 - 52), np.uint64(16)
 _WORD, _LOW, _TWO32 = np.uint64(32), np.uint64(0xFFFFFFFF), np.uint64(1 << 32)
@@ -60,6 +60,8 @@ class Stream(NamedTuple):
 def philox(c0, c1, c2, c3, k0, k1):
     """Philox4x32-10 of a counter (four words) and a key (two words), all uint64 below 2**32."""
     for _ in range(10):
+        # Both factors are below 2**32, so a product fits 64 bits; its halves are the paper's high and low words.
+        # The key grows before every round but the first. Its growth after the last round is read by nobody.
         p0, p1 = _MUL0 * c0, _MUL1 * c2
         c0 = (p1 >> _WORD) ^ c1 ^ k0
         c1 = p1 & _LOW
@@ -156,6 +158,8 @@ def integers(s, i, low, high):
     for attempt in range(_ATTEMPTS):
         w = block(s, j >> _2, attempt)
         word = (w[3] if lane & _1 else w[2]) if lane & _2 else (w[1] if lane & _1 else w[0])
+        # The high word of word * n is the draw. It is fair unless the low word is below 2**32 mod n, which is smaller
+        # than n: so the first comparison mostly saves the division.
         product = word * n
         remainder = product & _LOW
         if remainder >= n or remainder >= (_TWO32 - n) % n:
@@ -170,6 +174,8 @@ def fill_integers(s, out, low, high):
     threshold = (_TWO32 - n) % n
     for j in range(size // 4):
         w = block(s, j, _0)
+        # Attempt 0 of each, as `integers` begins. One is refused with a chance below n / 2**32, so all four are
+        # written first, and drawn again only then.
         p0, p1, p2, p3 = w[0] * n, w[1] * n, w[2] * n, w[3] * n
         out[4 * j] = low + np.int64(p0 >> _WORD)
         out[4 * j + 1] = low + np.int64(p1 >> _WORD)
@@ -206,6 +212,7 @@ def choice(s, i, weights):
         total += weights[j]
     target = uniform(s, i) * total
     below = 0.0
+    # Should rounding leave the target at or above the whole sum, the last positive weight is taken.
     chosen = -1
     for j in range(weights.shape[0]):
         if weights[j] > 0.0:
@@ -228,8 +235,10 @@ def normal_quantile(p):
     if abs(q) <= 0.425:
         t = 0.180625 - q * q
         return q * _poly(_CENTRE, t) / _poly(_UNDER_CENTRE, t)
+    # Exact, by Sterbenz' lemma (p is in 0.5..1): the upper tail has as many digits as the lower one.
     tail = p if q < 0.0 else 1.0 - p
     r = math.sqrt(-math.log(tail))
+    # At p = 0 and 1 r is inf, where the fractions are inf / inf; outside it is nan. Both stay as they are.
     x = r
     if r <= 5.0:
         x = _poly(_SHOULDER, r - 1.6) / _poly(_UNDER_SHOULDER, r - 1.6)
@@ -266,8 +275,11 @@ def exponential(s, i, scale):
 def _far_tail_quantile(u, a, b):
     """The u-quantile of a normal kept within [a, b], b < _FAR, where the cdf underflows: P(X < x) ~ pdf(x) / |x|."""
     beyond = math.exp(0.5 * (b - a) * (b + a)) * (b / a)  # P(X < a) / P(X < b)
+    # With t = x**2 - b**2 it says t = -2 log(v) - log(1 + t / b**2), v being the share of P(X < b) to be reached.
+    # b**2 is above 1369, so one round is enough: all further ones move x by less than 1e-6.
     t = -2.0 * math.log(beyond + u * (1.0 - beyond))
     t -= math.log1p(t / (b * b))
+    # This is -sqrt(b**2 + t): root and b, nearly equal, are not subtracted from each other.
     return b - t / (math.sqrt(b * b + t) - b)
 
 
@@ -295,11 +307,13 @@ def _gamma_above_one(s, i, shape, first):
     """Gamma with shape >= 1 (Marsaglia and Tsang 2000): a normal and a uniform from the block of each attempt."""
     d = shape - 1.0 / 3.0
     c = 1.0 / math.sqrt(9.0 * d)
+    # Attempt `first` itself is left out: `_gamma_parts` takes its uniform from that block.
     for attempt in range(first + 1, first + _HALF_ATTEMPTS):
         first_half, second_half = _halves(s, i, attempt)
         x = normal_quantile(_open_unit(first_half))
         u = _open_unit(second_half)
         v = (1.0 + c * x) ** 3
+        # Marsaglia and Tsang's squeeze accepts most draws before a logarithm is needed.
         if v > 0.0 and (u < 1.0 - 0.0331 * x**4 or math.log(u) < 0.5 * x * x + d * (1.0 - v + math.log(v))):
             return d * v
     return np.nan
@@ -328,4 +342,5 @@ def beta(s, i, a, b):
     """Beta(a, b), a and b > 0, as one gamma's share of two; the second takes the upper half of the attempts."""
     g, e = _gamma_parts(s, i, a, 0)
     h, f = _gamma_parts(s, i, b, _HALF_ATTEMPTS)
+    # g exp(e) / (g exp(e) + h exp(f)), divided by g exp(e): for small a and b both may underflow, their ratio not.
     return 1.0 / (1.0 + h / g * math.exp(f - e))

@@ -15,6 +15,7 @@ from milkrun.core.rng import Stream, integers, uniform
 SAMPLING = 60_000  # purposes from here on belong to these streams, apart from any world's
 LOW, WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
 ONES, HIGH, TOP = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(56)
+# 22 bits of turns above twice 20: with AT_STEP at most 2**62 + 2**40, which an int64 holds.
 FIELD = 1 << 20  # turn, first and width of a segment ride in one number
 TURNS = 1 << 22
 AT_STEP = TURNS  # as the turn: the steps that the row's episode has counted
@@ -55,11 +56,13 @@ def turn_of(w, b, packed):
 @kernel
 def row_key(w, b, seed, first):
     """The stream of a row; the caller's seed is scrambled, so that it never cancels against the world's."""
+    # The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
     z = np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     key = z ^ (z >> np.uint64(31)) ^ np.uint64(w.stream[b, 0])
     row, episode = np.uint64(w.stream[b, 1]), np.uint64(w.stream[b, 2])
+    # SAMPLING + 4095 is below 2**16, which is all the room that a purpose has in `rng.block`.
     return Stream(key & LOW, key >> WORD, row & LOW, episode & LOW, np.uint64(SAMPLING + first % 4096))
 
 
@@ -70,12 +73,16 @@ def pick(w, b, first, width, s, index):
     Eight flags are counted at a time: a byte of `word * ONES` counts the flags up to its own.
     """
     last = first + width
+    # At least 1: a mask without a flag would have `integers` divide by 0. The answer is 0 then.
     k = integers(s, index, 0, max(count(w, b, first, last), 1))
     j = first
     while j + 8 <= last:
+        # A flag is a byte of 0 or 1, so no byte of the product is above 8 and none carries into the next.
         upto = eight_flags(w.action_mask, b, j) * ONES
         inside = np.int64(upto >> TOP)
         if k < inside:
+            # 128 + count - (k + 1) lies in 120..135: no byte borrows from its neighbour, and a high bit stays where
+            # the count is above k. The lowest such byte is that of the flag wanted.
             reached = ((upto | HIGH) - np.uint64(k + 1) * ONES) & HIGH  # the high bit of bytes that count over k
             return j - first + (lowest_bit(reached) >> 3)
         k -= inside

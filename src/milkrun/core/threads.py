@@ -51,6 +51,8 @@ class Entry:
         """The same for (numbers..., rows, chunks), each chunk by a thread of its own."""
         if not self._address:
             with BUILDING:  # which a fork waits for: looking up an address takes the compiler's lock
+                # The wrapper has C's convention. By numba's own, `call_at` would have to give places for result and
+                # error first.
                 (compiled,) = _compiled(self._function).overloads.values()
                 self._address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
         return _spread(len(args) - 2)(self._address, *args)
@@ -163,10 +165,13 @@ def _in_parallel(entry: Entry, args: tuple[int, ...], rows: int, chunks: int) ->
     if not _settled:
         _settle_threading_layer()
     lock = _one_at_a_time
+    # Somebody else is inside. No result depends on threads, so the rows are played here instead of waiting.
     if lock is not None and not lock.acquire(blocking=False):
         return entry.serial(*args, 0, rows, 0)
     try:
         before = numba.get_num_threads()
+        # In Python, not in `spread`: compiled, numba's functions for it need Python's own `print`, which Ray replaces.
+        # It is put back afterwards, since the user's own parallel code has the same setting.
         wanted = min(chunks, int(numba.config.NUMBA_NUM_THREADS))
         if wanted == before:
             return entry.parallel(*args, rows, chunks)
