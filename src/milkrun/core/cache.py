@@ -90,6 +90,7 @@ def _digest_function(function: pytypes.FunctionType, digest: Any, seen: set[int]
         digest.update(code.co_code)
         digest.update(repr([c for c in code.co_consts if not isinstance(c, pytypes.CodeType)]).encode())
         digest.update(repr((code.co_names, code.co_varnames, code.co_freevars)).encode())
+        # Names of attributes stand here too. A global of such a name is fed in vain, which at worst compiles anew.
         for name in code.co_names:
             value = function.__globals__.get(name)
             if isinstance(value, pytypes.ModuleType):

@@ -63,6 +63,7 @@ FONT = """
  ▀▀▀  ▀   ▀ ▀   ▀  ▀▀▀  ▀         ▀ ▀     ▀▀▀▀    ▀▀   ▀▀ ▀   ▀    ▀ ▀  ▀   ▀  ▀▀▀  ▀▀▀▀▀    ▀▀   ▀   ▀▀
 """
 _ART = np.array([list(line.ljust(114)) for line in FONT.split("\n")[1:-1]]).reshape(5, 4, 1, 19, 6)
+# A line of signs is two rows of pixels, its upper and its lower half blocks. The eighth row has no ink in any sign.
 SIGNS = np.concatenate([np.isin(_ART, ["▀", "█"]), np.isin(_ART, ["▄", "█"])], axis=2)
 SIGNS = SIGNS.reshape(5, 8, 19, 6).swapaxes(1, 2).reshape(95, 8, 6)[:, :7]
 DROP = {"g": 2, "p": 2, "q": 2, "y": 2, ",": 1, ";": 1}  # rows a sign hangs below the line
@@ -152,6 +153,7 @@ class Canvas:
         fills = np.broadcast_to(np.asarray(colours, np.float32), (len(xy), 3))
         for (x, y), radius, fill in zip(xy.tolist(), radii, fills, strict=True):
             spot, px, py = self._box(x - radius - 1, y - radius - 1, x + radius + 1, y + radius + 1)
+            # At most 2 * radius: a disc smaller than a pixel is paler, and does not vanish.
             cover = np.minimum(radius + 0.5 - np.hypot(px - x, py - y), 2 * radius)
             paint = fill if outline is None else _mix(np.asarray(outline, np.float32), cover - 1.5, fill)
             spot[:] = _mix(spot, cover, paint) + 0.5
@@ -184,6 +186,7 @@ class Canvas:
         edge = np.full(spot.shape[:2], np.inf)
         for p, q in zip(xy, np.roll(xy, -1, axis=0), strict=True):
             edge = np.minimum(edge, _distance(px, py, p, q))
+            # `>` at both ends: a corner at the height of a pixel's centre counts for one of its two sides only.
             if p[1] != q[1]:  # count the sides to the left of a pixel
                 inside ^= ((p[1] > py) != (q[1] > py)) & (px > p[0] + (q[0] - p[0]) / (q[1] - p[1]) * (py - p[1]))
         spot[:] = _mix(spot, np.where(inside, 0.5 + edge, 0.5 - edge), colour) + 0.5
@@ -267,9 +270,12 @@ class Canvas:
         start = np.clip(np.floor(low - radius), 0, end).astype(np.int64)
         count = np.clip(np.ceil(high + radius), start, end).astype(np.int64) - start
         leg = np.repeat(np.arange(len(legs)), count)
+        # The pixels of all legs in one row: what stands before a leg is taken off, so `walked` runs from its own start.
         walked = np.arange(len(leg)) - (np.cumsum(count) - count - start)[leg]
         slope, stretch, low, high, turn = (value[leg, None] for value in (slope, stretch, low, high, steep))
         walked, middle = walked[:, None], c[leg, None] + slope * (walked[:, None] + 0.5 - a[leg, None])
+        # Clipped before the cast: a float that no int64 can hold has no defined value there. Along the longer axis the
+        # slope is at most 1 and `stretch` at most sqrt(2), so the pixels of the next line hold the whole width.
         across = np.clip(np.floor(middle - radius * stretch), -1e6, 1e6).astype(np.int64)
         across = across + np.arange(math.ceil(2 * math.sqrt(2) * radius) + 1)
         gap = across + 0.5 - middle
@@ -297,6 +303,7 @@ class Canvas:
         """Blend scattered pixels; one met more than once counts once, by its highest cover: joints do not darken."""
         hit = (cover > 0) & (x >= 0) & (x < self.width) & (y >= 0) & (y < self.height)
         x, y, cover = x[hit], y[hit], np.minimum(cover[hit], 1)
+        # As uint8 numpy sorts by radix, in linear time; a 255th of cover is not seen.
         order = np.argsort((cover * 255).astype(np.uint8), kind="stable")  # the last of equal indices is what stays
         x, y = x[order], y[order]
         self.pixels[y, x] = _mix(self.pixels[y, x], cover[order], colour) + 0.5

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 class _Notes(threading.local):
-    """Of one thread: seconds spent on compiling, since when it is compiling, and who wants to know."""
+    """Of one thread: seconds spent on compiling, how many compiles it is inside of now, and who wants to know."""
 
     def __init__(self) -> None:
         self.spent = 0.0

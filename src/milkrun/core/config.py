@@ -163,6 +163,7 @@ class RuledConfig(Config):
 
     def __post_init__(self) -> None:
         self._rename_values()
+        # Noted before the defaults of the rule fill the gaps: `replace` must know what was given.
         given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
         object.__setattr__(self, "_given", given)
         rule = getattr(self, self.rule_option)

@@ -109,12 +109,14 @@ def _expanded(path: str) -> str | None:
 
 
 def _checksum(key: bytes, payload: bytes) -> bytes:
+    # The key is hashed first: so no part of a payload can pass for the end of a key.
     return hashlib.sha256(hashlib.sha256(key).digest() + payload).digest()
 
 
 def _content(name: str) -> bytes:
     folder = _open_folder(create=False)
     try:
+        # NONBLOCK: a pipe put there under this name would make the opening wait for ever.
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         with os.fdopen(file, "rb") as opened:
             _refuse_strangers(name, os.fstat(file))
@@ -132,6 +134,7 @@ def _write(name: str, content: bytes) -> None:
         draft = f".{name}.{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
+            # No fsync: what a crash cuts off fails its checksum, and is compiled anew.
             with os.fdopen(os.open(draft, flags, 0o600, dir_fd=folder), "wb") as opened:
                 opened.write(content)
             os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)

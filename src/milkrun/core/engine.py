@@ -133,6 +133,7 @@ class EngineWorld(World):
         self.engine, self._process = self.connect(), os.getpid()
         for f in self.fields.values():
             if f.strided:
+                # The memory of the engine before, or an array of the copy: this name keeps it until it is copied.
                 held = getattr(self, f.name)
                 self._lay([f], len(held))
                 getattr(self, f.name)[...] = held

@@ -162,6 +162,7 @@ class Episodes(Memory):
         if self._beginning is not None:
             begun, keys = self._beginning[:2]
             if np.isin(begun, chosen).all():
+                # What is let go has used its number: a reset without a seed counts on from it.
                 self.stream[begun] = keys
             else:
                 self._open()
@@ -190,6 +191,7 @@ class Episodes(Memory):
     def _rows(self, rows: Rows) -> np.ndarray:
         if rows is None:
             return self._all
+        # A slice of the world's own numbers is in range and names no row twice.
         if type(rows) is np.ndarray and rows.base is self._all and rows.dtype == np.int64 and rows.ndim == 1:
             return np.ascontiguousarray(rows)
         return read_rows(rows, self.num_envs)

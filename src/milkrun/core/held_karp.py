@@ -27,6 +27,8 @@ def shortest_paths(cost: Floats, keep: Callable[[Floats], NDArray[np.bool_]] | N
     path = np.full((customers, 1 << customers), np.inf).T  # the sets side by side in memory: long loops
     path[1 << np.arange(customers), np.arange(customers)] = cost[0, 1:]
     for members, (of_size, sets, last) in enumerate(_by_size(customers), 1):
+        # [i, pair]: the way through S without `last` that ends at i, and on to `last`. An i that is not in that set
+        # has inf in the table, so it is never the least.
         if members > 1:
             path[sets, last] = (path.T.take(sets ^ (1 << last), axis=1) + cost[1:].take(last + 1, axis=1)).min(axis=0)
         if keep is not None:
@@ -51,6 +53,7 @@ def trip_through(path: Floats, cost: Floats, nodes: int) -> list[int]:
     order: list[int] = []
     following = 0
     while nodes:
+        # The sums that the table was made of, bit for bit: the least of them is the one that it holds.
         j = int((path[nodes] + cost[1:, following]).argmin())
         order.append(j + 1)
         following = j + 1

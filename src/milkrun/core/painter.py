@@ -280,5 +280,6 @@ def _beside(taken: list[Box], at: Array, away: float, half: tuple[float, float])
     gaps = (away, away + 8, away + 16)
     tried = [(at[0] + sx * (gap + half[0]), at[1] + sy * (gap + half[1])) for gap in gaps for sx, sy in SIDES]
     hidden = [sum(_overlap((x, y, *half), other) for other in taken) for x, y in tried]
+    # The first of equals: the nearest, and above before the other sides.
     x, y = tried[int(np.argmin(hidden))]
     return float(x), float(y)

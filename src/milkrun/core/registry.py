@@ -234,6 +234,8 @@ def _find(id: str) -> WorldSpec:
     if match is not None:
         found = [s for s in _worlds.values() if s.name.lower() == match["name"].lower()]
         spaces = {s.namespace.lower() for s in found}
+        # A name alone means a world of ours, else the only one of that name. Among several none is guessed: nothing
+        # is found under "milkrun", and the error names what is near.
         namespace = match["namespace"] or ("milkrun" if "milkrun" in spaces or len(spaces) != 1 else spaces.pop())
         found = [s for s in found if s.namespace.lower() == namespace.lower()]
         if match["version"] is not None:

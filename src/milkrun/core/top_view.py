@@ -82,6 +82,7 @@ def paint_bodies(canvas: Canvas, bodies: list[Body], ground: float) -> None:
             table = np.array([body.colour for body in some])[:, None] * shades[:, None]
             table = share * np.stack([table, CREASE * table], axis=2) + 0.5  # plain, between two faces
             table = table.reshape(-1, 3).astype(np.uint8 if share == 1 else np.float32)
+            # A shape has at most three faces, so this is another number for each face of each body.
             between = _borders(4 * layer.who + layer.face)[met]
             own = table[(layer.who[met].astype(np.int32) * len(shades) + layer.level[met]) * 2 + between]
             canvas.pixels[met] = own if share == 1 else own + np.float32(1 - share) * canvas.pixels[met]
@@ -124,6 +125,7 @@ def _meet(shape: str, rotation: Array, half: Array, dx: Array, dy: Array) -> tup
 
     In the body's own axes, each in half sizes, every shape is one of radius 1.
     """
+    # 1e-9 instead of 0: a ray along a face is then in its slab nearly for ever, or meets it far outside of the others.
     down = -np.where(abs(rotation[2]) > 1e-9, rotation[2], 1e-9) / half
     start = [rotation[0, k] / half[k] * dx + rotation[1, k] / half[k] * dy for k in range(3)]
     first, last, face = -np.inf, np.inf, np.zeros(start[0].shape, np.int8)
@@ -131,6 +133,8 @@ def _meet(shape: str, rotation: Array, half: Array, dx: Array, dy: Array) -> tup
         if len(axes) == 1:
             middle, reach = start[axes[0]] / -down[axes[0]], 1 / abs(down[axes[0]])
         else:
+            # In half sizes a round shape is |start + t down| = 1: `middle` is half the sum of the two t, `reach` half
+            # their difference, and there is none where its square is negative.
             a = sum(down[k] ** 2 for k in axes)
             middle = sum(start[k] * (-down[k] / a) for k in axes)
             square = middle**2 - (sum(start[k] ** 2 for k in axes) - 1) / a

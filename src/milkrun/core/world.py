@@ -259,6 +259,7 @@ class World(Episodes, References):
             and actions.shape == (self._action_shape if rows is None else (n, *self._action_shape[1:]))
             and actions.dtype.kind in self._quick_kinds
         ):
+            # Threads copy the bytes as they are: so these must be of the buffer's type, in order and in one piece.
             if rows is None and self._copied_late and actions.dtype == self._action_dtype and actions.flags.carray:
                 given = address_of(actions)
             else:
@@ -431,6 +432,7 @@ class World(Episodes, References):
             return
         owner, order, table = given.instance_row, np.arange(len(arrays["i"])), self._table.copy()
         table[ROWS], table[INSTANCES] = len(order), len(next(iter(given.arrays.values()), order))
+        # What is not put here (constants, scratch) stays the world's own.
         for name, array in {**arrays, **given.arrays, "instance_row": owner}.items():
             self._launcher_layout.put(table, name, array)
         found = self._launcher.first_fault(address_of(table), address_of(order), len(order))

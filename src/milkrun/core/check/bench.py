@@ -84,6 +84,7 @@ def choose(
     for agent, n in enumerate(choices):
         allowed, end = world.action_mask[:, end : end + n], end + n
         noise = rng.random(allowed.shape)
+        # Above 0, falling for -1 and rising for 1: argmax finds the first or the last of those allowed.
         noise = np.where(lean == 0, noise, 2.0 + lean * np.linspace(0.0, 1.0, n))
         taken, shut = (allowed * noise).argmax(1), (~allowed * noise).argmax(1)
         if not own_legal:  # a world with its own rule may know actions that no mask can show

@@ -58,6 +58,8 @@ class Array:
 
     def __getitem__(self, index: Any) -> Any:
         key = index if type(index) is tuple else (index,)
+        # Nearly all accesses are plain ints in range. All else, bools and other subclasses of int too, goes the slow
+        # way, which tells what is wrong.
         if len(key) == self.ndim:
             for k, extent in zip(key, self.shape):
                 if type(k) is not int or not 0 <= k < extent:

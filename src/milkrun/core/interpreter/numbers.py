@@ -93,6 +93,7 @@ def quotient(x: float, y: float) -> float:
 
 def power(x: float, n: int, step: Callable[[float], float]) -> float:
     """x to a whole power by repeated squaring, every product rounded by `step`: as numba writes it out."""
+    # Where numba stops multiplying too, and calls pow.
     if abs(n) > 0x10000:
         return step(raised(x, float(n)))
     result, left = 1.0, abs(n)

@@ -62,6 +62,7 @@ class Cast:
             if not least <= whole < least + (1 << bits):
                 raise fault(f"{float(value)!r} cannot become {self} ({least}..{least + (1 << bits) - 1})")
             return self._kind(whole)
+        # Two's complement: the number with the same low bits in the range that begins at `least`.
         return self._kind(((int(value) - least) & ((1 << bits) - 1)) + least)
 
 
