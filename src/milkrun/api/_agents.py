@@ -216,6 +216,7 @@ class TeamRow(Follower):
     def _bind(self) -> None:
         self.team.bind()
         now, each = self.team.now, self._joint.reshape(-1)
+        # Arrays without axes, each a view of one number: writing there writes into the joint action.
         self._slots = [each] if self._numbers else [each[k : k + 1].reshape(()) for k in range(len(each))]
         self._take: list[tuple[str, Callable[[], Any], Callable[[], Any] | None]] = []
         for at, group in enumerate(self.team.groups):

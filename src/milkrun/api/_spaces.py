@@ -178,6 +178,7 @@ class Observer(Follower):
         raw: Arrays = {}
         for f in (*self._seen.values(), *self._aside.values()):
             raw[f.name] = getattr(world, f.name)
+            # A copy. It holds until instances are put in anew, which `moved` tells.
             if shared and f.role is Role.INSTANCE:
                 raw[f.name] = raw[f.name][world.instance_row]
         self._casts: list[tuple[np.ndarray, np.ndarray]] = []

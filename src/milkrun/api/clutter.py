@@ -343,5 +343,6 @@ def _remaining_of(world: Pile, e: int) -> np.ndarray:
 
 
 def _grasped_of(world: Pile, e: int) -> np.ndarray:
+    # What is not grasped has -1 and comes first.
     order = world.grasp_order[e]
     return _read_only(np.argsort(order, kind="stable")[np.count_nonzero(order < 0) :])

@@ -218,6 +218,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Plays one action a row."""
         world = self.world
+        # The hint is True while the world moves: after an interrupt it is then not wrong, and costs one look.
         some_begin = self._some_ended and self._next_step
         self._some_ended = True
         world.step(actions)

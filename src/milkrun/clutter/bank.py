@@ -151,6 +151,7 @@ def draw_scene(w, b, seed, purpose):
         w.physics[b, p + 1] = 0.4 * w.half_side * math.sin(angle)
         w.physics[b, p + 2] = 0.14 + 0.10 * layer
         first = w.N + 1 + 3 * rank
+        # A turn drawn evenly from three uniforms (Shoemake, "Uniform random rotations", Graphics Gems III, 1992).
         u = uniform(s, first)
         v, t = 2.0 * math.pi * uniform(s, first + 1), 2.0 * math.pi * uniform(s, first + 2)
         w.physics[b, p + 3], w.physics[b, p + 4] = math.sqrt(1.0 - u) * math.sin(v), math.sqrt(1.0 - u) * math.cos(v)

@@ -17,6 +17,7 @@ SCENE, TURN, LABELS, SUCTION, MASS, FRICTION = range(1, 7)
 @kernel
 def generate(w, b):
     q = w.instance_row[b]
+    # Each number is reduced first: seed and row may both be near 2**63, where their sum overflows.
     scene, turn = (w.stream[b, 0] % w.Q + w.stream[b, 1] % w.Q) % w.Q, 0
     if not w.in_turn:
         scene = integers(row_stream(w, b, SCENE), 0, 0, w.Q)
@@ -58,6 +59,7 @@ def exchange(w, b, q):
 def turned(w, q, i, scene, turn):
     """The pose of object i: that of its label in the scene, turned about the middle of the tray."""
     at = w.bank[scene, w.scene_label[q, i]]
+    # Out of tables: with the 0 and 1 of a quarter turn places are exchanged or negated, and not rounded.
     c, s = (1.0, 0.0, -1.0, 0.0)[turn], (0.0, 1.0, 0.0, -1.0)[turn]
     root = math.sqrt(0.5)
     hc, hs = (1.0, root, 0.0, -root)[turn], (0.0, root, 1.0, root)[turn]
@@ -115,6 +117,7 @@ def see_scene(w, b, q):
     nothing is known before rays are cast."""
     known = w.scene_id[q] >= 0
     for i in range(w.N):
+        # The inverse of the labels: the bank speaks of objects by their labels, the row by their numbers.
         w.number[w.scene_label[q, i]] = i
     for i in range(w.N):
         for s in range(w.R):

@@ -89,6 +89,7 @@ def check_states(world: Any, arrays: dict[str, np.ndarray]) -> None:
     timed = ~np.isin(stage, (IDLE, LIFT, SETTLE))
     _refuse(timed & (arrays["stage_tick"] > arrays["stage_len"]), "stage_tick: the stage would be over by stage_len")
     _refuse(grasped & lost, "both grasped and lost")
+    # The argsort of an argsort is the rank of each entry; what is not grasped has the highest number, and ranks behind.
     order = np.where(grasped, arrays["grasp_order"], len(grasped[0]))
     ranks = np.where(grasped, np.argsort(np.argsort(order, axis=1, kind="stable"), axis=1), -1)
     _refuse(arrays["grasp_order"] != ranks, "grasp_order must count what is grasped, 0, 1, ..., and be -1 else")

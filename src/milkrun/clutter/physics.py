@@ -179,6 +179,8 @@ class MuJoCoPile(Pile):
         given up."""
         if not len(rows):
             return
+        # MuJoCo puts a row whose numbers explode back to the model's start, and only a count of warnings tells it: the
+        # state is finite again when `judge` looks.
         ids, n, warned = rows.astype(np.int32), len(rows), self._warnings.copy()
         lifting = self.env_stage[ids] == LIFT
         self._disabled[ids] = np.where(lifting, self._flags, self._flags | NO_SENSOR)  # an empty cup feels nothing

@@ -146,6 +146,7 @@ def local_point(w, i, face, u, v):
     if w.is_can[i]:
         up = w.frame[i, 8]
         side = 1.0 if up >= 0.0 else -1.0
+        # The square root makes rings of equal area: a sample stands for the same share of the cap wherever it lies.
         r, angle = h[0] * math.sqrt((u + 0.5) / w.G), 2.0 * math.pi * (v + 0.5) / w.G
         return r * math.cos(angle), r * math.sin(angle), side * h[2], side * up
     side = 1.0 if up >= 0.0 else -1.0
@@ -196,6 +197,7 @@ def height_over(w, b, j, x, y):
             if c > 0.0:
                 return NOWHERE
         else:
+            # The ray is o - t (f[6], f[7]) across the axis, so a t^2 - 2 m t + c = 0 is where it meets the circle.
             m = ox * f[6] + oy * f[7]
             square = m * m - a * c
             if square < 0.0:
@@ -286,6 +288,7 @@ def cover_points(w, b, i, j):
     """Where object j is over what the rays through i's samples met so far, they meet it instead."""
     for s in range(w.R):
         over = height_over(w, b, j, w.point[s, 0], w.point[s, 1])
+        # `>`: where two objects have the same height, the ray keeps what it met first, its own object before all.
         if over > w.point[s, 2]:
             w.point[s, 2] = over
             w.hit[b, i, s] = j

@@ -146,6 +146,7 @@ def plan(w, b, x, y):
         if not w.pick_mode:
             left = min(left, 1)
         w.tick_count[b] += left
+        # The pile comes to rest while the cup carries: that time counts as settling.
         if stage >= CARRY:
             w.settle_tick[b] += left
         move_cup(w, b, left)
@@ -213,6 +214,7 @@ def hold(w, b):
         w.physics[b, w.at_mocap + k] = w.cup_pos[b, k] = w.cup_goal[b, k] = at
         w.weld[b, i, k] = w.grip_local[b, k]
         w.weld[b, i, 3 + k] = 0.0
+    # The cup is turned as the object is, and the weld's own rotation stays none: at first nothing has to turn.
     for k in range(4):
         w.physics[b, w.at_mocap_quat + k] = w.physics[b, w.at_qpos + 7 * i + 3 + k]
     w.physics[b, w.at_active + i] = 1.0
@@ -313,6 +315,7 @@ def let_go(w, b, result):
         w.grasped[b, i] = True
         park(w, b, i)
     else:
+        # What 8 bits hold.
         w.fails[b, i] = min(w.fails[b, i] + 1, 255)
 
 

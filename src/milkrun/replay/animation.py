@@ -181,6 +181,7 @@ def _nearest(palette: Colours, wanted: Colours) -> Picture:
 # -- photographs ------------------------------------------------------------------------------------------------------
 
 FIVE_BITS = np.stack(np.meshgrid(*[np.arange(32)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+# The high bits again as the low ones: 31 becomes 255, and white stays white.
 FIVE_BITS = (FIVE_BITS << 3) | (FIVE_BITS >> 2)
 """The colours of five bits a channel, in the order of their numbers: that of a pixel is `_packed(picture, 5)`."""
 
@@ -192,6 +193,8 @@ def photograph_palette(counts: NDArray[np.int64], size: int) -> Picture:
     colours, weights = FIVE_BITS[used].astype(np.float32), np.sqrt(counts[used]).astype(np.float32)
     boxes = [_box(colours, weights, np.arange(len(used)))]
     while len(boxes) < min(size, len(used)):
+        # There are fewer boxes than colours, so one has two colours or more, and only such a one has a gain above 0:
+        # neither of its parts is empty.
         k = int(np.argmax([gain for gain, _, _ in boxes]))
         _, axis, box = boxes[k]
         box = box[np.argsort(colours[box, axis], kind="stable")]
@@ -230,6 +233,7 @@ def _tables(palette: Picture) -> tuple[Picture, NDArray[np.bool_]]:
 
 
 def _image(indices: Picture, palette: Picture) -> Image.Image:
+    # A copy: `_drawings` goes on writing into its array, while Pillow still holds the picture before.
     image = Image.fromarray(indices.copy())
     image.putpalette(palette.tobytes())
     return image

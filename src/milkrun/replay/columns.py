@@ -44,10 +44,12 @@ def pack(array: np.ndarray, delta: bool = False, scale: float | None = None) -> 
         array = array.astype(np.uint8)
     elif array.dtype.kind == "f" and scale is not None:
         array = array.astype(np.float64)  # the difference to the offset would be rounded in float32
+        # In the middle of the values: there 16 bits with a sign hold the widest span.
         offset = float((array.max() + array.min()) / 2)
         array = _narrow(np.rint((array - offset) / scale).astype(np.int64), np.int16)
         options = {"scale": scale, "offset": offset}
     if delta and array.dtype.kind in "iu" and "xor" not in options:
+        # In a narrow type differences may wrap around. `decode` adds them up in the same type, so they come back.
         options["delta"] = True
         array = np.concatenate([array[:1], array[1:] - array[:-1]])
     raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()

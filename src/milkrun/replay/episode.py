@@ -176,6 +176,7 @@ def _numbered(texts: list[str]) -> dict[str, int]:
 
 def _mark(r: Recording, name: str) -> dict[str, Any]:
     first, part = r.scenes[0], r.scenes[0].marks[name]
+    # Marks of a window without extent lie on one point: any step will do, but not 0.
     step = float((first.high - first.low).max()) / PLACES or 1.0
     said = {key: [scene.marks[name].attributes[key] for scene in r.scenes] for key in part.attributes}
     return {"name": name, "kind": part.kind, **{key: _in_time(key, values, step) for key, values in said.items()}}

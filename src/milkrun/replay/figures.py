@@ -113,6 +113,7 @@ def save(figure: Figure, path: Path) -> None:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba())
+    # Four channels as one number: a pixel is compared at once.
     colours = pixels.view(np.uint32)[..., 0]
     inked, margin = colours != colours[0, 0], round(MARGIN * figure.dpi)
     rows, columns = (_from_first_to_last(inked.any(axis=k)) for k in (1, 0))

@@ -51,6 +51,7 @@ def whole_page(
         "policy": policy, "title": html.escape(title), "style": style, "body": asset(body).rstrip(), "data": data,
         "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
     }  # fmt: skip
+    # By a function: what it gives is taken as it is, while a text would have its backslashes read.
     return re.sub("@([a-z]+)@", lambda place: parts[place[1]], asset("frame.html"))
 
 

@@ -47,5 +47,6 @@ def morning_levels(world: Any, row: int) -> np.ndarray:
     if seen is None:
         return np.asarray(world.real_waste[row])[None]
     day, levels = (np.array(seen.columns[name]) for name in ("day", "real_waste"))
+    # The first frame of each day, since `day` never falls.
     first: np.ndarray = levels[np.searchsorted(day, np.arange(day[-1] + 1))]
     return first

@@ -74,6 +74,7 @@ def _own(ray: Any) -> Iterator[None]:
             raise ScaleError(f"a Ray on this machine did not start: {_first_line(e)}") from e
         yield
     finally:
+        # Before the shutdown: afterwards parents are gone by which their children are found.
         started = _processes_of(folder)
         try:
             with contextlib.suppress(Exception):  # half started: its processes are known
@@ -148,6 +149,7 @@ def _clear_abandoned() -> None:
     """Removes the folders of callers that were killed: nobody holds their lock."""
     for folder in Path(_root()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
+            # A folder that another caller is just making has no such file yet, and is left alone.
             file = os.open(folder / IN_USE, os.O_RDWR)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -213,4 +215,5 @@ def _runs(process: Process) -> bool:
 
 def _status(pid: int) -> list[str]:
     """The words of /proc/PID/stat from the state on: its parent is [1], the time of its start [19]."""
+    # The name of a process stands in brackets before the rest, and may itself have spaces and brackets.
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -124,11 +124,13 @@ def _hand_out(missing: Iterable[int], what: Work, asked: Asked, kept: Kept | Non
     while True:
         if time.monotonic() - looked > LOOK_SECONDS:
             looked, most = time.monotonic(), max(AT_LEAST, int(AHEAD * ray.cluster_resources().get("CPU", 0)))
+        # `range` first: when it is at its end, zip takes nothing more out of `waiting`, where it would be lost.
         for _, k in zip(range(most - len(out)), waiting):
             function, arguments = what.task(k)
             out[remote.options(name=f"{what.title} {k}").remote(__version__, function, *arguments)] = k
         if not out:
             return
+        # The first call waits until there is one result, the second takes all that are there by now.
         ray.wait(list(out), num_returns=1, timeout=POLL_SECONDS)
         ready, _ = ray.wait(list(out), num_returns=len(out), timeout=0)
         for reference in ready:

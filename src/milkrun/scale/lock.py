@@ -48,6 +48,7 @@ class Lock:
 
     def free(self) -> None:
         if self._file is not None:
+            # While it is still locked: once it is let go, a file of this name may be another's.
             self.path.unlink(missing_ok=True)
             os.close(self._file)
             self._file = None

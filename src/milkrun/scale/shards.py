@@ -49,5 +49,6 @@ class Shards(Sequence[Shard]):
     def numbers(self, k: int) -> NDArray[np.int64]:
         """The numbers in the whole of the shard's episodes, in the order of its own."""
         shard = self[k]
+        # A shard goes over its rows episode by episode, as the whole does over all: number = episode * rows + row.
         own = np.arange(shard.episodes)
         return own // shard.rows * self.rows + shard.first + own % shard.rows

@@ -164,6 +164,7 @@ class MAPPOVecEnv(Follower):
         available = block[seen_end:mask_end].reshape(rows, self.n_agents, self._choices)
         share_obs = block[mask_end:].reshape(rows, self.n_agents, self._state_width)
         for (agents, width, choices), seen, mask in zip(self._shapes, parts.seen, parts.masks):
+            # Splitting the last axis of a part gives a view of it, so this writes into `obs`.
             obs[:, agents, :width].reshape(seen.shape)[...] = seen
             available[:, agents, :choices] = mask
             if width < self._seen_width:

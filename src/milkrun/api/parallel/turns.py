@@ -149,6 +149,7 @@ class Links:
         """A link that takes none says so itself."""
 
     def ask(self, actions: Sequence[Any], seeds: Sequence[int | None]) -> list[Answer | Exception]:
+        # What an interrupted turn left on the way comes first: it is no answer to this one.
         while self._owed:
             _kept(self._envs[self._owed.pop()].receive)
         answers: list[Any] = [_kept(partial(_check, env, action)) for env, action in zip(self._envs, actions)]

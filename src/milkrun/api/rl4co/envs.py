@@ -112,6 +112,7 @@ class Compiled(RL4COEnvBase):
         given = {key: value.detach().cpu().reshape(batch.numel(), *value.shape[len(batch) :]).numpy()
                  for key, value in self._instance(td).items()}  # fmt: skip
         stepper = self._stepper(given["locs"].shape[1])
+        # The world is made for this reset alone, so its memory may become that of the tensors.
         world = self.view(batch.numel(), stepper.world.config, threads=self._threads, debug=self._debug)
         world.reset(instance=given)
         made = {slot.name: torch.from_numpy(getattr(world, slot.name)).view((*batch, *slot.tail()))

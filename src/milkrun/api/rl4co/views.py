@@ -102,6 +102,7 @@ def whole_units(demand: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, n
     trucks = capacity.astype(np.float64).reshape(len(demand))
     with np.errstate(invalid="ignore"):
         counts = shares * trucks[:, None]
+        # A NaN capacity, which is unknown, fails every comparison: such rows are counted in billionths.
         whole = np.abs(trucks - np.rint(trucks)) <= WHOLE
         whole &= (np.abs(counts - np.rint(counts)) <= WHOLE).all(axis=1) & (trucks >= 1) & (trucks < FINE)
     units = np.where(whole[:, None], counts, shares * FINE)

@@ -91,6 +91,7 @@ class Async_SubprocVecEnv(VecEnv):
         """Begins an episode in every environment, whatever was due, with the seeds and options set since the last."""
         seeds, options, ahead, before = self._seeds, self._options, self._ahead, self.workers.turns
         try:
+            # The very lists: `seed` and `set_options` put others in their place, and it must be made again.
             if ahead is not None and ahead.seeds is seeds and ahead.options is options:
                 self.workers.check_open()
                 obs, infos = ahead.begun
@@ -216,6 +217,7 @@ class Async_SubprocVecEnv(VecEnv):
     def _forget(self) -> None:
         """A reset made ahead is made again: what is asked now may change what it would come to."""
         if self._ahead is not None:
+            # Not None: until `reset` is called a step must be refused.
             self._ahead = Ahead(None, None, None)
 
 

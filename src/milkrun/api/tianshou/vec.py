@@ -76,6 +76,7 @@ class TianshouVectorEnv(Follower, Venv):
         self._step_info = {name: getattr(self.world, name) for name in step_info(self.world) if name != "illegal"}
         self._blanks: list[dict[str, Any]] = [{"env_id": b, "illegal": False} for b in range(self.env_num)]
         self._seeded = np.zeros(self.env_num, bool)  # the rows whose next episode has the key in _keys
+        # The episode stays -1: a reset without a seed adds one to the key that it finds, and so begins episode 0.
         self._keys = np.full((self.env_num, 3), -1)
         self.bind()
 

@@ -45,6 +45,8 @@ class TruckAction(View):
 
     def _drone(self, kind: int) -> int | None:
         sizes = self.batch.sizes
+        # From MOVE on come the nodes, then a release for each drone, then a recovery for each. All that stands before
+        # these gives a negative kind, as does the -1 of nothing done yet.
         kind_done, d = divmod(self._executed(0) - MOVE - sizes["N"], sizes["D"])
         return d if kind_done == kind else None
 

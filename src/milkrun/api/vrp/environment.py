@@ -139,6 +139,7 @@ def share_world(envs: Sequence[Any]) -> TruckDrone | None:
     first = alone[0]
     for batch in alone:
         alike = type(batch) is type(first) and batch.config == first.config and batch.illegal_rule == first.illegal_rule
+        # An episode number of 0 or more: it has been reset, and the new world would not have its state.
         if not alike or batch.num_envs > 1 or batch.stream[0, 2] >= 0:
             return None
     shared = type(first)(len(envs), first.config, seed=first.seed, autoreset="disabled", illegal=first.illegal_rule)

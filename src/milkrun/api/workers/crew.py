@@ -219,6 +219,7 @@ class Crew:
             events = self._all.select(0)
             with undisturbed(KEYBOARD):
                 for is_death, i in sorted(key.data for key, _ in events):  # a last word is read before a death
+                    # Who was asked for nothing has nothing to say: its pipe can be read because it was closed.
                     if is_death or i not in out:
                         raise self.death(i, turn.name_of(i))
                     self._take(turn, i)

@@ -102,6 +102,7 @@ def receive_descriptor(connection: Connection) -> int:
 
 
 def _padded(nbytes: int) -> int:
+    # At least one block: a file of no bytes cannot be mapped.
     return max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
 
 

@@ -152,6 +152,7 @@ class Workers:
         chosen = self.named(ids)
         given = read_seeds(chosen, seeds, self._hello), read_options(chosen, options, self._hello)
         self.check_open()
+        # The answers of a turn under way come first, and would be taken for those of the reset.
         if self.under_way:
             self._hear()
             self._crew.turn = None
@@ -293,6 +294,7 @@ class Workers:
         try:
             self._crew.ask(dict.fromkeys(self._all, attach))
         finally:
+            # Also where a worker has failed: it closes the descriptor.
             memory = map_memory(fd)
         return Slots(space, len(self), memory), True
 

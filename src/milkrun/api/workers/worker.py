@@ -191,6 +191,7 @@ class Seat:
 
     def step_array(self, dtype: str, shape: tuple[int, ...], content: bytes) -> Step | AsItCame:
         """A step whose action is a row of an array."""
+        # A copy, since an environment may write into its action; [()] makes a number of an array without axes.
         return self.step(np.frombuffer(content, dtype).reshape(shape).copy()[()])
 
     def mask(self) -> AsItCame:
