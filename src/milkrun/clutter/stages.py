@@ -315,7 +315,7 @@ def let_go(w, b, result):
         w.grasped[b, i] = True
         park(w, b, i)
     else:
-        # What 8 bits hold.
+        # `fails` has 8 bits.
         w.fails[b, i] = min(w.fails[b, i] + 1, 255)
 
 

@@ -154,7 +154,7 @@ def _look_through(blocks: Any, typeof: Any) -> _Indexed:
     loops: set[str] = set()
     odd = False  # a loop's variable is used otherwise
     used: list[tuple[str, str]] = []
-    # Blocks in the order of the source: what is used was seen when it was made.
+    # By their labels: the entry block comes first, and a range before the loop that goes over it.
     for _, block in sorted(blocks.items()):
         here: set[str] = set()
         for inst in block.body:

@@ -173,7 +173,7 @@ class EpisodeRecorder(Watched):
 
     def _standing(self, row: int) -> Any:
         world = self.world
-        # Whoever resets, loads or steps the row past the recorder changes one of these numbers.
+        # Whoever resets or steps the row past the recorder changes one of these numbers; a load mostly does.
         return (*world.stream[row].tolist(), int(world.i[row]), float(world.objective[row]))
 
     def _where(self, row: int, turn: _Turn) -> tuple[Any, int]:

@@ -235,7 +235,7 @@ def normal_quantile(p):
     if abs(q) <= 0.425:
         t = 0.180625 - q * q
         return q * _poly(_CENTRE, t) / _poly(_UNDER_CENTRE, t)
-    # Exact, by Sterbenz' lemma (p is in 0.5..1): the upper tail has as many digits as the lower one.
+    # 1 - p is exact: p is in 0.5..1 there (Sterbenz' lemma).
     tail = p if q < 0.0 else 1.0 - p
     r = math.sqrt(-math.log(tail))
     # At p = 0 and 1 r is inf, where the fractions are inf / inf; outside it is nan. Both stay as they are.
@@ -342,5 +342,5 @@ def beta(s, i, a, b):
     """Beta(a, b), a and b > 0, as one gamma's share of two; the second takes the upper half of the attempts."""
     g, e = _gamma_parts(s, i, a, 0)
     h, f = _gamma_parts(s, i, b, _HALF_ATTEMPTS)
-    # g exp(e) / (g exp(e) + h exp(f)), divided by g exp(e): for small a and b both may underflow, their ratio not.
+    # g exp(e) / (g exp(e) + h exp(f)), divided by g exp(e): for small a and b both may be 0, and 0 / 0 is nan.
     return 1.0 / (1.0 + h / g * math.exp(f - e))

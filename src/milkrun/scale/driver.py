@@ -124,7 +124,7 @@ def _hand_out(missing: Iterable[int], what: Work, asked: Asked, kept: Kept | Non
     while True:
         if time.monotonic() - looked > LOOK_SECONDS:
             looked, most = time.monotonic(), max(AT_LEAST, int(AHEAD * ray.cluster_resources().get("CPU", 0)))
-        # `range` first: when it is at its end, zip takes nothing more out of `waiting`, where it would be lost.
+        # `range` first: at its end zip stops before it takes one more out of `waiting`, which would be lost.
         for _, k in zip(range(most - len(out)), waiting):
             function, arguments = what.task(k)
             out[remote.options(name=f"{what.title} {k}").remote(__version__, function, *arguments)] = k

@@ -52,8 +52,8 @@ def interpret_module(
     file = f"<milkrun launcher of {name}, interpreted>"
     exec(compile(source, file, "exec"), space)
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
-    # Entries call kernels through `play`, which says whose turn it is. Kernels call each other as they are: that is one
-    # turn.
+    # Entries call kernels through `play`, which says whose turn it is. Within that turn kernels call each other as they
+    # are.
     outside = {**space, **{label: _played(label, space, action) for label in kernels}}
     for label in entries:
         space[label] = FunctionType(space[label].__code__, outside, label)
