@@ -125,8 +125,8 @@ def _meet(shape: str, rotation: Array, half: Array, dx: Array, dy: Array) -> tup
 
     In the body's own axes, each in half sizes, every shape is one of radius 1.
     """
-    # An upright face would be divided by 0. With 1e-9 a ray is between it and its opposite nearly for ever, or gets there
-    # so late that it has left the body's other faces long before.
+    # An upright face would be divided by 0. With 1e-9 a ray is between it and its opposite nearly for ever, or gets
+    # there so late that it has left the body's other faces long before.
     down = -np.where(abs(rotation[2]) > 1e-9, rotation[2], 1e-9) / half
     start = [rotation[0, k] / half[k] * dx + rotation[1, k] / half[k] * dy for k in range(3)]
     first, last, face = -np.inf, np.inf, np.zeros(start[0].shape, np.int8)
