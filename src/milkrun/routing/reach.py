@@ -24,6 +24,8 @@ def farthest_drawn(config: Any) -> tuple[float, str]:
     if config.metric == "haversine":
         return 2 * _on_globe(config.depot_type, low, middle, high), "from the depot across the box"
     metric = METRICS.index("euclid" if config.metric == "matrix" else config.metric)  # a matrix is drawn of the places
+    # All these metrics grow with both differences, so the farthest place is a corner of the box. Two are asked, since
+    # float32 may have moved the middle towards one of them.
     way = max(leg.py_func(metric, start, start, high, high), leg.py_func(metric, start, start, low, low))
     return 2 * way, "from the depot across the box"
 
