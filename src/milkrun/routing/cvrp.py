@@ -122,6 +122,7 @@ class CVRP(Routing):
     @classmethod
     def size_of(cls, config: CVRPConfig) -> dict[str, int]:
         nodes = config.num_loc + 1
+        # At worst a return follows every customer.
         return {**cls.space(config), "A": 2 * nodes if config.record else 0, "V": nodes if config.service_times else 0}
 
     def constants(self) -> dict[str, Any]:

@@ -45,6 +45,8 @@ def _on_map(config: Any) -> tuple[float, str]:
 
 def _on_globe(depot_type: str, low: float, middle: float, high: float) -> float:
     """Not always from corner to corner: the way is longest where meridians lie far apart."""
+    # The box has the same ends in both coordinates. Between two latitudes the way grows with the difference of
+    # longitudes up to 180 degrees, which no box exceeds: so that is taken whole, and latitudes alone are tried.
     latitudes = np.linspace(low, high, LATITUDES).tolist()
     starts = {"center": [middle], "corner": [low]}.get(depot_type, latitudes)
     east = high - middle if depot_type == "center" else high - low

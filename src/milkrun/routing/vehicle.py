@@ -141,6 +141,7 @@ def prefetch(w, b, action):
     batch does not fit into the cache, and each would be a wait of its own.
     """
     q = w.instance_row[b]
+    # The action has not been judged yet and may be out of range: `fetch` takes any index.
     fetch(w.locs, q, w.current_node[b])
     fetch(w.locs, q, action)
     fetch(w.visited, b, action)

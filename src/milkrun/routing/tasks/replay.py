@@ -133,6 +133,7 @@ def drive(data: Dataset, plan: Ints, faults: Faults, job: Job) -> Journey:
         journey.stops.append(np.where(serve | (home & away), a, -1))
         if fails.any():
             journey.stops += [np.where(fails, 0, -1), np.where(fails & served, a, -1)]
+            # Known from now on. Where the driver knows everything, `expected` is `weight` itself, and nothing fails.
             job.expected[row[fails], a[fails]] = real[fails]
         truck = Truck(
             here=np.where(served, a, 0),
