@@ -70,7 +70,7 @@ def draw_request(w, b, q, r, attempt):
 
 @kernel
 def thousandths(x):
-    # Cordeau's files have three decimals: what is drawn can be saved as one (`instances.cordeau`).
+    # Cordeau's files have three decimals (`instances.cordeau`).
     return np.rint(1000.0 * x) / 1000.0
 
 
