@@ -44,7 +44,8 @@ class PlacesConfig(Config):
     metric: str = option("euclid", "distance between nodes", choices=METRICS)
 
     def validate(self) -> None:
-        if not -1e30 <= self.min_loc < self.max_loc <= 1e30:  # float32 holds the squares of the distances, nearly
+        # Lengths are kept in float32, up to 3.4e38: 20 000 legs across such a box stay below 1e36, also in tenths.
+        if not -1e30 <= self.min_loc < self.max_loc <= 1e30:
             raise ConfigError(f"min_loc = {self.min_loc}, max_loc = {self.max_loc}: the box needs min_loc < max_loc")
 
         law = self.loc_distribution
@@ -75,8 +76,10 @@ class PlacesConfig(Config):
         if self.map_name is None:
             width = self.max_loc - self.min_loc
             if self.metric == "haversine":
+                # The area between two latitudes and two meridians is R^2 dlon (sin north - sin south).
                 south, north = math.radians(self.min_loc), math.radians(self.max_loc)
                 return EARTH_RADIUS_KM * math.sqrt(math.radians(width) * (math.sin(north) - math.sin(south)))
+            # trunc1 counts in tenths of a unit.
             return 10.0 * width if self.metric == "trunc1" else width
         by_road = self.metric == "matrix" and self.map.dist is not None
         return self.map.side("euclid" if self.metric != "haversine" and not by_road else self.metric)
@@ -115,6 +118,7 @@ class Places(World):
         n = config.num_loc + cls.depot_apart
         sizes = {"N": n, "M": n if config.metric == "matrix" else 0, "K": 0, "D": 0, "F": 0}
         if config.map_name is not None:
+            # The map's depot is counted too, also for the TSP, which takes bins only (`deal_bins`).
             places = config.map.n + 1
             sizes["K"] = places
             sizes["D"] = places if config.metric == "matrix" and config.map.dist is not None else 0
@@ -233,6 +237,7 @@ class Places(World):
                 array, axis = joined[name], cls.node_axis(name)
                 if array.ndim <= axis:
                     raise ShapeError(f"{name} {array.shape} must be (B, {'T, ' * (axis - 1)}n), one a customer")
+                # Without customers there is no column to take: the array stays empty, and its shape is refused later.
                 nothing = np.zeros_like(np.take(array, [0], axis)) if array.shape[axis] else array
                 joined[name] = np.concatenate([nothing, array], axis=axis)
         return joined
@@ -268,6 +273,7 @@ class Places(World):
         self._standing = places, depots
         for name, given in (("loc_law", places), ("depot_law", depots)):
             if given is not None:
+                # A constant stands twice: as an attribute for Python, and in the table, where kernels read it.
                 setattr(self, name, PLACED)
                 self._launcher_layout.put(self._table, name, PLACED)
                 self.amends_instances = True
@@ -293,6 +299,8 @@ class Places(World):
         asked = np.zeros((len(rows), count, 2), np.float32)
         for r, b in enumerate(rows):
             seed, row, episode = (int(k) for k in self.stream[b])
+            # Philox counts up in the first word of its counter. With row and episode in the next two, no row reads the
+            # numbers of another; the last word keeps them apart from other uses of the same seed.
             rng = np.random.Generator(np.random.Philox(key=[seed, 0], counter=[0, row, episode, 1]))
             who = f"loc_distribution, asked for {count} places of row {b},"
             asked[r] = self._as_places(who, law(rng, count), (count, 2))
@@ -300,6 +308,7 @@ class Places(World):
 
     def _as_places(self, who: str, given: Any, shape: tuple[int, ...]) -> np.ndarray:
         array = as_array(who, given)
+        # What is no number becomes nan, what float32 cannot hold becomes inf: one test below refuses both.
         with np.errstate(over="ignore"):
             places = array.astype(np.float32) if array.dtype.kind in "fiu" else np.full(array.shape, np.nan, np.float32)
         if places.shape != shape or not np.isfinite(places).all():

@@ -149,6 +149,7 @@ class Collect(Routing):
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_instances(arrays)
         at_depot = np.eye(1, self.sizes["N"], dtype=bool)
+        # Noise is a factor and not an amount: it is drawn for the depot too, where it meets a level of 0.
         for name in (*self.customer_fields, "service_time"):
             if name in arrays and arrays[name].size and arrays[name][..., 0].any() and name != "sensor_noise":
                 refuse(name, arrays[name], at_depot & (arrays[name] != 0), "the depot has none")
@@ -164,6 +165,7 @@ class Collect(Routing):
         weight, capacity = arrays[name].astype(np.float64), arrays["capacity"].astype(np.float64)
         if (wrong := capacity <= 0).any():
             refuse("capacity", capacity, wrong, "must be above 0")
+        # What `room_left` gives an empty truck: whoever passes here is not too heavy for the mask.
         over = weight > capacity[:, None] + np.minimum(0.5, TOL * np.maximum(1.0, capacity))[:, None]
         over &= self.true_nodes(arrays)
         if over.any():
@@ -226,6 +228,7 @@ def _with_depot_window(values: dict[str, Any]) -> dict[str, Any]:
     windows, customers = values["time_windows"], values["locs"].shape[1]
     if windows.shape[1] == customers:
         always = np.zeros_like(windows[:, :1])
+        # Not inf: windows must be finite.
         always[..., 1] = np.finfo(np.float32).max
         values["time_windows"] = np.concatenate([always, windows], axis=1)
     service = values.get("service_time")

@@ -71,6 +71,7 @@ class CVRPConfig(RoutingConfig):
             raise ConfigError(f"capacity = {self.truck} is below max_demand = {self.max_demand}: it would fit no truck")
         if self.max_length is not None and not callable(self.loc_distribution):
             farthest, where = farthest_drawn(self)
+            # The limit as instances keep it, in float32. `py_func`: checking a configuration compiles nothing.
             if not fits.py_func(farthest, float(np.float32(self.max_length))):
                 raise ConfigError(f"max_length = {self.max_length} is below {farthest:g}, there and back {where}: a "
                                   "customer drawn there could not be served")
@@ -121,6 +122,7 @@ class CVRP(Routing):
     @classmethod
     def size_of(cls, config: CVRPConfig) -> dict[str, int]:
         nodes = config.num_loc + 1
+        # At worst a return follows every customer.
         return {**cls.space(config), "A": 2 * nodes if config.record else 0, "V": nodes if config.service_times else 0}
 
     def constants(self) -> dict[str, Any]:
@@ -230,6 +232,7 @@ def in_units(values: dict[str, Any], truck: int) -> dict[str, Any]:
         refuse("capacity", capacity, wrong, "must be finite and >= 1")
     units = demand.astype(np.float64) * capacity[:, None]
     whole = (np.abs(units - np.rint(units)) <= 1e-3).all(axis=1) & (capacity == np.rint(capacity))
+    # A share below half a millionth counts as one unit: a customer without demand would be refused.
     fine = np.maximum(np.rint(demand.astype(np.float64) * MILLIONTHS), demand > 0)
     return {
         **rest,

@@ -39,10 +39,12 @@ def leg(metric, x1, y1, x2, y2):
         return e
     if metric == MANHATTAN:
         return abs(dx) + abs(dy)
+    # TSPLIB95's nint: halves go up.
     if metric == ROUND:
         return np.floor(e + 0.5)
     if metric == CEIL:
         return np.ceil(e)
+    # In tenths, rounded down, as the exact solvers of Solomon's files count.
     if metric == TRUNC1:
         return np.floor(10.0 * e)
     return great_circle(x1, y1, x2, y2)
@@ -54,6 +56,7 @@ def great_circle(lat1, lon1, lat2, lon2):
     a = math.radians(lat1)
     b = math.radians(lat2)
     h = math.sin((b - a) / 2) ** 2 + math.cos(a) * math.cos(b) * math.sin(math.radians(lon2 - lon1) / 2) ** 2
+    # Between antipodes rounding can bring h above 1, where asin is nan.
     return 2.0 * EARTH_RADIUS_KM * math.asin(math.sqrt(min(1.0, h)))
 
 

@@ -24,6 +24,8 @@ def farthest_drawn(config: Any) -> tuple[float, str]:
     if config.metric == "haversine":
         return 2 * _on_globe(config.depot_type, low, middle, high), "from the depot across the box"
     metric = METRICS.index("euclid" if config.metric == "matrix" else config.metric)  # a matrix is drawn of the places
+    # All these metrics grow with both differences, so the farthest place is a corner of the box. Two are asked, since
+    # float32 may have moved the middle towards one of them.
     way = max(leg.py_func(metric, start, start, high, high), leg.py_func(metric, start, start, low, low))
     return 2 * way, "from the depot across the box"
 
@@ -43,6 +45,8 @@ def _on_map(config: Any) -> tuple[float, str]:
 
 def _on_globe(depot_type: str, low: float, middle: float, high: float) -> float:
     """Not always from corner to corner: the way is longest where meridians lie far apart."""
+    # The box has the same ends in both coordinates. Between two latitudes the way grows with the difference of
+    # longitudes up to 180 degrees, which no box exceeds: so that is taken whole, and latitudes alone are tried.
     latitudes = np.linspace(low, high, LATITUDES).tolist()
     starts = {"center": [middle], "corner": [low]}.get(depot_type, latitudes)
     east = high - middle if depot_type == "center" else high - low

@@ -70,6 +70,8 @@ class Recourse(Waste):
 
     @classmethod
     def record_size(cls, config: Any) -> int:
+        # A bin takes at most three actions: one that fails, one that empties it, one home. It fails only once: then
+        # the mask knows what it holds.
         return 3 * config.num_loc + 2 if config.record else 0
 
     def constants(self) -> dict[str, Any]:
@@ -150,6 +152,7 @@ def reset(w, b):
 @kernel(inline=True)
 def step(w, b, action):
     q = w.instance_row[b]
+    # A failed service may bring the truck home within this step: it has been out all the same.
     was_out = w.current_node[b] != 0 or action != 0
     write_down(w, b, action)
     paid = serve(w, b, q, action, w.real_waste, q, w.must_go, q) if action != 0 else -w.beta * drive(w, b, q, 0)
@@ -195,6 +198,7 @@ def serve(w, b, q, node, real, r, must, s):
             w.trips[b] += 1
             again = travel(w, q, 0, node)
             way += again
+            # The truck filled up and emptied itself at the depot; load + waste - capacity is what it comes back for.
             take(w, b, node, waste, waste - room, must[s, node])
             w.trip_length[b] = again
     w.tour_length[b] = w.tour_length[b] + way

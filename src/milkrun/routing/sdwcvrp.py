@@ -168,6 +168,7 @@ class SDWCVRP(Recourse):
     def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart:
         """The levels of all bins each morning, and at the end."""
         q, day = self.instance_row[row], frames["day"].astype(np.int64)
+        # Days never go back, so this finds the first frame of each. A day that has not ended shows its last frame too.
         first = np.searchsorted(day, np.arange(day[0], day[-1] + 1))
         if day[-1] < self.config.horizon and len(day) - 1 not in first:
             first = np.append(first, len(day) - 1)
@@ -190,6 +191,7 @@ def reset(w, b):
     w.overflows[b] = 0
     w.lost[b] = 0
     w.day[b] = 0
+    # `measure` adds those of each morning, of the first one too.
     w.skipped[b] = 0
     w.missed_must_go[b] = 0
     measure(w, b, q)
@@ -271,6 +273,7 @@ def names(w, b, q, j, size):
     if w.must_go_law == NONE:
         return False
     if w.must_go_law == RANDOM:
+        # A draw of its own for each day and bin: what was done before does not change it.
         return uniform(row_stream(w, b, MUST), w.day[b] * w.N + j) < w.must_go_rate
     level = np.float64(w.expected_waste[b, j])
     if w.must_go_law == LEVEL:

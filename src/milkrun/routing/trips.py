@@ -135,6 +135,7 @@ def mark_allowed(w, b, weight, r, must, s, room):
     """
     q = w.instance_row[b]
     n = w.n_nodes[q]
+    # An optional customer must leave the room that is kept, a mandatory one may use it.
     most = below32(room)
     kept = reserve(w, b, q, weight, r, must, s) if w.reserves and not w.multi and room < math.inf else 0.0
     spare = below32(room - kept)
@@ -149,6 +150,7 @@ def mark_allowed(w, b, weight, r, must, s, room):
     if w.U > 0:
         for j in range(1, n):
             w.action_mask[b, j] &= on_time(w, b, q, j)
+    # Last, as it reads the flags of the customers.
     w.action_mask[b, 0] = may_go_home(w, b, n, must, s)
 
 
@@ -181,12 +183,14 @@ def reserve(w, b, q, weight, r, must, s):
     n = np.int64(w.n_nodes[q])
     limited = w.max_length[q] < math.inf
     kept = 0.0
+    # Words of 64 flags. Node 0 is among them and never set: the depot is not mandatory.
     for first in range(0, n, 64):
         waiting = still_to_come(w, b, must, s, first, min(n, first + 64))
         while waiting != NO_FLAG:
             j = first + lowest_bit(waiting)
             if not limited or reachable(w, q, j):
                 kept += weight[r, j]
+            # Clears the lowest bit that is set.
             waiting &= waiting - ONE_FLAG
     return kept
 

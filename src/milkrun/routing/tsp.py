@@ -83,6 +83,7 @@ class TSP(Routing):
     def path(self, row: int) -> list[int]:
         nodes = super().path(row)
         if self.start == FREE:
+            # A free tour begins with its first action, not at node 0; its last one drives home too, which none says.
             nodes = nodes[1:] + nodes[1:2] * int(self.terminated[row])
         return nodes
 
@@ -124,6 +125,7 @@ def step(w, b, action):
 @kernel(inline=True)
 def drive(w, b, action):
     """The distance this action drives: nothing to a free start, the leg home with a free tour's last stop."""
+    # `tour_len` does not count this action yet: `step` writes it down afterwards.
     q = w.instance_row[b]
     if w.start != FREE:
         return travel(w, q, w.current_node[b], action)
@@ -141,6 +143,7 @@ def fault(w, b):
     """Which rule a state from outside breaks, 0 if none."""
     if is_on_padding(w, b):
         return ON_PADDING
+    # `step` ends a tour where its count equals n: a live row that is already there would never end.
     over = w.tour_len[b] >= w.n_nodes[w.instance_row[b]]
     return TOUR_OVER if over and not (w.terminated[b] or w.truncated[b]) else 0
 

@@ -143,6 +143,7 @@ class TSPKopt(Places):
         low, high = np.zeros(moves.shape[1], np.int64), np.full(moves.shape[1], n)
         if moves.shape[1] == 4:
             high[0] = 5
+            # Move 0 has no k: it gets one number, whatever was given as k.
             moves = np.where((moves[:, :1] == 0) & (np.arange(4) == 3), 0, moves)
         code = np.zeros(len(moves), np.int64)
         for column in range(moves.shape[1]):
@@ -169,6 +170,7 @@ class TSPKopt(Places):
         """3-opt moves from pairs (i, j): m and k among those that go with them, each uniformly."""
         n = self.sizes["N"]
         i, j = drawn // n, drawn % n
+        # Move 0 needs a stretch of two. A k exists for every pair of the mask, as j <= n - 2 there.
         lowest = np.where(j >= i + 2, 0, 1)
         m = lowest + np.floor(chance(0) * (5 - lowest)).astype(np.int64)
         k = j + 1 + np.floor(chance(1) * (field("n_nodes") - 1 - j)).astype(np.int64)
@@ -194,6 +196,7 @@ class TSPKopt(Places):
             i, j = move
             by_node = self.config.action_mode == "node"
             return f"reverse from node {i} to {j}" if by_node else f"reverse positions {i + 1} to {j} of the tour"
+        # Of 3-opt moves the mask has pairs, i * n + j: decoded as (m, i, j, k) the pair is the last two.
         return f"positions {move[2]} and {move[3]} of the tour"
 
     def scene(self, row: int) -> Scene:
@@ -213,6 +216,7 @@ class TSPKopt(Places):
 def reset(w, b):
     q = w.instance_row[b]
     n = np.int64(w.n_nodes[q])
+    # Padding stays behind the tour, each node at its own place: `tour` and `pos` are permutations of all N nodes.
     for k in range(w.N):
         w.tour[b, k] = k
     if w.init == RANDOM:
@@ -233,6 +237,8 @@ def reset(w, b):
 @kernel
 def chain_nearest(w, b, q, n):
     """The nearest neighbour tour from node 0, ties to the lower node, made in place."""
+    # Positions before k are the tour, the others its candidates. Swaps mix their order, so a tie is decided by the
+    # numbers of the nodes and not by their positions.
     for k in range(1, n):
         best = k
         for c in range(k + 1, n):
@@ -256,6 +262,8 @@ def mark_moves(w, b, n):
 @kernel
 def opens(w, b, n, i, j):
     """Is this pair a move, or for 3-opt the start of one?"""
+    # 3-opt: up to n - 2, so that a k is left behind j. 2-opt: a stretch of one node reversed is itself, and one of
+    # n - 1 or n nodes gives the same tour the other way round.
     if w.moves == THREE:
         return i < j <= n - 2
     if w.action_mode == NODE:
@@ -300,6 +308,7 @@ def step(w, b, action):
         w.cost_best[b] = w.cost_current[b]
         for p in range(w.N):
             w.best_tour[b, p] = w.tour[b, p]
+    # From the costs as stored, not from `delta`: rewards follow what the fields show, rounding to float32 included.
     if w.reward_mode == CURRENT:
         w.reward[b] = before - w.cost_current[b]
     else:
@@ -348,6 +357,7 @@ def reverse(w, b, q, n, i, j):
 @kernel
 def reverse_path(w, b, q, n, first, last):
     """Reverses the path from one position forward to another, over the end of the array too; node 0 stays first."""
+    # A path that neither wraps nor holds position 0 leaves node 0 where it is: a plain reversal.
     if first <= last and first > 0:
         return reverse(w, b, q, n, first - 1, last)
     before = whole_way(w, b, q, n) if w.metric == MATRIX else 0.0
@@ -355,6 +365,7 @@ def reverse_path(w, b, q, n, first, last):
     p, a = w.tour[b, (first - 1 + n) % n], w.tour[b, first]
     z, s = w.tour[b, last], w.tour[b, (last + 1) % n]
     delta = travel(w, q, p, z) + travel(w, q, a, s) - travel(w, q, p, a) - travel(w, q, z, s)
+    # `pos` is wrong from here on; `turn_to_front` writes it anew.
     for c in range(count // 2):
         x, y = (first + c) % n, (last - c + n) % n
         w.tour[b, x], w.tour[b, y] = w.tour[b, y], w.tour[b, x]

@@ -42,6 +42,7 @@ class Recorded(World):
         """(B, L) the legal actions taken by each row, padded with 0: the `pi` of the tasks."""
         if not self.config.record:
             raise ConfigError("solution() needs record=True")
+        # `write_down` counts on where the record is full, so the count may be above its size.
         length = min(int(self.tour_len.max(initial=0)), self.sizes["A"])
         taken: np.ndarray = self.tour[:, :length].astype(np.int32)
         taken[np.arange(length) >= self.tour_len[:, None]] = 0
@@ -126,6 +127,7 @@ def clear_record(w, b):
 @kernel(inline=True)
 def write_down(w, b, action):
     """Keeps a legal action, for `solution()`."""
+    # A is 0 without `record`, and a count that comes from outside may be above A.
     if w.tour_len[b] < w.A:
         w.tour[b, w.tour_len[b]] = action
     w.tour_len[b] += 1
@@ -139,6 +141,7 @@ def prefetch(w, b, action):
     batch does not fit into the cache, and each would be a wait of its own.
     """
     q = w.instance_row[b]
+    # The action has not been judged yet and may be out of range: `fetch` takes any index.
     fetch(w.locs, q, w.current_node[b])
     fetch(w.locs, q, action)
     fetch(w.visited, b, action)

@@ -106,6 +106,7 @@ class DARPBase(Recorded):
     def fleet(cls, config: DARPConfig) -> dict[str, int]:
         """The sizes that both rules have: N nodes, V vehicles, A recorded actions."""
         assert config.num_agents is not None
+        # Each node once, and one return a vehicle.
         longest = config.num_loc + config.num_agents if config.record else 0
         return {"N": config.num_loc + 1, "V": config.num_agents, "A": longest}
 

@@ -48,6 +48,7 @@ def generate_classic(w, b):
 def draw_request(w, b, q, r, attempt):
     """Outbound requests, the first half, have their window at the dropoff, inbound ones at the pickup. Whether a
     vehicle that does nothing else could serve it: if not, it is drawn again."""
+    # Each attempt reads numbers of its own: to draw one request again shifts no other.
     index = attempt * w.R + r
     places, p = row_stream(w, b, LOCS), 2 * r + 1
     load = integers(row_stream(w, b, DEMAND), index, 1, w.largest_group + 1)
@@ -69,6 +70,7 @@ def draw_request(w, b, q, r, attempt):
 
 @kernel
 def thousandths(x):
+    # Cordeau's files have three decimals (`instances.cordeau`).
     return np.rint(1000.0 * x) / 1000.0
 
 

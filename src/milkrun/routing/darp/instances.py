@@ -46,6 +46,8 @@ class DARPInstances(DARPBase):
         sizes = cls.fleet(config)
         most = config.max_onboard or 8
         requests = sizes["N"] // 2
+        # Levels of a plan: a row's own route is 0 or 1, the node under trial one more; then come up to P dropoffs and
+        # the way home. So the highest is 1 + 1 + P + 1.
         return {**sizes, "R": requests, "last request": requests - 1, "P": most, "L": most + 4,
                 "M": sizes["N"] if config.metric == "matrix" else 0}  # fmt: skip
 
@@ -192,6 +194,7 @@ class DARPInstances(DARPBase):
         if self.sizes["M"]:
             d = values["dist"]
             return d[:, 0, p] / self.speed, d[:, p, p + 1] / self.speed, d[:, p + 1, 0] / self.speed
+        # Float32 places, float64 differences, as in the kernels: what is let in here is what they find servable.
         xy = values["locs"].astype(np.float32).astype(np.float64)
 
         def way(a: Any, b: Any) -> np.ndarray:

@@ -32,6 +32,7 @@ def describe_node(w, b, q, j, far, day, service, opens, closes, way, start, bega
     seats = 1
     for k in range(w.V):
         seats = max(seats, w.capacity[q, k])
+    # At the depot p is -1, which no kernel may index with: `j > 0` comes first.
     p = j - 1 if j & 1 == 0 else j
     aboard = j > 0 and w.picked_up_by_current[b, p] and not w.visited[b, p + 1]
     out = w.nodes

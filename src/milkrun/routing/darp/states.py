@@ -30,6 +30,7 @@ def check_riders(arrays: Arrays, true: np.ndarray) -> np.ndarray:
     refuse_where("current_node", node, ~true[row, node], "is no node of this instance")
     refuse_where("visited", visited, visited & (count == 0), "the depot is never visited")
     refuse_where("visited", visited, ~visited & ~true, "padding is visited from the start")
+    # Of the node before; the depot gets the last node's, but only dropoffs are asked.
     picked_before, visited_before = (np.roll(field, 1, axis=1) for field in (picked, visited))
     dropoff = (count > 0) & (count % 2 == 0) & true
     refuse_where("visited", visited, visited & dropoff & ~visited_before, "its rider was not picked up")
@@ -60,6 +61,7 @@ def check_fleet(arrays: Arrays) -> None:
     refuse_where("current_agent", active, capacity[row, active] < 1, "the vehicle has no seats")
     earlier = vehicle < active[:, None]
     refuse_where("vehicle_finished", finished, earlier & ~finished, "must be True before the active vehicle")
+    # So `reset` leaves a row in which no vehicle can take anybody: all are finished, and the next action ends the day.
     hopeless = finished.all(axis=1) & (arrays["current_node"] == 0) & ~arrays["picked_up_by_current"].any(axis=1)
     over = live_rows(arrays) & finished[row, active] & ~hopeless
     refuse_where("current_agent", active, over, "the active vehicle is finished")
@@ -72,6 +74,7 @@ def check_record(arrays: Arrays) -> None:
     """What was driven and how far: one stop a node, one return a vehicle."""
     most = arrays["visited"].shape[1] - 1 + arrays["vehicle_finished"].shape[1]
     driven = arrays["total_distance"]
+    # No leg is longer than the diagonal of the box of coordinates, 2 sqrt(2) MOST.
     refuse_where("total_distance", driven, driven > 3 * MOST * most, f"must be <= {3 * MOST * most:g}")
     if "tour_len" in arrays:
         length = arrays["tour_len"]
@@ -88,6 +91,7 @@ def check_deadlines(arrays: Arrays) -> None:
     late = (node > 0) & (clock > deadlines[row, node])
     refuse_where("current_time", clock, late, "is after the deadline of the node where the vehicle is")
     refuse_where("current_time", clock, live & (node == 0) & (clock > 0), "a vehicle leaves the depot at 0")
+    # A vehicle drives at most one leg a node, none longer than 1e9 = MOST (`FARTHEST`).
     refuse_where("current_time", clock, clock > nodes * MOST, f"must be <= {nodes * MOST:g}")
     done = arrays["visited"][:, 1:].all(axis=1)
     refuse_where("terminated", arrays["terminated"], live & done, "every node is visited, so the row has ended")
@@ -113,6 +117,7 @@ def check_schedule(arrays: Arrays, aboard: np.ndarray) -> None:
     refuse_where("action_mask", home, live & (node > 0) & (home != empty), "of the depot must be True where nobody is "
                  "aboard")  # fmt: skip
     capacity, finished = arrays["capacity"], arrays["vehicle_finished"]
+    # As `may_stay`; vehicles before the active one are finished, so all may be asked.
     other = capacity != capacity[row, arrays["current_agent"]][:, None]
     stays = (other & ~finished).any(axis=1) | finished.all(axis=1)
     refuse_where("action_mask", home, live & (node == 0) & home & ~stays, "no vehicle of another capacity is left")

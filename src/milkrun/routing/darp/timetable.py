@@ -128,5 +128,7 @@ def chart(world: Any, row: int, frames: Mapping[str, np.ndarray]) -> Chart | Non
         return None
     instance, routes = routes_of_row(world, row)
     over = frames["vehicle_finished"].astype(bool)
+    # argmax is 0 for a vehicle that never finished, as for one passed over at the start, whose route is empty: both are
+    # known at the last frame.
     known = [int(over[:, k].argmax()) or len(over) - 1 for k in range(len(routes))]
     return timetable(instance, routes, world.config.rule, world.config.speed, known)[1]

@@ -25,6 +25,7 @@ def tightened(
     schedule can use: a vehicle comes from the depot and goes back within the day, and the windows of the two are at
     least the direct way and at most the ride limit apart. `stop_*` are service times; `out`, `direct` and `home` the
     travel times from the depot, between the two, and back."""
+    # In this order one round is enough: where the direct way is within the ride limit, a second changes nothing.
     tight_open_p = np.maximum(np.maximum(opens_p, day_opens + out), opens_d - stop_p - ride)
     tight_close_d = np.minimum(np.minimum(closes_d, day_closes - stop_d - home), closes_p + stop_p + ride)
     tight_close_p = np.minimum(closes_p, tight_close_d - stop_p - direct)

@@ -78,6 +78,8 @@ class DARP(DARPInstances):
     @property
     def mask_is_complete(self) -> np.ndarray:
         """(B,) bool: no vehicle could ever take more requests at once than `max_onboard`, so nothing is cut off."""
+        # The lightest requests, one more than a plan has places for: if even these do not fit into the largest vehicle
+        # together, none ever has more aboard. Padding counts as too heavy.
         loads = np.where(self.demand[:, 1::2] > 0, self.demand[:, 1::2], np.iinfo(np.int32).max)
         lightest = np.sort(loads, axis=1)[:, : self.sizes["P"] + 1]
         binds = (lightest.shape[1] > self.sizes["P"]) & (lightest.sum(axis=1) <= self.capacity.max(axis=1))
@@ -92,6 +94,7 @@ def mark_allowed(w, b, q, level):
     m = w.plan_aboard[level]
     for j in range(w.N):
         w.action_mask[b, j] = False
+    # `survives` writes above this level only, so what is read of it here stays as it is.
     if m < w.P:
         for p in range(1, n, 2):
             if not w.visited[b, p] and w.demand[q, p] <= room:
@@ -105,6 +108,7 @@ def mark_allowed(w, b, q, level):
 @kernel
 def may_stay(w, b, q):
     """A vehicle may be left unused where one of another capacity is yet to come."""
+    # Vehicles differ in their seats alone: to leave one for another with as many changes nothing.
     active = w.current_agent[b]
     for k in range(active + 1, w.V):
         if not w.vehicle_finished[b, k] and w.capacity[q, k] != w.capacity[q, active]:
@@ -122,6 +126,7 @@ def advance(w, b, q):
             continue
         seats = w.capacity[q, k]
         if seats > hopeless and takes_anybody(w, b, q, seats):
+            # Level 0 is still the route at the depot: the trials above wrote higher levels.
             take_over(w, b, k)
             keep(w, b, 0)
             return True
@@ -235,6 +240,7 @@ def observe(w, b):
     far = farthest(w, q)
     for j in range(w.N):
         way = travel_time(w, q, here, j)
+        # Summed in the order of `time_to` and `extend`: to the bit the start that a step there would give.
         start = max(w.tight_open[q, j], w.current_time[b] + (w.service_time[q, here] + way))
         describe_node(w, b, q, j, far, day, w.service_time[q, j], w.tight_open[q, j], w.tight_close[q, j], way, start,
                      began)  # fmt: skip
@@ -252,6 +258,8 @@ def fault(w, b):
     code = vehicle_fault(w, b)
     if code != 0:
         return code
+    # Each listed request is aboard, none is listed twice and none behind a gap (k > listed). If as many are listed as
+    # are aboard, the list is therefore right.
     listed = 0
     for k in range(w.P):
         r = w.onboard[b, k]
@@ -263,6 +271,7 @@ def fault(w, b):
             if w.onboard[b, earlier] == r:
                 return MISLISTED
         listed += 1
+    # A pickup would then write behind the last place of a plan (`extend`).
     full = listed == w.P and not (w.terminated[b] or w.truncated[b])
     for p in range(1, w.N, 2):
         listed -= is_aboard(w, b, p >> 1)

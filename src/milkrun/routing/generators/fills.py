@@ -18,7 +18,7 @@ FILL_LAWS = ("gamma1", "gamma2", "gamma3", "gamma4", "rm_like", "fdf_like", "uni
 FILL_ALIASES = {"gamma": "gamma1", "empirical": "rm_like"}
 GAMMA1, GAMMA2, GAMMA3, GAMMA4, RM_LIKE, FDF_LIKE, UNIFORM, BETA, CONSTANT, DIST = range(10)
 
-# gamma laws: customer j takes entry (j - 1) mod 10 of a law's row; scale in shares of a bin
+# gamma laws: customer j takes entry (j - 1) mod 10 of a law's shapes, (j - 1) mod 2 of its scales (shares of a bin)
 SHAPES = (
     (5.0, 5.0, 5.0, 5.0, 5.0, 10.0, 10.0, 10.0, 10.0, 10.0),
     (2.0, 2.0, 2.0, 2.0, 2.0, 6.0, 6.0, 6.0, 6.0, 6.0),
@@ -40,6 +40,8 @@ def gamma_law(w, j):
         mean, deviation = w.map_mean[w.deck[j]], w.map_std[w.deck[j]]
         if deviation == 0.0:
             return 0.0, mean
+        # From mean = shape * scale and variance = shape * scale^2. No division by 0: a map whose bin has a deviation
+        # about a mean of 0 is refused when it is read.
         return (mean / deviation) ** 2, deviation**2 / mean
     if w.fill_law >= RM_LIKE:
         return SPELLS[w.fill_law - RM_LIKE][1], SPELLS[w.fill_law - RM_LIKE][2]
@@ -93,6 +95,7 @@ def draw_levels(w, b, out, r):
         if direct:
             level = level_drawn(w, b, q, FILL, j, j, far)
         else:
+            # Each bin has fill_days numbers of its own, used or not: the age of one shifts no other.
             for day in range(integers(ages, j, 1, w.fill_days + 1)):
                 level += day_of_waste(w, b, FILL, j, j * w.fill_days + day)
         out[r, j] = w.bin_size * min(1.0, level)
@@ -106,8 +109,10 @@ def daily_moments(w, q, j, far):
         if shape == 0.0:
             return scale, 0.0
         chance = chance_of_waste(w)
+        # With p = chance, a day has E X = p shape scale and E X^2 = p shape (1 + shape) scale^2.
         mean = chance * shape * scale
         return mean, math.sqrt(max(0.0, chance * shape * (1.0 + shape) * scale * scale - mean * mean))
+    # Variance 1/12 for the uniform law on 0..1, 1/8 for Beta(1/2, 1/2).
     if w.fill_law == UNIFORM:
         return 0.5 * w.daily_scale, math.sqrt(1.0 / 12.0) * w.daily_scale
     if w.fill_law == BETA:

@@ -40,6 +40,7 @@ def draw_customers(w, b, first):
     uniform = n if w.loc_law == UNIFORM else (n + 1) // 2 if w.loc_law == MIXED else 0
     places = row_stream(w, b, LOCS)
     side = w.max_loc - w.min_loc
+    # Customer c reads numbers 2c and 2c + 1 of the stream under either law, so the two halves of `mixed` share none.
     for c in range(uniform):
         u, v = uniform_pair(places, c)
         w.locs[q, first + c, 0] = w.min_loc + side * u
@@ -59,6 +60,7 @@ def deal_bins(w, b, q, first):
         w.deck[k] = k
     if w.N - first < w.K - 1:
         shuffle_from(row_stream(w, b, LOCS), w.deck, 1)
+    # Entry 0 of the deck is the map's depot and is not dealt; entries 1, 2, ... go to the nodes first, first + 1, ...
     for j in range(first, w.N):
         w.locs[q, j, 0] = w.map_locs[w.deck[j + 1 - first], 0]
         w.locs[q, j, 1] = w.map_locs[w.deck[j + 1 - first], 1]
@@ -97,6 +99,7 @@ def draw_depot(w, b):
     elif w.depot_law == CENTER:
         x = y = 0.5 * (w.min_loc + w.max_loc)
     elif w.depot_law == CUSTOMER and (w.loc_law == NORMAL or w.loc_law == CLUSTERED):
+        # Customers are members 0..N - 2: as member N the depot picks a centre of its own.
         x, y = off_centre(w, s, 0, row_stream(w, b, CENTRES), row_stream(w, b, MEMBERSHIP), w.N)
     elif w.depot_law != CORNER:
         u, v = uniform_pair(s, 0)

@@ -33,6 +33,7 @@ def really(w, s, j, mean):
     if w.sigma == 0.0:
         return min(w.bin_size, mean)
     if w.noise_law == LOGNORMAL:
+        # exp(sigma z) has the mean exp(sigma^2 / 2): divided by that, the mean stays.
         return min(w.bin_size, mean * math.exp(w.sigma * normal(s, j) - 0.5 * w.sigma * w.sigma))
     return truncated_normal(s, j, mean, w.sigma * w.bin_size, 0.0, w.bin_size)
 

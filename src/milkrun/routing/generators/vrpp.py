@@ -79,6 +79,8 @@ def draw_windows(w, b, q):
         service = side * (SERVICE[0] + (SERVICE[1] - SERVICE[0]) * uniform(s, 3 * j))
         width = side * (WINDOW[0] + (WINDOW[1] - WINDOW[0]) * uniform(s, 3 * j + 1))
         way = travel(w, q, 0, j)
+        # From the first arrival (u = 0) to the window whose end just leaves time for service and the way home (u = 1).
+        # `unit_of_time` makes the day so long that reach >= 1.
         reach = (horizon - service - width) / way - way_home(w, q, j, way) / way if way > 0.0 else 0.0
         opens = (1.0 + (reach - 1.0) * uniform(s, 3 * j + 2)) * way
         w.service_time[q, j] = service

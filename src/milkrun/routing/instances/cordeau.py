@@ -76,6 +76,7 @@ def parse(text: Text) -> DARPInstance:
     start, end = rows[0], rows.get(2 * n + 1, rows[0])
     _check_depots(text, start, end)
     _check_loads(text, rows, n)
+    # The depot as the day ends: its window closes no later than at the start, so it is the one that binds.
     table = np.array([end[1]] + [rows[k][1] for i in range(1, n + 1) for k in (i, n + i)])
     instance = DARPInstance(
         name=Path(text.file).stem, locs=table[:, :2].astype(np.float32), demand=table[:, 3].astype(np.int64),
@@ -91,6 +92,7 @@ def _requests(text: Text, counted: int, lines: list[Line]) -> int:
     """How many requests there are: the first line counts them or their nodes, the last depot may be missing."""
     below = len(lines) - 1
     for n in (counted, counted // 2):
+        # An odd count is no count of nodes: its half is left out.
         if n in (counted, counted / 2) and below in (2 * n + 1, 2 * n + 2):
             return n
     raise text.fault(lines[-1].number, None, f"{below} lines below the first, where {counted} requests have "

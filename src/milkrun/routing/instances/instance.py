@@ -106,6 +106,7 @@ class Instance:
     def published(self, objective: float) -> float:
         """An objective (- length, + prizes collected) as the literature prints it: a cost, prizes left included."""
         cost = float(np.sum(self.fields.get("prize", 0.0))) - check_number("objective", objective)
+        # Costs of Solomon's files are printed in units, those of PCVRPTW files in tenths.
         return cost / self.scale if self.kind == "CVRPTW" else cost
 
 

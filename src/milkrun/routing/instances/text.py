@@ -79,6 +79,7 @@ class Text:
         return value
 
     def whole(self, word: str, line: int, section: str | None, low: int, high: int) -> int:
+        # int() refuses more than 4300 digits with an error of its own; `real` has a sentence for numbers that long.
         if WHOLE.fullmatch(word) is None or len(word) > 20:
             value = self.real(word, line, section)
             if value != math.floor(value):

@@ -74,6 +74,7 @@ def _radians(place: Floats) -> Floats:
 
 def _root_up(p: int, q: int) -> int:
     """The square root of p / q, rounded up."""
+    # ceil(sqrt(x)) = floor(sqrt(ceil(x) - 1)) + 1 for x > 0; -(-p // q) is p / q rounded up.
     return math.isqrt(-(-p // q) - 1) + 1 if p else 0
 
 
@@ -89,6 +90,7 @@ class Law(NamedTuple):
 
 
 def _rounded(dx: int, dy: int, unit: int) -> int:
+    # nint(d) = floor((floor(2 d) + 1) / 2), and isqrt of a floor is the floor of the root.
     return (math.isqrt(4 * (dx * dx + dy * dy) // (unit * unit)) + 1) // 2
 
 
@@ -124,6 +126,8 @@ class Places:
         digits = max(0, *(-int(x.as_tuple().exponent) for pair in words for x in pair))
         self.unit = 10**digits
         self.parts = [(_whole(x, digits), _whole(y, digits)) for x, y in words]
+        # Squares then sum to at most 2^41, exactly, and a root that is not on a step of the rounding is at least 1e-8
+        # away from it, farther than float64 errs. Up to 2^50 the differences of whole coordinates are exact too.
         narrow = np.ptp(self.at, axis=0).max(initial=0.0) <= NARROW and np.abs(self.at).max(initial=0.0) <= 2.0**50
         self.certain = bool(narrow and (self.at == np.floor(self.at)).all())
 
@@ -135,10 +139,12 @@ class Places:
         raw = law.measure(self.at[first:last, None], self.at[None])
         d = raw if law.rounded is None else law.rounded(raw)
         if law.rounded is not None and law.exactly is not None and not self.certain:
+            # The coordinates count too: float64 has rounded them, and a small difference of large ones keeps the error.
             doubt = DOUBT * (np.abs(self.at).max() + raw)
             for i, j in np.argwhere(law.rounded(raw - doubt) != law.rounded(raw + doubt)).tolist():
                 (x, y), (u, v) = self.parts[first + i], self.parts[j]
                 d[i, j] = law.exactly(x - u, y - v, self.unit)
+        # GEO adds one kilometre, also from a node to itself.
         d[np.arange(last - first), np.arange(first, last)] = 0.0
         return d
 
@@ -186,6 +192,7 @@ def explicit(form: str, n: int, numbers: list[float]) -> Floats:
         offset = int("DIAG" not in form)
         where = np.triu_indices(n, offset) if form.startswith("UPPER") else np.tril_indices(n, -offset)
         d[where] = numbers
+        # This doubles the diagonal, which is cleared below.
         d += d.T
     np.fill_diagonal(d, 0.0)
     return d

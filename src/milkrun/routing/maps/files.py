@@ -120,6 +120,7 @@ def _attributes(nodes: list[Record]) -> dict[str, Any]:
         missing = "fill_std" if "fill_mean" in found else "fill_mean"
         raise bins[0].fault(missing, "fill_mean and fill_std go together")
     for r, mean, std in zip(nodes, found.get("fill_mean", ()), found.get("fill_std", ())):
+        # Chained: std above 0 and mean equal to 0, for which there is no gamma law.
         if std > 0.0 == mean:
             raise r.fault("fill_std", f"{std:g} around a mean of 0: no such law")
     return found

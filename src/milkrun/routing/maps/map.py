@@ -84,6 +84,7 @@ class Map:
 
     def side(self, metric: str = "euclid") -> float:
         """The side of a square as large as the map, in units (`euclid`) or kilometres (the other metrics)."""
+        # A map on one line has no area; then its length is taken.
         km = math.sqrt(self.width_km * self.height_km) or self.km_per_unit
         return km / self.km_per_unit if metric == "euclid" else km
 

@@ -46,6 +46,7 @@ class Faults:
         rows = np.flatnonzero(wrong & self.valid)
         if len(rows):
             kept = [value[rows] for value in values]
+            # `rows` ascend, so searchsorted finds the entry of row b.
             self._found.append((rows, lambda b: sentence(*(v[np.searchsorted(rows, b)] for v in kept))))
             self.valid[rows] = False
 
@@ -85,6 +86,7 @@ class BaseProblem:
             return True
         if plan.dtype.kind not in "iu" or plan.ndim == 0 or plan.min() < 0:
             return False
+        # Sorted, equal numbers are neighbours: one that occurs too often meets itself again `calls` places on.
         ordered = np.sort(plan, axis=-1)
         later = ordered[..., cls.calls :]
         return not ((later == ordered[..., : -cls.calls]) & (later > 0)).any()
@@ -196,6 +198,8 @@ def walk(plan: Ints) -> Ints:
 
 def visits(plan: Ints, num_nodes: int) -> Ints:
     """How often each node occurs in each row, (B, N)."""
+    # Row b counts in the cells b N .. b N + N - 1, so that one bincount serves all rows. Nodes that do not exist have
+    # been replaced (`_existing`): none falls into the cells of another row.
     cells = plan + num_nodes * np.arange(len(plan))[:, None]
     return np.bincount(cells.ravel(), minlength=len(plan) * num_nodes).reshape(len(plan), num_nodes)
 

@@ -150,6 +150,7 @@ class Dataset:
         if value.shape not in (full, (*full[:2], full[2] - 1)):
             raise ShapeError(f"{name} has shape {value.shape}, expected {full}, or one column less: customers only")
         refuse(~(np.isfinite(value) & (value >= 0)), name, value, "must be finite and >= 0")
+        # Begins at 1 where the depot has a column, else at 0. Its value is dropped: noise has one there too.
         customers = value[:, :, value.shape[2] - self.num_nodes + 1 :]
 
         def of(day: int) -> Floats:

@@ -61,6 +61,7 @@ class Journey:
         stops = np.stack(self.stops, axis=1)
         keep = stops >= 0
         nodes = np.zeros((len(stops), int(keep.sum(axis=1).max(initial=0))), np.int64)
+        # The running count of kept stops is the place of each one in its row.
         nodes[np.nonzero(keep)[0], (np.cumsum(keep, axis=1) - 1)[keep]] = stops[keep]
         return nodes
 
@@ -81,6 +82,8 @@ def drive(data: Dataset, plan: Ints, faults: Faults, job: Job) -> Journey:
     """Follow `plan` (B, L) until every row has ended, with zeros after its last column."""
     batch = len(plan)
     row = np.arange(batch)
+    # Two zeros follow the last customer: the first brings the truck home, the second, at the depot, ends a tour of
+    # several trips. Further zeros of the plan would do nothing.
     used = np.flatnonzero((plan != 0).any(axis=0))
     nodes = np.pad(plan[:, : used[-1] + 1 if len(used) else 0], ((0, 0), (1, 2)))
     legs = data.legs(nodes)
@@ -99,6 +102,8 @@ def drive(data: Dataset, plan: Ints, faults: Faults, job: Job) -> Journey:
         _judge_customer(faults, job, journey.visited, ~ended & (a > 0), a, truck)
         ended |= ~faults.valid
         serve, home = ~ended & (a > 0), ~ended & (a == 0)
+        # As the world's mask: the trip so far in float32, plus the leg to a customer, plus the way home. So the sum
+        # is not rounded again at the last customer.
         so_far, clock = (np.where(serve, job.keep_way(x), x) for x in (truck.length, truck.clock))
 
         leg = legs[:, k].copy()
@@ -128,6 +133,7 @@ def drive(data: Dataset, plan: Ints, faults: Faults, job: Job) -> Journey:
         journey.stops.append(np.where(serve | (home & away), a, -1))
         if fails.any():
             journey.stops += [np.where(fails, 0, -1), np.where(fails & served, a, -1)]
+            # Known from now on. Where the driver knows everything, `expected` is `weight` itself, and nothing fails.
             job.expected[row[fails], a[fails]] = real[fails]
         truck = Truck(
             here=np.where(served, a, 0),

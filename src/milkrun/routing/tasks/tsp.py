@@ -28,6 +28,7 @@ class TSP(BaseProblem):
         in_tour = _in_tour(data, plan)
         late = (plan != 0) & ~in_tour
         faults.add(late, lambda b, k: f"node {plan[b, k]} follows the tour, which has {data.n_nodes[b]} nodes")
+        # Zeros behind the tour are no visits of node 0: they count as a node beyond the last, which is cut off.
         seen = visits(np.where(in_tour, plan, data.num_nodes), data.num_nodes + 1)[:, :-1]
         faults.add(seen > 1, lambda b, i: f"node {i} is visited {seen[b, i]} times")
         missed = (seen == 0) & (np.arange(data.num_nodes) < data.n_nodes[:, None])

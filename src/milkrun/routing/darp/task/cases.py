@@ -99,6 +99,7 @@ def of_dataset(
     data = Dataset(dataset, batch, metric="euclid" if rule == "deadlines" else metric)
     count, width = data.num_instances, data.num_nodes
     sizes = np.full(count, width)
+    # `Dataset` knows sizes by solution row; an instance that no solution is for keeps the full width.
     sizes[data.rows] = data.n_nodes
     if (sizes % 2 == 0).any():
         q = int((sizes % 2 == 0).argmax())

@@ -150,6 +150,7 @@ def assign(case: Case, routes: Routes, tol: float) -> tuple[list[list[int]], lis
             lightest = min((case.demand[p] for p in waiting if p not in visited), default=None)
             able = [k for k in left if lightest is not None and lightest <= case.capacity[k]]
             k = able[0] if able else len(fleet)
+            # Without an able vehicle k is beyond the fleet: nothing is behind it, and the capacity of k is not read.
             if all(case.capacity[other] == case.capacity[k] for other in left if other > k):
                 idle.append(Violation(k, 0, 0, "idle", 1.0))
             free = k + 1

@@ -99,6 +99,7 @@ def blame(case: Case, walk: Sequence[int], tol: float) -> list[Late]:
     least[:size, :size] = np.where(np.tri(size, k=-1).T > 0, sums[None, :] - sums[:, None], -np.inf)
     np.fill_diagonal(least, 0.0)
     opens = np.array([case.opens[node] for node in walk])
+    # The earliest start at k is the largest opens_i + sums_k - sums_i over all i <= k.
     least[origin, :size] = np.maximum.accumulate(opens - sums) + sums
     limits = [(origin, step, "window", case.closes[node]) for step, node in enumerate(walk)]
     limits += [(ride.up, ride.down, "ride", ride.most) for ride in carried]
@@ -109,5 +110,7 @@ def blame(case: Case, walk: Sequence[int], tol: float) -> list[Late]:
         if apart > most + tol:
             broken.append(Late(later, kind, float(apart - most)))
         elif most < np.inf:
+            # One arc back, from `later` to `sooner`, and every longest way through it. A limit below `apart`, by up to
+            # `tol`, counts as `apart`: else the arc would close a circle longer than 0, and no way would be longest.
             least = np.maximum(least, least[:, later, None] - max(most, apart) + least[None, sooner, :])
     return broken
