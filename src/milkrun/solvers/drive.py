@@ -46,6 +46,7 @@ def drive(w, b):
     pay are given up, unless staying at home would open a required customer."""
     planned = w.count[LENGTH]
     for p in range(planned):
+        # the old plan is read on while the new one is written into `seq`
         w.other[p] = w.seq[p]
     clear(w, b)
     here, load, length, m = 0, 0.0, 0.0, 1
