@@ -82,7 +82,7 @@ def _through(
         ways = [path[left ^ one[j], start, j] + instance.c_truck[j, order[-1]] for j in last]
         order.append(last[int(np.argmin(ways))])
         left ^= one[order[-1]]
-    # an end that is newly covered is found as the last stop too, by a leg of 0: it is not between the ends
+    # where the end itself is the last stop, by a leg of 0 (see `find_paths`), it is not between the ends
     stops = order[2:] if order[1:2] == [end] else order[1:]
     return tuple(stops[::-1])
 
