@@ -102,6 +102,7 @@ class Oracle:
         row, target = np.nonzero(world.action_mask[rows])
         reward = self._rewards(world, world.state_dict(rows), row, target)
         order = np.lexsort((target, -world.top[rows[row], target], -reward, row))  # best first, row by row
+        # `row[order]` ascends, so the first entry of each row is its best pick; each row has some
         first = order[np.searchsorted(row[order], np.arange(len(rows)))]
         actions[rows] = target[first]
         return actions

@@ -79,6 +79,8 @@ def is_open(w, b, here, load, length, j):
 @kernel
 def insertion(w, b, rule, greedy):
     """Required customers first, then the optional ones: all that fit, or if greedy those that pay when inserted."""
+    # The kernels begin at node 0, so another start takes its name meanwhile. Distances are all that need changing: on a
+    # circular tour nodes have neither weight nor gain.
     start = remotest(w, b) if w.circular and rule == FARTHEST else 0
     rename(w, b, start)
     clear(w, b)
@@ -90,6 +92,8 @@ def insertion(w, b, rule, greedy):
     while again:
         for j in range(1, w.n_nodes[b]):
             w.wanted[j] = not w.required[b, j] and not w.served[j]
+        # Who did not pay may pay once the plan has come nearer, so those left are asked again until nobody comes in.
+        # CHEAPEST looks at all of them after each insertion and needs no second round.
         again = insert_wanted(w, b, rule, greedy) and greedy and rule != CHEAPEST
     if start != 0:
         rename(w, b, start)
@@ -197,10 +201,12 @@ def savings(w, b):
         w.links[TRIP, j] = j
         w.links[FIRST, j] = j
         w.links[LAST, j] = j
+        # by trip, and trip j is that of customer j until it is merged; `refresh` makes both anew in the end
         w.load[j] = w.weight[b, j]
         w.length[j] = w.d[0, j] + w.d[j, 0]
         w.wanted[j] = within(w.load[j], w.capacity[b]) and within(w.length[j], w.max_length[b])
     size = list_savings(w, n)
+    # A heap in place: a sort would allocate, which kernels do not.
     for k in range(size // 2 - 1, -1, -1):
         sift(w, k, size)
     while size > 0:
@@ -217,6 +223,7 @@ def list_savings(w, n):
     size = 0
     for i in range(1, n):
         for j in range(1, n):
+            # Where both ways are equally long a pair saves the same in either order: `merge` turns trips as needed.
             if i != j and w.wanted[i] and w.wanted[j] and (i < j or not w.count[SYMMETRIC]):
                 saved = w.d[i, 0] + w.d[0, j] - w.d[i, j]
                 if saved > 0.0:
@@ -252,6 +259,8 @@ def merge(w, b, i, j, saved):
     s, t = w.links[TRIP, i], w.links[TRIP, j]
     if s == t or not within(w.load[s] + w.load[t], w.capacity[b]):
         return
+    # true for the union only if i ends the one and j begins the other, which is made sure below; turning a trip round
+    # changes no length, since it is done only where both ways are equal
     if not within(w.length[s] + w.length[t] - saved, w.max_length[b]):
         return
     if w.count[SYMMETRIC]:

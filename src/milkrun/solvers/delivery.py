@@ -57,6 +57,7 @@ def _advice(world: Any, stays: int) -> np.ndarray:
 def advise(w, b, stays, _):
     """Writes the greedy actions of a row into `advice`."""
     q = w.instance_row[b]
+    # Drones first and in order: each is kept from what those before it were told, and the truck looks at all of them.
     for d in range(w.D):
         w.advice[b, 1 + d] = advise_drone(w, b, q, d)
     w.advice[b, 0] = advise_truck(w, b, q, stays)
@@ -135,6 +136,7 @@ def next_node(w, b, q, goal):
     measure_ways(w, q, goal)
     first, shortest = goal, math.inf
     for n in range(w.N):
+        # its own node is open too (the diagonal of `road`), but brings the truck nowhere
         if w.action_mask[b, MOVE + n] and n != w.truck_node[b]:
             way = w.way_left[n] + distance(w.truck_pos[b, 0], w.truck_pos[b, 1],
                                            w.route_nodes[q, n, 0], w.route_nodes[q, n, 1])  # fmt: skip
@@ -147,6 +149,7 @@ def next_node(w, b, q, goal):
 def measure_ways(w, q, goal):
     """Writes how far it is by road from each node to the goal into `way_left` (Dijkstra)."""
     for n in range(w.N):
+        # From the goal outwards: roads lead both ways, so the way from it is the way to it.
         w.way_left[n] = 0.0 if n == goal else math.inf
         w.settled[n] = False
     for _ in range(w.N):
@@ -193,6 +196,7 @@ class Lookahead:
         for agent, may in enumerate(allowed):
             choices = np.array(tried) if agent == 0 else np.arange(world.sizes["K"])
             joint = np.repeat(actions[rows][:, None], len(choices), axis=1)
+            # in place of a masked action the choice so far is played, and its value thrown away below
             joint[:, :, agent] = np.where(may, choices, joint[:, :, agent])
             values = np.where(may, self._values(world, saved, joint), -np.inf)
             for k, action in enumerate(choices):
@@ -218,6 +222,7 @@ class Lookahead:
             size = world.num_envs * choices
             stage = type(world)(size, world.config, seed=0, autoreset="disabled", threads=world.threads)
             stage.reset()
+            # `play_out` plays every live row: those that a trial does not use must have ended
             stage.play_out(advise, self.truck_stays)
             stages[choices] = stage
         return stages[choices]

@@ -33,9 +33,11 @@ def best_move(w, b, x, y):
         along = back = 0.0  # the stretch i+1..j, driven as it is and the other way round
         for j in range(i + 2, last + 1):
             p, a, z, s = w.tour[b, i], w.tour[b, i + 1], w.tour[b, j], w.tour[b, (j + 1) % n]
+            # only a matrix may differ by direction: under every other metric the two sums are equal and cancel out
             if w.metric == MATRIX:
                 along += travel(w, q, w.tour[b, j - 1], z)
                 back += travel(w, q, z, w.tour[b, j - 1])
+            # All nodes but the first reversed is the same ring driven the other way: no move of the world.
             if i == 0 and j == n - 1:
                 continue
             change = travel(w, q, p, z) + travel(w, q, a, s) - travel(w, q, p, a) - travel(w, q, z, s) + back - along

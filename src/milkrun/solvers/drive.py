@@ -45,6 +45,7 @@ def drive(w, b):
     on a single trip is passed by. Required customers that are left come last, the nearest first. Trips that no longer
     pay are given up, unless staying at home would open a required customer."""
     planned = w.count[LENGTH]
+    # the old plan is read on while the new one is written into `seq`
     for p in range(planned):
         w.other[p] = w.seq[p]
     clear(w, b)

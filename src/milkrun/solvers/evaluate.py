@@ -151,6 +151,7 @@ def evaluate(
         ended = turns.play(live)
         if not len(ended):
             continue
+        # under same_step the fields are those of the next episode already; `final` has what the ended rows showed last
         last = world.final if restarts_itself else {name: getattr(world, name)[ended] for name in kept}
         k = number[ended]
         returns[k], lengths[k], truncated[k] = last["objective"], last["i"], world.truncated[ended]

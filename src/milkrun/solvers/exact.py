@@ -172,6 +172,7 @@ def enumerate_plans(customers: int, multi: bool, cost: Callable[[Ints], Floats])
     """The cheapest of all plans over some of the customers, one trip or many (in every order but that of the trips)."""
     if customers > MAX_CUSTOMERS:
         raise ShapeError(f"{customers} customers are too many to enumerate: at most {MAX_CUSTOMERS}")
+    # int8: 9 customers make 9,914,336 plans of 19 entries, 190 MB.
     plans, lengths = np.zeros((1, 2 * customers + 1), np.int8), np.zeros(1, np.int64)
     for j in range(1, customers + 1):
         plans, lengths = _with_or_without(plans, lengths, j, multi)
@@ -188,10 +189,13 @@ def _with_or_without(plans: Any, lengths: Any, j: int, multi: bool) -> tuple[Any
     width = plans.shape[1]
     for p in range(int(lengths.max()) if len(lengths) else 0):
         some = p < lengths
+        # what falls off at the end is a 0: with one customer fewer no plan has more than 2 customers - 2 entries
         wider = np.insert(plans[some], p, j, axis=1)[:, :width]
         made.append(wider)
         sizes.append(lengths[some] + 1)
     alone = np.ones(len(plans), bool) if multi else lengths == 0
+    # A new trip goes to the end and customers come in ascending order, so trips stand in the order of their lowest
+    # customer: no plan is made twice.
     own, at = plans[alone].copy(), lengths[alone]
     own[np.arange(len(own)), at] = j
     made.append(own)

@@ -89,6 +89,7 @@ def solve_row(w, b, method, rule):
         if not can_be_driven(w, b):
             drive(w, b)
         again, now = required_served(w, b), value(w, b)
+        # required customers before worth: a plan that serves more of them stands, whatever it costs
         if again > served or (again == served and now > worth):
             kept, served, worth = w.count[LENGTH], again, now
             for p in range(kept):

@@ -74,12 +74,16 @@ def improve_at(w, b, move, i):
 def two_opt(w, b, i):
     """Reverses what follows position i, up to the position within its trip that shortens it most."""
     m = w.count[LENGTH]
+    # TINY is in units of worth, changes here are in units of length. A trip that only gets shorter keeps its limits, so
+    # none is tested.
     chosen, least = -1, -w.amount[TINY] / w.price
     if i + 1 < m and w.seq[i + 1] != 0:
         j = i + 2
+        # `seq` ends with 0, so the scan stops inside it
         while w.seq[j] != 0:
             change = w.d[w.seq[i], w.seq[j]] + w.d[w.seq[i + 1], w.seq[j + 1]]
             change -= w.d[w.seq[i], w.seq[i + 1]] + w.d[w.seq[j], w.seq[j + 1]]
+            # the stretch itself is driven the other way round: prefix sums both ways give that in one difference
             change += (w.back[j] - w.back[i + 1]) - (w.ahead[j] - w.ahead[i + 1])
             if change < least:
                 chosen, least = j, change
@@ -114,10 +118,12 @@ def move_segment(w, b, i, abroad):
         a, c = w.seq[i - 1], w.seq[j + 1]
         forth, back = w.ahead[j] - w.ahead[i], w.back[j] - w.back[i]
         taken = w.d[a, c] - w.d[a, head] - forth - w.d[tail, c]
+        # where detours are short cuts, a trip may get longer by losing customers
         if abroad and not within(w.length[t] + taken, w.max_length[b]):
             continue
         for p in range(m - 1):
             s = w.trip[p]
+            # legs i-1..j are those that the segment leaves or takes along
             if (s != t) != abroad or (i - 1 <= p <= j):
                 continue
             e, f = w.seq[p], w.seq[p + 1]
@@ -163,6 +169,8 @@ def swap(w, b, i):
     chosen, least = -1, -w.amount[TINY] / w.price
     x, t = w.seq[i], w.trip[i]
     a, c = w.seq[i - 1], w.seq[i + 1]
+    # From i on: the pairs before were tried from the other side. Two trips have a 0 between them, so the customers are
+    # never neighbours and no leg changes twice.
     for k in range(i + 1, m):
         y, s = w.seq[k], w.trip[k]
         if y == 0 or s == t:
@@ -198,6 +206,8 @@ def join(w, b, j):
         a, c = w.seq[p - 1], w.seq[p + 1]
         change = w.d[a, j] + w.d[j, c] - w.d[a, x] - w.d[x, c]
         better = w.gain[b, j] - w.gain[b, x] - w.price * change
+        # A required customer that fits nowhere takes the first place that it can get from an optional one, at any
+        # price; the next ones must be better than that.
         if (better > best and better > gained) or (must and place < 0 and instead < 0):
             kept = 0.0 if must else w.amount[OWED]
             if within(w.load[t] - w.weight[b, x] + w.weight[b, j] + kept, w.capacity[b]):

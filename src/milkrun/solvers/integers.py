@@ -47,6 +47,7 @@ def in_whole_numbers(problem: Problem, b: int) -> Whole:
     scale = _scale(d)
     timed = problem.windows is not None
     limited = bool(np.isfinite(problem.max_length[b]))
+    # rounded up only where a limit looks at it; else to the nearest, which keeps the length truer
     dist = (np.ceil if limited or timed else np.rint)(scale * d).astype(np.int64)
     np.fill_diagonal(dist, 0)
     max_length = _floor(scale, problem.max_length[b]) if limited else None
@@ -72,12 +73,14 @@ def in_whole_numbers(problem: Problem, b: int) -> Whole:
     if problem.reserves and not problem.multi and loads and must.any():
         serves &= must | (owed <= room)
         if owed <= room and not surely:
+            # a second limit, of optional customers alone: they may fill only what the mandatory ones leave
             loads, capacity = [load, np.where(must, 0, load)], [room, room - owed]
 
     serves[0] = True
     nodes = np.flatnonzero(serves)
     price, prize = _prizes(problem.gain[b, :n], problem.beta, scale)
     if not surely:
+        # more than all prizes and the longest plan, of 2 n legs, together
         prize = prize + must * (int(prize.sum()) + 2 * n * int(dist.max()) + 1)
     pick = [None if x is None else x[nodes] for x in (opens, closes, service)]
     return Whole(

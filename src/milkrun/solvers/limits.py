@@ -76,6 +76,7 @@ def can_be_driven(limits: Limits, plans: NDArray[np.int64]) -> NDArray[np.bool_]
     at, allowed = Stop(np.zeros(len(plans), np.int64), nothing, nothing, nothing), np.ones(len(plans), np.bool_)
     for j in plans.T:
         there, may = drive_on(limits, at, j)
+        # Going home needs no test: each customer was tested together with the way home from it.
         allowed &= may | (j == 0)
         at = Stop(j, *(np.where(j == 0, 0.0, value) for value in there[1:]))
     return allowed

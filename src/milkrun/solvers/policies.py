@@ -102,6 +102,7 @@ def greediest(w, b, gain, r, must, s, full, bonus):
             worth = w.gain_weight * gain[r, j] - w.beta * way
             if gain[r, j] >= full:
                 worth += bonus
+            # the first mandatory customer takes the place of any optional one, even at a loss
             if worth > most or (must[s, j] and not mandatory):
                 best, most, mandatory = j, worth, must[s, j]
     return best

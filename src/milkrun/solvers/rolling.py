@@ -68,7 +68,9 @@ class RollingHorizon:
             self._key, self._step = np.full_like(key, -1), np.full(len(rows), -1, np.int64)
             self._plans = np.zeros((len(rows), 2 * w.sizes["N"] + 4), np.int32)
             self._cursor = np.zeros(len(rows), np.int64)
+        # The number of steps did not grow: the row was reset, and its new episode may have the key of the old one.
         fresh = (key != self._key).any(axis=1) | (w.i <= self._step)
+        # under same_step the flags are of the episode before, and the row has begun the next one
         ended = w.terminated | w.truncated if w.autoreset != "same_step" else np.zeros(len(rows), bool)
         due = np.flatnonzero(fresh & (w.current_node == 0) & ~ended)
         if len(due):

@@ -80,8 +80,10 @@ def set_distances(w, b):
             longest = max(longest, w.d[i, j])
     for i in range(n):
         for j in range(i):
+            # to the bit: only then may a trip be turned round and keep its length exactly
             symmetric = symmetric and w.d[i, j] == w.d[j, i]
     w.count[SYMMETRIC] = symmetric
+    # relative to the longest leg, since the rounding of sums grows with the legs
     w.amount[TINY] = 1e-9 * w.price * longest
 
 
@@ -119,6 +121,7 @@ def refresh(w, b):
         else:
             w.load[t] += w.weight[b, j]
             w.served[j] = True
+        # at a 0 that is the trip that begins there: `trip` is that of the leg behind a position
         w.trip[p] = t
     w.count[TRIPS] = t
     w.amount[OWED] = owed(w, b)
@@ -129,6 +132,7 @@ def tidy(w):
     m = w.count[LENGTH]
     kept = 1
     for p in range(1, m):
+        # A 0 behind a 0 is an empty trip. `kept` never passes p, so the row can be packed in place.
         if w.seq[p] != 0 or w.seq[kept - 1] != 0:
             w.seq[kept] = w.seq[p]
             kept += 1

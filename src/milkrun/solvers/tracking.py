@@ -60,6 +60,7 @@ class Blob:
         if world not in self._memory:
             self._memory[world] = still.copy(), np.full(world.num_envs, PATIENCE)
         last, blind = self._memory[world]
+        # a new episode has no last move to repeat: its patience is used up, and it stays until it sees the target
         blind[world.agent_step == 0] = PATIENCE
         blind[:] = np.where(seen, 0, blind + 1)
         moves = _steer(world, at, np.zeros_like(at))
@@ -78,6 +79,7 @@ class Blob:
         colour /= np.maximum(np.linalg.norm(colour, axis=1, keepdims=True), 1.0)
         pixels = image.astype(np.float32)
         bright = np.sqrt((pixels**2).sum(1))
+        # The cosine without a division. DARK bounds it below: a pixel that is nearly black has no colour to compare.
         alike = np.einsum("bcij,bc->bij", pixels, colour) >= HUE * np.maximum(bright, DARK)
         count = alike.sum((1, 2))
         size = world.sizes["S"]
@@ -86,6 +88,7 @@ class Blob:
         u = (alike.sum(1) * offset).sum(1) / share * world.tan_h  # to the right
         v = -(alike.sum(2) * offset).sum(1) / share * world.tan_v  # upwards
         cos, sin = np.cos(world.pitch), np.sin(world.pitch)
+        # a ray at the horizon or above never meets the ground: it is taken as one that meets it far away
         far = world.pos[:, 2] / np.maximum(sin - v * cos, 1e-6)
         return count >= FEWEST, np.stack([far * (cos + v * sin), -far * u], 1)
 

@@ -118,6 +118,7 @@ class Verdict:
         try:
             cost = task.get_costs(instances, actions, *priced, on_violation="inf", **options)[0]
             cost = np.asarray(cost, np.float64)
+            # once more, for the sentence that names the row and the rule
             if cost.shape == claimed.shape and not np.isfinite(cost).all():
                 task.get_costs(instances, actions, *priced, on_violation="raise", **options)
         except (MilkrunError, ValueError) as error:

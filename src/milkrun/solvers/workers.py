@@ -36,12 +36,14 @@ def solve_each(
                 progress(1)
         return answers
 
+    # One iterator for all threads: its next() is a single step for the interpreter, so each number is taken once.
     waiting = iter(range(batch))
 
     def serve() -> None:
         with subprocess.Popen(
             [sys.executable, "-c", "from milkrun.solvers.workers import main; main()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            # the worker finds modules where this process does, also in folders added at run time
             env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         ) as process:  # fmt: skip
             assert process.stdin is not None and process.stdout is not None

@@ -177,6 +177,8 @@ class _Plan:
 
     def costs(self) -> tuple[float, ...] | None:
         """What the comments behind the operations say; None unless behind each."""
+        # The words in front of a comment are as many as were read when the operation before it was complete, so their
+        # number tells to which operation the comment belongs.
         at = [word.at for word in self.page.words]
         costs = {bisect_left(at, comment.at): comment for comment in self.page.values_in_comments(OPERATION_COST)}
         if any(end not in costs for end in self.ends):
@@ -190,6 +192,8 @@ class _Page:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         text = decoded(read_bytes(path))
+        # Comments become blanks, character by character, and lines stay: a place in `plain` is the same place in
+        # `text`.
         plain = COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
         self.starts = [0, *(found.end() for found in re.finditer("\n", plain))]
         self.words: list[Word] = []
@@ -238,6 +242,7 @@ class _Page:
                 raise self.fault(name, "has no value")
             if len(words) > 2:
                 raise self.fault(words[2], f"is left over; {name.text} has one value")
+            # The last line, without its end: of a file cut short, `#MAXFLY 150` may have become `#MAXFLY 15`.
             if name.line == len(self.starts):
                 raise self.fault(words[1], "may be cut: the file stops within the line")
         return self.commands
@@ -258,6 +263,7 @@ class _Page:
     def whole(self, word: Word, low: int, high: int) -> int:
         if WHOLE.fullmatch(word.text) is None:
             raise self.fault(word, "is not a whole number")
+        # 18 digits are more than any number here; int() itself raises a ValueError on thousands of them
         if len(word.text) > 18 or not low <= int(word.text) <= high:
             raise self.fault(word, f"is not within {low}..{high}")
         return int(word.text)

@@ -96,6 +96,8 @@ def board(w, b, d):
         w.carrying[b, d] = -1
         w.forced_phase[b, d] = False
         if k >= 0:
+            # `travel` has marked the parcel as lost if the battery ran out on the last stride; it is saved with the
+            # drone, unless (without `reserve`) a wreck holds the same parcel.
             w.lost[b, k] = lies_in_a_wreck(w, b, k)
 
 
@@ -137,9 +139,11 @@ def fly(w, b, q, d):
         if action >= DELIVER and w.reserve and w.carrying[b, d] < 0 and carried_elsewhere(w, b, d, action - DELIVER):
             w.conflict[b, d] = True
             w.sum_counts[b, CONFLICTS] += 1
+            # It is empty, so RETURN is always open to it, HOVER only where the mask found it safe.
             action = HOVER if w.action_mask[b, w.T + d * w.K + HOVER] else RETURN
             w.executed[b, 1 + d] = action
         w.status[b, d] = RETURNING if action == RETURN else FLYING
+    # Published: a drone that has begun to return keeps that status until it boards, whatever it does in between.
     elif action == RETURN:
         w.status[b, d] = RETURNING
     gx, gy = w.truck_pos[b, 0], w.truck_pos[b, 1]
@@ -153,6 +157,8 @@ def fly(w, b, q, d):
             w.carrying[b, d] = c
     travel(w, b, q, d, action, gx, gy)
     if action == RETURN:
+        # One that ran out of energy on this very stride is saved if it is within reach: no crash is counted. Published:
+        # a landing asks for less than the threshold, RECOVER for no more than it.
         gap = to_truck(w, b, d)
         if gap <= w.reach if w.sound else gap < w.recovery_threshold:
             board(w, b, d)
@@ -180,11 +186,14 @@ def travel(w, b, q, d, action, gx, gy):
     else:
         stop(w, b, d)
         w.sum_counts[b, DRONE_WAIT] += 1
+        # A DELIVER that stands still waits for its window and is a hover. A RETURN that does is beside the truck, and
+        # free.
         if action == HOVER or (w.sound and action >= DELIVER):
             energy = w.hover_energy * (1 + w.payload_factor * load(w, b, q, d))
     w.battery_used[b, d] = energy
     left = w.battery[b, d] - energy
     w.battery[b, d] = left
+    # Published: only a move can crash a drone, so hovering may take a battery below 0.
     if left <= 0.0 and (energy > 0.0 if w.sound else action != HOVER and way > NEAR):
         w.battery[b, d] = 0.0
         w.status[b, d] = CRASHED

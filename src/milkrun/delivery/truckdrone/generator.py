@@ -32,6 +32,7 @@ def roads_between(nodes: ArrayLike) -> np.ndarray:
     places = np.asarray(nodes, np.float64)
     road = np.ones((len(places), len(places)), bool)
     for place in places:
+        # The two ends of a road do not close it: seen from one of them, `to` is 0 and so is the product.
         to = places - place
         road &= to @ to.T >= -TOUCH  # below 0 the angle under which the third sees the two is obtuse: it is inside
     np.fill_diagonal(road, True)

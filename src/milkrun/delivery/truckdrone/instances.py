@@ -71,6 +71,7 @@ def _check_bounds(world: Any, arrays: Arrays) -> None:
         fast = ~(_norm(arrays[name]) <= top * (1 + ROUNDING))
         _refuse(name, arrays, fast[..., None] & (arrays[name] != 0), f"is faster than {top}")
     if "sum_counts" in arrays:
+        # A step adds one for each agent at most; but to the lateness each customer may add all the steps there are.
         counts, most = arrays["sum_counts"], limit * (agents + customers)
         _refuse("sum_counts", arrays, (counts < 0) | (counts > most), f"must be in 0..{most}")
     if "sum_amounts" in arrays:
@@ -80,7 +81,7 @@ def _check_bounds(world: Any, arrays: Arrays) -> None:
 def _check_drones(world: Any, arrays: Arrays) -> None:
     battery, aboard = arrays["battery"], arrays["status"] == ONBOARD
     wreck = arrays["status"] == CRASHED
-    least = 0.0 if world.sound else -PUBLISHED_HOVER * arrays["i"][:, None] - ROUNDING  # a drone may hover on below 0
+    least = 0.0 if world.sound else -PUBLISHED_HOVER * arrays["i"][:, None] - ROUNDING  # hovering may end below 0
     _refuse("battery", arrays, ~((battery <= 1) & (battery >= least)), "must be in 0..1")
     if world.safe:
         _refuse("battery", arrays, ~(aboard | wreck | (battery > 0)), "of a drone in the air must be above 0")
@@ -104,6 +105,7 @@ def _check_parcels(world: Any, arrays: Arrays) -> None:
     if world.sound:
         _refuse("carrying", arrays, (carrying >= 0) & (arrays["status"] == ONBOARD), "on board a drone carries nothing")
     if world.reserve:
+        # of a drone without a parcel column 0 is read, which `carrying >= 0` then sets aside
         twice = np.take_along_axis((_held(arrays, live) > 1) | served, np.maximum(carrying, 0), axis=1)
         _refuse("carrying", arrays, twice & live & (carrying >= 0), "another drone has this parcel, or the customer")
 
@@ -132,14 +134,15 @@ def _check_truck(world: Any, arrays: Arrays) -> None:
     _refuse("truck_edge", arrays, wrong, "must be the node of the truck twice, or between nodes the ends of a road")
     _refuse("truck_target", arrays, (target >= 0) & (target != u) & (target != v), "is no end of the truck's road")
     start, way = nodes[rows, u], nodes[rows, v] - nodes[rows, u]
+    # At a node u = v and the way has no length. Such rows are not judged below, but must not divide 0 by 0.
     share = ((place - start) * way).sum(axis=1) / np.maximum((way * way).sum(axis=1), NEAR * NEAR)
     aside = _norm(place - start - way * np.clip(share, 0, 1)[:, None]) > OFF_ROAD
     _refuse("truck_pos", arrays, np.repeat((aside & (node < 0))[:, None], 2, axis=1), "is not on the truck's road")
 
 
 def _check_mask(world: Any, arrays: Arrays) -> None:
-    """Each agent can do something, and nothing that it never could. Kernels trust the mask, and look for the first
-    allowed action without an end."""
+    """Each agent can do something, and nothing that it never could. Kernels trust the mask: for an agent without an
+    allowed action `take_actions` would play the last one."""
     mask, status, own = arrays["action_mask"], arrays["status"], arrays["carrying"]
     rows, t, k = len(mask), world.sizes["T"], world.sizes["K"]
     drones, nodes = world.sizes["D"], world.sizes["N"]

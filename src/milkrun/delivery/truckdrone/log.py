@@ -98,6 +98,7 @@ def bars_of(world: Any, events: np.ndarray) -> np.ndarray:
     if not len(bars):
         return bars
     agent = np.array([agents.index(name) for name in bars["agent"]])
+    # Row is the first key, lexsort's last. The sort is stable: what one agent did stays in the order of time.
     bars = bars[np.lexsort((agent, bars["episode"], bars["row"]))]
     same = bars[["row", "episode", "agent", "kind", "ref"]]
     first = np.flatnonzero(np.append(True, same[1:] != same[:-1]))
@@ -141,6 +142,7 @@ class Turn:
         aboard, ends_aboard = was.status[d] == ONBOARD, now.status[d] == ONBOARD
         called = order == world.sizes["D"] + d and not aboard
         self.released = order == d and aboard
+        # A recovery sets the action to HOVER. With RETURN the truck missed the drone, which then landed by itself.
         self.recovered = called and ends_aboard and self.action != RETURN
         self.wreck = was.status[d] == CRASHED and not self.recovered
         self.onboard = self.recovered or (aboard and not self.released)
@@ -149,6 +151,7 @@ class Turn:
         self.crashed = self.airborne and now.status[d] == CRASHED
         self.loads = self.airborne and self.action >= DELIVER and self.parcel < 0
         self.holds = self.action - DELIVER if self.loads else self.parcel
+        # boarding takes the parcel away as well, but then the action is HOVER or RETURN
         self.serves = self.action >= DELIVER and self.holds >= 0 and now.carrying[d] < 0
 
 
@@ -163,6 +166,7 @@ def happenings(world: Any, was: SimpleNamespace, now: SimpleNamespace, asked: An
     for d, turn in enumerate(turns):
         yield from _commands(world, d, turn, was, now, int(asked[1 + d]))
     drives = now.truck_step_dist > 0
+    # a truck that arrives has no target any more: the node it has reached is where it was bound for
     bound = now.truck_target if drives and now.truck_target >= 0 else now.truck_node
     yield 0, "drive" if drives else "wait", t, t + 1, was.truck_pos, now.truck_pos, bound, 0.0
     ends = [_interval(world, d, turn, was, now) for d, turn in enumerate(turns)]
@@ -183,6 +187,7 @@ def _commands(
     world: Any, d: int, turn: Turn, was: SimpleNamespace, now: SimpleNamespace, asked: int
 ) -> Iterator[Happening]:
     t, here = was.i, was.drone_pos[d]
+    # the published rules know no phase, so there each forced step is an event
     if now.forced[d] and not was.forced_phase[d]:
         yield 1 + d, "forced", t, t, here, here, -1, 0.0
     if turn.released:

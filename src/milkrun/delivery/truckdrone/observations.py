@@ -109,6 +109,7 @@ def state_by_v1(w, b, q):
 
 @kernel(inline=True)
 def put_customers_v1(w, b, q, out, k, x, y):
+    # where the customers begin in `state`, which is written first
     shared = 4 + 7 * w.D
     for c in range(w.C):
         k = put_from(out, k, w.customer_pos[q, c], x, y)
@@ -223,6 +224,7 @@ def drone_by_v2(w, b, q, d):
     k = put_over(out, k, w.truck_vel[b], w.truck_top)
     k = put_target_node(w, b, q, out, k, x, y)
     k = put_pair(out, k, slack(w, b, q, d), t / w.length)
+    # customers are the last part of the truck's vector, which is written first
     first, shared = k, w.Ft - 7 * w.C
     for c in range(w.C):
         k = put_from(out, k, w.customer_pos[q, c], x, y)

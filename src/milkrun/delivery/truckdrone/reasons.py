@@ -55,6 +55,7 @@ def _why(world: Any, row: int, agent: int, action: int) -> str:
 
 def _truck(world: Any, row: int, action: int) -> str:
     if action < MOVE + world.sizes["N"]:
+        # Only roads close a MOVE, so the two ends of the truck's road are there; without roads `truck_edge` is empty.
         u, v = world.truck_edge[row].tolist()
         return f"no road leads there from node {u}" if u == v else f"it is on the road between nodes {u} and {v}"
     recovers, d = divmod(action - MOVE - world.sizes["N"], world.sizes["D"])

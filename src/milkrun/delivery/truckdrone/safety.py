@@ -72,6 +72,7 @@ def safe_deliver(w, b, q, d, c, t):
     parcel = w.demand[q, c]
     dx, dy = cx - x, cy - y
     way = math.sqrt(dx * dx + dy * dy)
+    # The operations of `travel`, in the same order: what is judged here is to the bit what the step will do.
     energy = w.hover_energy * (1 + w.payload_factor * parcel)
     if way > NEAR:
         s = min(w.drone_stride, way)
@@ -99,6 +100,7 @@ def mark_allowed(w, b, q, t):
         w.action_mask[b, j] = True
     if w.R:
         mark_roads(w, b, q)
+    # For a release: on board HOVER alone is open, so the drone hovers in that step, and the truck may roll a stride.
     enough = need(w, w.truck_stride, w.battery_rate) + EPS if w.safe else -math.inf
     for d in range(w.D):
         first = w.T + d * w.K
@@ -117,6 +119,7 @@ def mark_allowed(w, b, q, t):
                     mark_drone(w, b, q, d, first, t, gap, beside)
                 else:
                     mark_drone_as_published(w, b, d, first)
+            # a wreck stays where it is; only the published rules let the truck take it up
             elif w.sound:
                 beside = False
         w.action_mask[b, 1 + w.N + d] = onboard and w.battery[b, d] - w.hover_energy >= enough

@@ -44,6 +44,7 @@ from milkrun.delivery.truckdrone.safety import hands_over, mark_allowed
 def reset(w, b):
     w.truck_pos[b] = 0.0
     w.truck_vel[b] = 0.0
+    # Published: the truck is said to stand on node 0, though it starts in the middle, off the ring of nodes.
     w.truck_node[b] = 0 if w.depot_node or not w.sound else -1
     w.truck_target[b] = -1
     for j in range(w.E):
@@ -143,6 +144,8 @@ def take_actions(w, b, action):
                 a = 0
         w.executed[b, agent] = a
         if agent > 0:
+            # Entry `first` is HOVER. It is closed only to a drone in the air that could not come home afterwards: while
+            # it is, a masked action means that the drone is overridden, and the phase lasts until HOVER is open again.
             if w.action_mask[b, first]:
                 w.forced_phase[b, agent - 1] = False
             elif not fine:
@@ -203,16 +206,19 @@ def drive(w, b, q):
             for d in range(w.D):
                 if w.status[b, d] == ONBOARD:
                     stand_on_truck(w, b, d)
+            # a last stride of just the way that was left may end beside the node by rounding
             arrived = distance(x, y, gx, gy) < NEAR
         if arrived:
             w.truck_node[b] = n
             w.truck_target[b] = -1
+        # published: the last node reached stays, also on the way to the next
         elif w.sound:
             w.truck_node[b] = -1
         if w.R:
             if arrived:
                 w.truck_edge[b, 0] = n
                 w.truck_edge[b, 1] = n
+            # It has left its node. A truck that turns back on its road keeps both ends.
             elif w.truck_edge[b, 0] == w.truck_edge[b, 1]:
                 w.truck_edge[b, 1] = n
     w.truck_vel[b, 0] = vx
@@ -234,6 +240,7 @@ def deliver(w, b, q, t):
         if w.sound:
             there = w.carrying[b, d] == c and w.status[b, d] != CRASHED and hands_over(w, q, c, way, t)
         else:
+            # published: any parcel will do, and a drone on board or a wreck delivers too
             there = way < w.delivery_threshold
         if there:
             w.served[b, c] = True

@@ -154,6 +154,8 @@ class _Log:
     def heads(self, start: Place, end: Place, goal: Place, stride: float) -> None:
         """A step straight towards a goal: a stride, or what is left of the way."""
         self.need(_far(start, end) <= stride + TOL, f"is faster than {stride:g} a step")
+        # At most a stride from the start and a full stride nearer to the goal: by the triangle inequality that is the
+        # straight line, so the direction needs no test of its own.
         left = max(0.0, _far(start, goal) - stride)
         self.need(abs(_far(end, goal) - left) <= NEAR, "does not lead where it should")
 
@@ -167,6 +169,7 @@ class _Log:
             self.costs(energy, -min(rate, 1.0 - drone.battery))
         elif kind in ("fly_out", "return"):
             self.need(kind == "return" or drone.parcel == ref or (not self.sound and drone.parcel >= 0), "no parcel")
+            # Drones fly first and aim at where the truck was; in the log its step stands before theirs.
             goal = self.customers[ref] if kind == "fly_out" else self.truck_was
             self.heads(start, end, goal, self.stride())
             self.costs(energy, way * _number(self.config.battery_rate) * self.weight(drone))
@@ -206,11 +209,13 @@ class _Log:
     def board(self, drone: _Drone, kind: str, end: Place, ref: int, energy: float) -> None:
         self.need(drone.status == "air" or (drone.status == "wreck" and not self.sound and kind == "recover"), "cannot")
         self.need(kind == "recover" or drone.last == "return", "did not return")
+        # a recovery is a command and stands before the truck's step, a landing stands behind it
         near = self.truck if kind == "recover" else self.truck_was
         self.need(_far(drone.place, near) <= self.config.recovery_threshold + TOL, "is too far from the truck")
         self.need(end == self.truck, "does not end on the truck")
         self.need(ref == drone.parcel, f"the parcel is {drone.parcel}, not {ref}")
         charge = _number(self.config.recovery_charge) if self.sound else PUBLISHED_CHARGE
+        # a battery that ran out on the last stride was set to 0 before the drone boarded and was charged
         before = 0.0 if kind == "landed" and drone.drained else drone.battery
         self.costs(energy, drone.battery - min(1.0, before + charge))
         self.count["aborted"] = self.count.get("aborted", 0) + (drone.parcel >= 0)

@@ -139,6 +139,7 @@ class TruckDrone(World):
     @classmethod
     def size_of(cls, config: Any) -> dict[str, int]:
         d, c, n = config.num_drones, config.num_customers, config.num_route_nodes
+        # Places of [-1, 1]^2 are 2 apart at most. v1 shows velocities as they are, v2 as shares of the top speed.
         reach = 2 if config.obs == "v2" else max(2, math.ceil(config.drone_speed), math.ceil(config.truck_speed))
         roads = {"R": n, "E": 2} if config.road_graph else {"R": 0, "E": 0}
         return {
@@ -152,6 +153,7 @@ class TruckDrone(World):
         sound, length = k.rules == "sound", k.episode_length
         windows = (length // 2 - 1, length // 3, length - 1)
         if k.tw_law == "band":
+            # EPS: 0.29 * 100 is 28.999999999999996, and shall be 29 steps.
             windows = tuple(math.floor(share * length + EPS) for share in (k.tw_start_max, *k.tw_width))
         ring = route_ring(k.num_route_nodes, k.route_radius, k.depot_node)
         names = ("late_penalty", "crash_penalty", "payload_factor", "reserve")
@@ -162,6 +164,7 @@ class TruckDrone(World):
             "safe": k.battery_rule == "safe", "air": k.pickup == "air", "wait": k.early == "wait",
             "end": ENDS.index(k.end or "served"), "tw_law": LAWS.index(k.tw_law),
             "truck_stride": k.truck_speed * k.dt, "drone_stride": k.drone_speed * k.dt,
+            # velocities are divided by it, and a truck of speed 0 is allowed
             "truck_top": k.truck_speed or 1.0,
             "reach": k.recovery_threshold + EPS if sound else k.recovery_threshold,
             "hover_energy": k.hover_rate * k.dt if sound else PUBLISHED_HOVER,

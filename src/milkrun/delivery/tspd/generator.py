@@ -70,6 +70,7 @@ def price(w, q):
             way = math.sqrt(dx * dx + dy * dy)
             truck[j] = way
             drone[j] = factor * way
+        # Two loops leave node i itself out without a branch inside.
         on = math.inf
         for j in range(i):
             on = min(on, drone[j])

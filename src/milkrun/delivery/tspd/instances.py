@@ -26,6 +26,7 @@ Arrays = Mapping[str, np.ndarray]
 
 def fill_in(world: Any, values: dict[str, Any]) -> dict[str, Any]:
     """Adds what was left out of given instances; a misshapen field is left as it is, and refused afterwards."""
+    # A given `fly_on` is worked out anew: a value too low would open launches from which no join is in reach.
     values = {name: array for name, array in values.items() if name != "fly_on"}
     rows, nodes = len(next(iter(values.values()), ())), world.sizes["N"]
     if "locs" not in values and "c_truck" in values and "c_drone" in values:
@@ -38,11 +39,13 @@ def fill_in(world: Any, values: dict[str, Any]) -> dict[str, Any]:
         raise ShapeError(f"locs must have the shape (rows, {nodes}, 2), not {values['locs'].shape}")
     if "locs" in values and _fits(world, "locs", values["locs"], rows, "fiu"):
         with np.errstate(invalid="ignore", over="ignore"):
+            # the operations of `price` in the generator, in the same order: given places cost the same to the bit
             legs = values["locs"][:, :, None].astype(np.float64) - values["locs"][:, None]
             way = np.sqrt(legs[..., 0] * legs[..., 0] + legs[..., 1] * legs[..., 1])
         values.setdefault("c_truck", way)
         values.setdefault("c_drone", (1.0 / world.config.alpha) * way)
     if _fits(world, "n_nodes", values["n_nodes"], rows, "iu") and _fits(world, "forbid", values["forbid"], rows, "b"):
+        # padding is forbidden, so that the kernels' loops over all N nodes need no test for it
         values["forbid"] = values["forbid"] | (np.arange(nodes) >= values["n_nodes"][:, None])
     values["fly_on"] = _fly_on(world, values, rows)
     return values
@@ -56,6 +59,7 @@ def _fly_on(world: Any, values: Arrays, rows: int) -> np.ndarray:
     ):
         return np.zeros((rows, nodes))
     shut = values["forbid"][:, None, :] | np.eye(nodes, dtype=bool)
+    # nan, inf and negative costs are refused later, under the name c_drone; here they must only leave `fly_on` valid
     least: np.ndarray = np.where(shut, np.inf, np.nan_to_num(values["c_drone"], posinf=np.inf)).min(axis=2)
     return np.where(np.isfinite(least), np.maximum(least, 0.0), 0.0)
 
@@ -137,6 +141,7 @@ def _check_machines(arrays: Arrays) -> None:
     kept = (np.arange(nodes) == 0) | (np.arange(nodes) >= n[:, None])
     refuse_where("covered", covered, ~covered & kept, "the depot and padding are covered from the start")
     for name, place in (("truck", truck), ("launch", launch), ("fly", fly)):
+        # -1 reads the last column, which `place >= 0` then sets aside; place >= n was refused above
         refuse_where(name, place, (place >= 0) & ~covered[row, place], "is a node that is not covered")
     left = arrays["left"]
     refuse_where("left", left, left != (~covered).sum(axis=1), "must be the nodes not covered")

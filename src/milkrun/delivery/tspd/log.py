@@ -59,6 +59,8 @@ def events(world: Any, row: int) -> list[Event]:
             else:
                 drone.append(Event("drone", "aboard", trip.t0, trip.t1, trip.start, here))
             continue
+        # t1 was summed along the truck's way. The drone's times come from other sums and may pass it by rounding: cut
+        # to t1, the bars of a machine leave no gap and do not overlap.
         there = min(trip.t0 + float(c_drone[trip.start, trip.fly]), trip.t1)
         back = trip.t1
         if now >= trip.t1:  # the truck came last, the drone waits; otherwise it lands as the operation ends

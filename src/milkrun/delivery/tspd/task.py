@@ -79,6 +79,7 @@ def check_operations(instance: TSPDInstance, operations: Iterable[Operation]) ->
             _check_flight(instance, k, op, covered, by_drone)
             by_drone[op.fly] = k
             covered[op.fly] = True
+        # The drone's node is covered by now, so the truck may not drive there in the same operation either.
         _check_drive(k, op, covered)
         covered[[*op.internal, op.end]] = True
         place = op.end
@@ -236,10 +237,13 @@ def _check_flight(
 
 def _check_drive(k: int, op: Operation, covered: NDArray[np.bool_]) -> None:
     """The truck drives to new nodes only; but a drone may be met anywhere, and the way home comes last."""
+    # The end may be written as the last internal node as well, and a truck that waits at its start drives nowhere: in
+    # both cases the end is no stop of its own.
     there = op.internal[-1:] == (op.end,) or (op.start == op.end and not op.internal)
     stops = op.internal if there else (*op.internal, op.end)
     seen, place = covered.copy(), op.start
     for p, node in enumerate(stops):
+        # Only the last stop may be a covered node. `node != place`: to stay is no drive.
         last = p == len(stops) - 1 and node != place
         home = node == 0 and bool(seen.all())
         if seen[node] and not (last and (home or op.fly != NO_FLY)):

@@ -46,6 +46,8 @@ def _two_opt(tour: list[int], cost: np.ndarray) -> list[int]:
         back = np.concatenate([[0.0], np.cumsum(cost[after, order])])
         gain = (cost[order[i - 1], order[i]] + cost[order[j], after[j]] - cost[order[i - 1], order[j]]
                 - cost[order[i], after[j]] + (there[j] - there[i]) - (back[j] - back[i]))  # fmt: skip
+        # Gains are differences of sums, so one that is 0 may come out above it: without a bound ties would turn for
+        # ever.
         if not len(gain) or gain.max() <= 1e-9:
             return [int(node) for node in order]
         most = int(gain.argmax())

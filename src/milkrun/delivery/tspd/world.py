@@ -75,6 +75,7 @@ class TSPD(World):
         int64, "O", 3, low=-1, high="last node", tally=True,
         doc="operations done: start, end, node of the drone (-1 = none); -1 beyond",
     )  # fmt: skip
+    # An action is 2 N at most, and N <= 1000: int16 holds it.
     plan = state(int16, "A", low=-1, tally=True, doc="the legal actions taken; -1 beyond")
     num_ops = state(int32, low=0, tally=True, doc="operations done")
     by_drone = state(int32, low=0, tally=True, doc="nodes that the drone serves")
@@ -94,6 +95,8 @@ class TSPD(World):
     @classmethod
     def size_of(cls, config: TSPDConfig) -> dict[str, int]:
         n = config.num_nodes
+        # A: each of N - 1 nodes takes three actions at most (launch, drive to a covered node, join), and the way home
+        # is one more. O: each operation but a last drive home covers a node, so there are N at most.
         return {"N": n, "last node": n - 1, "O": 2 * n, "A": 3 * n, "choices": 2 * n + 1}
 
     @classmethod
@@ -172,6 +175,7 @@ class TSPD(World):
 @kernel(inline=True)
 def may_join(w, b, q, j):
     """The drone, on its way, may be taken up at node j."""
+    # Only for a drone that is out: aboard `launch` and `fly` are -1, and compiled code does not look for bad indices.
     flight = w.c_drone[q, w.launch[b], w.fly[b]] + w.c_drone[q, w.fly[b], j]
     return (not w.forbid[q, j]) & (flight <= w.max_fly[q] + EPS)
 
@@ -184,6 +188,7 @@ def may_join(w, b, q, j):
 def open_drives(w, b):
     """Drone aboard: the truck may go wherever nobody was, and home at the end."""
     drives, covered = w.action_mask[b, : w.N], w.covered[b]
+    # The depot and padding are covered from the start (`reset`), so the loop closes them and needs no n_nodes.
     for j in range(w.N):
         drives[j] = not covered[j]
     drives[0] = w.left[b] == 0
@@ -202,6 +207,8 @@ def open_launches(w, b, q):
     if w.max_fly[q] < math.inf:
         # there and on to the nearest node where it may join: a bound that is kept with the instance, so that a launch
         # is judged in one addition a node instead of a search over all nodes beyond it
+        # The sum is that of `may_join` at this nearest node, bit for bit, and the truck can drive to any node but k: so
+        # a drone that is sent out can always join somewhere.
         out, on, limit = w.c_drone[q, here], w.fly_on[q], w.max_fly[q] + EPS
         for k in range(w.N):
             launches[k] &= out[k] + on[k] <= limit
@@ -212,6 +219,7 @@ def open_ways_out(w, b, q):
     """Drone out: nodes not covered, since it can join beyond them, and covered ones if it can join there."""
     drives, covered, forbid = w.action_mask[b, : w.N], w.covered[b], w.forbid[q]
     for j in range(w.N):
+        # padding is covered and forbidden both, so it stays closed
         drives[j] = not (covered[j] & forbid[j])
     if w.max_fly[q] < math.inf:
         out, on, limit = w.c_drone[q, w.launch[b], w.fly[b]], w.c_drone[q, w.fly[b]], w.max_fly[q] + EPS
@@ -253,6 +261,7 @@ def reset(w, b):
 @kernel(inline=True)
 def step(w, b, action):
     q = w.instance_row[b]
+    # Play never gets this far (see `size_of`), but a state from outside may stand at the end of its record.
     if w.steps[b] < w.A:
         w.plan[b, w.steps[b]] = action
     w.steps[b] += 1
@@ -315,6 +324,7 @@ def join(w, b, q):
     """Who came first waits for the other."""
     here, launch, k = w.truck[b], w.launch[b], w.fly[b]
     flight = w.c_drone[q, launch, k] + w.c_drone[q, k, here]
+    # the truck's drives are on the clock already: only what the flight takes longer is added
     wait = max(0.0, flight - w.truck_leg[b])
     w.clock[b] += wait
     w.truck_wait[b] += wait
@@ -340,6 +350,7 @@ def take_aboard(w, b, q):
 
 @kernel(inline=True)
 def write_down(w, b, start, end, fly):
+    # `num_ops` of a state from outside may be O already: then the operation is counted, but has no place.
     o = w.num_ops[b]
     if o < w.O:
         w.ops[b, o, 0] = start
@@ -353,6 +364,7 @@ def prefetch(w, b, action):
     """Asks for the places in memory that a step will read, while the rows before this one are still being played."""
     q = w.instance_row[b]
     fetch(w.c_truck[q], w.truck[b], action)
+    # -1 of a drone aboard does no harm here: a prefetch of a bad address is dropped, not an error
     fetch(w.c_drone[q], w.launch[b], w.fly[b])
     fetch(w.c_drone[q], w.fly[b], w.truck[b])
     fetch(w.plan, b, w.steps[b])
@@ -366,6 +378,7 @@ def fault(w, b):
     out = w.fly[b] >= 0
     if out != (w.launch[b] >= 0):
         return HALF_OUT
+    # a join reads c_drone at `launch` and `fly`, which are -1 while the drone is aboard
     joins = w.action_mask[b, 2 * w.N] and not out
     return NO_FLIGHT if joins and not (w.terminated[b] or w.truncated[b]) else 0
 

@@ -51,6 +51,8 @@ def lay_out(
     requests, vehicles = nodes // 2, np.shape(fields["capacity"])[1]
     matrix = np.size(fields["dist"]) > 0 if fields.get("dist") is not None else False
     aboard = min(requests, int(np.max(fields["capacity"])), requests if max_onboard is None else max_onboard)
+    # P: one place more than may be aboard, since `extend` writes a rider down before `trace` finds one too many. A
+    # request has one rider at least, so there are never more aboard than seats.
     sizes = {"N": nodes, "R": requests, "V": vehicles, "L": 0 if matrix else nodes, "M": nodes if matrix else 0,
              "K": 2 * requests + 2, "P": aboard + 1}  # fmt: skip
     given: dict[str, Any] = {"n_nodes": np.full(batch, nodes), **fields, "speed": speed, "max_onboard": aboard}
@@ -105,6 +107,7 @@ def insert_by_deadline(w, b):
         p, d = 2 * r + 1, 2 * r + 2
         w.key[r] = min(w.time_windows[b, p], w.time_windows[b, d] - w.tau[p, d])
         k = r
+        # insertion sort, stable: of equal deadlines the lower request first
         while k > 0 and w.key[w.order[k - 1]] > w.key[r]:
             w.order[k] = w.order[k - 1]
             k -= 1

@@ -88,6 +88,7 @@ def improve(
         raise ConfigError(f"seed is {seed}, must be within 0..2**63-1")
     rules = {"speed": speed, "penalty_unvisited": penalty_unvisited}
     start = best_insertion(instance, **rules) if routes is None else judged(instance, routes, **rules)
+    # a request that nobody serves is two nodes that nobody visits
     found = search.search(instance, start.routes, seconds, seed, iterations, speed, 2 * penalty_unvisited)
     return _better(start, judged(instance, found, **rules))
 
@@ -132,6 +133,8 @@ def solve_exact(instance: DARPInstance, *, penalty_unvisited: float = 100.0, spe
     shortest = {seats: {g: _shortest(instance, g, seats, speed) for g in groups} for seats in set(fleet)}
     plans: dict[frozenset[int], tuple[float, Routes]] = {frozenset(): (0.0, [])}
     for seats in fleet:
+        # by vehicle, and of each set of requests served so far only the shortest routes: what follows depends on the
+        # set alone
         longer: dict[frozenset[int], tuple[float, Routes]] = {}
         for served, (way, routes) in plans.items():
             for group, found in shortest[seats].items():

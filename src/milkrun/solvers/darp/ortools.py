@@ -36,6 +36,7 @@ class Model:
                               "counted exactly: take a smaller one")  # fmt: skip
         self.manager = pywrapcp.RoutingIndexManager(len(instance.locs), instance.num_agents, 0)
         self.routing = pywrapcp.RoutingModel(self.manager)
+        # costs are rounded to the nearest: only limits must be on the safe side
         legs = np.rint(scale * instance.distances()).astype(np.int64)
         leg = self.routing.RegisterTransitMatrix(legs.tolist())
         self.routing.SetArcCostEvaluatorOfAllVehicles(leg)
@@ -51,6 +52,7 @@ class Model:
         day = int(_down(self.scale * (instance.time_windows[0] - instance.window_open[0])))
         tau = self.scale * (instance.distances() / speed + instance.service_time[:, None])
         tau = _up(np.minimum(tau, day + 1))  # what takes longer than the day is not driven, however long it takes
+        # day + 1 and -1 are outside the day, so a window that misses it stays empty: opens > closes
         opens = _up(np.clip(self.scale * (instance.window_open - instance.window_open[0]), 0, day + 1))
         closes = _down(np.clip(self.scale * (instance.time_windows - instance.window_open[0]), -1, day))
         rides = instance.service_time[1::2] + instance.max_ride_time
@@ -62,6 +64,7 @@ class Model:
         for r in range(instance.num_requests):
             p, d = index(2 * r + 1), index(2 * r + 2)
             if any(opens[j] > closes[j] for j in (2 * r + 1, 2 * r + 2)):
+                # an empty range would fail the model as a whole, not this request alone
                 solver.Add(routing.ActiveVar(p) == 0)
             else:
                 for j, node in ((2 * r + 1, p), (2 * r + 2, d)):
@@ -98,6 +101,7 @@ class Model:
 
 
 def _up(x: Any) -> Any:
+    # Rounded first: 100 * 1.1 is 110.00000000000001, and shall stay 110.
     return np.ceil(np.round(x, 6)).astype(np.int64)
 
 

@@ -176,11 +176,13 @@ def recall(w, v, k):
 @kernel
 def ends_well(w, b, v, k, i, d):
     """Whether the vehicle at node i can set down at d and then drive the route from stop k on."""
+    # into TRIAL: `find_place` goes on from BASE to the next place of the dropoff
     if not extend(w, b, BASE, TRIAL, d, w.tau[i, d], w.opens[d], w.closes[d]):
         return False
     i, m = d, w.stops[v]
     for t in range(k, m + 1):
         j = w.route[v, t] if t < m else 0
+        # one sum, before the summary is carried on: past `late` the rest of the route cannot be kept
         if w.plan_start[TRIAL] + w.tau[i, j] > w.late[v, t] + SURE or not drive(w, b, TRIAL, i, j):
             return False
         i = j
@@ -206,6 +208,7 @@ def find_place(w, b, r, v):
             break
         extra = w.d[i, p] + w.d[p, j] - w.d[i, j]
         both = w.d[i, p] + w.d[p, d] + w.d[d, j] - w.d[i, j]
+        # Service at p starts at opens[p] or later, at stop a later still: past `late` no place before a is left.
         if min(both, extra + w.least[a + 1]) >= best - TIE or w.opens[p] > w.late[v, a] + SURE:
             continue
         if w.load[v, a] + riders > seats or w.aboard[v, a] >= w.max_onboard:
@@ -219,6 +222,7 @@ def find_place(w, b, r, v):
             if cost < best - TIE and ends_well(w, b, v, c, here, d):
                 best = cost
                 w.cost[r, v], w.up[r, v], w.down[r, v] = cost, a, c
+            # behind the last stop `least` is inf and this ends the scan, so that stop c, read below, is there
             if extra + w.least[c + 1] >= best - TIE:
                 break
             j = w.route[v, c]

@@ -99,6 +99,7 @@ def actions_of(instance: DARPInstance, routes: Sequence[Sequence[int]], speed: f
 
 def judged(instance: DARPInstance, actions: Sequence[int], options: Mapping[str, Any]) -> float:
     """The checker's cost of actions."""
+    # an empty list would be an array of floats, which the checker refuses
     cost, _, _ = DARPProblem.get_costs(instance.fields(), np.array([actions or [0]]), **options)
     return float(cost[0])
 

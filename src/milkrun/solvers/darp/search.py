@@ -62,6 +62,8 @@ def search(
         if share >= 1:
             break
         if iterations is not None:
+            # The temperature is set anew with each call. So with `iterations` their sizes must not depend on the clock,
+            # or the plan would.
             chunk = min(max(1, iterations // 200), iterations - done)
         LAYOUT.put(table, "share", share)
         entry.run((table.ctypes.data, seed, done, chunk), 1, 1)
@@ -159,6 +161,7 @@ def remove(w, b, s):
         elif how == WORST:
             w.key[r] = -saving(w, r) * (0.3 + u)
         else:
+            # below 1 the requests of one route, which go first; the others follow, the most related before the rest
             w.key[r] = u if w.home[r] == w.home[first] else 1.0 + apart(w, first, r)
     for _ in range(count):
         chosen = -1
@@ -259,6 +262,7 @@ def urgency(w, r, how):
             three = c
     if how == GREEDY or vehicle < 0:
         return vehicle, -one
+    # Not inf: by FAR_REGRET a request without a second vehicle loses twice this, one without a third only once.
     loss = min(two, HOPELESS) - one
     return vehicle, loss + min(three, HOPELESS) - one if how == FAR_REGRET else loss
 

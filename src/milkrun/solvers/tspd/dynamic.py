@@ -57,6 +57,7 @@ def best_chain(instance: TSPDInstance) -> tuple[list[Operation], float]:
     table, kept = lay_out(LAYOUT, instance, {"N": n, "S": 1 << (n - 1)})
     _entry().run((table.ctypes.data,), 1, 1)
     best, everyone = kept["best"], (1 << (n - 1)) - 1
+    # The last drive home covers nothing, so no operation of the tables has it. From the depot it costs 0.
     ends = best[everyone] + instance.c_truck[:, 0]
     node = int(ends.argmin())
     plan = [Operation(node, 0)] if node else []
@@ -81,6 +82,7 @@ def _through(
         ways = [path[left ^ one[j], start, j] + instance.c_truck[j, order[-1]] for j in last]
         order.append(last[int(np.argmin(ways))])
         left ^= one[order[-1]]
+    # where the end itself is the last stop, by a leg of 0 (see `find_paths`), it is not between the ends
     stops = order[2:] if order[1:2] == [end] else order[1:]
     return tuple(stops[::-1])
 
@@ -115,6 +117,7 @@ def find_paths(w):
                 elif not s & bit(i):
                     for k in range(1, w.N):
                         if s & bit(k):
+                            # k may be j itself: truck[j, j] is 0, and j the last stop
                             way = min(way, w.path[s ^ bit(k), i, k] + w.truck[k, j])
                 w.path[s, i, j] = way
 
@@ -138,6 +141,7 @@ def find_operations(w):
 @kernel
 def choose_drone_node(w, s, i, j):
     for k in range(1, w.N):
+        # not the end, which the truck drives to itself
         if not s & bit(k) or k == j or not w.lands[k]:
             continue
         flight = w.drone[i, k] + w.drone[k, j]
@@ -155,6 +159,7 @@ def find_chains(w):
             w.best[s, j] = np.inf
     w.best[0, 0] = 0.0
     for s in range(w.S - 1):
+        # An operation makes the set a larger number: best[s] is final when s is reached.
         rest = w.S - 1 - s
         newly = rest
         # `(newly - 1) & rest` is the next smaller subset of what is not covered: 3^n pairs of sets are met in all,

@@ -122,6 +122,7 @@ def choose_drone_position(w, i, j, way):
     for p in range(i + 1, j):
         k, before, after = w.tour[p], w.tour[p - 1], w.tour[p + 1]
         flight = w.drone[start, k] + w.drone[k, end]
+        # past k instead of over it: three legs change, whatever the length of the stretch
         drive = way - w.truck[before, k] - w.truck[k, after] + w.truck[before, after]
         total = w.best[i] + max(flight, drive)
         if w.lands[k] and flight <= w.limit and total < w.best[j]:

@@ -36,6 +36,7 @@ class PartitionPolicy:
             self._actions = np.full(world.plan.shape, -1, np.int64)
             self._begun = np.full_like(world.stream, -1)
         live = ~(world.terminated | world.truncated) | (world.autoreset == "same_step")
+        # a given instance may be exchanged under the same key; to ask again is cheap, since `plan_of` keeps its answers
         new = world.given | (self._begun != world.stream).any(axis=1)
         for b in np.flatnonzero(live & (world.steps == 0) & new).tolist():
             actions = [a for op in plan_of(instance_of(world, b)).operations for a in actions_of(op, world.sizes["N"])]
