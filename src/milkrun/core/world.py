@@ -45,7 +45,7 @@ from milkrun.core.fields import (
     state,
     view,
 )
-from milkrun.core.instances import Given, check_saved, read_instances, read_saved, refuse_fault
+from milkrun.core.instances import Given, check_saved, read_instances, read_saved, refuse_fault, refuse_where
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import DUE_ONE, NO_LIMIT
 from milkrun.core.memory import address_of
@@ -367,7 +367,7 @@ class World(Episodes, References):
         """Puts rows back to what `state_dict` saved of as many rows."""
         chosen = self._settle(rows)
         arrays, given = read_saved(self, saved, len(chosen))
-        check_saved(self, arrays, given, known=self._has(given, chosen))
+        check_saved(self, self._going_on(arrays), given, known=self._has(given, chosen))
         with undisturbed():
             self._adopt(given, chosen, whole=rows is None)
             for name, array in arrays.items():
@@ -412,6 +412,16 @@ class World(Episodes, References):
             raise ShapeError(f"actions must be {kind} of shape {expected}, not {actions.dtype} {actions.shape}")
         with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which is out of bounds
             _copyto(self._actions[:n], actions, "unsafe")
+
+    def _going_on(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Saved rows as the next step takes them. Under same_step the flags are those of the episode before: the row
+        itself has begun the next one, and must be fit to be played."""
+        if self._mode != 2:
+            return arrays
+        ended = arrays["terminated"] | arrays["truncated"]
+        refuse_where("i", arrays["i"], ended & (arrays["i"] > 0), "the episode is over, and a world with "
+                     "autoreset='same_step' begins the next one in the step that ends one")  # fmt: skip
+        return {**arrays, "terminated": np.zeros_like(ended), "truncated": np.zeros_like(ended)}
 
     def _has(self, given: Given, rows: np.ndarray) -> bool:
         """Whether these rows play the very instances given, which then need no second look."""
