@@ -306,3 +306,11 @@ def test_a_world_made_here_is_closed_when_forgotten():
     gc.collect()
     with pytest.raises(Closed):
         world.reset()
+
+
+def test_a_table_of_the_world_is_no_row_of_anybody():
+    """It is repeated, also where it happens to be as long as there are rows."""
+    env = MilkrunVectorEnv(5, "milkrun/TruckDrone-v0", num_route_nodes=5)
+    env.reset(seed=1)
+    assert env.world.ring.shape == (5, 2)
+    assert [value.tolist() for value in env.get_attr("ring")] == [env.world.ring.tolist()] * 5

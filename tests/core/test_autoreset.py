@@ -11,7 +11,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import milkrun
-from milkrun.core.errors import ConfigError, IllegalAction, ResetNeeded
+from milkrun.core.errors import BadInstance, ConfigError, IllegalAction, ResetNeeded
 from tests.core.toys import Lantern, LanternConfig, Turnstile, rows_of
 
 
@@ -273,3 +273,34 @@ def test_raise_asks_a_worlds_own_rule():
     world.step([-1, 3])
     with pytest.raises(IllegalAction, match="row 1: action 3"):
         world.step([2, 3])
+
+
+def test_same_step_does_not_go_on_from_a_row_that_is_over():
+    """Its flags are those of the episode before: rows are loaded that have begun the next one, and are fit to play."""
+    over = milkrun.make("milkrun/TSP-v0", 2, seed=1, num_loc=5, autoreset="disabled")
+    over.reset()
+    going_on = milkrun.make("milkrun/TSP-v0", 2, seed=1, num_loc=5, autoreset="same_step")
+    going_on.reset()
+    for world in (over, going_on):
+        while not world.terminated.all():
+            world.step(world.action_mask.argmax(axis=1))
+    with pytest.raises(BadInstance, match="row 0: i = 5: the episode is over, and a world with autoreset='same_step'"):
+        going_on.load_state_dict(over.state_dict())
+    going_on.load_state_dict(going_on.state_dict())
+    assert going_on.i.tolist() == [0, 0] and going_on.terminated.all()
+
+
+@pytest.mark.parametrize("flag", ["terminated", "truncated"])
+def test_same_step_judges_what_it_will_play(flag):
+    """A join of a drone that is aboard would read outside of the costs; a flag excuses it where the row has ended."""
+    for mode in ("disabled", "same_step"):
+        world = milkrun.make("milkrun/TSPD-v0", 1, seed=1, num_nodes=5, autoreset=mode)
+        world.reset()
+        saved = world.state_dict()
+        saved[flag][:] = True
+        saved["action_mask"][:, 10] = True
+        if mode == "disabled":
+            world.load_state_dict(saved)
+        else:
+            with pytest.raises(BadInstance, match="row 0: action_mask: allows a join, but fly is -1"):
+                world.load_state_dict(saved)

@@ -161,3 +161,17 @@ def test_the_old_name_of_a_style_warns():
     """It is the same class."""
     with pytest.warns(DeprecationWarning, match="scene.Look is now Style"):
         assert module.Look is module.Style
+
+
+def test_ground_below_flat_marks(scene):
+    """It is painted under them, words stand on paper, and an image that stands alone hides it."""
+    scene.points("nodes", SQUARE)
+    scene.ground(lambda: np.full((2, 2, 3), (10, 200, 30), np.uint8))
+    canvas = Canvas(200, 200)
+    paint(canvas, scene, "here")
+    assert canvas.pixels[100, 100].tolist() == [10, 200, 30] and canvas.pixels[2, 198].tolist() == list(PAPER)
+    alone = Scene((0, 0), (1, 1))
+    alone.image("camera", np.full((8, 8, 3), 50, np.uint8))
+    alone.ground(lambda: np.full((2, 2, 3), (10, 200, 30), np.uint8))
+    paint(canvas := Canvas(200, 200), alone)
+    assert canvas.pixels[100, 100].tolist() == [50, 50, 50]

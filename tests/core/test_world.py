@@ -452,3 +452,27 @@ def test_play_out_is_the_same_as_stepping(world_id):
     assert checksum(once) == checksum(stepped)
     with pytest.raises(ResetNeeded):
         once.step(np.zeros(70, int))
+
+
+def test_a_random_action_is_drawn_from_the_whole_mask():
+    """1,100 nodes have 1,210,000 pairs: of 640 draws a third and more lie in the upper half of the tours' positions."""
+    world = milkrun.make("milkrun/TSPKopt-v0", 64, seed=3, num_loc=1100)
+    world.reset()
+    drawn = np.concatenate([world.sample_actions(5, turn) for turn in range(10)])
+    first = drawn // 1100
+    assert world.action_mask[np.tile(np.arange(64), 10), drawn].all()
+    # Of pairs i < j the share with i below 550 is 3 / 4.
+    assert abs((first < 550).mean() - 0.75) < 4 * np.sqrt(0.75 * 0.25 / 640)
+
+
+def test_agents_far_apart_in_the_mask_draw_for_themselves():
+    """10 drones of 512 choices each, all allowed: none agrees with another more often than chance has it."""
+    world = milkrun.make("milkrun/TruckDrone-v0", 400, seed=3, num_customers=510, num_drones=10, drone_capacity=10)
+    world.reset()
+    first = world.sizes["T"]
+    world.action_mask[:, first:] = True
+    drones = world.sample_actions(7, 0)[:, 1:]
+    assert drones.max() > 500
+    for a in range(10):
+        for b in range(a):
+            assert (drones[:, a] == drones[:, b]).mean() < 0.03

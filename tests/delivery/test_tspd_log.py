@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from milkrun.core.errors import BadSolution
+from milkrun.delivery.instances import TSPDInstance
 from milkrun.delivery.tspd import TSPD
 from milkrun.delivery.tspd.truck_tour import tour_cost, truck_tour
 from tests.delivery.tspd_by_hand import begun, drawn, instance_of, line, play, walk
@@ -121,3 +122,21 @@ def test_an_end_that_the_truck_has_reached_is_not_driven_to_again():
     places = TSPDInstance.of_places("line", [[0, 0], [10, 0], [20, 0], [30, 0]])
     plan = [(0, 0, 3, (1, 2, 0))]
     assert TSPD.replay(places, plan)[0]["makespan"] == tspd_cost(places, plan) == 40
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e8, 1e9])
+def test_the_tour_of_the_truck_ends_at_every_scale(scale):
+    """Places on a grid have ties, whose gains are rounding errors: they grow with the costs."""
+    places = np.random.default_rng(4).integers(0, 100, (30, 2)) * scale
+    cost = np.hypot(*(places[:, None] - places).transpose(2, 0, 1))
+    assert sorted(truck_tour(cost)) == list(range(30))
+
+
+def test_instances_that_are_equal_have_one_hash():
+    """A cost of -0.0 is a cost of 0."""
+    costs = np.array([[0.0, 0.0], [1.0, 0.0]])
+    signed = np.array([[0.0, -0.0], [1.0, 0.0]])
+    some = np.zeros(2, bool)
+    first, second = (TSPDInstance("x", np.zeros((2, 2)), one, one, np.inf, some, some) for one in (costs, signed))
+    assert first == second and hash(first) == hash(second)

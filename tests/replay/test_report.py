@@ -120,3 +120,15 @@ def test_a_report_is_read_and_sorted_in_a_browser(folder, browser):
         page.locator(".world a").click()
     assert page.title() == "there"
     shown.close()
+
+
+def test_a_mean_of_nothing_is_not_the_worst(tmp_path):
+    """0 is more than -5: the card shows the picture of the policy that has it."""
+    for name, shade in (("zero", 250), ("five", 0)):
+        Image.fromarray(np.full((40, 40, 3), shade, np.uint8)).save(tmp_path / f"{name}.png")
+    policies = {name: policy(mean, picture=f"{name}.png") for name, mean in (("five", -5.0), ("zero", 0.0))}
+    pictures = []
+    for some in (policies, {"zero": policies["zero"]}):
+        (tmp_path / "summary.json").write_text(json.dumps({"milkrun/TSP-v0": {"rows": 1, "policies": some}}))
+        pictures.append(read_folder(tmp_path)["cards"][0]["picture"])
+    assert pictures[0] == pictures[1]

@@ -421,3 +421,13 @@ def test_every_closed_action_has_a_reason_of_the_list(name):
                 seen += 1
         world.step(actions[rows], rows=rows)
     assert seen > 50
+
+
+def test_a_count_of_actions_above_the_record_is_borne():
+    """A loaded state may say that it has counted on; the record itself is no longer."""
+    world = world_of("SDWCVRP")
+    world.reset(seed=1)
+    saved = world.state_dict()
+    saved["tour_len"][:] = world.tour.shape[2] + 40
+    world.load_state_dict(saved)
+    assert world.solution().shape == world.tour.shape

@@ -349,3 +349,11 @@ def test_an_integer_by_any_name_is_a_batch_size():
     gen = get_generator("tsp", num_loc=4)
     for size in (np.int64(3), np.array(3)):
         assert gen.generate(size)["locs"].shape == (3, 4, 2)
+
+
+def test_the_farthest_two_places_of_a_globe_are_found_exactly():
+    """-88..89 degrees: from latitude -88 on one meridian to 88 on that 177 degrees east it is 20,003.5 km."""
+    options = {"metric": "haversine", "min_loc": -88.0, "max_loc": 89.0, "num_loc": 2}
+    with pytest.raises(ConfigError, match="there and back from the depot across the box"):
+        milkrun.make("milkrun/CVRP-v0", **options, max_length=2 * 20_003.0)
+    milkrun.make("milkrun/CVRP-v0", **options, max_length=2 * 20_003.6)

@@ -252,3 +252,18 @@ def test_relabelling_the_nodes_relabels_the_tour():
     first, second = tsp(locs), tsp(moved)
     assert label[roll_out(first)].tolist() == roll_out(second).tolist()
     assert first.tour_length == second.tour_length
+
+
+def test_padding_in_a_tour_to_be_improved_is_refused():
+    """4 of 6 nodes: 4 and 5 stand behind the tour, each at its own place, also in the best one."""
+    world = milkrun.make("milkrun/TSPKopt-v0", 1, seed=1, num_loc=6)
+    world.reset(instance={"locs": np.random.default_rng(1).random((1, 6, 2)), "n_nodes": [4]})
+    saved = world.state_dict()
+    world.load_state_dict(saved)
+    tour = np.array([[0, 4, 1, 2, 3, 5]])
+    for name in ("tour", "best_tour"):
+        wrong = {**saved, name: tour.astype(np.int32)}
+        if name == "tour":
+            wrong["pos"] = np.argsort(tour, axis=1).astype(np.int32)
+        with pytest.raises(BadInstance, match=rf"row 0: {name}\[4\] = 3: padding stands behind the tour"):
+            world.load_state_dict(wrong)

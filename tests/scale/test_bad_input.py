@@ -6,11 +6,13 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from milkrun import scale
 from milkrun.core.errors import ConfigError, MilkrunError, MissingExtra, RegistryError, ScaleError
 from milkrun.scale import cluster
+from milkrun.scale.solve import _one_by_one
 from milkrun.solvers import add_policy, nearest, policies
 from tests.scale.helpers import WORLDS
 
@@ -100,9 +102,9 @@ def test_solve_and_generate_refuse_too(tmp_path):
 
 
 def test_a_plan_says_shards_and_memory():
-    """2,500 rows in shards of 1,024 are three; 17 bytes an episode are gathered; ten workers need one round."""
+    """2,500 rows in shards of 1,024 are three; 25 bytes an episode are gathered; ten workers need one round."""
     plan = scale.plan(CVRP, "nearest", 10_000, 2_500, config=WORLDS[CVRP], workers=10)
-    assert (plan.shards, plan.caller_bytes, plan.workers) == (3, 170_000, 10)
+    assert (plan.shards, plan.caller_bytes, plan.workers) == (3, 250_000, 10)
     assert plan.shard_seconds > 0 and plan.worker_bytes > 1024 * 8
     assert plan.seconds == pytest.approx(plan.shard_seconds + 0.01)
     assert str(plan).startswith("3 shards of ")
@@ -116,3 +118,14 @@ milkrun.scale.plan("milkrun/CVRP-v0", "nearest", 10, config={"num_loc": 5})
 assert "ray" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_instances_that_are_solved_again_are_these():
+    """Four rows play two instances: one task each, with its own; a number or a single row is that of all."""
+    given = {"locs": np.arange(20.0).reshape(2, 5, 2), "n_nodes": [5, 4], "capacity": 3, "instance_row": [0, 1, 1, 0]}
+    tasks = _one_by_one(given)
+    assert [int(task["n_nodes"][0]) for task in tasks] == [5, 4, 4, 5]
+    assert [task["locs"].tolist() for task in tasks] == [given["locs"][[b]].tolist() for b in (0, 1, 1, 0)]
+    assert {task["capacity"].tolist() for task in tasks} == {3}
+    with pytest.raises(MilkrunError, match="instance_row = 2: there are 2 instances"):
+        _one_by_one({**given, "instance_row": [0, 2]})

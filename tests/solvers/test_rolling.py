@@ -35,3 +35,31 @@ def test_unknown_routers_and_rules_are_refused():
         RollingHorizon(router="magic")
     with pytest.raises(ConfigError, match="lookahead"):
         RollingHorizon(rule="magic")
+
+
+@pytest.mark.parametrize("name", ["SCWCVRP", "SDWCVRP"])
+def test_who_asks_twice_hears_the_same(name):
+    """The plan goes on when a row is played, not when somebody looks at it; rows may be played one by one."""
+    world = milkrun.make(f"milkrun/{name}-v0", num_envs=6, num_loc=8, seed=3, autoreset="disabled")
+    for some in (False, True):
+        world.reset(seed=3)
+        policy = RollingHorizon(router="insertion")
+        for turn in range(40):
+            actions = policy(world)
+            assert (policy(world) == actions).all()
+            live = np.flatnonzero(~(world.terminated | world.truncated))
+            live = live[turn % 2 :: 2] if some else live
+            world.step(actions[live], rows=live)
+    whole = RollingHorizon(router="insertion")
+    assert evaluate(world, whole, 6, seed=3).returns.tolist() == evaluate(world, Twice(), 6, seed=3).returns.tolist()
+
+
+class Twice:
+    """The same policy, asked twice at each step."""
+
+    def __init__(self):
+        self.policy = RollingHorizon(router="insertion")
+
+    def __call__(self, world):
+        self.policy(world)
+        return self.policy(world)

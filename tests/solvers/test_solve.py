@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -356,3 +359,22 @@ def test_our_own_solvers_are_judged_once(monkeypatch):
     monkeypatch.setattr(tasks.CVRP, "get_costs", lambda *args, **options: asked.append(1) or price(*args, **options))
     solve("CVRP", drawn("CVRP", 6, 3), "savings")
     assert asked == [1]
+
+
+def test_what_a_package_prints_does_not_mix_with_answers():
+    """A library in C writes to the descriptor, past Python."""
+    code = """
+import os
+from milkrun.solvers import workers
+
+def solve_one(method, task):
+    os.write(1, b"hello")
+    print("there")
+    return [task], True
+
+workers.solve_one = solve_one
+workers.main()
+"""
+    task = pickle.dumps(("none", 7))
+    done = subprocess.run([sys.executable, "-c", code], input=task, capture_output=True, check=True)
+    assert pickle.loads(done.stdout) == ([7], True) and b"hello" in done.stderr and b"there" in done.stderr

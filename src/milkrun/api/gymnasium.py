@@ -255,7 +255,8 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         field = self.world.fields.get(name)
         if field is not None and field.role is Role.INSTANCE:
             value = value[self.world.instance_row]
-        if isinstance(value, (np.ndarray, tuple)) and len(value) == self.num_envs:
+        shared = field is not None and field.role in (Role.CONSTANT, Role.SCRATCH)
+        if isinstance(value, (np.ndarray, tuple)) and len(value) == self.num_envs and not shared:
             return tuple(copying.copy(value))
         return (value,) * self.num_envs
 

@@ -88,7 +88,9 @@ def _digest_function(function: pytypes.FunctionType, digest: Any, seen: set[int]
         _digest(default, digest, seen)
     for code in _codes(function.__code__):
         digest.update(code.co_code)
-        digest.update(repr([c for c in code.co_consts if not isinstance(c, pytypes.CodeType)]).encode())
+        consts = [c for c in code.co_consts if not isinstance(c, pytypes.CodeType)]
+        # A set of texts has another order in every process.
+        digest.update(repr([sorted(map(repr, c)) if isinstance(c, frozenset) else c for c in consts]).encode())
         digest.update(repr((code.co_names, code.co_varnames, code.co_freevars)).encode())
         # Names of attributes stand here too. A global of such a name is fed in vain, which at worst compiles anew.
         for name in code.co_names:

@@ -43,18 +43,18 @@ def paint(canvas: Canvas, scene: Scene, caption: str = "") -> None:
     """
     entries = scene.legends + scene.tally_legends
     legend = _lines(canvas.width, entries)
+    above, below = 44 if scene.gauges else 27, LINE * len(legend) + (TALLY + 4 if scene.tallies else 0) + 4
     if scene.images and not scene.marks:
         _paint_image(canvas, next(iter(scene.images.values())))
-    elif len(scene.low) == 2:
-        canvas.fit(scene.low, scene.high, margin=0.1)
     else:
-        above = 44 if scene.gauges else 27
-        below = LINE * len(legend) + (TALLY + 4 if scene.tallies else 0) + 4
-        canvas.fit(*_around(scene), margin=0.01, above=above, below=below)
-    paint_marks(canvas, scene)
-    if scene.floor is not None:  # words stand on paper
-        canvas.rect((0, 0), (canvas.width, above), PAPER, px=True)
-        canvas.rect((0, canvas.height - below), (canvas.width, canvas.height), PAPER, px=True)
+        if len(scene.low) == 2:
+            canvas.fit(scene.low, scene.high, margin=0.1)
+        else:
+            canvas.fit(*_around(scene), margin=0.01, above=above, below=below)
+        paint_marks(canvas, scene)
+        if scene.floor is not None:  # words stand on paper
+            canvas.rect((0, 0), (canvas.width, above), PAPER, px=True)
+            canvas.rect((0, canvas.height - below), (canvas.width, canvas.height), PAPER, px=True)
     words = [f"{name} {f'{value:.4f}'.rstrip('0').rstrip('.')}" for name, value in scene.figures.items()]
     while len(words) > 1 and 12 * len("  ".join([caption, *words])) + 16 > canvas.width:
         words.pop()

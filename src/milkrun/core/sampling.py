@@ -19,20 +19,25 @@ ONES, HIGH, TOP = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), 
 FIELD = 1 << 20  # turn, first and width of a segment ride in one number
 TURNS = 1 << 22
 AT_STEP = TURNS  # as the turn: the steps that the row's episode has counted
+PURPOSES = 4096
 CHANCES = 4095  # the purpose of the first number of `chance`; the others lie below it
+AGENTS = 4080  # purposes below this one are those of agents, by the place of their mask
 
 
 @kernel
 def random_allowed(w, b, seed, packed):
-    """An allowed action of the agent whose mask is the segment [first, first + width) of its row's."""
+    """An allowed action of the agent whose mask is the segment [first, first + width) of its row's; without a width the
+    whole, which may be wider than a field holds."""
     first, width = packed // FIELD % FIELD, packed % FIELD
-    return pick(w, b, first, width, row_key(w, b, seed, first), turn_of(w, b, packed))
+    if width == 0:
+        width = w.action_mask.shape[1]
+    return pick(w, b, first, width, row_key(w, b, seed, first % AGENTS, first // AGENTS), turn_of(w, b, packed))
 
 
 @kernel
 def random_step(w, b, seed, i):
     """The action of a random policy at the i-th step of an episode, as `World.play_out` asks for it."""
-    return pick(w, b, 0, w.action_mask.shape[1], row_key(w, b, seed, 0), i)
+    return pick(w, b, 0, w.action_mask.shape[1], row_key(w, b, seed, 0, 0), i)
 
 
 @kernel
@@ -44,7 +49,8 @@ def random_number(w, b, seed, packed):
 @kernel
 def random_chance(w, b, seed, packed):
     """The draw of purpose `first`, in [0, 1)."""
-    return uniform(row_key(w, b, seed, packed // FIELD % FIELD), turn_of(w, b, packed))
+    purpose = packed // FIELD % FIELD
+    return uniform(row_key(w, b, seed, purpose % PURPOSES, purpose // PURPOSES), turn_of(w, b, packed))
 
 
 @kernel
@@ -54,16 +60,17 @@ def turn_of(w, b, packed):
 
 
 @kernel
-def row_key(w, b, seed, first):
-    """The stream of a row; the caller's seed is scrambled, so that it never cancels against the world's."""
+def row_key(w, b, seed, purpose, lap):
+    """The stream of a row; the caller's seed is scrambled, so that it never cancels against the world's. There are 4096
+    purposes, and as many again in each lap."""
     # The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-    z = np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15)
+    z = np.uint64(seed) + np.uint64(lap + 1) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     key = z ^ (z >> np.uint64(31)) ^ np.uint64(w.stream[b, 0])
     row, episode = np.uint64(w.stream[b, 1]), np.uint64(w.stream[b, 2])
     # SAMPLING + 4095 is below 2**16, which is all the room that a purpose has in `rng.block`.
-    return Stream(key & LOW, key >> WORD, row & LOW, episode & LOW, np.uint64(SAMPLING + first % 4096))
+    return Stream(key & LOW, key >> WORD, row & LOW, episode & LOW, np.uint64(SAMPLING + purpose))
 
 
 @kernel
@@ -115,10 +122,12 @@ def sample(world: Memory, seed: int, turn: int | None) -> np.ndarray:
         (width,) = world.action.shape(world.sizes)
         parts = [world.map_rows(random_number, np.float32, seed, _pack(turn, k, 0)) for k in range(width)]
         return np.stack(parts, axis=1)
+    if world.action.kind == "discrete":
+        return world.map_rows(random_allowed, np.int64, seed, _pack(turn, 0, 0))
     widths = world.action.nvec(world.sizes)
     firsts = np.cumsum([0, *widths[:-1]]).tolist()
     parts = [world.map_rows(random_allowed, np.int64, seed, _pack(turn, f, n)) for f, n in zip(firsts, widths)]
-    return parts[0] if world.action.kind == "discrete" else np.stack(parts, axis=1)
+    return np.stack(parts, axis=1)
 
 
 def chance(world: Memory, seed: int, turn: int | None, number: int) -> np.ndarray:

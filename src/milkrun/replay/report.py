@@ -100,7 +100,7 @@ def _card(id: str, world: Read, folder: Path) -> Read:
     policies = world.get("policies")
     if not isinstance(policies, dict) or not all(isinstance(p, dict) and "mean" in p for p in policies.values()):
         raise Unusable(f"it is no summary of the demo: {id} has no policies with a mean")
-    best: Read = max(policies.values(), key=lambda p: _finite(p["mean"]) or -math.inf, default={})
+    best: Read = max(policies.values(), key=_mean_or_least, default={})
     return {
         "world": id, "title": title,
         "speed": _finite(world.get("steps_per_second")), "rows": _finite(world.get("rows")),
@@ -176,6 +176,11 @@ def _cell(value: Any) -> float | str | None:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+
+
+def _mean_or_least(policy: Read) -> float:
+    mean = _finite(policy["mean"])
+    return -math.inf if mean is None else mean
 
 
 def _finite(value: Any) -> float | None:

@@ -5,13 +5,12 @@ Of a law that is a function nobody can tell; what it draws is looked at instead,
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from milkrun.routing.distance import METRICS, great_circle, leg
-
-LATITUDES = 257  # how many are looked at for the farthest two of a box in degrees
 
 
 def farthest_drawn(config: Any) -> tuple[float, str]:
@@ -47,7 +46,17 @@ def _on_globe(depot_type: str, low: float, middle: float, high: float) -> float:
     """Not always from corner to corner: the way is longest where meridians lie far apart."""
     # The box has the same ends in both coordinates. Between two latitudes the way grows with the difference of
     # longitudes up to 180 degrees, which no box exceeds: so that is taken whole, and latitudes alone are tried.
-    latitudes = np.linspace(low, high, LATITUDES).tolist()
-    starts = {"center": [middle], "corner": [low]}.get(depot_type, latitudes)
     east = high - middle if depot_type == "center" else high - low
-    return max(great_circle.py_func(a, 0.0, b, east) for a in starts for b in latitudes)
+    starts = {"center": [middle], "corner": [low]}.get(depot_type, [low, high])
+    tried = [(a, b) for a in starts for b in (low, high, _opposite(a, east)) if low <= b <= high]
+    # Where both ends are free, the two slopes vanish together at the equator alone; else one end is at an edge.
+    if depot_type not in ("center", "corner") and low <= 0.0 <= high:
+        tried.append((0.0, 0.0))
+    return max(great_circle.py_func(a, 0.0, b, east) for a, b in tried)
+
+
+def _opposite(latitude: float, east: float) -> float:
+    """The latitude that is farthest from this one on a meridian so many degrees to the east; beyond a pole if that is
+    the pole. The cosine of the way, sin a sin b + cos a cos b cos east, is a wave in b: this is its trough."""
+    a = math.radians(latitude)
+    return math.degrees(math.atan2(-math.sin(a), -math.cos(a) * math.cos(math.radians(east))))

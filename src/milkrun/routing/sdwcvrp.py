@@ -130,7 +130,7 @@ class SDWCVRP(Recourse):
         """(B, T, L) the legal actions of each row and day, padded with 0: the `pi` of the tasks."""
         if not self.config.record:
             raise ConfigError("solution() needs record=True")
-        length = int(self.tour_len.max(initial=0))
+        length = min(int(self.tour_len.max(initial=0)), self.tour.shape[2])
         taken = self.tour[:, :, :length].astype(np.int32)
         taken[np.arange(length) >= self.tour_len[:, :, None]] = 0
         return taken

@@ -40,7 +40,7 @@ STARTS = ("random", "greedy", "identity")
 RANDOM, GREEDY = 0, 1
 REWARD_MODES = ("best", "current")
 CURRENT = 1
-MISPLACED = 1
+MISPLACED, PADDED = 1, 2
 """What may be wrong with a state from outside."""
 
 
@@ -93,7 +93,10 @@ class TSPKopt(Places):
     cost_best = state(float32, low=0, doc="length of the shortest tour so far")
     action_mask = mask("A")
 
-    faults = {MISPLACED: ("pos", "must be where the tour has each node, every one once")}
+    faults = {
+        MISPLACED: ("pos", "must be where the tour has each node, every one once"),
+        PADDED: ("tour", "has padding before its end, or a node behind it"),
+    }
 
     @classmethod
     def size_of(cls, config: TSPKoptConfig) -> dict[str, int]:
@@ -124,6 +127,8 @@ class TSPKopt(Places):
         for name in ("tour", "best_tour"):
             if (wrong := np.sort(arrays[name], axis=1) != places).any():
                 refuse(name, np.sort(arrays[name], axis=1), wrong, "a tour has every node once")
+            if (wrong := (arrays[name] != places) & (places >= arrays["n_nodes"][:, None])).any():
+                refuse(name, arrays[name], wrong, "padding stands behind the tour, each node at its own place")
         if (wrong := np.take_along_axis(arrays["tour"], arrays["pos"] % len(places), axis=1) != places).any():
             refuse("pos", arrays["pos"], wrong, "is not where the tour has this node")
 
@@ -418,9 +423,12 @@ def rejoin(w, b, q, n, m, i, j, k):
 def fault(w, b):
     """Which rule a state from outside breaks, 0 if none: places that lead back to where they were read from are all
     different, so the tour has every node."""
+    n = w.n_nodes[w.instance_row[b]]
     for k in range(w.N):
         if w.pos[b, w.tour[b, k]] != k:
             return MISPLACED
+        if k >= n and w.tour[b, k] != k:
+            return PADDED
     return 0
 
 

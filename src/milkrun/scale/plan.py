@@ -8,18 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from milkrun.core.arguments import check_count, check_seed
 from milkrun.core.clock import Clock
 from milkrun.core.config import Config
 from milkrun.core.registry import world_spec
-from milkrun.scale.evaluate import read_config, read_shards
+from milkrun.scale.evaluate import COLUMNS, read_config, read_shards
 from milkrun.scale.policies import read_policy
 from milkrun.scale.shards import SHARD_ROWS
 from milkrun.scale.work import Played
 from milkrun.solvers.evaluate import evaluate
 
 TRIED = 128  # episodes, on one core
-EPISODE_BYTES = 17  # return, length, truncated
+EPISODE_BYTES = sum(np.dtype(kind).itemsize for kind in COLUMNS.values())
 SHARD_SECONDS = 0.01  # what a shard costs beside its play: measured, `python -m bench --only scale`
 
 

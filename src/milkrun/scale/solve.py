@@ -12,7 +12,7 @@ import numpy as np
 
 from milkrun.core.arguments import check_count, check_seconds, check_seed
 from milkrun.core.errors import ConfigError, ShapeError
-from milkrun.core.instances import as_array
+from milkrun.core.instances import as_array, owners_of
 from milkrun.core.registry import named_world
 from milkrun.routing.instances import read
 from milkrun.scale.driver import Arrays, Asked, Work, run
@@ -76,9 +76,9 @@ def _one_by_one(instances: Any) -> list[Any]:
 
 def _rows(arrays: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     """The instances of a batch, a row each; what all of them share (a number, one row) stays as it is."""
-    most = max((len(values) for values in arrays.values() if values.ndim), default=0)
     owner = arrays.pop("instance_row", None)
-    rows = range(most) if owner is None else np.asarray(owner, np.int64).reshape(-1).tolist()
+    most = max((len(values) for values in arrays.values() if values.ndim), default=0)
+    rows = range(most) if owner is None else owners_of(owner, len(np.atleast_1d(owner)), most).tolist()
     if not len(rows):
         raise ShapeError("there is no instance to solve: the batch has 0 rows")
     return [{name: values if values.ndim == 0 or len(values) != most else values[b : b + 1]

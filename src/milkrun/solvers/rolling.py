@@ -68,11 +68,13 @@ class RollingHorizon:
             self._key, self._step = np.full_like(key, -1), np.full(len(rows), -1, np.int64)
             self._plans = np.zeros((len(rows), 2 * w.sizes["N"] + 4), np.int32)
             self._cursor = np.zeros(len(rows), np.int64)
-        # The number of steps did not grow: the row was reset, and its new episode may have the key of the old one.
-        fresh = (key != self._key).any(axis=1) | (w.i <= self._step)
+        # Fewer steps than before, or none: the row was reset, and its new episode may have the key of the old one.
+        fresh = (key != self._key).any(axis=1) | (w.i < self._step) | (w.i == 0)
         # under same_step the flags are of the episode before, and the row has begun the next one
         ended = w.terminated | w.truncated if w.autoreset != "same_step" else np.zeros(len(rows), bool)
         due = np.flatnonzero(fresh & (w.current_node == 0) & ~ended)
+        # By what was played, not by what was asked: who asks twice hears the same.
+        self._cursor = np.minimum(self._cursor + (w.i > self._step), self._plans.shape[1] - 1)
         if len(due):
             self._plans[due] = self._plan(day_problem(w, due, self._required(w, due)))
             self._cursor[due] = 0
@@ -88,7 +90,6 @@ class RollingHorizon:
             if not closed.any():
                 break
             self._cursor += closed
-        self._cursor = np.minimum(self._cursor + 1, last)
         stuck = ~w.action_mask[rows, action]
         return np.where(stuck, w.action_mask.argmax(axis=1), action).astype(np.int64)
 

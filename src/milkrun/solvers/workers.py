@@ -52,7 +52,7 @@ def solve_each(
                     pickle.dump((method, task(b)), process.stdin)
                     process.stdin.flush()
                     answer = pickle.load(process.stdout)
-                except (EOFError, OSError) as e:
+                except (EOFError, OSError, pickle.UnpicklingError) as e:
                     raise WorkerError(f"the process that solved instance {b} by {method} died") from e
                 if isinstance(answer, Exception):
                     raise answer
@@ -76,6 +76,7 @@ def solve_one(method: str, task: tuple[Any, ...]) -> Answer:
 def main() -> None:
     """The life of a worker; what it would print must not mix with its answers."""
     answers, sys.stdout = os.fdopen(os.dup(1), "wb"), sys.stderr
+    os.dup2(2, 1)  # also of what is no Python
     while True:
         try:
             task = pickle.load(sys.stdin.buffer)

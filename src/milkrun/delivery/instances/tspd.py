@@ -89,7 +89,8 @@ class TSPDInstance(InstanceRecord):
             self._refuse(name, (costs != 0) & np.eye(n, dtype=np.bool_), "must be 0 on the diagonal")
 
     def __hash__(self) -> int:
-        return hash((self.max_fly, self.c_truck.tobytes(), self.c_drone.tobytes()))
+        # + 0.0: a cost of -0.0 equals 0.0, but not by its bytes.
+        return hash((self.max_fly, (self.c_truck + 0.0).tobytes(), (self.c_drone + 0.0).tobytes()))
 
     @classmethod
     def of_places(

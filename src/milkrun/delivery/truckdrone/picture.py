@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.scene import Colour, Scene, colours
-from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, MOVE, ONBOARD, RETURNING
+from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, FLYING, MOVE, ONBOARD, RETURNING
 
-FLYING = 1
 STATUS: dict[int, Colour] = {ONBOARD: "ink", FLYING: 0, RETURNING: 3, CRASHED: "late"}
 """Colours of drones: on board, flying, returning, crashed."""
 LEGEND = (("not yet open", "waiting", "disc"), ("open", "open", "disc"), ("late", "late", "disc"),

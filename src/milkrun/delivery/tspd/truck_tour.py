@@ -36,6 +36,7 @@ def _two_opt(tour: list[int], cost: np.ndarray) -> list[int]:
     """The reversal of the stretch i..j that saves most, again and again; the depot stays first."""
     order = np.array(tour)
     n = len(order)
+    least = 1e-9 * max(1.0, float(np.abs(cost[:n, :n]).max(initial=0.0)))
     i, j = np.triu_indices(n, 1)
     i, j = i[i > 0], j[i > 0]
     while True:
@@ -46,9 +47,9 @@ def _two_opt(tour: list[int], cost: np.ndarray) -> list[int]:
         back = np.concatenate([[0.0], np.cumsum(cost[after, order])])
         gain = (cost[order[i - 1], order[i]] + cost[order[j], after[j]] - cost[order[i - 1], order[j]]
                 - cost[order[i], after[j]] + (there[j] - there[i]) - (back[j] - back[i]))  # fmt: skip
-        # Gains are differences of sums, so one that is 0 may come out above it: without a bound ties would turn for
-        # ever.
-        if not len(gain) or gain.max() <= 1e-9:
+        # Gains are differences of sums, so one that is 0 may come out above it, by more for longer legs: without a
+        # bound ties would turn for ever.
+        if not len(gain) or gain.max() <= least:
             return [int(node) for node in order]
         most = int(gain.argmax())
         order[i[most] : j[most] + 1] = order[i[most] : j[most] + 1][::-1].copy()

@@ -36,7 +36,7 @@ def generate_classic(w, b):
     for r in range(w.R):
         w.max_ride_time[q, r] = w.ride_limit
         attempt = 0
-        while not draw_request(w, b, q, r, attempt) and attempt < ATTEMPTS:
+        while attempt < ATTEMPTS and not draw_request(w, b, q, r, attempt):
             attempt += 1
         if attempt == ATTEMPTS:
             w.max_route_duration[q] = GAVE_UP

@@ -262,9 +262,11 @@ def urgency(w, r, how):
             three = c
     if how == GREEDY or vehicle < 0:
         return vehicle, -one
-    # Not inf: by FAR_REGRET a request without a second vehicle loses twice this, one without a third only once.
-    loss = min(two, HOPELESS) - one
-    return vehicle, loss + min(three, HOPELESS) - one if how == FAR_REGRET else loss
+    # Not inf: by FAR_REGRET a request without a second vehicle loses twice this, one without a third only once. More
+    # than its cost, where distances are large: nobody gains by waiting.
+    most = max(HOPELESS, 2.0 * one)
+    loss = min(two, most) - one
+    return vehicle, loss + min(three, most) - one if how == FAR_REGRET else loss
 
 
 @kernel
