@@ -98,9 +98,9 @@ class Stepper:
         known = space.known(plan, root, hidden)
         if known is not None:
             shared, addresses, versions, source, here, is_ours = known
-            # Nothing was changed that torch counts, but numpy may have written. So what kernels index with, of the state
-            # and single numbers of the instance, is looked at all the same. Without versions nothing is counted, and all
-            # is looked at.
+            # Nothing was changed that torch counts, but numpy may have written. So what kernels index with, of the
+            # state and single numbers of the instance, is looked at all the same. Without versions nothing is counted,
+            # and all is looked at.
             count = self.checks.of_indices if versions else self.checks.of_all
             if self.checks.rules.first_broken(here, count) is not None:
                 self.checks.values(source, count, root, hidden, plan)
