@@ -1,4 +1,4 @@
-"""The environment class of every world, by its id: one that its record names, else one made here after its name."""
+"""The environment class of every world, by its id: one that its class names, else one made here after its name."""
 
 from __future__ import annotations
 
