@@ -77,6 +77,8 @@ def new_name(name: str) -> str | None:
     """Where the module of an old name, or of one inside an old package, is now."""
     known, rest = name, ""
     while known:
+        # The longest name that is known decides: a module inside an old package may have gone somewhere else than the
+        # package.
         if new := PUBLISHED.get(known) or MOVED.get(known):
             return new + rest
         known, dot, last = known.rpartition(".")

@@ -40,8 +40,10 @@ def _run(arguments: list[str] | None) -> int:
 
     usage_error: Any = typer.BadParameter.__base__  # typer's own name for it is private
     with warnings.catch_warnings():
+        # `catch_warnings` puts this function back at its end, too.
         warnings.showwarning = lambda message, *_: _say(f"note: {message}")
         try:
+            # Standing alone, the app would print errors in its own way, over several lines, and exit.
             return app(arguments, prog_name="milkrun", standalone_mode=False) or 0
         except usage_error as e:
             command = e.ctx.command_path if e.ctx is not None else "milkrun"

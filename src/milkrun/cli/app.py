@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 
 
+# A line of \b alone in these docstrings: the help shows the lines of the paragraph as they stand.
 @app.callback(invoke_without_command=True)
 def milkrun(
     context: typer.Context,

@@ -55,6 +55,7 @@ def bench(
     for world_id in [world_spec(id).id] if id is not None else list_worlds():
         most, bytes_per_row = 8 * world_spec(world_id).load().demo_rows, 0.0
         for count in rows or [n for n in (1, 64, 1024, 8192) if n <= most]:
+            # Known from the smaller batch before. The first one, of a single row, is always measured.
             if not rows and count * bytes_per_row > MOST_BYTES:
                 shown.add_row(world_id, f"{count:,}", "left out:", f"{count * bytes_per_row / 1e9:,.1f} GB", "")
                 continue

@@ -35,6 +35,7 @@ def solve_darp(
     if page and played is None:
         raise ConfigError(f"{file} has too many seats for the world's mask: the plan is valid, but cannot be driven")
     routes = DARPProblem.actions_to_routes(actions)
+    # Vehicles that stay at the end of the plan have no route yet.
     routes += [[] for _ in range(instance.num_agents - len(routes))]
     report = DARPProblem.check(instance, routes)
     served = n - report.unserved
@@ -57,6 +58,7 @@ def solve_darp(
     shown.add_row("served", f"{served} of {n}")
     if best is not None and gap is not None:
         shown.add_row("best known", f"{best:g}")
+        # + 0.0: a gap that rounds to -0.0 is shown as 0.00, not as -0.00.
         shown.add_row("gap", f"{round(gap, 2) + 0.0:.2f} %" + ("" if served == n else ", but not all are served"))
     shown.add_row("longest ride", f"{longest:.2f}")
     shown.add_row("valid", "yes, by checker and world" if played else "yes, by the checker")

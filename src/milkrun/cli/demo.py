@@ -110,6 +110,7 @@ def play_apart(ids: list[str], folder: Path, num_envs: int, seed: int, pages: bo
             try:
                 waiting += _own_kernels_first(ids)  # which imports every world, as the processes do meanwhile
             finally:
+                # Also after an error: the pool ends only when its threads do, and these wait for this.
                 in_order.set()
     return found
 
@@ -127,11 +128,14 @@ def _own_kernels_first(ids: list[str]) -> list[str]:
             cls = world_spec(id).load()
         except Exception:  # the error comes when the world is to be played
             continue
+        # Worlds with the same step kernel share their compiled code: the first of them stands for all.
         kept.setdefault(kernels_of(cls).get("step"), id)
         fields[id] = len(cls.fields)
     return sorted(ids, key=lambda id: (id not in kept.values(), -fields.get(id, 0)))
 
 
+# The import comes first: it goes on while the parent still puts the worlds in order. What a world prints goes nowhere,
+# since a line of the output is an answer.
 CHILD = """
 import json, os, sys
 from pathlib import Path

@@ -182,5 +182,6 @@ def worth_a_look(results: list[Any]) -> list[tuple[int, int]]:
 
     returns = np.array([result.returns for result in results])
     apart = returns.max(0) - returns.min(0) if len(results) > 1 else returns[0]
+    # Stable: of equal ones the first instance is shown, on every machine.
     order = np.argsort(-apart, kind="stable")
     return list(dict.fromkeys(results[0].where(int(k)) for k in (order[0], order[len(order) // 2])))

@@ -25,6 +25,8 @@ LONE_NUMBER = re.compile(r"\s*[+-]?[\d.]+(e[+-]?\d+)?[ \t]*(\n|$)", re.IGNORECAS
 def looks_like(file: Path) -> bool:
     """Whether the file begins with a comment, a directive or a number that has its line for itself."""
     try:
+        # Latin-1 reads any bytes, so no file is refused here for its encoding. The mark of UTF-8 at the start reads as
+        # these three letters.
         text = file.read_bytes().decode("latin-1").removeprefix("\xef\xbb\xbf").replace("\r", "\n").lstrip()
     except OSError:  # whoever reads it will say so
         return False
@@ -88,6 +90,7 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
     shown.add_row("saving", f"{100 * saving:.2f} %")
     if best is not None and gap is not None:
         shown.add_row("best known", f"{best:g}")
+        # + 0.0: a gap that rounds to -0.0 is shown as 0.00, not as -0.00.
         shown.add_row("gap", f"{round(gap, 2) + 0.0:.2f} %")
     shown.add_row("operations", f"{len(plan.operations)}")
     shown.add_row("valid", "yes, by checker and world")

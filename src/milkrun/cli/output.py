@@ -47,6 +47,7 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     made = Console(stderr=stderr, highlight=False)
+    # Left alone, rich takes 80 columns where there is no terminal, and folds the tables.
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made = Console(stderr=stderr, highlight=False, width=WIDTH)
     return made

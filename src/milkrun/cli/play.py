@@ -125,6 +125,8 @@ def replay(
 def begun(make: Callable[..., World], row: int, episode: int) -> World:
     """A world of one row that stands at the start of that episode."""
     world = make(1, first_row=row)
+    # Resets count the episodes and draws depend on nothing that was played: those before need not be played to get
+    # here.
     for _ in range(episode + 1):
         world.reset()
     return world

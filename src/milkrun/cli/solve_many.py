@@ -38,6 +38,7 @@ def solve_many(
         for (world, by), members in groups.items():
             instances = [instance for _, instance in members]
             options = {"method": by, "time_limit": time_limit, "seed": seed, "iterations": iterations}
+            # A folder keeps one piece of work: the files of one world, by one method.
             inner = None if keep is None else keep / world.rpartition("/")[2] if len(groups) > 1 else keep
             for (file, instance), (cost, optimal) in zip(members, _answers(world, instances, options, on_ray, inner)):
                 best = getattr(instance, "best", None)

@@ -39,6 +39,7 @@ class Groups:
             if (seen := shown.pop(_view(group), None)) is not None:
                 own["observation"] = seen
             if reward is not None:
+                # A copy: in an expanded tensor all agents would share one number in memory.
                 own["reward"] = reward if team[-1] == 1 else reward.expand(*team, 1).contiguous()
             shown[group.name] = make_td(own, team, device)
         return shown
@@ -65,6 +66,8 @@ class Groups:
         acts = {}
         for group in self.all:
             allowed = mask[..., group.mask].reshape(*_team(group, batch), group.choices)
+            # The largest of independent uniform draws is each allowed action with the same chance. Draws are 0 or more,
+            # so -1 never wins where anything is allowed.
             noise = torch.from_numpy(sampler.random(tuple(allowed.shape), np.float32))
             chosen = torch.where(allowed.cpu(), noise, -1.0).argmax(-1).to(device)
             acts[group.name] = make_td({"action": chosen}, _team(group, batch), device)

@@ -136,6 +136,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         root = entries(tensordict)
         if "_step" in root:
             return self._step_some(tensordict)
+        # TorchRL's own step merges the result with what stands under "next" already, and checks types.
         if "next" in root or self.run_type_checks:
             return super().step(tensordict)
         following = self._step(tensordict)
@@ -151,11 +152,14 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
             return super().step_and_maybe_reset(tensordict)
         stepped = self.step(tensordict)
         here, there = entries(stepped), entries(entries(stepped)["next"])
+        # What is in both is that of the next moment. What only the root has (the action, keys of the caller) goes
+        # along.
         onward = {**here, **there}
         for key in ("next", "reward", "_reset"):
             onward.pop(key, None)
         for key, value in onward.items():
             if type(value) is not torch.Tensor and isinstance(value, TensorDictBase):
+                # The same one level below: the next of a group lacks what the group was given, as its action.
                 both = {**entries(here.get(key, value)), **entries(value)}
                 if key in self.group_map:
                     both.pop("reward", None)
@@ -209,6 +213,8 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         self._instance_keys = list(instance.keys())
         self._own_keys = list(self._specimen.keys())
         changing = self._specimen.keys(include_nested=True, leaves_only=True)
+        # The author's reset was given a shallow copy, so an entry that is still the same tensor is of the instance. All
+        # others may change in a step.
         self._dynamic = [key for key in changing if self._specimen[key] is not instance.get(key, None)]
 
     def _specs(self, td: TensorDictBase | None) -> Specs:

@@ -91,6 +91,7 @@ class Checks:
         """A copy of the table with the address of every tensor given, each of them checked. Tensors that do not lie in
         order are copied; `keep` gets what must live until the kernel has run."""
         source = table[:]
+        # The first words of a table: rows and instance rows. Each row plays the instance of its own number here.
         source[0] = source[1] = plan.rows
         source[self._instance_row] = plan.owner.data_ptr()
         for name, dtype, shape, where, slot in plan.instance:
@@ -117,6 +118,8 @@ class Checks:
             pattern = plan.own
             if not tensor.is_contiguous():
                 strides = tensor.stride()
+                # `expand` gives a dimension the stride 0. Of a dimension of size 1 the stride says nothing. Index 0
+                # along the expanded ones leaves each instance once.
                 pattern = tuple(strides[k] == 0 and size > 1 for k, size in enumerate(plan.batch))
                 tensor = tensor[tuple(0 if p else slice(None) for p in pattern)].contiguous()
                 keep.append(tensor)
@@ -124,6 +127,8 @@ class Checks:
                 whole = {name: slot.checked((root if slot.root else hidden).get(name), dtype, shape).contiguous()
                          for name, dtype, shape, _, slot in plan.instance}  # fmt: skip
                 keep.extend(whole.values())
+                # All are in order now, so the second call ends. A name is in one of the two parts only: one mapping can
+                # be both.
                 self._enter_strided(table, whole, whole, plan, keep)
                 return
             expanded = pattern

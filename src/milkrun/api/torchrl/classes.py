@@ -1,4 +1,4 @@
-"""The environment class of every world, by its id: one that its record names, else one made here after its name."""
+"""The environment class of every world, by its id: one that its class names, else one made here after its name."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ class WorldEnv(TorchRLEnv):
         super().__init__(self.fixed_id, generator, generator_params, device, batch_size, **keywords)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # pickle looks for a class by its name in its module, where most of the classes made here are not: the id finds
+        # them.
         if type(self) is not _classes.get(self.world_id):
             return super().__reduce__()
         return _unfilled, (self.world_id,), self.__getstate__()

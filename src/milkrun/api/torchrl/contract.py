@@ -61,6 +61,7 @@ def begin(env: Author, instance: TensorDict) -> TensorDict:
     td = env._reset_instance(instance.copy())
     rows, device = len(td), env.device
     no = torch.zeros((rows, 1), dtype=torch.bool, device=device)
+    # A tensor each: in one that three keys share, a change in place of one flag would change all.
     td.update({"done": no, "terminated": no.clone(), "truncated": no.clone()})
     td.set("i", torch.zeros((rows, 1), dtype=torch.int64, device=device))
     mask = td.set("action_mask", allowed(env, td))["action_mask"]
@@ -87,10 +88,12 @@ def advance(env: Author, td: TensorDict, action: torch.Tensor | None, dynamic: l
     after = env._step_instance(after)
     for key in dynamic:
         after.set(key, torch.where(_like(moves, before[key]), after[key], before[key]))
+    # The count, the tour, the flags and the mask are written here, whatever the author's step wrote there.
     after.set("i", before["i"] + live[:, None])
     if env.records_tour:
         after.set("tour", _recorded(before["tour"], action, moves))
     ended = env._check_done(after).reshape(-1) & live
+    # A row that comes to its end with its last step is terminated, not truncated.
     late = (after["i"][:, 0] >= limit(env, td["action_mask"])) & live & ~ended
     after.set("terminated", before["terminated"] | ended[:, None])
     after.set("truncated", before["truncated"] | late[:, None])
@@ -136,10 +139,13 @@ def _legal(mask: torch.Tensor, action: torch.Tensor, live: torch.Tensor) -> tupl
     """Which rows move, and actions that are in the mask: an illegal one is played as some other and then forgotten."""
     inside = (action >= 0) & (action < mask.shape[1])
     fine = inside & mask.gather(1, action.clamp(0, mask.shape[1] - 1)[:, None])[:, 0]
+    # argmax gives the first of equal ones, here the first allowed action. It does not take bool.
     return fine & live, torch.where(fine, action, mask.to(torch.int8).argmax(1))
 
 
 def _recorded(tour: torch.Tensor, action: torch.Tensor, moves: torch.Tensor) -> torch.Tensor:
+    # A live row has made fewer steps than the tour has places. Only a row that has ended can be full: for it the index
+    # must be valid too, though nothing is kept of what is written there.
     taken = (tour >= 0).sum(1, keepdim=True).clamp(max=tour.shape[1] - 1)
     return torch.where(moves[:, None], tour.scatter(1, taken, action[:, None]), tour)
 

@@ -45,6 +45,7 @@ class DARPEnv(WorldEnv):
         if "done" not in root or not root["done"].all():
             return super()._get_reward(td, actions)
         nodes = root["visited"].shape[-1]
+        # What lies behind `n_nodes` is padding, which nobody has to visit.
         true = torch.arange(1, nodes, device=td.device) < root.get("n_nodes", torch.tensor(nodes)).unsqueeze(-1)
         unvisited = (~root["visited"][..., 1:] & true).sum(-1)
         return -(root["total_distance"] + self.penalty_unvisited * unvisited).to(torch.float32)

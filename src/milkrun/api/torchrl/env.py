@@ -147,9 +147,12 @@ class TorchRLEnv(RL4COEnvBase):
         if self.stepping == "inplace":
             self._refuse_other(batch)
             return self._show(self._owned().begin(streams.numpy(), arrays), batch)
+        # Where Python has a say in the instances, a World reads and checks them. Its rows are copied out and it is
+        # dropped.
         shown = self._show(Owner(self._stepper, batch, self.illegal).begin(streams.numpy(), arrays), batch)
         if instance is not None:
             for slot in self._stepper.instance:
+                # The caller's own tensors again: they stay shared, and expanded ones stay as small as they were.
                 shown.set(slot.key, as_given(self.reader.find(instance, slot.name), shown.get(slot.key)))
         if self.device.type == "cpu":  # a part of the reset: else the first step would have to do it
             self._stepper.check(*self._fields(shown), batch)

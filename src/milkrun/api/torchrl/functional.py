@@ -73,6 +73,7 @@ class Stepper:
         layout = world._launcher_layout
         self._instance_row, self._mask_place = layout.slots["instance_row"], layout.slots.get("action_mask", 0)
         self._judge = world._launcher.count_faults
+        # Below so many rows `chunks_for` gives 1 in any case, and its call is saved.
         self._serial_below = 2 if world.threads is not None else world.parallel_from
         self.action_dtype = DTYPES[world.action.dtype]
         self._planning = threading.Lock()
@@ -97,6 +98,9 @@ class Stepper:
         known = space.known(plan, root, hidden)
         if known is not None:
             shared, addresses, versions, source, here, is_ours = known
+            # Nothing was changed that torch counts, but numpy may have written. So what kernels index with, of the
+            # state and single numbers of the instance, is looked at all the same. Without versions nothing is counted,
+            # and all is looked at.
             count = self.checks.of_indices if versions else self.checks.of_all
             if self.checks.rules.first_broken(here, count) is not None:
                 self.checks.values(source, count, root, hidden, plan)
@@ -124,6 +128,7 @@ class Stepper:
         if self._observe is not None:
             self._observe.run((there, plan.order_address), n, chunks)
         if not keep:
+            # Not where copies were made: the table has their addresses, and they are freed now.
             space.remember(plan, state, shared, addresses, versions, known is not None)
         return fresh_root, fresh_hidden
 
@@ -252,6 +257,7 @@ class Stepper:
                 tensor = torch.zeros(shape, dtype=dtype)
             made[name] = _copied(slot.checked(tensor, dtype, shape))
         stream = _copied(self.stream.checked(hidden.get("stream"), torch.int64, plan.stream))
+        # A copy in order, so that the reshape is a view of it and the sum is written into the tensor itself.
         stream.numpy().reshape(-1, 3)[rows.numpy(), 2] += 1
         return self._begin(made, stream, plan, rows, sound)
 
@@ -264,6 +270,7 @@ class Stepper:
         chunks = min(chunks, max(len(rows), 1))
         table = space.table[:]
         table[0] = table[1] = plan.rows
+        # The kernel that begins an episode sets the reward to 0. A reset shows none, so it only needs a place.
         results = [(torch.empty(w.shape, dtype=w.dtype), w.where) for w in plan.results]
         for tensor, where in results:
             table[where] = tensor.data_ptr()

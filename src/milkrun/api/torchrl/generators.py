@@ -123,6 +123,7 @@ def draws_as(generator: Any, world: type) -> bool:
         return False
     ours = {core.Generator, *core.GENERATOR_REGISTRY.values()}
     hooks = ("_generate_locations", "_generate_depot", "_draw")
+    # The first class of the order of resolution that has a hook is the one whose hook is called.
     return all(next(c for c in type(generator).__mro__ if hook in vars(c)) in ours for hook in hooks)
 
 

@@ -41,6 +41,7 @@ class Owner:
     def following(self, rows: np.ndarray) -> np.ndarray:
         """The keys of the next episodes of these rows."""
         self._ready()
+        # An array as index makes a copy: the world's own keys stay as they are.
         keys: np.ndarray = self.world.stream[rows]
         keys[:, 2] += 1
         return keys
@@ -73,6 +74,7 @@ class Owner:
             moves = ~ended
             if wanted is not None:
                 moves &= np.isin(np.arange(len(moves)), wanted)
+            # A step of some rows leaves all others alone, also the reward of their last step.
             world.reward[~moves] = 0
             if moves.any():
                 world.step(action[moves], rows=moves)

@@ -72,16 +72,20 @@ class TSPkoptEnv(WorldEnv):
         """Tours with node 0 first and their padding in order behind."""
         width = torch.arange(tour.shape[1], device=tour.device)
         n = n_nodes.reshape(-1, 1).to(torch.int64)
+        # With each padding node at its own place, a tour through nodes 0..n-1 sorts to 0, 1, 2, ... and nothing else
+        # does.
         wrong = (torch.where(width < n, tour, width).sort(1).values != width).any(1)
         if bool(wrong.any()):
             b = int(wrong.nonzero()[0])
             raise BadSolution(f"row {b}: the first {int(n[b])} entries are no tour through nodes 0..{int(n[b]) - 1}")
         start = (torch.where(width < n, tour, -1) == 0).to(torch.int8).argmax(1, keepdim=True)
+        # `% n` keeps the index among the real places also for the padding, where the result is not used.
         return torch.where(width < n, tour.gather(1, (start + width) % n), width)
 
     def _paths(self, td: TensorDict) -> torch.Tensor:
         """The mask over pairs of nodes: paths of 2..n-2 nodes, from one forward to the other."""
         pos, n = td["pos"].to(torch.int64), td["n_nodes"].reshape(-1, 1, 1).to(torch.int64)
+        # How many nodes the path has that goes forward from the node of the row to that of the column, both counted.
         nodes = (pos[:, None, :] - pos[:, :, None]) % n + 1
         real = torch.arange(pos.shape[1], device=pos.device) < n[:, 0]
         return ((nodes >= 2) & (nodes <= n - 2) & real[:, None, :] & real[:, :, None]).flatten(1)

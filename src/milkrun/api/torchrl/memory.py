@@ -137,6 +137,7 @@ class Workspace:
             shared = tuple([ref() for ref in shared])
         if isinstance(state, list):
             state = tuple([ref() for ref in state])
+        # First of all: `same` reads at the noted addresses, which is safe only for tensors that the caller holds.
         if not plan.are_those(root, hidden, state, shared):
             return None
         same = 0 if noted is None else self._same(noted.address, len(state), self._shared.address, len(shared))
@@ -201,6 +202,7 @@ class Outputs:
         """What gives out memory that is free, be it new; where all is held, what makes all anew."""
         if self._compiled is None:
             return self._plan.make
+        # So many steps have looked at each of the far ones once.
         if self._misses > FAR // LOOKS and self._misses % ASKED:
             self._misses += 1
             return self._plan.make
@@ -212,6 +214,7 @@ class Outputs:
         self._passed = passed + 1
         far, size = self._far, self._plan.bytes
         for _ in range(min(LOOKS, len(far))):
+            # Brings the oldest to the end, where it counts as the newest from now on, be it free or not.
             far.rotate(-1)
             give, seems_free = far[-1]
             if seems_free():

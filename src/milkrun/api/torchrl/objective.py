@@ -66,6 +66,7 @@ class Objective:
         taken = torch.zeros(plans.shape[:2], dtype=torch.int64)
         row = torch.arange(count)
         for k, before in enumerate(self.replayed(rows, actions)):
+            # The last of them is what comes after all actions.
             if k == width:
                 break
             live = ~before["done"].reshape(-1)
@@ -98,6 +99,7 @@ class Objective:
             raise ShapeError("the TensorDict lacks 'n_nodes'")
         nodes = nodes.reshape(-1).to(torch.int64)
         starts = torch.arange(num_starts, device=nodes.device)[:, None]
+        # An instance with fewer nodes than starts begins again with its first node.
         return (first + starts % (nodes - first)).reshape(-1)
 
     def _first_start(self) -> int:

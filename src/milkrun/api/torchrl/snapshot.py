@@ -130,6 +130,7 @@ def _compiled() -> Compiled | None:
     layout = _layout()
     if layout is None:
         return None
+    # Python's lock is not released: nobody can take hold of a tensor, or let go of one, while its words are read.
     names = {"njit": njit, "OPTIONS": {**KERNEL_OPTIONS, "nogil": False}, "array_at": array_at, "fetch": fetch,
              "int64": types.int64}  # fmt: skip
     module = compile_module("snapshot", _text(layout), names)
@@ -165,6 +166,7 @@ def _found(tensor: torch.Tensor, untouched: torch.Tensor) -> Layout:
     alias, other = tensor.detach(), tensor.data  # the first counts its changes with the tensor, the second for itself
     words, of_alias, of_other = (_words(t._cdata, end) for t in (tensor, alias, other))
     counter = _only(k for k in range(end) if words[k] == of_alias[k] != of_other[k] and _is_address(words[k]))
+    # A version that no other word of the counter has by chance.
     for _ in range(77):
         tensor.add_(1)
     version = _only(k for k in range(1, COUNTER) if _word(words[counter], k) & 0xFFFFFFFF == 77)
@@ -295,6 +297,7 @@ def _tried(functions: Compiled, layout: Layout) -> bool:
         for change in CHANGES:
             tensors = fresh(4, 1)
             change(tensors[1])
+            # `same` and `changed`. Some changes leave all holders as they were, so `held` may say anything.
             if seen()[::2] != (False, 2):
                 return False
         tensors = fresh(*range(1, 1 + INLINE))

@@ -42,6 +42,7 @@ def specs_of_world(stepper: Stepper, groups: Groups | None, batch: torch.Size, d
     state = seen.clone()
     for slot in stepper.views:
         del state[slot.key]
+    # After the state was copied: synonyms are shown and never read, so they are no part of it.
     for alias, name in stepper.synonyms:
         seen[alias] = seen[name].clone()
     if groups is not None:
