@@ -61,6 +61,7 @@ _THICKEST, _256TH = np.float32(16), np.float32(1 / 256)
 def light_ground(w, b):
     """Lit colours of all cells that can be."""
     ambient, night = w.light[b, AMBIENT], w.weather_id[b] == NIGHT
+    # A cell is one byte, so there are 256 colours of ground: made once a picture, they are looked up in its pixels.
     for cell in range(256):
         gain = w.light[b, GAIN] * ambient
         if cell & SHADOW_BIT == 0:
@@ -107,6 +108,7 @@ def lay_ground(w):
     """The cells in which the line meets the ground, into `spots`, if that takes no care: without roll, when the line
     has one depth and so runs evenly over the ground, and with both of its ends on the map. False otherwise."""
     t = -w.cam[EYE + 2] / w.ray[0, 2] / w.cell
+    # Here and below `not` refuses nan as well: t is 0 / 0 for a camera in the ground that looks along it.
     if w.ray[1, 2] != 0.0 or not t > 0.0:
         return False
     for a in range(2):
@@ -133,6 +135,8 @@ def fetch_ground(w, q):
             south, north = min(south, w.spots[1, j]), max(north, w.spots[1, j])
     ground = w.ground[q]
     for y in range(south, north + 1):
+        # One step beyond `east`: the cells need not begin at the start of a cache line, so they may touch one line more
+        # than their number says. Where that is beyond the map nothing happens: `fetch` takes any index.
         for x in range(west, east + CACHE_LINE, CACHE_LINE):
             fetch(ground, y, x)
 
@@ -169,6 +173,8 @@ def colour_wall(w, b, q, i, first, end):
     z, rise, turn = w.cam[EYE + 2], w.ray[0, 2], w.ray[1, 2]
     # The camera and the ray in the box's axes: across the wall, and along it, which is y for faces +x -x, x for +y -y.
     c, s, bays = w.box_cs[q, box, 0], w.box_cs[q, box, 1], 1.0 / BAY
+    # For +y -y a quarter turn makes the box's y the axis across. The axis along the wall then points to -x: the sign of
+    # `bays` turns it back.
     if side >= 2:
         c, s, bays = -s, c, -bays
     ex, ey = w.cam[EYE] - w.box_pos[q, box, 0], w.cam[EYE + 1] - w.box_pos[q, box, 1]
@@ -221,6 +227,7 @@ def colour_line(w, b, q, i):
     first = 0
     while first < w.F:
         face = np.int64(w.ids[i, first])
+        # GROUND, SHADED and LAMPLIT are the numbers below SKY.
         if face < SKY:
             first = colour_ground(w, q, i, first, laid)
             continue
@@ -231,6 +238,7 @@ def colour_line(w, b, q, i):
             tone = w.lit[face, a] if face >= 0 else np.float32(w.sky[b, a])
             for j in range(first, end):
                 w.line[a, j] = tone
+        # Static boxes are numbered before the cars, and of eight numbers a box the first four are its walls.
         if w.details and face >= 0 and face < 8 * w.K and face & 7 < 4:
             colour_wall(w, b, q, i, first, end)
         first = end
@@ -275,6 +283,8 @@ def draw_noise(w, b, step):
     """The random words of a picture's noise, 16 bytes a block, and what each byte stands for."""
     s = row_stream(w, b, FRAME)
     blocks = w.S * ((w.S + 15) // 16)
+    # Blocks are numbered by the agent step, so a picture has the same noise whenever it is looked at, also later as one
+    # of the last frames.
     for n in range(blocks):
         x = block(s, step * blocks + n, np.uint64(0))
         w.words[4 * n] = x[0]
@@ -287,6 +297,7 @@ def draw_noise(w, b, step):
 
 @kernel(inline=True)
 def noise_at(w, i, j):
+    # A line of the image begins with a block of its own; in it pixel j has byte j & 3 of word j >> 2.
     word = w.words[4 * i * ((w.S + 15) // 16) + (j >> 2)]
     return w.noise_of[(word >> (8 * (j & 3))) & 255]
 
@@ -314,6 +325,7 @@ def make_samples(w, b, q, i):
         make_line(w, b, q, 2 * i + half)
         for a in range(3):
             for j in range(w.S):
+                # `fine` keeps the upper half, since `make_line` writes into `line` again for the lower one.
                 both = _QUARTER * (w.line[a, 2 * j] + w.line[a, 2 * j + 1])
                 w.fine[a, j] = both if half == 0 else w.fine[a, j] + both
     for a in range(3):

@@ -84,6 +84,7 @@ def put(w, b, q, v, m):
     while e < w.n_edge[q] - 1 and m >= straight(w, q, e):
         m -= straight(w, q, e)
         e += 1
+    # Rounding of the sum may leave m beyond the last edge.
     w.veh_edge[b, v], w.veh_s[b, v] = e, min(m, straight(w, q, e))
     pose(w, b, q, v)
 
@@ -166,6 +167,8 @@ def set_off(w, b, q):
         if w.veh_on[b, v]:
             w.veh_v[b, v] = (0.5 + 0.5 * uniform(speeds, 2 * v + 1)) * w.veh_v0[b, v]
     line_up(w, b, q)
+    # The square of a speed is at most that of the car ahead and 2 b gap, which is not negative. So this is a shortest
+    # path (Bellman and Ford), which as many passes as there are cars settle, also round a ring.
     for _ in range(w.n_veh[b]):
         settled = True
         for v in range(w.n_veh[b]):

@@ -289,6 +289,8 @@ class TrackingConfig(Config):
         if self.filter_hz == 0:
             return 0.0, 0.0, 0.0
         coded = self.filter_design == "as_coded"
+        # The bilinear transform has k = tan(pi f / F). The original's k = 2 pi f / F cuts at atan(k) F / pi instead:
+        # at 39.2 Hz for 20.
         k = 2 * math.pi * self.filter_hz / SIM_HZ if coded else math.tan(math.pi * self.filter_hz / SIM_HZ)
         d = k * k + math.sqrt(2) * k + 1
         return k * k / d, 2 * (k * k - 1) / d, (k * k - math.sqrt(2) * k + 1) / d

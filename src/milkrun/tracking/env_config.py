@@ -131,10 +131,12 @@ class _Reader:
         low, high = self._needed(f"{key}_random_min"), self._needed(f"{key}_random_max")
         both = self._flag(f"{key}_multilateral" if biased else f"{key}_random_multilateral")
         if biased and not both:
+            # From -high to high is the same as a size from 0 to high with either sign.
             if low != -high:
                 self._refuse(f"{key}_multilateral", "must be true: a bias has either sign here, by chance")
             return 0.0, high
         if not biased and both:
+            # low..high and its mirror image make one range where both hold 0, and that is -high..high.
             if not -high <= low <= 0:
                 self._refuse(f"{key}_random_multilateral", "must be false: a start is drawn from one range here")
             return -high, high

@@ -82,6 +82,7 @@ def put_corner(w, k, x, y, z):
 @kernel
 def clip_near(w, n):
     """Cuts off what of the polygon `clipped` lies before the near plane (Sutherland and Hodgman); its corners then."""
+    # Places 0 to 7 of `corner` hold the corners of the box, which its next faces still need.
     for k in range(n):
         for a in range(3):
             w.corner[8 + k, a] = w.clipped[k, a]
@@ -121,6 +122,8 @@ def outline(w, n):
     top, end = w.F, 0
     if most < 0.0 or least > w.F - 1.0:
         return top, end
+    # A side has the lines from its smaller y on and below its larger y. Left and right sides of a convex polygon share
+    # the first and the last corner, so both arrays are written in every line from `top` to `end`.
     x0, y0 = w.poly_x[n - 1], w.poly_y[n - 1]
     for k in range(n):
         x1, y1 = w.poly_x[k], w.poly_y[k]
@@ -209,6 +212,7 @@ def draw_box(w, number, x, y, z, hx, hy, hz, c, s):
 def draw_faces(w, face, axis, half, eye, clips):
     """Of the two faces across an axis of the box, numbers `face` and face + 1, draws the one that looks at the camera,
     which is at `eye` on that axis."""
+    # A camera between the planes of the two faces sees neither.
     if not abs(eye) > half:
         return
     side = 0 if eye > 0.0 else 1

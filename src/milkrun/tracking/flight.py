@@ -25,6 +25,7 @@ def filtered(w, b, k):
     u = w.cmd[b, k]
     y = u
     if w.b0 > 0.0:
+        # A Butterworth low-pass has b1 = 2 b0 and b2 = b0, so b0 stands for all three.
         y = w.b0 * (u + 2.0 * w.filt[b, k, 0] + w.filt[b, k, 1]) - w.a1 * w.filt[b, k, 2] - w.a2 * w.filt[b, k, 3]
     w.filt[b, k, 1] = w.filt[b, k, 0]
     w.filt[b, k, 0] = u
@@ -40,6 +41,8 @@ def blow(w, b):
         w.wind[b, k] += (w.wind_mean[k] - w.wind[b, k]) * DT / w.wind_tau
     if w.wind_sigma > 0.0:
         s = row_stream(w, b, WIND)
+        # With this factor wind_sigma is the standard deviation in the long run; steps of DT instead of a continuous
+        # process add a share of DT / 4 tau to it.
         gust = w.wind_sigma * math.sqrt(2.0 * DT / w.wind_tau)
         for k in range(2):
             w.wind[b, k] += gust * normal(s, 2 * w.sim_step[b] + k)
@@ -75,6 +78,8 @@ def room(w, b, q, known):
     `known` is what this gave a sim step ago: the drone has come nearer by no more than the way it flew, so most sim
     steps need not look at the boxes.
     """
+    # The sum of the axes is no less than the way itself. 1e-6 is more than rounding, and than a given town's `tallest`
+    # may be off (NEAR in instances.py).
     left = known - (abs(w.vel[b, 0]) + abs(w.vel[b, 1]) + abs(w.vel[b, 2])) * DT
     z = w.pos[b, 2]
     if left > CONTACT + 1e-6:
@@ -113,6 +118,7 @@ def other_end(w, b):
         return LOST
     if settled and w.reward_type == DVAT and w.as_published and out_of_range(w, b):
         return RANGE
+    # `i` counts this step only after it (core/launcher.py), where max_steps truncates the row: the reason is said here.
     if w.sim_step[b] >= w.max_sim_steps or w.i[b] + 1 >= w.max_steps:
         return TIME
     return TARGET_GONE if settled and not w.veh_on[b, 0] else 0
@@ -163,6 +169,7 @@ def tell(w, b):
 def play(w, b):
     """An agent step with the command that stands in `cmd`. A physical end cuts it short."""
     q = w.instance_row[b]
+    # The room is no part of the state: it begins as 0, unknown, so a row that was saved and loaded plays on alike.
     reason, flown, free = 0, 0, 0.0
     while reason == 0 and flown < w.n_sub:
         fly(w, b)

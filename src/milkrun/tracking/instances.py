@@ -51,6 +51,7 @@ def arrange_towns(world: Any, values: dict[str, Any]) -> dict[str, Any]:
             raise ShapeError(f"{name} must be {rows} integers, one a row")
     values.setdefault("scene_id", np.full(rows, tables.SCENES.index(world.config.scenes[0])))
     values.setdefault("n_box", np.zeros(rows, np.int64))
+    # Clipped for the look into the table alone: a scene that is none is refused later, by its bounds.
     scene = np.clip(values["scene_id"], 0, len(tables.SCENES) - 1)
     built = np.arange(world.sizes["K"]) < _column(values["n_box"])
     values = {
@@ -93,6 +94,7 @@ def _derived(world: Any, values: dict[str, Any], rows: int) -> dict[str, np.ndar
             raise ShapeError(f"{name} must be {f.dtype.name} {expected}, not {array.dtype} {array.shape}")
         check_values(f, array, world.sizes)
         getattr(sketch, name)[...] = array
+    # Kernels do not check an index: what points nowhere is refused before they follow it.
     _check_ends(world, {name: getattr(sketch, name) for name in SOURCES})
     sketch.map_rows(derive)
     return {name: getattr(sketch, name) for name in DERIVED}

@@ -80,6 +80,7 @@ def find_targets(w, b):
     for k in range(w.n_box[q]):
         dx, dy = w.box_pos[q, k, 0] - x, w.box_pos[q, k, 1] - y
         hx, hy = w.box_half[q, k, 0], w.box_half[q, k, 1]
+        # hx + hy is more than half the diagonal, so no corner within range is left out.
         reach = hx + hy + w.lidar_range[1]
         if abs(z - w.box_pos[q, k, 2]) <= w.box_half[q, k, 2] and dx * dx + dy * dy < reach * reach:
             n = add_target(w, n, dx, dy, hx, hy, w.box_cs[q, k, 0], w.box_cs[q, k, 1])
@@ -108,6 +109,7 @@ def meet(w, n, dx, dy, most):
             enters, leaves = max(enters, min(first, last)), min(leaves, max(first, last))
         elif abs(at) > half:
             return most
+    # From inside a box the ray would have entered it behind the drone: `enters` is negative and there is no hit.
     return enters if enters <= leaves and enters >= w.lidar_range[0] else most
 
 
@@ -118,6 +120,7 @@ def sweep_lidar(w, b):
     for p in range(points):
         turn = 2.0 * math.pi * p / points
         dx, dy = math.cos(w.yaw[b] + turn), math.sin(w.yaw[b] + turn)
+        # The next number above the range: what is hit at the very end of it counts.
         beyond = np.nextafter(w.lidar_range[1], np.inf)
         most = beyond
         for n in range(found):

@@ -109,6 +109,7 @@ def row_alone(world: Tracking, row: int, **options: Any) -> Any:
     for f in world.fields.values():
         if f.role in (Role.INSTANCE, Role.STATE) or f.name == "stream":
             mine, theirs = getattr(one, f.name), getattr(world, f.name)
+            # `past` is empty here, since frame_stack is 0.
             if mine.shape[1:] == theirs.shape[1:]:
                 mine[0] = theirs[world.instance_row[row] if f.role is Role.INSTANCE else row]
     return one

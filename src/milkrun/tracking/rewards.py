@@ -1,7 +1,8 @@
 """The rewards of the tracking world as plain numpy functions of the 60 RewardParams.
 
 For whoever has the numbers but not the world: the client of a foreign simulator, an analysis, a test. `params` is an
-array (..., 60), one line a moment; results have the shape (...). `pay.py` computes the same inside the world, compiled.
+array (..., 60), one line a moment; results have the shape (...). `reward_kernels.py` computes the same inside the
+world, compiled.
 
 | entries of `params` | meaning |
 |---|---|

@@ -17,6 +17,8 @@ def span(px, py, n, y):
     x0, y0 = px[n - 1], py[n - 1]
     for k in range(n):
         x1, y1 = px[k], py[k]
+        # A corner on the line counts as below it for both of its sides: so the line cuts two sides or none, and no side
+        # that it cuts is level, which would divide by 0.
         if (y0 <= y) != (y1 <= y):
             x = x0 + (y - y0) * (x1 - x0) / (y1 - y0)
             lo = min(lo, x)

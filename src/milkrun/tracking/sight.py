@@ -69,6 +69,7 @@ def hidden(w, q, x0, y0, z0, x1, y1, z1):
 def slab(start, way, half, first, last):
     """The part of a line, from share `first` to share `last` of its way, that lies within +-half along one axis."""
     if abs(way) < 1e-12:
+        # (1, 0) is an empty part, and stays empty in the next slab: `first` only grows and `last` only falls.
         return (first, last) if abs(start) <= half else (1.0, 0.0)
     enter, leave = (-half - start) / way, (half - start) / way
     return max(first, min(enter, leave)), min(last, max(enter, leave))
@@ -95,7 +96,10 @@ def gauge(w, x, y, z, yaw, pitch, share, tx, ty):
     long, wider = x_far - x_near, u * (far - near)
     ahead = c * (tx - x) + s * (ty - y) - middle
     aside = abs(c * (ty - y) - s * (tx - x))
+    # The slanted edge, grown by g, is aside = g h + (wider / long) ahead, with h its distance aside in the middle. This
+    # is solved for g, numerator and denominator times `long`.
     slanted = (long * aside - wider * ahead) / (long * u * far - wider * x_far)
+    # x_near is below 0: of the first two quotients the one for the edge on the target's side is not negative.
     grow = max(max(ahead / x_far, ahead / x_near), slanted)
     return grow, x + middle * c, y + middle * s
 

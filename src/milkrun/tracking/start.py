@@ -87,6 +87,8 @@ def bias(s, i, low, high):
 def draw_start(w, b, attempt):
     """Pitch, height, direction and biases of a start; after the last attempt the sure one."""
     if attempt == TRIES:
+        # Under a very wide view SURE_PITCH would have the horizon in the picture. The drawn pitches never have
+        # (TrackingConfig.validate), so the steepest of them takes its place.
         w.pitch[b] = SURE_PITCH if math.tan(SURE_PITCH) > w.tan_v else w.start_pitch[1]
         w.start[b, 0] = SURE_HEIGHT
         for k in range(1, 4):

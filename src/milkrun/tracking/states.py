@@ -112,6 +112,8 @@ def fault(w, b):
         code = light_fault(w, b)
     if code == 0:
         code = past_fault(w, b)
+    # tan(pitch) > tan_v without a division: the field allows pitches up to 1.6, beyond the right angle, where the lower
+    # edge of the picture is the one that nears the horizon.
     if code == 0 and math.sin(w.pitch[b]) <= w.tan_v * abs(math.cos(w.pitch[b])):
         code = HORIZON
     if code == 0 and not (w.terminated[b] or w.truncated[b]):

@@ -142,11 +142,13 @@ def choose_next(w, b, q, v, e):
         if turn(w, q, e, w.edge_next[q, e, k])[1] > COS_AHEAD:
             ahead += 1
     share = 0.5 if 0 < ahead < ways else 1.0  # of each of the two groups
+    # Draw k of car v is number k V + v, so that no two cars share one.
     left = uniform(row_stream(w, b, TURNS), w.veh_draws[b, v] * w.V + v)
     w.veh_draws[b, v] += 1
     for k in range(ways):
         f = w.edge_next[q, e, k]
         left -= share / (ahead if turn(w, q, e, f)[1] > COS_AHEAD else ways - ahead)
+        # Written before the test: the shares sum to 1 but for rounding, which must not leave a car without a way.
         w.veh_to[b, v] = f
         if left < 0.0:
             break
@@ -167,6 +169,8 @@ def travelled(w, b, q, v):
 @kernel
 def line_up(w, b, q):
     """Lists the cars of every edge, with their half lengths and how far they are: `look_ahead` reads it many times."""
+    # A list an edge: `first_on` has its first car, `next_on` the car after each, -1 ends it. Pedestrians, who walk
+    # beside the road, are in none.
     for e in range(w.E):
         w.first_on[e] = -1
     for v in range(w.n_veh[b]):
@@ -191,6 +195,8 @@ def has_room(w, q, v, f):
                 return False
             o = w.next_on[o]
         need -= w.edge_len[q, f] - w.edge_cut[q, f, 0]
+        # The rear of a car is at most half the longest length before the start of its edge: with `need` below that
+        # nobody farther on is in the way.
         if need < -0.5 * LONGEST or w.guarded[q, w.edge[q, f, 1]] or w.edge_ways[q, f] != 1:
             break
         f = w.edge_next[q, f, 0]
@@ -266,6 +272,8 @@ def look_ahead(w, b, q, v, asks):
             f = w.veh_to[b, v]
             start += straight(w, q, e) + w.veh_curve[b, v]
         else:
+            # Which turn a car takes after its next edge is not drawn yet: it looks on only where there is one way. It
+            # drives in a lane, since pedestrians do not look.
             f = w.edge_next[q, e, 0]
             if w.guarded[q, node] or w.edge_ways[q, e] != 1 or start > SIGHT + LONGEST:
                 break
@@ -283,6 +291,7 @@ def look_ahead(w, b, q, v, asks):
 def idm(v, v0, gap, dv):
     """The intelligent driver model: acceleration by speed, wanted speed, gap to the leader, speed more than its."""
     wish = STANDSTILL + max(0.0, v * HEADWAY + v * dv / (2.0 * math.sqrt(ACCELERATION * BRAKING)))
+    # A gap of 1 cm asks for far more than HARDEST already, so what overlaps needs no rule of its own.
     x, y = v / v0, wish / max(gap, 0.01)
     return ACCELERATION * (1.0 - x * x * x * x - y * y)
 
@@ -293,6 +302,8 @@ def turn_speed(w, q, e, f):
     sine, cosine = turn(w, q, e, f)
     if cosine > COS_MILD:
         return np.inf
+    # Radius of the circle that touches both edges where the zone begins, cut / tan(turn / 2). The edges of a bend are
+    # taken for chords of a circle: length / turn.
     if w.guarded[q, w.edge[q, e, 1]]:
         radius = w.edge_cut[q, e, 1] * (1.0 + cosine) / max(abs(sine), 1e-9)
     else:
@@ -324,6 +335,7 @@ def accelerate(w, b, q, v):
         gap, ahead = look_ahead(w, b, q, v, True)
     wanted = speed_limit(w, b, q, v)
     stops = wanted < STANDING or (v == 0 and w.halt_left[b] > 0.0)
+    # A wanted speed without end takes the model's free-road term away (and 0 / 0 with it): only what is ahead is left.
     a = idm(speed, np.inf if stops else wanted, gap, speed - ahead)
     if stops:
         a = min(a, -BRAKING)
@@ -347,6 +359,7 @@ def move(w, b, q, v, a):
     if w.veh_turning[b, v]:
         _, _, px, py, qx, qy = curve(w, q, e, w.veh_to[b, v], off)
         u = w.veh_s[b, v]
+        # A way over a node may have no length, and a car turns on the spot then: 0.1 keeps the step of u finite.
         u += speed * DT / max(0.1, stretch(px, py, qx, qy, u))
         w.veh_s[b, v] = u
         if u >= 1.0:
@@ -418,6 +431,7 @@ def drive(w, b, q):
     begin_halt(w, b)
     line_up(w, b, q)
     heading = w.veh_pose[b, 0, 2]
+    # All look before anyone moves: each acceleration is of the same moment, whatever the order of the cars.
     for v in range(w.n_veh[b]):
         if w.veh_on[b, v]:
             w.push[v] = accelerate(w, b, q, v)

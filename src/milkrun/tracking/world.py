@@ -313,6 +313,7 @@ class Tracking(World):
     @classmethod
     def size_of(cls, config: TrackingConfig) -> dict[str, int]:
         k, v, h, size = config.max_boxes, config.max_vehicles, config.frame_stack, config.size
+        # A box has six faces and eight numbers: its number is face >> 3, the side face & 7 (`faces`, `ids`).
         return {
             "A": config.action_dim if config.action_mode == "discrete" else 0, "K": k, "V": v, "N": NODES, "E": EDGES,
             "G": config.cells, "C": config.channels, "S": size, "side": 0 if h else size, "H": h, "P": 5 + 4 * v,

@@ -47,6 +47,7 @@ class Batch:
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """A turn of every row: states, rewards float64, terminated, truncated."""
         world = self.world
+        # Asked before the turn, which clears the flags of the rows that it resets.
         due = None if self._logs is None else self.due()
         world.step(actions)
         turn = self.states(), world.reward_exact.copy(), world.terminated.copy(), world.truncated.copy()

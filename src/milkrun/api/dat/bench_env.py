@@ -124,6 +124,7 @@ class BenchEnv_Multi:
         self.SuppleInfo: list[Any] = []
         self.observation_space: spaces.Space[Any] = self._form.space
         if process_state is not None:
+            # What it makes of a black picture tells the shape and the type of states.
             example = np.asarray(self._state(np.zeros(self._form.shape, np.uint8)))
             kind: Any = np.float32 if example.dtype.kind == "f" else example.dtype.type
             self.observation_space = spaces.Box(-np.inf, np.inf, example.shape, kind)

@@ -85,6 +85,7 @@ def normalise(pixels: np.ndarray, norm: int | None, chunks: int = 1) -> np.ndarr
     """uint8 pixels as float32 of the same shape, or a copy of them; `chunks` threads share the work."""
     if norm is None:
         return pixels.copy()
+    # Compiled code gets addresses alone: one block of memory, which this name keeps alive.
     pixels = np.ascontiguousarray(pixels)
     states = np.empty(pixels.shape, np.float32)
     _scale().run((address_of(pixels), address_of(states), *NORMS[norm]), pixels.size, chunks)

@@ -100,6 +100,7 @@ def build(w, q, what, h, gain, draw):
     """The one or two boxes of a thing of height h on the footprint, its colours by a draw of its own."""
     s = town_stream(w, q, TONES)
     eaves = w.things[what, EAVES]
+    # All boxes of a thing or none: no trunk without a crown, no house without its roof.
     if w.n_box[q] + (2 if what == TREE or eaves > 0.0 else 1) > w.K:
         return
     wall = int(w.things[what, FIRST_WALL]) + integers(s, 2 * draw, 0, int(w.things[what, N_WALLS]))
@@ -223,6 +224,8 @@ def try_road(w, q, s, k, t, where):
     length = w.edge_len[q, e]
     ahead, aside = uniform(s, 2 * i + 1) * length, w.road_half[q] + 1.5
     if where == IN_ROWS:
+        # Trees 8 m apart. The first takes one of the places that leave room for the others: on an edge longer than 48 m
+        # the whole row ends before the edge does.
         first = math.floor(ahead / length * max(1.0, length / 8.0 - IN_A_ROW))
         ahead, aside = 8.0 * (1 + first + k % IN_A_ROW), w.road_half[q] + 3.0
     elif where == OVER_ROAD:
@@ -249,11 +252,13 @@ def is_off_roads(w, q, is_tree):
     half = w.road_half[q]
     if is_tree:
         off, _ = to_road(w, q, w.footprint[X], w.footprint[Y])
+        # 1.5 is more than the sqrt(2) of the trunk's diagonal, so its yaw does not matter.
         return off >= half + TREE_OFF_ROAD + 1.5 * TRUNK_HALF
     for e in range(0, w.n_edge[q], 2):
         n = w.edge[q, e, 0]
         c, s, m = w.edge_dir[q, e, 0], w.edge_dir[q, e, 1], 0.5 * w.edge_len[q, e]
         x, y = w.node_xy[q, n, 0] + m * c, w.node_xy[q, n, 1] + m * s
+        # As long as the road and the discs at its nodes.
         if gap_to(w, x, y, c, s, m + half, half) < OFF_ROAD:
             return False
     return True

@@ -60,6 +60,7 @@ def stamp(w, q, px, py, n, ink):
     """Inks a convex polygon, whose corners are in m and are changed to cells here."""
     low, top = 1e30, -1e30
     for k in range(n):
+        # Cell i has its centre at i + 0.5. Shifted by a half, centres are whole numbers: `ceil` finds the first inside.
         px[k] = (px[k] + w.extent) / w.cell - 0.5
         py[k] = (py[k] + w.extent) / w.cell - 0.5
         low, top = min(low, py[k]), max(top, py[k])

@@ -122,6 +122,7 @@ def draw_lines(w, s, axis, n):
     for k in range(1, n):
         total += gap + between(s, 100 * axis + k, -4.0, 4.0)
         w.line_at[axis, k] = total
+    # Stretched so that the last line is at REACH whatever the jitter summed to.
     w.line_at[axis, 0] = -REACH
     for k in range(1, n):
         w.line_at[axis, k] = w.line_at[axis, k] / total * (2.0 * REACH) - REACH
@@ -243,6 +244,7 @@ def open_dead_end(w, q, i):
     for j in range(w.n_node[q]):
         if j != i and may_join(w, q, i, j):
             cosine = max(sharpest(w, q, i, j), sharpest(w, q, j, i))
+            # Any sharp angle costs more than any distance, whose square is below FARTHEST.
             cost = square_gap(w, q, i, j) if cosine <= SHARP else FARTHEST * (1.0 + cosine)
             if cost < least:
                 best, least = j, cost
@@ -265,6 +267,7 @@ def may_join(w, q, i, j):
         at_i, at_j = m == i or n == i, m == j or n == j
         if at_i and at_j:
             return False
+        # A road that begins where the new one does cannot cross it.
         if not (at_i or at_j):
             if side(w, q, i, j, m) != side(w, q, i, j, n) and side(w, q, m, n, i) != side(w, q, m, n, j):
                 return False
@@ -299,6 +302,7 @@ def follow(w, q, e):
     """The edges that may follow e: all that leave from its end but the way back, which is taken where there is no
     other. The ends of a straight road have none."""
     m = 0
+    # Edges 2k and 2k + 1 are one road: e ^ 1 is the way back.
     for f in range(w.n_edge[q]):
         if w.edge[q, f, 0] == w.edge[q, e, 1] and f != e ^ 1 and m < w.edge_next.shape[2]:
             w.edge_next[q, e, m] = f
@@ -326,6 +330,7 @@ def guard(w, q, n):
     half = w.road_half[q]
     # 1 / tan(t / 2) of an angle t by its cosine.
     zone = max(half + 2.0, (half + 1.0) * math.sqrt((1.0 + closest) / max(1e-9, 1.0 - closest)))
+    # Both shares are below a half, so the zones of an edge's two ends always leave a straight part between them.
     most, share = (zone, 0.4) if w.guarded[q, n] else (0.0 if ends else 2.0, 0.25)
     for e in range(w.n_edge[q]):
         if w.edge[q, e, 0] == n:

@@ -45,6 +45,8 @@ def generate(w, b):
 @kernel
 def take_key(w, b, q):
     """Notes the key that row b's town is to be drawn with; False: the town has it already."""
+    # A world that was just made has keys of 0, which may be the right ones (town_seed 0): only edges show that there is
+    # a town.
     fixed, known = w.town_mode == FIXED, w.n_edge[q] > 0
     for k in range(3):
         word = w.stream[b, k]

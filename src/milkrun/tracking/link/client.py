@@ -74,6 +74,7 @@ class Link:
         self._last: Moment | None = None
         self._frames: list[np.ndarray] = []
         self._turn = 0
+        # What is given back stands in an object of its own: a finalizer that held `self` would keep it alive.
         self._held = _Held()
         self._finalizer = weakref.finalize(self, _Held.let_go, self._held)
         try:
@@ -270,6 +271,8 @@ class Link:
             channel.blame(fault)
         if asked.key is not None:
             self._key = asked.key
+        # It is kept for a simulator that dies in the next step, whose answer shows it again: so the receiver gets a
+        # copy.
         self._live, self._last = not moment.done, moment
         return self._own(moment)
 
@@ -354,6 +357,7 @@ class Link:
                 raise ShapeError(f"action must be an integer, not {given.dtype} {given.shape}")
             action = int(given)
         if not 0 <= action < len(self._moves):
+            # Always -1, since msgpack has no whole numbers beyond 64 bits.
             return -1, STOP
         return action, self._moves[action]
 

@@ -59,6 +59,7 @@ def options_of(config: TrackingConfig) -> dict[str, Any]:
     """The options of a `hello`: those that a simulator has a use for and that are not the default. Scene and weather
     are named unless they are None: there a simulator may have its own."""
     named = {}
+    # Beside those two and the client's own, an option that may be None has it as its default.
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
         if f.name in CLIENTS_OWN or value is None or (value == f.default and f.name not in ("scene", "weather")):
@@ -72,6 +73,7 @@ def make_world(config: TrackingConfig, rows: int) -> tuple[Tracking, float]:
     config = config.replace(other_state=True, reward_params=True)
     world: Tracking = Tracking.variant(config)(rows, config, seed=0, autoreset="disabled")
     action = np.zeros((rows, wire.SPEEDS)) if config.action_mode == "velocity" else np.zeros(rows, np.int64)
+    # The first round compiles; the second, of one row, is the one whose time counts.
     for tried in (np.arange(min(rows, TRIED)), np.arange(1)):
         start = time.perf_counter()
         world.reset(tried)

@@ -58,6 +58,7 @@ class Judge:
                 self._set_reference(params)
             self._lost_steps = self._lost_steps + flown if r_c <= self._config.cut_off else 0
             ours = self._end(params)
+        # Of several ends the lowest reason is told, as in the world.
         first = min(filter(None, (reason, ours)), default=0)
         if first and (scores is None or first != reason):
             paid += self._end_reward(paid)

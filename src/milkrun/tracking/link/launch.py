@@ -127,6 +127,7 @@ class Simulator:
 
     def _start(self, deadline: float) -> None:
         self._end()
+        # No idle timeout: it ends with the last of its environments, or with this process.
         command = [sys.executable, "-m", "milkrun", "simulate", "--host", self._host, "--port", str(self._asked_port),
                    "--parent-pid", str(os.getpid()), "--idle-timeout", "0"]  # fmt: skip
         if self._token_file is not None:

@@ -193,6 +193,7 @@ class Server:
 
     def _attend(self, c: Connection, events: int) -> None:
         """Sends what could not be sent, reads what has come."""
+        # Another's event of the same round may have dropped it since.
         if events & selectors.EVENT_WRITE and c.sock in self._connections:
             self._send(c)
         if not events & selectors.EVENT_READ or c.sock not in self._connections or c.out:

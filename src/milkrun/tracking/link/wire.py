@@ -105,6 +105,8 @@ class Inbox:
         """Where the next bytes belong. What `frame` has handed out is no longer valid."""
         if self._start == self._end:
             self._start = self._end = 0
+        # Moved to the front only if they are in the way of what is to come. By a copy, since the two places may
+        # overlap.
         if self._start and (self._end == len(self._data) or self._start + self._need > len(self._data)):
             rest = bytes(self._view[self._start : self._end])
             self._start, self._end = 0, len(rest)
@@ -120,6 +122,7 @@ class Inbox:
         """The next complete frame; None: more must come. Raises Fault as soon as what is there cannot be a frame."""
         start, have = self._start, self._end - self._start
         if have < PREFIX.size:
+            # Another program may never send a whole prefix: it is recognised by its first bytes.
             if have and not MAGIC.startswith(bytes(self._view[start : start + min(have, 4)])):
                 raise Fault("version", _foreign(bytes(self._view[start : self._end])))
             return None
@@ -163,7 +166,8 @@ def _no_extension(code: int, data: bytes) -> Any:
 def read_header(data: memoryview | bytes) -> Header:
     """The map of a header, within its limits."""
     try:
-        # a number of the limits below alone would do; these keep the decoder from making large things first
+        # The checks below find whatever is too large; these limits keep the decoder from making it first. max_ext_len
+        # refuses timestamps too, which the decoder makes without asking the hook.
         header = msgpack.unpackb(
             data, raw=False, use_list=True, strict_map_key=True, ext_hook=_no_extension, max_ext_len=0,
             max_str_len=MOST_HEADER, max_bin_len=MOST_HEADER, max_array_len=MOST_HEADER, max_map_len=MOST_HEADER,
@@ -249,6 +253,7 @@ def read_arrays(header: Header, payload: memoryview) -> dict[str, np.ndarray]:
 def whole(header: Header, key: str, low: int, high: int = 2**63 - 1) -> int:
     """An integer of a header."""
     value = header.get(key)
+    # Not isinstance, here and below: True is an int too.
     if type(value) is not int or not low <= value <= high:
         raise Fault("protocol", f"`{key}` of `{header['type']}` is an integer in {low} .. {high}")
     return value
