@@ -111,9 +111,7 @@ def _whole(name: str, rounding: Callable[[float], int]) -> Callable[[Any], Any]:
     def call(x: Any) -> Any:
         if not isinstance(x, float):
             return other(x)
-        if not math.isfinite(x):
-            raise fault(f"{name}({float(x)!r}) is no whole number")
-        return rounding(float(x))
+        return rounding(float(x)) if abs(x) < 2.0**63 else _int(x)  # which refuses all but -2**63
 
     return call
 
