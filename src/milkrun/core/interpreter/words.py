@@ -187,6 +187,10 @@ _NUMPY: dict[str, Any] = _common("np") | CASTS | {
 }  # fmt: skip
 
 
+_MAKE_ARRAYS = {"zeros", "ones", "empty", "full", "array", "arange", "linspace"}
+"""Left to numpy: the compiler refuses them, and says what to write instead."""
+
+
 class Namespace:
     """A module as interpreted kernels see it; functions that are not listed are left to numba."""
 
@@ -200,8 +204,8 @@ class Namespace:
             return Namespace(value, {})
         if not callable(value):
             return lifted(value)
-        if isinstance(value, type):
-            return lambda *args: lifted(value(*args))
+        if isinstance(value, type) or name in _MAKE_ARRAYS:
+            return lambda *args, **named: lifted(value(*args, **named))
         call = vars(self)[name] = _asked(f"{self._module.__name__.replace('numpy', 'np', 1)}.{name}")
         return call
 
