@@ -33,7 +33,8 @@ from milkrun.core.fields import (
     uint8,
     view,
 )
-from milkrun.core.kernels import clear_row, eight_flags, fetch, kernel, lowest_bit
+from milkrun.core.interpreter.asked import OPTIONS
+from milkrun.core.kernels import KERNEL_OPTIONS, clear_row, eight_flags, fetch, kernel, lowest_bit
 from milkrun.core.world import World
 from tests.core import toys
 
@@ -150,9 +151,97 @@ def call_functions(w, b, _, __):
 
 
 @kernel
+def raise_to_powers(w, b, _, __):
+    """Powers with a fraction, also those that the compiler writes out because it knows a number."""
+    f, g, x, y = w.f[b, 0], w.f[b, 1], w.x[b, 0], w.x[b, 1]
+    u, v = np.uint64(w.i[b, 0]), np.uint64(w.i[b, 1] & 63)
+    w.real[b, 0], w.real[b, 1], w.real[b, 2], w.real[b, 3] = x**y, f**g, f**y, x**g
+    w.real[b, 4], w.real[b, 5], w.real[b, 6], w.real[b, 7] = x**0.5, x**2.0, x**-1.0, x**-0.5
+    w.real[b, 8], w.real[b, 9], w.real[b, 10], w.real[b, 11] = f**0.5, f**2.0, f**-1.0, f**3.0
+    w.real[b, 12], w.real[b, 13], w.real[b, 14], w.real[b, 15] = 2.0**y, 0.5**y, 2**y, 3.0**y
+    w.real[b, 16], w.real[b, 17], w.real[b, 18], w.real[b, 19] = 2.0**g, 1.0**g, 2**g, w.i[b, 0] ** y
+    w.real[b, 20], w.real[b, 21], w.real[b, 22] = math.pow(x, y), math.pow(f, g), math.pow(x, 0.5)
+    w.real[b, 23], w.real[b, 24], w.real[b, 25] = np.power(x, y), np.power(f, g), np.power(x, 2.0)
+    w.real[b, 26], w.real[b, 27], w.real[b, 28] = w.s[b] ** g, w.t[b, 0] ** g, w.p[b, 0] ** g
+    w.whole[b, 0], w.whole[b, 1] = np.int64(u**v), np.int64(u ** np.uint64(3))
+    return 0
+
+
+@kernel
+def round_numbers(w, b, _, __):
+    """round as numba does it, which is not Python's way, and signs."""
+    f, x, i = w.f[b, 0], w.x[b, 0], w.i[b, 0]
+    w.real[b, 0], w.real[b, 1], w.real[b, 2] = round(x, 0), round(x, 1), round(x, 3)
+    w.real[b, 3], w.real[b, 4], w.real[b, 5] = round(x, 25), round(x, -1), round(x, w.n[b] & 7)
+    w.real[b, 6], w.real[b, 7], w.real[b, 8] = round(f, 1), round(f, 3), round(f, -1) * f
+    w.real[b, 9], w.real[b, 10], w.real[b, 11] = round(i, 25), np.round(x, 2), np.round(f, 1)
+    w.real[b, 12], w.real[b, 13], w.real[b, 14] = np.sign(x), np.sign(f) * f, np.sign(w.s[b]) * f
+    if abs(x) < 1e15 and abs(f) < 1e15:
+        w.whole[b, 0], w.whole[b, 1], w.whole[b, 2] = round(x), round(f), round(x + 0.5)
+    w.whole[b, 3], w.whole[b, 4], w.whole[b, 5] = round(i), math.floor(i), np.sign(i)
+    return 0
+
+
+@kernel
+def keep_widths(w, b, _, __):
+    """What integers of every width become beside others, and beside a float32: the products show which type it was."""
+    f, i, j, s, p = w.f[b, 0], w.i[b, 0], w.i[b, 1], w.s[b], w.p[b, 0]
+    u, v, n, t, d = np.uint64(i), np.uint16(j), np.uint32(j), w.t[b, 0], j if j != 0 else 1
+    w.whole[b, 0], w.whole[b, 1], w.whole[b, 2], w.whole[b, 3] = u // d, u % d, d // (u | np.uint64(1)), u + d
+    w.whole[b, 4], w.whole[b, 5], w.whole[b, 6] = i % (u | np.uint64(1)), u - d, u * d
+    w.whole[b, 7], w.whole[b, 8], w.whole[b, 9] = np.int64(-t), np.int64(~t), np.int64(-v)
+    w.whole[b, 10], w.whole[b, 11], w.whole[b, 12] = np.int64(~n), np.int64(-n), np.int64(-min(t, v))
+    w.real[b, 0], w.real[b, 1], w.real[b, 2] = min(i, u), max(u, i), max(u, s)
+    w.real[b, 3], w.real[b, 4], w.real[b, 5] = min(t, v) * f, max(t, s) * f, max(p, t) * f
+    w.real[b, 6], w.real[b, 7], w.real[b, 8] = min(s, i) * f, max(v, s) * f, max(v, f) * f
+    w.real[b, 9], w.real[b, 10], w.real[b, 11] = v * f, f - v, n * f
+    w.real[b, 12], w.real[b, 13], w.real[b, 14] = -t * f, -s * f, abs(s) * f
+    w.real[b, 15], w.real[b, 16], w.real[b, 17] = int(s) * f, int(t) * f, +t * f
+    w.real[b, 18], w.real[b, 19], w.real[b, 20] = u / d, d / (u | np.uint64(1)), t / (v | np.uint16(1))
+    w.real[b, 21], w.real[b, 22], w.real[b, 23] = np.minimum(s, t) * f, np.maximum(i, u), np.abs(s) * f
+    w.real[b, 24], w.real[b, 25] = product(f, s), product(s=t, f=f)
+    w.real[b, 26], w.real[b, 27] = gap(w.t[b, 0], w.t[b, 1]), gap(n, u)
+    return gap(v, n)
+
+
+@kernel
+def product(f, s):
+    return f * s
+
+
+@kernel
+def gap(m, n):
+    return np.int64(m - n)
+
+
+@kernel
+def call_other_functions(w, b, _, __):
+    """Functions of numpy and `math` that the interpreter leaves to numba, and others of what is no float."""
+    f, x, i, s, t, p = w.f[b, 0], w.x[b, 0], w.i[b, 0], w.s[b], w.t[b, 0], w.p[b, 0]
+    w.real[b, 0], w.real[b, 1], w.real[b, 2] = np.square(f), np.square(x), np.cbrt(f) * f
+    w.real[b, 3], w.real[b, 4], w.real[b, 5] = np.cbrt(x), np.deg2rad(f), np.reciprocal(f)
+    w.real[b, 6], w.real[b, 7], w.real[b, 8] = np.add(f, w.f[b, 1]), np.fmax(f, x), np.logaddexp(f, f)
+    w.real[b, 9], w.real[b, 10], w.real[b, 11] = math.gamma(x), math.gamma(f), math.frexp(f)[0] * f
+    w.real[b, 12], w.real[b, 13], w.real[b, 14] = math.atan2(f, s), math.hypot(f, p), math.nextafter(s, f)
+    w.real[b, 15], w.real[b, 16], w.real[b, 17] = np.exp2(s) * f, np.rint(s) * f, np.sqrt(t) * f
+    w.real[b, 18], w.real[b, 19], w.real[b, 20] = math.sqrt(i), np.floor(s) * f, np.fmod(x, f)
+    w.real[b, 21], w.real[b, 22], w.real[b, 23] = np.maximum(f, i), np.minimum(p, f), np.abs(p) * f
+    w.real[b, 24], w.real[b, 25], w.real[b, 26] = math.radians(s) * f, np.degrees(s) * f, math.log(t)
+    w.whole[b, 0], w.whole[b, 1], w.whole[b, 2] = math.gcd(i, w.i[b, 1]), np.signbit(x), np.isnan(i)
+    return 0
+
+
+@kernel
 def use_whole_arrays(w, b, _, __):
     """Sums, means and questions of a row, slices that are filled, loops over elements."""
     w.real[b, 0], w.real[b, 1], w.real[b, 2] = w.f[b].sum(), np.sum(w.x[b]), w.x[b].mean()
+    w.real[b, 10], w.real[b, 11], w.real[b, 12] = w.f[b].mean(), np.mean(w.f[b]) * w.f[b, 0], w.i[b].mean()
+    w.real[b, 13], w.real[b, 14], w.real[b, 15] = w.t[b].mean(), w.flags[b].mean(), w.f[b, 1:].mean()
+    w.real[b, 16], w.real[b, 17], w.real[b, 18] = w.f[b].prod(), w.f[b].var(), np.std(w.x[b])
+    w.real[b, 19], w.real[b, 20], w.real[b, 21] = w.real[b, 10:20].sum(), np.dot(w.x[b], w.x[b]), np.nansum(w.f[b])
+    w.whole[b, 11], w.whole[b, 12], w.whole[b, 13] = w.t[b].sum(), np.sum(w.flags[b]), w.i[b].prod()
+    w.whole[b, 14], w.whole[b, 15], w.whole[b, 16] = w.x[b].argmin(), np.argmax(w.f[b]), np.any(w.t[b])
+    w.whole[b, 17], w.whole[b, 18] = w.f[b].nbytes, w.x[b, :1].argmax()
     w.whole[b, 0], w.whole[b, 1], w.whole[b, 2] = w.flags[b].any(), w.flags[b].all(), w.flags[b, 2:7].argmax()
     w.single[b].fill(w.x[b, 0] > 0)
     w.real[b, 5:9] = 7
@@ -169,7 +258,7 @@ DOUBLE = st.floats() | st.floats(-100, 100) | st.integers(-5, 5).map(float)
 WHOLE = st.integers(-(2**31), 2**31) | st.integers(-9, 9)
 OPERANDS = st.fixed_dictionaries({
     "f": st.tuples(SINGLE, SINGLE), "x": st.tuples(DOUBLE, DOUBLE), "i": st.tuples(WHOLE, WHOLE),
-    "n": st.integers(1 - 2**31, 2**31 - 1), "s": st.integers(-(2**15), 2**15 - 1),
+    "n": st.integers(1 - 2**31, 2**31 - 1), "s": st.integers(1 - 2**15, 2**15 - 1),
     "t": st.tuples(st.integers(0, 255), st.integers(0, 255)), "p": st.tuples(st.booleans(), st.booleans()),
     "flags": st.lists(st.booleans(), min_size=11, max_size=11),
 })  # fmt: skip
@@ -192,7 +281,10 @@ def both_ways(function: Any, operands: dict[str, Any]) -> None:
         )  # fmt: skip
 
 
-KERNELS = [mix_types, count_types, call_functions, use_whole_arrays]
+KERNELS = [
+    mix_types, count_types, call_functions, raise_to_powers, round_numbers, keep_widths, call_other_functions,
+    use_whole_arrays,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("function", KERNELS, ids=lambda k: k.py_func.__name__)
@@ -201,6 +293,46 @@ KERNELS = [mix_types, count_types, call_functions, use_whole_arrays]
 def test_numbers_have_the_bits_of_compiled_code(function, operands):
     """Every operation of every two number types, literals included, gives the same bits both ways."""
     both_ways(function, operands)
+
+
+@kernel
+def known_exponents(w, b, _, __):
+    """Powers of a number that every compiler knows; the exponents in `y` it does not."""
+    x, y = w.x[b, 0], w.x[b, 1]
+    w.real[b, 0], w.real[b, 1], w.real[b, 2], w.real[b, 3] = x**0.5, x**2.0, x**-1.0, x**-0.5
+    w.real[b, 4], w.real[b, 5], w.real[b, 6], w.real[b, 7] = 2.0**x, 0.5**x, 4.0**x, 2**x
+    w.real[b, 8], w.real[b, 9], w.real[b, 10] = x**y, y**x, w.f[b, 0] ** w.f[b, 1]
+    return 0
+
+
+SPECIAL = [sign * v for v in (0.0, 0.5, 1.0, 2.0, 3.0, 1e30, math.inf, math.nan) for sign in (1, -1)]
+SOME = np.random.default_rng(0).uniform(0.01, 50, (3000, 2))
+"""Enough that sqrt and pow(x, 0.5) differ among them: in about one of a thousand numbers."""
+POWERS = {
+    "special": np.array([(x, y) for x in SPECIAL for y in SPECIAL]),
+    "some": SOME,
+    "halves": np.where([False, True], 0.5, SOME),
+    "squares": np.where([False, True], 2.0, SOME),
+    "negative": SOME * [1, -0.1],
+}
+
+
+@pytest.mark.parametrize("pairs", POWERS.values(), ids=POWERS)
+def test_powers_have_the_bits_of_compiled_code(pairs):
+    """Of all pairs of special numbers, and of many others with exponents that the compiler knows and does not know."""
+    found = []
+    for debug in (False, True):
+        world = Numbers(len(pairs), seed=0, debug=debug)
+        world.x[:], world.f[:] = pairs, pairs
+        world.map_rows(known_exponents)
+        found.append(np.nan_to_num(world.real, nan=7.25, posinf=np.inf, neginf=-np.inf))
+    row, column = np.nonzero(found[0].view(np.int64) != found[1].view(np.int64))
+    assert [(*pairs[b], k, found[0][b, k], found[1][b, k]) for b, k in zip(row, column)] == []
+
+
+def test_numba_is_asked_with_the_options_of_kernels():
+    """What decides whether and how a call compiles is the same in a kernel and where the interpreter asks for it."""
+    assert OPTIONS.items() <= KERNEL_OPTIONS.items()
 
 
 # -- faults -------------------------------------------------------------------------------------------------------
@@ -369,6 +501,37 @@ def too_many_indices(w, b, _, __):
     return w.load[b, 0]
 
 
+@kernel
+def copies_a_row(w, b, _, __):
+    return w.tour[b].copy()[0]
+
+
+@kernel
+def sorts_a_row(w, b, _, __):
+    return np.sort(w.tour[b, 1:])[0]
+
+
+@kernel
+def sums_all_rows(w, b, _, __):
+    return np.sum(w.load)
+
+
+@kernel
+def sums_left_over_scratch(w, b, _, __):
+    return w.pile.sum() > 0
+
+
+@kernel
+def divides_by_a_power(w, b, _, __):
+    return w.length[b] ** -2 > 0
+
+
+@kernel
+def floor_too_large(w, b, _, __):
+    return math.floor(w.price * 1e30)
+
+
+NO_NUMBER = "cannot be interpreted: numba makes no number of it without allocating memory. Write a loop"
 FAULTS = [
     (beyond_the_end, "tour", "tour[0, 5]: the index 5 is out of range; the shape is (2, 5)"),
     (before_the_start, "tour", "tour[0, -1]: the index -1 is negative; the shape is (2, 5)"),
@@ -393,6 +556,13 @@ FAULTS = [
     (clears_other_row, "tour", "it writes tour[1], but plays row 0: rows are independent"),
     (clears_beyond_the_end, "pile", "pile[4]: the index 4 is out of range; the shape is (4,)"),
     (divides_by_zero, "", "a whole number is divided by 0"),
+    (copies_a_row, "", f"tour[0].copy() {NO_NUMBER}"),
+    (sorts_a_row, "", f"np.sort() {NO_NUMBER}"),
+    (sums_all_rows, "load", "it reads load[:], but plays row 0: rows are independent"),
+    (sums_left_over_scratch, "pile", "pile[0] is scratch that this row has not written yet: its value is left over "
+                                     "from another row"),
+    (divides_by_a_power, "", "a number to the power of -2 divides by 0"),
+    (floor_too_large, "", f"2.5e+30 cannot become int64 ({-(2**63)}..{2**63 - 1})"),
 ]
 
 

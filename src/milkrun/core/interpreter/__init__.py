@@ -8,5 +8,6 @@
 | `arrays.py` | arrays, and the checks of every access |
 | `numbers.py` | the numbers of compiled code |
 | `words.py` | what `np`, `math` and the builtins mean there |
+| `asked.py` | what is left to numba: methods of arrays, and functions that `words.py` does not know |
 | `faults.py` | the sentence of an error: kernel, file, line, row |
 """

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from milkrun.core.interpreter.asked import asked
 from milkrun.core.interpreter.faults import fault
-from milkrun.core.interpreter.numbers import Float32, Float64, Short, UInt64, UShort, rounded
+from milkrun.core.interpreter.numbers import Float32, Float64, Short, UInt8, UInt16, UInt32, UInt64, rounded
 
 FREE, ROW, INSTANCE = 0, 1, 2
 """Whose the first axis is: nobody's, the rows', the instance rows'."""
@@ -23,7 +24,7 @@ OPEN, GENERATED, CONSTANT, LOOKED_AT = 0, 1, 2, 3
 
 _READ: dict[str, Callable[[Any], Any] | None] = {
     "b1": None, "i1": Short, "i2": Short, "i4": None, "i8": None,
-    "u1": UShort, "u2": UShort, "u4": UInt64, "u8": UInt64, "f4": Float32, "f8": Float64,
+    "u1": UInt8, "u2": UInt16, "u4": UInt32, "u8": UInt64, "f4": Float32, "f8": Float64,
 }  # fmt: skip
 _ENDS = {kind: (int(np.iinfo(kind).min), int(np.iinfo(kind).max)) for kind in _READ if kind[0] in "iu"}
 
@@ -104,30 +105,24 @@ class Array:
         """The elements in C order."""
         return (self[key] for key in np.ndindex(*self.shape))
 
-    def sum(self) -> Any:
-        """One after the other, as compiled code adds; of float32 in float32."""
-        total = Float32(0.0) if self._read is Float32 else Float64(0.0) if self._read is Float64 else 0
-        for value in self.flat:
-            total = total + value
-        return total
+    def __getattr__(self, name: str) -> Any:
+        """What numpy's arrays have and this one has not: sum, mean, argmax and more."""
+        if name.startswith("_") or not hasattr(np.ndarray, name):
+            raise AttributeError(f"arrays have no {name!r}")
+        shown = f"{self._label}.{name}"
+        if callable(getattr(np.ndarray, name)):
+            return lambda *args, **named: asked(f"{{}}.{name}({{}})", f"{shown}()", self.whole(), *args, **named)
+        return asked(f"{{}}.{name}", shown, self.whole())
 
-    def mean(self) -> Any:
-        total = Float64(0.0)
-        for value in self.flat:
-            total = total + value
-        return total / self.size
-
-    def any(self) -> bool:
-        return any(self.flat)
-
-    def all(self) -> bool:
-        return all(self.flat)
-
-    def argmin(self) -> int:
-        return int(np.argmin(list(self.flat)))
-
-    def argmax(self) -> int:
-        return int(np.argmax(list(self.flat)))
+    def whole(self) -> np.ndarray:
+        """All elements to be looked at; refused where one could not be read."""
+        if self._axis:
+            self._check_row((slice(None),), "reads")
+        if self._written is not None and not self._written.all():
+            self._element(tuple(np.argwhere(~self._written)[0].tolist()))
+        data = self._data.view()
+        data.flags.writeable = False
+        return data
 
     def __float__(self) -> float:
         raise fault(f"it takes the whole row {self._label} for a number: write a loop", field=self._name)

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from inspect import unwrap
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
@@ -47,14 +48,15 @@ def explained(error: Exception) -> KernelFault:
 
 def wrong_result(function: Callable[..., Any], sentence: str) -> KernelFault:
     """A kernel has returned something that it must not."""
-    return _located(sentence, function.__code__, function.__code__.co_firstlineno, "")
+    code = unwrap(function).__code__
+    return _located(sentence, code, code.co_firstlineno, "")
 
 
 def shut_mask(function: Callable[..., Any], part: str, step: int) -> ShutMask:
     """A kernel has left a live row without an allowed action."""
     sentence = f"it leaves {part} all False at step {step} of a row that has not ended: allow an action, or end the row"
-    return ShutMask(sentence, place=_place(function.__code__, function.__code__.co_firstlineno), row=PLAYING.row,
-                    field="action_mask")  # fmt: skip
+    code = unwrap(function).__code__
+    return ShutMask(sentence, place=_place(code, code.co_firstlineno), row=PLAYING.row, field="action_mask")
 
 
 def unknown_field(owner: str, name: str, known: Iterable[str]) -> KernelFault:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
+from functools import cache, wraps
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -17,8 +19,9 @@ from numba import types
 from numba.core.dispatcher import Dispatcher
 
 from milkrun.core.interpreter.arrays import CONSTANT, Array, Turn
+from milkrun.core.interpreter.numbers import Short, UInt8, UInt16, UInt32
 from milkrun.core.interpreter.words import BUILTINS, CASTS, MATH, NUMPY, Namespace, lifted
-from milkrun.core.kernels import IN_PYTHON
+from milkrun.core.kernels import IN_PYTHON, Kernel
 
 _made: dict[FunctionType, FunctionType] = {}
 _MAKING = threading.RLock()
@@ -45,8 +48,28 @@ def interpreted(function: FunctionType) -> FunctionType:
         return play
 
 
+@cache
+def called(function: FunctionType) -> Callable[..., Any]:
+    """A kernel as kernels call it: with int64 for all narrower integers, since there is one version for all of them
+    (`kernels.Kernel`)."""
+    play = interpreted(function)
+
+    @wraps(play)
+    def call(*args: Any, **named: Any) -> Any:
+        if not _NARROWER.isdisjoint(map(type, args)):
+            args = tuple(int(a) if type(a) in _NARROWER else a for a in args)
+        return play(*args, **{k: int(a) if type(a) in _NARROWER else a for k, a in named.items()} if named else named)
+
+    return call
+
+
+_NARROWER = {Short, UInt8, UInt16, UInt32}
+
+
 def meaning(value: Any) -> Any:
     """What a global name of a kernel stands for when it is interpreted."""
+    if isinstance(value, Kernel):
+        return called(value.py_func)
     if isinstance(value, Dispatcher):
         return interpreted(value.py_func)
     if isinstance(value, types.Type):
@@ -63,15 +86,13 @@ def meaning(value: Any) -> Any:
     try:
         if value in IN_PYTHON:
             return IN_PYTHON[value]
-        if (builtin := _PLAIN.get(value)) is not None:
-            return builtin
     except TypeError:  # not hashable, so neither a word nor a function
         return value
+    name = getattr(value, "__name__", "")
+    for module, words in (math, MATH), (np, NUMPY):
+        if callable(value) and getattr(module, name, None) is value:
+            return getattr(words, name)
     return lifted(value)
-
-
-_PLAIN: dict[Any, Any] = {getattr(math, name): value for name, value in vars(MATH).items() if callable(value)}
-_PLAIN |= {getattr(np, n): v for n, v in vars(NUMPY).items() if callable(v) and isinstance(getattr(np, n, 0), np.ufunc)}
 
 
 class Module(Namespace):

@@ -1,17 +1,35 @@
 """The numbers of interpreted kernels: Python's own, with the types and the bits that compiled code has.
 
-Compiled code knows bool, int64, uint64, float32 and float64, and gives every operation the type of its operands.
-A Python int stands for int64 (what leaves 64 bits is refused where it is stored), and the classes here for the others.
-They are subclasses of int and float, so they print, compare and index as these do.
+Compiled code gives every operation the type of its operands. A Python int stands for int64 (what leaves 64 bits is
+refused where it is stored) and for int32, and the classes here for the others. They are subclasses of int and float,
+so they print, compare and index as these do.
+
+Python divides two ints itself, and raises one to the power of another: no class here is asked. So a division by 0 is a
+fault, quotients of ints above 2**53 may differ in the last bit, and a negative power of an int is a fraction.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable
-from ctypes import c_float
+from ctypes import c_double, c_float
 from typing import Any
 
+from milkrun.core.interpreter.faults import fault
+
+C_LIBRARY = ctypes.CDLL(None)
+"""The C library with its functions of numbers, as the compiler finds them in this process."""
+
+
+def c_function(name: str, kind: Any, arguments: int) -> Callable[..., float]:
+    """A function of the C library, of arguments and result of one type."""
+    function = getattr(C_LIBRARY, name)
+    function.restype, function.argtypes = kind, [kind] * arguments
+    return function
+
+
+_pow, _powf, _exp2 = c_function("pow", c_double, 2), c_function("powf", c_float, 2), c_function("exp2", c_double, 1)
 WORD = (1 << 64) - 1
 _new_int, _new_float = int.__new__, float.__new__
 
@@ -26,11 +44,15 @@ class Short(int):
 
     __slots__ = ()
 
+    def __abs__(self) -> Short:
+        return _new_int(Short, int.__abs__(self))
+
 
 class UInt64(int):
     """A uint64. With another it wraps around; with an int64 it gives an int64, as in compiled code."""
 
     __slots__ = ()
+    WORD = WORD  # all bits of the type
 
     def __lshift__(self, count: int) -> UInt64:
         return _new_int(UInt64, (int(self) << count) & WORD)
@@ -39,19 +61,46 @@ class UInt64(int):
         return _new_int(UInt64, int(self) >> count)
 
     def __neg__(self) -> UInt64:
-        return _new_int(UInt64, -int(self) & WORD)
+        return _new_int(UInt64, -int(self) & self.WORD)
 
     def __invert__(self) -> UInt64:
-        return _new_int(UInt64, int(self) ^ WORD)
+        return _new_int(UInt64, int(self) ^ self.WORD)
 
     def __abs__(self) -> UInt64:
         return self
 
+    def __pos__(self) -> UInt64:
+        return _new_int(UInt64, self)
 
-class UShort(UInt64):
-    """An element of uint8 or uint16: a uint64 that with a float32 gives a float32."""
+    def __pow__(self, other: Any, _: None = None) -> Any:  # type: ignore[override]
+        return _new_int(UInt64, pow(int(self), int(other), 1 << 64)) if isinstance(other, UInt64) else NotImplemented
+
+    def __truediv__(self, other: Any) -> Any:
+        return Float64(quotient(float(self), float(other))) if isinstance(other, int) else NotImplemented
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return Float64(quotient(float(other), float(self)))
+
+
+class UInt8(UInt64):
+    """An element of uint8. With other numbers it is a uint64, but with a float32 it gives a float32."""
 
     __slots__ = ()
+    WORD = (1 << 8) - 1
+
+
+class UInt16(UInt64):
+    """An element of uint16. With other numbers it is a uint64, and with a float32 it gives a float64."""
+
+    __slots__ = ()
+    WORD = (1 << 16) - 1
+
+
+class UInt32(UInt64):
+    """An element of uint32. With other numbers it is a uint64."""
+
+    __slots__ = ()
+    WORD = (1 << 32) - 1
 
 
 def _unsigned(name: str) -> None:
@@ -59,14 +108,12 @@ def _unsigned(name: str) -> None:
     plain = getattr(int, name)
 
     def operate(self: Any, other: Any) -> Any:
-        result = plain(self, other)
         if isinstance(other, UInt64):
-            return _new_int(UInt64, result & WORD)
-        return result if result is NotImplemented else signed(result)
+            return _new_int(UInt64, plain(self, other) & WORD)
+        return signed(plain(signed(int(self)), other)) if isinstance(other, int) else NotImplemented
 
     def mirrored(self: Any, other: Any) -> Any:
-        result = plain(int(other), self) if isinstance(other, int) else NotImplemented
-        return result if result is NotImplemented else signed(result)
+        return signed(plain(int(other), signed(int(self)))) if isinstance(other, int) else NotImplemented
 
     setattr(UInt64, name, operate)
     setattr(UInt64, name.replace("__", "__r", 1), mirrored)
@@ -95,24 +142,35 @@ def power(x: float, n: int, step: Callable[[float], float]) -> float:
     """x to a whole power by repeated squaring, every product rounded by `step`: as numba writes it out."""
     # Where numba stops multiplying too, and calls pow.
     if abs(n) > 0x10000:
-        return step(raised(x, float(n)))
+        return step(raised(x, float(n), float))
     result, left = 1.0, abs(n)
     while left:
         if left & 1:
             result = step(result * x)
         left >>= 1
         x = step(x * x)
-    return step(quotient(1.0, result)) if n < 0 else result
+    if n >= 0:
+        return result
+    if result == 0:  # compiled code, too, raises an error here, and only here
+        raise fault(f"a number to the power of {n} divides by 0")
+    return step(1.0 / result)
 
 
-def raised(x: float, y: float) -> float:
-    """x ** y, with inf and nan where Python has errors."""
-    try:
-        return math.pow(x, y)
-    except OverflowError:
-        return -math.inf if x < 0 and y % 2 == 1 else math.inf
-    except ValueError:
-        return math.inf if x == 0 else math.nan
+def raised(x: float, y: float, step: Callable[[float], float]) -> float:
+    """x ** y by the C library, in float32 if `step` is `rounded`. Compiled code writes out some powers of numbers that
+    it knows, which may differ from that in the last bit."""
+    if step is rounded:
+        return _powf(x, y)
+    if isinstance(y, Literal):
+        if y == 2.0:
+            return float(x) * float(x)
+        if y == 0.5 and x != -math.inf:
+            return math.sqrt(x) + 0.0 if x >= 0 else math.nan
+        if y == -1.0:
+            return quotient(1.0, x)
+    elif isinstance(x, Literal) and x != 1.0 and math.frexp(x)[0] == 0.5:  # a power of two
+        return _exp2((math.frexp(x)[1] - 1) * float(y))
+    return _pow(x, y)
 
 
 def floor_and_rest(x: float, y: float, step: Callable[[float], float]) -> tuple[float, float]:
@@ -174,10 +232,10 @@ class Float64(float):
     def __pow__(self, other: Any, _: None = None) -> Any:
         if isinstance(other, int):
             return _new_float(Float64, power(float(self), int(other), float))
-        return _new_float(Float64, raised(float(self), float(other)))
+        return _new_float(Float64, raised(self, other, float))
 
     def __rpow__(self, other: Any, _: None = None) -> Any:
-        return _new_float(Float64, raised(float(other), float(self)))
+        return _new_float(Float64, raised(_base(other), self, float))
 
     def __neg__(self) -> Float64:
         return _new_float(Float64, float.__neg__(self))
@@ -189,8 +247,22 @@ class Float64(float):
         return self
 
 
+class Literal(Float64):
+    """A float64 that stands in the code, so that the compiler knows its value."""
+
+    __slots__ = ()
+
+
+_TWO = Literal(2.0)
+
+
+def _base(x: Any) -> Any:
+    """What is raised to a power with a fraction: a 2 there is hardly ever anything but a literal."""
+    return _TWO if type(x) is int and x == 2 else x
+
+
 class Float32(float):
-    """A float32. With another, a bool or an integer of at most 16 bits it gives a float32: computed in float64 and
+    """A float32. With another, a bool, an int8, int16 or uint8 it gives a float32: computed in float64 and
     rounded once, which is exact, as that has more than twice the digits. With all else, a literal too, it gives a
     float64."""
 
@@ -200,11 +272,13 @@ class Float32(float):
         if isinstance(other, int):
             return _new_float(Float32, power(float(self), int(other), rounded))
         if type(other) is Float32:
-            return _new_float(Float32, rounded(raised(float(self), float(other))))
-        return _new_float(Float64, raised(float(self), float(other)))
+            return _new_float(Float32, raised(self, other, rounded))
+        return _new_float(Float64, raised(self, other, float))
 
     def __rpow__(self, other: Any, _: None = None) -> Any:
-        return _new_float(Float64, raised(float(other), float(self)))
+        if isinstance(other, NARROW):
+            return _new_float(Float32, raised(other, self, rounded))
+        return _new_float(Float64, raised(_base(other), self, float))
 
     def __neg__(self) -> Float32:
         return _new_float(Float32, float.__neg__(self))
@@ -216,7 +290,7 @@ class Float32(float):
         return self
 
 
-NARROW = (Float32, bool, Short, UShort)
+NARROW = (Float32, bool, Short, UInt8)
 """What leaves a float32 a float32."""
 
 
@@ -247,10 +321,15 @@ _single("mod", lambda x, y, step: floor_and_rest(x, y, step)[1])
 
 def common(values: tuple[Any, ...]) -> Callable[[Any], Any] | None:
     """What makes values the one type that compiled code would hold them in; None if they are that already."""
-    floats = [v for v in values if isinstance(v, float)]
-    if not floats:
+    kinds = set(map(type, values))
+    if len(kinds) == 1:
         return None
-    if len(floats) == len(values) and len({type(v) for v in floats}) == 1:
-        return None
-    single = all(isinstance(v, NARROW) for v in values)
-    return Float32 if single else Float64
+    if any(issubclass(kind, float) for kind in kinds):
+        # A uint16 beside a float32 becomes one here, though their sum would be a float64.
+        return Float32 if kinds.issubset({*NARROW, UInt16}) else Float64
+    unsigned = [kind for kind in kinds if issubclass(kind, UInt64)]
+    if len(unsigned) == len(kinds - {bool}):
+        return max(unsigned, key=lambda kind: kind.WORD)
+    if UInt64 in kinds:
+        return Float64  # no integer has room for uint64 and for a sign
+    return Short if kinds.issubset(NARROW) else int

@@ -1,36 +1,41 @@
 """What `math`, `np`, the builtins and numba's types mean in interpreted kernels: what compiled code makes of them.
 
-Compiled code calls the C library for every function of `math` and for the scalar functions of numpy, in float32 where
-the argument is one, and answers inf or nan where Python raises. So does this.
+Compiled code calls the C library for the functions of `math` and for the scalar functions of numpy, in float32 where
+the argument is one, and answers inf or nan where Python raises. So does this for floats. For other numbers, and for
+functions that are not listed here, numba itself is asked (`asked.py`): there is no one rule.
 """
 
 from __future__ import annotations
 
 import builtins
-import ctypes
 import math
 from collections.abc import Callable
+from ctypes import c_double, c_float
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from milkrun.core.interpreter.arrays import Array
+from milkrun.core.interpreter.asked import asked
 from milkrun.core.interpreter.faults import fault
 from milkrun.core.interpreter.numbers import (
     NARROW,
     Float32,
     Float64,
+    Literal,
     Short,
+    UInt8,
+    UInt16,
+    UInt32,
     UInt64,
-    UShort,
+    c_function,
     common,
     floor_and_rest,
-    raised,
     rounded,
 )
 
-_C = ctypes.CDLL(None)  # the C library with its functions of numbers, as the compiler finds them in this process
+_UNSIGNED = {1: UInt8, 2: UInt16, 4: UInt32, 8: UInt64}
 
 
 class Cast:
@@ -41,7 +46,7 @@ class Cast:
         self.__name__ = self.dtype.name
         self._convert = self._integer if self.dtype.kind in "iu" else _FLOATS.get(self.dtype.name, bool)
         if self.dtype.kind == "u":
-            self._kind: Callable[[int], int] = UShort if self.dtype.itemsize < 4 else UInt64
+            self._kind: Callable[[int], int] = _UNSIGNED[self.dtype.itemsize]
         else:
             self._kind = Short if self.dtype.itemsize < 4 else int
 
@@ -79,99 +84,115 @@ CASTS = {
 # -- functions of real numbers ------------------------------------------------------------------------------------
 
 
-def _real(name: str, arguments: int = 1) -> Callable[..., Any]:
+def _asked(name: str) -> Callable[..., Any]:
+    """A function of `np` or `math`, as numba computes it."""
+    return lambda *args, **named: asked(
+        f"{name}({{}})", f"{name}()", *(a.whole() if isinstance(a, Array) else a for a in args), **named
+    )
+
+
+def _real(name: str, c_name: str, arguments: int = 1) -> Callable[..., Any]:
     """A function of the C library: of float32 if all arguments are, else of float64."""
-    double, single = getattr(_C, name), getattr(_C, f"{name}f")
-    double.restype, double.argtypes = ctypes.c_double, [ctypes.c_double] * arguments
-    single.restype, single.argtypes = ctypes.c_float, [ctypes.c_float] * arguments
+    double, single = c_function(c_name, c_double, arguments), c_function(f"{c_name}f", c_float, arguments)
+    other = _asked(name)
 
     def call(*args: Any) -> Any:
         if all(type(x) is Float32 for x in args):
             return Float32(single(*args))
-        return Float64(double(*(float(x) for x in args)))
+        return Float64(double(*args)) if all(isinstance(x, float) for x in args) else other(*args)
 
-    call.__name__ = name
     return call
 
 
 def _whole(name: str, rounding: Callable[[float], int]) -> Callable[[Any], Any]:
     """floor, ceil and trunc of `math`, which give an int64."""
+    other = _asked(name)
 
     def call(x: Any) -> Any:
         if not isinstance(x, float):
-            return int(x)
-        if not math.isfinite(x):
-            raise fault(f"{name}({float(x)!r}) is no whole number")
-        return rounding(float(x))
+            return other(x)
+        return rounding(float(x)) if abs(x) < 2.0**63 else _int(x)  # which refuses all but -2**63
 
     return call
 
 
-def _same(function: Callable[[float], float]) -> Callable[[Any], Any]:
-    """A function of numpy that keeps the type of its argument."""
-    return lambda x: type(x)(function(float(x))) if isinstance(x, float) else x
+def _same(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function of numpy that keeps the type of a float."""
+    other = _asked(name)
+    return lambda x: (Float32 if type(x) is Float32 else Float64)(function(x)) if isinstance(x, float) else other(x)
 
 
-def _factor(factor: float) -> Callable[[Any], Any]:
-    single = rounded(factor)
-    return lambda x: x * Float32(single) if type(x) is Float32 else Float64(float(x) * factor)
+def _factor(name: str, factor: float) -> Callable[[Any], Any]:
+    single, other = Float32(rounded(factor)), _asked(name)
+
+    def call(x: Any) -> Any:
+        if type(x) is Float32:
+            return x * single
+        return Float64(float(x) * factor) if isinstance(x, float) else other(x)
+
+    return call
 
 
-def _test(function: Callable[[float], bool]) -> Callable[[Any], bool]:
-    return lambda x: function(float(x))
+def _power(name: str) -> Callable[[Any, Any], Any]:
+    other = _asked(name)
+
+    def call(x: Any, y: Any) -> Any:
+        if not (isinstance(x, float) and isinstance(y, float)):
+            return other(x, y)
+        return x**y if isinstance(x, (Float32, Float64)) else Float64(x) ** y
+
+    return call
 
 
-def _power(x: Any, y: Any) -> Any:
-    if type(x) is Float32 and type(y) is Float32:
-        return Float32(rounded(raised(float(x), float(y))))
-    return Float64(raised(float(x), float(y)))
+def _chosen(name: str, first: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
+    """np.minimum and np.maximum; of a NaN and a number the NaN."""
+    other = _asked(name)
+
+    def call(x: Any, y: Any) -> Any:
+        if type(x) is not type(y) or type(x) not in (int, Float32, Float64):
+            return other(x, y)
+        return x if x != x or (y == y and first(x, y)) else y
+
+    return call
 
 
 _C_NAMES = (
     "sqrt exp exp2 log log10 log2 log1p expm1 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc "
     "lgamma fabs"
 ).split()
-_COMMON = {name: _real(name) for name in _C_NAMES} | {
-    "radians": _factor(math.pi / 180), "degrees": _factor(180 / math.pi),
-    "isnan": _test(math.isnan), "isinf": _test(math.isinf), "isfinite": _test(math.isfinite),
-    "inf": Float64(math.inf), "nan": Float64(math.nan), "pi": Float64(math.pi), "e": Float64(math.e),
+
+
+def _common(module: str) -> dict[str, Any]:
+    """What both modules have."""
+    return {name: _real(f"{module}.{name}", name) for name in _C_NAMES if hasattr(_MODULES[module], name)} | {
+        "radians": _factor(f"{module}.radians", math.pi / 180), "degrees": _factor(f"{module}.degrees", 180 / math.pi),
+        "isnan": lambda x: math.isnan(x), "isinf": lambda x: math.isinf(x), "isfinite": lambda x: math.isfinite(x),
+        "inf": Literal(math.inf), "nan": Literal(math.nan), "pi": Literal(math.pi), "e": Literal(math.e),
+    }  # fmt: skip
+
+
+_MODULES = {"math": math, "np": np}
+_MATH: dict[str, Any] = _common("math") | {
+    "tau": Literal(math.tau), "floor": _whole("math.floor", math.floor), "ceil": _whole("math.ceil", math.ceil),
+    "trunc": _whole("math.trunc", math.trunc), "pow": _power("math.pow"),
+    **{name: _real(f"math.{name}", name, 2) for name in ("hypot", "atan2", "copysign", "nextafter")},
 }  # fmt: skip
-_MATH: dict[str, Any] = _COMMON | {
-    "tau": Float64(math.tau), "floor": _whole("floor", math.floor), "ceil": _whole("ceil", math.ceil),
-    "trunc": _whole("trunc", math.trunc), "pow": _power,
-    **{name: _real(name, 2) for name in ("hypot", "atan2", "copysign", "nextafter")},
+_NUMPY: dict[str, Any] = _common("np") | CASTS | {
+    "arcsin": _real("np.arcsin", "asin"), "arccos": _real("np.arccos", "acos"), "arctan": _real("np.arctan", "atan"),
+    "arctan2": _real("np.arctan2", "atan2", 2), "hypot": _real("np.hypot", "hypot", 2),
+    "nextafter": _real("np.nextafter", "nextafter", 2), "rint": _real("np.rint", "rint"), "power": _power("np.power"),
+    **{name: _same(f"np.{name}", getattr(np, name)) for name in ("floor", "ceil", "trunc")},
+    "abs": _same("np.abs", abs), "absolute": _same("np.abs", abs),
+    "minimum": _chosen("np.minimum", lambda x, y: x <= y), "maximum": _chosen("np.maximum", lambda x, y: x >= y),
 }  # fmt: skip
 
 
-def _smaller(x: Any, y: Any) -> Any:
-    return _chosen(x, y, x != x or (y == y and x <= y))
-
-
-def _larger(x: Any, y: Any) -> Any:
-    return _chosen(x, y, x != x or (y == y and x >= y))
-
-
-def _chosen(x: Any, y: Any, first: bool) -> Any:
-    """np.minimum and np.maximum: an integer beside a float32 becomes a float32 here."""
-    one = x if first else y
-    if type(x) is Float32 or type(y) is Float32:
-        return Float64(one) if Float64 in (type(x), type(y)) or float in (type(x), type(y)) else Float32(one)
-    make = common((x, y))
-    return one if make is None else make(one)
-
-
-_NUMPY: dict[str, Any] = _COMMON | CASTS | {
-    "arcsin": _COMMON["asin"], "arccos": _COMMON["acos"], "arctan": _COMMON["atan"],
-    "arctan2": _MATH["atan2"], "hypot": _MATH["hypot"], "nextafter": _MATH["nextafter"],
-    "floor": _same(lambda x: float(np.floor(x))), "ceil": _same(lambda x: float(np.ceil(x))),
-    "trunc": _same(lambda x: float(np.trunc(x))), "rint": _real("rint"),
-    "abs": abs, "absolute": abs, "minimum": _smaller, "maximum": _larger,
-    "sum": lambda array: array.sum(), "mean": lambda array: array.mean(),
-}  # fmt: skip
+_MAKE_ARRAYS = {"zeros", "ones", "empty", "full", "array", "arange", "linspace"}
+"""Left to numpy: the compiler refuses them, and says what to write instead."""
 
 
 class Namespace:
-    """A module as interpreted kernels see it; what is not listed is the module's own, with its answer converted."""
+    """A module as interpreted kernels see it; functions that are not listed are left to numba."""
 
     def __init__(self, module: ModuleType, known: dict[str, Any]) -> None:
         self._module = module
@@ -183,10 +204,9 @@ class Namespace:
             return Namespace(value, {})
         if not callable(value):
             return lifted(value)
-
-        def call(*args: Any, **named: Any) -> Any:
-            return lifted(value(*(np.asarray(a) if isinstance(a, Array) else a for a in args), **named))
-
+        if isinstance(value, type) or name in _MAKE_ARRAYS:
+            return lambda *args, **named: lifted(value(*args, **named))
+        call = vars(self)[name] = _asked(f"{self._module.__name__.replace('numpy', 'np', 1)}.{name}")
         return call
 
 
@@ -202,7 +222,7 @@ def lifted(value: Any) -> Any:
     if isinstance(value, np.generic) and value.dtype.name in CASTS:
         return CASTS[value.dtype.name](value.item())
     if type(value) is float:
-        return Float64(value)
+        return Literal(value)
     if type(value) is tuple:
         return tuple(lifted(item) for item in value)
     return value
@@ -229,21 +249,20 @@ def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
     def call(*values: Any) -> Any:
         if len(values) == 1:
             values = tuple(values[0])
-        one = pick(values)
         make = common(values)
-        return one if make is None else make(one)
+        return pick(values) if make is None else pick(map(make, values))
 
     return call
 
 
 def _int(value: Any = 0) -> int:
-    return CASTS["int64"](value) if isinstance(value, float) or not isinstance(value, UInt64) else value
+    return value if isinstance(value, (UInt64, Short)) else CASTS["int64"](value)
 
 
-def _round(value: Any, digits: int | None = None) -> Any:
-    if digits is None:
-        return _int(Float64(builtins.round(float(value)))) if math.isfinite(value) else _int(value)
-    return lifted(builtins.round(float(value), digits))
+def _round(value: Any, digits: Any = None) -> Any:
+    if digits is not None:
+        return asked("round({})", "round()", value, digits)
+    return _int(Float64(_NUMPY["rint"](value))) if isinstance(value, float) else asked("round({})", "round()", value)
 
 
 def _divmod(x: Any, y: Any) -> tuple[Any, Any]:
