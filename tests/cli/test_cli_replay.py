@@ -172,3 +172,14 @@ def test_report_writes_index_html_beside_what_it_read(call, tmp_path):
     assert "nearest" in (tmp_path / "index.html").read_text()
     code, _, err = call("report", tmp_path / "nowhere")
     assert code == 2 and "nowhere" in err
+
+
+def test_saved_episodes_of_one_name_are_all_written(call, tmp_path):
+    """The same policy and row under two seeds: two files, with two returns."""
+    for seed in (4, 5):
+        call("replay", *CVRP[:3], "--seed", seed, "--policies", "nearest", "--json", "--out", tmp_path / str(seed))
+    files = [tmp_path / str(seed) / "CVRP-v0_replay_nearest_0.json" for seed in (4, 5)]
+    code, _, _ = call("replay", *files, "--json", "--out", tmp_path / "both")
+    assert code == 0
+    written = sorted((tmp_path / "both").glob("*.json"))
+    assert [Episode.load(f).objective for f in written] == [Episode.load(f).objective for f in files]

@@ -124,3 +124,37 @@ def test_run_on_a_map_counts_kilograms_and_euros(call, tmp_path):
     for kg, km, eur in zip(days["waste"], days["length"], days["profit"], strict=True):
         assert eur == pytest.approx(0.0756 * kg - km, abs=1e-6)
     assert sum(days["waste"]) > 0
+
+
+SOLOMON = """101
+
+VEHICLE
+NUMBER     CAPACITY
+  2         10
+
+CUSTOMER
+CUST NO.   XCOORD.   YCOORD.   DEMAND   READY TIME   DUE DATE   SERVICE TIME
+
+    0      0         0         0        0            1000       0
+    1      3         4         5        0            1000       10
+    2      6         8         5        0            1000       10
+"""
+
+
+def test_a_folder_prints_costs_as_the_files_have_them(call, tmp_path):
+    """Solomon's file, named by a number: 20 there and back, not 200 tenths; the best known is 20 too."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "101.txt").write_text(SOLOMON)
+    (folder / "101.sol").write_text("Route #1: 1 2\nCost 20\n")
+    (folder / "square.vrp").write_text(SQUARE)
+    options = ["--iterations", 20, "--out", tmp_path / "out"]
+    code, _, _ = call("solve", folder, "--method", "pyvrp", *options)
+    assert code == 0
+    told = {line["file"]: line for line in json.loads((tmp_path / "out" / "files_solved.json").read_text())["files"]}
+    assert (told["101.txt"]["cost"], told["101.txt"]["gap_percent"], told["square.vrp"]["cost"]) == (20, 0, 18)
+    code, _, err = call("solve", folder, "--best", 20, *options)
+    assert code == 2 and err == "error: --best is of one file, solved on this machine\n"
+    (tmp_path / "out" / "101_pyvrp.json").mkdir()
+    code, _, err = call("solve", folder / "101.txt", "--method", "pyvrp", *options)
+    assert code == 2 and "cannot write" in err and "Is a directory" in err

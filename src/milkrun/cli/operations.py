@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 LONE_NUMBER = re.compile(r"\s*[+-]?[\d.]+(e[+-]?\d+)?[ \t]*(\n|$)", re.IGNORECASE)
+SOLOMON = re.compile(r"^\s*VEHICLE\s*$", re.IGNORECASE | re.MULTILINE)  # whose files may be named by a number
 
 
 def looks_like(file: Path) -> bool:
@@ -30,7 +31,9 @@ def looks_like(file: Path) -> bool:
         text = file.read_bytes().decode("latin-1").removeprefix("\xef\xbb\xbf").replace("\r", "\n").lstrip()
     except OSError:  # whoever reads it will say so
         return False
-    return text.startswith(("/*", "#")) or LONE_NUMBER.match(COMMENT.sub("", text)) is not None
+    if text.startswith(("/*", "#")):
+        return True
+    return LONE_NUMBER.match(COMMENT.sub("", text)) is not None and SOLOMON.search(text) is None
 
 
 def read(file: Path) -> TSPDInstance:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import numbers
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -154,7 +155,11 @@ def out_folder(path: Path) -> Path:
 
 def write_json(path: Path, content: Any) -> None:
     """JSON that any reader takes: what it has no word for (infinity, a function) is written as text."""
-    path.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+    told = json.dumps(_plain(content), indent=2, allow_nan=False) + "\n"
+    try:
+        path.write_text(told)
+    except OSError as e:
+        raise ConfigError(f"cannot write {str(path)!r}: {e.strerror}") from None
 
 
 def _plain(value: Any) -> Any:
@@ -162,6 +167,8 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    return value if isinstance(value, (bool, int, str, type(None))) else str(value)
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)  # also numpy's
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return float(value) if math.isfinite(value) else str(float(value))
+    return value if isinstance(value, (bool, str, type(None))) else str(value)

@@ -57,8 +57,12 @@ def replay(
     tell(groups)
     page = write(groups, folder / f"{stem}_replay.html")
     if as_json:
+        written: list[Path] = []
         for one in (one for group in groups for one in group):
-            path = folder / f"{stem}_replay_{one.policy}_{one.data['row']}.json"
+            path = plain = folder / f"{stem}_replay_{one.policy}_{one.data['row']}.json"
+            while path in written:  # of another seed or world, out of files
+                path = plain.with_name(f"{plain.stem}_{len(written) + 1}.json")
+            written.append(path)
             one.save(path)
             typer.echo(f"{path}  the episode of {one.policy}")
     typer.echo(f"{page}  {page.stat().st_size / 1000:,.0f} kB: open it in a browser")

@@ -63,8 +63,8 @@ def solve(
     if on_ray(on, address=address, keep=keep) or file.is_dir():
         from milkrun.cli.solve_many import solve_many
 
-        if page:
-            raise ConfigError("--page is of one file, solved on this machine")
+        if page or best is not None:
+            raise ConfigError(f"--{'page' if page else 'best'} is of one file, solved on this machine")
         solve_many(file, method, time_limit, iterations, seed, out, on == "ray", address, keep)
         return
     if looks_like(file):

@@ -75,13 +75,26 @@ def _read(file: Path) -> tuple[str, Any]:
 def _answers(
     world: str, instances: list[Any], options: dict[str, Any], on_ray: bool, keep: Path | None
 ) -> list[tuple[float, bool]]:
-    """Cost and whether it is optimal, of each."""
+    """Cost, in the file's own measure, and whether it is optimal, of each."""
     if on_ray:
         from milkrun import scale
 
         found = scale.solve(world, instances, keep=keep, **options)
-        return list(zip(found.cost.tolist(), found.optimal.tolist(), strict=True))
-    from milkrun.solvers import solve
+        each = list(zip(found.actions.tolist(), found.cost.tolist(), found.optimal.tolist(), strict=True))
+    else:
+        from milkrun.solvers import solve
 
-    each = [solve(world, instance, **options) for instance in instances]
-    return [(float(found.cost[0]), bool(found.optimal[0])) for found in each]
+        alone = [solve(world, instance, **options) for instance in instances]
+        each = [(one.actions[0].tolist(), float(one.cost[0]), bool(one.optimal[0])) for one in alone]
+    return [(_measured(instance, actions, cost), optimal)
+            for instance, (actions, cost, optimal) in zip(instances, each, strict=True)]  # fmt: skip
+
+
+def _measured(instance: Any, actions: list[int], cost: float) -> float:
+    """What the collection of a file prints as the cost. A solver's own may leave prizes out, or count in tenths."""
+    from milkrun.cli.solve import split
+    from milkrun.routing.instances import DARPInstance, replay
+
+    if isinstance(instance, DARPInstance):
+        return cost
+    return replay(instance, split(actions, closed=instance.kind in ("TSP", "ATSP")))[0]
