@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.cli.solve import split
+from milkrun.cli.solve_many import split
 from milkrun.routing.instances import read_solution
 from milkrun.solvers import add_policy, evaluate, policies, policies_for
 from tests.routing.test_instance_faults import CVRP

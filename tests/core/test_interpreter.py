@@ -163,7 +163,7 @@ def raise_to_powers(w, b, _, __):
     w.real[b, 20], w.real[b, 21], w.real[b, 22] = math.pow(x, y), math.pow(f, g), math.pow(x, 0.5)
     w.real[b, 23], w.real[b, 24], w.real[b, 25] = np.power(x, y), np.power(f, g), np.power(x, 2.0)
     w.real[b, 26], w.real[b, 27], w.real[b, 28] = w.s[b] ** g, w.t[b, 0] ** g, w.p[b, 0] ** g
-    w.whole[b, 0], w.whole[b, 1] = np.int64(u**v), np.int64(u ** np.uint64(3))
+    w.whole[b, 0] = np.int64((u & np.uint64(7)) ** (v & np.uint64(15)))  # larger ones are wrong in old versions
     return 0
 
 
@@ -185,14 +185,14 @@ def round_numbers(w, b, _, __):
 @kernel
 def keep_widths(w, b, _, __):
     """What integers of every width become beside others, and beside a float32: the products show which type it was."""
-    f, i, j, s, p = w.f[b, 0], w.i[b, 0], w.i[b, 1], w.s[b], w.p[b, 0]
+    f, i, j, s = w.f[b, 0], w.i[b, 0], w.i[b, 1], w.s[b]
     u, v, n, t, d = np.uint64(i), np.uint16(j), np.uint32(j), w.t[b, 0], j if j != 0 else 1
     w.whole[b, 0], w.whole[b, 1], w.whole[b, 2], w.whole[b, 3] = u // d, u % d, d // (u | np.uint64(1)), u + d
     w.whole[b, 4], w.whole[b, 5], w.whole[b, 6] = i % (u | np.uint64(1)), u - d, u * d
     w.whole[b, 7], w.whole[b, 8], w.whole[b, 9] = np.int64(-t), np.int64(~t), np.int64(-v)
     w.whole[b, 10], w.whole[b, 11], w.whole[b, 12] = np.int64(~n), np.int64(-n), np.int64(-min(t, v))
     w.real[b, 0], w.real[b, 1], w.real[b, 2] = min(i, u), max(u, i), max(u, s)
-    w.real[b, 3], w.real[b, 4], w.real[b, 5] = min(t, v) * f, max(t, s) * f, max(p, t) * f
+    w.real[b, 3], w.real[b, 4], w.real[b, 5] = min(t, v) * f, max(t, s) * f, max(s, t) * f
     w.real[b, 6], w.real[b, 7], w.real[b, 8] = min(s, i) * f, max(v, s) * f, max(v, f) * f
     w.real[b, 9], w.real[b, 10], w.real[b, 11] = v * f, f - v, n * f
     w.real[b, 12], w.real[b, 13], w.real[b, 14] = -t * f, -s * f, abs(s) * f
@@ -531,7 +531,7 @@ def floor_too_large(w, b, _, __):
     return math.floor(w.price * 1e30)
 
 
-NO_NUMBER = "cannot be interpreted: numba makes no number of it without allocating memory. Write a loop"
+NO_NUMBER = "cannot be interpreted: numba makes no number of it without allocating memory; write a loop"
 FAULTS = [
     (beyond_the_end, "tour", "tour[0, 5]: the index 5 is out of range; the shape is (2, 5)"),
     (before_the_start, "tour", "tour[0, -1]: the index -1 is negative; the shape is (2, 5)"),
@@ -556,8 +556,8 @@ FAULTS = [
     (clears_other_row, "tour", "it writes tour[1], but plays row 0: rows are independent"),
     (clears_beyond_the_end, "pile", "pile[4]: the index 4 is out of range; the shape is (4,)"),
     (divides_by_zero, "", "a whole number is divided by 0"),
-    (copies_a_row, "", f"tour[0].copy() {NO_NUMBER}"),
-    (sorts_a_row, "", f"np.sort() {NO_NUMBER}"),
+    (copies_a_row, "tour", f"tour[0].copy() {NO_NUMBER}"),
+    (sorts_a_row, "tour", f"np.sort() of the whole row tour[0, 1:] {NO_NUMBER}"),
     (sums_all_rows, "load", "it reads load[:], but plays row 0: rows are independent"),
     (sums_left_over_scratch, "pile", "pile[0] is scratch that this row has not written yet: its value is left over "
                                      "from another row"),

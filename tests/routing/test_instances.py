@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from milkrun.cli.solve import split
+from milkrun.cli.solve_many import split
 from milkrun.core.errors import BadInstance, ConfigError
 from milkrun.routing.instances import read, replay, write
 from milkrun.solvers import WORLDS, solve

@@ -53,6 +53,7 @@ def solve(
     """
     from milkrun.cli.operations import looks_like, solve_operations
     from milkrun.cli.replay import watched_by, write_driven
+    from milkrun.cli.solve_many import solve_many, split
     from milkrun.core.errors import ConfigError
     from milkrun.core.registry import list_worlds
     from milkrun.replay.figures import figure_of, save
@@ -61,8 +62,6 @@ def solve(
 
     refuse_world(file)
     if on_ray(on, address=address, keep=keep) or file.is_dir():
-        from milkrun.cli.solve_many import solve_many
-
         if page or best is not None:
             raise ConfigError(f"--{'page' if page else 'best'} is of one file, solved on this machine")
         solve_many(file, method, time_limit, iterations, seed, out, on == "ray", address, keep)
@@ -139,16 +138,3 @@ def refuse_world(file: Path) -> None:
         raise ConfigError(f"milkrun solve takes files, and there is no file {name!r}; of a world, "
                           f"`milkrun replay {name} --policies METHOD` drives what a method finds, and solve() of "
                           "milkrun.solvers solves its instances in Python")  # fmt: skip
-
-
-def split(actions: list[int], closed: bool) -> list[list[int]]:
-    """The routes of a plan: the customers between zeros; a tour without a depot is one route from node 0."""
-    if closed:
-        return [[0, *(node for node in actions if node != 0)]]
-    routes: list[list[int]] = [[]]
-    for node in actions:
-        if node == 0:
-            routes.append([])
-        else:
-            routes[-1].append(node)
-    return [route for route in routes if route]

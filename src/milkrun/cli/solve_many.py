@@ -92,9 +92,21 @@ def _answers(
 
 def _measured(instance: Any, actions: list[int], cost: float) -> float:
     """What the collection of a file prints as the cost. A solver's own may leave prizes out, or count in tenths."""
-    from milkrun.cli.solve import split
     from milkrun.routing.instances import DARPInstance, replay
 
     if isinstance(instance, DARPInstance):
         return cost
     return replay(instance, split(actions, closed=instance.kind in ("TSP", "ATSP")))[0]
+
+
+def split(actions: list[int], closed: bool) -> list[list[int]]:
+    """The routes of a plan: the customers between zeros; a tour without a depot is one route from node 0."""
+    if closed:
+        return [[0, *(node for node in actions if node != 0)]]
+    routes: list[list[int]] = [[]]
+    for node in actions:
+        if node == 0:
+            routes.append([])
+        else:
+            routes[-1].append(node)
+    return [route for route in routes if route]

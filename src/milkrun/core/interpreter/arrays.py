@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -111,8 +112,9 @@ class Array:
             raise AttributeError(f"arrays have no {name!r}")
         shown = f"{self._label}.{name}"
         if callable(getattr(np.ndarray, name)):
-            return lambda *args, **named: asked(f"{{}}.{name}({{}})", f"{shown}()", self.whole(), *args, **named)
-        return asked(f"{{}}.{name}", shown, self.whole())
+            call = partial(asked, f"{{}}.{name}({{}})", f"{shown}()", self._name)
+            return lambda *args, **named: call(self.whole(), *args, **named)
+        return asked(f"{{}}.{name}", shown, self._name, self.whole())
 
     def whole(self) -> np.ndarray:
         """All elements to be looked at; refused where one could not be read."""

@@ -32,14 +32,14 @@ _MADE = {kind: make for make, kind in _GIVEN.items() if make not in (Literal, fl
 }  # fmt: skip
 
 
-def asked(call: str, shown: str, *args: Any, **named: Any) -> Any:
+def asked(call: str, shown: str, field: str, *args: Any, **named: Any) -> Any:
     """What numba makes of a call such as "np.cbrt({})" or "{}.sum({})", of numbers and of numpy's arrays. `shown` is
-    what an error calls it."""
+    what an error calls it, `field` whose row it is, if any."""
     try:
         entry, result = _compiled(call, tuple(named), tuple(_kind(a) for a in (*args, *named.values())))
     except Exception as e:
-        raise fault(f"{shown} cannot be interpreted: numba makes no number of it without allocating memory. "
-                    f"Write a loop") from e  # fmt: skip
+        raise fault(f"{shown} cannot be interpreted: numba makes no number of it without allocating memory; "
+                    "write a loop", field=field) from e  # fmt: skip
     return _number(entry(*args, *named.values()), result)
 
 

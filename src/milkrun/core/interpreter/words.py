@@ -86,9 +86,14 @@ CASTS = {
 
 def _asked(name: str) -> Callable[..., Any]:
     """A function of `np` or `math`, as numba computes it."""
-    return lambda *args, **named: asked(
-        f"{name}({{}})", f"{name}()", *(a.whole() if isinstance(a, Array) else a for a in args), **named
-    )
+
+    def call(*args: Any, **named: Any) -> Any:
+        row = next((a for a in args if isinstance(a, Array)), None)
+        shown, field = (f"{name}()", "") if row is None else (f"{name}() of the whole row {row._label}", row._name)
+        whole = (a.whole() if isinstance(a, Array) else a for a in args)
+        return asked(f"{name}({{}})", shown, field, *whole, **named)
+
+    return call
 
 
 def _real(name: str, c_name: str, arguments: int = 1) -> Callable[..., Any]:
@@ -260,9 +265,9 @@ def _int(value: Any = 0) -> int:
 
 
 def _round(value: Any, digits: Any = None) -> Any:
-    if digits is not None:
-        return asked("round({})", "round()", value, digits)
-    return _int(Float64(_NUMPY["rint"](value))) if isinstance(value, float) else asked("round({})", "round()", value)
+    if digits is None and isinstance(value, float):
+        return _int(Float64(_NUMPY["rint"](value)))
+    return asked("round({})", "round()", "", value, *(() if digits is None else (digits,)))
 
 
 def _divmod(x: Any, y: Any) -> tuple[Any, Any]:
