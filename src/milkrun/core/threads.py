@@ -109,11 +109,6 @@ def spread(entry, {numbers}, n, chunks):
     return total
 """
 
-SPINS = "4000"
-"""How often an idle thread looks for work before it sleeps: some 100 us, longer than Python takes from one step to the
-next. GNU's OpenMP has 300,000, which are several ms: a policy that thinks between two steps finds its core taken, and
-where others want that core, the scheduler takes the spinning for work, and lets the thread wait when it has some."""
-
 _threads: int | None = None
 _forked = False
 _settled = False
@@ -156,25 +151,14 @@ def _settle_threading_layer() -> None:
     with BUILDING:
         if numba.config.THREADING_LAYER == "default":
             try:
-                _load_openmp()
+                from numba.np.ufunc import omppool  # noqa: F401
+
                 numba.config.THREADING_LAYER = "omp"
             except ImportError:
                 pass
         if numba.config.THREADING_LAYER not in ("omp", "tbb", "threadsafe") and _one_at_a_time is None:
             _one_at_a_time = threading.Lock()
         _settled = True
-
-
-def _load_openmp() -> None:
-    """Loads the layer with a shorter wait, unless the user has set how OpenMP waits. GNU's reads this once, here."""
-    asked = any(name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"))
-    if not asked:
-        os.environ["GOMP_SPINCOUNT"] = SPINS
-    try:
-        from numba.np.ufunc import omppool  # noqa: F401
-    finally:
-        if not asked:
-            del os.environ["GOMP_SPINCOUNT"]
 
 
 def _in_parallel(entry: Entry, args: tuple[int, ...], rows: int, chunks: int) -> int:
