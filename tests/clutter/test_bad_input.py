@@ -43,6 +43,9 @@ TWO = [on_floor(SUGAR, y=-0.12), on_floor(SUGAR, y=0.12)]
         ({"timestep": 0.0}, "timestep"),
         ({"timestep": 1e-4, "substeps": 1, "cup_speed": 0.1}, "cup_speed.*ticks"),
         ({"approach": 10.0, "descend_speed": 0.001}, "descend_speed.*500000 ticks"),
+        ({"lift_height": 10.0, "clearance": 10.0, "cup_speed": 0.0041}, "cup_speed.*ticks.*shorter ways"),
+        ({"lift_acc": 100.0, "timestep": 0.05, "substeps": 100, "cup_speed": 0.001}, "cup_speed.*ticks"),
+        ({"tray_side": 9.0, "drop_pos": (0, 0, 0.5), "home_pos": (0, 0, 0.5), "cup_speed": 0.019}, "cup_speed.*ticks"),
     ],
 )
 def test_options_are_refused_by_name(options, words):

@@ -179,6 +179,7 @@ class Pile(EngineWorld):
     timestep = constant(float64)
     half_side = constant(float64)
     wall_top = constant(float64)
+    cup_far, cup_high = constant(float64), constant(float64)
     lift_acc = constant(float64)
     approach = constant(float64)
     clearance = constant(float64)
