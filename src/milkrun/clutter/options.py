@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from milkrun.clutter.catalogue import ObjectType, object_type
+from milkrun.clutter.catalogue import LEAST, ObjectType, object_type
 from milkrun.core.config import RuledConfig, option
 from milkrun.core.errors import ConfigError
 from milkrun.core.old_names import warn_caller
@@ -140,6 +140,9 @@ class ClutterConfig(RuledConfig):
             given = getattr(self, name)
             if len(given) != 2 or not all(map(_is_factor, given)) or given[0] > given[1]:
                 self._refuse(name, f"must be two factors in {FACTORS[0]:g}..{FACTORS[1]:g}, the smaller first")
+        if (least := min(t.least for t in self.types) * min(1.0, self.mass_range[0])) < LEAST:
+            self._refuse("mass_range", f"the smallest mass or moment of inertia would be {least:.3g}, and must be at "
+                                       f"least {LEAST:g}")  # fmt: skip
         for name in ("home_pos", "drop_pos"):
             if (at := getattr(self, name)) is not None and (len(at) != 3 or not all(map(_is_number, at))):
                 self._refuse(name, "must be three finite numbers")
