@@ -8,8 +8,9 @@ import pytest
 import milkrun
 from milkrun.clutter import register_object_type
 from milkrun.core.errors import BadInstance, ConfigError, ShapeError
+from milkrun.core.instances import instances_of
 
-from .trays import SUGAR, UPRIGHT, bits, config, laid, made, on_floor, tray
+from .trays import SUGAR, UPRIGHT, bits, config, heavy, laid, made, on_floor, tray
 
 TWO = [on_floor(SUGAR, y=-0.12), on_floor(SUGAR, y=0.12)]
 
@@ -43,6 +44,9 @@ TWO = [on_floor(SUGAR, y=-0.12), on_floor(SUGAR, y=0.12)]
         ({"timestep": 0.0}, "timestep"),
         ({"timestep": 1e-4, "substeps": 1, "cup_speed": 0.1}, "cup_speed.*ticks"),
         ({"approach": 10.0, "descend_speed": 0.001}, "descend_speed.*500000 ticks"),
+        ({"lift_height": 10.0, "clearance": 10.0, "cup_speed": 0.0041}, "cup_speed.*ticks.*shorter ways"),
+        ({"lift_acc": 100.0, "timestep": 0.05, "substeps": 100, "cup_speed": 0.001}, "cup_speed.*ticks"),
+        ({"tray_side": 9.0, "drop_pos": (0, 0, 0.5), "home_pos": (0, 0, 0.5), "cup_speed": 0.019}, "cup_speed.*ticks"),
     ],
 )
 def test_options_are_refused_by_name(options, words):
@@ -64,12 +68,34 @@ def test_unknown_words_are_refused():
 @pytest.mark.parametrize(
     ("name", "shape", "size", "mass"),
     [("", "box", (1, 1, 1), 1), ("a", "ball", (1,), 1), ("a", "box", (0.1, 0.1), 1), ("a", "box", (0.1, 0.1, -0.1), 1),
-     ("a", "cylinder", (0.1, 0.1), float("nan")), (SUGAR, "box", (0.1, 0.1, 0.1), 1)],
+     ("a", "cylinder", (0.1, 0.1), float("nan")), ("a", "cylinder", (10**400, 1), 1),
+     (SUGAR, "box", (0.1, 0.1, 0.1), 1)],
 )  # fmt: skip
 def test_object_types_are_refused(name, shape, size, mass):
     """Names, shapes, sizes and masses that cannot be; a name that has other numbers already."""
     with pytest.raises(ConfigError):
         register_object_type(name, shape, size, mass)
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "mass", "words"),
+    [("box", (0.05, 0.05, 0.05), 1e-20, r"mass 1e-20.*down to 4.17e-24, at least 2e-15"),
+     ("box", (1e-7, 0.05, 1e-7), 0.1, "down to 1.67e-16, at least"),
+     ("cylinder", (1e-7, 0.05), 0.1, "down to 1.25e-16, at least"),
+     ("cylinder", (0.05, 0.05), 1e30, r"mass 1e\+30: the mass must be at most 1e\+12 kg")],
+)  # fmt: skip
+def test_types_that_the_engine_cannot_bear_are_refused(shape, size, mass, words):
+    """Moments of inertia of 1e-15 are none to MuJoCo; thin boxes turn by m (x2 + y2) / 12, thin rods by m d2 / 8."""
+    with pytest.raises(ConfigError, match=words):
+        register_object_type(f"{shape} of {mass} kg", shape, size, mass)
+
+
+def test_a_light_type_bounds_how_masses_vary():
+    """1e-9 kg of foam is taken, a millionth of it not: its inertia would be 1e-9 * (2 * 0.05**2) / 12 * 1e-6."""
+    register_object_type("foam", "box", (0.05, 0.05, 0.05), 1e-9)
+    assert config(box_objects=("foam",)).types[0].least == pytest.approx(4.17e-13, rel=1e-3)
+    with pytest.raises(ConfigError, match=r"mass_range.*4.17e-19, and must be at least 2e-15"):
+        config(box_objects=("foam",), mass_range=(1e-6, 1.0))
 
 
 def test_an_attempt_too_few_is_warned_of():
@@ -107,6 +133,11 @@ TILTED = [0.0, 0.12, 0.1, 0.9, 0.9, 0.0, 0.0]
         ({"scene_id": [0.5]}, ShapeError, "scene_id"),
         ({"scene_id": [0, 1]}, ShapeError, "shape"),
         ({"scene_id": [0], "init_pose": poses()}, BadInstance, "scene_id and init_pose"),
+        ({"scene_id": [0], "scene_rot": [4]}, BadInstance, "row 0: scene_rot must be in 0..3"),
+        ({"scene_id": [0], "scene_rot": [[1]]}, ShapeError, "scene_rot"),
+        ({"scene_id": [0], "scene_rot": [1.0]}, ShapeError, "scene_rot"),
+        ({"scene_id": [0], "scene_label": [[0, 2]]}, BadInstance, "row 0, object 1: scene_label must be in 0..1"),
+        ({"scene_id": [0], "scene_label": [[1, 1]]}, BadInstance, "scene_label must name each object once"),
         ({"scene": [0]}, Exception, "scene"),
         ({"init_pose": poses(), "mass": np.full((1, 2), 3.0, np.float32)}, BadInstance, "mass must be that"),
         ({"init_pose": poses(), "friction_factor": np.full(1, 2.0, np.float32)}, BadInstance, "friction_factor"),
@@ -122,6 +153,50 @@ def test_scenes_are_refused(pair, instance, error, words):
     with pytest.raises(error, match=words):
         pair.reset(rows=[0], instance=instance)
     assert bits(pair, 0) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("mass", 50.0, r"row 0, object 1: mass must be that of its type, or .* 0.5..1.5"),
+        ("mass", 0.514 * 1.501, "mass must be"),
+        ("mass", 0.514 * 0.499, "mass must be"),
+        ("mass", 1e-30, "mass must be"),
+        ("friction_factor", 1.7, r"friction_factor must be 1, or in friction_range 0.4..1.6"),
+        ("friction_factor", 1e-30, "friction_factor must be"),
+        ("suction_limit", 1e-12, r"suction_limit must be suction_force by a factor in 1e-06..1e\+06"),
+        ("suction_limit", 1e30, "suction_limit must be"),
+    ],
+)
+def test_factors_beyond_their_ranges_are_refused(name, value, words):
+    """What is declared of masses holds for given scenes too, and nothing comes in that the engine cannot bear."""
+    world = laid(*TWO, tray_side=0.5, mass_range=(0.5, 1.5), friction_range=(0.4, 1.6))
+    given = {"init_pose": poses(), "mass": np.full((1, 2), 0.514), "friction_factor": np.ones(1),
+             "suction_limit": np.full(1, 40.0)}  # fmt: skip
+    given[name].flat[-1] = value
+    with pytest.raises(BadInstance, match=words):
+        world.reset(instance=given)
+
+
+def test_factors_at_the_ends_of_their_ranges_are_taken():
+    """Also 1, where the range leaves it out: then a mass is that of its type, and within what is declared."""
+    heavy_box = heavy(SUGAR, 5.0)
+    world = laid(*TWO, box_objects=(heavy_box,), tray_side=0.5, mass_range=(0.1, 0.5), friction_range=(2.0, 3.0))
+    assert world.mass.tolist() == [[5.0, 5.0]] and world.objects.max() == 5 <= world.sizes["reach"]
+    world.reset(instance={"init_pose": poses(), "mass": np.array([[0.5, 2.5]]), "friction_factor": np.array([3.0])})
+    assert world.mass.tolist() == [[0.5, 2.5]]
+
+
+def test_a_scene_of_the_bank_has_its_own_turns():
+    """An object turned by 69 degrees is not that of its scene; a quaternion and its negative are the same turn."""
+    world = tray(4, num_objects_per_type=2)
+    given = instances_of(world)
+    assert len(set(given["scene_rot"].tolist())) > 1
+    given["init_pose"][:, ::2, 3:] *= -1
+    world.reset(instance=given)
+    given["init_pose"][2, 1, 3:] = [np.cos(0.6), np.sin(0.6), 0, 0]
+    with pytest.raises(BadInstance, match="row 2, object 1: init_pose is not that of its scene"):
+        world.reset(instance=given)
 
 
 @pytest.mark.parametrize("actions", [[0], [0, 1, 2], [[0, 1]], [0.0, 1.0], "ab", [None, 0], [True, False]])
@@ -192,6 +267,19 @@ def test_saved_states_that_contradict_themselves_are_refused(changes, words):
     world.load_state_dict(saved)
     wrong = {name: np.full_like(saved[name], value) for name, value in changes.items()}
     with pytest.raises(BadInstance, match=words):
+        world.load_state_dict({**saved, **wrong})
+    assert bits(world, 0) == before
+
+
+@pytest.mark.parametrize("options", [{"step_mode": "tick"}, {"use_discrete_action": False}], ids=["ticks", "motion"])
+@pytest.mark.parametrize("over", [{"at_rest": True}, {"at_rest": False, "settle_tick": 60}], ids=["rest", "time"])
+def test_a_saved_pick_that_settles_though_it_is_over_is_refused(options, over):
+    """A pile at rest is not moved, so nothing would end that pick."""
+    world = tray(1, **options)
+    saved, before = world.state_dict(), bits(world, 0)
+    changes = {"env_stage": 7, "env_target": 0, **over}
+    wrong = {name: np.full_like(saved[name], value) for name, value in changes.items()}
+    with pytest.raises(BadInstance, match="row 0: env_stage is settle, but by at_rest or settle_tick the pick is over"):
         world.load_state_dict({**saved, **wrong})
     assert bits(world, 0) == before
 

@@ -125,3 +125,13 @@ def test_the_highest_object_is_allowed_where_none_can_be_gripped():
     assert not world.grip_point[0, 0].any()
     world.step([1])
     assert not world.illegal[0] and world.log_target[0, 0] == 1
+
+
+def test_a_scene_may_be_asked_for_turned_and_relabelled():
+    """By number, quarters and labels: the bits that the generator lays, and the same views."""
+    world = tray(12, num_objects_per_type=2, bank_size=4)
+    other = made(12, num_objects_per_type=2, bank_size=4, augment=False)
+    assert set(world.scene_rot.tolist()) == {0, 1, 2, 3} and (np.diff(world.scene_label, axis=1) < 0).any()
+    other.reset(instance={name: getattr(world, name).copy() for name in ("scene_id", "scene_rot", "scene_label")})
+    for name in ("init_pose", "physics", "hit", "action_mask", "objects"):
+        assert (getattr(other, name) == getattr(world, name)).all(), name

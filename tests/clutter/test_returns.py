@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from milkrun.clutter import clutter_return
+from milkrun.clutter.stages import CARRY
 
 from .trays import CANS, SUGAR, laid, on_floor, tray
 
@@ -74,3 +75,20 @@ def test_a_blocked_pick_pays_for_it():
     expected = (1 if success else -0.5) - 0.25 - 2 * min(event["displacement"][1], 0.5) - 0.01 * 0.02 * event["ticks"]
     assert world.reward[0] == pytest.approx(expected, abs=1e-6)
     assert world.last_disturbance[0] == pytest.approx(event["displacement"][1]) and world.blocked_share[0] == 1
+
+
+@pytest.mark.parametrize("objects", [1, 2])
+def test_a_pick_that_fails_while_its_object_is_carried_is_no_success(objects):
+    """The physics fails after the lift: nothing is earned for the object, nor for all, in the world and by its log."""
+    world = laid(*[on_floor(SUGAR, y=y) for y in (0.12, -0.12)[:objects]], step_mode="tick", **ROW_OF_TWO)
+    while world.env_stage[0] != CARRY:
+        world.step([0])
+    assert world.grasped[0].tolist() == [True, False][:objects]
+    world.obj_vel[0, 0, 0] = np.nan
+    world.step([0])
+    assert world.truncated[0] and [event["result"] for event in world.events(0)] == ["physics_error"]
+    assert world.reward[0] == pytest.approx(-0.01 * 0.02 * world.tick_count[0], abs=1e-6)
+    assert world.objective[0] == pytest.approx(clutter_return(world.events(0), world.config), abs=1e-6)
+    assert not world.grasped.any() and (world.grasp_order == -1).all()
+    assert not world.success[0] and world.percent_cleared[0] == world.grasp_success[0] == 0
+    world.load_state_dict(world.state_dict())

@@ -209,6 +209,8 @@ class ClutterRow(ClutterState):
         self.engine.start(self.init_pose, self.mass, self.friction_factor)
         self.at_rest, self.rest_count, self.asleep = True, 0, False
         if self.env_stage != IDLE:
+            if self.result == SUCCESS:  # what was still carried is not out
+                self.grasped[self.env_target], self.grasp_order[self.env_target] = False, -1
             self.result = PHYSICS_ERROR
             self._score(lost=0, shift=[0.0] * self.N)
 

@@ -14,7 +14,7 @@ from .clutter_rays import Solid, first_hit
 from .clutter_state import DROPPED, IDLE, LIFT, NONE, SETTLE, SUCCESS, straight
 
 STRIDE = 0.02  # metres that the cup goes in a tick at most, along each axis
-LOW, HIGH = (-0.6, -0.6, 0.02), (0.6, 0.6, 0.8)
+LOW = 0.02
 GAP, GRASP = 0.002, 0.01  # least distance to the surface under the tip; distance at which suction takes hold
 
 
@@ -39,7 +39,13 @@ class ClutterMotionRow(ClutterRow):
         return self._close(limited=True)
 
     def _move(self, action: Sequence[float]) -> None:
-        x, y, z = (min(HIGH[k], max(LOW[k], self.cup_pos[k] + STRIDE * float(action[k]))) for k in range(3))
+        places = self.o["home_pos"], self.o["drop_pos"]
+        far = max(0.6, self.side / 2, *(abs(place[k]) for place in places for k in (0, 1)))
+        high = max(0.8, *(place[2] for place in places))
+        bounds = (-far, far), (-far, far), (LOW, high)
+        x, y, z = (
+            min(bounds[k][1], max(bounds[k][0], self.cup_pos[k] + STRIDE * float(action[k]))) for k in range(3)
+        )
         _, surface = self._under(x, y)
         self.cup_pos = self.cup_goal = (x, y, max(z, surface + GAP))
 

@@ -38,6 +38,7 @@ DEFAULT: dict[str, Any] = {
     "max_ticks": None,
     "max_steps": None,
     "step_mode": "pick",
+    "use_discrete_action": True,
     "goal_thresh": 0.03,
     "canonical": True,
     "tray_side": None,
@@ -120,9 +121,21 @@ def complete(options: Mapping[str, Any], kinds: Mapping[str, Kind]) -> dict[str,
     return o
 
 
-def park_slot(i: int, kind: Kind) -> tuple[float, ...]:
+def park_slot(i: int, kind: Kind, first: float = 1.0, apart: float = 0.3) -> tuple[float, ...]:
     """Where object i waits once it is out of play: position and identity quaternion."""
-    return (1 + 0.3 * (i % 4), -0.5 + 0.3 * (i // 4), full_extents(kind)[2] / 2, 1.0, 0.0, 0.0, 0.0)
+    return (first + apart * (i % 4), -0.5 + apart * (i // 4), full_extents(kind)[2] / 2, 1.0, 0.0, 0.0, 0.0)
+
+
+def park_slots(o: Mapping[str, Any], kinds: Sequence[Kind]) -> list[tuple[float, ...]]:
+    """The places of all objects, farther out and apart where trays or objects are large."""
+    sizes = [full_extents(kind) for kind in kinds]
+    broadest, diagonal = max(max(x, y) for x, y, _ in sizes), max(norm(size) for size in sizes)
+    inner = o["tray_side"] / 2 + WALL + diagonal / 2
+    if not o["use_discrete_action"]:
+        inner = max(inner, 0.6 + diagonal, o["tray_side"] / 2 + diagonal)
+        inner = max(inner, *(abs(o[place][k]) + diagonal for place in ("home_pos", "drop_pos") for k in (0, 1)))
+    first, apart = max(1.0, inner + broadest / 2), max(0.3, broadest + 0.02)
+    return [park_slot(i, kind, first, apart) for i, kind in enumerate(kinds)]
 
 
 def _text(*numbers: float) -> str:
@@ -145,10 +158,9 @@ def model_xml(o: Mapping[str, Any], kinds: Sequence[Kind]) -> str:
             size = (WALL / 2, half + WALL, wall / 2) if axis == 0 else (half, WALL / 2, wall / 2)
             name = f"wall_{'xy'[axis]}{'-+'[sign > 0]}"
             world.append(f'<geom name="{name}" type="box" pos="{_text(*pos)}" size="{_text(*size)}" {rough}/>')
-    for i, kind in enumerate(kinds):
+    for i, (kind, slot) in enumerate(zip(kinds, park_slots(o, kinds), strict=True)):
         shape, extents, mass = kind
         halves = [x / 2 for x in extents]
-        slot = park_slot(i, kind)
         world.append(
             f'<body name="o{i}" pos="{_text(*slot[:3])}"><joint type="free" damping="{_text(o["joint_damping"])}"/>'
             f'<geom name="g{i}" type="{shape}" size="{_text(*halves)}" mass="{_text(mass)}" {smooth}/></body>'
@@ -278,7 +290,7 @@ class RowPhysics:
         return x, y, z
 
     def park(self, i: int) -> None:
-        self.data.qpos[7 * i : 7 * i + 7] = park_slot(i, self.kinds[i])
+        self.data.qpos[7 * i : 7 * i + 7] = park_slots(self.o, self.kinds)[i]
         self.data.qvel[6 * i : 6 * i + 6] = STILL
 
     def attach(self, i: int, tip: Vector, grip_local: Vector) -> None:

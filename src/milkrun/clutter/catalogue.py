@@ -5,12 +5,15 @@ A type is a primitive shape: what rays and contacts know exactly. More types are
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import NamedTuple
 
 from milkrun.core.errors import ConfigError, did_you_mean
 
 SHAPES = ("box", "cylinder")
+LARGEST = sys.float_info.max  # m or kg: an int may be larger
+LEAST = 2e-15  # kg and kg m2: MuJoCo wants masses and inertias above 1e-15, its mjMINVAL
+HEAVIEST = 1e12  # kg: a million times this, the most that a mass may vary, is still a bound of what is observed
 
 
 class ObjectType(NamedTuple):
@@ -19,6 +22,15 @@ class ObjectType(NamedTuple):
     shape: str
     size: tuple[float, float, float]
     mass: float  # kg
+
+    @property
+    def least(self) -> float:
+        """The smallest of its mass and its moments of inertia, by which the engine divides."""
+        mass, (x, y, z) = float(self.mass), map(float, self.size)
+        if self.shape == "cylinder":
+            return min(mass, mass * x * x / 8, mass * (x * x / 16 + z * z / 12))
+        low, middle, _high = sorted((x, y, z))
+        return min(mass, mass * (low * low + middle * middle) / 12)
 
 
 def _can(diameter: float, height: float, mass: float) -> ObjectType:
@@ -54,11 +66,14 @@ def register_object_type(name: str, shape: str, size: tuple[float, ...], mass: f
         raise ConfigError(f"object type {name!r}: the shape {shape!r} is unknown{did_you_mean(str(shape), SHAPES)}")
     wanted = 3 if shape == "box" else 2
     numbers = [*size, mass] if isinstance(size, (tuple, list)) else [mass]
-    if len(numbers) != wanted + 1 or not all(isinstance(x, (int, float)) and 0 < x < math.inf for x in numbers):
+    if len(numbers) != wanted + 1 or not all(isinstance(x, (int, float)) and 0 < x <= LARGEST for x in numbers):
         spelled = "(x, y, z)" if shape == "box" else "(diameter, height)"
         raise ConfigError(f"object type {name!r}: size {size!r}, mass {mass!r}: a {shape} has {spelled} and a mass, "
                           "all finite and above 0")
     made = _box(*numbers) if shape == "box" else _can(*numbers)
+    if made.least < LEAST or mass > HEAVIEST:
+        raise ConfigError(f"object type {name!r}: size {size!r}, mass {mass!r}: the mass must be at most {HEAVIEST:g} "
+                          f"kg; it and the moments of inertia, here down to {made.least:.3g}, at least {LEAST:g}")
     if CATALOGUE.setdefault(name, made) != made:
         raise ConfigError(f"object type {name!r} is in the catalogue already, with other numbers")
 

@@ -8,6 +8,7 @@ import mujoco
 import numpy as np
 
 from milkrun.clutter.model import model_xml
+from milkrun.clutter.options import FACTORS
 from milkrun.clutter.stages import IDLE, LIFT, SETTLE
 from milkrun.core.errors import BadInstance, ShapeError
 
@@ -18,7 +19,8 @@ NORM = 1e-3  # that a quaternion may be off
 
 
 def arrange(world: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """Scenes of the bank by number, or poses alone, as whole instances; what is not given is as the types say."""
+    """Scenes of the bank by number, turned and with objects exchanged as is said, or poses alone, as whole instances;
+    what is not given is as the types say."""
     given = [name for name in ("scene_id", "init_pose") if name in values]
     if not given or all(name in values for name in DRAWN):
         return values
@@ -33,7 +35,9 @@ def arrange(world: Any, values: dict[str, Any]) -> dict[str, Any]:
         if wrong.any():
             b = int(wrong.argmax())
             raise BadInstance(f"row {b}: scene {chosen[b]} is not in the bank, which has 0..{world.sizes['Q'] - 1}")
-        values = {**values, "init_pose": world.bank[chosen]}
+        label = _indices(values, "scene_label", np.tile(np.arange(n, dtype=np.int16), (len(chosen), 1)), n)
+        turn = _indices(values, "scene_rot", np.zeros(len(chosen), np.int8), 4)
+        values = {**values, "init_pose": _turned(world.bank[chosen[:, None], label], turn)}
     else:
         if chosen.shape[1:] != (n, 7):
             raise ShapeError(f"init_pose must have the shape (rows, {n}, 7), not {chosen.shape}")
@@ -59,23 +63,26 @@ def check(world: Any, arrays: dict[str, np.ndarray]) -> None:
     _refuse((arrays["size"] != sizes).any(2), "size must be that of its type")
     _refuse(types[arrays["scene_label"]] != types, "scene_label must name an object of the same type")
     _refuse(np.sort(arrays["scene_label"], 1) != np.arange(len(sizes)), "scene_label must name each object once")
-    _refuse(~(arrays["mass"] > 0), "mass must be above 0")
-    if c.mass_range == (1.0, 1.0):
-        masses = np.array([t.mass for t in c.types], np.float32)
-        _refuse(arrays["mass"] != masses, "mass must be that of its type: mass_range is (1, 1), so masses do not vary")
-    if c.friction_range == (1.0, 1.0):
-        _refuse(arrays["friction_factor"] != 1, "friction_factor must be 1: friction_range is (1, 1)")
+    for name, usual, factors, rule in (
+        ("mass", [t.mass for t in c.types], c.mass_range, "that of its type, or that by a factor in mass_range"),
+        ("friction_factor", 1.0, c.friction_range, "1, or in friction_range"),
+        ("suction_limit", c.suction_force, FACTORS, "suction_force by a factor in"),
+    ):
+        # What is usual stays allowed, also where a range leaves it out: scenes whose factors are not given have it.
+        low, high = (np.float32(np.array(usual) * end) for end in (min(1.0, factors[0]), max(1.0, factors[1])))
+        wrong = ~((low <= arrays[name]) & (arrays[name] <= high))
+        _refuse(wrong, f"{name} must be {rule} {factors[0]:g}..{factors[1]:g}")
     _refuse(~np.isfinite(pose).all(2), "init_pose must be finite")
     _refuse(abs(np.linalg.norm(pose[..., 3:], axis=2) - 1) > NORM, f"the quaternion's length must be 1 within {NORM}")
     _refuse((abs(pose[..., :2]) >= c.side / 2).any(2) | (pose[..., 2] < 0), "the centre must lie in the tray, "
             f"|x| and |y| below {c.side / 2:.4g}")  # fmt: skip
-    for name in ("suction_limit", "friction_factor"):
-        _refuse(~(arrays[name] > 0), f"{name} must be above 0")
     known = np.flatnonzero(arrays["scene_id"] >= 0)
     scenes = world.bank[arrays["scene_id"][known, None], arrays["scene_label"][known]]
-    off = abs(_turned(scenes[..., :2], arrays["scene_rot"][known]) - pose[known, :, :2]).max(2) > 1e-9
+    own = _turned(scenes, arrays["scene_rot"][known])
+    places, turns = np.split(abs(own - pose[known]), [3], 2)
+    turns = np.minimum(turns.max(2), abs(own + pose[known])[..., 3:].max(2))  # a quaternion and its negative are a turn
     wrong = np.zeros(pose.shape[:2], bool)
-    wrong[known] = off | (abs(scenes[..., 2] - pose[known, :, 2]) > 1e-9)
+    wrong[known] = np.maximum(places.max(2), turns) > 1e-9
     _refuse(wrong, "init_pose is not that of its scene: give poses of your own with scene_id -1")
     _check_overlaps(world, arrays)
 
@@ -88,6 +95,8 @@ def check_states(world: Any, arrays: dict[str, np.ndarray]) -> None:
     _refuse(busy & (arrays["env_target"] < 0), "env_target must be an object while a pick is under way")
     timed = ~np.isin(stage, (IDLE, LIFT, SETTLE))
     _refuse(timed & (arrays["stage_tick"] > arrays["stage_len"]), "stage_tick: the stage would be over by stage_len")
+    over = arrays["at_rest"] | (arrays["settle_tick"] >= world.config.settle_max)
+    _refuse((stage == SETTLE) & over, "env_stage is settle, but by at_rest or settle_tick the pick is over")
     _refuse(grasped & lost, "both grasped and lost")
     # The argsort of an argsort is the rank of each entry; what is not grasped has the highest number, and ranks behind.
     order = np.where(grasped, arrays["grasp_order"], len(grasped[0]))
@@ -102,10 +111,23 @@ def check_states(world: Any, arrays: dict[str, np.ndarray]) -> None:
             f"{NORM}")  # fmt: skip
 
 
-def _turned(places: np.ndarray, turns: np.ndarray) -> np.ndarray:
-    cos, sin = (np.array(values)[turns][:, None] for values in ([1, 0, -1, 0], [0, 1, 0, -1]))
-    x, y = places[..., 0], places[..., 1]
-    return np.stack([cos * x - sin * y, sin * x + cos * y], -1)
+def _indices(values: dict[str, Any], name: str, usual: np.ndarray, most: int) -> np.ndarray:
+    """A field that chooses in a scene, or what is usual."""
+    chosen = np.asarray(values.get(name, usual))
+    if chosen.dtype.kind not in "iu" or chosen.shape != usual.shape:
+        raise ShapeError(f"{name} must be integers of the shape {usual.shape}, not {chosen.dtype} {chosen.shape}")
+    _refuse((chosen < 0) | (chosen >= most), f"{name} must be in 0..{most - 1}")
+    return chosen
+
+
+def _turned(poses: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """Poses (rows, N, 7) turned about the middle of the tray, each row by so many quarters."""
+    root = np.sqrt(0.5)
+    tables = [1, 0, -1, 0], [0, 1, 0, -1], [1, root, 0, -root], [0, root, 1, root]
+    cos, sin, half_cos, half_sin = (np.array(table)[turns][:, None] for table in tables)
+    x, y, z, a, b, c, d = np.moveaxis(poses, -1, 0)
+    turned = half_cos * a - half_sin * d, half_cos * b - half_sin * c, half_cos * c + half_sin * b
+    return np.stack([cos * x - sin * y, sin * x + cos * y, z, *turned, half_cos * d + half_sin * a], -1)
 
 
 def _check_overlaps(world: Any, arrays: dict[str, np.ndarray]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from milkrun.clutter.options import BASE, RIM, ClutterConfig
 
 TORSION, ROLLING = 0.005, 0.0001  # friction of every contact beside the sliding one
+PARKED, APART, GAP = 1.0, 0.3, 0.02  # m, where objects out of play begin; from one to the next; between them at least
 
 
 def model_xml(config: ClutterConfig, *, wall: float | None = None, cup: bool = True) -> str:
@@ -55,8 +58,14 @@ def model_xml(config: ClutterConfig, *, wall: float | None = None, cup: bool = T
 
 
 def parking(config: ClutterConfig) -> list[tuple[float, ...]]:
-    """The pose of each object once it is out of play: rows of four beside the tray."""
+    """The pose of each object once it is out of play: rows of four beside the tray, where nothing that is in it, nor
+    what hangs on a cup that the policy moves, can touch them."""
+    wide, long = max(max(t.size[:2]) for t in config.types), max(math.hypot(*t.size) for t in config.types)
+    edge = config.side / 2 + RIM + long / 2  # a centre may lie over a wall
+    if not config.use_discrete_action:
+        edge = max(edge, config.cup_far + long)
+    first, apart = max(PARKED, edge + wide / 2), max(APART, wide + GAP)
     return [
-        (1 + 0.3 * (i % 4), -0.5 + 0.3 * (i // 4), kind.size[2] / 2, 1.0, 0.0, 0.0, 0.0)
+        (first + apart * (i % 4), -0.5 + apart * (i // 4), kind.size[2] / 2, 1.0, 0.0, 0.0, 0.0)
         for i, kind in enumerate(config.types)
     ]

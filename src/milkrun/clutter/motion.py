@@ -37,7 +37,7 @@ from milkrun.core.actions import box
 from milkrun.core.kernels import kernel
 
 STRIDE = 0.02  # m that the cup goes in a tick at most, along each axis
-FAR, LOW, HIGH = 0.6, 0.02, 0.8  # m, where it may be
+LOW = 0.02  # m, the lowest that it may be
 GAP = 0.002  # m that it stays above what is under it
 GRASP = 0.01  # m from which it takes hold
 
@@ -47,9 +47,9 @@ def step(w, b, action):
     """Moves the cup, not into anything, and switches its suction."""
     read_frames(w, b)
     start = w.cup_pos[b, 0], w.cup_pos[b, 1], w.cup_pos[b, 2]
-    x = min(FAR, max(-FAR, start[0] + STRIDE * np.float64(action[0])))
-    y = min(FAR, max(-FAR, start[1] + STRIDE * np.float64(action[1])))
-    z = min(HIGH, max(LOW, start[2] + STRIDE * np.float64(action[2])))
+    x = min(w.cup_far, max(-w.cup_far, start[0] + STRIDE * np.float64(action[0])))
+    y = min(w.cup_far, max(-w.cup_far, start[1] + STRIDE * np.float64(action[1])))
+    z = min(w.cup_high, max(LOW, start[2] + STRIDE * np.float64(action[2])))
     _under, surface = first_under(w, b, x, y, w.current_suction_object[b])
     put_cup(w, b, x, y, max(z, surface + GAP))
     w.is_suction_active[b] = action[3] > 0.0

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from milkrun.clutter.catalogue import ObjectType, object_type
+from milkrun.clutter.catalogue import LEAST, ObjectType, object_type
 from milkrun.core.config import RuledConfig, option
 from milkrun.core.errors import ConfigError
 from milkrun.core.old_names import warn_caller
@@ -16,6 +16,7 @@ BOX_OBJECTS = ("004_sugar_box", "006_mustard_bottle", "008_pudding_box")
 WEIGHTS = ("success", "disturb", "blocked", "drop", "lost", "time", "illegal", "clear")
 BASE = 0.02  # m, the top of the tray's base
 RIM = 0.02  # m, how thick its walls are
+CUP_FAR, CUP_HIGH = 0.6, 0.8  # m, where a policy may move the cup at least
 LONGEST = 2**15 - 1  # ticks of a stage: they are counted in 16 bits
 FACTORS = (1e-6, 1e6)  # by which masses, friction and suction may vary; the engine refuses a mass near 0
 
@@ -139,11 +140,17 @@ class ClutterConfig(RuledConfig):
             given = getattr(self, name)
             if len(given) != 2 or not all(map(_is_factor, given)) or given[0] > given[1]:
                 self._refuse(name, f"must be two factors in {FACTORS[0]:g}..{FACTORS[1]:g}, the smaller first")
+        if (least := min(t.least for t in self.types) * min(1.0, self.mass_range[0])) < LEAST:
+            self._refuse("mass_range", f"the smallest mass or moment of inertia would be {least:.3g}, and must be at "
+                                       f"least {LEAST:g}")  # fmt: skip
         for name in ("home_pos", "drop_pos"):
             if (at := getattr(self, name)) is not None and (len(at) != 3 or not all(map(_is_number, at))):
                 self._refuse(name, "must be three finite numbers")
-        ways = [math.dist(place, (0.0, 0.0, 0.0)) for place in (self.home_pos, self.drop)]
-        far = max(ways) + self.side + self.wall + self.approach + 1  # m, more than the cup goes in a stage
+        half, top = self.side / 2 + RIM, BASE + self.wall
+        grip = math.hypot(half, half, top) + longest + 0.25  # m from the middle: an object that is higher is lost
+        ways = [math.hypot(*place) for place in (self.home_pos, self.drop)]
+        # m, more than the cup goes in a stage: from a place or a lift to a grip, or from a lift to a place
+        far = max(*ways, grip) + grip + self.rise + self.approach + 1
         ticks = {"cup_speed": far / (self.cup_speed * self.tick) + self.release_ticks + self.settle_max,
                  "descend_speed": self.descend_ticks, "lift_acc": self.lift_ticks}  # fmt: skip
         for name, most in ticks.items():
@@ -204,9 +211,25 @@ class ClutterConfig(RuledConfig):
         return max(1, math.ceil(math.sqrt(2 * self.lift_height / self.lift_acc) / self.tick - 1e-9))
 
     @property
+    def rise(self) -> float:
+        """How far a lift goes at most: more than `lift_height`, since its last tick is played to the end."""
+        return self.lift_acc * (self.lift_ticks * self.tick) ** 2 / 2
+
+    @property
     def descend_ticks(self) -> int:
         """How long the last way down takes."""
         return max(1, math.ceil(self.approach / (self.descend_speed * self.tick) - 1e-9))
+
+    @property
+    def cup_far(self) -> float:
+        """How far from the middle, along x and y, the policy may move the cup: over all of the tray, home and to the
+        drop."""
+        return max(CUP_FAR, self.side / 2, *(abs(at) for place in (self.home_pos, self.drop) for at in place[:2]))
+
+    @property
+    def cup_high(self) -> float:
+        """How high it may move the cup."""
+        return max(CUP_HIGH, self.home_pos[2], self.drop[2])
 
     @property
     def tick_limit(self) -> int:

@@ -18,7 +18,7 @@ from milkrun.clutter import bank
 from milkrun.clutter.model import model_xml, parking
 from milkrun.clutter.options import BASE
 from milkrun.clutter.pile import Pile
-from milkrun.clutter.stages import IDLE, LIFT, NONE, PHYSICS_ERROR, judge, plan
+from milkrun.clutter.stages import IDLE, LIFT, NONE, PHYSICS_ERROR, SUCCESS, judge, plan
 from milkrun.clutter.warnings import quiet_warnings
 from milkrun.core.arguments import Rows
 from milkrun.core.fields import Field, Role
@@ -55,7 +55,7 @@ class MuJoCoPile(Pile):
             "drop": c.drop, "per_type": c.num_objects_per_type, "in_turn": c.split == "test",
             "augment": c.augment and c.split != "test", "pick_mode": c.step_mode == "pick" and c.use_discrete_action,
             "tick_limit": c.tick_limit, "lift_ticks": c.lift_ticks, "descend_ticks": c.descend_ticks, "tick": c.tick,
-            "half_side": c.side / 2, "wall_top": BASE + c.wall,
+            "half_side": c.side / 2, "wall_top": BASE + c.wall, "cup_far": c.cup_far, "cup_high": c.cup_high,
         }  # fmt: skip
 
     def connect(self) -> Any:
@@ -213,6 +213,10 @@ class MuJoCoPile(Pile):
         self.weld[rows] = self.weld_rest
         self.fault[rows] = self.stirred[rows] = True
         self.force[rows] = self.path[rows] = 0.0
+        # What is still carried is no success: its pick has not ended.
+        carried = rows[(self.result[rows] == SUCCESS) & (self.env_target[rows] >= 0)]
+        self.grasped[carried, self.env_target[carried]] = False
+        self.grasp_order[carried, self.env_target[carried]] = -1
         self.result[rows] = np.where(self.env_target[rows] >= 0, PHYSICS_ERROR, NONE)
         self.env_stage[rows], self.stage_tick[rows], self.stage_len[rows] = IDLE, 0, 0
         self.at_rest[rows], self.rest_count[rows] = True, 0

@@ -179,6 +179,7 @@ class Pile(EngineWorld):
     timestep = constant(float64)
     half_side = constant(float64)
     wall_top = constant(float64)
+    cup_far, cup_high = constant(float64), constant(float64)
     lift_acc = constant(float64)
     approach = constant(float64)
     clearance = constant(float64)
@@ -202,8 +203,8 @@ class Pile(EngineWorld):
     def size_of(cls, config: ClutterConfig) -> dict[str, int]:
         # S is the size of MuJoCo's mjSTATE_INTEGRATION. For each object 7 of its pose, 6 each of speed, warm start and
         # two kinds of applied force, 1 of its weld; beside them the time, the cup's pose, forces on cup and world: 20.
-        n, heaviest = config.total_objects_per_env, max(t.mass for t in config.types) * config.mass_range[1]
-        reach = max(2.0, heaviest, max(max(t.size) for t in config.types) / 0.2)
+        n, heaviest = config.total_objects_per_env, max(t.mass for t in config.types)
+        reach = max(2.0, heaviest * max(1.0, config.mass_range[1]), max(max(t.size) for t in config.types) / 0.2)
         return {
             "N": n, "S": 32 * n + 20, "E": ANCHOR, "G": config.ray_samples, "R": 3 * config.ray_samples**2,
             "K": config.substeps, "T": config.max_episode_steps_discrete, "M": config.map_size if config.maps else 0,
