@@ -51,7 +51,8 @@ NEVER = 1e9
 @kernel
 def straight(w, q, e):
     """Length of the part of edge e between the zones of its two nodes."""
-    return w.edge_len[q, e] - w.edge_cut[q, e, 0] - w.edge_cut[q, e, 1]
+    # Zones that a caller gives may fill an edge, and rounding leave less than nothing between them.
+    return max(0.0, w.edge_len[q, e] - w.edge_cut[q, e, 0] - w.edge_cut[q, e, 1])
 
 
 @kernel
@@ -365,7 +366,8 @@ def move(w, b, q, v, a):
         if u >= 1.0:
             e = w.veh_to[b, v]
             w.veh_edge[b, v], w.veh_turning[b, v] = e, False
-            w.veh_s[b, v] = (u - 1.0) * stretch(px, py, qx, qy, 1.0)
+            # An edge may be shorter than a sim step: who has come that far is at its end, and turns in the next one.
+            w.veh_s[b, v] = min((u - 1.0) * stretch(px, py, qx, qy, 1.0), straight(w, q, e))
             choose_next(w, b, q, v, e)
         pose(w, b, q, v)
         return
