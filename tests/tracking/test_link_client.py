@@ -151,7 +151,8 @@ def test_the_lowest_reason_wins():
 def test_the_reward_of_an_end_is_paid_once(reason, paid):
     """The simulator computes rewards, and the time is up: what it paid at an end of its own has the 20, else they are
     added."""
-    judge, scores = Judge(TrackingConfig(end_reward=True, max_sim_steps=4), frozenset({"rewards"})), np.array([0.5, 1.0])
+    judge = Judge(TrackingConfig(end_reward=True, max_sim_steps=4), frozenset({"rewards"}))
+    scores = np.array([0.5, 1.0])
     judge.begin(params_of(), True, scores)
     found = judge.step(4, params_of(), True, [0.0] * 4, reason, paid, scores)
     assert (found.reward, REASONS[found.reason]) == (20.5, "crash" if reason == 1 else "time")

@@ -309,8 +309,8 @@ def test_nothing_is_read_from_who_does_not_read(host):
 
 
 def test_an_answer_goes_behind_what_could_not_be_sent_yet(host):
-    """At a barrier one asks, then pings and reads nothing; when the other asks, the answer to the first comes behind the
-    backlog of its pongs, of which none is missing or cut."""
+    """At a barrier one asks, then pings and reads nothing; when the other asks, the answer to the first comes behind
+    the backlog of its pongs, of which none is missing or cut."""
     with Raw.to(host.port) as greedy, Raw.to(host.port) as other:
         for idx, connection in enumerate((greedy, other)):
             connection.hello(2, idx, group="backlog")
