@@ -51,8 +51,7 @@ NEVER = 1e9
 @kernel
 def straight(w, q, e):
     """Length of the part of edge e between the zones of its two nodes."""
-    # Zones that a caller gives may fill an edge, and rounding leave less than nothing between them.
-    return max(0.0, w.edge_len[q, e] - w.edge_cut[q, e, 0] - w.edge_cut[q, e, 1])
+    return w.edge_len[q, e] - w.edge_cut[q, e, 0] - w.edge_cut[q, e, 1]
 
 
 @kernel
