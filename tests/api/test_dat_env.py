@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -94,6 +96,23 @@ def test_process_state_gets_rgb_pictures():
     assert set(seen) == {((16, 16, 3), np.dtype(np.uint8), True)} and env.observation_space.shape == (3,)
     stacked = bench(process, config=CONFIG.replace(frame_stack=2))
     assert stacked.reset()[0].shape == stacked.observation_space.shape == (2, 3)
+
+
+@pytest.mark.parametrize(("process", "dtype", "low", "high"), [
+    (lambda picture: picture, np.uint8, 0, 255),
+    (lambda picture: picture > 128, np.bool_, False, True),
+    (lambda picture: picture.astype(np.int16) - 128, np.int16, -32768, 32767),
+    (lambda picture: picture / 255.0, np.float32, -np.inf, np.inf),
+    (lambda picture: picture.astype(np.float16), np.float32, -np.inf, np.inf),
+    (lambda picture: picture.mean(axis=(0, 1)).tolist(), np.float32, -np.inf, np.inf),
+])  # fmt: skip
+def test_processed_states_lie_in_their_space(process, dtype, low, high):
+    """Its bounds are those of the type that the function makes; fractions of any width are float32."""
+    for stack in (0, 2):
+        env = bench(process, config=CONFIG.replace(frame_stack=stack))
+        space, states = env.observation_space, [env.reset()[0], env.step(0)[0]]
+        assert (space.dtype, space.low.min(), space.high.max()) == (dtype, low, high)
+        assert all(space.contains(state) and state.dtype == dtype for state in states)
 
 
 # -- what it tells --------------------------------------------------------------------------------------------
@@ -247,6 +266,7 @@ def test_velocity_actions():
     ({"arg_worker": 0}, "arg_worker=0"),
     ({"process_idx": -1}, "process_idx=-1"),
     ({"process_state": 3}, "process_state is a int"),
+    ({"process_state": lambda picture: "dark"}, "process_state makes <U4 .*must be numbers"),
     ({"seed": -1}, "seed -1"),
     ({"config": 3}, "config must be"),
     ({"delay": 0}, "delay = 0"),
@@ -332,6 +352,42 @@ def test_logs_are_put_aside(tmp_path, monkeypatch):
     assert all(0 < file.stat().st_size <= 200 for file in files)
     actions = [int(line.split()[3]) for file in reversed(files) for line in file.read_text().splitlines()]
     assert actions == list(range(20 - len(actions), 20)) and len(actions) > 6
+
+
+@pytest.mark.parametrize("act", ["close", "begin"])
+def test_a_forked_child_does_not_write_the_lines_of_its_parent(tmp_path, act):
+    """It closes the log, or writes on and leaves as an interpreter does: the parent's lines stand there once."""
+    code = textwrap.dedent(f"""
+        import os, sys
+        from milkrun.api.dat.log import StepLog
+        log = StepLog({str(tmp_path)!r}, 0)
+        log.begin()
+        if child := os.fork():
+            assert os.waitpid(child, 0)[1] == 0
+            log.step(1, 4, 0.5, 0.25, 1.0, 0)
+        else:
+            log.{act}()
+    """)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    lines = (tmp_path / "Agent0.log").read_text().splitlines()
+    mine = ["episode 1", "sim_step 4 action 1 reward 0.5 r_c 0.250000 r_d 1"]
+    assert lines == ([] if act == "close" else ["episode 2"]) + mine
+
+
+def test_lines_wait_for_the_end_of_an_episode_or_for_enough_of_them(tmp_path, monkeypatch):
+    """And a log that nobody closes writes them when it is forgotten."""
+    monkeypatch.setattr(step_log, "WAITING", 100)
+    log = step_log.StepLog(tmp_path, 0)
+    log.begin()
+    assert log.path.read_text() == ""
+    log.step(1, 4, 0.5, 0.25, 1.0, 10)
+    assert len(log.path.read_text().splitlines()) == 2
+    for k in range(2, 5):
+        log.step(k, 4 * k, 0.5, 0.25, 1.0, 0)
+    assert len(log.path.read_text().splitlines()) == 4
+    path = log.path
+    del log
+    assert len(path.read_text().splitlines()) == 5
 
 
 def test_a_log_that_cannot_be_written_says_so(tmp_path):

@@ -116,3 +116,21 @@ def test_lunar_lander_is_seen_as_pictures(env_id):
     plain, process = general_env(env_id, {"Need_render": 0}, 1, 0)
     assert plain.render_mode is None and process(np.zeros((84, 84, 3), np.uint8), plain).shape == (3, 84, 84)
     plain.close()
+
+
+def test_lunar_lander_is_seeded():
+    """By seed and environment: the same two give the same episodes, without a seed at the reset."""
+    pytest.importorskip("Box2D")
+    pytest.importorskip("pygame")
+
+    def starts(row, seed):
+        env, _ = general_env("LunarLander", {"Need_render": 0}, 2, row, seed=seed)
+        found = [env.reset()[0].tolist() for _ in range(2)]
+        env.close()
+        return found
+
+    one = starts(0, 5)
+    assert one == starts(0, 5) and one[0] != one[1]
+    assert one[0] not in (starts(1, 5)[0], starts(0, 6)[0], starts(0, None)[0])
+    with pytest.raises(ConfigError, match="seed -1"):
+        starts(0, -1)

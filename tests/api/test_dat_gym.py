@@ -133,6 +133,21 @@ def test_makers_travel():
     assert isinstance(watched, Monitor) and isinstance(watched.unwrapped, UAV_VAT_Gymnasium)
 
 
+def test_films_run_at_the_rate_of_the_steps():
+    """50 a second where the section or the simulator's file says so; the packaged 125 elsewhere, also of the class."""
+    for kind in (UAV_VAT, UAV_VAT_Gymnasium):
+        slow = kind(1, {**SMALL, "Control_Frequence": 50}), kind(1, SMALL, {"Control_Frequence": 50})
+        assert [env.metadata["render_fps"] for env in (*slow, kind(1, SMALL), kind)] == [50, 50, 125, 125]
+
+
+def test_ppo_learns_from_any_number_of_steps():
+    """67 is a prime above the largest batch, 64: only batches of one would fit, which PPO refuses. So there are 68
+    turns, each a step or the reset after an end."""
+    pytest.importorskip("stable_baselines3")
+    found = stableparallel_test(n_envs=1, gym=False, steps=67, **OPTIONS)
+    assert found["steps"] + found["episodes"] in (68, 69)  # 69: the last turn was an end
+
+
 def test_the_simulators_file_is_laid_over_the_section():
     """Of both classes; what has no meaning is listed."""
     file = {"Train_Total_Steps": 8, "Socket_Ip": "127.0.0.1"}

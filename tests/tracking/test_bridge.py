@@ -266,6 +266,13 @@ def test_physical_ends(peer, config, cmd, reason, truncated):
     assert 0 < obs["sim_step"] < 500
 
 
+def test_ends_count_from_init_no_done_on(peer):
+    """Too low from the start, init_no_done 8: sim step 7 is still free, sim step 8 ends, as in the tracking world."""
+    config = {"control_hz": 125, "init_no_done": 8, "done_height": [40.0, 50.0]}
+    peer.join(group="settled", config=config).play("reset")
+    assert [peer.play("step", cmd=STOP)["reason"] for _ in range(2)] == [0, 2]
+
+
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -315,8 +322,9 @@ def test_a_wrong_hello_is_refused(peer, change, code):
     assert peer.hung_up()
 
 
-def test_nothing_goes_before_hello(peer):
-    """A reset without a greeting is a fault of the protocol."""
+def test_only_close_goes_before_hello(peer, port):
+    """It is answered by bye; a reset without a greeting is a fault of the protocol."""
+    Peer(port).leave()
     peer.turn = -1
     peer.ask("reset")
     peer.refused("protocol")

@@ -15,6 +15,7 @@ from milkrun.core.errors import BadInstance
 from milkrun.core.fields import Role
 from milkrun.tracking import tables
 from milkrun.tracking.config import TrackingConfig
+from milkrun.tracking.faces import GROUND, SHADED
 from milkrun.tracking.rendering import render, shot, weather
 from milkrun.tracking.world import Tracking
 
@@ -269,6 +270,18 @@ def test_a_car_throws_its_shadow_away_from_the_sun():
     assert at(image, -1.9, 0) == [179, 27, 27]  # the bonnet's red, 200 (0.45 + 0.55 sun_z)
 
 
+def test_a_low_sun_throws_shadows_far_beyond_the_car():
+    """A sun of z = 0.05 in the west, and 1.45 m of car: 29 m of shade from its front at 2.3 m on, whose tip alone is in
+    the picture."""
+    world = car_world("day")
+    world.light[0, tables.SUN_X : tables.SUN_Z + 1] = -math.sqrt(1 - 0.05**2), 0.0, 0.05
+    world.pos[0] = 30.0, 0.0, 5.0
+    world.observe()
+    down, across = world.ids[0, :, SIZE // 2], world.ids[0, SIZE // 2]  # north to south, west to east
+    assert down[0] == down[-1] == GROUND and down[SIZE // 2] == SHADED
+    assert (across[: SIZE // 2] == SHADED).all() and across[-1] == GROUND
+
+
 def test_no_snow_lies_on_cars():
     """The bonnet of a red car stays (200, 30, 30): its colour tells the target from others."""
     world = car_world("snow")
@@ -371,6 +384,13 @@ def test_snow_has_a_white_pixel_in_a_hundred():
     image = grey_world(sigma=0, share=0.01).observe()["image"][0]
     white = (image == 255).all(0)
     assert 65 <= white.sum() <= 71 and (image[:, ~white] == 128).all()
+
+
+def test_noise_leaves_a_flake_black_at_most():
+    """Under noise of 200 levels a pixel that was black in front of grey 128 is at most 127 as a flake, which is 255."""
+    plain, snow = (grey_world(sigma=200, share=share).observe()["image"][0] for share in (0.0, 1.0))
+    black = plain == 0
+    assert snow[black].max() <= 127 and (snow >= plain).all() and (snow[black] == 0).any()
 
 
 # -- sizes, samples, grey -----------------------------------------------------------------------------------------

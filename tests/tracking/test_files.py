@@ -200,6 +200,15 @@ def test_the_simulators_file_is_refused_by_its_own_names(path, value, said):
         load_env_config(changed(path, value))
 
 
+def test_two_names_of_an_option_must_agree():
+    """distance_range and its old name, reward_range, in either order."""
+    for first, second in (("distance_range", "reward_range"), ("reward_range", "distance_range")):
+        said = r"Reward_Config\.distance_range and Reward_Config\.reward_range are two names of one option"
+        with pytest.raises(ConfigError, match=said):
+            load_env_config({"Reward_Config": {first: 5, second: 9}})
+        assert load_env_config({"Reward_Config": {first: 5, second: 5}}).distance_range == 5
+
+
 def test_what_a_key_asks_for_must_be_there():
     file = json.loads(json.dumps(SIMULATOR))
     del file["Drone_Random_Config"]["height_fixed"]

@@ -81,6 +81,30 @@ def test_the_way_back_is_taken_only_where_there_is_no_other():
     assert not world.edge_ways.any() and not world.guarded.any()
 
 
+@pytest.mark.parametrize("radius", [0.5, 0.1])
+def test_edges_may_be_shorter_than_a_sim_step(radius):
+    """A ring of 64 edges of 5 or 1 cm: the states that its cars come to are ones that the world takes back."""
+    around = 2 * np.pi * np.arange(64) / 64
+    ring = {"node_xy": radius * np.stack([np.cos(around), np.sin(around)], 1)[None],
+            "edge": np.array([[way for k in range(64) for way in ((k, (k + 1) % 64), ((k + 1) % 64, k))]]),
+            "instance_row": np.zeros(8, int)}  # fmt: skip
+    world, other = (drawn(8, size=16, init_no_done=10**6, control_hz=25) for _ in range(2))
+    world.reset(instance=ring)
+    for _ in range(60):
+        world.step([6] * 8)
+        other.load_state_dict(world.state_dict())
+    assert world.veh_v[:, 0].max() > 1
+
+
+def test_the_target_of_a_straight_road_starts_on_its_first_edge():
+    """Also where the zone of a given road's far end is longer than half of it: at 10 m, where that begins, at most."""
+    one = {"node_xy": [[[-50, 0.0], [50, 0.0]]], "edge": [[[0, 1], [1, 0]]], "edge_cut": [[[0.0, 90.0], [90.0, 0.0]]]}
+    world, other = drawn(curriculum="straight_mono"), drawn(curriculum="straight_mono")
+    world.reset(instance=one)
+    assert world.veh_s[0, 0] <= 10
+    other.load_state_dict(world.state_dict())
+
+
 def test_rows_may_share_a_town(source):
     """One town of memory for eight rows, and the same bytes as eight copies of it."""
     world, copies = drawn(8), drawn(8)

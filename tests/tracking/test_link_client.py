@@ -147,6 +147,17 @@ def test_the_lowest_reason_wins():
             link.close()
 
 
+@pytest.mark.parametrize(("reason", "paid"), [(11, 20.5), (1, 20.5), (0, 0.5)])
+def test_the_reward_of_an_end_is_paid_once(reason, paid):
+    """The simulator computes rewards, and the time is up: what it paid at an end of its own has the 20, else they are
+    added."""
+    judge = Judge(TrackingConfig(end_reward=True, max_sim_steps=4), frozenset({"rewards"}))
+    scores = np.array([0.5, 1.0])
+    judge.begin(params_of(), True, scores)
+    found = judge.step(4, params_of(), True, [0.0] * 4, reason, paid, scores)
+    assert (found.reward, REASONS[found.reason]) == (20.5, "crash" if reason == 1 else "time")
+
+
 @pytest.mark.parametrize("options", [
     {"end_reward": True, "init_no_done": 8, "no_reward_done": 4, "view_range": 0.2},
     {"reward": "E2E", "max_steps": 9}, {"reward": "D-VAT", "reward_scale": 2.0},

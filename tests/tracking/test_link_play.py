@@ -292,6 +292,9 @@ def test_velocities_are_four_floats(host):
             link.ask_step(action)
     link.ask_step([0.5, 0.0, 0.0, -1.0])
     assert not link.answer().illegal
+    for none in (1.5, float("nan"), float("inf")):  # numbers, but no action: flown as stop
+        link.ask_step([0.5, 0.0, 0.0, none])
+        assert link.answer().illegal
     link.close()
 
 

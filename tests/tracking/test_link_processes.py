@@ -230,6 +230,25 @@ def test_a_free_port_is_shared_by_all_environments_of_a_process():
     assert not [t for t in threading.enumerate() if t.name.startswith("milkrun-link")]
 
 
+def test_free_ports_are_shared_by_those_of_one_token(tmp_path):
+    """Three environments, two secrets: two simulators, each with room for a group of 257, and nobody is refused."""
+    links = []
+    try:
+        for k, name in enumerate("aba"):
+            (tmp_path / name).write_text(f"secret {name}")
+            config = TrackingConfig.build(auto_start=True, port=0, delay=READY, barrier=False,
+                                          token_file=str(tmp_path / name), **SMALL)  # fmt: skip
+            links.append(Link(config, seed=5, row=k, count=257))
+            links[k].ask_reset()
+            assert links[k].answer().sim_step == 0
+        one, other, again = [link._held.simulator for link in links]
+        assert one is again and one is not other and links[0].address.port != links[1].address.port
+    finally:
+        for link in links:
+            link.close()
+    assert launch._running == {}
+
+
 def test_a_port_that_is_taken_is_told_by_who_starts(tmp_path):
     """Another program listens there: the simulator's own sentence, in the error of the client."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -90,6 +90,8 @@ def test_a_wrong_hello_is_refused_by_its_code(raw, changes, code):
         ({**step(0), "action": 1.5}, "protocol"), ({**step(0), "action": [0.0] * 4}, "protocol"),
         ({**step(0), "action": True}, "protocol"), ({**step(0), "cmd": [0.0] * 3}, "protocol"),
         ({**step(0), "cmd": [0.0, 0.0, 0.0, "0"]}, "protocol"), ({"type": "ping", "x": "y" * 5000}, "too_large"),
+        ({**step(0), "cmd": [0.0, 0.0, 0.0, float("nan")]}, "protocol"),
+        ({**step(0), "cmd": [0.0, 0.0, float("-inf"), 0.0]}, "protocol"),
     ],
 )  # fmt: skip
 def test_a_wrong_question_is_refused_by_its_code(raw, header, code):
@@ -304,6 +306,33 @@ def test_nothing_is_read_from_who_does_not_read(host):
         other.expect("obs")
         assert served.turn == asked
         assert [greedy.expect("obs")["turn"] for _ in range(asked + 1)] == list(range(asked + 1))
+
+
+def test_an_answer_goes_behind_what_could_not_be_sent_yet(host):
+    """At a barrier one asks, then pings and reads nothing; when the other asks, the answer to the first comes behind
+    the backlog of its pongs, of which none is missing or cut."""
+    with Raw.to(host.port) as greedy, Raw.to(host.port) as other:
+        for idx, connection in enumerate((greedy, other)):
+            connection.hello(2, idx, group="backlog")
+            connection.expect("welcome")
+        served = host.server._groups["backlog"].members[0]
+        for sock, buffer in ((greedy.sock, socket.SO_RCVBUF), (served.sock, socket.SO_SNDBUF)):
+            sock.setsockopt(socket.SOL_SOCKET, buffer, 4096)
+        greedy.send(**reset())
+        pings, stuck = 0, False
+        while not stuck:
+            greedy.sock.sendall(100 * frame({"type": "ping"}))
+            pings += 100
+            left = len(served.out)
+            time.sleep(0.05)  # what the system has room for is taken at once
+            stuck = 0 < left <= len(served.out)
+        other.send(**reset(row=1))
+        other.expect("obs")
+        greedy.send(type="close")
+        found = []
+        while (one := greedy.read()) is not None:
+            found.append((one["type"], len(one["payload"])))
+        assert found.count(("pong", 0)) == pings and found.count(("obs", 1440)) == 1 and found[-1] == ("bye", 0)
 
 
 def test_connections_are_limited():

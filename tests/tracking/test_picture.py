@@ -10,7 +10,7 @@ import pytest
 from milkrun.core.canvas import LATE, OPEN, Canvas
 from milkrun.core.errors import ResetNeeded
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.picture import contact_sheet, view_window
+from milkrun.tracking.picture import contact_sheet, from_behind, view_window
 from milkrun.tracking.world import Tracking
 
 
@@ -101,6 +101,23 @@ def test_grey_worlds_have_a_picture_too():
 def test_a_world_never_reset_has_no_picture():
     with pytest.raises(ResetNeeded):
         Tracking(1, TrackingConfig(ground_cell=2), seed=0).render(0)
+
+
+@pytest.mark.parametrize(("hfov", "pitch"), [(0.785398, 0.6), (1.3, 0.6), (2.0, 0.9)])
+def test_the_view_from_behind_has_the_target_in_its_middle(hfov, pitch):
+    """Under any field of view, also one with which the row's own start would show the horizon in a square picture."""
+    world = world_of(hfov=hfov, start_pitch=(pitch, 1.38), curriculum="straight_mono", noise=False, size=16)
+    pixels = from_behind(world, 0, 128)
+    red, green, blue = pixels[56:72, 56:72].astype(int).transpose(2, 0, 1)
+    assert pixels.shape == (128, 128, 3) and (red > 1.5 * np.maximum(green, blue)).any()
+
+
+def test_a_large_sheet_has_its_views_from_behind_enlarged():
+    """Three times 171 is more than the largest picture, 512: each of its pixels is a square of nine."""
+    sheet = contact_sheet(171, gap=0)
+    assert sheet.shape == (6 * 513, 8 * 513, 3)
+    wide = sheet[:513, 513 : 2 * 513]
+    assert (wide == wide[::3, ::3].repeat(3, axis=0).repeat(3, axis=1)).all() and wide.std() > 10
 
 
 def test_the_sheet_has_every_scene_in_every_weather():

@@ -312,7 +312,7 @@ def drop_flakes(w, b, step, image):
             p = integers(s, step * n + k, 0, w.S * w.S)
             i, j = p // w.S, p % w.S
             for a in range(w.C):
-                image[a, i, j] = np.uint8(min(_255 + noise_at(w, i, j) + _HALF, _255))
+                image[a, i, j] = np.uint8(min(max(_255 + noise_at(w, i, j) + _HALF, _0), _255))
 
 
 # -- the picture --------------------------------------------------------------------------------------------------

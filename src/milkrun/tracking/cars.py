@@ -146,7 +146,7 @@ def find_place(w, b, q, v):
 def place_before_centre(w, b, q):
     """The target on the curriculum's road: before the middle of its first edge."""
     m = 0.5 * w.edge_len[q, 0] - w.edge_cut[q, 0, 0] - BEFORE_CENTRE * uniform(row_stream(w, b, LANES), 0)
-    w.veh_edge[b, 0], w.veh_s[b, 0] = 0, max(0.0, m)
+    w.veh_edge[b, 0], w.veh_s[b, 0] = 0, min(max(0.0, m), straight(w, q, 0))
     pose(w, b, q, 0)
 
 

@@ -67,8 +67,14 @@ def load_env_config(source: str | Path | Mapping[str, Any], config: TrackingConf
     where = "the given env_config" if isinstance(source, Mapping) else str(source)
     values = dict(_flat(source if isinstance(source, Mapping) else read_json(Path(source)), where))
     base = TrackingConfig() if config is None else config
-    changes = {AS_THEY_ARE[key]: value for key, value in values.items() if key in AS_THEY_ARE}
-    names = {AS_THEY_ARE[key]: key for key in values if key in AS_THEY_ARE}
+    changes: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for key in (key for key in values if key in AS_THEY_ARE):
+        option, value = AS_THEY_ARE[key], values[key]
+        if option in changes and changes[option] != value:
+            both = " and ".join(sorted((key, names[option])))
+            raise ConfigError(f"{where}: {both} are two names of one option, with two values: leave one out")
+        changes[option], names[option] = value, key
     reader = _Reader(values, where)
     for option, keys, read in (
         ("done_height", "Done_Range.min_height, max_height", reader.heights(base)),

@@ -324,7 +324,8 @@ def mark_cars(w, b):
         x, y, yaw = w.cars[v, 0], w.cars[v, 1], w.cars[v, 2]
         length, width = 0.5 * w.kinds[kind, LENGTH], 0.5 * w.kinds[kind, WIDTH]
         height = FLOOR + w.kinds[kind, BODY] + w.kinds[kind, CABIN]
-        if out_of_sight(w, x, y, length + width + max(2.0 * height, BEAM_FAR + BEAM_WIDER)):
+        # A shadow is height times the cotangent of the sun's height long, which is less than height / SUN_Z.
+        if out_of_sight(w, x, y, length + width + max(height / w.light[b, SUN_Z], BEAM_FAR + BEAM_WIDER)):
             continue
         if night:
             n = put_beam(w, x, y, yaw, length, width)

@@ -16,7 +16,7 @@ from milkrun.core.canvas import PAPER, Canvas
 from milkrun.core.scene import Scene, colours
 from milkrun.tracking import tables
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.rendering import look, row_alone, shot
+from milkrun.tracking.rendering import SIZES, look, row_alone, shot
 from milkrun.tracking.world import Tracking
 
 Array = NDArray[Any]
@@ -24,6 +24,7 @@ SIDE = 512
 BOX_COLOURS = {0: "muted", 1: "muted", 2: 8, 3: 9, 4: "grid", 5: "grid", 6: 7, 7: 4, 8: "muted"}
 """Of boxes by `box_kind`, where a picture has no more than the colours of a scene."""
 BURIED = 50.0  # m below the ground: where a vehicle is put that has left the town
+STEEPEST = 1.5  # rad that the camera may look down at a start
 SHADE = 0.62  # what a shadow leaves of the colour of the ground
 
 
@@ -119,13 +120,16 @@ def contact_sheet(size: int = 84, seed: int = 106, gap: int = 4) -> Array:
             world = _start(TrackingConfig(size=size, scene=scene, weather=weather), seed)
             top, left = gap + i * (side + gap), gap + j * (2 * side + gap)
             sheet[top : top + side, left : left + side] = enlarged(to_rgb(world.observe()["image"][0]), 3)
-            sheet[top : top + side, left + side : left + 2 * side] = from_behind(world, 0, side)
+            wide = from_behind(world, 0, side) if side <= SIZES[1] else enlarged(from_behind(world, 0, size), 3)
+            sheet[top : top + side, left + side : left + 2 * side] = wide
     return sheet
 
 
 def from_behind(world: Any, row: int, size: int, height: float = 45.0, pitch: float = 0.75) -> Array:
-    """A wider picture with the target in its middle."""
-    one = row_alone(world, row, size=min(size, 512), supersample=2, camera_px=(1, 1))
+    """A wider picture with the target in its middle; `size` is 16 to 512."""
+    # The steepest start there is: under a wide view a square picture at the row's own might reach the horizon, which
+    # the configuration refuses. Nothing starts here.
+    one = row_alone(world, row, size=size, supersample=2, camera_px=(1, 1), start_pitch=(STEEPEST, STEEPEST))
     x, y, _ = world.veh_pose[row, 0]
     back, yaw = height / math.tan(pitch), world.yaw[row]
     one.pos[0] = x - back * math.cos(yaw), y - back * math.sin(yaw), height

@@ -365,7 +365,8 @@ def move(w, b, q, v, a):
         if u >= 1.0:
             e = w.veh_to[b, v]
             w.veh_edge[b, v], w.veh_turning[b, v] = e, False
-            w.veh_s[b, v] = (u - 1.0) * stretch(px, py, qx, qy, 1.0)
+            # An edge may be shorter than a sim step: who has come that far is at its end, and turns in the next one.
+            w.veh_s[b, v] = min((u - 1.0) * stretch(px, py, qx, qy, 1.0), straight(w, q, e))
             choose_next(w, b, q, v, e)
         pose(w, b, q, v)
         return

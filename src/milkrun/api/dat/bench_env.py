@@ -123,11 +123,12 @@ class BenchEnv_Multi:
         self._form = form_of(config)
         self.SuppleInfo: list[Any] = []
         self.observation_space: spaces.Space[Any] = self._form.space
+        self._dtype: Any = None  # that states are cast to
         if process_state is not None:
             # What it makes of a black picture tells the shape and the type of states.
-            example = np.asarray(self._state(np.zeros(self._form.shape, np.uint8)))
-            kind: Any = np.float32 if example.dtype.kind == "f" else example.dtype.type
-            self.observation_space = spaces.Box(-np.inf, np.inf, example.shape, kind)
+            example = self._state(np.zeros(self._form.shape, np.uint8))
+            self._dtype = np.float32 if example.dtype.kind == "f" else None
+            self.observation_space = space_like(example)
         if config.action_mode == "velocity":
             self.action_space: spaces.Space[Any] = spaces.Box(-1, 1, (4,), np.float32)
         else:
@@ -228,8 +229,10 @@ class BenchEnv_Multi:
         if process is None:
             return normalise(image, self._form.norm)
         if self._form.stack:
-            return np.stack([process(np.ascontiguousarray(one.transpose(1, 2, 0))) for one in image])
-        return process(np.ascontiguousarray(image.transpose(1, 2, 0)))
+            made: Any = np.stack([process(np.ascontiguousarray(one.transpose(1, 2, 0))) for one in image])
+        else:
+            made = process(np.ascontiguousarray(image.transpose(1, 2, 0)))
+        return np.asarray(made, self._dtype)
 
     def _elsewhere(self, name: str) -> LinkSource:
         if not isinstance(self._source, LinkSource):
@@ -254,6 +257,17 @@ class _Sender:
 def info_of(env: BenchEnv_Multi) -> dict[str, Any]:
     """What an environment says of its last step, as an `info`."""
     return info_of_moment(env.now, env.SuppleInfo)
+
+
+def space_like(state: np.ndarray) -> spaces.Box:
+    """The space of states of this shape and type; all fractions are float32."""
+    kind = state.dtype.kind
+    if kind == "f":
+        return spaces.Box(-np.inf, np.inf, state.shape, np.float32)
+    if kind not in "iub":
+        raise ConfigError(f"process_state makes {state.dtype} {state.shape}: must be numbers or booleans")
+    low, high = (0, 1) if kind == "b" else (np.iinfo(state.dtype).min, np.iinfo(state.dtype).max)
+    return spaces.Box(low, high, state.shape, state.dtype.type)
 
 
 def source_of(config: TrackingConfig, seed: int | None, row: int, count: int) -> RowSource | LinkSource:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from milkrun.api.dat.batch import Batch
 from milkrun.api.dat.bench_env import BenchEnv_Multi, check_place, group_seed, is_linked
@@ -34,7 +35,7 @@ def general_env(
     if env_id == BENCHMARK:
         return bench_env(read_config(env_conf), count, row, seed), identity
     if isinstance(env_id, str) and env_id in LUNAR_IDS:
-        return _lunar_lander(LunarLanderConfig.from_dat(env_conf))
+        return _lunar_lander(LunarLanderConfig.from_dat(env_conf), row, None if seed is None else check_seed(seed))
     known = (BENCHMARK, *LUNAR_IDS)
     close = did_you_mean(str(env_id), known, listed=True)
     raise ConfigError(f"env_id={shown(env_id)}: must be one of {', '.join(known)}{close}")
@@ -104,13 +105,15 @@ def _made(gym: bool, monitor: bool, options: dict[str, Any]) -> Any:
     return Monitor(UAV_VAT_Gymnasium(**options))
 
 
-def _lunar_lander(section: LunarLanderConfig) -> tuple[Any, Callable[..., Any]]:
+def _lunar_lander(section: LunarLanderConfig, row: int, seed: int | None) -> tuple[Any, Callable[..., Any]]:
     for package in ("Box2D", "pygame"):
         try:
             __import__(package)
         except ImportError as e:
             raise missing_extra(package, "lunar") from e
     env = gymnasium.make("LunarLander-v3", render_mode="rgb_array" if section.Need_render else None)
+    if seed is not None:
+        env.unwrapped.np_random = np.random.default_rng([seed, row])  # resets without a seed go on with it
     return env, partial(_processed, section)
 
 

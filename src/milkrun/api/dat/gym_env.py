@@ -41,6 +41,7 @@ class UAV_VAT(Base):
     ) -> None:  # fmt: skip
         place = check_place(arg_worker, process_idx)
         self.config = read_config(conf_path, env_conf_path, obs_buffer_len)
+        self.metadata = {**self.metadata, "render_fps": self.config.control_hz}
         self.env = bench_env(self.config, *place, seed)
         self.observation_space, self.action_space = self.env.observation_space, self.env.action_space
         self._next_seed: int | None = None

@@ -27,8 +27,9 @@ class UAV_VAT_Gymnasium(gymnasium.Env[Any, Any]):
         obs_buffer_len: int = 0, seed: int | None = None, render_mode: str | None = None,
     ) -> None:  # fmt: skip
         place = check_place(arg_worker, process_idx)
-        self.render_mode, self.metadata = check_render_mode(render_mode), dict(self.metadata)
+        self.render_mode = check_render_mode(render_mode)
         self.config = read_config(conf_path, env_conf_path, obs_buffer_len)
+        self.metadata = {**self.metadata, "render_fps": self.config.control_hz}
         self.env = bench_env(self.config, *place, seed)
         self.observation_space, self.action_space = self.env.observation_space, self.env.action_space
 

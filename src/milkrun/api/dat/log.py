@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import weakref
 from pathlib import Path
@@ -15,6 +14,8 @@ LARGEST = 10_000_000
 """Bytes after which a file is put aside."""
 KEPT = 2
 """Files that were put aside and are kept: `.1` is the younger."""
+WAITING = 1 << 16
+"""Characters that wait before they are written."""
 
 
 class StepLog:
@@ -25,8 +26,8 @@ class StepLog:
 
     def __init__(self, folder: str | Path, index: int) -> None:
         self.path = Path(folder) / f"Agent{index}.log"
-        self._file: io.TextIOWrapper | None = None
-        self._episode, self._size, self._process = 0, 0, 0
+        self._file: _LineFile | None = None
+        self._episode = 0
 
     def begin(self) -> None:
         """An episode begins."""
@@ -54,22 +55,21 @@ class StepLog:
         return {**vars(self), "_file": None}
 
     def _write(self, line: str) -> None:
-        if self._file is None or self._process != os.getpid():  # a forked child writes for itself
-            self._open()
-        elif self._size + len(line) > LARGEST:
+        if self._file is not None and not self._file.is_own:  # a forked child writes for itself
+            self.close()
+        elif self._file is not None and self._file.size + len(line) > LARGEST:
             self._put_aside()
+        if self._file is None:
             self._open()
-        self._size += len(line)
         self._file.write(line)  # type: ignore[union-attr]
 
     def _open(self) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = open(self.path, "a", buffering=1 << 16, encoding="utf-8")  # noqa: SIM115 (open until close())
+            self._file = _LineFile(self.path)
         except OSError as e:
             raise ConfigError(f"log_dir: cannot write {self.path}: {e.strerror}") from None
-        self._file, self._size, self._process = file, file.tell(), os.getpid()
-        weakref.finalize(self, file.close)
+        weakref.finalize(self, self._file.close)
 
     def _put_aside(self) -> None:
         self.close()
@@ -77,3 +77,39 @@ class StepLog:
             older = self.path if k == 1 else self.path.with_name(f"{self.path.name}.{k - 1}")
             if older.exists():
                 older.replace(self.path.with_name(f"{self.path.name}.{k}"))
+
+
+class _LineFile:
+    """A file and the lines that wait for it. A fork copies them: they are written by the process that opened it, and
+    thrown away by any other. So they wait here, not in Python's buffer, which every process would write."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (open until close())
+        self._lines: list[str] = []
+        self._waiting, self._process = 0, os.getpid()
+        self.size = self._file.tell()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process opened it."""
+        return self._process == os.getpid()
+
+    def write(self, line: str) -> None:
+        self._lines.append(line)
+        self.size += len(line)
+        self._waiting += len(line)
+        if self._waiting >= WAITING:
+            self.flush()
+
+    def flush(self) -> None:
+        lines, self._lines, self._waiting = self._lines, [], 0
+        if lines and self.is_own:
+            self._file.write("".join(lines))
+            self._file.flush()
+
+    def close(self) -> None:
+        """Writes what waits; a second time does nothing."""
+        try:
+            self.flush()
+        finally:
+            self._file.close()

@@ -55,8 +55,8 @@ def gym_test(steps: int = 10000, **options: Any) -> dict[str, Any]:
 
 
 def stableparallel_test(n_envs: int = 16, gym: bool = True, steps: int = 2048, **options: Any) -> dict[str, Any]:
-    """Stable-Baselines3's PPO learns for so many steps on environments in processes of their own. Turns that reset are
-    not counted."""
+    """Stable-Baselines3's PPO learns for so many steps, or a few more, on environments in processes of their own. Turns
+    that reset are not counted."""
     count, total = check_count("n_envs", n_envs, 1), check_count("steps", steps, 1)
     try:
         from stable_baselines3 import PPO
@@ -76,6 +76,7 @@ def stableparallel_test(n_envs: int = 16, gym: bool = True, steps: int = 2048, *
     env = Async_SubprocVecEnv([make_env(count, i, gym, **options) for i in range(count)])
     try:
         turns = max(2, -(-total // count))
+        turns += _divisor(turns * count) == 1  # PPO takes no batches of one
         policy, how = policy_for(env.observation_space)
         learner = PPO(policy, env, n_steps=turns, batch_size=_divisor(turns * count), n_epochs=1, device="cpu",
                       policy_kwargs=how)  # fmt: skip

@@ -90,7 +90,8 @@ class Client:
         message = msgpack.unpackb(self.read(size), max_str_len=4096, max_bin_len=4096)
         kind = message["type"]
         need(kind in KEYS, "protocol", f"a client does not send {kind!r}")
-        need((kind == "hello") == (self.sim is None), "protocol", f"{kind} at the wrong time: hello is first, once")
+        in_time = kind == "close" or (kind == "hello") == (self.sim is None)
+        need(in_time, "protocol", f"{kind} at the wrong time: hello is first, once")
         need(message.get("proto", 1) == 1, "version", "proto must be 1")
         wrong = [key for key, what in KEYS[kind].items() if type(message.get(key)) is not what]
         need(not wrong, "protocol", f"{kind} without a good {', '.join(wrong)}")
@@ -313,7 +314,7 @@ class FakeSimulator:
         ends = {2: not low <= height <= high, 4: math.hypot(*self.drone.vel) > option["done_speed"],
                 5: abs(self.drone.yaw_rate) > option["done_yaw_rate"],
                 11: max(abs(self.target.pos)) > option["half_extent"]}  # fmt: skip
-        late = self.sim_step > option["init_no_done"]
+        late = self.sim_step >= option["init_no_done"]
         return 1 if height <= 0 else next((reason for reason, met in ends.items() if met and late), 0)
 
     def look(self) -> NDArray[np.uint8]:

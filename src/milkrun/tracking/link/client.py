@@ -349,8 +349,10 @@ class Link:
                 raise ShapeError(f"action must be floats of shape ({wire.SPEEDS},), not {given.dtype} {given.shape}")
             with np.errstate(over="ignore"):
                 speeds = given.astype(np.float32)  # as a world in this process takes it
-            allowed = bool((np.abs(speeds) <= 1).all())
-            return speeds.tolist(), (SPEEDS * speeds).tolist() if allowed else STOP
+            if not (np.abs(speeds) <= 1).all():
+                # Always these, since no frame holds NaN or infinity.
+                return [-2.0] * wire.SPEEDS, STOP
+            return speeds.tolist(), (SPEEDS * speeds).tolist()
         if type(action) is not int:
             given = action_array("action", action)
             if given.shape != () or given.dtype.kind not in "iu":

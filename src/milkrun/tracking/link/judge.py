@@ -60,7 +60,7 @@ class Judge:
             ours = self._end(params)
         # Of several ends the lowest reason is told, as in the world.
         first = min(filter(None, (reason, ours)), default=0)
-        if first and (scores is None or first != reason):
+        if first and (scores is None or not reason):
             paid += self._end_reward(paid)
         if not (math.isfinite(paid) and math.isfinite(r_c) and math.isfinite(r_d)):
             return Verdict(0.0, 0.0, 0.0, NAN)

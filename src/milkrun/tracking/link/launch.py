@@ -1,4 +1,4 @@
-"""Simulators started for the environments of this process: one a port, shared, and ended with the last of them.
+"""Simulators started for the environments of this process: one an address, shared, and ended with the last of them.
 
 A simulator is a child process, `python -m milkrun simulate`. It leaves by itself when this process dies.
 """
@@ -22,8 +22,9 @@ from typing import IO
 from milkrun.core.clock import listening
 from milkrun.core.errors import LinkError, LinkTimeout
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.link.address import Address
+from milkrun.tracking.link.address import HERE, Address
 from milkrun.tracking.link.groups import compile_code
+from milkrun.tracking.link.wire import MOST_ENVS
 
 MINUTE = 60.0
 GRACE = 2.0
@@ -31,16 +32,17 @@ GRACE = 2.0
 LINES = 5
 """Of what a simulator said, in an error."""
 
-_running: dict[tuple[int, int], Simulator] = {}
-"""By process and the port that was asked for."""
+Place = tuple[str, int, str | None]
+_running: dict[tuple[int, Place], Simulator] = {}
+"""By process and what was asked for."""
 _lock = threading.RLock()
 _compiled: set[str] = set()
 
 
 def share(config: TrackingConfig, address: Address, row: int) -> Simulator | None:
-    """The simulator of this process at a port, one user more; it is started by `ensure`. None: another process has the
-    environment 0, and starts it."""
-    here = os.getpid(), address.port
+    """The simulator of this process at an address, one user more; it is started by `ensure`. None: another process has
+    the environment 0, and starts it."""
+    here = os.getpid(), _place(config, address)
     if here not in _running and row != 0 and address.port != 0:
         return None
     _compile(config)
@@ -50,6 +52,13 @@ def share(config: TrackingConfig, address: Address, row: int) -> Simulator | Non
             simulator = _running[here] = Simulator(address, config)
         simulator.users += 1
         return simulator
+
+
+def _place(config: TrackingConfig, address: Address) -> Place:
+    """What environments share a simulator by. At a port that they name there can only be one, and who has another token
+    is told so; free ports are as many as there are tokens."""
+    host = HERE if address.host == "localhost" else address.host
+    return host, address.port, config.token_file if address.port == 0 else None
 
 
 def _compile(config: TrackingConfig) -> None:
@@ -65,6 +74,7 @@ class Simulator:
     """A child process and those who use it."""
 
     def __init__(self, address: Address, config: TrackingConfig) -> None:
+        self._place = _place(config, address)
         self._asked_port, self._host = address.port, address.host
         self._token_file, self._max_restarts = config.token_file, config.max_restarts
         self.port = address.port
@@ -122,14 +132,15 @@ class Simulator:
         with _lock:
             self.users -= 1
             if self.users <= 0:
-                _running.pop((os.getpid(), self._asked_port), None)
+                _running.pop((os.getpid(), self._place), None)
                 self._end()
 
     def _start(self, deadline: float) -> None:
         self._end()
-        # No idle timeout: it ends with the last of its environments, or with this process.
+        # Room for the largest group: how many environments it is for is known only when they come. No idle timeout: it
+        # ends with the last of them, or with this process.
         command = [sys.executable, "-m", "milkrun", "simulate", "--host", self._host, "--port", str(self._asked_port),
-                   "--parent-pid", str(os.getpid()), "--idle-timeout", "0"]  # fmt: skip
+                   "--parent-pid", str(os.getpid()), "--idle-timeout", "0", "--max-envs", str(MOST_ENVS)]  # fmt: skip
         if self._token_file is not None:
             command += ["--token-file", self._token_file]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the process)

@@ -248,6 +248,9 @@ class Server:
     def _send_arrays(self, c: Connection, head: bytes, arrays: list[Any]) -> None:
         """A frame with a payload, in one call and without a copy if the other side takes it."""
         c.last_sent = time.monotonic()
+        if c.out:  # frames stay in order and whole: this one goes behind what could not be sent yet
+            c.out = b"".join([c.out, head, *(a.tobytes() for a in arrays)])
+            return
         try:
             sent = c.sock.sendmsg([head, *arrays])
         except BlockingIOError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -240,7 +241,10 @@ def read_arrays(header: Header, payload: memoryview) -> dict[str, np.ndarray]:
         if stop > len(payload):
             raise Fault("protocol", "the arrays have more bytes than the payload")
         array = np.frombuffer(payload, dtype, count, at) if count else np.empty(0, dtype)
-        arrays[name] = array if len(shape) == 1 else array.reshape(shape)
+        try:
+            arrays[name] = array if len(shape) == 1 else array.reshape(shape)
+        except ValueError:  # an array without elements too has a size that numpy can count, its zeros left out
+            raise Fault("protocol", "the shape of an array is larger than any array") from None
         at = stop
     if at != len(payload):
         raise Fault("protocol", f"the arrays have {at} bytes, the payload {len(payload)}")
@@ -275,9 +279,11 @@ def text(header: Header, key: str, most: int = MOST_TEXT, least: int = 0) -> str
 
 
 def numbers(value: Any, what: str, count: int) -> list[float]:
-    """So many numbers."""
+    """So many numbers, all of them finite."""
     if type(value) is not list or len(value) != count or not all(type(x) in (int, float) for x in value):
         raise Fault("protocol", f"{what}: {count} numbers")
+    if not all(map(math.isfinite, value)):
+        raise Fault("protocol", f"{what}: {count} finite numbers, not NaN or infinity")
     return value
 
 
