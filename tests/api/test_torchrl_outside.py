@@ -96,6 +96,20 @@ def test_an_instance_that_came_from_numpy_is_looked_at_in_every_step_where_kerne
         env.step(td)  # type: ignore[attr-defined]
 
 
+def test_a_write_through_numpy_is_seen_in_memory_that_it_saw_before() -> None:
+    """Memory is given out again after numpy let go of it, with its changes counted from 0."""
+    env, td = begun("milkrun/TSP-v0", num_loc=20)
+    for _ in range(12):
+        count = td["hidden", "tour_len"]
+        count.numpy()
+        count.add_(0)  # such a tensor is made anew in the same memory
+        del count
+        td = with_action(env, env.step(td)["next"])  # type: ignore[attr-defined]
+    td["hidden", "tour_len"].numpy()[2] = 20
+    with pytest.raises(BadInstance, match=r"row 2: tour_len.* the tour is over"):
+        env.step(td)  # type: ignore[attr-defined]
+
+
 def test_a_write_through_numpy_is_seen_after_a_reset_of_other_rows() -> None:
     """The reset copies the rows that go on, and what was written into them: the tour of row 2 would be over."""
     env, td = followed("milkrun/TSP-v0", num_loc=6)
