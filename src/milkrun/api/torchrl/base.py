@@ -35,6 +35,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
     records_tour: bool = True  # keep the actions of an episode under `tour`
     group_map: Mapping[str, list[str]] = {}  # the agents of each group, in worlds that have several
     max_steps: int | None = None  # until a row is truncated; None = twice the nodes + 2
+    resets: int  # since the seeding
 
     def __init__(
         self,
@@ -119,7 +120,16 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         """What `reset` shows, in a TensorDict of its own: what TransformedEnv and its like call."""
         for key in unknown:
             raise ConfigError(f"reset has no keyword {key!r}{did_you_mean(key, RESET_KEYWORDS)}")
-        batch = self._batch_of(tensordict, batch_size)
+        resets = self.resets
+        try:
+            return self._reset_rows(tensordict, self._batch_of(tensordict, batch_size), set_state, select_reset_only)
+        except Exception:
+            self.resets = resets  # one that is refused is none
+            raise
+
+    def _reset_rows(
+        self, tensordict: TensorDictBase | None, batch: torch.Size, set_state: bool | None, select_reset_only: bool
+    ) -> TensorDict:
         signal = None if tensordict is None else entries(tensordict).get("_reset")
         if set_state and (signal is not None or select_reset_only):
             raise ConfigError("set_state=True continues every row: it cannot go with `_reset` or select_reset_only")
