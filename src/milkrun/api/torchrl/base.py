@@ -186,7 +186,9 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         batch, axes = td.batch_size, self._plan_axes(td, actions)
         if actions.ndim != len(batch) + axes or actions.shape[: len(batch)] != batch:
             raise ShapeError(f"actions must have the shape {(*batch, 'T')}, not {tuple(actions.shape)}")
-        rows, plans = contract.flat(td), actions.reshape(-1, *actions.shape[len(batch) :])
+        if not batch.numel():
+            return torch.zeros(batch, device=actions.device)
+        rows, plans = contract.flat(td), actions.reshape(batch.numel(), *actions.shape[len(batch) :])
         if self.check_solution if check_solution is None else check_solution:
             self._check_solution(rows, plans)
         return self._get_reward(rows, plans).reshape(batch)
@@ -207,6 +209,9 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         if options.get("max_steps") is not None:
             self.max_steps = check_count("max_steps", options["max_steps"], 1)
         options.pop("max_steps", None)
+        if not (self.records_tour or self.dense_reward):
+            raise ConfigError(f"{type(self).__name__}.records_tour is False: a reward at the end is that of the tour; "
+                              "record it, or pay at each step with `dense_reward`")
         if generator is None:
             if not self.name:
                 raise ConfigError(f"{type(self).__name__} needs a generator: give one, or let its `name` name one")

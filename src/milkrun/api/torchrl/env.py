@@ -144,7 +144,8 @@ class TorchRLEnv(RL4COEnvBase):
         return super()._next_streams(rows + self.first_row)
 
     def _begin(self, streams: torch.Tensor, batch: torch.Size, instance: TensorDictBase | None) -> TensorDict:
-        if self.stepping == "functional" and instance is None and self._draws:
+        # Of no rows nothing is read, and nobody is asked.
+        if self.stepping == "functional" and ((instance is None and self._draws) or not batch.numel()):
             return self._show(self._stepper.begin(streams, batch), batch)
         source = draw(self._given_generator, streams, CPU) if instance is None and self._asks else instance
         arrays = None if source is None else self.reader.arrays(source)
