@@ -100,12 +100,14 @@ class Finder(MetaPathFinder, Loader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(str(new_name(spec.name)))
-        self._own = module.__spec__
+        # Kept in the spec of this import: other threads may import at once.
+        spec.loader_state = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
         """It has been run already, under its own name, which the import system has just written over."""
-        module.__spec__ = sys.modules[module.__name__].__spec__ = self._own
+        assert module.__spec__ is not None
+        module.__spec__ = sys.modules[module.__name__].__spec__ = module.__spec__.loader_state
 
 
 def install() -> None:

@@ -201,6 +201,18 @@ def test_resets_follow_the_same_table():
     assert forked.batch_size == (2, 3) and forked["locs"].data_ptr() == first["locs"].data_ptr()
 
 
+def test_no_rows_and_no_actions_are_played_too():
+    """A batch of 0 rows begins and steps; solutions of 0 actions are priced where they stand."""
+    env = Tour(num_loc=4, batch_size=[3], seed=1)
+    none = env.reset(TensorDict({}, [0]))
+    assert none["locs"].shape == (0, 4, 2)
+    none["action"] = env.sample_actions(none)
+    assert env.step(none)["next", "reward"].shape == (0, 1)
+    bare = TensorDict({"_reset": torch.zeros((0, 1), dtype=torch.bool)}, [0])
+    assert env.reset(bare)["locs"].shape == (0, 4, 2)
+    assert env.get_reward(env.reset(), torch.zeros((3, 0), dtype=torch.int64)).tolist() == [0, 0, 0]
+
+
 def test_rollouts_with_transforms():
     """Rollouts with automatic resets, RewardSum and StepCounter: each episode's sum is its end reward."""
     env = Tour(batch_size=[3], num_loc=4, seed=1)
@@ -221,6 +233,8 @@ def test_the_constructor_is_strict():
         Prizes(prizes, num_loc=4)
     with pytest.raises(ConfigError, match="did you mean 'num_loc'"):
         Tour(num_lco=4)
+    with pytest.raises(ConfigError, match="Forgetful.records_tour is False: .* `dense_reward`"):
+        type("Forgetful", (Tour,), {"records_tour": False})(num_loc=4)
     tour = Tour(num_loc=4, seed=1, check_solution=True)
     td = tour.reset(batch_size=2)
     with pytest.raises(ConfigError, match="Tour has no checker"):

@@ -32,6 +32,11 @@ from tests.api.torchrl_tools import (
 STEPPINGS = ("functional", "inplace")
 
 
+def with_action(env: Any, td: Any) -> Any:
+    drawn = env.sample_actions(td)
+    return td.copy().update(drawn) if env.group_map else td.copy().set("action", drawn)
+
+
 def test_samples_are_allowed_and_uniform():
     """Of 20,000 draws among five allowed of six actions each occurs 4,000 times within five sigma, the closed never."""
     env = CVRPEnv(num_loc=5, seed=1)
@@ -76,6 +81,36 @@ def test_a_broken_solution_is_worth_nothing(id):
     assert torch.isinf(env.get_reward(td, broken)).flatten().tolist() == [False] * 5 + [True]
     with pytest.raises(BadSolution, match=r"row 5: .* visited (2 times|twice)"):
         env.get_reward(td, broken, check_solution=True)
+
+
+@pytest.mark.parametrize("id", ["milkrun/TSP-v0", "milkrun/CVRP-v0", "milkrun/SDWCVRP-v0", "milkrun/TSPKopt-v0"])
+def test_solutions_without_actions_have_a_reward(id):
+    """Who visits nobody breaks the rules of a routing problem; a search without moves gains nothing."""
+    env = env_class(id)(batch_size=[2, 3], seed=8, **small(id))
+    reward = env.get_reward(env.reset(), torch.zeros((2, 3, 0), dtype=torch.int64))
+    expected = {"milkrun/SDWCVRP-v0": reward, "milkrun/TSPKopt-v0": torch.zeros(2, 3)}
+    assert reward.shape == (2, 3)
+    assert torch.equal(reward, expected.get(id, torch.full((2, 3), -torch.inf)))
+
+
+@pytest.mark.parametrize("id", ["milkrun/CVRP-v0", "milkrun/TSPD-v0", "milkrun/TruckDrone-v0"])
+@pytest.mark.parametrize("batch", [[3], [2, 3]])
+def test_a_batch_of_no_rows_is_played_as_any_other(id, batch):
+    """What is left of a batch after all its rows were filtered out; the keys are those of every batch."""
+    env = env_class(id)(batch_size=batch, seed=8, **small(id))
+    td = env.reset()
+    none, keys = td[..., :0], {*td.keys(True, True)}
+    signal = torch.zeros((*none.batch_size, 1), dtype=torch.bool)
+    acting = with_action(env, none)
+    for shown in (
+        env.reset(none.copy()), env.reset(none.copy(), set_state=True), env.reset(none.copy().set("_reset", signal)),
+        env.step(acting.copy())["next"].exclude(*env.reward_keys), env.step_and_maybe_reset(acting.copy())[1],
+        env.step(acting.copy().set("_step", signal))["next"].exclude(*env.reward_keys),
+    ):  # fmt: skip
+        assert shown.batch_size == none.batch_size and keys <= {*shown.keys(True, True)}
+    if env.template.task and not env.group_map:
+        reward = env.get_reward(none, torch.zeros((*none.batch_size, 4), dtype=torch.int64))
+        assert reward.shape == none.batch_size
 
 
 def test_starts_leave_the_depot_out():

@@ -54,6 +54,20 @@ def test_the_registry_names_them():
             get_generator("tsp", device="cuda")
 
 
+@pytest.mark.parametrize("stepping", ["functional", "inplace"])
+def test_ours_is_used_also_beside_a_configuration(stepping):
+    """Its customers want 1 unit each, those of the configuration up to 9; one of other sizes is refused in a sentence."""
+    gen = CVRPGenerator(num_loc=6, max_demand=1)
+    env = CVRPEnv(gen, batch_size=[4], seed=2, config={"num_loc": 6}, stepping=stepping)
+    alone = CVRPEnv(gen, batch_size=[4], seed=2, stepping=stepping).reset()
+    td = env.reset()
+    assert torch.equal(td["locs"], alone["locs"]) and td["demand_units"][:, 1:].eq(1).all()
+    td["_reset"] = torch.tensor([[True], [False], [True], [False]])
+    assert env.reset(td)["demand_units"][:, 1:].eq(1).all()
+    with pytest.raises(ShapeError, match=r"locs must have the shape \(4, 21, 2\), not \(4, 7, 2\)"):
+        CVRPEnv(gen, batch_size=[4], preset="n20", stepping=stepping).reset()
+
+
 def test_ours_are_asked_by_key_whatever_their_own_seed():
     """An environment with one of our generators plays what it would draw itself, and takes its options."""
     given = CVRPEnv(CVRPGenerator(num_loc=4, loc_distribution="clustered", seed=55), batch_size=[3], seed=2)

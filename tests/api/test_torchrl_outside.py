@@ -18,6 +18,7 @@ from tests.core.stack import Stack
 from tests.small import functional
 
 CVRP, DARP, TSPD, TEAM = "milkrun/CVRP-v0", "milkrun/DARP-v0", "milkrun/TSPD-v0", "milkrun/TruckDrone-v0"
+TRACKING = "milkrun/Tracking-v0"
 
 
 def begun(world_id: str, rows: int = 3, **options: object) -> tuple[object, TensorDict]:
@@ -70,12 +71,52 @@ def test_a_value_out_of_its_bounds_is_refused_before_a_kernel_reads_it(
     (CVRP, "current_node", 10**8, "row 2: current_node = 100000000: must be <= 20"),
     (TSPD, "steps", -(2**31), "row 2: steps = -2147483648: must be >= 0"),
     (DARP, "current_load", 50, "row 2: current_load.* is over the capacity of the vehicle"),
+    (CVRP, "demand_units", -5, r"row 2: demand_units\[0\] = -5: must be >= 0"),
+    (TRACKING, ("hidden", "edge"), 30000, r"row 2: edge\[0, 0\] = 30000: must be <= 63"),
+    (TRACKING, ("hidden", "edge_ways"), 100, r"row 2: edge_ways\[0\] = 100: must be <= 6"),
 ])  # fmt: skip
-def test_a_write_through_numpy_is_seen_too(world_id: str, key: str, value: int, said: str) -> None:
-    """It counts up no version; whole numbers with a bound, be it the lowest alone, are looked at in every step."""
+def test_a_write_through_numpy_is_seen_too(world_id: str, key: object, value: int, said: str) -> None:
+    """It counts up no version; whole numbers with a bound, be it the lowest alone, are looked at nonetheless."""
     env, td = followed(world_id)
     td[key].numpy()[2] = value
     with pytest.raises(BadInstance, match=said):
+        env.step(td)  # type: ignore[attr-defined]
+
+
+def test_an_instance_that_came_from_numpy_is_looked_at_in_every_step_where_kernels_index_with_it() -> None:
+    """The giver may write into the array at any time, and nobody is told: neither torch nor the tensor's memory."""
+    env, td = begun(TRACKING)
+    given = td.exclude("action").clone()
+    edge = given["hidden", "edge"].numpy().copy()
+    given["hidden", "edge"] = torch.from_numpy(edge)
+    td = with_action(env, env.reset(given, set_state=True))  # type: ignore[attr-defined]
+    td = with_action(env, env.step(td)["next"])  # type: ignore[attr-defined]
+    edge[1] = 30000
+    with pytest.raises(BadInstance, match=r"row 1: edge\[0, 0\] = 30000: must be <= 63"):
+        env.step(td)  # type: ignore[attr-defined]
+
+
+def test_a_write_through_numpy_is_seen_in_memory_that_it_saw_before() -> None:
+    """Memory is given out again after numpy let go of it, with its changes counted from 0."""
+    env, td = begun("milkrun/TSP-v0", num_loc=20)
+    for _ in range(12):
+        count = td["hidden", "tour_len"]
+        count.numpy()
+        count.add_(0)  # such a tensor is made anew in the same memory
+        del count
+        td = with_action(env, env.step(td)["next"])  # type: ignore[attr-defined]
+    td["hidden", "tour_len"].numpy()[2] = 20
+    with pytest.raises(BadInstance, match=r"row 2: tour_len.* the tour is over"):
+        env.step(td)  # type: ignore[attr-defined]
+
+
+def test_a_write_through_numpy_is_seen_after_a_reset_of_other_rows() -> None:
+    """The reset copies the rows that go on, and what was written into them: the tour of row 2 would be over."""
+    env, td = followed("milkrun/TSP-v0", num_loc=6)
+    td["hidden", "tour_len"].numpy()[2] = 6
+    td["_reset"] = torch.tensor([[True], [False], [False]])
+    td = with_action(env, env.reset(td))  # type: ignore[attr-defined]
+    with pytest.raises(BadInstance, match=r"row 2: tour_len.* the tour is over"):
         env.step(td)  # type: ignore[attr-defined]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 
 import numpy as np
@@ -237,6 +238,42 @@ def test_given_instances_give_way_to_new_ones_in_partial_resets():
         told.append(env.reset(td))
     assert_same(*told)
     assert told[0]["hidden", "stream"].tolist() == [[5, 0, 0], [5, 1, 1]]
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS)
+def test_a_reset_that_fails_changes_nothing(stepping):
+    """After a reseeding, too: rows go on as they were, can be copied, and the next reset is the first of its seed."""
+    env, plain = (CVRPEnv(num_loc=5, batch_size=[2], seed=1, stepping=stepping) for _ in range(2))
+    td = env.reset()
+    bad = td.select("locs", "demand_units", "capacity", "n_nodes").clone()
+    bad["demand_units"] += 10**6
+    env.set_seed(5)
+    plain.set_seed(5)
+    with pytest.raises(BadInstance, match="row 0: demand_units"):
+        env.reset(bad)
+    td["action"] = env.sample_actions(td)
+    assert copy.deepcopy(env).step(td.copy())["next", "hidden", "stream"].tolist() == [[1, 0, 0], [1, 1, 0]]
+    assert_same(env.reset(), plain.reset())
+
+
+def test_a_law_that_refuses_changes_nothing_in_place():
+    """Rows keep their keys in a full reset; in one of a single row that row still plays the instance it was given."""
+    fails = False
+
+    def law(rng, count):
+        if fails:
+            raise OSError("no more places")
+        return rng.random((count, 2))
+
+    env = TSPEnv(num_loc=5, batch_size=[2], seed=1, stepping="inplace", loc_distribution=law)
+    td = env.reset()
+    for signal in (None, TensorDict({"_reset": torch.tensor([[True], [False]])}, [2])):
+        before, fails = env._owner.save(), True
+        with pytest.raises(OSError, match="no more places"):
+            env.reset(signal)
+        after, fails = env._owner.save(), False
+        assert all(np.array_equal(after[key], before[key]) for key in ("stream", "given", "locs", "visited"))
+        env.reset(td.select("locs"))
 
 
 def test_wrong_signals_are_refused():

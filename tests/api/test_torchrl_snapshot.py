@@ -131,15 +131,17 @@ def test_a_weak_reference_is_seen_though_it_holds_nothing() -> None:
 
 
 def test_what_numpy_has_seen_since_is_known() -> None:
-    """It may write there at any time, and nobody counts it; what came from numpy is taken as it came."""
+    """It may write there at any time, and nobody counts it; in the second snapshot, that of instances, what came from
+    numpy is taken as it came."""
     seen = Seen(three())
     at, count = seen.snapshot.address, seen.snapshot.count
     assert functions().same(at, count, at, count) == snapshot.UNSEEN
     np.asarray(seen.tensors[2])
     assert functions().same(at, count, at, count) == snapshot.SEEN and seen.now == (True, 0, 0)
-    given = Seen(tuple(torch.from_numpy(np.zeros((4, 1))) for _ in range(3)))
-    at = given.snapshot.address
-    assert functions().same(at, count, at, count) == snapshot.UNSEEN
+    own, given = Seen(three()), Seen(tuple(torch.from_numpy(np.zeros((4, 1))) for _ in range(3)))
+    first, second = own.snapshot.address, given.snapshot.address
+    assert functions().same(first, count, second, count) == snapshot.UNSEEN
+    assert functions().same(second, count, first, count) == snapshot.SEEN
 
 
 def test_reading_and_computing_leave_no_trace() -> None:

@@ -35,6 +35,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
     records_tour: bool = True  # keep the actions of an episode under `tour`
     group_map: Mapping[str, list[str]] = {}  # the agents of each group, in worlds that have several
     max_steps: int | None = None  # until a row is truncated; None = twice the nodes + 2
+    resets: int  # since the seeding
 
     def __init__(
         self,
@@ -119,7 +120,16 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         """What `reset` shows, in a TensorDict of its own: what TransformedEnv and its like call."""
         for key in unknown:
             raise ConfigError(f"reset has no keyword {key!r}{did_you_mean(key, RESET_KEYWORDS)}")
-        batch = self._batch_of(tensordict, batch_size)
+        resets = self.resets
+        try:
+            return self._reset_rows(tensordict, self._batch_of(tensordict, batch_size), set_state, select_reset_only)
+        except Exception:
+            self.resets = resets  # one that is refused is none
+            raise
+
+    def _reset_rows(
+        self, tensordict: TensorDictBase | None, batch: torch.Size, set_state: bool | None, select_reset_only: bool
+    ) -> TensorDict:
         signal = None if tensordict is None else entries(tensordict).get("_reset")
         if set_state and (signal is not None or select_reset_only):
             raise ConfigError("set_state=True continues every row: it cannot go with `_reset` or select_reset_only")
@@ -176,7 +186,9 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         batch, axes = td.batch_size, self._plan_axes(td, actions)
         if actions.ndim != len(batch) + axes or actions.shape[: len(batch)] != batch:
             raise ShapeError(f"actions must have the shape {(*batch, 'T')}, not {tuple(actions.shape)}")
-        rows, plans = contract.flat(td), actions.reshape(-1, *actions.shape[len(batch) :])
+        if not batch.numel():
+            return torch.zeros(batch, device=actions.device)
+        rows, plans = contract.flat(td), actions.reshape(batch.numel(), *actions.shape[len(batch) :])
         if self.check_solution if check_solution is None else check_solution:
             self._check_solution(rows, plans)
         return self._get_reward(rows, plans).reshape(batch)
@@ -197,6 +209,9 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         if options.get("max_steps") is not None:
             self.max_steps = check_count("max_steps", options["max_steps"], 1)
         options.pop("max_steps", None)
+        if not (self.records_tour or self.dense_reward):
+            raise ConfigError(f"{type(self).__name__}.records_tour is False: a reward at the end is that of the tour; "
+                              "record it, or pay at each step with `dense_reward`")
         if generator is None:
             if not self.name:
                 raise ConfigError(f"{type(self).__name__} needs a generator: give one, or let its `name` name one")

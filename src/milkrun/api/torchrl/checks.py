@@ -38,19 +38,23 @@ class Checks:
         self._shared: dict[Any, torch.Tensor] = {}
 
         def each_step(slot: Slot) -> bool:
-            return may_index(slot.field) and (slot.field.role is not Role.INSTANCE or not slot.field.dims)
+            f = slot.field
+            # An array of the instance with its lowest value alone (as demands have) is seldom one to index with, and
+            # to look at it takes long.
+            return may_index(f) and (f.role is not Role.INSTANCE or not f.dims or f.bounds(world.sizes)[1] is not None)
 
         always = [s.field for s in (*layout.state, *layout.instance) if each_step(s)]
+        arrays = [s.field for s in layout.instance if may_index(s.field) and not each_step(s)]
         state = [*(s.field for s in layout.state if not each_step(s)), layout.stream.field]
-        rest = [s.field for s in layout.instance if not each_step(s)]
-        sets = (always, always + state, always + state + rest)
+        rest = [s.field for s in layout.instance if not may_index(s.field)]
+        sets = (always, always + arrays, always + arrays + state, always + arrays + state + rest)
         choices = world.action.nvec(world.sizes)
         every = [Bounds(world._launcher_layout, some, world.sizes, choices) for some in sets]
-        self.of_indices, self.of_state, self.of_all = map(len, every)
-        """How many rules, in this order: numbers with which kernels may index, of the state and single ones of the
-        instance, are checked at every step; the rest of the state where it is not what the last step gave; that of the
-        instance once."""
-        self.rules = every[2]
+        self.of_indices, self.of_seen, self.of_state, self.of_all = map(len, every)
+        """How many rules, in this order: numbers with which kernels may index are checked at every step; further arrays
+        of the instance with which they might where numpy may have written, which nobody counts; the rest of the state
+        where it is not what the last step gave; that of the instance once."""
+        self.rules = every[3]
 
     # -- values ----------------------------------------------------------------------------------------------
 

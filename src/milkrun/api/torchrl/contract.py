@@ -36,7 +36,7 @@ class Author(Protocol):
 
 def flat(td: TensorDictBase) -> TensorDict:
     """The same rows with one batch dimension."""
-    return td.reshape(-1) if td.batch_dims else td.unsqueeze(0)
+    return td.reshape(td.batch_size.numel())  # -1 does not say how many where there are none
 
 
 def rows_named(signal: torch.Tensor, batch: torch.Size) -> torch.Tensor:

@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from milkrun.api._td import entries, put
+from milkrun.api.torchrl import contract
 from milkrun.api.torchrl.classes import WorldEnv
 from milkrun.api.torchrl.env import CPU
 from milkrun.core.errors import ShapeError
@@ -58,7 +59,7 @@ class DARPEnv(WorldEnv):
         if actions.shape[:-1] != td.batch_size:
             raise ShapeError(f"actions must be (*batch, T) with the batch {tuple(td.batch_size)}, not "
                              f"{tuple(actions.shape)}")
-        self._check_solution(td.reshape(-1), actions.reshape(-1, actions.shape[-1]))
+        self._check_solution(contract.flat(td), actions.reshape(td.batch_size.numel(), actions.shape[-1]))
 
     def _set_up(self, generator: Any, options: dict[str, Any]) -> None:
         super()._set_up(generator, options)

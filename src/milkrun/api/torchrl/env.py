@@ -87,12 +87,17 @@ class TorchRLEnv(RL4COEnvBase):
             if key not in known:
                 hint = did_you_mean(key, known | {*KEYWORDS})
                 raise ConfigError(f"{type(self).__name__} has no keyword {key!r}{hint}")
+        laws = getattr(generator, "config", None)
         if preset is None and config is None and generator is not None:
-            if isinstance(getattr(generator, "config", None), cls.Config):
-                config = generator.config
+            if isinstance(laws, cls.Config):
+                config = laws
             elif isinstance(getattr(generator, "num_loc", None), int):
                 options.setdefault("num_loc", generator.num_loc)
-        self.config = cls.Config.build(preset, config, **{**spec.kwargs, **options})
+        options = {**spec.kwargs, **options}
+        self.config = cls.Config.build(preset, config, **options)
+        # A generator of ours need not be asked, unless a configuration beside it says something else.
+        ours = draws_as(generator, cls) and self.config == cls.Config.build(None, laws, **options)
+        self._asks = generator is not None and not ours
         if hasattr(self.config, "record"):  # every step would copy the record of all steps before it
             self.config = self.config.replace(record=False)
         self._given_generator = generator
@@ -119,7 +124,6 @@ class TorchRLEnv(RL4COEnvBase):
         seen = [slot.name for slot in (*stepper.instance, *stepper.carried) if slot.root]
         self._own_keys = ["hidden", *self.group_map, *seen]
         self._synonyms = stepper.synonyms
-        self._asks = not (self._given_generator is None or draws_as(self._given_generator, cls))
         self._draws = not (self._asks or self.template.amends_instances)
         self._raises = self.illegal == "raise"
         self._plain_step = self._find_plain_step()
@@ -140,7 +144,8 @@ class TorchRLEnv(RL4COEnvBase):
         return super()._next_streams(rows + self.first_row)
 
     def _begin(self, streams: torch.Tensor, batch: torch.Size, instance: TensorDictBase | None) -> TensorDict:
-        if self.stepping == "functional" and instance is None and self._draws:
+        # Of no rows nothing is read, and nobody is asked.
+        if self.stepping == "functional" and ((instance is None and self._draws) or not batch.numel()):
             return self._show(self._stepper.begin(streams, batch), batch)
         source = draw(self._given_generator, streams, CPU) if instance is None and self._asks else instance
         arrays = None if source is None else self.reader.arrays(source)

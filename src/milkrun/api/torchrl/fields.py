@@ -60,7 +60,7 @@ class Slot:
             or tensor.shape != shape
             or not tensor.is_cpu
             or tensor.layout is not torch.strided
-            or not tensor.data_ptr()
+            or (not tensor.data_ptr() and tensor.numel())
         ):
             raise self.misfit(tensor, shape)
         return tensor
@@ -73,7 +73,7 @@ class Slot:
             return ShapeError(f"{self.key!r} must be a tensor, not a {type(tensor).__name__}")
         if tensor.layout is not torch.strided:
             return ShapeError(f"{self.key!r} must be a plain tensor, not {tensor.layout}")
-        if tensor.is_cpu and not tensor.data_ptr():
+        if tensor.is_cpu and tensor.numel() and not tensor.data_ptr():
             return ShapeError(f"{self.key!r} has no memory: its storage was emptied")
         return ShapeError(f"{self.key!r} must be {self.dtype} of shape {tuple(expected)} on {device}, "
                           f"not {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}")

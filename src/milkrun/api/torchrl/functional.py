@@ -98,10 +98,11 @@ class Stepper:
         known = space.known(plan, root, hidden)
         if known is not None:
             shared, addresses, versions, source, here, is_ours = known
-            # Nothing was changed that torch counts, but numpy may have written. So what kernels index with, of the
-            # state and single numbers of the instance, is looked at all the same. Without versions nothing is counted,
-            # and all is looked at.
-            count = self.checks.of_indices if versions else self.checks.of_all
+            # Nothing was changed that torch counts, but numpy may have written. So what kernels index with is looked at
+            # all the same, and where numpy has seen memory, what they might index with, too. Without versions nothing
+            # is counted, and all is looked at.
+            checks = self.checks
+            count = (checks.of_indices if is_ours else checks.of_seen) if versions else checks.of_all
             if self.checks.rules.first_broken(here, count) is not None:
                 self.checks.values(source, count, root, hidden, plan)
         else:
@@ -249,7 +250,8 @@ class Stepper:
         """The batch with the next episode begun in these rows: all tensors are new, all other rows keep their bits."""
         plan = self._plans.get(batch) or self._plan(batch)
         known = self._spaces.own.known(plan, root, hidden)
-        sound = known is not None and bool(known[2])  # then the rows that go on have been checked
+        # Then the rows that go on have been checked, and nobody has written there since.
+        sound = known is not None and bool(known[2]) and known[5]
         made = {}
         for name, dtype, shape, _, slot in plan.begun:
             tensor = (root if slot.root else hidden).get(name)

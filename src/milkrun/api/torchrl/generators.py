@@ -132,7 +132,7 @@ def draw(generator: Any, streams: torch.Tensor, device: torch.device) -> TensorD
     count = len(streams)
     if is_addressable(generator):
         pieces = [generator.generate(n, seed=seed, first=first, episode=episode)
-                  for seed, first, episode, n in _runs(streams.tolist())]  # fmt: skip
+                  for seed, first, episode, n in _runs(streams.tolist()) or [(0, 0, 0, 0)]]  # fmt: skip
         made: Any = {key: _joined([piece[key] for piece in pieces]) for key in list(pieces[0].keys())}
     else:
         made = generator.generate(count) if hasattr(generator, "generate") else generator(count)

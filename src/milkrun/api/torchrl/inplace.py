@@ -32,9 +32,9 @@ class Owner:
         self._memory: dict[str, tuple[np.ndarray, torch.Tensor]] = {}  # arrays of the world, each also as a tensor
 
     def begin(self, streams: np.ndarray, instance: Mapping[str, Any] | None) -> Rows:
-        """New episodes in all rows."""
-        self._key(streams)
-        self.world.reset(instance=instance)
+        """New episodes in all rows, with these keys."""
+        # The reset adds one to the episode.
+        self._reset(None, instance, streams - [0, 0, 1], self.world.given)
         self._keep()
         return self.show()
 
@@ -49,10 +49,29 @@ class Owner:
     def restart(self, rows: np.ndarray, instance: Mapping[str, Any] | None = None) -> Rows:
         """The next episode of these rows, on new instances, drawn where none are given."""
         self._ready()
-        self.world.given[rows] = False
-        self.world.reset(rows, instance=instance)
+        given = self.world.given.copy()
+        given[rows] = False
+        self._reset(rows, instance, self.world.stream, given)
         self._keep()
         return self.show()
+
+    def _reset(
+        self, rows: np.ndarray | None, instance: Mapping[str, Any] | None, stream: np.ndarray, given: np.ndarray
+    ) -> None:
+        """Resets rows of the world once it has these keys and flags. If it refuses, it has those that it had."""
+        world = self.world
+        before = world.stream.copy(), world.given.copy()
+        stream = stream.copy()
+        try:
+            world.stream[:], world.given[:] = stream, given
+            world.reset(rows, instance=instance)
+        except BaseException as error:
+            # A reset that an interrupt has cut off is done whole or not at all: the keys tell. One that a law of the
+            # user's refuses has counted its episode, and is over unless it waits to be done again.
+            refused = isinstance(error, Exception) and world.amends_instances and world._beginning is None
+            if refused or (world.stream == stream).all():
+                world.stream[:], world.given[:] = before
+            raise
 
     def resume(self, root: Tensors, hidden: Tensors, instance: Mapping[str, Any]) -> None:
         """Takes over rows as they stand in a TensorDict that has been checked."""
@@ -115,11 +134,6 @@ class Owner:
         if known is None or known[0] is not array:  # a world may lay its memory anew
             known = self._memory[slot.name] = array, torch.from_numpy(array).view(shape)
         return known[1].clone()
-
-    def _key(self, streams: np.ndarray) -> None:
-        """The next reset adds one to the episode."""
-        self.world.stream[:] = streams
-        self.world.stream[:, 2] -= 1
 
     def _ready(self) -> None:
         if not self._kept:

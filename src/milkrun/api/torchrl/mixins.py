@@ -91,6 +91,8 @@ class OpsMixin(Host):
         stream = forked.get(("hidden", "stream"), None)
         if stream is None:  # a world in torch alone has none
             return forked
+        if forked.is_locked:  # a TensorDict expanded from a locked one is locked, too
+            forked = forked.copy()
         # The expanded one has a single memory for all copies.
         stream = stream.clone()
         seeds = self._sampler.integers(0, 2**63, size=tuple(stream.shape[:-1]), dtype=np.int64)
@@ -136,7 +138,7 @@ class OpsMixin(Host):
         if any(key in entries(td) for key in self._own_keys):
             return self._restart(td, rows) if len(rows) else self._current(td)
         # Something has to be shown even where no row is named: the same new episode in every row.
-        rows = rows if len(rows) else torch.arange(1)
+        rows = rows if len(rows) else torch.arange(min(batch.numel(), 1))
         begun = self._begin(self._next_streams(rows), torch.Size([len(rows)]), None)
         source = torch.zeros(batch.numel(), dtype=torch.int64)
         source[rows] = torch.arange(len(rows))

@@ -42,7 +42,7 @@ INLINE = 5  # dimensions whose sizes and strides stand in the body itself
 COUNTER = 4  # of a counter of changes; the version is one of them
 STORAGE = 10  # of a storage that are looked at
 MEMORY = 3  # of these the ones that say where its memory lies and whose it is
-UNSEEN, SEEN = 1, 2  # what `same` says of tensors that are: numpy has not seen their memory since, or it has
+UNSEEN, SEEN = 1, 2  # what `same` says of tensors that are: numpy has not seen their memory, or it has
 PLACES = 4  # words of a line: where the four places are; what stands there follows
 
 
@@ -51,7 +51,7 @@ class Compiled(NamedTuple):
 
     take: Callable[[int, int, int], int]  # and the address of a tuple of tensors: notes them
     same: Callable[[int, int, int, int], int]  # of two snapshots: 0, or if all are as they were, whoever holds them,
-    # UNSEEN or SEEN
+    # UNSEEN or SEEN: in the first by numpy at any time (memory may be given out again), in the second since it was taken
     held: Callable[[int, int], int]  # which are not held by as many as then, or moved: a bit each
     changed: Callable[[int, int], int]  # which are either
     alone: Callable[[int, int, int], int]  # and where numbers stand: whether so many held the object of each, and
@@ -69,7 +69,7 @@ class Word(NamedTuple):
 class Layout(NamedTuple):
     """The words of a tensor, those of each place together and in order; where its places are in them; what the counts
     of a body and of a storage are with one holder; the bit of the flags of a storage that says whether numpy has seen
-    its memory."""
+    its memory, and what it is where numpy has not."""
 
     words: tuple[Word, ...]
     body: int
@@ -78,6 +78,7 @@ class Layout(NamedTuple):
     single_body: int
     single_storage: int
     seen: int
+    unseen: int
 
     @property
     def width(self) -> int:
@@ -194,7 +195,7 @@ def _found(tensor: torch.Tensor, untouched: torch.Tensor) -> Layout:
         Word("s", flags, "flag"),
     ]  # fmt: skip
     single = _word(untouched._cdata, body_count), _word(_word(untouched._cdata, storage), storage_count)
-    return Layout(tuple(compared), body, counter, storage, *single, seen)
+    return Layout(tuple(compared), body, counter, storage, *single, seen, stored[flags] & seen)
 
 
 def _word(address: int, k: int) -> int:
@@ -332,8 +333,8 @@ def _text(layout: Layout) -> str:
         start=8 * start, size=end - start, at_body=layout.body - start, at_counter=layout.counter,
         at_storage=layout.storage, body=layout.body_size, counter=COUNTER, storage=STORAGE,
         noted="\n        ".join(noted), o_count=counts[0], b_count=counts[1], s_count=counts[2],
-        single_body=layout.single_body, single_storage=layout.single_storage, seen=layout.seen, flags=flags.number,
-        noted_flags=PLACES + layout.words.index(flags),
+        single_body=layout.single_body, single_storage=layout.single_storage, seen=layout.seen, unseen=layout.unseen,
+        flags=flags.number, noted_flags=PLACES + layout.words.index(flags),
     )  # fmt: skip
 
 
@@ -369,8 +370,8 @@ def ask_for(w, count):
 
 
 @njit(**OPTIONS)
-def flags_since(w, k):
-    return array_at(w[k, 3], ({storage},), None, int64)[{flags}] ^ w[k, {noted_flags}]
+def flags_of(w, k):
+    return array_at(w[k, 3], ({storage},), None, int64)[{flags}]
 
 
 @njit(**OPTIONS)
@@ -400,11 +401,11 @@ def same(words, count, more_words, more):
     for k in range(count):
         if not as_given(w, k):
             return 0
-        seen |= flags_since(w, k)
+        seen |= flags_of(w, k) ^ int64({unseen})
     for k in range(more):
         if not as_given(v, k):
             return 0
-        seen |= flags_since(v, k)
+        seen |= flags_of(v, k) ^ v[k, {noted_flags}]
     return 2 if seen & {seen} else 1
 
 
