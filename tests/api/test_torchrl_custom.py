@@ -233,7 +233,7 @@ def test_the_constructor_is_strict():
         Prizes(prizes, num_loc=4)
     with pytest.raises(ConfigError, match="did you mean 'num_loc'"):
         Tour(num_lco=4)
-    with pytest.raises(ConfigError, match="Forgetful.records_tour is False: .* `dense_reward`"):
+    with pytest.raises(ConfigError, match=r"Forgetful\.records_tour is False: .* `dense_reward`"):
         type("Forgetful", (Tour,), {"records_tour": False})(num_loc=4)
     tour = Tour(num_loc=4, seed=1, check_solution=True)
     td = tour.reset(batch_size=2)

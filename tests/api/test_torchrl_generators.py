@@ -56,7 +56,7 @@ def test_the_registry_names_them():
 
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])
 def test_ours_is_used_also_beside_a_configuration(stepping):
-    """Its customers want 1 unit each, those of the configuration up to 9; one of other sizes is refused in a sentence."""
+    """Its customers want 1 unit each, those of the configuration up to 9. One of other sizes is refused."""
     gen = CVRPGenerator(num_loc=6, max_demand=1)
     env = CVRPEnv(gen, batch_size=[4], seed=2, config={"num_loc": 6}, stepping=stepping)
     alone = CVRPEnv(gen, batch_size=[4], seed=2, stepping=stepping).reset()

@@ -51,7 +51,8 @@ class Compiled(NamedTuple):
 
     take: Callable[[int, int, int], int]  # and the address of a tuple of tensors: notes them
     same: Callable[[int, int, int, int], int]  # of two snapshots: 0, or if all are as they were, whoever holds them,
-    # UNSEEN or SEEN: in the first by numpy at any time (memory may be given out again), in the second since it was taken
+    # UNSEEN or SEEN: in the first by numpy at any time (memory may be given out again), in the second since it was
+    # taken
     held: Callable[[int, int], int]  # which are not held by as many as then, or moved: a bit each
     changed: Callable[[int, int], int]  # which are either
     alone: Callable[[int, int, int], int]  # and where numbers stand: whether so many held the object of each, and
