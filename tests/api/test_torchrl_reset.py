@@ -276,6 +276,20 @@ def test_a_law_that_refuses_changes_nothing_in_place():
         env.reset(td.select("locs"))
 
 
+def test_views_that_are_left_out_of_a_reset_are_made_anew_or_asked_for():
+    """A picture is drawn again in rows that go on; what only a step writes must be given, unless every row begins."""
+    env = env_class("milkrun/Tracking-v0")(batch_size=[2], seed=1, size=16)
+    td = env.reset()
+    td["action"] = env.sample_actions(td)
+    td = env.step(td)["next"].exclude("reward").set("_reset", torch.tensor([[True], [False]]))
+    assert_same(env.reset(td.exclude("image")), env.reset(td.copy()))
+    env = env_class("milkrun/TruckDrone-v0")(batch_size=[2], seed=1)
+    td = env.reset().exclude("state")
+    with pytest.raises(ShapeError, match="lacks 'state'"):
+        env.reset(td.copy().set("_reset", torch.tensor([[True], [False]])))
+    assert env.reset(td.copy().set("_reset", torch.tensor([[True], [True]])))["state"].any(1).all()
+
+
 def test_wrong_signals_are_refused():
     """`_reset` must be bool with the batch of its td."""
     env = CVRPEnv(num_loc=4, seed=5)

@@ -252,22 +252,30 @@ class Stepper:
         known = self._spaces.own.known(plan, root, hidden)
         # Then the rows that go on have been checked, and nobody has written there since.
         sound = known is not None and bool(known[2]) and known[5]
+        # Views are no part of the state. A caller may leave them out where they are made anew: where every row begins,
+        # or on demand, by a kernel that needs rows that have been checked.
+        begins_all = len(rows) == plan.rows
+        lacks_views = not begins_all and any(s.name not in root for s in self.views if s.field.on_demand)
+        if lacks_views:
+            self.check(root, hidden, batch)
         made = {}
         for name, dtype, shape, _, slot in plan.begun:
             tensor = (root if slot.root else hidden).get(name)
-            if tensor is None and slot in self.views:  # no part of the state: a caller may leave it out
+            if tensor is None and slot in self.views and (begins_all or slot.field.on_demand):
                 tensor = torch.zeros(shape, dtype=dtype)
             made[name] = _copied(slot.checked(tensor, dtype, shape))
         stream = _copied(self.stream.checked(hidden.get("stream"), torch.int64, plan.stream))
         # A copy in order, so that the reshape is a view of it and the sum is written into the tensor itself.
         stream.numpy().reshape(-1, 3)[rows.numpy(), 2] += 1
-        return self._begin(made, stream, plan, rows, sound)
+        return self._begin(made, stream, plan, rows, sound, lacks_views)
 
     def _begin(
-        self, made: dict[str, torch.Tensor], stream: torch.Tensor, plan: Plan, rows: torch.Tensor, sound: bool
-    ) -> Rows:
+        self, made: dict[str, torch.Tensor], stream: torch.Tensor, plan: Plan, rows: torch.Tensor, sound: bool,
+        lacks_views: bool = False,
+    ) -> Rows:  # fmt: skip
         """Runs the kernels that draw an instance and set the state to its start, on tensors that are ours. `sound`: all
-        rows are what kernels made, so that the next step need not check them as it would a stranger's."""
+        rows are what kernels made, so that the next step need not check them as it would a stranger's. `lacks_views`:
+        rows that go on need theirs too."""
         space, chunks = self._room(plan.rows)
         chunks = min(chunks, max(len(rows), 1))
         table = space.table[:]
@@ -283,6 +291,8 @@ class Stepper:
         args = table.buffer_info()[0], rows.data_ptr()
         launcher.generate(table).run(args, n, chunks)
         launcher.restart.run(args, n, chunks)
+        if lacks_views:
+            args, n = (args[0], plan.order_address), plan.rows
         if self._observe is not None:
             self._observe.run(args, n, chunks)
         fresh_root = {name: made[name] for name, _, _, _, slot in plan.begun if slot.root}
