@@ -97,7 +97,7 @@ def test_solutions_without_actions_have_a_reward(id):
 @pytest.mark.parametrize("batch", [[3], [2, 3]])
 def test_a_batch_of_no_rows_is_played_as_any_other(id, batch):
     """What is left of a batch after all its rows were filtered out; the keys are those of every batch."""
-    env = env_class(id)(batch_size=batch, seed=8, **small(id))
+    env = env_class(id)(batch_size=batch, seed=8)
     td = env.reset()
     none, keys = td[..., :0], {*td.keys(True, True)}
     signal = torch.zeros((*none.batch_size, 1), dtype=torch.bool)

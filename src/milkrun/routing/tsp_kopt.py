@@ -95,7 +95,7 @@ class TSPKopt(Places):
 
     faults = {
         MISPLACED: ("pos", "must be where the tour has each node, every one once"),
-        PADDED: ("tour", "has padding before its end, or a node behind it"),
+        PADDED: ("tour", "n_nodes is {n_nodes}, but it has padding among its first ones, or a node behind them"),
     }
 
     @classmethod
