@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import pickle
 import signal
@@ -87,6 +88,37 @@ def test_a_forked_child_goes_on():
     os.waitpid(child, 0)
     play(world, 3, start=2)
     assert told and pickle.loads(told) == hash_of(world)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("held", ["world", "garbage", "array"])
+def test_a_forked_child_may_drop_a_world_that_it_never_played(held):
+    """Its engine has threads that are not in the child: to end it there waits for ever, or aborts. Where the world is
+    garbage already, or gone but for an array of the engine's memory, no world can be asked any more."""
+    world = tray(2, threads=2, **SOME)
+    play(world, 1)
+    kept = [world.physics] if held == "array" else [world]
+    if held == "garbage":
+        kept.append(kept)
+    gc.disable()  # in the child it shall run when we say so
+    try:
+        del world
+        if held == "garbage":
+            del kept
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a child that hangs is killed
+            signal.alarm(120)
+            try:
+                if held != "garbage":
+                    kept.clear()
+                gc.collect()
+            finally:
+                os._exit(0)
+    finally:
+        gc.enable()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def hash_of(world) -> list[int]:

@@ -9,6 +9,8 @@ whenever they were written from outside (a reset, a saved state, a copy of the w
 from __future__ import annotations
 
 import os
+import weakref
+from contextlib import suppress
 from ctypes import py_object, pythonapi
 from typing import Any
 
@@ -93,6 +95,7 @@ class EngineWorld(World):
                               f"write {type(self).__name__}.bind(..., settle=settle)")
         self.engine, self._process = self.connect(), os.getpid()
         super()._allocate()
+        self._watch()
 
     def _play(self, chosen: np.ndarray, order: int, n: int, given: int) -> int:
         """The command, the engine, the outcome: interrupts wait until all three are done."""
@@ -137,13 +140,19 @@ class EngineWorld(World):
                 held = getattr(self, f.name)
                 self._lay([f], len(held))
                 getattr(self, f.name)[...] = held
+        self._watch()
         self.place(np.flatnonzero(self._fresh))
 
+    def _watch(self) -> None:
+        """Remembers, for forks, the engine and who owns its memory: an array of it may outlive the engine."""
+        for one in (self.engine, *(_owner(getattr(self, f.name)) for f in self.fields.values() if f.strided)):
+            with suppress(TypeError):  # it may be of a type without weak references
+                _ENGINES[id(one)] = one
+
     def _let_go(self) -> None:
-        """Forgets the engine. That of another process is kept alive on purpose: ending it would wait for ever for
-        threads that are not here."""
+        """Forgets the engine."""
         if self._process != os.getpid():
-            pythonapi.Py_IncRef(py_object(self.engine))
+            _never_end(self.engine)
         self.engine = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -155,3 +164,47 @@ class EngineWorld(World):
             self.engine, self._process = None, os.getpid()
         else:
             self._connect_anew()
+
+
+# -- forks ----------------------------------------------------------------------------------------------------------
+
+_ENGINES: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""All that live in this process, and the owners of their memory, by their addresses."""
+_held: list[list[Any]] = []  # by forks that are under way
+
+
+def _owner(array: np.ndarray) -> Any:
+    """Who frees the memory of an array."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    return owner
+
+
+def _never_end(engine: Any) -> None:
+    """Keeps the engine of another process alive on purpose: to end it would wait for ever for threads that are not
+    here, or abort."""
+    pythonapi.Py_IncRef(py_object(engine))
+
+
+def _before_fork() -> None:
+    _held.append(list(_ENGINES.values()))
+
+
+def _after_fork_in_parent() -> None:
+    _held.pop()
+
+
+def _after_fork_in_child() -> None:
+    """A child that never touches its parent's worlds drops them all the same: with the frame that forked, or when its
+    garbage is collected."""
+    for engines in _held:
+        for engine in engines:
+            _never_end(engine)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )
