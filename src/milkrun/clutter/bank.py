@@ -25,6 +25,7 @@ from milkrun.clutter.options import BASE, ClutterConfig
 from milkrun.clutter.rays import cast
 from milkrun.clutter.warnings import quiet_warnings
 from milkrun.core import disk_cache
+from milkrun.core.engine import outlive_forks
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, constant, float64, int16, int64, named, scratch, state
 from milkrun.core.kernels import kernel
@@ -176,6 +177,7 @@ def _settle(config: ClutterConfig, scenes: np.ndarray) -> np.ndarray:
         mjbatch.Batch(mujoco.MjModel.from_xml_string(model_xml(config, wall=wall, cup=False)), count, persistent=True)
         for wall in (HIGH, None)
     )
+    outlive_forks(high, tray)
     poses, attempt = np.zeros((count, n, 7)), np.zeros(count, np.int64)
     pending = np.arange(count)
     while len(pending):

@@ -144,10 +144,8 @@ class EngineWorld(World):
         self.place(np.flatnonzero(self._fresh))
 
     def _watch(self) -> None:
-        """Remembers, for forks, the engine and who owns its memory: an array of it may outlive the engine."""
-        for one in (self.engine, *(_owner(getattr(self, f.name)) for f in self.fields.values() if f.strided)):
-            with suppress(TypeError):  # it may be of a type without weak references
-                _ENGINES[id(one)] = one
+        # An array of the engine's memory may outlive the engine itself.
+        outlive_forks(self.engine, *(_owner(getattr(self, f.name)) for f in self.fields.values() if f.strided))
 
     def _let_go(self) -> None:
         """Forgets the engine."""
@@ -171,6 +169,13 @@ class EngineWorld(World):
 _ENGINES: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """All that live in this process, and the owners of their memory, by their addresses."""
 _held: list[list[Any]] = []  # by forks that are under way
+
+
+def outlive_forks(*engines: Any) -> None:
+    """Engines with threads of their own, which no forked child shall end."""
+    for engine in engines:
+        with suppress(TypeError):  # it may be of a type without weak references
+            _ENGINES[id(engine)] = engine
 
 
 def _owner(array: np.ndarray) -> Any:
