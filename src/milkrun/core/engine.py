@@ -193,7 +193,8 @@ def _never_end(engine: Any) -> None:
 
 
 def _before_fork() -> None:
-    _held.append(list(_ENGINES.values()))
+    # By way of `valuerefs`, which makes its list at once: another thread may make a world meanwhile.
+    _held.append([engine for found in _ENGINES.valuerefs() if (engine := found()) is not None])
 
 
 def _after_fork_in_parent() -> None:
