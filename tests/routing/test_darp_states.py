@@ -73,9 +73,9 @@ BOTH = [
     ("tour_len", 0, 99, "tour_len = 99: must be <= 6"),
     ("tour", (0, 0), -4, "tour[0] = -4: must be within 0..4"),
     ("total_distance", 0, 1e30, "total_distance = 1"),
-    ("action_mask", (0, 1), True, "action_mask[1] = True: the node is visited"),
-    ("action_mask", (0, 4), True, "action_mask[4] = True: its rider is not aboard"),
-    ("action_mask", (0, 0), True, "action_mask = True: of the depot must be"),
+    ("action_mask", (0, 1), True, "action_mask[1] = True: the state does not allow this action"),
+    ("action_mask", (0, 4), True, "action_mask[4] = True: the state does not allow this action"),
+    ("action_mask", (0, 0), True, "action_mask[0] = True: the state does not allow this action"),
 ]
 DEADLINES = [
     ("current_time", 0, 51, "current_time = 51: is after the deadline"),

@@ -18,6 +18,7 @@ from milkrun.core.fields import Field, Role
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import DUE
 from milkrun.core.memory import Memory
+from milkrun.core.record import INSTANCES
 
 Beginning = tuple[np.ndarray, np.ndarray, dict[str, Any], dict[str, Any]]
 """Episodes that begin, so that an interrupted beginning can be done again: the rows, what their streams become, the
@@ -176,6 +177,23 @@ class Episodes(Memory):
         self.given[:] = False
         self._some_given = False
         self.instance_row[:] = self._all
+
+    def _instances_kept(self) -> dict[str, Any]:
+        """What `_change_instances` drops, to put it back where a law refuses to draw. Arrays of another count are
+        replaced and not written to, so they need no copy; `_draw_rows` puts values back itself."""
+        own = {f.name: getattr(self, f.name) for f in self._with_role(Role.INSTANCE)}
+        return {**own, "given": self.given.copy(), "instance_row": self.instance_row.copy(),
+                "_some_given": self._some_given, "_num_instances": self._num_instances}
+
+    def _put_back_instances(self, kept: dict[str, Any]) -> None:
+        """Undoes `_change_instances`."""
+        for name in ("given", "instance_row"):
+            getattr(self, name)[:] = kept.pop(name)
+        vars(self).update(kept)
+        self._table[INSTANCES] = self._num_instances
+        for f in self._with_role(Role.INSTANCE):
+            self._launcher_layout.put(self._table, f.name, kept[f.name])
+        self.laid += 1
 
     def _open(self) -> None:
         if self._closed:

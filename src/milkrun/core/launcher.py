@@ -124,6 +124,13 @@ def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool
     return Entry(_module(function.py_func.__name__, text, layout, {"function": function}, debug).map_rows)
 
 
+def build_marker(layout: Layout, mark: Any, *, debug: bool = False) -> Entry:
+    """An entry that runs the hook `mark`, which only states from outside need: compiled when first used."""
+    text = _head(layout) + _entry("mark_rows", "", "", "mark(w, b)")
+    name = f"{_room(mark)}_marks"
+    return Entry(_module(name, text, layout, {"mark": mark}, debug).mark_rows)
+
+
 def build_loop(layout: Layout, function: Any) -> Entry:
     """An entry (table, numbers...) that calls function(w, b, numbers...) for row after row: solvers are made of it."""
     code = function.py_func.__code__

@@ -20,7 +20,7 @@ from milkrun.core.fields import Field, Role, declared_fields
 from milkrun.core.hooks import bind, kernels_of, playable, require_kernel
 from milkrun.core.instances import Given
 from milkrun.core.interrupts import undisturbed
-from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_player, build_row_map
+from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_marker, build_player, build_row_map
 from milkrun.core.record import INSTANCES, Layout
 from milkrun.core.threads import Entry, chunks_for
 
@@ -151,6 +151,16 @@ class Memory:
             entry = build_player(self._launcher_layout, self.action, kernels, choose, debug=self.debug)
             self._row_maps[key] = entry
         return entry
+
+    def marker(self) -> Entry | None:
+        """The compiled hook `mark` (table, rows), None for a world without it."""
+        mark = kernels_of(type(self)).get("mark")
+        if mark is None:
+            return None
+        key = mark, self.debug
+        if key not in self._row_maps:
+            self._row_maps[key] = build_marker(self._launcher_layout, mark, debug=self.debug)
+        return self._row_maps[key]
 
     @classmethod
     def _compile(cls) -> tuple[Layout, Launcher]:

@@ -231,6 +231,7 @@ class World(Episodes, References):
             become["seed"] = int(seed)
         beginning = chosen, keys, {"reward": 0}, become
         changes = given is not None or (whole and (self._some_given or self.num_instances != self.num_envs))
+        before = self.stream[chosen], self._instances_kept() if changes and given is None else None
         try:
             if changes:
                 with undisturbed():
@@ -240,8 +241,11 @@ class World(Episodes, References):
                 self._ready, self._beginning = False, beginning
             self._begin_recorded()
         except BaseException as error:
-            if self.amends_instances and not changes and isinstance(error, Exception):
-                self._beginning, self._ready = None, self._all_fresh  # a law refused: the rows stay as they were
+            if given is None and isinstance(error, Exception):  # a law refused: the rows stay as they were
+                self._beginning, self._ready = None, self._all_fresh
+                self.stream[chosen], kept = before
+                if kept is not None:
+                    self._put_back_instances(kept)
             self._complete()
             raise
 
@@ -326,9 +330,10 @@ class World(Episodes, References):
             seen["action_mask"] = self.action_mask
         return seen
 
-    def sample_actions(self, seed: int = 0, turn: int | None = 0) -> np.ndarray:
-        """One allowed action a row, uniformly: draw `turn` of the stream of `seed`, None: for each row the number of
-        the step at which it stands. Compiled; reads only the masks."""
+    def sample_actions(self, seed: int = 0, turn: int | None = None) -> np.ndarray:
+        """One allowed action a row, uniformly. A draw depends on `seed` and on the row's seed, number, episode and
+        step, so a loop of `step(sample_actions())` plays a random policy and a second loop repeats it. A given `turn`
+        takes the place of the step. Compiled; reads only the masks."""
         self._open()
         seed = check_seed(seed)
         if turn is not None:
@@ -435,11 +440,12 @@ class World(Episodes, References):
         found = self._launcher.first_fault(self._table_address, self._all_address, self.num_envs)
         if found is not None:
             refuse_fault(self, *found, lambda name: self._field_of_rows(name)[found[0]])
+        if self._mask is not None:
+            self._refuse_mask(self._table.copy(), self.action_mask, self.terminated | self.truncated)
 
     def refuse_faults(self, arrays: Mapping[str, np.ndarray], given: Given) -> None:
-        """Lets the kernel `fault` look at rows where they lie, before a world takes them over."""
-        if self._launcher.count_faults is None:
-            return
+        """Runs the kernels `fault` and `mark` on rows in the caller's memory, before a world adopts them; raises
+        BadInstance for a state that cannot be and for a mask that contradicts its state."""
         owner, order, table = given.instance_row, np.arange(len(arrays["i"])), self._table.copy()
         table[ROWS], table[INSTANCES] = len(order), len(next(iter(given.arrays.values()), order))
         # What is not put here (constants, scratch) stays the world's own.
@@ -450,6 +456,21 @@ class World(Episodes, References):
             row, code = found
             plays = {**arrays, **{name: array[owner] for name, array in given.arrays.items()}}
             refuse_fault(self, row, code, lambda name: plays[name][row])
+        if self._mask is not None:
+            self._refuse_mask(table, arrays["action_mask"], arrays["terminated"] | arrays["truncated"])
+
+    def _refuse_mask(self, table: np.ndarray, mask: np.ndarray, ended: np.ndarray) -> None:
+        """Compares the masks of live rows with those that the kernel `mark` derives from the state in a table, which it
+        may change; a world without `mark` accepts every mask."""
+        marker = self.marker()
+        if marker is None:
+            return
+        derived, live = mask.copy(), np.flatnonzero(~ended)
+        self._launcher_layout.put(table, "action_mask", derived)
+        marker.serial(address_of(table), address_of(live), 0, len(live), 0)
+        wrong = derived != mask
+        refuse_where("action_mask", mask, wrong & mask, "the state does not allow this action")
+        refuse_where("action_mask", mask, wrong, "the state allows this action")
 
     def _refuse_finished(self, chosen: np.ndarray) -> None:
         done = self.terminated | self.truncated

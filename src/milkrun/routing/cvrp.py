@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
@@ -27,7 +28,7 @@ from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
 from milkrun.core.scene import Scene
 from milkrun.routing.base import HEURISTICS, SOLVER
-from milkrun.routing.distance import METRICS, fits, leg, travel
+from milkrun.routing.distance import METRICS, TOL, fits, legs, travel
 from milkrun.routing.generators.cvrp import generate
 from milkrun.routing.generators.laws import DEPOT_TYPES
 from milkrun.routing.reach import farthest_drawn
@@ -166,23 +167,26 @@ class CVRP(Routing):
 
     def _check_reach(self, arrays: dict[str, np.ndarray], real: np.ndarray) -> None:
         """Every customer must be served, so each must be reachable alone within the trip limit."""
-        for q in np.flatnonzero(arrays["max_length"] < math.inf).tolist():
-            limit = float(arrays["max_length"][q])
-            for j in np.flatnonzero(real[q]).tolist():
-                if not fits.py_func(self._there_and_back(arrays, q, j), limit):
-                    self._refuse_far(q, j, arrays, q)
+        limited = np.flatnonzero(arrays["max_length"] < math.inf)
+        if not len(limited):
+            return
+        alone = self._there_and_back(arrays, limited)
+        limit = arrays["max_length"][limited].astype(np.float64)[:, None]
+        far = (alone > limit + np.minimum(0.5, TOL * np.maximum(1.0, limit))) & real[limited]
+        for k, j in np.argwhere(far)[:1].tolist():
+            self._refuse_far(int(limited[k]), j, alone[k, j], limit[k, 0])
 
-    def _refuse_far(self, row: int, j: int, arrays: dict[str, np.ndarray], q: int) -> NoReturn:
-        alone, limit = self._there_and_back(arrays, q, j), float(arrays["max_length"][q])
+    def _refuse_far(self, row: int, j: int, alone: float, limit: float) -> NoReturn:
         raise BadInstance(f"row {row}: customer {j}: there and back {alone:g} is over max_length = {limit:g}")
 
-    def _there_and_back(self, arrays: dict[str, np.ndarray], q: int, j: int) -> float:
-        """What serving a customer alone takes of the limit."""
-        stop = float(arrays["service_time"][q, j]) if self.sizes["V"] else 0.0
+    def _there_and_back(self, arrays: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
+        """(rows, N) what serving each customer alone takes of the limit."""
+        stop = arrays["service_time"][rows].astype(np.float64) if self.sizes["V"] else 0.0
         if self.sizes["M"]:
-            return float(arrays["dist"][q, 0, j]) + float(arrays["dist"][q, j, 0]) + stop
-        depot, customer = arrays["locs"][q, 0].astype(float), arrays["locs"][q, j].astype(float)
-        return 2 * leg.py_func(METRICS.index(self.config.metric), *depot, *customer) + stop
+            dist = arrays["dist"][rows].astype(np.float64)
+            return dist[:, 0] + dist[:, :, 0] + stop
+        x, y = np.moveaxis(arrays["locs"][rows].astype(np.float64), 2, 0)
+        return 2 * legs(METRICS.index(self.config.metric), x[:, :1], y[:, :1], x, y) + stop
 
     def amend_instances(self, rows: np.ndarray) -> None:
         """Refuses what a law in Python has placed out of reach; of the others the configuration has made sure."""
@@ -190,9 +194,10 @@ class CVRP(Routing):
             return
         beyond = self.map_rows(first_beyond)[rows]
         for r in np.flatnonzero(beyond)[:1].tolist():
-            row = int(rows[r])
-            arrays = {name: getattr(self, name) for name in ("locs", "dist", "max_length", "service_time")}
-            self._refuse_far(row, int(beyond[r]), arrays, int(self.instance_row[row]))
+            row, j = int(rows[r]), int(beyond[r])
+            arrays = {name: getattr(self, name) for name in ("locs", "dist", "service_time")}
+            owner = self.instance_row[[row]]
+            self._refuse_far(row, j, self._there_and_back(arrays, owner)[0, j], float(self.max_length[owner[0]]))
 
     def scene(self, row: int) -> Scene:
         q = self.instance_row[row]
@@ -326,6 +331,6 @@ def fault(w, b):
     return OVERLOADED if w.load[b] > w.capacity[w.instance_row[b]] else 0
 
 
-CVRP.bind(generate=generate, reset=reset, step=step, fault=fault)
+CVRP.bind(generate=generate, reset=reset, step=step, mark=mark_allowed, fault=fault)
 
 __all__ = ["CAPACITY", "CVRP", "CVRPConfig", "generate", "reset", "step"]

@@ -120,7 +120,7 @@ class CVRPP(Profit):
 @kernel
 def reset(w, b):
     begin_tour(w, b)
-    mark(w, b, w.instance_row[b])
+    mark(w, b)
 
 
 @kernel(inline=True)
@@ -132,21 +132,22 @@ def step(w, b, action):
     if action != 0:
         take(w, b, action, w.prize[q, action], w.weight[q, action], w.must_go[q, action])
         w.reward[b] = w.gain_weight * w.prize[q, action] - w.beta * leg
-        mark(w, b, q)
+        mark(w, b)
         return
     w.reward[b] = -w.beta * leg
     ends = ends_tour(w, b, was_out)
     if not ends:
-        mark(w, b, q)
+        mark(w, b)
         ends = not any_customer(w, b)
     w.terminated[b] = ends
 
 
 @kernel(inline=True)
-def mark(w, b, q):
+def mark(w, b):
+    q = w.instance_row[b]
     mark_allowed(w, b, w.weight, q, w.must_go, q, free_room(w, b, q))
 
 
-CVRPP.bind(generate=generate, reset=reset, step=step, fault=fault)
+CVRPP.bind(generate=generate, reset=reset, step=step, fault=fault, mark=mark)
 
 __all__ = ["CVRPP", "CVRPPConfig", "generate", "reset", "step"]

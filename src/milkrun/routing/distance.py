@@ -7,6 +7,7 @@ rounding): published values must come out to the last digit.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ def leg(metric, x1, y1, x2, y2):
     """The distance between two places. Rounded by `np`: `math` makes an int64 of it, in which legs from 2**63 on turn
     negative."""
     dx, dy = x1 - x2, y1 - y2
-    e = math.sqrt(dx * dx + dy * dy)
+    e = np.sqrt(dx * dx + dy * dy)
     if metric == EUCLID:
         return e
     if metric == MANHATTAN:
@@ -48,6 +49,13 @@ def leg(metric, x1, y1, x2, y2):
     if metric == TRUNC1:
         return np.floor(10.0 * e)
     return great_circle(x1, y1, x2, y2)
+
+
+def legs(metric: int, x1: Any, y1: Any, x2: Any, y2: Any) -> Any:
+    """`leg` of whole arrays, in numpy: checks of instances compile nothing."""
+    if metric == HAVERSINE:
+        return np.vectorize(great_circle.py_func, otypes=[np.float64])(x1, y1, x2, y2)
+    return leg.py_func(metric, x1, y1, x2, y2)
 
 
 @kernel

@@ -146,7 +146,7 @@ def reset(w, b):
         w.revealed[b, j] = False
     w.failures[b] = 0
     w.overflows[b] = 0
-    mark(w, b, q)
+    mark(w, b)
 
 
 @kernel(inline=True)
@@ -159,7 +159,7 @@ def step(w, b, action):
     home = w.current_node[b] == 0
     ends = home and ends_tour(w, b, was_out)
     if not ends:
-        mark(w, b, q)
+        mark(w, b)
         ends = home and not any_customer(w, b)
     if ends:
         full = count_full(w, b, w.real_waste, q)
@@ -170,7 +170,8 @@ def step(w, b, action):
 
 
 @kernel(inline=True)
-def mark(w, b, q):
+def mark(w, b):
+    q = w.instance_row[b]
     mark_allowed(w, b, w.expected_waste, b, w.must_go, q, free_room(w, b, q))
 
 
@@ -206,6 +207,6 @@ def serve(w, b, q, node, real, r, must, s):
     return w.gain_weight * gain - w.beta * way - w.failure_weight * fails
 
 
-Recourse.bind(generate=generate, reset=reset, step=step)
+Recourse.bind(generate=generate, reset=reset, step=step, mark=mark)
 
 __all__ = ["SCWCVRP", "Recourse", "RecourseConfig", "SCWCVRPConfig", "generate", "reset", "serve", "step"]

@@ -195,7 +195,7 @@ def reset(w, b):
     w.skipped[b] = 0
     w.missed_must_go[b] = 0
     measure(w, b, q)
-    mark(w, b, q)
+    mark(w, b)
 
 
 @kernel(inline=True)
@@ -218,7 +218,7 @@ def step(w, b, action):
     home = w.current_node[b] == 0
     ends = home and ends_tour(w, b, was_out)
     if not ends:
-        mark(w, b, q)
+        mark(w, b)
         ends = home and not any_customer(w, b)
     if ends:
         paid += pass_night(w, b, q)
@@ -248,7 +248,7 @@ def pass_night(w, b, q):
         w.terminated[b] = True
     else:
         measure(w, b, q)
-        mark(w, b, q)
+        mark(w, b)
     return -w.overflow_price * full - w.lost_weight * spilt
 
 
@@ -283,7 +283,8 @@ def names(w, b, q, j, size):
 
 
 @kernel
-def mark(w, b, q):
+def mark(w, b):
+    q = w.instance_row[b]
     mark_allowed(w, b, w.expected_waste, b, w.must_go, b, free_room(w, b, q))
 
 
@@ -296,6 +297,6 @@ def fault(w, b):
     return code
 
 
-SDWCVRP.bind(generate=generate, reset=reset, step=step, fault=fault)
+SDWCVRP.bind(generate=generate, reset=reset, step=step, fault=fault, mark=mark)
 
 __all__ = ["SDWCVRP", "SDWCVRPConfig", "generate", "reset", "step"]

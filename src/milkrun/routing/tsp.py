@@ -95,16 +95,14 @@ class TSP(Routing):
 
 @kernel
 def reset(w, b):
-    n = w.n_nodes[w.instance_row[b]]
     for j in range(w.N):
         w.visited[b, j] = False
-        w.action_mask[b, j] = j < n
     w.visited[b, 0] = w.start != FREE
-    w.action_mask[b, 0] = w.start == FREE
     w.current_node[b] = 0
     w.first_node[b] = 0
     w.tour_length[b] = 0
     clear_record(w, b)
+    mark(w, b)
 
 
 @kernel(inline=True)
@@ -118,6 +116,16 @@ def step(w, b, action):
     write_down(w, b, action)
     w.terminated[b] = w.tour_len[b] == n
     w.action_mask[b, action] = False  # nothing else changes, so a step costs the same at any size
+    if w.start != FREE:
+        w.action_mask[b, 0] = w.tour_len[b] == n - 1
+
+
+@kernel
+def mark(w, b):
+    """Opens the nodes not visited; a tour from the depot may end there once all others are."""
+    n = w.n_nodes[w.instance_row[b]]
+    for j in range(w.N):
+        w.action_mask[b, j] = (not w.visited[b, j]) & (j < n)
     if w.start != FREE:
         w.action_mask[b, 0] = w.tour_len[b] == n - 1
 
@@ -148,6 +156,6 @@ def fault(w, b):
     return TOUR_OVER if over and not (w.terminated[b] or w.truncated[b]) else 0
 
 
-TSP.bind(generate=generate, reset=reset, step=step, fault=fault)
+TSP.bind(generate=generate, reset=reset, step=step, mark=mark, fault=fault)
 
 __all__ = ["TSP", "TSPConfig", "generate", "reset", "step"]

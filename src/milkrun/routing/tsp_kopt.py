@@ -236,7 +236,7 @@ def reset(w, b):
         w.best_tour[b, k] = w.tour[b, k]
     w.cost_current[b] = cost
     w.cost_best[b] = cost
-    mark_moves(w, b, n)
+    mark(w, b)
 
 
 @kernel
@@ -255,8 +255,9 @@ def chain_nearest(w, b, q, n):
 
 
 @kernel
-def mark_moves(w, b, n):
+def mark(w, b):
     """Opens the moves that change the tour; only those by nodes depend on how it runs."""
+    n = np.int64(w.n_nodes[w.instance_row[b]])
     for a in range(w.N * w.N):
         w.action_mask[b, a] = False
     for i in range(n):
@@ -282,7 +283,10 @@ def legal(w, b, action):
     if action < 0:
         return False
     if w.moves != THREE:
-        return action < w.N * w.N and w.action_mask[b, action]
+        # `reverse` indexes with the move, so a mask from outside does not decide alone.
+        within = action < w.N * w.N and w.action_mask[b, action]
+        i, j = action // w.N, action % w.N
+        return within and i < n and j < n and opens(w, b, n, i, j)
     m, i, j, k = split(w, action)
     if m > 4 or not i < j <= n - 2:
         return False
@@ -304,7 +308,7 @@ def step(w, b, action):
         delta = reverse(w, b, q, n, i, j) if m == 0 else rejoin(w, b, q, n, m, i, j, k)
     elif w.action_mode == NODE:
         delta = reverse_path(w, b, q, n, np.int64(w.pos[b, action // w.N]), np.int64(w.pos[b, action % w.N]))
-        mark_moves(w, b, n)
+        mark(w, b)
     else:
         delta = reverse(w, b, q, n, action // w.N, action % w.N)
     before, best = w.cost_current[b], w.cost_best[b]
@@ -432,6 +436,6 @@ def fault(w, b):
     return 0
 
 
-TSPKopt.bind(generate=generate, reset=reset, step=step, legal=legal, fault=fault)
+TSPKopt.bind(generate=generate, reset=reset, step=step, legal=legal, mark=mark, fault=fault)
 
 __all__ = ["TSPKopt", "TSPKoptConfig", "generate", "legal", "reset", "step"]

@@ -122,7 +122,7 @@ class VRPP(Profit):
 @kernel
 def reset(w, b):
     begin_tour(w, b)
-    mark(w, b, w.instance_row[b])
+    mark(w, b)
 
 
 @kernel(inline=True)
@@ -134,21 +134,22 @@ def step(w, b, action):
     if action != 0:
         take(w, b, action, w.prize[q, action], 0.0, w.must_go[q, action])
         w.reward[b] = w.gain_weight * w.prize[q, action] - w.beta * leg
-        mark(w, b, q)
+        mark(w, b)
         return
     w.reward[b] = -w.beta * leg
     ends = ends_tour(w, b, was_out)
     if not ends:
-        mark(w, b, q)
+        mark(w, b)
         ends = not any_customer(w, b)
     w.terminated[b] = ends
 
 
 @kernel(inline=True)
-def mark(w, b, q):
+def mark(w, b):
+    q = w.instance_row[b]
     mark_allowed(w, b, w.prize, q, w.must_go, q, np.inf)
 
 
-Profit.bind(generate=generate, reset=reset, step=step)
+Profit.bind(generate=generate, reset=reset, step=step, mark=mark)
 
 __all__ = ["VRPP", "Profit", "ProfitConfig", "VRPPConfig", "generate", "reset", "step"]

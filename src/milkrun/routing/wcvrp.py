@@ -198,7 +198,7 @@ class WCVRP(Waste):
 def reset(w, b):
     begin_tour(w, b)
     w.overflows[b] = 0
-    mark(w, b, w.instance_row[b])
+    mark(w, b)
 
 
 @kernel(inline=True)
@@ -211,11 +211,11 @@ def step(w, b, action):
         waste = w.waste[q, action]
         take(w, b, action, waste, waste, w.must_go[q, action])
         w.reward[b] = w.gain_weight * waste - w.beta * leg
-        mark(w, b, q)
+        mark(w, b)
         return
     ends = ends_tour(w, b, was_out)
     if not ends:
-        mark(w, b, q)
+        mark(w, b)
         ends = not any_customer(w, b)
     full = count_full(w, b, w.waste, q) if ends else 0
     w.overflows[b] = full
@@ -224,7 +224,8 @@ def step(w, b, action):
 
 
 @kernel(inline=True)
-def mark(w, b, q):
+def mark(w, b):
+    q = w.instance_row[b]
     mark_allowed(w, b, w.waste, q, w.must_go, q, free_room(w, b, q))
 
 
@@ -239,6 +240,6 @@ def count_full(w, b, level, r):
     return total
 
 
-Waste.bind(generate=generate, reset=reset, step=step, fault=fault)
+Waste.bind(generate=generate, reset=reset, step=step, fault=fault, mark=mark)
 
 __all__ = ["WCVRP", "WCVRPConfig", "Waste", "WasteConfig", "count_full", "generate", "reset", "step"]

@@ -43,7 +43,7 @@ class RandomPolicy:
         check_seed(self.seed)
 
     def __call__(self, world: World) -> np.ndarray:
-        return world.sample_actions(self.seed, turn=None)
+        return world.sample_actions(self.seed)
 
 
 def random_policy(seed: int = 0) -> RandomPolicy:

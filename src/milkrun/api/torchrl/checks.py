@@ -70,22 +70,30 @@ class Checks:
         found = self._world._launcher.first_fault(table, plan.order_address, plan.rows, chunks)
         if found is not None:
             row, code = found
-            refuse_fault(self._world, row, code, lambda name: self._rows(name, root, hidden, plan)[row])
+            refuse_fault(self._world, row, code, lambda name: self.rows(name, root, hidden, plan)[row])
 
     def _refuse(self, f: Field, root: Tensors, hidden: Tensors, plan: Plan) -> None:
         """Raises for the first value that breaks the rule of a field: row, field, value, bound."""
-        rows = self._rows(f.name, root, hidden, plan)
+        rows = self.rows(f.name, root, hidden, plan)
         if f.role is Role.MASK:
-            ended = [self._rows(flag, root, hidden, plan) for flag in ("terminated", "truncated")]
+            ended = [self.rows(flag, root, hidden, plan) for flag in ("terminated", "truncated")]
             check_mask(f.name, rows, self._world.action.nvec(self._world.sizes), ~(ended[0] | ended[1]))
         check_values(f, rows, self._world.sizes)
 
-    def _rows(self, name: str, root: Tensors, hidden: Tensors, plan: Plan) -> np.ndarray:
+    def rows(self, name: str, root: Tensors, hidden: Tensors, plan: Plan) -> np.ndarray:
         """A field of all rows, one after the other."""
         tensor = root[name] if name in root else hidden[name]
         shape = self._world.fields[name].shape(self._world.sizes)
         rows: np.ndarray = tensor.reshape(plan.rows, *shape).numpy(force=True)
         return rows
+
+    def instances(self, root: Tensors, hidden: Tensors, plan: Plan) -> dict[str, np.ndarray]:
+        """The instance fields, each instance once: dimensions over which all of them were expanded are left out."""
+        tensors = {name: (root if slot.root else hidden)[name] for name, _, _, _, slot in plan.instance}
+        shared = [all(tensor.stride(k) == 0 for tensor in tensors.values()) for k in range(len(plan.batch))]
+        once = tuple(0 if s else slice(None) for s in shared)
+        return {name: tensor[once].reshape(-1, *self._world.fields[name].shape(self._world.sizes)).numpy(force=True)
+                for name, tensor in tensors.items()}  # fmt: skip
 
     # -- tensors ---------------------------------------------------------------------------------------------
 

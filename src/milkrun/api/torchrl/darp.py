@@ -36,8 +36,7 @@ class DARPEnv(WorldEnv):
         """The actions allowed in the state that stands in `td`, worked out anew, whatever made it."""
         root, hidden = ({name: value.to(CPU) for name, value in part.items() if isinstance(value, torch.Tensor)}
                         for part in self._fields(td))  # fmt: skip
-        world: Any = self.template
-        return self._stepper.mark_anew(root, hidden, td.batch_size, world.mark_kernel).to(self.device)
+        return self._stepper.derive_mask(root, hidden, td.batch_size).to(self.device)
 
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
         """Minus distance and penalties: of the state in `td` where its rows have ended, else of the actions, by the

@@ -21,11 +21,12 @@ from milkrun.api.torchrl.checks import Checks, Tensors, checked_action
 from milkrun.api.torchrl.fields import DTYPES, RESULTS, Slot, shown_fields
 from milkrun.api.torchrl.memory import Workspace, Workspaces, version_of
 from milkrun.api.torchrl.plan import Layout, Plan
-from milkrun.core.errors import IllegalAction, ShapeError
+from milkrun.core.errors import BadInstance, IllegalAction, ShapeError
 from milkrun.core.fields import Role
 from milkrun.core.hooks import kernels_of
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_row_map
+from milkrun.core.memory import address_of
 from milkrun.core.rng import stream
 from milkrun.core.sampling import SAMPLING, pick
 from milkrun.core.threads import Entry, chunks_for
@@ -72,6 +73,7 @@ class Stepper:
         self._spaces = Workspaces(world, self._layout, [f for f in fields if f.name not in kept])
         layout = world._launcher_layout
         self._instance_row, self._mask_place = layout.slots["instance_row"], layout.slots.get("action_mask", 0)
+        self._mask_width = sum(world.action.nvec(world.sizes))
         self._judge = world._launcher.count_faults
         # Below so many rows `chunks_for` gives 1 in any case, and its call is saved.
         self._serial_below = 2 if world.threads is not None else world.parallel_from
@@ -81,7 +83,6 @@ class Stepper:
         self._rows = torch.zeros(0, dtype=torch.int64)
         self._own = torch.zeros(0, dtype=torch.int32)
         self._drawer: Entry | None = None
-        self._marker: Entry | None = None
 
     # -- stepping ---------------------------------------------------------------------------------------------
 
@@ -109,11 +110,14 @@ class Stepper:
             source = self.checks.enter(space.table, root, hidden, plan, keep)
             shared = plan.shared_in(root, hidden)
             versions, addresses = _versions(shared), tuple([tensor.data_ptr() for tensor in shared])
+            replaced = not space.knows(shared)
             self._check_values(source, shared, root, hidden, plan)
             here, is_ours = source.buffer_info()[0], False
         judge = self._judge
         if judge is not None and not is_ours and judge.run((here, plan.order_address, 0), n, chunks):
             self.checks.states(here, root, hidden, plan, chunks)
+        if known is None and replaced:
+            self._check_instances(source, root, hidden, plan, chunks)
         space.last = None  # it holds tensors that could be given out
         make = (space.outputs.get(plan) or space.make_outputs(plan)).free()
         fresh_root, fresh_hidden, state = make(source, shared, addresses)
@@ -142,6 +146,19 @@ class Stepper:
         self.checks.values(source, self.checks.of_state if known else self.checks.of_all, root, hidden, plan)
         if not known:
             space.learn(shared)
+
+    def _check_instances(
+        self, source: array[int], root: Tensors, hidden: Tensors, plan: Plan, chunks: int
+    ) -> None:
+        """Checks instances that no reset of ours has checked: rules between their fields, and that the state of each
+        live row allows an action on its instance."""
+        self.world.check_instances(self.checks.instances(root, hidden, plan))
+        if self.world.marker() is None:
+            return
+        mask, live = self._marked(source[:], None, root, hidden, plan, chunks)
+        shut = ~mask.reshape(plan.rows, -1).any(1).numpy() & live
+        if shut.any():
+            raise BadInstance(f"row {int(np.flatnonzero(shut)[0])}: its state allows no action on this instance")
 
     def check(self, root: Tensors, hidden: Tensors, batch: torch.Size) -> None:
         """Raises unless these rows can be stepped: tensors as they must be, values within what is declared. The next
@@ -219,24 +236,31 @@ class Stepper:
         self._drawer.run(args, plan.rows, chunks)
         return out
 
-    def mark_anew(self, root: Tensors, hidden: Tensors, batch: torch.Size, mark: Any) -> torch.Tensor:
-        """The masks (*batch, n) that the kernel mark(w, b, 0, 0) writes for these rows; nothing given is written to."""
+    def derive_mask(self, root: Tensors, hidden: Tensors, batch: torch.Size) -> torch.Tensor:
+        """The masks (*batch, n) that the hook `mark` writes for the live ones of these rows; nothing given is written
+        to."""
         plan = self._plans.get(batch) or self._plan(batch)
-        width = self.world.action.nvec(self.world.sizes)[0]
-        given = root.get("action_mask")
-        mask = torch.zeros((*batch, width), dtype=torch.bool) if given is None else _copied(given)
         keep: list[torch.Tensor] = []
         space, chunks = self._room(plan.rows)
-        open_mask = torch.ones_like(mask)  # the one given need not be sound, since it is made anew
+        # The mask given need not be sound.
+        open_mask = torch.ones((*batch, self._mask_width), dtype=torch.bool)
         table = self.checks.enter(space.table, {**root, "action_mask": open_mask}, hidden, plan, keep)
         self.checks.values(table, self.checks.of_all, root, hidden, plan)
+        return self._marked(table, root.get("action_mask"), root, hidden, plan, chunks)[0]
+
+    def _marked(
+        self, table: array[int], given: torch.Tensor | None, root: Tensors, hidden: Tensors, plan: Plan, chunks: int
+    ) -> tuple[torch.Tensor, np.ndarray]:
+        """Masks by the hook `mark` for the rows of a table, which is changed, and which rows are live; the others have
+        the mask given, or none allowed."""
+        mask = torch.zeros((*plan.batch, self._mask_width), dtype=torch.bool) if given is None else _copied(given)
         table[self._mask_place] = mask.data_ptr()
-        out = torch.empty(plan.rows, dtype=torch.int64)
-        if self._marker is None:
-            self._marker = build_row_map(self.world._launcher_layout, mark, np.dtype(np.int64), debug=self.world.debug)
-        args = (table.buffer_info()[0], plan.order_address, out.data_ptr(), 0, 0)
-        self._marker.run(args, plan.rows, chunks)
-        return mask
+        ended = [self.checks.rows(flag, root, hidden, plan) for flag in ("terminated", "truncated")]
+        live = ~(ended[0] | ended[1])
+        order, marker = np.flatnonzero(live), self.world.marker()
+        assert marker is not None
+        marker.run((table.buffer_info()[0], address_of(order)), len(order), chunks)
+        return mask, live
 
     # -- beginning --------------------------------------------------------------------------------------------
 

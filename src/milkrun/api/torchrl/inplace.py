@@ -66,10 +66,9 @@ class Owner:
             world.stream[:], world.given[:] = stream, given
             world.reset(rows, instance=instance)
         except BaseException as error:
-            # A reset that an interrupt has cut off is done whole or not at all: the keys tell. One that a law of the
-            # user's refuses has counted its episode, and is over unless it waits to be done again.
-            refused = isinstance(error, Exception) and world.amends_instances and world._beginning is None
-            if refused or (world.stream == stream).all():
+            # A refused reset leaves the world as it was before the call. One that an interrupt cut off is done whole or
+            # not at all: the keys tell.
+            if isinstance(error, Exception) or (world.stream == stream).all():
                 world.stream[:], world.given[:] = before
             raise
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.instances import refuse_where
-from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, HOVER, MOVE, NEAR, ONBOARD, PUBLISHED_HOVER
+from milkrun.delivery.truckdrone.flight import CRASHED, NEAR, ONBOARD, PUBLISHED_HOVER
 
 Arrays = dict[str, np.ndarray]
 
@@ -58,7 +58,6 @@ def check_state(world: Any, arrays: Arrays) -> None:
     _check_parcels(world, arrays)
     if world.sound:
         _check_truck(world, arrays)
-    _check_mask(world, arrays)
 
 
 def _check_bounds(world: Any, arrays: Arrays) -> None:
@@ -138,32 +137,6 @@ def _check_truck(world: Any, arrays: Arrays) -> None:
     share = ((place - start) * way).sum(axis=1) / np.maximum((way * way).sum(axis=1), NEAR * NEAR)
     aside = _norm(place - start - way * np.clip(share, 0, 1)[:, None]) > OFF_ROAD
     _refuse("truck_pos", arrays, np.repeat((aside & (node < 0))[:, None], 2, axis=1), "is not on the truck's road")
-
-
-def _check_mask(world: Any, arrays: Arrays) -> None:
-    """Each agent can do something, and nothing that it never could. Kernels trust the mask: for an agent without an
-    allowed action `take_actions` would play the last one."""
-    mask, status, own = arrays["action_mask"], arrays["status"], arrays["carrying"]
-    rows, t, k = len(mask), world.sizes["T"], world.sizes["K"]
-    drones, nodes = world.sizes["D"], world.sizes["N"]
-    stuck = np.zeros_like(mask)
-    stuck[:, 0] = ~mask[:, 0]
-    stuck[:, t::k] = ~mask[:, t:].reshape(rows, drones, k).any(axis=2)
-    _refuse("action_mask", arrays, stuck, "an agent can do something: the truck STAY, a drone one thing at least")
-    can = np.ones_like(mask)
-    if world.sizes["R"]:
-        u, v = arrays["truck_edge"].T
-        ends = np.arange(nodes)[None]
-        out = arrays["road"][np.arange(rows), u]
-        can[:, MOVE : MOVE + nodes] = np.where((u == v)[:, None], out, (ends == u[:, None]) | (ends == v[:, None]))
-    can[:, MOVE + nodes : MOVE + nodes + drones] = status == ONBOARD
-    can[:, MOVE + nodes + drones : t] = status != ONBOARD
-    of_drones = np.ones((rows, drones, k), bool)
-    parcel = (own[..., None] < 0) | (own[..., None] == np.arange(k - DELIVER))
-    of_drones[..., DELIVER:] = parcel & ~arrays["served"][:, None]
-    of_drones[..., HOVER + 1 :] &= ((status != ONBOARD) & (status != CRASHED))[..., None]
-    can[:, t:] = of_drones.reshape(rows, -1)
-    _refuse("action_mask", arrays, mask & ~can, "allows what cannot be done in this state")
 
 
 def _norm(vectors: np.ndarray) -> np.ndarray:

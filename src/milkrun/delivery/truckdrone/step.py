@@ -124,6 +124,12 @@ def play(w, b, action):
 
 
 @kernel
+def mark(w, b):
+    """The mask from the state alone."""
+    mark_allowed(w, b, w.instance_row[b], w.i[b])
+
+
+@kernel
 def take_actions(w, b, action):
     """Stage 1: what each agent is to do, masked actions flagged and, where the mask is obeyed, replaced by the lowest
     allowed one. Returns how many drones begin to be overridden."""

@@ -36,7 +36,7 @@ from milkrun.delivery.truckdrone.flight import (
 from milkrun.delivery.truckdrone.generator import generate, roads_between, route_ring
 from milkrun.delivery.truckdrone.instances import check_instance, check_state
 from milkrun.delivery.truckdrone.observations import SIZES, update_views
-from milkrun.delivery.truckdrone.step import idle, reset, step
+from milkrun.delivery.truckdrone.step import idle, mark, reset, step
 
 
 class TruckDrone(World):
@@ -226,6 +226,6 @@ class TruckDrone(World):
         return log.chart(self, row, frames)
 
 
-TruckDrone.bind(generate=generate, reset=reset, step=step, idle=idle, update_views=update_views)
+TruckDrone.bind(generate=generate, reset=reset, step=step, idle=idle, update_views=update_views, mark=mark)
 
 __all__ = ["TruckDrone", "generate", "idle", "reset", "step"]

@@ -123,10 +123,9 @@ def _arrays(cls: Any, k: int, one: Any) -> dict[str, np.ndarray]:
 
 
 def check_state(arrays: Arrays) -> None:
-    """Rules that every play keeps, also in rows that have ended; what the mask allows is asked of live rows only. Those
-    on which the indices of a step rest stand in the kernel `fault`."""
+    """Rules that every play keeps, also in rows that have ended. Those on which the indices of a step rest stand in the
+    kernel `fault`."""
     _check_machines(arrays)
-    _check_mask(arrays)
     _check_record(arrays)
 
 
@@ -151,23 +150,6 @@ def _check_machines(arrays: Arrays) -> None:
     refuse_where("truck_leg", leg, leg > clock * (1 + 1e-9), "is more than the time that has passed")
     most = 6 * nodes * DEAREST  # of 3 N actions, a drive costs one leg and a join two
     refuse_where("clock", clock, clock > most, f"must be <= {most:g}")
-
-
-def _check_mask(arrays: Arrays) -> None:
-    """What is open in a live row but the join, as far as places decide."""
-    truck, fly, covered, forbid = (arrays[name] for name in ("truck", "fly", "covered", "forbid"))
-    nodes, row, out = covered.shape[1], np.arange(len(truck)), (fly >= 0)[:, None]
-    node = np.arange(nodes)
-    live = ~(arrays["terminated"] | arrays["truncated"])[:, None]
-    allowed = arrays["action_mask"] & live
-    drives, launches = allowed[:, :nodes], allowed[:, nodes : 2 * nodes]
-    home = (node == 0) & (arrays["left"] == 0)[:, None]
-    refuse_where("action_mask", drives, drives & ~out & covered & ~home, "the node is covered and the drone aboard")
-    there = (node == fly[:, None]) | (node == truck[:, None]) | (node >= arrays["n_nodes"][:, None])
-    refuse_where("action_mask", drives, drives & out & there, "the truck or the drone is there, or nothing is")
-    refuse_where("action_mask", drives, drives & arrays["must_join"][:, None], "the drone must join")
-    shut = out | covered | arrays["no_visit"] | forbid | forbid[row, truck][:, None]
-    refuse_where("launches in action_mask", launches, launches & shut, "the drone may not be launched to it")
 
 
 def _check_record(arrays: Arrays) -> None:

@@ -30,7 +30,7 @@ from milkrun.delivery.tspd.config import TSPDConfig
 from milkrun.delivery.tspd.generator import LAWS, generate
 from milkrun.delivery.tspd.instances import check_instance, check_state, fill_in, world_of
 
-HALF_OUT, NO_FLIGHT = 1, 2
+HALF_OUT, NO_JOIN = 1, 2
 """What may be wrong with a state from outside."""
 
 
@@ -89,7 +89,7 @@ class TSPD(World):
 
     faults = {
         HALF_OUT: ("launch", "must be -1 exactly where fly is, which is {fly}"),
-        NO_FLIGHT: ("action_mask", "allows a join, but fly is -1: the drone is aboard"),
+        NO_JOIN: ("fly", "the drone cannot join the truck within max_fly = {max_fly}"),
     }
 
     @classmethod
@@ -229,6 +229,27 @@ def open_ways_out(w, b, q):
     drives[w.truck[b]] = False
 
 
+@kernel
+def mark(w, b):
+    """The mask from the state alone; `drive`, `send_out` and `join` write the parts of it that change."""
+    q = w.instance_row[b]
+    if w.fly[b] < 0:
+        open_aboard(w, b, q)
+        return
+    open_ways_out(w, b, q)
+    if w.must_join[b]:
+        close(w, b, 0, w.N)
+    close(w, b, w.N, 2 * w.N)
+    w.action_mask[b, 2 * w.N] = may_join(w, b, q, w.truck[b])
+
+
+@kernel(inline=True)
+def open_aboard(w, b, q):
+    open_drives(w, b)
+    open_launches(w, b, q)
+    w.action_mask[b, 2 * w.N] = False
+
+
 @kernel(inline=True)
 def close(w, b, first, last):
     for a in range(first, last):
@@ -256,6 +277,13 @@ def reset(w, b):
     w.drone_fly[b] = 0.0
     w.drone_wait[b] = 0.0
     take_aboard(w, b, q)
+
+
+@kernel(inline=True)
+def legal(w, b, action):
+    """By the mask; a join reads `launch` and `fly`, so it needs a drone that is out, whatever the mask says."""
+    allowed = action >= 0 and action <= 2 * w.N and w.action_mask[b, action]
+    return allowed and (action < 2 * w.N or w.fly[b] >= 0)
 
 
 @kernel(inline=True)
@@ -343,9 +371,7 @@ def take_aboard(w, b, q):
     w.fly[b] = -1
     w.truck_leg[b] = 0.0
     w.must_join[b] = False
-    open_drives(w, b)
-    open_launches(w, b, q)
-    w.action_mask[b, 2 * w.N] = False
+    open_aboard(w, b, q)
 
 
 @kernel(inline=True)
@@ -375,14 +401,15 @@ def prefetch(w, b, action):
 @kernel
 def fault(w, b):
     """Which rule a state from outside breaks, 0 if none: a step reads the legs of a flight where there is one."""
-    out = w.fly[b] >= 0
-    if out != (w.launch[b] >= 0):
+    q, k = w.instance_row[b], w.fly[b]
+    if (k >= 0) != (w.launch[b] >= 0):
         return HALF_OUT
-    # a join reads c_drone at `launch` and `fly`, which are -1 while the drone is aboard
-    joins = w.action_mask[b, 2 * w.N] and not out
-    return NO_FLIGHT if joins and not (w.terminated[b] or w.truncated[b]) else 0
+    if k < 0:
+        return 0
+    reachable = w.c_drone[q, w.launch[b], k] + w.fly_on[q, k] <= w.max_fly[q] + EPS
+    return 0 if reachable and (not w.must_join[b] or may_join(w, b, q, w.truck[b])) else NO_JOIN
 
 
-TSPD.bind(generate=generate, reset=reset, step=step, prefetch=prefetch, fault=fault)
+TSPD.bind(generate=generate, reset=reset, step=step, legal=legal, prefetch=prefetch, mark=mark, fault=fault)
 
 __all__ = ["TSPD", "TSPDConfig", "generate", "reset", "step"]

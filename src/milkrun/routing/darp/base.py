@@ -194,7 +194,6 @@ class DARPBase(Recorded):
         return REASONS[reason]
 
     reason_kernel: ClassVar[Any]  # (w, b, action, row): why row b, if it is this one, may not take the action
-    mark_kernel: ClassVar[Any]  # (w, b, 0, 0): writes the mask anew
     total_distance: Any  # each rule has its own dtype
 
     def why_illegal(self, row: int, action: int) -> str:

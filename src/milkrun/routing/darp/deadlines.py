@@ -195,14 +195,12 @@ def reason_of_row(w, b, action, row):
 
 
 @kernel
-def mark_anew(w, b, _, __):
-    """The mask anew from the state, whatever made it."""
-    if not (w.terminated[b] or w.truncated[b]):
-        mark_allowed(w, b, w.instance_row[b])
-    return 0
+def mark(w, b):
+    """The mask from the state alone."""
+    mark_allowed(w, b, w.instance_row[b])
 
 
-DARPDeadlines.reason_kernel, DARPDeadlines.mark_kernel = reason_of_row, mark_anew
+DARPDeadlines.reason_kernel = reason_of_row
 
 
 @kernel
@@ -220,6 +218,6 @@ def observe(w, b):
     describe_vehicle(w, b, q, w.N, clock, aboard / (w.N // 2), clock)
 
 
-DARPDeadlines.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe)
+DARPDeadlines.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe, mark=mark)
 
 __all__ = ["DARPDeadlines", "generate", "idle", "observe", "reset", "step"]

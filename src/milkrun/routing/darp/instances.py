@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.arguments import Rows
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
-from milkrun.core.fields import constant, float64, instance, int32, int64
+from milkrun.core.fields import Role, constant, float64, instance, int32, int64
 from milkrun.core.instances import as_array, padded, refuse
 from milkrun.routing.darp.base import DARPBase
 from milkrun.routing.darp.config import STYLES, DARPConfig
@@ -95,21 +94,18 @@ class DARPInstances(DARPBase):
 
     _padding = False  # vehicles without seats are let in
 
-    def load_state_dict(self, saved: Mapping[str, np.ndarray], rows: Rows = None) -> None:
-        """As in every world; rows of instances with smaller fleets have vehicles without seats."""
-        self._padding = True
-        try:
-            super().load_state_dict(saved, rows)
-        finally:
-            self._padding = False
-
     def at_depot(self) -> dict[str, float]:
         return {"demand": 0, "time_windows": self.duration, "window_open": 0.0, "service_time": 0.0}
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Also derives the tightened windows; a field that is missing or misshapen is refused afterwards."""
+        """Also derives the tightened windows; a field that is missing or misshapen is refused afterwards. Vehicles
+        without seats are refused here and not in `check_instances`: rows of `from_instances` with smaller fleets have
+        them."""
         values = super().arrange_instances(values)
         rows = len(next(iter(values.values()), ()))
+        seats = values.get("capacity")
+        if not self._padding and seats is not None and self._fits("capacity", seats, rows) and (seats == 0).any():
+            refuse("capacity", seats, seats == 0, "must be at least 1")
         nodes = self.sizes["N"]
         values.setdefault("n_nodes", np.full(rows, nodes, np.int32))
         needed = ("window_open", "time_windows", "service_time", "max_ride_time", "n_nodes",
@@ -126,8 +122,6 @@ class DARPInstances(DARPBase):
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_instances(arrays)
-        if not self._padding and (wrong := arrays["capacity"] < 1).any():
-            refuse("capacity", arrays["capacity"], wrong, "must be at least 1")
         self._check_limits(arrays)
         self._refuse_unservable(arrays)
 
@@ -215,16 +209,14 @@ class DARPInstances(DARPBase):
         tight_open[padding], tight_close[padding] = opens[padding], closes[padding]
         return tight_open, tight_close
 
-    def _begin(self, rows: np.ndarray) -> None:
-        super()._begin(rows)
-        self._refuse_hopeless(rows)
-
-    def draw_instances(self, episode: int = 0) -> None:
-        super().draw_instances(episode)
-        self._refuse_hopeless(self._all)
-
-    def _refuse_hopeless(self, rows: np.ndarray) -> None:
-        if (self.max_route_duration[self.instance_row[rows]] == GAVE_UP).any():
+    def _draw_rows(self, rows: np.ndarray) -> None:
+        """As in every world; a law that gave up is refused, and the rows keep the instances that they have."""
+        owned = self.instance_row[rows]
+        before = {f.name: getattr(self, f.name)[owned] for f in self._with_role(Role.INSTANCE)}
+        super()._draw_rows(rows)
+        if (self.max_route_duration[owned] == GAVE_UP).any():
+            for name, array in before.items():
+                getattr(self, name)[owned] = array
             raise ConfigError("the law found no request that can be served alone in 1,000 draws: its duration, ride or "
                               "capacity leaves no room")
 

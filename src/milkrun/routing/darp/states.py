@@ -1,7 +1,7 @@
 """Which states of a dial-a-ride row can be: rules between fields that every play keeps, illegal actions or not.
 
 A state from outside that breaks one would let a kernel count seats, vehicles or riders that are not there. The rules
-hold for all rows at once, also for those that have ended; what the mask allows is asked of live rows only.
+hold for all rows at once, also for those that have ended.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def check_riders(arrays: Arrays, true: np.ndarray) -> np.ndarray:
     refuse_where("visited", visited, visited & (count == 0), "the depot is never visited")
     refuse_where("visited", visited, ~visited & ~true, "padding is visited from the start")
     # Of the node before; the depot gets the last node's, but only dropoffs are asked.
-    picked_before, visited_before = (np.roll(field, 1, axis=1) for field in (picked, visited))
+    visited_before = np.roll(visited, 1, axis=1)
     dropoff = (count > 0) & (count % 2 == 0) & true
     refuse_where("visited", visited, visited & dropoff & ~visited_before, "its rider was not picked up")
     refuse_where("picked_up_by_current", picked, picked & ((count % 2 == 0) | ~true), "is no pickup")
@@ -46,11 +46,6 @@ def check_riders(arrays: Arrays, true: np.ndarray) -> np.ndarray:
     seats = arrays["capacity"][row, arrays["current_agent"]]
     refuse_where("current_load", load, load > seats, "is over the capacity of the vehicle")
     refuse_where("current_load", load, live_rows(arrays) & ~away & (load > 0), "a vehicle at the depot is empty")
-    allowed = arrays["action_mask"] & live_rows(arrays)[:, None]
-    refuse_where("action_mask", allowed, allowed & visited, "the node is visited, or padding")
-    fits = load[:, None] + np.maximum(demand, 0) <= seats[:, None]
-    refuse_where("action_mask", allowed, allowed & ~fits, "the riders do not fit")
-    refuse_where("action_mask", allowed, allowed & dropoff & ~picked_before, "its rider is not aboard")
     return aboard
 
 
@@ -95,16 +90,12 @@ def check_deadlines(arrays: Arrays) -> None:
     refuse_where("current_time", clock, clock > nodes * MOST, f"must be <= {nodes * MOST:g}")
     done = arrays["visited"][:, 1:].all(axis=1)
     refuse_where("terminated", arrays["terminated"], live & done, "every node is visited, so the row has ended")
-    home, others = arrays["action_mask"][:, 0], arrays["action_mask"][:, 1:].any(axis=1)
-    may = ((arrays["current_load"] == 0) & (node > 0)) | ~others
-    refuse_where("action_mask", home, live & (home != may), "of the depot must be True away from it with nobody "
-                 "aboard, or where nothing else is open")  # fmt: skip
 
 
 def check_schedule(arrays: Arrays, aboard: np.ndarray) -> None:
     """Rule classic: the clock is within the day, nobody is left behind."""
     visited, clock = arrays["visited"], arrays["current_time"]
-    node, live, row = arrays["current_node"], live_rows(arrays), np.arange(len(clock))
+    node, live = arrays["current_node"], live_rows(arrays)
     true = np.arange(visited.shape[1]) < arrays["n_nodes"][:, None]
     waiting = visited[:, 1::2] & ~visited[:, 2::2] & ~aboard
     refuse_where("visited", visited[:, 1::2], waiting & true[:, 1::2], "the rider was picked up and is nowhere")
@@ -113,11 +104,3 @@ def check_schedule(arrays: Arrays, aboard: np.ndarray) -> None:
     refuse_where("current_time", clock, outside, "is not within the depot's window")
     early = live & (node == 0) & (clock != opens)
     refuse_where("current_time", clock, early, "a vehicle at the depot begins with the day")
-    home, empty = arrays["action_mask"][:, 0], ~aboard.any(axis=1)
-    refuse_where("action_mask", home, live & (node > 0) & (home != empty), "of the depot must be True where nobody is "
-                 "aboard")  # fmt: skip
-    capacity, finished = arrays["capacity"], arrays["vehicle_finished"]
-    # As `may_stay`; vehicles before the active one are finished, so all may be asked.
-    other = capacity != capacity[row, arrays["current_agent"]][:, None]
-    stays = (other & ~finished).any(axis=1) | finished.all(axis=1)
-    refuse_where("action_mask", home, live & (node == 0) & home & ~stays, "no vehicle of another capacity is left")

@@ -39,7 +39,7 @@ from milkrun.routing.darp.schedule import append, keep, recall, set_off, survive
 from milkrun.routing.darp.travel import distance, travel_time
 from milkrun.routing.vehicle import write_down
 
-MISLISTED, NO_PLACE = 2, 3
+MISLISTED = 2
 """What may be wrong with a state from outside."""
 
 
@@ -60,7 +60,6 @@ class DARP(DARPInstances):
         **DARPInstances.faults,
         MISLISTED: ("onboard", "must list the requests aboard, each once, then -1; aboard are those with "
                     "picked_up_by_current whose dropoff is not visited"),
-        NO_PLACE: ("action_mask", "allows a pickup, but onboard has no place left"),
     }  # fmt: skip
 
     # A plan: a level is the summary of a route, the next one that of a route one node longer (`schedule`). It is work
@@ -110,6 +109,8 @@ def may_stay(w, b, q):
     """A vehicle may be left unused where one of another capacity is yet to come."""
     # Vehicles differ in their seats alone: to leave one for another with as many changes nothing.
     active = w.current_agent[b]
+    if w.vehicle_finished[b, active]:  # from the start no vehicle can take a request: the depot ends the day
+        return True
     for k in range(active + 1, w.V):
         if not w.vehicle_finished[b, k] and w.capacity[q, k] != w.capacity[q, active]:
             return True
@@ -165,7 +166,8 @@ def step(w, b, action):
     here = w.current_node[b]
     if action > 0:
         recall(w, b, 0)
-        if not append(w, q, 0, action):  # never in play; a mask from outside may allow what no schedule bears out
+        full = action & 1 == 1 and w.plan_aboard[0] >= w.P
+        if full or not append(w, q, 0, action):  # a mask from outside may allow what no schedule or plan has room for
             w.illegal[b] = True
             w.illegal_reason[b] = TOO_LATE
             return
@@ -220,15 +222,13 @@ def reason_of_row(w, b, action, row):
 
 
 @kernel
-def mark_anew(w, b, _, __):
-    """The mask anew from the state, whatever made it."""
-    if not (w.terminated[b] or w.truncated[b]):
-        recall(w, b, 0)
-        mark_allowed(w, b, w.instance_row[b], 0)
-    return 0
+def mark(w, b):
+    """The mask from the state alone."""
+    recall(w, b, 0)
+    mark_allowed(w, b, w.instance_row[b], 0)
 
 
-DARP.reason_kernel, DARP.mark_kernel = reason_of_row, mark_anew
+DARP.reason_kernel = reason_of_row
 
 
 @kernel
@@ -253,8 +253,7 @@ def observe(w, b):
 
 @kernel
 def fault(w, b):
-    """Which rule a state from outside breaks, 0 if none: a plan has room for those aboard, each once, and for no more
-    than `max_onboard`."""
+    """Which rule a state from outside breaks, 0 if none: `onboard` lists the requests aboard, each once."""
     code = vehicle_fault(w, b)
     if code != 0:
         return code
@@ -271,12 +270,8 @@ def fault(w, b):
             if w.onboard[b, earlier] == r:
                 return MISLISTED
         listed += 1
-    # A pickup would then write behind the last place of a plan (`extend`).
-    full = listed == w.P and not (w.terminated[b] or w.truncated[b])
     for p in range(1, w.N, 2):
         listed -= is_aboard(w, b, p >> 1)
-        if full and w.action_mask[b, p]:
-            return NO_PLACE
     return MISLISTED if listed != 0 else 0
 
 
@@ -285,6 +280,6 @@ def is_aboard(w, b, r):
     return w.picked_up_by_current[b, 2 * r + 1] and not w.visited[b, 2 * r + 2]
 
 
-DARP.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe, fault=fault)
+DARP.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe, mark=mark, fault=fault)
 
 __all__ = ["DARP", "generate", "idle", "observe", "reset", "step"]
