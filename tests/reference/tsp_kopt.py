@@ -164,7 +164,12 @@ class KoptModel:
         """m = 0 ignores k, whatever it is."""
         if not self._has_third_cut(i, j):
             return False
-        return self._is_open_2opt(i, j) if m == 0 else 1 <= m <= 4 and j < k <= self.n_nodes - 1
+        if m == 0:
+            return self._is_open_2opt(i, j)
+        if not (1 <= m <= 4 and j < k <= self.n_nodes - 1):
+            return False
+        old, new = self.tour[: self.n_nodes], self._glued(m, i, j, k)[: self.n_nodes]
+        return new not in (old, [old[0], *old[:0:-1]])
 
     def _mask(self) -> list[bool]:
         """One entry a pair, i*n+j. By position it never changes; with 3opt it opens the pairs that some k completes."""

@@ -172,13 +172,16 @@ class TSPKopt(Places):
         return nodes**2 if self.mask_lists_all else 5 * nodes**3
 
     def complete_actions(self, drawn: np.ndarray, field: FieldOf, chance: ChanceOf) -> np.ndarray:
-        """3-opt moves from pairs (i, j): m and k among those that go with them, each uniformly."""
+        """3-opt moves from pairs (i, j): m and k among those that go with them, each uniformly; m = 1 in place of one
+        that would keep the cycle."""
         n = self.sizes["N"]
         i, j = drawn // n, drawn % n
         # Move 0 needs a stretch of two. A k exists for every pair of the mask, as j <= n - 2 there.
         lowest = np.where(j >= i + 2, 0, 1)
         m = lowest + np.floor(chance(0) * (5 - lowest)).astype(np.int64)
-        k = j + 1 + np.floor(chance(1) * (field("n_nodes") - 1 - j)).astype(np.int64)
+        nodes = field("n_nodes")
+        k = j + 1 + np.floor(chance(1) * (nodes - 1 - j)).astype(np.int64)
+        m = np.where(keeps_cycle.py_func(nodes, m, i, j, k), 1, m)
         return self.encode(np.stack([m, i, j, k], axis=1))
 
     def solution(self) -> np.ndarray:
@@ -190,10 +193,10 @@ class TSPKopt(Places):
         if not 0 <= action < self.num_actions:
             return f"out of range 0..{self.num_actions - 1}"
         move = self.decode(np.array([action]))[0].tolist()
-        return f"the move {tuple(move)} names no stretch of at least two of the {n} nodes, or one of all but one"
+        return f"the move {tuple(move)} names no stretch of at least two of the {n} nodes, or keeps their cycle"
 
     def why_masked(self, row: int, index: int) -> str:
-        return "this move changes nothing, or there is no such stretch"
+        return "this move keeps the cycle of nodes, at most turns it round, or there is no such stretch"
 
     def action_name(self, agent: int, action: int) -> str:
         move = self.decode(np.array([action]))[0].tolist()
@@ -290,7 +293,15 @@ def legal(w, b, action):
     m, i, j, k = split(w, action)
     if m > 4 or not i < j <= n - 2:
         return False
-    return i + 2 <= j if m == 0 else j < k <= n - 1
+    return i + 2 <= j if m == 0 else j < k <= n - 1 and not keeps_cycle(n, m, i, j, k)
+
+
+@kernel
+def keeps_cycle(n, m, i, j, k):
+    """Does a 3-opt move leave the cycle of nodes as it is, or the same the other way round? Takes numbers or arrays."""
+    # With one node in B, B A' reverses all nodes between the two ends; so does B' A with one node in A.
+    reverses_all = (i == 0) & (k == n - 1) & (((m == 2) & (k == j + 1)) | ((m == 3) & (j == i + 1)))
+    return reverses_all | ((m == 4) & (k == i + 2))
 
 
 @kernel(inline=True)
