@@ -98,12 +98,16 @@ def test_three_opt_reconnections():
 
 
 def test_three_opt_legality():
-    """i < j < k <= n-1; m = 0 needs two nodes to reverse; there is no fifth reconnection."""
+    """i < j < k <= n-1; m = 0 needs two nodes to reverse; there is no fifth reconnection; no move keeps the cycle."""
     m = KoptModel(HEXAGON, list(range(6)), moves="3opt")
     for action in ((1, 2, 2, 3), (1, 0, 2, 2), (1, 0, 2, 6), (1, -1, 2, 3), (0, 1, 2, 3), (0, 1, 5, 5), (5, 0, 2, 4)):
         m.step(action)
         assert m.illegal
-    for action in ((1, 0, 1, 5), (4, 0, 1, 2), (0, 1, 3, 4)):
+    # B A' = 5 4321 and B' A = 5432 1 turn the cycle round; A' B' = 1 2 is what it was.
+    for action in ((2, 0, 4, 5), (3, 0, 1, 5), (4, 0, 1, 2)):
+        m.step(action)
+        assert m.illegal
+    for action in ((1, 0, 1, 5), (4, 0, 2, 3), (0, 1, 3, 4)):
         m.step(action)
         assert not m.illegal
 
@@ -161,17 +165,19 @@ def test_nearest_neighbour_takes_the_lower_index_on_a_tie():
 @pytest.mark.parametrize("config", [{}, {"action_mode": "node"}, {"moves": "3opt"}])
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_cost_follows_the_tour(config, symmetric):
-    """After 300 random legal moves the tour is a permutation, 0 first, and the stored cost is its length."""
+    """After 300 random moves the tour is a permutation, 0 first, and the stored cost is its length."""
     rng = random.Random(3)
     dist = [[0.0 if a == b else rng.random() for b in range(8)] for a in range(8)]
     if symmetric:
         dist = [[dist[min(a, b)][max(a, b)] for b in range(8)] for a in range(8)]
     m = KoptModel(None, list(range(8)), metric="matrix", dist=dist, max_steps=None, **config)
+    legal = 0
     for _ in range(300):
         action = divmod(rng.choice(m.allowed()), 8)
         m.step((rng.randint(1, 4), *action, rng.randint(action[1] + 1, 7)) if "moves" in config else action)
-        assert not m.illegal
+        legal += not m.illegal
         assert m.tour[0] == 0 and sorted(m.tour) == list(range(8))
+    assert legal == 300 if "moves" not in config else legal > 200  # some of 3-opt would keep the cycle
     assert m.cost_current == pytest.approx(m.length(m.tour), abs=1e-4)
     assert m.cost_best == pytest.approx(m.length(m.best_tour), abs=1e-4)
     assert m.cost_best <= m.cost_current
