@@ -234,6 +234,55 @@ def test_a_state_of_our_worlds_that_cannot_be_is_refused(world_id: str, change: 
         env.step(td)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(("world_id", "field", "value", "said"), [
+    (DARP, "max_ride_time", 1e-3, r"request \d+ \(nodes \d+ and \d+\) cannot be served even alone"),
+    (CVRP, "max_length", 1e-3, "there and back .* is over max_length = 0.001"),
+    ("milkrun/CWCVRP-v0", "must_go", True, "must"),
+    (CVRP, "demand_units", 99, r"demand_units\[0\] = 99: the depot's is 0"),
+])  # fmt: skip
+def test_instances_replaced_in_mid_episode_are_checked_as_given_ones(
+    world_id: str, field: str, value: float, said: str
+) -> None:
+    """The rules between instance fields hold, in a row two steps into its episode."""
+    env, td = begun(world_id, rows=4)
+    for _ in range(2):
+        td = with_action(env, env.step(td)["next"])  # type: ignore[attr-defined]
+    td[field] = torch.full_like(td[field], value)
+    with pytest.raises(BadInstance, match=said):
+        env.step(td)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("world_id", "fields"), [
+    (DARP, ["max_ride_time", "max_route_duration", "window_open", "time_windows"]),
+    (CVRP, ["demand_units", "max_length", "capacity", "locs"]),
+    ("milkrun/CWCVRP-v0", ["capacity", "max_length", "waste"]),
+    (TSPD, ["max_fly", "c_drone"]),
+])  # fmt: skip
+def test_no_live_row_is_left_without_an_action_by_changed_instances(world_id: str, fields: list[str]) -> None:
+    """Instances scaled by 0.3 to 1.5 in mid-episode are refused, or each row that goes on is allowed something."""
+    draw = torch.Generator().manual_seed(3)
+    refused = stepped = 0
+    env, td = begun(world_id, rows=1)
+    for _ in range(60):
+        td = with_action(env, env.step(td)["next"])  # type: ignore[attr-defined]
+        if td["done"].all():
+            td = with_action(env, env.reset())  # type: ignore[attr-defined]
+        wrong = td.clone()
+        for field in fields:
+            scale = 0.3 + 1.2 * torch.rand(1, generator=draw).item()
+            if field in wrong.keys() and torch.rand(1, generator=draw) < 0.5:
+                wrong[field] = (wrong[field].nan_to_num(posinf=5.0) * scale).to(wrong[field].dtype)
+        try:
+            after = env.step(wrong)["next"]  # type: ignore[attr-defined]
+        except BadInstance:
+            refused += 1
+            continue
+        stepped += 1
+        live = ~after["done"].squeeze(-1)
+        assert after["action_mask"].any(-1)[live].all()
+    assert refused and stepped
+
+
 # -- tensors changed in place --------------------------------------------------------------------------------------
 
 

@@ -381,6 +381,13 @@ def swapped(pos: np.ndarray) -> np.ndarray:
 STATES: dict[str, tuple[str, dict[str, Any], str, Any, str]] = {
     "CVRP": ("CVRP", {"num_loc": 5, "capacity": 9}, "load", lambda a: a + 9, r"row 0: load = \d+: over the capacity 9"),
     "CVRP's padding": ("CVRP", {"num_loc": 5}, "n_nodes", lambda a: a * 0 + 2, r"current_node = [2-5]: is padding"),
+    "CVRP's sum": ("CVRP", {"num_loc": 5}, "objective", lambda a: a + 1e9, r"objective = 99.*: must be minus tour_length"),
+    "CVRP's count": ("CVRP", {"num_loc": 5}, "tour_len", lambda a: a * 0, r"visited\[\d\] = True: tour_len counts fewer"),
+    "a reward": ("CVRP", {}, "reward", lambda a: a - np.inf, "row 0: reward = -inf: must be finite"),
+    "its flags": ("CVRP", {}, "done", lambda a: ~a, "row 0: done = True: must be terminated or truncated"),
+    "TSP's sum": ("TSP", {}, "objective", lambda a: a * 1.001, "row 0: objective = .*: must be minus tour_length"),
+    "VRPP's sum": ("VRPP", {}, "objective", lambda a: a + 1e6, "row 0: objective = .*: is more than was collected"),
+    "SDWCVRP's sum": ("SDWCVRP", {}, "objective", lambda a: a + 1e6, "row 0: objective = .*: is more than was coll"),
     "CVRPP": ("CVRPP", {"num_loc": 5}, "load", lambda a: a + 1e6, "row 0: load = .*: over the capacity"),
     "WCVRP": ("WCVRP", {"num_loc": 5}, "load", lambda a: a + 1e6, "row 0: load = .*: over the capacity"),
     "SDWCVRP": ("SDWCVRP", {"num_loc": 5}, "load", lambda a: a + 1e6, "row 0: load = .*: over the capacity"),
@@ -417,7 +424,7 @@ def test_every_agent_of_a_live_row_is_allowed_something():
     saved["action_mask"][1, 4:6] = False
     with refused(world, BadInstance, "row 1: action_mask[4:6] is all False", "agent 1"):
         world.load_state_dict(saved)
-    saved["terminated"][1] = True
+    saved["terminated"][1] = saved["done"][1] = True
     world.load_state_dict(saved)
     assert world.terminated.tolist() == [False, True]
 

@@ -14,6 +14,7 @@ from milkrun.core.sampling import random_step
 from milkrun.routing.cvrp import CVRP
 from milkrun.routing.generators import get_generator
 from milkrun.routing.tsp import TSP
+from milkrun.solvers import random_policy
 from tests.core.toys import Lantern, checksum, rows_of
 
 CVRP_KEYS = ("locs", "demand_units", "capacity")
@@ -452,6 +453,33 @@ def test_play_out_is_the_same_as_stepping(world_id):
     assert checksum(once) == checksum(stepped)
     with pytest.raises(ResetNeeded):
         once.step(np.zeros(70, int))
+
+
+@pytest.mark.parametrize("world_id", ["milkrun/TSPKopt-v0", "milkrun/VRPP-v0", "milkrun/TruckDrone-v0"])
+def test_a_loop_of_sampled_actions_is_the_random_policy(world_id):
+    """Step for step, through ends and new episodes, and a second loop repeats the first."""
+    loops = [milkrun.make(world_id, 20, seed=3, autoreset="same_step") for _ in range(3)]
+    policy = random_policy()
+    for world in loops:
+        world.reset()
+    for _ in range(60):
+        drawn = [loops[0].sample_actions(), policy(loops[1]), loops[2].sample_actions()]
+        assert (drawn[0] == drawn[1]).all() and (drawn[0] == drawn[2]).all()
+        for world, actions in zip(loops, drawn, strict=True):
+            world.step(actions)
+    assert checksum(loops[0]) == checksum(loops[1])
+
+
+def test_sampled_actions_of_two_steps_are_independent():
+    """4 nodes have 2 moves, always both open: the pairs of moves at steps 0 and 1 of 20,000 rows are uniform over 4."""
+    world = milkrun.make("milkrun/TSPKopt-v0", 20_000, seed=5, num_loc=4)
+    world.reset()
+    drawn = []
+    for _ in range(2):
+        drawn.append(world.sample_actions())
+        world.step(drawn[-1])
+    pairs = np.unique(np.stack(drawn), axis=1, return_counts=True)[1]
+    assert len(pairs) == 4 and stats.chisquare(pairs).pvalue > 1e-4
 
 
 def test_a_random_action_is_drawn_from_the_whole_mask():

@@ -92,6 +92,7 @@ def read_saved(world: Judge, saved: Any, rows: int) -> tuple[dict[str, np.ndarra
         arrays[f.name] = _as_field(f, arrays[f.name], count if f.role is Role.INSTANCE else rows, world.sizes)
         if f.role is Role.INSTANCE:
             check_values(f, arrays[f.name], world.sizes)
+    _check_outcome(arrays)
     owner = owners_of(arrays.pop("instance_row"), rows, count)
     return arrays, Given({f.name: arrays.pop(f.name) for f in own}, owner)
 
@@ -106,6 +107,15 @@ def check_saved(world: Judge, arrays: dict[str, np.ndarray], given: Given, known
     check_rows(world, {**arrays, **played})
     world.check_states({**arrays, **played})
     world.refuse_faults(arrays, given)
+
+
+def _check_outcome(arrays: dict[str, np.ndarray]) -> None:
+    """Refuses what no step leaves behind: a reward that is no number, flags that contradict each other."""
+    for name in ("reward", "reward_exact"):
+        if name in arrays:
+            refuse_where(name, arrays[name], ~np.isfinite(arrays[name]), "must be finite")
+    wrong = arrays["done"] != (arrays["terminated"] | arrays["truncated"])
+    refuse_where("done", arrays["done"], wrong, "must be terminated or truncated")
 
 
 def check_rows(world: Judge, arrays: dict[str, np.ndarray]) -> None:

@@ -29,7 +29,7 @@ from milkrun.core.fields import (
     state,
     view,
 )
-from milkrun.core.instances import refuse
+from milkrun.core.instances import refuse, refuse_where
 from milkrun.core.scene import Scene
 from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import TOL
@@ -159,6 +159,13 @@ class Collect(Routing):
                 refuse("time_windows", closes, opens > closes, "the window closes before it opens")
             if (still := arrays["speed"] <= 0).any():
                 refuse("speed", arrays["speed"], still, "must be above 0")
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        """All that counts beside what was collected is paid for."""
+        super().check_states(arrays)
+        objective, gained = arrays["objective"], self.gain_weight * arrays["collected"].astype(np.float64)
+        slack = (arrays["i"] + 1) * 2.0**-22 * gained  # rewards and `collected` are rounded to float32 in each step
+        refuse_where("objective", objective, objective > gained + slack, "is more than was collected")
 
     def check_weights(self, arrays: dict[str, np.ndarray], name: str) -> None:
         """No customer may outweigh the truck."""

@@ -39,6 +39,7 @@ from milkrun.routing.vehicle import (
     OVERLOADED,
     Routing,
     RoutingConfig,
+    check_costs,
     clear_record,
     is_on_padding,
     write_down,
@@ -164,6 +165,10 @@ class CVRP(Routing):
             row = np.argwhere(over)[0][0]
             refuse("demand_units", demand, over, f"over the capacity {arrays['capacity'][row]}: no truck can take it")
         self._check_reach(arrays, real)
+
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        super().check_states(arrays)
+        check_costs(arrays)
 
     def _check_reach(self, arrays: dict[str, np.ndarray], real: np.ndarray) -> None:
         """Every customer must be served, so each must be reachable alone within the trip limit."""

@@ -24,7 +24,15 @@ from milkrun.core.kernels import kernel
 from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import travel
 from milkrun.routing.generators.tsp import generate
-from milkrun.routing.vehicle import ON_PADDING, Routing, RoutingConfig, clear_record, is_on_padding, write_down
+from milkrun.routing.vehicle import (
+    ON_PADDING,
+    Routing,
+    RoutingConfig,
+    check_costs,
+    clear_record,
+    is_on_padding,
+    write_down,
+)
 
 STARTS = ("depot", "free")
 FREE = 1
@@ -76,6 +84,7 @@ class TSP(Routing):
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
         """A tour ends by its count, so that of a row that goes on has to be right."""
         super().check_states(arrays)
+        check_costs(arrays)
         live, count = ~(arrays["terminated"] | arrays["truncated"]), arrays["visited"].sum(axis=1)
         wrong = live & (arrays["tour_len"] != count - (self.start != FREE))
         refuse_where("tour_len", arrays["tour_len"], wrong, "must be the nodes visited, but for a depot at the start")

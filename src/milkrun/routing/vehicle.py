@@ -11,6 +11,7 @@ import numpy as np
 from milkrun.core.config import option
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, float32, int16, int32, int64, state
+from milkrun.core.instances import refuse_where
 from milkrun.core.kernels import fetch, kernel
 from milkrun.core.scene import Scene, colours
 from milkrun.core.world import World
@@ -82,6 +83,16 @@ class Routing(Recorded, Places):
     def auto_max_steps(cls, config: Any) -> int:
         return 4 * (config.num_loc + 1)
 
+    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
+        super().check_states(arrays)
+        if "tour_len" not in arrays:  # rows stepped without a record
+            return
+        visited = arrays["visited"][:, 1:]
+        taken = arrays["tour_len"].reshape(len(visited), -1).sum(axis=1)  # one count, or one a day
+        few = taken < visited.sum(axis=1)
+        refuse_where("visited", arrays["visited"], arrays["visited"] & few[:, None], "tour_len counts fewer actions than "
+                     "nodes are visited")  # fmt: skip
+
     # -- pictures -------------------------------------------------------------------------------------------
 
     def scene(self, row: int) -> Scene:
@@ -114,6 +125,14 @@ class Routing(Recorded, Places):
         s.legend(f"not {done}" + (", as full as it is filled" if "level" in more else ""), "waiting")
         s.legend(f"{done}, a colour a trip" if depot else done, 0)
         return s
+
+
+def check_costs(arrays: dict[str, np.ndarray]) -> None:
+    """Where the reward is minus the distance, so is the sum of both. Each step rounds the leg, and `tour_length`, to
+    float32: twice by half a unit in the last place."""
+    objective, length = arrays["objective"], arrays["tour_length"].astype(np.float64)
+    slack = (arrays["i"] + 1) * 2.0**-23 * length
+    refuse_where("objective", objective, np.abs(objective + length) > slack, "must be minus tour_length")
 
 
 @kernel
