@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from milkrun.cli.output import as_it_is, console, out_folder, table, timed, write_json
+from milkrun.core.files import file_name
 
 if TYPE_CHECKING:
     from milkrun.core.world import World
@@ -42,7 +43,7 @@ def solve_darp(
     gap = None if best is None else 100 * (report.distance - best) / best
     named = [in_file(route, n) for route in routes]
     longest = max((t for times in report.ride_times for t in times.values()), default=0.0)
-    stem = f"{instance.name}_{method}"
+    stem = file_name(f"{instance.name}_{method}")
     picture, written = folder / f"{stem}.png", folder / f"{stem}.json"
     draw_darp(instance, routes, picture, f"{instance.name}, {method}")
     figures = {"file": file, "kind": "DARP", "n": n, "method": method, "distance": report.distance,

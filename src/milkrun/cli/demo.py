@@ -176,12 +176,12 @@ def show_world(id: str, folder: Path, num_envs: int, seed: int, pages: bool) -> 
 
 def write_demo_page(id: str, folder: Path, policies: dict[str, Any], seed: int) -> str:
     """The page of a world: its policies on the instance where the last of them, the heuristic, was in the middle."""
-    from milkrun.cli.replay import file_name, write
+    from milkrun.cli.replay import world_stem, write
     from milkrun.replay.record import compare
 
     shown = list(policies.values())[-1]["median"]
     groups = compare(id, list(policies), rows=[shown["row"]], episode=shown["episode"], seed=seed, threads=1)
-    return write(groups, folder / f"{file_name(id)}_replay.html").name
+    return write(groups, folder / f"{world_stem(id)}_replay.html").name
 
 
 def _cells(id: str, world: dict[str, Any]) -> list[str]:

@@ -61,7 +61,7 @@ def eval_(
       milkrun eval CVRP-v0 --policy nearest --episodes 1000000 --on ray --keep runs/nearest
     """
     from milkrun.cli.play import choose_policy
-    from milkrun.cli.replay import file_name, recorded, write
+    from milkrun.cli.replay import recorded, world_stem, write
     from milkrun.core.registry import world_spec
     from milkrun.replay.record import MOST
     from milkrun.solvers import policies_for
@@ -95,14 +95,14 @@ def eval_(
             typer.echo(f"{name}: {result.reservations}.")
     typer.echo("gap to best: mean of (best return among these policies on the instance - this one's), +- 95 %.")
     if folder is not None:
-        path = folder / f"{file_name(spec.id)}_eval.json"
+        path = folder / f"{world_stem(spec.id)}_eval.json"
         write_json(path, {"world": spec.id, "instances": instances, "seed": seed, "preset": preset, "policies": rows})
         typer.echo(f"{path}  all figures")
         if page:
             best = [row["policy"] for row in rows[:MOST]]
             groups = [recorded(spec.id, ",".join(best), [row], episode, seed, preset, options)[0]
                       for row, episode in worth_a_look([results[name] for name in best])]  # fmt: skip
-            typer.echo(f"{write(groups, folder / f'{file_name(spec.id)}_eval_replay.html')}  the page: where they "
+            typer.echo(f"{write(groups, folder / f'{world_stem(spec.id)}_eval_replay.html')}  the page: where they "
                        "differ most, and in the middle")  # fmt: skip
 
 

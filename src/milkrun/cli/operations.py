@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from milkrun.cli.output import as_it_is, console, out_folder, table, timed, write_json
+from milkrun.core.files import file_name
 from milkrun.core.registry import world_spec
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
     saving = 1.0 - plan.cost / alone if alone > 0 else 0.0
     gap = None if best is None else 100 * (plan.cost - best) / best
     costs = price_operations(instance, plan.operations).cost.tolist()
-    stem, optimal = f"{instance.name}_{method}", method == "exact"
+    stem, optimal = file_name(f"{instance.name}_{method}"), method == "exact"
     heading = f"{instance.name}, {method}"
     endings = {"the plan": ".txt", "the map": ".png", "the Gantt chart": "_gantt.png", "all figures": ".json"}
     files = {words: folder / f"{stem}{ending}" for words, ending in endings.items()}

@@ -10,9 +10,10 @@ from typing import Any
 import milkrun
 from milkrun.cli.details import Details
 from milkrun.cli.output import as_it_is
-from milkrun.cli.replay import file_name
+from milkrun.cli.replay import world_stem
 from milkrun.core.clock import Clock
 from milkrun.core.errors import ConfigError, did_you_mean
+from milkrun.core.files import file_name
 from milkrun.core.references import refer
 from milkrun.core.registry import WorldSpec, world_spec
 from milkrun.core.world import World
@@ -31,7 +32,7 @@ def choose_policy(world_id: str, name: str | None) -> tuple[str, Factory]:
 
 
 def file_stem(spec: WorldSpec, policy: str) -> str:
-    return f"{file_name(spec.id)}_{policy}"
+    return f"{world_stem(spec.id)}_{file_name(policy)}"
 
 
 def play(

@@ -10,6 +10,7 @@ import typer
 
 from milkrun.cli.output import PRESET, SEED, SETTINGS, console, out_folder, read_settings, table, text
 from milkrun.core.errors import ConfigError
+from milkrun.core.files import file_name
 
 if TYPE_CHECKING:
     from milkrun.core.recorder import EpisodeRecorder
@@ -53,13 +54,13 @@ def replay(
         if len(what) > 1:
             raise ConfigError(f"one world, or files that end in .json: not {', '.join(map(repr, what))}")
         groups = recorded(what[0], policies, read_rows(rows), episode, seed, preset, read_settings(settings))
-        stem = file_name(groups[0][0].world)
+        stem = world_stem(groups[0][0].world)
     tell(groups)
     page = write(groups, folder / f"{stem}_replay.html")
     if as_json:
         written: list[Path] = []
         for one in (one for group in groups for one in group):
-            path = plain = folder / f"{stem}_replay_{one.policy}_{one.data['row']}.json"
+            path = plain = folder / f"{stem}_replay_{file_name(one.policy)}_{one.data['row']}.json"
             while path in written:  # of another seed or world, out of files
                 path = plain.with_name(f"{plain.stem}_{len(written) + 1}.json")
             written.append(path)
@@ -148,8 +149,9 @@ def tell(groups: Groups) -> None:
     console().print(shown)
 
 
-def file_name(id: str) -> str:
-    return id.removeprefix("milkrun/").replace("/", "_")
+def world_stem(id: str) -> str:
+    """How the files of a world are named."""
+    return file_name(id.removeprefix("milkrun/"))
 
 
 def read_rows(given: str) -> list[int]:

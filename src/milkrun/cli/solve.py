@@ -55,6 +55,7 @@ def solve(
     from milkrun.cli.replay import watched_by, write_driven
     from milkrun.cli.solve_many import solve_many, split
     from milkrun.core.errors import ConfigError
+    from milkrun.core.files import file_name
     from milkrun.core.registry import list_worlds
     from milkrun.replay.figures import figure_of, save
     from milkrun.routing.instances import DARPInstance, read, replay, write_solution
@@ -88,7 +89,7 @@ def solve(
     routes = split(found.actions[0].tolist(), closed=instance.kind in ("TSP", "ATSP"))
     cost, valid, reason = replay(instance, routes)
     gap = None if not best else 100 * (cost - best) / best
-    stem = f"{instance.name}_{method}"
+    stem = file_name(f"{instance.name}_{method}")
     is_tour = instance.kind in ("TSP", "ATSP")
     written = folder / (f"{stem}.tour" if is_tour else f"{stem}.sol")
     write_solution(written, routes, cost)

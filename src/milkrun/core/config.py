@@ -202,7 +202,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read the configuration {path}: {e.strerror}") from None
     except json.JSONDecodeError as e:
         raise ConfigError(f"{path}, line {e.lineno}: not JSON: {e.msg}") from None
-    except ValueError as e:  # bytes that are no text, a NUL in the path
+    except (ValueError, RecursionError) as e:  # bytes that are no text, a NUL in the path, endless nesting
         raise ConfigError(f"cannot read the configuration {str(path)!r}: {e}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: a configuration is a JSON object, not a {type(values).__name__}")

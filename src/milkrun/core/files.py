@@ -9,6 +9,7 @@ import csv
 import io
 import os
 import re
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,29 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         return Path(name).read_bytes()
     except (OSError, ValueError) as e:  # a null byte in a name is a ValueError
         raise FormatError(f"{name or '(no name)'}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
+
+
+def read_own(path: Path, most: int) -> bytes:
+    """The bytes of a regular file in the folder of its name: no link, pipe or device, and at most `most` bytes."""
+    try:
+        # Without O_NONBLOCK a pipe without a writer would never open.
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise FormatError(f"{path}: is no regular file")
+            if found.st_size > most:
+                raise FormatError(f"{path}: has {found.st_size:,} bytes, more than {most:,}")
+            return file.read()
+    except OSError as e:
+        if path.is_symlink():
+            raise FormatError(f"{path}: is a link, which may lead out of its folder") from None
+        raise FormatError(f"{path}: cannot be read: {e.strerror}") from None
+
+
+def file_name(text: str) -> str:
+    """Text of a file, the id of a world or the name of a policy as the name of a file in a folder: no separators, no
+    leading dot, at most 100 characters."""
+    return re.sub(r"[^\w.+=-]+", "_", text).lstrip(".")[:100] or "_"
 
 
 def write_bytes(path: str | os.PathLike[str], raw: bytes) -> None:

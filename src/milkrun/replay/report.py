@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.errors import ConfigError
-from milkrun.core.files import name_of
+from milkrun.core.files import file_name, name_of
 from milkrun.core.registry import list_worlds, world_spec
 from milkrun.replay.columns import pack
 from milkrun.replay.template import UPLOT, script_json, whole_page, write_whole
@@ -94,7 +94,7 @@ def _cards(summary: Any, folder: Path) -> list[Read]:
 
 
 def _card(id: str, world: Read, folder: Path) -> Read:
-    stem, title = id.removeprefix("milkrun/").replace("/", "_"), world_spec(id).title if id in list_worlds() else ""
+    stem, title = file_name(id.removeprefix("milkrun/")), world_spec(id).title if id in list_worlds() else ""
     if reason := world.get("skipped") or world.get("failed"):
         return {"world": id, "title": title, "said": f"{'skipped' if 'skipped' in world else 'failed'}: {reason}"}
     policies = world.get("policies")
@@ -118,17 +118,19 @@ def _link(folder: Path, name: Any) -> str | None:
 
 def _thumbnail(folder: Path, name: Any) -> str | None:
     """A small copy of a picture of the folder as a data address; None where there is none, or no Pillow."""
-    if not isinstance(name, str) or Path(name).name != name:
+    if not isinstance(name, str) or Path(name).name != name or not (folder / name).is_file():
         return None
     try:
         from PIL import Image
-
+    except ImportError:
+        return None
+    try:
         with Image.open(folder / name) as picture:
             small = picture.convert("RGB")
             small.thumbnail((WIDTH, WIDTH))
             kept = io.BytesIO()
             small.save(kept, "WEBP", quality=80)
-    except (ImportError, OSError, ValueError):
+    except (OSError, ValueError, Image.DecompressionBombError):
         return None
     return f"data:image/webp;base64,{base64.b64encode(kept.getvalue()).decode()}"
 

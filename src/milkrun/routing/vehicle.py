@@ -89,9 +89,9 @@ class Routing(Recorded, Places):
             return
         visited = arrays["visited"][:, 1:]
         taken = arrays["tour_len"].reshape(len(visited), -1).sum(axis=1)  # one count, or one a day
-        few = taken < visited.sum(axis=1)
-        refuse_where("visited", arrays["visited"], arrays["visited"] & few[:, None], "tour_len counts fewer actions than "
-                     "nodes are visited")  # fmt: skip
+        few = (taken < visited.sum(axis=1))[:, None]
+        rule = "tour_len counts fewer actions than nodes are visited"
+        refuse_where("visited", arrays["visited"], arrays["visited"] & few, rule)
 
     # -- pictures -------------------------------------------------------------------------------------------
 

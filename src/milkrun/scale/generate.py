@@ -12,11 +12,11 @@ from typing import Any
 from milkrun.core.arguments import check_count, check_seed
 from milkrun.core.config import Config
 from milkrun.core.errors import ConfigError, FormatError
-from milkrun.core.files import name_of, read_bytes
+from milkrun.core.files import name_of
 from milkrun.core.registry import world_spec
 from milkrun.scale.driver import Arrays, Asked, Work, run
 from milkrun.scale.evaluate import plain, read_config, read_shards
-from milkrun.scale.keep import Kept, arrays_of, read_manifest
+from milkrun.scale.keep import MANIFEST, Kept, arrays_of, read_manifest, read_shard, shard_path
 from milkrun.scale.shards import SHARD_ROWS
 from milkrun.scale.work import Played, draw
 
@@ -64,9 +64,10 @@ def instances(folder: str | os.PathLike[str]) -> Iterator[Arrays]:
     whole = len(read_shards(wanted, wanted, said.get("shard_rows")))
     if len(said["shards"]) != whole:
         raise ConfigError(f"{path} has {len(said['shards'])} of {whole} shards: the call that was stopped completes it")
-    # By length first: from a million shards on numbers have more digits.
-    for name, checksum in sorted(said["shards"].items(), key=lambda shard: (len(shard[0]), shard[0])):
-        raw = read_bytes(path / name)
-        if hashlib.sha256(raw).hexdigest() != checksum or (arrays := arrays_of(raw)) is None:
-            raise FormatError(f"{path / name} is not what the manifest says: generate it again")
+    for file in (shard_path(path, STEM, k) for k in range(whole)):  # names of files come from no manifest
+        if file.name not in said["shards"]:
+            raise FormatError(f"{path / MANIFEST} does not list {file.name}: generate the dataset again")
+        raw = read_shard(file)
+        if hashlib.sha256(raw).hexdigest() != said["shards"][file.name] or (arrays := arrays_of(raw)) is None:
+            raise FormatError(f"{file} is not what the manifest says: generate it again")
         yield arrays

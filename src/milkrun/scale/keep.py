@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -20,12 +21,13 @@ from typing import Any
 import numpy as np
 
 from milkrun._version import __version__
-from milkrun.core.errors import ConfigError, ScaleError, shown
-from milkrun.core.files import name_of
+from milkrun.core.errors import ConfigError, FormatError, ScaleError, shown
+from milkrun.core.files import name_of, read_own
 from milkrun.scale.lock import Lock
 
 FORMAT = 1
 MANIFEST, SUMS, LOCK, UNFINISHED = "manifest.json", "shards.sha256", "lock", ".part"
+LARGEST = 4 << 30  # bytes of a file that is read whole
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -68,13 +70,13 @@ class Kept:
             self._lock.free()
 
     def path(self, k: int) -> Path:
-        return self.folder / f"{self.stem}-{k:06d}.npz"
+        return shard_path(self.folder, self.stem, k)
 
     def load(self, k: int) -> dict[str, np.ndarray] | None:
         """The arrays of a shard; None where there is none that can be trusted."""
         try:
-            raw = self.path(k).read_bytes() if k in self._sums else b""
-        except OSError:
+            raw = read_shard(self.path(k)) if k in self._sums else b""
+        except FormatError:
             return None
         if hashlib.sha256(raw).hexdigest() != self._sums.get(k):
             return None
@@ -139,9 +141,24 @@ class Kept:
             raise
 
 
+def shard_path(folder: Path, stem: str, k: int) -> Path:
+    return folder / f"{stem}-{k:06d}.npz"
+
+
+def read_shard(path: Path) -> bytes:
+    """The bytes of a shard; FormatError for what no call of ours writes."""
+    return read_own(path, LARGEST)
+
+
 def arrays_of(raw: bytes) -> dict[str, np.ndarray] | None:
-    """The arrays in the bytes of a shard's file, never anything that would be executed; None where it is no such."""
+    """The arrays in the bytes of a shard's file, never anything that would be executed; None where it is no such.
+
+    Shards are not compressed, so their arrays are no larger than the file. One that is could unpack to any size.
+    """
     try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as packed:
+            if sum(entry.file_size for entry in packed.infolist()) > len(raw):
+                return None
         with np.load(io.BytesIO(raw), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except Exception:  # a zip or a header of any kind of wrong
@@ -152,10 +169,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a folder; what is none is refused by name."""
     path = folder / MANIFEST
     try:
-        said = json.loads(path.read_bytes())
-    except OSError as e:
-        raise ConfigError(f"{path}: cannot be read: {e.strerror}") from None
-    except ValueError as e:
+        said = json.loads(read_own(path, LARGEST))
+    except FormatError as e:
+        raise ConfigError(str(e)) from None
+    except (ValueError, RecursionError) as e:
         raise ConfigError(f"{path} is damaged ({e}): remove the folder, its shards cannot be trusted") from None
     if not isinstance(said, dict) or not isinstance(said.get("shards"), dict):
         raise ConfigError(f"{path} is no manifest of Milkrun: give a folder of its own")

@@ -64,6 +64,6 @@ class Lock:
 def _read(file: int) -> dict[str, Any]:
     try:
         said = json.loads(os.pread(file, 4096, 0))
-    except ValueError:  # its holder is writing it, or was killed at it
+    except (ValueError, RecursionError):  # its holder is writing it, or was killed at it
         return {}
     return said if isinstance(said, dict) else {}

@@ -1,0 +1,116 @@
+"""Dataset folders from elsewhere: only regular files of the folder itself are read, none larger unpacked than packed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+
+import numpy as np
+import pytest
+
+from milkrun import scale
+from milkrun.core.errors import ConfigError, FormatError, MilkrunError
+from milkrun.scale.keep import arrays_of
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two shards of two CVRP instances each."""
+    made = scale.generate("milkrun/CVRP-v0", 4, tmp_path / "made", 3, config={"num_loc": 5}, on="local", shard_rows=2,
+                          progress=False)  # fmt: skip
+    assert len(list(scale.instances(made))) == 2
+    return made
+
+
+def edit(folder, change):
+    manifest = folder / "manifest.json"
+    said = json.loads(manifest.read_text())
+    change(said["shards"])
+    manifest.write_text(json.dumps(said))
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_manifest_names_no_file_elsewhere(folder, absolute):
+    """A shard beside the folder, under its right checksum, is not read."""
+    outside = folder.parent / "x.npz"
+    outside.write_bytes((folder / "data-000001.npz").read_bytes())
+    name = str(outside) if absolute else "../x.npz"
+    edit(folder, lambda shards: shards.update({name: shards.pop("data-000001.npz")}))
+    with pytest.raises(FormatError, match="does not list data-000001.npz"):
+        list(scale.instances(folder))
+
+
+def test_a_manifest_does_not_reorder_shards(folder):
+    """Names that sort otherwise are no shards of the dataset."""
+    first = (folder / "data-000000.npz").read_bytes()
+    (folder / "z.npz").write_bytes(first)
+    edit(folder, lambda shards: shards.update({"z.npz": shards.pop("data-000000.npz")}))
+    with pytest.raises(FormatError, match="does not list data-000000.npz"):
+        list(scale.instances(folder))
+
+
+def put_pipe(path):
+    os.mkfifo(path)
+
+
+def put_link(path):
+    path.symlink_to(path.with_name("data-000000.npz"))
+
+
+def put_device(path):
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(("put", "said"), [
+    (put_pipe, "is no regular file"), (put_link, "is a link"), (put_device, "is a link"), (os.mkdir, "Is a directory"),
+    (lambda path: None, "cannot be read: No such file"),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["data-000001.npz", "manifest.json"])
+def test_what_is_no_regular_file_is_refused_at_once(folder, put, said, name):
+    """A pipe without a writer would hang, a device would never end."""
+    (folder / name).unlink()
+    put(folder / name)
+    with pytest.raises(MilkrunError, match=said):
+        list(scale.instances(folder))
+
+
+def bomb() -> bytes:
+    """2 MB that unpack to 2 GB would be this, a thousand times as long."""
+    content = io.BytesIO()
+    np.savez_compressed(content, locs=np.zeros((2, 6, 20_000), np.float32))
+    return content.getvalue()
+
+
+def overlapping() -> bytes:
+    """Two entries of a directory over the same bytes of the file."""
+    content = io.BytesIO()
+    np.savez(content, locs=np.zeros(10_000))
+    with zipfile.ZipFile(content, "a") as packed:
+        again = packed.infolist()[0]
+        packed.filelist += [again] * 9
+        packed.writestr("last", b"")  # so that the directory is written again
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("raw", [bomb(), overlapping()], ids=["compressed", "overlapping"])
+def test_what_unpacks_to_more_than_its_file_is_refused(folder, raw):
+    """Before anything is unpacked, whatever the manifest says of it."""
+    assert sum(entry.file_size for entry in zipfile.ZipFile(io.BytesIO(raw)).infolist()) > len(raw)
+    assert arrays_of(raw) is None
+    (folder / "data-000001.npz").write_bytes(raw)
+    edit(folder, lambda shards: shards.update({"data-000001.npz": hashlib.sha256(raw).hexdigest()}))
+    shards = scale.instances(folder)
+    assert set(next(shards)) >= {"locs", "demand_units"}
+    with pytest.raises(FormatError, match="is not what the manifest says"):
+        next(shards)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"shards": ' * 50_000, '{"seed": ' + "1" * 5_000 + "}"])
+def test_a_manifest_that_json_readers_fail_on_is_refused(folder, text):
+    """Endless nesting, a number of 5,000 digits: a sentence that names the file."""
+    (folder / "manifest.json").write_text(text)
+    with pytest.raises(ConfigError, match="manifest.json is damaged"):
+        list(scale.instances(folder))
