@@ -332,3 +332,17 @@ def test_a_gpu_shows_the_same_rows(stepping):
         assert {value.device.type for value in leaves(done_there).values()} == {"cuda"}
         assert_same(done, done_there.cpu())
         assert_same(a, b.cpu())
+
+
+@pytest.mark.parametrize("options", [{}, {"stepping": "inplace"}])
+def test_a_batch_that_no_machine_has_memory_for_is_refused(options):
+    """When the environment is made, when its size is set, and when a reset asks for it."""
+    said = "1000000000 rows of [0-9,]+ bytes need"
+    with pytest.raises(ConfigError, match=said):
+        env_class("milkrun/CVRP-v0")(batch_size=[10**9], **options)
+    env = env_class("milkrun/CVRP-v0")(batch_size=[2], **options)
+    with pytest.raises(ConfigError, match=said):
+        env.batch_size = [1000, 10**6]
+    env = env_class("milkrun/CVRP-v0")(batch_size=[2])
+    with pytest.raises(ConfigError, match=said):
+        env.reset(batch_size=[10**9])

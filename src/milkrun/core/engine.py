@@ -93,6 +93,7 @@ class EngineWorld(World):
         if "settle" not in kernels_of(type(self)):
             raise ConfigError(f"{type(self).__name__} has no kernel 'settle', which says what came of a step: "
                               f"write {type(self).__name__}.bind(..., settle=settle)")
+        self.check_memory(self.num_envs)
         self.engine, self._process = self.connect(), os.getpid()
         super()._allocate()
         self._watch()

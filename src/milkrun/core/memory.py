@@ -6,9 +6,12 @@ Only instance arrays may be laid anew, when the number of instances changes.
 
 from __future__ import annotations
 
+import math
+import os
 import warnings
 from collections.abc import Mapping
 from ctypes import addressof, c_char
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +27,7 @@ from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_mark
 from milkrun.core.record import INSTANCES, Layout
 from milkrun.core.threads import Entry, chunks_for
 
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 ATTRIBUTES = frozenset(
     "num_envs config seed first_row autoreset illegal_rule threads debug sizes groups observed final final_rows spec "
     "laid".split()
@@ -183,7 +187,20 @@ class Memory:
         usual = {**cls.usual, **{name: 0 for name, size in sizes.items() if size == 0}} if cls.usual else {}
         return layout, build_launcher(layout, cls.action, playable(cls), {} if debug else usual, debug=debug)
 
+    @cached_property
+    def _row_bytes(self) -> int:
+        fields = [f for f in self.fields.values() if f.per_row and not f.on_demand]
+        return sum(f.dtype.itemsize * math.prod(f.shape(self.sizes)) for f in fields)
+
+    def check_memory(self, rows: int) -> None:
+        """Raises ConfigError for more rows than the machine has memory for; called before any is allocated."""
+        needed = rows * self._row_bytes
+        if needed > MEMORY:
+            raise ConfigError(f"{rows} rows of {self._row_bytes:,} bytes need {needed / 1e9:,.0f} GB, and this machine "
+                              f"has {MEMORY / 1e9:,.0f} GB: take fewer rows (num_envs, batch_size)")  # fmt: skip
+
     def _allocate(self) -> None:
+        self.check_memory(self.num_envs)
         self._all = np.arange(self.num_envs, dtype=np.int64)
         self._actions = np.zeros((self.num_envs, *self.action.shape(self.sizes)), self.action.dtype)
         self._num_instances = self._scratch_slots = 0

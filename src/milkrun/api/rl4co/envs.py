@@ -160,6 +160,7 @@ class Compiled(RL4COEnvBase):
     def _make_spec(self, generator: Any) -> None:
         batch, nodes = self.batch_size, generator.num_loc + self.depots
         stepper = self._stepper(nodes)
+        stepper.world.check_memory(batch.numel())
         leaves = {
             slot.name: Unbounded(shape=(*batch, *slot.tail()), dtype=slot.dtype)
             for slot in (*stepper.instance, *stepper.carried)

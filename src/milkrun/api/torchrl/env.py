@@ -140,6 +140,11 @@ class TorchRLEnv(RL4COEnvBase):
 
     # -- resets: how episodes begin ---------------------------------------------------------------------------
 
+    def _batch_of(self, td: TensorDictBase | None, batch_size: Any) -> torch.Size:
+        batch = super()._batch_of(td, batch_size)
+        self.template.check_memory(batch.numel())
+        return batch
+
     def _next_streams(self, rows: torch.Tensor) -> torch.Tensor:
         return super()._next_streams(rows + self.first_row)
 
@@ -303,6 +308,7 @@ class TorchRLEnv(RL4COEnvBase):
 
     def _specs(self, td: TensorDictBase | None) -> Specs:
         self._owner = None
+        self.template.check_memory(self.batch_size.numel())
         return specs_of_world(self._stepper, self._groups, self.batch_size, self.device)
 
     # -- masks and actions ------------------------------------------------------------------------------------

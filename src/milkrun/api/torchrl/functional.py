@@ -152,6 +152,8 @@ class Stepper:
     ) -> None:
         """Checks instances that no reset of ours has checked: rules between their fields, and that the state of each
         live row allows an action on its instance."""
+        if not plan.rows:
+            return
         self.world.check_instances(self.checks.instances(root, hidden, plan))
         if self.world.marker() is None:
             return
