@@ -42,6 +42,14 @@ class TSPView(TSP):
 
 
 @kernel
+def keep_mask(w, b):  # type: ignore[no-untyped-def]
+    """RL4CO's TSP carries no `visited`: the mask is what tells it, so it is derived from nothing else."""
+
+
+TSPView.bind(mark=keep_mask)
+
+
+@kernel
 def reset_cvrp(w, b):  # type: ignore[no-untyped-def]
     begin(w, b)
     w.used_capacity[b] = 0

@@ -76,8 +76,7 @@ class Checks:
         """Raises for the first value that breaks the rule of a field: row, field, value, bound."""
         rows = self.rows(f.name, root, hidden, plan)
         if f.role is Role.MASK:
-            ended = [self.rows(flag, root, hidden, plan) for flag in ("terminated", "truncated")]
-            check_mask(f.name, rows, self._world.action.nvec(self._world.sizes), ~(ended[0] | ended[1]))
+            check_mask(f.name, rows, self._world.action.nvec(self._world.sizes), self.live(root, hidden, plan))
         check_values(f, rows, self._world.sizes)
 
     def rows(self, name: str, root: Tensors, hidden: Tensors, plan: Plan) -> np.ndarray:
@@ -86,6 +85,12 @@ class Checks:
         shape = self._world.fields[name].shape(self._world.sizes)
         rows: np.ndarray = tensor.reshape(plan.rows, *shape).numpy(force=True)
         return rows
+
+    def live(self, root: Tensors, hidden: Tensors, plan: Plan) -> np.ndarray:
+        """Which rows go on. An environment whose worlds have no step limit has no `truncated`."""
+        flags = [flag for flag in ("terminated", "truncated") if flag in root or flag in hidden]
+        ended: np.ndarray = np.logical_or.reduce([self.rows(flag, root, hidden, plan) for flag in flags])
+        return ~ended
 
     def instances(self, root: Tensors, hidden: Tensors, plan: Plan) -> dict[str, np.ndarray]:
         """The instance fields, each instance once: dimensions over which all of them were expanded are left out."""

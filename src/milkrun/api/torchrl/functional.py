@@ -157,7 +157,7 @@ class Stepper:
         self.world.check_instances(self.checks.instances(root, hidden, plan))
         if self.world.marker() is None:
             return
-        mask, live = self._marked(source[:], None, root, hidden, plan, chunks)
+        mask, live = self._marked(source[:], root.get("action_mask"), root, hidden, plan, chunks)
         shut = ~mask.reshape(plan.rows, -1).any(1).numpy() & live
         if shut.any():
             raise BadInstance(f"row {int(np.flatnonzero(shut)[0])}: its state allows no action on this instance")
@@ -257,8 +257,7 @@ class Stepper:
         the mask given, or none allowed."""
         mask = torch.zeros((*plan.batch, self._mask_width), dtype=torch.bool) if given is None else _copied(given)
         table[self._mask_place] = mask.data_ptr()
-        ended = [self.checks.rows(flag, root, hidden, plan) for flag in ("terminated", "truncated")]
-        live = ~(ended[0] | ended[1])
+        live = self.checks.live(root, hidden, plan)
         order, marker = np.flatnonzero(live), self.world.marker()
         assert marker is not None
         marker.run((table.buffer_info()[0], address_of(order)), len(order), chunks)
