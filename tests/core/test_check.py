@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import milkrun
 from milkrun.core import fields
 from milkrun.core.actions import discrete
-from milkrun.core.check import Finding, check_world
+from milkrun.core.check import Finding, check_world, interpreted
 from milkrun.core.check.replays import REPLAY_RULES
 from milkrun.core.check.rules import DECLARATIONS, RESET_RULES, STEP_RULES
 from milkrun.core.errors import ConfigError, MissingExtra, RegistryError, missing_extra
@@ -23,6 +24,8 @@ from milkrun.core.world import World
 from milkrun.routing.tsp import TSP
 from tests.core import broken_worlds, toys
 from tests.core.broken_worlds import DEFECTS, Stairs, StairsConfig, variant
+from tests.core.broken_worlds import reset as stairs_reset
+from tests.core.broken_worlds import step as stairs_step
 
 
 def broken_rules(world: Any, **options: Any) -> set[tuple[str, str]]:
@@ -216,7 +219,7 @@ ODD: dict[str, tuple[Any, str]] = {
                        r"raises_nothing: read_instances (instances.py:"),
     "no constants": (variant(constants=broken_worlds.gives_nothing), "raises_nothing: _numbers (memory.py:"),
     "an unknown constant": (variant(constants=lambda self: {"defekt": 0}), "raises_nothing: Stairs.constants() names "),
-    "too much memory": (variant(left=state(int32, 10**12, doc="of no computer")), "raises_nothing: allocate (memory"),
+    "too much memory": (variant(left=state(int32, 10**12, doc="of no computer")), "raises_nothing: 8 rows of 4,000,0"),
     "no sizes": (variant(size_of=classmethod(broken_worlds.gives_nothing)), "sizes_known: size_of gives None: it "),
     "half a tread": (variant(size_of=classmethod(lambda cls, config: {"N": 9.5})), "sizes_known: size_of gives 'N' = "),
     "an unknown lowest value": (variant(left=state(int32, low="-Q", doc="x")), "sizes_known: left names the size 'Q'"),
@@ -422,3 +425,34 @@ def test_what_cannot_be_checked_is_refused() -> None:
         check_world(3)  # type: ignore[arg-type]
     with pytest.raises(RegistryError, match="no world 'milkrun/CVPR-v0'"):
         milkrun.check_world("milkrun/CVPR-v0")
+
+
+@kernel
+def circles_in_reset(w, b):
+    """A reset that never ends."""
+    stairs_reset(w, b)
+    steps = 0
+    while w.climbs[b] >= 0:
+        steps += 1
+
+
+@kernel
+def circles_in_step(w, b, action):
+    """A step that ends for no action but the first."""
+    while action > 0:
+        w.climbs[b] += 0
+    stairs_step(w, b, action)
+
+
+@pytest.mark.parametrize("hook", ["reset", "step"])
+def test_a_kernel_that_never_ends_is_a_finding(hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernel, file and line are named."""
+    monkeypatch.setattr(interpreted, "CALL_SECONDS", 0.5)
+    circles = circles_in_reset if hook == "reset" else circles_in_step
+    endless = type("Endless", (Stairs,), {"__doc__": Stairs.__doc__})
+    endless.bind(**{hook: circles})
+    handler = signal.getsignal(signal.SIGVTALRM)
+    (finding, *_) = [f for f in check_world(endless) if f.rule == "accesses_checked"]
+    assert finding.sentence.startswith(f"circles_in_{hook} (test_check.py:")
+    assert "has run for 0.5 s: does a loop never end?" in finding.sentence
+    assert signal.getsignal(signal.SIGVTALRM) == handler and signal.getitimer(signal.ITIMER_VIRTUAL)[0] == 0

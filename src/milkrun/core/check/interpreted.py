@@ -9,7 +9,11 @@ load states with a whole number at an end of its bounds, and play on from those 
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
+import threading
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -25,6 +29,8 @@ from milkrun.core.world import World
 ROWS = 8
 LONGEST = 1_000  # turns of a play; illegal ones cost little
 LOOKS = 8  # every so many calls somebody looks
+CALL_SECONDS = 60.0  # of processor time for a reset or a step of all rows; the slowest world takes less than one
+_CORE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 STEPS = 8  # of play from a state at the end of its bounds
 LEANS = np.array([0, -1, 1, 0, 0, -1, 1, 0])
 """Which allowed action a row takes: any, the first, the last."""
@@ -54,7 +60,7 @@ def accesses_checked(bench: Bench) -> Iterator[Fault]:
         take = Take(config, world)
         bench.takes.append(take)
         try:
-            for number, call in enumerate(_play(world, np.random.default_rng(bench.seed))):
+            for number, call in enumerate(_limited(_play(world, np.random.default_rng(bench.seed)))):
                 take.calls.append(call)
                 world._launcher.first_fault(world._table_address, world._all_address, world.num_envs)
                 take.frames.append(_frame(world, number))
@@ -67,6 +73,34 @@ def accesses_checked(bench: Bench) -> Iterator[Fault]:
             else:
                 yield found
             return
+
+
+def _limited(calls: Iterator[Call]) -> Iterator[Call]:
+    """The calls, each stopped with KernelFault where it takes more than CALL_SECONDS of processor time: a kernel that
+    never ends would never be found. A signal does that, so it works in the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield from calls
+        return
+
+    def stop(_: int, frame: FrameType | None) -> None:
+        while frame is not None and frame.f_code.co_filename.startswith(_CORE):
+            frame = frame.f_back
+        code = frame.f_code if frame is not None else stop.__code__
+        line = f"{code.co_name} ({os.path.basename(code.co_filename)}:{frame.f_lineno if frame is not None else 0})"
+        raise KernelFault(f"has run for {CALL_SECONDS:g} s: does a loop never end?", place=line)
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    try:
+        while True:
+            signal.setitimer(signal.ITIMER_VIRTUAL, CALL_SECONDS)
+            call = next(calls, None)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            if call is None:
+                return
+            yield call
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def open_while_live(bench: Bench) -> Iterator[Fault]:
