@@ -293,7 +293,8 @@ def test_solve_answers_in_actions_that_the_world_plays_at_the_cost_told():
 
 
 @pytest.mark.parametrize(("call", "sentence"), [
-    (lambda: solve("TSPD", {"locs": np.zeros((1, 5, 2))}), "a TSPDInstance or a list of them"),
+    (lambda: solve("TSPD", {"locs": np.zeros((1, 5, 2))}), "the instances lack c_truck, c_drone, no_visit"),
+    (lambda: solve("TSPD", [3]), "a TSPDInstance, a list of them, or a mapping"),
     (lambda: solve("TSPD", [places(5, 1)], alpha=2.0), "alpha=2.0: the solvers of TSPD have no options"),
     (lambda: solve("TSPD", [places(5, 1)], "savings"), "method='savings' is not for TSPD; TSPD has exact, partition"),
 ])  # fmt: skip

@@ -30,8 +30,8 @@ from milkrun.cli.output import (
 def eval_(
     id: str = ID,
     policies: str | None = typer.Option(
-        None, "--policies", "--policy", metavar="A,B,...", help="Policies of the world (default: all of them).",
-        show_default=False,
+        None, "--policies", "--policy", metavar="A,B,...", show_default=False,
+        help="Policies of the world, or methods of `milkrun solve` (default: all policies).",
     ),
     instances: int | None = typer.Option(
         None, "--instances", "--episodes", min=2, show_default="1,000, fewer of slow worlds",
@@ -52,25 +52,30 @@ def eval_(
     """Compare policies on the same instances.
 
     Prints the mean return of each with its 95 % interval, and the mean gap to the best answer that any of them found
-    for the instance: paired, so that the luck of the instances does not count.
+    for the instance: paired, so that the luck of the instances does not count. Methods of `milkrun solve` stand in the
+    same table; pyvrp and ortools search each instance for a second.
 
     \b
     Examples:
       milkrun eval CVRP-v0 --policies random,nearest --instances 2000
       milkrun eval WCVRP-v0 --preset n50 --page
+      milkrun eval CVRP-v0 --policies nearest,savings,pyvrp --instances 50
       milkrun eval CVRP-v0 --policy nearest --episodes 1000000 --on ray --keep runs/nearest
     """
-    from milkrun.cli.play import choose_policy
     from milkrun.cli.replay import recorded, world_stem, write
+    from milkrun.core.errors import ConfigError
     from milkrun.core.registry import world_spec
     from milkrun.replay.record import MOST
     from milkrun.solvers import policies_for
+    from milkrun.solvers.named import choose_player
 
     spec = world_spec(id)
     options = read_settings(settings)
     names = list(policies_for(spec.id)) if policies is None else [name.strip() for name in policies.split(",")]
+    if twice := [name for k, name in enumerate(names) if name in names[:k]]:
+        raise ConfigError(f"the policy {twice[0]!r} is named twice")
     if not on_ray(on, address=address, keep=keep) or page:  # a page plays policies of the world
-        factories = {name: choose_policy(spec.id, name)[1] for name in names}
+        factories = {name: choose_player(spec.id, name)[1] for name in names}
     folder = None if out is None and not page else out_folder(out or Path("out"))
     at_once = spec.load().demo_rows  # few for worlds whose step is a simulation
     instances = instances or min(1000, 4 * at_once)

@@ -12,23 +12,13 @@ from milkrun.cli.details import Details
 from milkrun.cli.output import as_it_is
 from milkrun.cli.replay import world_stem
 from milkrun.core.clock import Clock
-from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.core.files import file_name
 from milkrun.core.references import refer
 from milkrun.core.registry import WorldSpec, world_spec
 from milkrun.core.world import World
 from milkrun.replay.figures import save, side_by_side
-from milkrun.solvers import Factory, evaluate, policies_for, rollout
-
-
-def choose_policy(world_id: str, name: str | None) -> tuple[str, Factory]:
-    """The named policy; without a name the world's first heuristic, random where it has none."""
-    known = policies_for(world_id)
-    if name is None:
-        name = next((n for n in known if n != "random"), "random")
-    if name not in known:
-        raise ConfigError(f"{world_id} has no policy {name!r}{did_you_mean(name, known)}")
-    return name, known[name]
+from milkrun.solvers import Factory, evaluate, rollout
+from milkrun.solvers.named import choose_player
 
 
 def file_stem(spec: WorldSpec, policy: str) -> str:
@@ -55,7 +45,7 @@ def play(
     `in_detail`: what the world names as its details is written of the median episode too: log, chart, film.
     """
     spec = world_spec(world_id)
-    name, factory = choose_policy(spec.id, policy)
+    name, factory = choose_player(spec.id, policy)
     make = partial(
         milkrun.make, spec.id, preset=preset, config=settings or {}, seed=seed, autoreset="disabled", threads=threads,
         debug=debug,

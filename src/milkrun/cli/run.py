@@ -12,7 +12,9 @@ from milkrun.cli.output import ID, PRESET, ROWS, SEED, SETTINGS, console, out_fo
 def run(
     id: str = ID,
     num_envs: int | None = ROWS,
-    policy: str | None = typer.Option(None, "--policy", help="random or a heuristic of the world (default)."),
+    policy: str | None = typer.Option(
+        None, "--policy", help="A policy of the world, or a method of `milkrun solve` (default: its first heuristic)."
+    ),
     episodes: int | None = typer.Option(None, "--episodes", min=1, help="Episodes in all (default: one a row)."),
     seed: int = SEED,
     preset: str | None = PRESET,

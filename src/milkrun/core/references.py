@@ -29,6 +29,8 @@ class References:
     solvers: ClassVar[Mapping[str, Any]] = {}
     """method: a function of a `milkrun.solvers.Job` that returns a `Solution`"""
     default_solver: ClassVar[str] = ""
+    solver_options: ClassVar[tuple[str, ...] | None] = None
+    """options of the configuration that its solvers take; None: all of them"""
     """the method that is used where none is asked for; without it the first"""
     plans_are_actions: ClassVar[bool] = True
     """whether the actions of a `Solution` are played in their order; False: they are what play leads to, a tour say,

@@ -8,26 +8,25 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.arguments import Rows, check_count, check_seed
-from milkrun.core.errors import ConfigError, did_you_mean, shown
-from milkrun.core.instances import instances_of
+from milkrun.core.errors import ConfigError, shown
 from milkrun.core.recorder import EpisodeRecorder
 from milkrun.core.registry import make, world_spec
 from milkrun.replay.episode import Episode
 from milkrun.solvers.evaluate import check_player, rollout
-from milkrun.solvers.policies import Policy, policies_for
-from milkrun.solvers.solve import solve
+from milkrun.solvers.named import choose_player
+from milkrun.solvers.policies import Factory, Policy
 
 MOST = 3  # policies side by side
 
 
 def record(
-    world: Any, policy: Policy, rows: Rows = (0,), *, name: str = "", max_steps: int | None = None
+    world: Any, policy: Policy | str, rows: Rows = (0,), *, name: str = "", max_steps: int | None = None
 ) -> list[Episode]:  # fmt: skip
     """Plays on from where the world stands until every row has ended; the episodes of these rows.
 
     A policy with a method `scores(world) -> (B, A)` has them recorded.
     """
-    check_player(world, policy)
+    policy = check_player(world, policy)
     recorder = EpisodeRecorder(world, rows, policy=name)
 
     def play(_: Any) -> np.ndarray:
@@ -54,12 +53,9 @@ def compare(
     if not np.iterable(rows):
         raise ConfigError(f"rows={shown(rows)}: must be a list of row numbers")
     spec = world_spec(id)
-    known, methods = policies_for(spec.id), spec.load().solvers
-    for name in policies:
-        if name not in known and name not in methods:
-            raise ConfigError(f"{spec.id} has no policy or method {name!r}{did_you_mean(name, {*known, *methods})}")
+    factories = {name: choose_player(spec.id, name)[1] for name in policies}
     made = {"seed": seed, "preset": preset, "threads": threads, **config}
-    return [[_played(spec.id, name, known, row, episode, made) for name in policies] for row in rows]
+    return [[_played(spec.id, name, factories[name], row, episode, made) for name in policies] for row in rows]
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -72,21 +68,8 @@ def check_names(names: Sequence[str]) -> None:
         raise ConfigError(f"the policy {shown(twice[0])} is named twice")
 
 
-def _played(id: str, name: str, known: Any, row: int, episode: int, made: dict[str, Any]) -> Episode:
+def _played(id: str, name: str, factory: Factory, row: int, episode: int, made: dict[str, Any]) -> Episode:
     world = make(id, 1, first_row=row, autoreset="disabled", **made)
     for _ in range(episode + 1):
         world.reset()
-    policy = known[name](made["seed"]) if name in known else planned(world, name, made["seed"])
-    return record(world, policy, name=name)[0]
-
-
-def planned(world: Any, method: str, seed: int = 0) -> Policy:
-    """A policy that drives what a method of `solve` answers to the instances of a world that has just been reset."""
-    plan = solve(world.id, instances_of(world), method, seed=seed, **world.config.as_dict()).actions
-
-    def drive(played: Any) -> np.ndarray:
-        done = np.minimum(played.i, plan.shape[1] - 1)
-        actions: np.ndarray = plan[np.arange(len(plan)), done]
-        return np.where(played.i < plan.shape[1], actions, 0)
-
-    return drive
+    return record(world, factory(made["seed"]), name=name)[0]

@@ -17,6 +17,7 @@ from milkrun.core.arguments import check_count
 from milkrun.core.errors import ConfigError, IllegalAction
 from milkrun.core.launcher import NO_LIMIT
 from milkrun.core.world import World
+from milkrun.solvers.named import choose_player
 from milkrun.solvers.policies import Policy
 
 PATIENCE = 10_000  # turns of nothing but illegal steps after which a play without max_steps is given up
@@ -126,7 +127,7 @@ def _percent(share: float) -> str:
 
 
 def evaluate(
-    world: World, policy: Policy, episodes: int, seed: int = 0, *, progress: Callable[[int], object] | None = None
+    world: World, policy: Policy | str, episodes: int, seed: int = 0, *, progress: Callable[[int], object] | None = None
 ) -> Result:
     """Plays exactly `episodes` episodes from a reset with `seed`, as many in each row; where they do not divide evenly
     the last rows play one fewer (none at all where there are fewer episodes than rows).
@@ -134,9 +135,10 @@ def evaluate(
     Works under every autoreset mode and keeps given instances. A row never waits for another, so its episodes are the
     same in a batch of any size. `progress` is called with the number of episodes that have just ended. In a world
     without max_steps a policy that makes nothing but illegal steps is refused after 10,000 turns, by IllegalAction.
+    A policy, or a method of `solve` whose plans the world can drive, may be given by its name.
     """
     episodes = check_count("episodes", episodes, 1)
-    check_player(world, policy)
+    policy = check_player(world, policy, seed)
     rows = world.num_envs
     restarts_itself = world.autoreset == "same_step"
     returns, lengths = np.empty(episodes), np.empty(episodes, np.int64)
@@ -168,11 +170,11 @@ def evaluate(
     return Result(returns, lengths, truncated, rows, kpis, illegal)
 
 
-def rollout(world: World, policy: Policy, max_steps: int | None = None) -> int:
+def rollout(world: World, policy: Policy | str, max_steps: int | None = None) -> int:
     """Plays on from where the world stands until every row has ended, or for `max_steps` turns; returns the steps done,
     summed over the rows. A row that has ended is not stepped again, under any autoreset mode. Where no `max_steps` ends
     it, a play of nothing but illegal steps is refused as by `evaluate`."""
-    check_player(world, policy)
+    policy = check_player(world, policy)
     if max_steps is not None:
         max_steps = check_count("max_steps", max_steps, 0)
     live = np.arange(world.num_envs)
@@ -188,12 +190,16 @@ def rollout(world: World, policy: Policy, max_steps: int | None = None) -> int:
     return steps
 
 
-def check_player(world: Any, policy: Any) -> None:
-    """Raises ConfigError unless this is a world and something that may play it."""
+def check_player(world: Any, policy: Any, seed: int = 0) -> Policy:
+    """The policy, found by its name where it is given by one; ConfigError unless it may play this world."""
     if not hasattr(world, "num_envs") or not hasattr(world, "autoreset"):
         raise ConfigError(f"what is played is a world, as milkrun.make gives it, not a {type(world).__name__}")
+    if isinstance(policy, str):
+        found: Policy = choose_player(world.id, policy)[1](seed)
+        return found
     if not callable(policy):
         raise ConfigError(f"a policy is a function of a world that gives its actions, not a {type(policy).__name__}")
+    return policy  # type: ignore[no-any-return]
 
 
 class _Turns:

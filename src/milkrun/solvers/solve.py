@@ -19,6 +19,7 @@ from milkrun.core.clock import Clock, listening
 from milkrun.core.errors import ConfigError, did_you_mean, missing_extra
 from milkrun.core.references import refer
 from milkrun.core.registry import ByWorld, WorldSpec, named_world
+from milkrun.solvers.policies import policies_for
 from milkrun.solvers.verdict import Verdict
 
 NOTICEABLE = 0.05  # seconds
@@ -95,6 +96,9 @@ def solve(
         iterations = check_count("iterations", iterations, 1)
     job = Job(spec, instances, method, {**spec.kwargs, **config}, time_limit, seed, workers, iterations, rule,
               bool(progress))  # fmt: skip
+    if method not in spec.load().solvers:
+        policy = policies_for(spec.id)[method](seed)
+        return Solution(*Verdict(spec, method, instances, job.config).of_policy(policy))
     solver = refer(spec.load(), "solvers", method)
     answer = solver(job)
     if str(getattr(solver, "__module__", "")).startswith("milkrun."):
@@ -103,7 +107,7 @@ def solve(
 
 
 def check_method(spec: WorldSpec, method: str | None) -> str:
-    """A method of a world, by default the one that its class prefers; refused if it has no such method."""
+    """A method of a world or one of its policies, by default the one that its class prefers; refused if unknown."""
     cls = spec.load()
     methods = cls.solvers
     if not methods:
@@ -111,10 +115,11 @@ def check_method(spec: WorldSpec, method: str | None) -> str:
         raise ConfigError(f"{spec.id} has no solvers{hint}; worlds that have: {', '.join(WORLDS)}")
     if method is None:
         method = cls.default_solver or next(iter(methods))
-    if not isinstance(method, str) or method not in methods:
+    names = [*methods, *(name for name in policies_for(spec.id) if cls.plans_are_actions and name not in methods)]
+    if not isinstance(method, str) or method not in names:
         known = {name for those in WORLDS.values() for name in those}
-        what = f"is not for {spec.name}" if str(method) in known else f"is unknown{did_you_mean(str(method), methods)}"
-        raise ConfigError(f"method={method!r} {what}; {spec.name} has {', '.join(methods)}")
+        what = f"is not for {spec.name}" if str(method) in known else f"is unknown{did_you_mean(str(method), names)}"
+        raise ConfigError(f"method={method!r} {what}; {spec.name} has {', '.join(names)}")
     return method
 
 

@@ -5,7 +5,7 @@ The solvers of the library ask the checker themselves. This is for those that so
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -34,17 +34,9 @@ class Verdict:
     def on(self, answer: Any) -> Answer:
         """Actions, cost by the checker, optimal; BadSolution names the first instance whose plan or price is wrong."""
         actions, claimed, optimal = self._read(answer)
-        if isinstance(self.instances, Instance) or hasattr(self.instances, "keys"):
-            world, arrays = self._world(len(actions))
-            world.reset(instance=arrays)
-        elif hasattr(self.cls, "from_instances"):  # objects that the world knows: rides, trucks with a drone
-            several = isinstance(self.instances, Sequence)
-            given = list(self.instances) if several else [self.instances]
-            self._count(len(actions), len(given))
-            world = self.cls.from_instances(given, autoreset="disabled", **self.config)
-            arrays = instances_of(world)
-        else:
+        if not (self._has_fields() or hasattr(self.cls, "from_instances")):
             return actions, self._price(self.cls.Config.build(**self.config), self.instances, actions, claimed), optimal
+        world, arrays = self.begin(len(actions))
         if self.cls.plans_are_actions:
             self._play(world, actions)
         if self.cls.task or not self.cls.plans_are_actions:
@@ -54,6 +46,31 @@ class Verdict:
             self._refuse(int(over.argmin()), "the plan leaves the episode unfinished")
         self._compare(claimed, -world.objective, "the world pays")
         return actions, claimed, optimal
+
+    def of_policy(self, policy: Callable[[Any], NDArray[Any]]) -> Answer:
+        """The same on what a policy does from the start of the instances."""
+        world, _ = self.begin()
+        while len(live := np.flatnonzero(~(world.terminated | world.truncated))):
+            world.step(policy(world)[live], rows=live)
+        if not world.terminated.all():
+            self._refuse(int(world.terminated.argmin()), f"max_steps = {world.max_steps} cuts the episode off")
+        return self.on((world.solution(), -world.objective, np.zeros(world.num_envs, bool)))
+
+    def begin(self, plans: int | None = None) -> tuple[Any, dict[str, NDArray[Any]]]:
+        """A world at the start of the instances, a row each, and these as its fields. `plans`: how many it is to play,
+        refused where there are not as many instances."""
+        if self._has_fields():
+            world, arrays = self._world(plans)
+            world.reset(instance=arrays)
+            return world, arrays
+        # Objects that the world knows: rides, trucks with a drone.
+        given = list(self.instances) if isinstance(self.instances, Sequence) else [self.instances]
+        self._count(plans, len(given))
+        world = self.cls.from_instances(given, autoreset="disabled", **self.config)
+        return world, instances_of(world)
+
+    def _has_fields(self) -> bool:
+        return isinstance(self.instances, Instance) or hasattr(self.instances, "keys")
 
     def _read(self, answer: Any) -> Answer:
         if not isinstance(answer, tuple) or len(answer) != 3:
@@ -70,8 +87,9 @@ class Verdict:
                 self._refuse(None, f"{name} has the shape {array.shape}, but there are {len(actions)} plans")
         return actions, claimed, optimal
 
-    def _world(self, rows: int) -> tuple[Any, dict[str, NDArray[Any]]]:
+    def _world(self, plans: int | None) -> tuple[Any, dict[str, NDArray[Any]]]:
         """A world that plays the instances, a row each, and these as its fields."""
+        rows = plans or 1
         if issubclass(self.cls, Places):
             world, arrays = read_given(self.spec, self.instances, dict(self.config))
             config = world.config
@@ -82,11 +100,12 @@ class Verdict:
             arrays, owner = read_instances(self.cls.variant(config)(1, config), given, len(np.atleast_1d(asked)))
             if owner is not None:
                 arrays = {name: array[owner] for name, array in arrays.items()}
-        self._count(rows, len(next(iter(arrays.values()), range(rows))))
+        rows = len(next(iter(arrays.values()), range(rows)))
+        self._count(plans, rows)
         return self.cls.variant(config)(rows, config, seed=0, autoreset="disabled"), arrays
 
-    def _count(self, plans: int, instances: int) -> None:
-        if plans != instances:
+    def _count(self, plans: int | None, instances: int) -> None:
+        if plans is not None and plans != instances:
             self._refuse(None, f"it gives {plans} plans for {instances} instances")
 
     def _play(self, world: Any, actions: NDArray[Any]) -> None:

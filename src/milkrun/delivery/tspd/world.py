@@ -43,6 +43,7 @@ class TSPD(World):
     task = "milkrun.delivery.tasks:TSPDProblem"
     policies = {"partition": "milkrun.solvers.tspd.policy:PartitionPolicy"}
     solvers = dict.fromkeys(("exact", "partition", "truck_only"), "milkrun.solvers.tspd.rows:solve_job")
+    solver_options = ()
     default_solver = "partition"
     figure = "milkrun.replay.flights:figure_of_flights"
     run_details = "milkrun.cli.delivery:PLAN"

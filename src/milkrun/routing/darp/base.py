@@ -53,6 +53,7 @@ class DARPBase(Recorded):
     policies = {"soonest": "milkrun.solvers.policies:soonest"}
     solvers = dict.fromkeys(("insertion", "improve", "ortools", "exact"), "milkrun.solvers.darp.rows:solve_job")
     default_solver = "improve"
+    solver_options = "speed", "penalty_unvisited"
     environments = {"torchrl": "milkrun.api.torchrl.darp:DARPEnv"}
     figure = "milkrun.replay.darp:figure_of_rows"
 

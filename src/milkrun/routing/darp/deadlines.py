@@ -12,7 +12,7 @@ Time is counted in whole numbers; a mask looks one node ahead, so that about hal
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -51,6 +51,7 @@ class DARPDeadlines(DARPBase):
     """Dial-a-ride by deadlines alone, on a clock of whole numbers."""
 
     id = "milkrun/DARP-v0"
+    solvers: ClassVar[Any] = {}  # those of dial-a-ride plan by service windows
 
     min_loc = constant(float64)
     max_loc = constant(float64)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from milkrun.core.errors import ConfigError, ShapeError
+from milkrun.core.instances import as_array
 from milkrun.delivery.instances.tspd import TSPDInstance
 from milkrun.delivery.tspd.log import actions_of
 from milkrun.delivery.tspd.task import tspd_cost
@@ -17,15 +19,10 @@ EXACT_UP_TO = 12  # nodes
 
 
 def solve_job(job: Job) -> Solution:
-    """Every method of the TSP with drone; which they are, the class of the world says. Actions are those of a world as
-    large as the largest instance."""
-    several = isinstance(job.instances, Sequence)
-    rows: list[TSPDInstance] = list(job.instances) if several else [job.instances]
-    if not rows or not all(isinstance(one, TSPDInstance) for one in rows):
-        raise ShapeError("instances of TSPD are a TSPDInstance or a list of them")
+    """Every method of the TSP with drone; which they are, the class of the world says."""
+    rows, nodes = rows_of(job.instances)
     for name in job.config:
         raise ConfigError(f"{name}={job.config[name]!r}: the solvers of TSPD have no options, an instance says it all")
-    nodes = max(one.num_nodes for one in rows)
     plans = []
     with job.bar(len(rows)) as advance:
         for one in rows:
@@ -38,6 +35,28 @@ def solve_job(job: Job) -> Solution:
         actions[b, : len(row)] = row
     cost = [tspd_cost(one, plan.operations) for one, plan in zip(rows, plans, strict=True)]
     return Solution(actions, np.array(cost), np.full(len(rows), job.method == "exact"))
+
+
+def rows_of(instances: Any) -> tuple[list[TSPDInstance], int]:
+    """One instance, several, or the fields of a batch under the names of the world, the instance first; and the nodes
+    of the world whose actions plans are: those of the fields, padding included, or of the largest instance."""
+    if hasattr(instances, "keys"):
+        fields = {str(name): as_array(str(name), instances[name]) for name in list(instances.keys())}
+        needed = ("locs", "c_truck", "c_drone", "no_visit", "forbid", "max_fly", "n_nodes")
+        if missing := [name for name in needed if name not in fields]:
+            raise ShapeError(f"the instances lack {', '.join(missing)}")
+        counts = fields["n_nodes"].reshape(-1).tolist()
+        return [_without_padding(fields, b, n) for b, n in enumerate(counts)], fields["locs"].shape[1]
+    rows = list(instances) if isinstance(instances, Sequence) else [instances]
+    if not rows or not all(isinstance(one, TSPDInstance) for one in rows):
+        raise ShapeError("instances of TSPD are a TSPDInstance, a list of them, or a mapping of fields to arrays")
+    return rows, max(one.num_nodes for one in rows)
+
+
+def _without_padding(fields: dict[str, np.ndarray], b: int, n: int) -> TSPDInstance:
+    costs = {name: fields[name][b, :n, :n] for name in ("c_truck", "c_drone")}
+    nodes = {name: fields[name][b, :n] for name in ("locs", "no_visit", "forbid")}
+    return TSPDInstance.of_row(f"instance {b}", {**costs, **nodes, "max_fly": fields["max_fly"][b]})
 
 
 def default_method(instance: TSPDInstance) -> str:

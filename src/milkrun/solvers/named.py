@@ -1,0 +1,80 @@
+"""Players of a world by name: its policies, and the methods of `solve`, whose plans are driven."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.arguments import check_seed
+from milkrun.core.errors import ConfigError, did_you_mean
+from milkrun.core.instances import instances_of
+from milkrun.core.registry import world_spec
+from milkrun.solvers.policies import Factory, policies_for
+from milkrun.solvers.solve import solve
+
+
+def players_of(world_id: str) -> dict[str, Factory]:
+    """Name -> factory(seed) -> policy: the policies of a world, then the methods of `solve` whose plans it can drive. A
+    name that is both is the policy."""
+    cls = world_spec(world_id).load()
+    methods = cls.solvers if cls.plans_are_actions else {}
+    return {**{name: partial(Planned, name) for name in methods}, **policies_for(world_id)}
+
+
+def choose_player(world_id: str, name: str | None = None) -> tuple[str, Factory]:
+    """A policy or method by its name; without a name the world's first heuristic, random where it has none."""
+    spec = world_spec(world_id)
+    if name is None:
+        name = next((n for n in policies_for(spec.id) if n != "random"), "random")
+    known = players_of(spec.id)
+    if name in known:
+        return name, known[name]
+    if name in spec.load().solvers:
+        raise ConfigError(f"{name!r} finds solutions of {spec.id}, not actions: it cannot be played; solve() of "
+                          "milkrun.solvers gives its solutions")  # fmt: skip
+    raise ConfigError(f"{spec.id} has no policy or method {name!r}{did_you_mean(str(name), known)}; it has "
+                      f"{', '.join(known)}")  # fmt: skip
+
+
+class Planned:
+    """A policy that drives what a method of `solve` answers. It solves the instance of each row that begins an
+    episode."""
+
+    def __init__(self, method: str, seed: int = 0) -> None:
+        self.method, self.seed = method, check_seed(seed)
+        self._solved: list[bytes] = []  # digests of the instances that the plans are for
+        self._plans = np.zeros((0, 0), np.int32)
+
+    def __call__(self, world: Any) -> np.ndarray:
+        if len(self._solved) != world.num_envs:
+            self._solved, self._plans = [b""] * world.num_envs, np.zeros((world.num_envs, 0), np.int32)
+        begun = np.flatnonzero(world.i == 0)
+        if len(begun):
+            self._plan(world, begun)
+        rows, width = np.arange(world.num_envs), self._plans.shape[1]
+        planned = self._plans[rows, np.minimum(world.i, width - 1)]
+        return np.where(world.i < width, planned, 0)
+
+    def _plan(self, world: Any, rows: np.ndarray) -> None:
+        """Solves the instances of those of the rows that are not planned yet."""
+        played = instances_of(world, rows)
+        digests = [hashlib.sha256(b"".join(array[k].tobytes() for array in played.values())).digest()
+                   for k in range(len(rows))]  # fmt: skip
+        new = np.array([digest != self._solved[b] for b, digest in zip(rows.tolist(), digests, strict=True)])
+        if not new.any():
+            return
+        if self.method not in type(world).solvers:
+            raise ConfigError(f"{type(world).__name__} has no method {self.method!r}")
+        options = world.config.as_dict()
+        if world.solver_options is not None:
+            options = {name: options[name] for name in world.solver_options if options[name] is not None}
+        plans = solve(world.id, {name: array[new] for name, array in played.items()}, self.method, seed=self.seed,
+                      **options).actions  # fmt: skip
+        wider = max(0, plans.shape[1] - self._plans.shape[1])
+        self._plans = np.pad(self._plans, ((0, 0), (0, wider)))
+        self._plans[rows[new]] = np.pad(plans, ((0, 0), (0, self._plans.shape[1] - plans.shape[1])))
+        for b, digest in zip(rows.tolist(), digests, strict=True):
+            self._solved[b] = digest
