@@ -77,6 +77,29 @@ def test_objects_are_found_as_documented(played):
     assert grasped_count + remaining_count + env.world.lost[0].sum() == 6 and grasped_count > 0
 
 
+def test_suction_is_active_while_the_cup_holds():
+    """Switched on over nothing it is not; `current_suction_object` says the same."""
+    env = tiny(use_discrete_action=False)
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(np.array([[0.0, 0.0, 1.0, 1.0]] * 2, np.float32))
+    assert not env.is_suction_active.any() and env.current_suction_object.tolist() == [-1, -1]
+
+
+def test_observations_lie_within_the_bounds_that_are_declared():
+    """True bounds, so that numbers scaled by them keep their digits: at most 2 where the cup is at its farthest."""
+    for options in ({}, {"use_discrete_action": False}):
+        env = EnvClutterEnv(2, config_preset="small_scene", seed=1, threads=1, **options)
+        space = env.world.fields["globals"].bounds(env.world.sizes)
+        assert space == (-2, 2)
+        obs, _ = env.reset()
+        assert env.observation_space.contains(obs) and abs(env.world.globals).max() > 0.3
+    far = ClutterConfig.build("small_scene", home_pos=(0.0, 0.0, 4.0), suction_force=400.0)
+    env = EnvClutterEnv(1, custom_config=far, threads=1)
+    assert env.world.fields["globals"].bounds(env.world.sizes) == (-10, 10)
+    assert env.world.globals[0, 6] == 10.0 and env.world.globals[0, 11] == 8.0
+
+
 def test_the_first_scene_stands_after_construction():
     """Nothing is grasped, all remains, nothing is aimed at; a first reset without a seed begins the same scene."""
     env = EnvClutterEnv(num_envs=4, config_preset="default", seed=3, threads=1)
