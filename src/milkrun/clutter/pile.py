@@ -13,6 +13,7 @@ import mujoco
 import numpy as np
 
 from milkrun.clutter import bank, instances, picture
+from milkrun.clutter.generator import scene_drawn
 from milkrun.clutter.log import events
 from milkrun.clutter.model import model_xml
 from milkrun.clutter.observations import CUP, FAR, FEATURES, GLOBALS, PULL, TALL
@@ -250,6 +251,18 @@ class Pile(EngineWorld):
     def events(self, row: int = 0) -> list[dict[str, Any]]:
         """The attempts of a row's episode so far, a record each."""
         return events(self, row)
+
+    def need_scenes(self, scenes: np.ndarray) -> None:
+        """Puts these scenes into the tables `bank` and `bank_hit`, where they are not there yet."""
+        due = np.unique(scenes[~bank.is_made(self.bank[scenes])])
+        if len(due):
+            found = bank.scenes(self.config, due)
+            self.bank_hit[due] = found.hits
+            self.bank[due] = found.poses
+
+    def _draw_rows(self, rows: np.ndarray) -> None:
+        self.need_scenes(self.map_rows(scene_drawn, rows=rows))
+        super()._draw_rows(rows)
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
         return instances.arrange(self, values)

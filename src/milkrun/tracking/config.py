@@ -222,8 +222,8 @@ class TrackingConfig(Config):
         if self.cells > 2000:
             self._refuse("ground_cell", f"{self.cells} cells a side: at most 2000")
         if self.end_reward and self.reward != "default":
-            warn_caller(f"end_reward = True changes nothing with reward = {self.reward!r}: only the reward 'default' adds "
-                        "one of end_reward_list on the last step")
+            warn_caller(f"end_reward = True changes nothing with reward = {self.reward!r}: only the reward 'default' "
+                        "adds one of end_reward_list on the last step")
 
     def _check_names(self, name: str, given: str | Names | None, known: tuple[str, ...]) -> None:
         names = () if given is None else (given,) if isinstance(given, str) else given
