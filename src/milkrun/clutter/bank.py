@@ -93,8 +93,7 @@ def scenes(config: ClutterConfig, ids: np.ndarray) -> Scenes:
 
 def is_made(poses: np.ndarray) -> np.ndarray:
     """(Q,) which of these scenes are settled: a pose has a quaternion, which is not 0."""
-    found: np.ndarray = poses[:, 0, 3:].any(1)
-    return found
+    return np.asarray(poses[:, 0, 3:].any(1))
 
 
 def key_of(config: ClutterConfig) -> str:
@@ -148,8 +147,9 @@ def _load(wanted: _Wanted) -> _Bank:
     kept = _kept(wanted.key) if missing.any() else None
     if kept is not None:
         found = np.flatnonzero(missing[: len(kept)] & is_made(kept[:count]))
-        bank.poses[found] = kept[found]
-        bank.hits[found] = hits(config, kept[found])
+        if len(found):
+            bank.poses[found] = kept[found]
+            bank.hits[found] = hits(config, kept[found])
     return bank
 
 

@@ -82,4 +82,4 @@ def own_space(space: gymnasium_spaces.Space[Any]) -> Any:
     if isinstance(space, gymnasium_spaces.Discrete):
         return spaces.Discrete(int(space.n))
     assert isinstance(space, gymnasium_spaces.Box)
-    return spaces.Box(space.low, space.high, dtype=space.dtype.type)
+    return spaces.Box(space.low, space.high, dtype=space.low.dtype.type)
