@@ -18,6 +18,7 @@ PUBLISHED = {
     "milkrun.delivery.vrp": "milkrun.api.vrp",
 }
 MOVED = {
+    "milkrun.api.mappo.vrp": "milkrun.api.vrp.env_wrappers",
     "milkrun.cli.rides": "milkrun.cli.darp",
     "milkrun.core.check_bench": "milkrun.core.check.bench",
     "milkrun.core.check_replays": "milkrun.core.check.replays",

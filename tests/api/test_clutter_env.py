@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+import milkrun
 import milkrun.clutter.config as sections
 from milkrun.api.clutter import EnvClutterEnv
 from milkrun.api.gymnasium import MilkrunVectorEnv
-from milkrun.clutter import Clutter, ClutterConfig, ClutterMotion
+from milkrun.clutter import CATALOGUE, Clutter, ClutterConfig, ClutterMotion
 from milkrun.clutter.config import Config, get_config
 from milkrun.core.errors import ConfigError, IllegalAction, ShapeError
 
@@ -74,6 +75,50 @@ def test_objects_are_found_as_documented(played):
     remaining_count = len(env.remaining_indices[0])
     assert (len(all_objects), len(env_0_objects), len(env_0_info)) == (12, 6, 6)
     assert grasped_count + remaining_count + env.world.lost[0].sum() == 6 and grasped_count > 0
+
+
+def test_suction_is_active_while_the_cup_holds():
+    """Switched on over nothing it is not; `current_suction_object` says the same."""
+    env = tiny(use_discrete_action=False)
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(np.array([[0.0, 0.0, 1.0, 1.0]] * 2, np.float32))
+    assert not env.is_suction_active.any() and env.current_suction_object.tolist() == [-1, -1]
+
+
+def test_observations_lie_within_the_bounds_that_are_declared():
+    """True bounds, so that numbers scaled by them keep their digits: at most 2 where the cup is at its farthest."""
+    for options in ({}, {"use_discrete_action": False}):
+        env = EnvClutterEnv(2, config_preset="small_scene", seed=1, threads=1, **options)
+        space = env.world.fields["globals"].bounds(env.world.sizes)
+        assert space == (-2, 2)
+        obs, _ = env.reset()
+        assert env.observation_space.contains(obs) and abs(env.world.globals).max() > 0.3
+    far = ClutterConfig.build("small_scene", home_pos=(0.0, 0.0, 4.0), suction_force=400.0)
+    env = EnvClutterEnv(1, custom_config=far, threads=1)
+    assert env.world.fields["globals"].bounds(env.world.sizes) == (-10, 10)
+    assert env.world.globals[0, 6] == 10.0 and env.world.globals[0, 11] == 8.0
+
+
+def test_the_first_scene_stands_after_construction():
+    """Nothing is grasped, all remains, nothing is aimed at; a first reset without a seed begins the same scene."""
+    env = EnvClutterEnv(num_envs=4, config_preset="default", seed=3, threads=1)
+    assert [len(env.grasped_objects[e]) for e in range(4)] == [0] * 4
+    assert [env.remaining_indices[e].tolist() for e in range(4)] == [list(range(12))] * 4
+    assert env.env_target.tolist() == [-1] * 4 and env.step_count.tolist() == [0] * 4
+    assert not env.env_busy.any() and not env.is_suction_active.any()
+    first = env.object_info[0][0]
+    np.testing.assert_allclose(first["size"], CATALOGUE["004_sugar_box"].size, rtol=1e-6)
+    before, seen = env.merged_objects.pose.p.copy(), env.world.exposed_area.copy()
+    assert (before[:, 2] > 0).all() and seen.max() > 0 and (first["center"] == first["initial_pose"][:3]).all()
+    env.reset()
+    assert (env.merged_objects.pose.p == before).all() and (env.world.exposed_area == seen).all()
+    assert env.world.stream[:, 2].tolist() == [0] * 4
+    env.reset()
+    assert env.world.stream[:, 2].tolist() == [1] * 4 and (env.merged_objects.pose.p != before).any()
+    vector = milkrun.make("milkrun/Clutter-v0", 4, api="gymnasium", seed=3, threads=1)
+    vector.reset()
+    assert (vector.world.obj_pose[..., :3].reshape(-1, 3) == before).all()
 
 
 def test_both_ways_to_count_meet(played):

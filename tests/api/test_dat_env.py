@@ -60,7 +60,7 @@ def test_supplements_are_what_was_asked_for_in_order():
     """The drone's state, then 60 numbers and the target's kind, then the cloud; nothing if nothing is asked for."""
     env, _ = general_env("Benchmark", SMALL, 1, 0, seed=3)
     _, info = env.reset()
-    assert [len(part) for part in info] == [19, 61, 80] and info is env.SuppleInfo
+    assert [len(part) for part in info] == [19, 61, 80]
     assert info[1][:2] == [320.0, 240.0] and info[1][60] in ("sedan", "compact", "suv", "van", "bus", "truck")
     bare = {**SMALL, "Other_State": False, "RewardParams": False, "CloudPoint": False}
     assert general_env("Benchmark", bare, 1, 0)[0].reset()[1] == []
@@ -127,9 +127,19 @@ def test_attributes_follow_the_play():
             _, rewards, _ = all_rows.step([6, 6])
         assert [env.curr_step for env in envs] == [8, 8] and [env.r_c for env in envs] == rewards.tolist()
         assert [env.end_reason for env in envs] == ["", ""] and {env.r_d for env in envs} <= {0.0, 1.0}
-        all_rows.step([6, 6])
+        assert [env.SuppleInfo[1] for env in envs] == [info["SuppleInfo"][1] for info in all_rows.infos]
+        before = [env.SuppleInfo[0].tolist() for env in envs]
+        all_rows.step([0, 0])
         assert [env.end_reason for env in envs] == ["time", "time"] and envs[0].truncated
         assert [info["reason"] for info in all_rows.infos] == ["time", "time"]
+        now = [env.SuppleInfo[0].tolist() for env in envs]
+        assert now == [info["SuppleInfo"][0].tolist() for info in all_rows.infos] and now != before
+
+
+def test_before_the_first_reset_there_is_no_supplement():
+    """In process as over a link."""
+    env = bench()
+    assert env.SuppleInfo == [] and env.curr_step == 0
 
 
 def test_reasons_are_names():

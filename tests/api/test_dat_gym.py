@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import os
 import pickle
+import subprocess
 import sys
 import warnings
 from functools import partial
@@ -37,22 +38,6 @@ def gym_package(make):
     return {"gym": gym, "gym.envs": envs, "gym.envs.registration": registration}
 
 
-@pytest.fixture
-def with_gym(monkeypatch):
-    """The stand-in, whose `make` builds what was registered, and the class that was written for it."""
-
-    def make(id):
-        module, name = parts["gym"].registry[id].split(":")
-        return getattr(importlib.import_module(module), name)(conf_path=SMALL, seed=3)
-
-    parts = gym_package(make)
-    for name, module in parts.items():
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.delitem(sys.modules, "milkrun.api.dat.gym_env")
-    yield parts["gym"]
-    sys.modules.pop("milkrun.api.dat.gym_env", None)
-
-
 def test_without_gym_it_is_a_plain_class_with_the_same_attributes():
     """Spaces are Gymnasium's; a reset gives the state alone, a step four results."""
     env = UAV_VAT(**OPTIONS)
@@ -61,22 +46,76 @@ def test_without_gym_it_is_a_plain_class_with_the_same_attributes():
     state = env.reset()
     assert env.observation_space.contains(state)
     _, reward, done, info = env.step(2)
-    assert (type(reward), type(done)) == (float, bool)
+    assert (type(reward), type(done)) == (float, int)
     assert info.keys() == {"SuppleInfo", "reason", "r_c", "r_d", "illegal", "TimeLimit.truncated"}
     assert env.render().shape == (16, 16, 3)
     env.close()
 
 
-def test_with_gym_it_is_one_of_its_environments(with_gym):
-    """The original's line registers it, and gym_test plays what gym makes."""
-    from gym.envs.registration import register
+GYM = {
+    "__init__.py": """
+import importlib
+from gym import spaces
+class Env:
+    reward_range = (0, 0)
+registry = {}
+def make(id, disable_env_checker=None, **options):
+    module, name = registry[id].split(":")
+    env = getattr(importlib.import_module(module), name)(**options)
+    for space in (env.action_space, env.observation_space):
+        assert isinstance(space, spaces.Space), f"{type(space)} does not inherit from gym.spaces.Space"
+    return env
+""",
+    "spaces.py": """
+class Space: pass
+class Discrete(Space):
+    def __init__(self, n): self.n, self.shape = n, ()
+class Box(Space):
+    def __init__(self, low, high, dtype): self.low, self.high, self.dtype, self.shape = low, high, low.dtype, low.shape
+""",
+    "envs/__init__.py": "",
+    "envs/registration.py": """
+import gym
+def register(id, entry_point):
+    gym.registry[id] = entry_point
+""",
+}
+"""As much of gym 0.26 as a user of one environment calls, with the check that its `make` makes of spaces."""
+PLAY = """
+import gym, gymnasium
+from gym.envs.registration import register
+from milkrun.api.dat import UAV_VAT, gym_test, make_env
+from milkrun.api.workers import Workers
 
-    from milkrun.api import dat
-
+if __name__ == "__main__":
     register(id="UAVVAT-v0", entry_point="milkrun.api.dat:UAV_VAT")
-    assert issubclass(dat.UAV_VAT, with_gym.Env) and dat.UAV_VAT.reward_range[0] == -np.inf
-    found = gym_test(steps=30)
-    assert found["steps"] == 30 and found["episodes"] >= 2
+    env = gym.make("UAVVAT-v0", conf_path={"State_size": 16, "verbose": False}, seed=3)
+    assert isinstance(env, gym.Env) and isinstance(env, UAV_VAT) and env.reward_range[0] == -float("inf")
+    assert env.action_space.n == 7 and env.observation_space.shape == env.reset().shape == (3, 16, 16)
+    assert (env.observation_space.low.max(), env.observation_space.high.min()) == (0.0, 1.0)
+    flown = gym.make("UAVVAT-v0", conf_path={"State_size": 16, "verbose": False, "action_mode": "velocity"})
+    assert isinstance(flown.action_space, gym.spaces.Box) and flown.action_space.shape == (4,)
+    played = gym_test(steps=30)
+    assert played["steps"] == 30
+    workers = Workers([make_env(1, 0, True, conf_path={"State_size": 16, "verbose": False})])
+    assert workers.action_spaces == [gymnasium.spaces.Discrete(7)]
+    assert workers.observation_spaces == [gymnasium.spaces.Box(0.0, 1.0, (3, 16, 16))]
+    workers.close()
+"""
+
+
+def test_with_gym_it_is_one_of_its_environments(tmp_path):
+    """gym's `make` gives it with gym's spaces, also one of four floats; worker processes speak Gymnasium's."""
+    for name, text in GYM.items():
+        file = tmp_path / "gym" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    script = tmp_path / "play.py"
+    script.write_text(PLAY)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "UAV_VAT is made without it" not in done.stdout
 
 
 def test_gym_test_says_when_it_does_without(monkeypatch, capsys, tmp_path):

@@ -164,7 +164,7 @@ def test_the_gym_classes_stand_on_links_too():
     for _ in range(3):
         *_, done, info = classic.step(0)
         *_, terminated, truncated, told = modern.step(0)
-    assert done is True and info["TimeLimit.truncated"] is False and info["reason"] == told["reason"] == "crash"
+    assert done == 1 and info["TimeLimit.truncated"] is False and info["reason"] == told["reason"] == "crash"
     assert (terminated, truncated) == (True, False)
 
 

@@ -29,6 +29,10 @@ from tests.api.dat_tools import (
 )  # fmt: skip
 from tests.tracking.link_tools import PLENTY, Hosted, until
 
+KEYS = {"SuppleInfo", "reason", "r_c", "r_d", "illegal"}
+"""Of an info in process."""
+AT_ENDS = {"reset_turn", "terminal_observation", "TimeLimit.truncated"}
+
 
 @pytest.fixture(scope="module")
 def world():
@@ -99,6 +103,7 @@ def test_all_at_once(world, linked, kind, ignored):
                 reason = envs.env_list[ROW].end_reason
                 assert envs.truncated[ROW] == envs.infos[ROW]["TimeLimit.truncated"] == (reason == "time")
                 limits.append(reason == "time")
+            assert KEYS <= envs.infos[ROW].keys() <= KEYS | AT_ENDS
             return states[ROW], rewards[ROW], done[ROW], envs.infos[ROW]["SuppleInfo"]
 
         trace = by_turns(lambda: (envs.reset()[ROW], envs.infos[ROW]["SuppleInfo"]), turn, ignored, act)

@@ -6,7 +6,8 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
-from milkrun.api.mappo import VRPDummyVecEnv, VRPSubprocVecEnv
+from milkrun.api.mappo import MAPPOVecEnv, VRPDummyVecEnv, VRPSubprocVecEnv
+from milkrun.api.vrp import env_wrappers
 from milkrun.api.vrp.environment import MultiAgentVRPEnv
 from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded, ShapeError, WorkerError
@@ -227,6 +228,15 @@ def test_what_a_wrapper_refuses():
     vec.close()
     with pytest.raises(Closed):
         vec.step([[0, 0, 0]] * 2)
+
+
+def test_the_number_of_agents_has_each_name():
+    """A truck and two drones, in one environment and in every wrapper, found where the original's file names say."""
+    assert env_wrappers.VRPDummyVecEnv is VRPDummyVecEnv and env_wrappers.VRPSubprocVecEnv is VRPSubprocVecEnv
+    made = VRPEnv(Namespace()), VRPDummyVecEnv(envs_of([1, 2])), VRPSubprocVecEnv(envs_of([1]))
+    for env in (*made, MAPPOVecEnv("milkrun/TruckDrone-v0", 2)):
+        assert (env.n, env.n_agents, env.num_agents) == (3, 3, 3)
+        env.close()
 
 
 def test_spaces_and_pictures(capsys):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import milkrun
+from milkrun.core.errors import BadInstance
 from tests.api.torchrl_tools import assert_same, bits, checksums
 
 TRUCKDRONE = "milkrun/TruckDrone-v0"
@@ -74,3 +75,33 @@ def test_functional_steps_read_nothing_but_the_tensordict():
     assert_same(env.step(td[turned].clone())["next"], straight[turned])
     assert_same(env.step(td.clone().reshape(2, 3))["next"].reshape(6), straight)
     assert checksums(td) == before
+
+
+CONTRADICTIONS = [
+    ("carrying", 0, r"row 1: carrying: must be -1 on board, but is \[0, 0\] with status = \[0, 0\]"),
+    ("has_target", True, r"row 1: has_target: must be False on board, but is \[True, True\]"),
+    ("served", True, r"row 1: served: is \[True, True\], but arrival_step = \[-1, -1\] says otherwise"),
+    ("lost", True, r"row 1: lost: is \[True, True\], but a parcel is lost while"),
+    ("truck_target", 1, "row 1: truck_target = 1: a truck that stands on a node has none"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "said"), CONTRADICTIONS)
+def test_a_state_that_contradicts_itself_is_refused(name: str, value: int, said: str):
+    """At the start of an episode; each value is within its bounds."""
+    env = team()
+    td = drawn(env, env.reset())
+    td["hidden", name][1] = value
+    with pytest.raises(BadInstance, match=said):
+        env.step(td)
+
+
+def test_a_limit_below_the_flight_under_way_is_refused():
+    """The drone of row 1 is out; with max_fly = 0.1 of two rows it could join nowhere, so the row could not go on."""
+    env = milkrun.make("milkrun/TSPD-v0", 2, api="torchrl", seed=6, num_nodes=5, max_fly=1e6)
+    td = env.reset()
+    td = env.step(td.set("action", torch.tensor([1, 5 + 1])))["next"].exclude("reward")
+    assert td["fly"].tolist() == [-1, 1]
+    td = td.set("max_fly", torch.full_like(td["max_fly"], 0.1)).set("action", torch.tensor([2, 2]))
+    with pytest.raises(BadInstance, match=r"row 1: fly = 1: the drone cannot join the truck within max_fly = 0\.1"):
+        env.step(td)

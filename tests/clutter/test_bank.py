@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from milkrun.clutter import bank
+from milkrun.clutter import Clutter, bank
 from milkrun.clutter.model import model_xml
 from milkrun.clutter.options import BASE, ClutterConfig
 from milkrun.core import disk_cache
@@ -33,7 +33,7 @@ def made(monkeypatch):
     found, settled = [], bank.settled
 
     def spy(config, scenes):
-        found.append(scenes)
+        found.append(list(scenes))
         return settled(config, scenes)
 
     monkeypatch.setattr(bank, "settled", spy)
@@ -102,7 +102,7 @@ def test_a_bank_is_made_once(folder, made):
     first = bank.load(FEW)
     bank._load.cache_clear()
     second = bank.load(FEW)
-    assert made == [range(3)] and len(list(folder.iterdir())) == 1
+    assert made == [[0, 1, 2]] and len(list(folder.iterdir())) == 1
     np.testing.assert_array_equal(first.poses, second.poses)
     np.testing.assert_array_equal(first.hits, second.hits)
 
@@ -111,7 +111,7 @@ def test_a_larger_bank_adds_to_a_smaller_one(folder, made):
     """Of five scenes after three only two are settled; three of the five are the three."""
     small = bank.load(FEW)
     large = bank.load(FEW.replace(bank_size=5))
-    assert made == [range(3), range(3, 5)]
+    assert made == [[0, 1, 2], [3, 4]]
     np.testing.assert_array_equal(large.poses[:3], small.poses)
     bank._load.cache_clear()
     np.testing.assert_array_equal(bank.load(FEW).poses, small.poses)
@@ -125,7 +125,7 @@ def test_a_bank_larger_than_the_shipped_one_is_kept(folder, made):
     for _ in range(2):
         bank._load.cache_clear()
         found = bank.load(config)
-    assert made == [range(256, 257)] and len(found.poses) == 257
+    assert made == [[256]] and len(found.poses) == 257
     np.testing.assert_array_equal(found.poses[:256], shipped.poses)
 
 
@@ -139,7 +139,7 @@ def test_a_damaged_file_is_made_anew(folder, made, damage):
     file.write_bytes({"cut": content[:-1], "flipped": content, "foreign": b"no bank"}[damage])
     bank._load.cache_clear()
     after = bank.load(FEW)
-    assert made == [range(3), range(3)]
+    assert made == [[0, 1, 2]] * 2
     np.testing.assert_array_equal(before.poses, after.poses)
     bank._load.cache_clear()
     bank.load(FEW)
@@ -182,8 +182,26 @@ def test_finer_rays_are_cast_for_the_same_scenes():
     np.testing.assert_array_equal(scenes.poses, bank.load(config.replace(ray_samples=3)).poses)
 
 
-def test_scenes_cannot_be_written():
-    """Worlds share them."""
-    for array in bank.load(ClutterConfig.build("small_scene")):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 0
+def test_a_row_waits_for_its_own_scene_alone(folder, made, caplog):
+    """Of 256 scenes one row settles one, and four rows that of the first and three others, with the same bits; what is
+    made is said once. Another process, and a scene asked for by its number, find what is kept."""
+    config = FEW.replace(bank_size=256)
+    alone, four = (Clutter(rows, config, seed=4) for rows in (1, 4))
+    assert made == []
+    alone.reset()
+    assert made == [alone.scene_id.tolist()]
+    four.reset()
+    drawn = four.scene_id.tolist()
+    assert drawn[0] == alone.scene_id[0] and sorted(made[1]) == sorted(set(drawn[1:]) - {drawn[0]})
+    for field in ("init_pose", "hit", "exposed"):
+        assert (getattr(four, field)[0] == getattr(alone, field)[0]).all()
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "milkrun"]
+    assert said.startswith("this tray is not shipped: 1 of its 256 scenes are settled now")
+    bank._load.cache_clear()
+    later = Clutter(4, config, seed=4)
+    later.reset()
+    later.reset(instance={"scene_id": np.array(drawn)})
+    assert len(made) == 2 and later.scene_id.tolist() == drawn
+    whole = bank.load(config)
+    np.testing.assert_array_equal(whole.poses[drawn], later.bank[drawn])
+    assert bank.is_made(whole.poses).all() and len(made) == 3

@@ -57,6 +57,19 @@ def test_a_delivery_under_the_sound_rules():
     assert round(float(world.objective[0]), 9) == 23.714
 
 
+def test_a_truck_that_cannot_drive_stays_on_its_node():
+    """Of speed 0 and sent to node 1 it stands on node 0, the depot, so the episode can end there; on roads too."""
+    for road_graph in (False, True):
+        world = make(truck_speed=0.0, end="depot", road_graph=road_graph, **ONE)
+        road = {"road": [world.ring_road]} if road_graph else {}
+        world.reset(instance={**alone(0, 20), **road})
+        for joint in [(7, HOVER), (2, DELIVER), *[(STAY, DELIVER)] * 2, *[(STAY, RETURN)] * 2]:
+            world.step([joint])
+            assert not world.illegal[0] and world.truck_node[0] == 0
+            assert world.truck_edge[0].tolist() == [0] * world.sizes["E"]
+        assert world.served[0, 0] and world.terminated[0]
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_limit_truncates_or_terminates(terminal: bool):
     """Five steps of nothing: - 0.1 each, and - 10 for each of six customers on the last."""

@@ -82,6 +82,8 @@ def all_of(*changes: Any) -> Any:
 
 WHOLE = ...
 AT_NODE_1 = (put("truck_node", WHOLE, 1), put("truck_target", WHOLE, -1), put("truck_edge", WHOLE, 1))
+THERE = (put("truck_pos", WHOLE, 0.0), put("drone_pos", (1, WHOLE), 0.0))
+AT_DEPOT = (*THERE, put("truck_node", WHOLE, 0), put("truck_edge", WHOLE, 0))
 IMPOSSIBLE = [
     (put("i", WHOLE, 10**15), r"row 1: i = 1000000000000000: an episode has 200 steps"),
     (put("truck_pos", 0, np.nan), r"row 1: truck_pos\[0\] = nan: lies outside the map"),
@@ -95,18 +97,18 @@ IMPOSSIBLE = [
     (put("battery", 0, 0.0), r"row 1: battery\[0\] = 0.0: of a drone in the air"),
     (put("battery", 0, np.nan), r"row 1: battery\[0\] = nan: must be in 0..1"),
     (put("drone_pos", (1, 0), 0.9), r"row 1: drone_pos\[1, 0\] = 0.9: of a drone on board"),
-    (put("has_target", 1, True), r"row 1: has_target\[1\] = True: a drone on board has none"),
-    (put("arrival_step", 1, 9), r"row 1: arrival_step\[1\] = 9: must be -1, or a step done"),
-    (put("served", 1, True), r"row 1: served\[1\] = True: arrival_step says otherwise"),
-    (put("arrival_step", 1, 3), r"row 1: served\[1\] = False: arrival_step says otherwise"),
-    (put("lost", 1, True), r"row 1: lost\[1\] = True: a parcel is lost while"),
-    (all_of(put("status", 0, 3), put("drone_vel", 0, 0.0)), r"row 1: lost\[0\] = False: a parcel is lost while"),
-    (put("carrying", 1, 1), r"row 1: carrying\[1\] = 1: on board a drone carries nothing"),
-    (all_of(put("served", 0, True), put("arrival_step", 0, 2)), r"row 1: carrying\[0\] = 0: another drone has this"),
-    (put("truck_node", WHOLE, 1), r"row 1: truck_target = 1: a truck that stands on a node has none"),
+    (put("has_target", 1, True), r"row 1: has_target: must be False on board, but is \[True, True\]"),
+    (put("arrival_step", 1, 9), r"row 1: arrival_step: must be -1, or a step done, .* to i = 4, but is \[-1, 9\]"),
+    (put("served", 1, True), r"row 1: served: is \[False, True\], but arrival_step = \[-1, -1\] says otherwise"),
+    (put("arrival_step", 1, 3), r"row 1: served: is \[False, False\], but arrival_step = \[-1, 3\]"),
+    (put("lost", 1, True), r"row 1: lost: is \[False, True\], but a parcel is lost while"),
+    (all_of(put("status", 0, 3), put("drone_vel", 0, 0.0)), r"row 1: lost: is \[False, False\], but"),
+    (put("carrying", 1, 1), r"row 1: carrying: must be -1 on board, but is \[0, 1\]"),
+    (all_of(put("served", 0, True), put("arrival_step", 0, 2)), r"row 1: carrying: is \[0, -1\]: another"),
+    (all_of(*AT_DEPOT), r"row 1: truck_target = 1: a truck that stands on a node has none"),
     (all_of(*AT_NODE_1), r"row 1: truck_node = 1: the truck is not there"),
-    (put("truck_edge", 1, 0), r"row 1: truck_edge\[0\] = 0: must be the node of the truck twice"),
-    (put("truck_edge", WHOLE, [1, 3]), r"row 1: truck_edge\[0\] = 1: must be the node of the truck twice"),
+    (put("truck_edge", 1, 0), r"row 1: truck_edge: must be the truck's node twice, .* but is \[0, 0\]"),
+    (put("truck_edge", WHOLE, [1, 3]), r"row 1: truck_pos\[0\] = .*: is not on the"),
     (put("truck_target", WHOLE, 4), r"row 1: truck_target = 4: is no end of the truck's road"),
     (all_of(put("truck_pos", 1, 0.1), put("drone_pos", (1, 1), 0.1)), r"row 1: truck_pos\[0\] = .*: is not on the"),
     (put("road", (0, 1), False), r"row 1: road\[0, 1\] = False: a road leads both ways"),
@@ -143,7 +145,7 @@ def test_a_parcel_has_one_carrier_where_it_is_reserved():
         arrays = arrays_of(world)
         arrays["carrying"][:] = 0
         if reserve:
-            with pytest.raises(BadInstance, match=r"row 0: carrying\[0\] = 0: another drone has this parcel"):
+            with pytest.raises(BadInstance, match=r"row 0: carrying: is \[0, 0\]: another drone has this parcel"):
                 check(world, arrays)
         else:  # two carriers may be; the mask is still that of one
             with pytest.raises(BadInstance, match="action_mask"):

@@ -66,6 +66,7 @@ def token(secret):
     def call(host, tmp_path):
         path = tmp_path / "secret.txt"
         path.write_text(secret)
+        path.chmod(0o600)
         with Hosted(token=b"swordfish") as locked:
             connect(locked.port, token_file=str(path) if secret else None)
 
@@ -105,7 +106,7 @@ CASES = {
     "no simulator listens there. Start": lambda host, tmp_path: connect(free_port()),
     "is taken": taken,
     "asks for a token": token(""),
-    "wrong token": token("trout"),
+    "wrong token": token("a trout, a long one"),
     "speaks version 2": listens(frame({"type": "challenge", "proto": 2, "nonce": bytes(16), "auth": False})),
     "SSH": listens(b"SSH-2.0-OpenSSH_9.6p1 Ubuntu-3ubuntu13.5\r\n"),
     "said nothing": listens(b"", silence=0.2),

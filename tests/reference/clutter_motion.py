@@ -28,14 +28,16 @@ class ClutterMotionRow(ClutterRow):
         self.last_disturbance, self.last_ticks, self.last_lost = 0.0, 0, 0
         self.illegal = any(not math.isfinite(x) or abs(x) > 1 for x in action)
         start = self.cup_pos
+        on = self.current_suction_object >= 0
         if not self.illegal:
             self._move(action)
-            self.is_suction_active = action[3] > 0
-        if self.current_suction_object >= 0 and not self.is_suction_active:
+            on = action[3] > 0
+        if self.current_suction_object >= 0 and not on:
             self._let_go(self._banks())
-        elif self.env_stage == IDLE and self.is_suction_active:
+        elif self.env_stage == IDLE and on:
             start = self._take_hold(start)
         self._play(start)
+        self.is_suction_active = self.current_suction_object >= 0
         return self._close(limited=True)
 
     def _move(self, action: Sequence[float]) -> None:
@@ -112,9 +114,7 @@ class ClutterMotionRow(ClutterRow):
         else:
             self._count_rest()
             if self.env_stage == SETTLE and (self.at_rest or self.settle_tick >= self.o["settle_max"]):
-                suction = self.is_suction_active
                 self._end_pick()
-                self.is_suction_active = suction
 
     def _mask(self) -> list[bool]:
         return [True] * self.N

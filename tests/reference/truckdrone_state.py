@@ -232,7 +232,7 @@ class TruckDroneModel:
                 self.drone_pos[d] = self.truck_pos
         if dist(self.truck_pos, goal) < NEAR:
             self.truck_node, self.truck_target = self.truck_target, -1
-        elif self.rules == "sound":
+        elif self.rules == "sound" and self.truck_speed > 0:
             self.truck_node = -1
 
     def _hand_over(self) -> None:

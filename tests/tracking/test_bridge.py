@@ -297,8 +297,9 @@ def test_the_mac_of_the_page_is_the_mac_of_the_token():
 
 def test_no_other_address_without_a_token():
     """A bridge that others could reach does not listen unless they must prove who they are."""
-    with pytest.raises(ValueError, match="token"):
-        Bridge(FakeSimulator, host="0.0.0.0")
+    for token in (None, b"fifteen letters"):
+        with pytest.raises(ValueError, match="a token of 16 bytes or more"):
+            Bridge(FakeSimulator, host="0.0.0.0", token=token)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Ends: which, when to the step, what they pay and what they report; and which saved states are refused."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 from milkrun.core.errors import BadInstance
 from milkrun.solvers import evaluate
-from milkrun.tracking.config import REASONS
+from milkrun.tracking.config import REASONS, TrackingConfig
 from tests.tracking.flights import FORWARD, LEFT, RIGHT, STOP, TURN_LEFT, hover, make, over, play, stand, straight
 
 
@@ -151,7 +153,14 @@ def test_the_end_pays_by_the_last_reward(shift, last):
 
 
 def test_only_the_default_reward_pays_the_end():
-    world = straight(end_reward=True, reward="E2E", max_sim_steps=8)
+    """The others say that the option changes nothing; the default says nothing."""
+    with pytest.warns(UserWarning, match="end_reward = True changes nothing with reward = 'D-VAT'"):
+        TrackingConfig.from_dat({"end_reward": True, "RewardType": "DVAT"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        straight(end_reward=True)
+    with pytest.warns(UserWarning, match="end_reward = True changes nothing with reward = 'E2E'"):
+        world = straight(end_reward=True, reward="E2E", max_sim_steps=8)
     over(world)
     to_the_end(world, STOP)
     assert world.reward_exact[0] == pytest.approx(1)

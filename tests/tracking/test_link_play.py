@@ -212,11 +212,13 @@ def test_a_simulator_has_room_for_so_many():
 
 def test_the_token_must_be_right(tmp_path):
     """The right one plays; a wrong one and none are told apart."""
-    right, wrong, empty = tmp_path / "right", tmp_path / "wrong", tmp_path / "empty"
-    right.write_text("swordfish\n")
-    wrong.write_text("trout")
-    empty.write_text(" \n")
-    with Hosted(token=b"swordfish") as host:
+    right, wrong, short = tmp_path / "right", tmp_path / "wrong", tmp_path / "short"
+    right.write_text("a swordfish, a long one\n")
+    wrong.write_text("a trout, a long one")
+    short.write_text(" fifteen letters\n")
+    for file in (right, wrong, short):
+        file.chmod(0o600)
+    with Hosted(token=b"a swordfish, a long one") as host:
         link = host.link(token_file=str(right))
         link.ask_reset()
         assert link.answer().sim_step == 0
@@ -225,8 +227,12 @@ def test_the_token_must_be_right(tmp_path):
             host.link(token_file=str(wrong))
         with pytest.raises(LinkAuth, match="asks for a token: set the option token_file"):
             host.link()
-        with pytest.raises(ConfigError, match="is empty"):
-            host.link(token_file=str(empty))
+        with pytest.raises(ConfigError, match="holds 15 bytes; put a random secret of at least 16 bytes in it"):
+            host.link(token_file=str(short))
+        for mode in (0o640, 0o604, 0o620, 0o602):
+            right.chmod(mode)
+            with pytest.raises(ConfigError, match=f"has the mode {mode:04o}, so other users may read or write it"):
+                host.link(token_file=str(right))
         with pytest.raises(ConfigError, match="cannot be read"):
             host.link(token_file=str(tmp_path / "absent"))
 
@@ -318,6 +324,8 @@ def test_wrong_options_of_a_simulator_are_refused_at_its_start():
         Hosted(defaults={"scene": "dessert"})
     with pytest.raises(ConfigError, match=r"0\.0\.0\.0.*token"):
         Hosted(host="0.0.0.0")
+    with pytest.raises(ConfigError, match=r"0\.0\.0\.0.* a token of at least 16 bytes, not 15"):
+        Hosted(host="0.0.0.0", token=b"fifteen letters")
     from milkrun.tracking.link.server import Server
 
     with Hosted() as host, pytest.raises(LinkError, match=f"port {host.port} of 127.0.0.1 is taken"):

@@ -235,7 +235,8 @@ def test_free_ports_are_shared_by_those_of_one_token(tmp_path):
     links = []
     try:
         for k, name in enumerate("aba"):
-            (tmp_path / name).write_text(f"secret {name}")
+            (tmp_path / name).write_text(f"a long secret of {name}")
+            (tmp_path / name).chmod(0o600)
             config = TrackingConfig.build(auto_start=True, port=0, delay=READY, barrier=False,
                                           token_file=str(tmp_path / name), **SMALL)  # fmt: skip
             links.append(Link(config, seed=5, row=k, count=257))

@@ -28,6 +28,8 @@ INFO = ("type", "size", "initial_pose", "center", "exposed_area")
 class EnvClutterEnv(MilkrunVectorEnv):
     """`num_envs` trays; an action names the object to take by its number in its tray, the same through an episode.
 
+    As in the original, the first scene stands after construction; the first `reset()` without a seed begins it again.
+
     config_preset: a name in `PRESET_CONFIGS`; custom_config: a `Config` or `ClutterConfig` instead of one.
     use_discrete_action, step_mode: False and "tick" change what the configuration says; True and "pick" leave it.
     """
@@ -54,6 +56,17 @@ class EnvClutterEnv(MilkrunVectorEnv):
             changes["step_mode"] = step_mode
         super().__init__(num_envs, "milkrun/Clutter-v0", config=chosen, seed=seed, threads=threads, illegal=illegal,
                          autoreset_mode=autoreset_mode, **changes)  # fmt: skip
+        self.world.reset()
+        self._is_first = True
+
+    def reset(
+        self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        if self._is_first and seed is None and "reset_mask" not in (options or {}):
+            self.world.stream[:, 2] = -1  # so that the next episode is number 0, whose scene stands
+        found = super().reset(seed=seed, options=options)
+        self._is_first = False
+        return found
 
     # -- as configured ----------------------------------------------------------------------------------------
 

@@ -37,17 +37,17 @@ def reset_takes(env: Any) -> tuple[str, ...]:
     return tuple(name for name in ("seed", "options") if anything or name in parameters)
 
 
-def read_reset(result: Any) -> tuple[Any, Info]:
-    """Observation and info of what `reset` returned: the pair of them, or the observation alone."""
+def read_reset(result: Any, env: Any = None) -> tuple[Any, Info]:
+    """Observation and info of what `reset` of `env` returned: the pair of them, or the observation alone."""
     is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (dict, list))
     obs, info = result if is_pair else (result, {})
-    return obs, _as_dict(info)
+    return obs, _as_dict(info, env)
 
 
 def read_step(result: Any, env: Any = None) -> tuple[Any, float, bool, bool, Info]:
     """Observation, reward, terminated, truncated and info of what `step` returned. Of the classic four the info says
-    whether the end was a step limit (`TimeLimit.truncated`); where it is no dict, `env`, who returned it, by its
-    attribute `truncated`."""
+    whether the end was a step limit (`TimeLimit.truncated`); where it is no dict, `env`, which returned it, by its
+    attributes `truncated` and `info`."""
     if not isinstance(result, (tuple, list)) or len(result) not in (4, 5):
         raise ShapeError("step() must return obs, reward, terminated, truncated, info, or obs, reward, done, info")
     obs, reward, ended, *rest, info = result
@@ -57,11 +57,13 @@ def read_step(result: Any, env: Any = None) -> tuple[Any, float, bool, bool, Inf
         cut = bool(ended and info.get("TimeLimit.truncated", False))
     else:
         cut = bool(ended) and getattr(env, "truncated", False) is True
-    info = _as_dict(info)
+    info = _as_dict(info, env)
     paid = reward if isinstance(reward, float) else float(np.asarray(reward).item())
     return obs, paid, bool(ended) and (bool(rest) or not cut), cut, info
 
 
-def _as_dict(info: Any) -> Info:
-    """A fresh dict. The tracking environments of old give a list of supplements."""
-    return dict(info) if isinstance(info, dict) else {"SuppleInfo": info}
+def _as_dict(info: Any, env: Any) -> Info:
+    """A fresh dict. The tracking environments of old give a list of supplements; ours have the whole as `info`."""
+    if not isinstance(info, dict):
+        info = getattr(env, "info", {"SuppleInfo": info})
+    return dict(info)

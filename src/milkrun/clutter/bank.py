@@ -2,14 +2,16 @@
 they then lie still in the tray as it is.
 
 Settling is chaotic and slow, so the scenes of all presets are shipped (`banks/`, from `scripts/clutter_banks.py`): they
-are the same on every machine, and nobody waits for a first reset. Others are made when first needed, and kept.
+are the same on every machine, and no first reset waits. Others are made when rows first begin them, and kept.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -59,8 +61,39 @@ def scenes_of(config: ClutterConfig) -> int:
 
 
 def load(config: ClutterConfig) -> Scenes:
-    """The scenes of a configuration: shipped, kept or made now. Worlds share them, so they are not to be written."""
-    return _load(_Wanted(key_of(config), scenes_of(config), config.ray_samples, config))
+    """All scenes of a configuration, copied; those that are neither shipped nor kept are made now."""
+    return scenes(config, np.arange(scenes_of(config)))
+
+
+def made(config: ClutterConfig) -> Scenes:
+    """The same without making any: zeros where a scene is not made yet."""
+    bank = _bank_of(config)
+    return Scenes(bank.poses.copy(), bank.hits.copy())
+
+
+def scenes(config: ClutterConfig, ids: np.ndarray) -> Scenes:
+    """These scenes. A scene is settled when it is first asked for, so a few rows do not wait for a whole bank."""
+    bank = _bank_of(config)
+    due = np.unique(ids[~is_made(bank.poses[ids])])
+    if len(due):
+        if not bank.told:
+            logging.getLogger("milkrun").warning(
+                "this tray is not shipped: %d of its %d scenes are settled now, others when rows begin them; about "
+                "0.1 s each, and they are kept",
+                len(due),
+                len(bank.poses),
+            )
+            bank.told = True
+        poses = settled(config, due.tolist())
+        bank.hits[due] = hits(config, poses)
+        bank.poses[due] = poses  # last: by its pose a scene counts as made
+        _keep(key_of(config), bank.poses)
+    return Scenes(bank.poses[ids], bank.hits[ids])
+
+
+def is_made(poses: np.ndarray) -> np.ndarray:
+    """(Q,) which of these scenes are settled: a pose has a quaternion, which is not 0."""
+    return np.asarray(poses[:, 0, 3:].any(1))
 
 
 def key_of(config: ClutterConfig) -> str:
@@ -84,24 +117,40 @@ class _Wanted:
     config: ClutterConfig = field(compare=False)
 
 
+@dataclass
+class _Bank:
+    """The scenes of this process: zeros where one is not made yet."""
+
+    poses: np.ndarray
+    hits: np.ndarray
+    told: bool = False  # that scenes are settled
+
+
+def _bank_of(config: ClutterConfig) -> _Bank:
+    return _load(_Wanted(key_of(config), scenes_of(config), config.ray_samples, config))
+
+
 @lru_cache(maxsize=8)
-def _load(wanted: _Wanted) -> Scenes:
-    config, count = wanted.config, wanted.count
-    found = _shipped(wanted.key, config.split)
-    if found is None or len(found.poses) < count:
-        found = max(filter(None, (found, _kept(wanted.key))), key=lambda scenes: len(scenes.poses), default=None)
-    poses = np.zeros((0, config.total_objects_per_env, 7)) if found is None else found.poses
-    if found is None or len(poses) < count:
-        poses = np.concatenate([poses, settled(config, range(len(poses), count))])
-        found = Scenes(poses, hits(config, poses))
-        _keep(wanted.key, found)
-    met = found.hits[:count]
-    if met.shape[2] != 3 * wanted.ray_samples**2:
-        met = hits(config, poses[:count])
-    scenes = Scenes(poses[:count].copy(), met.astype(np.int16))
-    for array in scenes:
-        array.flags.writeable = False
-    return scenes
+def _load(wanted: _Wanted) -> _Bank:
+    """What is shipped, and what was kept of the rest."""
+    config, count, rays = wanted.config, wanted.count, 3 * wanted.ray_samples**2
+    n = config.total_objects_per_env
+    bank = _Bank(np.zeros((count, n, 7)), np.zeros((count, n, rays), np.int16))
+    shipped = _shipped(wanted.key, config.split)
+    if shipped is not None:
+        bank.poses[: len(shipped.poses)] = shipped.poses[:count]
+        if shipped.hits.shape[2] == rays:
+            bank.hits[: len(shipped.hits)] = shipped.hits[:count]
+        else:
+            bank.hits[: len(shipped.hits)] = hits(config, shipped.poses[:count])
+    missing = ~is_made(bank.poses)
+    kept = _kept(wanted.key) if missing.any() else None
+    if kept is not None:
+        found = np.flatnonzero(missing[: len(kept)] & is_made(kept[:count]))
+        if len(found):
+            bank.poses[found] = kept[found]
+            bank.hits[found] = hits(config, kept[found])
+    return bank
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -118,21 +167,30 @@ def _shipped(key: str, split: str) -> Scenes | None:
 
 
 def _name(key: str) -> str:
-    return f"clutter-{key}-{mujoco.__version__}.npz"
+    return f"clutter-poses-{key}-{mujoco.__version__}.npz"
 
 
-def _kept(key: str) -> Scenes | None:
-    """A bank that was made before, from the folder of compiled code: what is not whole or not ours is made anew."""
+def _kept(key: str) -> np.ndarray | None:
+    """Poses that were made before, from the folder of compiled code, zeros for those that were not; None where there
+    are none, or the file is not whole or not ours."""
     found = disk_cache.find(_name(key), key.encode())
     if found is None:
         return None
     with np.load(io.BytesIO(found)) as saved:
-        return Scenes(saved["poses"], saved["hits"])
+        poses: np.ndarray = saved["poses"]
+    return poses
 
 
-def _keep(key: str, scenes: Scenes) -> None:
+def _keep(key: str, poses: np.ndarray) -> None:
+    """Writes these scenes, and those that other processes have written since."""
+    before = _kept(key)
+    if before is not None:
+        whole = np.zeros((max(len(before), len(poses)), *poses.shape[1:]))
+        whole[: len(before)] = before
+        whole[: len(poses)][is_made(poses)] = poses[is_made(poses)]
+        poses = whole
     file = io.BytesIO()
-    np.savez_compressed(file, poses=scenes.poses, hits=scenes.hits)
+    np.savez_compressed(file, poses=poses)
     disk_cache.keep(_name(key), key.encode(), file.getvalue())
 
 
@@ -164,10 +222,10 @@ def cast_scene(w, b):
     cast(w, b)
 
 
-def settled(config: ClutterConfig, scenes: range) -> np.ndarray:
+def settled(config: ClutterConfig, scenes: Sequence[int]) -> np.ndarray:
     """(len(scenes), N, 7) poses of these scenes; scene k is the same whatever else is made."""
-    starts = range(scenes.start, scenes.stop, AT_ONCE)
-    return np.concatenate([_settle(config, np.arange(k, min(k + AT_ONCE, scenes.stop))) for k in starts])
+    starts = range(0, len(scenes), AT_ONCE)
+    return np.concatenate([_settle(config, np.array(scenes[k : k + AT_ONCE])) for k in starts])
 
 
 def _settle(config: ClutterConfig, scenes: np.ndarray) -> np.ndarray:

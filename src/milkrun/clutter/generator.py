@@ -17,10 +17,7 @@ SCENE, TURN, LABELS, SUCTION, MASS, FRICTION = range(1, 7)
 @kernel
 def generate(w, b):
     q = w.instance_row[b]
-    # Each number is reduced first: seed and row may both be near 2**63, where their sum overflows.
-    scene, turn = (w.stream[b, 0] % w.Q + w.stream[b, 1] % w.Q) % w.Q, 0
-    if not w.in_turn:
-        scene = integers(row_stream(w, b, SCENE), 0, 0, w.Q)
+    scene, turn = scene_drawn(w, b, 0, 0), 0
     for i in range(w.N):
         w.scene_label[q, i] = i
     if w.augment:
@@ -37,6 +34,15 @@ def generate(w, b):
         for k in range(3):
             w.size[q, i, k] = 2.0 * w.half[i, k]
         turned(w, q, i, scene, turn)
+
+
+@kernel
+def scene_drawn(w, b, x, y):
+    """The scene of the next episode, by the row's stream alone."""
+    if w.in_turn:
+        # Each number is reduced first: seed and row may both be near 2**63, where their sum overflows.
+        return (w.stream[b, 0] % w.Q + w.stream[b, 1] % w.Q) % w.Q
+    return integers(row_stream(w, b, SCENE), 0, 0, w.Q)
 
 
 @kernel(inline=True)

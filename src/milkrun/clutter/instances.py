@@ -35,6 +35,7 @@ def arrange(world: Any, values: dict[str, Any]) -> dict[str, Any]:
         if wrong.any():
             b = int(wrong.argmax())
             raise BadInstance(f"row {b}: scene {chosen[b]} is not in the bank, which has 0..{world.sizes['Q'] - 1}")
+        world.need_scenes(chosen)
         label = _indices(values, "scene_label", np.tile(np.arange(n, dtype=np.int16), (len(chosen), 1)), n)
         turn = _indices(values, "scene_rot", np.zeros(len(chosen), np.int8), 4)
         values = {**values, "init_pose": _turned(world.bank[chosen[:, None], label], turn)}
@@ -77,6 +78,7 @@ def check(world: Any, arrays: dict[str, np.ndarray]) -> None:
     _refuse((abs(pose[..., :2]) >= c.side / 2).any(2) | (pose[..., 2] < 0), "the centre must lie in the tray, "
             f"|x| and |y| below {c.side / 2:.4g}")  # fmt: skip
     known = np.flatnonzero(arrays["scene_id"] >= 0)
+    world.need_scenes(arrays["scene_id"][known])
     scenes = world.bank[arrays["scene_id"][known, None], arrays["scene_label"][known]]
     own = _turned(scenes, arrays["scene_rot"][known])
     places, turns = np.split(abs(own - pose[known]), [3], 2)

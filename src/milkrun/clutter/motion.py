@@ -52,14 +52,13 @@ def step(w, b, action):
     z = min(w.cup_high, max(LOW, start[2] + STRIDE * np.float64(action[2])))
     _under, surface = first_under(w, b, x, y, w.current_suction_object[b])
     put_cup(w, b, x, y, max(z, surface + GAP))
-    w.is_suction_active[b] = action[3] > 0.0
-    act(w, b, start)
+    act(w, b, start, action[3] > 0.0)
 
 
 @kernel
 def idle(w, b, action):
-    """An illegal action: the cup and its suction stay as they are, and time goes on."""
-    act(w, b, (w.cup_pos[b, 0], w.cup_pos[b, 1], w.cup_pos[b, 2]))
+    """An illegal action: the cup and what it holds stay as they are, and time goes on."""
+    act(w, b, (w.cup_pos[b, 0], w.cup_pos[b, 1], w.cup_pos[b, 2]), w.is_suction_active[b])
 
 
 @kernel
@@ -70,14 +69,15 @@ def put_cup(w, b, x, y, z):
 
 
 @kernel
-def act(w, b, start):
-    """What the cup does in this tick beside moving: it lets go, or takes hold."""
+def act(w, b, start, on):
+    """What the cup does in this tick beside moving: with its suction off it lets go, with it on it takes hold."""
     w.stirred[b] = False
-    if w.current_suction_object[b] >= 0 and not w.is_suction_active[b]:
+    if w.current_suction_object[b] >= 0 and not on:
         let_go(w, b, SUCCESS if over_drop(w, b) else DROPPED)
+        w.is_suction_active[b] = False
         halt(w, b, SETTLE, 0)
         w.stirred[b] = True
-    elif w.env_stage[b] == IDLE and w.is_suction_active[b] and take_hold(w, b):
+    elif w.env_stage[b] == IDLE and on and take_hold(w, b):
         start = w.cup_pos[b, 0], w.cup_pos[b, 1], w.cup_pos[b, 2]
     w.tick_count[b] += 1
     if w.env_stage[b] != IDLE:
@@ -142,6 +142,7 @@ def judge_motion(w, b, x, y):
     if w.current_suction_object[b] >= 0:
         if load_of_tick(w, b) > 1.0:
             let_go(w, b, DROPPED)
+            w.is_suction_active[b] = False
             halt(w, b, SETTLE, 0)
         return True
     count_rest(w, b)

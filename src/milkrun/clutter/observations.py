@@ -147,10 +147,10 @@ def view_globals(w, b, out, lost):
     g[0], g[1], g[2] = out / w.N, lost / w.N, (w.N - out - lost) / w.N
     g[3] = min(w.step_count[b] / w.T, 1.0)
     g[4], g[5] = w.last_result[b] == SUCCESS, w.last_result[b] == DROPPED
-    g[6] = w.suction_limit[w.instance_row[b]] / PULL
+    g[6] = min(w.suction_limit[w.instance_row[b]] / PULL, w.span)
     g[7], g[8] = w.env_stage[b] != IDLE, w.env_stage[b] / 7.0
     for k in range(3):
-        g[9 + k] = w.cup_pos[b, k] / CUP
+        g[9 + k] = clip(w.cup_pos[b, k] / CUP, -w.span, w.span)
 
 
 @kernel
@@ -179,4 +179,4 @@ def observe(w, b):
         for c in range(w.M):
             met, z = first_under(w, b, (c + 0.5) * pixel - w.half_side, y, -1)
             w.segmentation[b, r, c] = met
-            w.height[b, r, c] = (z if met >= 0 else BASE) / TALL
+            w.height[b, r, c] = min((z if met >= 0 else BASE) / TALL, w.ceiling)

@@ -146,11 +146,9 @@ class ClutterConfig(RuledConfig):
         for name in ("home_pos", "drop_pos"):
             if (at := getattr(self, name)) is not None and (len(at) != 3 or not all(map(_is_number, at))):
                 self._refuse(name, "must be three finite numbers")
-        half, top = self.side / 2 + RIM, BASE + self.wall
-        grip = math.hypot(half, half, top) + longest + 0.25  # m from the middle: an object that is higher is lost
         ways = [math.hypot(*place) for place in (self.home_pos, self.drop)]
         # m, more than the cup goes in a stage: from a place or a lift to a grip, or from a lift to a place
-        far = max(*ways, grip) + grip + self.rise + self.approach + 1
+        far = max(*ways, self.grip_far) + self.grip_far + self.rise + self.approach + 1
         ticks = {"cup_speed": far / (self.cup_speed * self.tick) + self.release_ticks + self.settle_max,
                  "descend_speed": self.descend_ticks, "lift_acc": self.lift_ticks}  # fmt: skip
         for name, most in ticks.items():
@@ -219,6 +217,18 @@ class ClutterConfig(RuledConfig):
     def descend_ticks(self) -> int:
         """How long the last way down takes."""
         return max(1, math.ceil(self.approach / (self.descend_speed * self.tick) - 1e-9))
+
+    @property
+    def grip_far(self) -> float:
+        """How far from the middle of the tray a grip may be: an object that is higher is lost."""
+        half = self.side / 2 + RIM
+        return math.hypot(half, half, BASE + self.wall) + max(max(t.size) for t in self.types) + 0.25
+
+    @property
+    def cup_most(self) -> float:
+        """The largest coordinate of the cup, wherever it is moved to."""
+        places = [abs(at) for place in (self.home_pos, self.drop) for at in place]
+        return max(self.cup_far, self.cup_high, self.grip_far + max(self.rise, self.approach), *places)
 
     @property
     def cup_far(self) -> float:

@@ -43,7 +43,7 @@ class MuJoCoPile(Pile):
     _each_tick: Callable[[np.ndarray], None] | None = None  # told of the rows whose pick goes on after a tick
 
     def constants(self) -> dict[str, Any]:
-        c, scenes = self.config, bank.load(self.config)
+        c, scenes = self.config, bank.made(self.config)
         places = ("qpos", "at_qpos"), ("qvel", "at_qvel"), ("qacc_warmstart", "at_warmstart"), (
             "eq_active", "at_active"), ("mocap_pos", "at_mocap"), ("mocap_quat", "at_mocap_quat")  # fmt: skip
         ranges = {f"{name}_{end}": getattr(c, f"{name}_range")[k]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,10 +13,12 @@ import mujoco
 import numpy as np
 
 from milkrun.clutter import bank, instances, picture
+from milkrun.clutter.generator import scene_drawn
 from milkrun.clutter.log import events
 from milkrun.clutter.model import model_xml
-from milkrun.clutter.observations import FEATURES, GLOBALS
-from milkrun.clutter.options import ClutterConfig
+from milkrun.clutter.observations import CUP, FAR, FEATURES, GLOBALS, PULL, TALL
+from milkrun.clutter.options import BASE, ClutterConfig
+from milkrun.clutter.stages import ABOVE_WALL
 from milkrun.core.engine import EngineWorld
 from milkrun.core.fields import (
     bool_,
@@ -128,8 +131,10 @@ class Pile(EngineWorld):
     picks_per_hour = view(float32, low=0, doc="successes an hour of simulated time")
     objects = view(float32, "N", FEATURES, low="-reach", high="reach", observed=True, doc="numbers of each object")
     cover = view(float32, "N", "N", low=0, high=1.001, observed=True, doc="share of i under j; of i under i: seen")
-    globals = view(float32, GLOBALS, observed=True, doc="progress, last result, suction, stage, place of the cup")
-    height = view(float32, "M", "M", observed=True, on_demand=True, doc="height of what is seen / 0.3 m")
+    globals = view(float32, GLOBALS, low="-span", high="span", observed=True,
+                   doc="progress, last result, suction, stage, place of the cup")  # fmt: skip
+    height = view(float32, "M", "M", low=0, high="ceiling", observed=True, on_demand=True,
+                  doc="height of what is seen / 0.3 m")  # fmt: skip
     segmentation = view(int16, "M", "M", low=-1, high="last object", observed=True, on_demand=True,
                         doc="which object is seen, -1 none")  # fmt: skip
 
@@ -205,7 +210,10 @@ class Pile(EngineWorld):
         # two kinds of applied force, 1 of its weld; beside them the time, the cup's pose, forces on cup and world: 20.
         n, heaviest = config.total_objects_per_env, max(t.mass for t in config.types)
         reach = max(2.0, heaviest * max(1.0, config.mass_range[1]), max(max(t.size) for t in config.types) / 0.2)
+        # Of `globals` the suction and the place of the cup may be above 1.
+        span = max(1.0, config.suction_force * max(1.0, config.suction_range[1]) / PULL, config.cup_most / CUP)
         return {
+            "span": math.ceil(span), "ceiling": math.ceil(max(FAR, (BASE + config.wall + ABOVE_WALL) / TALL)),
             "N": n, "S": 32 * n + 20, "E": ANCHOR, "G": config.ray_samples, "R": 3 * config.ray_samples**2,
             "K": config.substeps, "T": config.max_episode_steps_discrete, "M": config.map_size if config.maps else 0,
             "Q": bank.scenes_of(config), "types": config.num_object_types, "last object": n - 1,
@@ -243,6 +251,18 @@ class Pile(EngineWorld):
     def events(self, row: int = 0) -> list[dict[str, Any]]:
         """The attempts of a row's episode so far, a record each."""
         return events(self, row)
+
+    def need_scenes(self, scenes: np.ndarray) -> None:
+        """Puts these scenes into the tables `bank` and `bank_hit`, where they are not there yet."""
+        due = np.unique(scenes[~bank.is_made(self.bank[scenes])])
+        if len(due):
+            found = bank.scenes(self.config, due)
+            self.bank_hit[due] = found.hits
+            self.bank[due] = found.poses
+
+    def _draw_rows(self, rows: np.ndarray) -> None:
+        self.need_scenes(self.map_rows(scene_drawn, rows=rows))
+        super()._draw_rows(rows)
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
         return instances.arrange(self, values)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from milkrun.core.config import Config, option
 from milkrun.core.errors import ConfigError, did_you_mean, shown
-from milkrun.core.old_names import warn_outdated
+from milkrun.core.old_names import warn_caller, warn_outdated
 from milkrun.tracking.files import BENCHMARK, Source, read_section
 from milkrun.tracking.tables import KINDS, SCENES, WEATHERS
 
@@ -221,6 +221,9 @@ class TrackingConfig(Config):
                                         f"height, {self.tan_v:.4g}")  # fmt: skip
         if self.cells > 2000:
             self._refuse("ground_cell", f"{self.cells} cells a side: at most 2000")
+        if self.end_reward and self.reward != "default":
+            warn_caller(f"end_reward = True changes nothing with reward = {self.reward!r}: only the reward 'default' "
+                        "adds one of end_reward_list on the last step")
 
     def _check_names(self, name: str, given: str | Names | None, known: tuple[str, ...]) -> None:
         names = () if given is None else (given,) if isinstance(given, str) else given

@@ -63,8 +63,7 @@ class Batch:
 
     def infos(self) -> list[dict[str, Any]]:
         """What goes with the states of the last turn."""
-        moments = [self.moment(b, NO_PICTURE) for b in range(self.num_envs)]
-        return [info_of_moment(now, supplements(now)) for now in moments]
+        return [info_of_moment(self.moment(b, NO_PICTURE)) for b in range(self.num_envs)]
 
     def due(self) -> np.ndarray:
         """Rows whose next turn is a reset."""
@@ -158,8 +157,9 @@ class RowSource:
         return self.batch.play(self.row, action)
 
     def now(self) -> Moment:
-        """The row as it is, whoever has played it; without a picture."""
-        return self.batch.moment(self.row, NO_PICTURE)
+        """The row as it is, whoever has played it; without a picture. Before the first reset there is nothing."""
+        begun = self.batch.world.stream[self.row, 2] >= 0
+        return self.batch.moment(self.row, NO_PICTURE) if begun else Moment(NO_PICTURE)
 
     def picture(self) -> np.ndarray:
         self._open()
@@ -201,7 +201,7 @@ def supplements(now: Moment) -> list[Any]:
     return entries
 
 
-def info_of_moment(now: Moment, more: list[Any]) -> dict[str, Any]:
+def info_of_moment(now: Moment) -> dict[str, Any]:
     """A moment, with its SuppleInfo, as an `info`."""
-    return {"SuppleInfo": more, "reason": REASONS[now.reason], "r_c": now.r_c, "r_d": now.r_d,
+    return {"SuppleInfo": supplements(now), "reason": REASONS[now.reason], "r_c": now.r_c, "r_d": now.r_d,
             "illegal": now.illegal}  # fmt: skip

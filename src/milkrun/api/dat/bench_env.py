@@ -50,7 +50,8 @@ class BenchEnv_Multi:
         JSON file; the arguments win.
     link, auto_start: a simulator elsewhere that runs, or that is to be started; without either it is in this process.
 
-    `curr_step` (sim steps), `truncated`, `end_reason`, `r_c` and `r_d` tell of the last step. With a simulator
+    `curr_step` (sim steps), `truncated`, `end_reason`, `r_c`, `r_d`, `SuppleInfo` and `info`, a dict, tell of the last
+    step, also of one that `Envs` played. With a simulator
     elsewhere there are also `send(action)`, `send(None, seed=...)` for a reset, and `receive()`, which gives what
     `step` or `reset` would have returned.
     """
@@ -121,7 +122,6 @@ class BenchEnv_Multi:
             raise ConfigError(f"process_state is a {type(process_state).__name__}: must be a function of a picture")
         self.config, self.process_state, self._source = config, process_state, source
         self._form = form_of(config)
-        self.SuppleInfo: list[Any] = []
         self.observation_space: spaces.Space[Any] = self._form.space
         self._dtype: Any = None  # that states are cast to
         if process_state is not None:
@@ -190,6 +190,16 @@ class BenchEnv_Multi:
         return self._source.now()
 
     @property
+    def SuppleInfo(self) -> list[Any]:
+        """What is switched on of the last step; empty before the first reset."""
+        return supplements(self.now)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the last step says, as an `info`: `SuppleInfo`, `reason`, `r_c`, `r_d`, `illegal`."""
+        return info_of_moment(self.now)
+
+    @property
     def curr_step(self) -> int:
         """Sim steps of this episode."""
         return self.now.sim_step
@@ -217,12 +227,10 @@ class BenchEnv_Multi:
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _begun(self, now: Moment) -> Begun:
-        self.SuppleInfo = supplements(now)
-        return self._state(now.image), self.SuppleInfo
+        return self._state(now.image), supplements(now)
 
     def _stepped(self, now: Moment) -> Stepped:
-        self.SuppleInfo = supplements(now)
-        return self._state(now.image), now.reward, now.done, self.SuppleInfo
+        return self._state(now.image), now.reward, now.done, supplements(now)
 
     def _state(self, image: np.ndarray) -> Any:
         process = self.process_state
@@ -252,11 +260,6 @@ class _Sender:
 
     def __call__(self, action: Any, seed: int | None = None) -> None:
         self._source.ask(RESET if action is None else action, seed)
-
-
-def info_of(env: BenchEnv_Multi) -> dict[str, Any]:
-    """What an environment says of its last step, as an `info`."""
-    return info_of_moment(env.now, env.SuppleInfo)
 
 
 def space_like(state: np.ndarray) -> spaces.Box:

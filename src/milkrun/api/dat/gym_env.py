@@ -1,6 +1,7 @@
 """UAV_VAT: the benchmark in the words of the old package gym, whose `step` has four results.
 
-It is a `gym.Env` where that package can be imported, and a plain class with the same attributes where it cannot.
+It is a `gym.Env` with gym's spaces where that package can be imported, and a plain class with Gymnasium's spaces where
+it cannot.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces as gymnasium_spaces
 
-from milkrun.api.dat.bench_env import check_place, info_of
+from milkrun.api.dat.bench_env import check_place
 from milkrun.api.dat.configured import bench_env, read_config
 from milkrun.core.arguments import check_seed
 
+spaces: Any = gymnasium_spaces
 try:
     Base: Any = import_module("gym").Env
+    spaces = import_module("gym.spaces")
 except Exception:  # it is not maintained: whatever it fails with, the class does without
     Base = object
 
@@ -43,7 +47,8 @@ class UAV_VAT(Base):
         self.config = read_config(conf_path, env_conf_path, obs_buffer_len)
         self.metadata = {**self.metadata, "render_fps": self.config.control_hz}
         self.env = bench_env(self.config, *place, seed)
-        self.observation_space, self.action_space = self.env.observation_space, self.env.action_space
+        self.observation_space = own_space(self.env.observation_space)
+        self.action_space = own_space(self.env.action_space)
         self._next_seed: int | None = None
 
     def reset(self) -> Any:
@@ -51,12 +56,12 @@ class UAV_VAT(Base):
         seed, self._next_seed = self._next_seed, None
         return self.env.reset(seed)[0]
 
-    def step(self, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, int, dict[str, Any]]:
         """Plays an action: an int, or an array or tensor of one."""
         state, reward, done, _ = self.env.step(action)
-        info = info_of(self.env)
+        info = self.env.info
         info["TimeLimit.truncated"] = self.env.truncated
-        return state, reward, done, info
+        return state, reward, int(done), info
 
     def seed(self, seed: int | None = None) -> list[int]:
         """The next reset begins the first episode of this seed; None: it goes on as it would have."""
@@ -70,3 +75,11 @@ class UAV_VAT(Base):
 
     def close(self) -> None:
         self.env.close()
+
+
+def own_space(space: gymnasium_spaces.Space[Any]) -> Any:
+    """The same space, of the package that the class belongs to: gym's `make` takes no other."""
+    if isinstance(space, gymnasium_spaces.Discrete):
+        return spaces.Discrete(int(space.n))
+    assert isinstance(space, gymnasium_spaces.Box)
+    return spaces.Box(space.low, space.high, dtype=space.low.dtype.type)

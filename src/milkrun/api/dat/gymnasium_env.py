@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 
 from milkrun.api._binding import check_render_mode, may_render, read_options
-from milkrun.api.dat.bench_env import check_place, info_of
+from milkrun.api.dat.bench_env import check_place
 from milkrun.api.dat.configured import bench_env, read_config
 from milkrun.core.arguments import check_seed
 
@@ -44,7 +44,7 @@ class UAV_VAT_Gymnasium(gymnasium.Env[Any, Any]):
         """Plays an action: an int, or an array or tensor of one."""
         state, reward, done, _ = self.env.step(action)
         truncated = self.env.truncated
-        return state, reward, done and not truncated, truncated, info_of(self.env)
+        return state, reward, done and not truncated, truncated, self.env.info
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
         """What the camera sees, uint8 (S, S, 3), under render_mode="rgb_array"."""

@@ -7,6 +7,7 @@ packaged one, and a seed, are given as for `make_env`.
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,10 @@ def policy_for(space: Any) -> tuple[str, dict[str, Any]]:
 def _of_gym() -> Any:
     """The environment that gym makes of the id, if it gives one of the classic kind; else None, and why is said."""
     try:
-        env = import_module("gym").make(BENCHMARK_ID)
+        make = import_module("gym").make
+        # gym's checker names numpy.bool8, which numpy 2 has no more; a gym before 0.24 has no checker.
+        checked = "disable_env_checker" in signature(make).parameters
+        env = make(BENCHMARK_ID, **({"disable_env_checker": True} if checked else {}))
         state = env.reset()
         if isinstance(state, tuple):
             raise TypeError("its reset gives more than the state")

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from milkrun.api.mappo.vec import MAPPOVecEnv, make
-from milkrun.api.mappo.vrp import VRPDummyVecEnv, VRPSubprocVecEnv
+from milkrun.api.vrp.env_wrappers import VRPDummyVecEnv, VRPSubprocVecEnv
 
 __all__ = ["MAPPOVecEnv", "VRPDummyVecEnv", "VRPSubprocVecEnv", "make"]

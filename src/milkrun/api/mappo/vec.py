@@ -37,7 +37,8 @@ def make(
 
 
 class MAPPOVecEnv(Follower):
-    """A batch of rows of a world. Its `world` is stepped and reset through it only.
+    """A batch of rows of a world. Its `world` is stepped and reset through it only. `n_agents` (also `num_agents`, `n`)
+    is the number of agents of a row.
 
     pad_actions: True gives every agent the largest of the action spaces, for policies that agents share; what an agent
     does not have is never available to it.
@@ -58,7 +59,8 @@ class MAPPOVecEnv(Follower):
         if self.world.action.kind == "box":
             raise ConfigError(f"{type(self.world).__name__} has no action mask: its actions are numbers")
         self.team = Team(self.world)
-        self.num_envs, self.n_agents = self.world.num_envs, len(self.team.names)
+        self.num_envs = self.world.num_envs
+        self.n = self.n_agents = self.num_agents = len(self.team.names)
         boxes, own, state = self.team.observation_boxes(), self.team.action_spaces(), self.team.state_box()
         self._shapes = [(g.agents, math.prod(boxes[g.agents.start].shape), g.choices) for g in self.team.groups]
         self._seen_width = max(width for _, width, _ in self._shapes)

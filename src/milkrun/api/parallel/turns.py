@@ -90,11 +90,11 @@ class Threads:
         if action is not RESET:
             return played(env.step(action), env)
         if seed is None:
-            return begun(env.reset())
+            return begun(env.reset(), env)
         if self._seeding[i] == "reset":
-            return begun(env.reset(seed=seed))
+            return begun(env.reset(seed=seed), env)
         env.seed(seed)
-        return begun(env.reset())
+        return begun(env.reset(), env)
 
 
 class Call:
@@ -231,9 +231,9 @@ class OneByOne:
         return self._due
 
 
-def begun(result: Any) -> Answer:
-    """What `reset` returned."""
-    obs, info = read_reset(result)
+def begun(result: Any, env: Any) -> Answer:
+    """What `reset` of an environment returned."""
+    obs, info = read_reset(result, env)
     return Answer(obs, 0.0, False, False, info)
 
 
@@ -307,7 +307,7 @@ def _send(env: Any, action: Any, seed: int | None) -> None:
 
 def _received(env: Any, is_reset: bool) -> Answer:
     result = env.receive()
-    return begun(result) if is_reset else played(result, env)
+    return begun(result, env) if is_reset else played(result, env)
 
 
 def _close(env: Any) -> None:

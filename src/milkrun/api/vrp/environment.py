@@ -23,7 +23,7 @@ Step = tuple[list[np.ndarray], list[list[float]], list[bool], list[Info]]
 
 
 class MultiAgentVRPEnv:
-    """The agents of one row: the truck, then the drones.
+    """The agents of one row: the truck, then the drones; `n`, `n_agents` and `num_agents` say how many.
 
     world: the entities of a row whose world leaves resets to its caller (autoreset="disabled").
     scenario: the weights that world was made with; by default they are read from it.
@@ -42,7 +42,7 @@ class MultiAgentVRPEnv:
                 raise ConfigError(f"the scenario has {name} = {weight}, the world {getattr(config, name)}")
         self._pending: int | None = None
         self._names = [name for group in world.batch.groups.values() for name in group]
-        self.n = len(self._names)
+        self.n = self.n_agents = self.num_agents = len(self._names)
         self.choices = world.batch.action.nvec(world.batch.sizes)
         self.bind(world)
         reach = np.inf if config.rules == "published" else float(world.batch.sizes["reach of view"])

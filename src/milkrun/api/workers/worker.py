@@ -140,6 +140,15 @@ def _summary(error: BaseException) -> str:
     return "".join(traceback.format_exception_only(error)).strip()
 
 
+def _of_gymnasium(space: Any) -> Any:
+    """The boxes and numbers of the old package gym as Gymnasium's, which learners take; any other space as it is."""
+    if isinstance(space, spaces.Space) or not type(space).__module__.startswith("gym.spaces"):
+        return space
+    if type(space).__name__ == "Discrete":
+        return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+    return spaces.Box(space.low, space.high, dtype=space.dtype.type) if type(space).__name__ == "Box" else space
+
+
 class Seat:
     """The environment of a worker and how it is spoken to."""
 
@@ -156,7 +165,8 @@ class Seat:
             raise ConfigError(f"env_fns[{self.index}] returned {what}, which has no reset and step")
         self._reset_takes = takes = reset_takes(env)
         self._seed = None if "seed" in takes else self._find("seed")
-        observations, actions = (getattr(env, name, None) for name in ("observation_space", "action_space"))
+        observations = _of_gymnasium(getattr(env, "observation_space", None))
+        actions = _of_gymnasium(getattr(env, "action_space", None))
         self._masks = None if isinstance(actions, spaces.Box) else self._find("action_masks")
         if self._masks is not None and not callable(self._masks):
             self._masks = partial(self._find, "action_masks")
@@ -178,7 +188,7 @@ class Seat:
         if seed is not None and self._seed is not None:
             self._seed(seed)
         known = {name: given[name] for name in self._reset_takes if given[name] is not None}
-        obs, info = read_reset(self.env.reset(**known))
+        obs, info = read_reset(self.env.reset(**known), self.env)
         return Start(self._put(obs), info, self._mask(info))
 
     def step(self, action: Any) -> Step | AsItCame:

@@ -56,37 +56,51 @@ class TruckDroneConfig(RuledConfig):
     delivery_threshold: float = option(0.05, "a parcel is handed over within this distance", low=0, high=10)
     recovery_threshold: float = option(0.1, "a drone boards the truck within this distance", low=0, high=10)
     drone_capacity: int = option(3, "places for drones on the truck; published: not enforced", low=1, high=10**6)
-    depot_node: bool | None = option(None, "node 0 stands in the middle, where the truck starts; published: False")
+    depot_node: bool | None = option(
+        None, "node 0 stands in the middle, where the truck starts: True; published: False"
+    )
     route_radius: float = option(0.6, "radius of the circle of nodes", low=1e-6, high=1)
     customer_extent: float = option(0.8, "customers lie in [-extent, extent]^2", low=1e-6, high=1)
     demand_low: float = option(0.5, "smallest parcel, share of the payload", low=1e-6, high=1)
     demand_high: float = option(1.0, "largest parcel, share of the payload", low=1e-6, high=1)
-    tw_law: str | None = option(None, "windows: none, published (wide) or band (narrow)", choices=LAWS)
-    tw_start_max: float | None = option(None, "sound: band law: latest opening, share of L", low=0, high=1)
-    tw_width: tuple[float, float] | None = option(None, "sound: band law: least and greatest width, shares of L")
+    tw_law: str | None = option(
+        None, "windows: none, published (wide) or band (narrow): band; published: published", choices=LAWS
+    )
+    tw_start_max: float | None = option(None, "sound: band law: latest opening, share of L: 0.3", low=0, high=1)
+    tw_width: tuple[float, float] | None = option(
+        None, "sound: band law: least and greatest width, shares of L: (0.1, 0.25)"
+    )
     battery_rate: float | None = option(
         None, "battery a unit of distance: 0.4, or 0.01 under published", low=0, high=1e3
     )
     payload_factor: float | None = option(
-        None, "sound: energy is (1 + factor * parcel) times as much under load", low=0, high=1e3
+        None, "sound: energy is (1 + factor * parcel) times as much under load: 0.5", low=0, high=1e3
     )
-    hover_rate: float | None = option(None, "sound: battery a time unit of hovering", low=0, high=1e3)
-    recovery_charge: float | None = option(None, "sound: battery gained at a recovery", low=0, high=1)
-    charge_rate: float | None = option(None, "sound: battery gained a time unit on board", low=0, high=1e3)
+    hover_rate: float | None = option(None, "sound: battery a time unit of hovering: 0.2", low=0, high=1e3)
+    recovery_charge: float | None = option(None, "sound: battery gained at a recovery: 0", low=0, high=1)
+    charge_rate: float | None = option(None, "sound: battery gained a time unit on board: 0.3", low=0, high=1e3)
     battery_rule: str | None = option(
-        None, "sound: safe: what might strand a drone is masked; off: it is not", choices=("safe", "off")
+        None, "sound: safe (the default): what might strand a drone is masked; off: it is not", choices=("safe", "off")
     )
-    battery_margin: float | None = option(None, "sound: reserve kept, a factor of the worst way home", low=1, high=1e3)
+    battery_margin: float | None = option(
+        None, "sound: reserve kept, a factor of the worst way home: 1", low=1, high=1e3
+    )
     pickup: str | None = option(
-        None, "sound: where a parcel is loaded: beside the truck, or in the air", choices=("truck", "air")
+        None, "sound: where a parcel is loaded: beside the truck (the default), or in the air", choices=("truck", "air")
     )
-    reserve: bool | None = option(None, "sound: a parcel that one drone carries is closed to the others")
-    early: str | None = option(None, "sound: before the window opens: wait or ignore it", choices=("wait", "ignore"))
+    reserve: bool | None = option(None, "sound: a parcel that one drone carries is closed to the others: True")
+    early: str | None = option(
+        None, "sound: before the window opens: wait (the default) or ignore it", choices=("wait", "ignore")
+    )
     end: str | None = option(
-        None, "sound: what completes: all served; and drones returned; and the truck at the depot", choices=ENDS
+        None,
+        "sound: what completes: all served; and drones returned (the default); and the truck at the depot",
+        choices=ENDS,
     )
-    road_graph: bool | None = option(None, "sound: the truck drives along roads between nodes; needs depot_node")
-    obey_mask: bool | None = option(None, "False, the way of published alone: masked actions are executed, flagged")
+    road_graph: bool | None = option(None, "sound: the truck drives along roads between nodes: False; needs depot_node")
+    obey_mask: bool | None = option(
+        None, "True; False, the way of published alone: masked actions are executed, flagged"
+    )
     obs: str | None = option(None, "observations: v2, or v1 under published", choices=("v1", "v2"))
     time_penalty: float = option(0.1, "paid each step", low=0, high=1e6)
     delivery_bonus: float = option(5.0, "earned by a delivery", low=0, high=1e6)
@@ -96,8 +110,8 @@ class TruckDroneConfig(RuledConfig):
     )
     energy_cost: float | None = option(None, "price of a full battery: 0.5, or 0.01 under published", low=0, high=1e6)
     forced_return_penalty: float = option(0.5, "paid for an overridden drone; published: each step", low=0, high=1e6)
-    late_penalty: float | None = option(None, "sound: paid for each step a delivery is late", low=0, high=1e6)
-    crash_penalty: float | None = option(None, "sound: paid for a crash", low=0, high=1e6)
+    late_penalty: float | None = option(None, "sound: paid for each step a delivery is late: 0.1", low=0, high=1e6)
+    crash_penalty: float | None = option(None, "sound: paid for a crash: 10", low=0, high=1e6)
     max_steps: int | str | None = option(
         None, "steps until a row is truncated, at most episode_length, which None and auto mean", low=1, words=("auto",)
     )

@@ -1,7 +1,7 @@
-"""What an instance and a state of truck and drones must satisfy before kernels see them: the rules between fields.
+"""What an instance and a state of truck and drones must satisfy before kernels see them: the rules on numbers.
 
 Each field has been held against its own shape, type and bounds before. A state that play can lead to, masked or not,
-passes; what could make a kernel read beyond its arrays, or count what cannot be, does not. Whole batches at once.
+passes. Whole batches at once; who carries what and where the truck is bound for is judged by the kernel `fault`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ def check_state(world: Any, arrays: Arrays) -> None:
     """All fields of rows, instances row by row. The tallies may be left out."""
     _check_bounds(world, arrays)
     _check_drones(world, arrays)
-    _check_parcels(world, arrays)
     if world.sound:
         _check_truck(world, arrays)
 
@@ -88,55 +87,23 @@ def _check_drones(world: Any, arrays: Arrays) -> None:
     _refuse("drone_pos", arrays, np.repeat(away[..., None], 2, axis=2), "of a drone on board: not the truck's")
     still = (aboard | wreck)[..., None]
     _refuse("drone_vel", arrays, still & (arrays["drone_vel"] != 0), "of a drone that is not in the air must be 0")
-    _refuse("has_target", arrays, aboard & arrays["has_target"], "a drone on board has none")
-
-
-def _check_parcels(world: Any, arrays: Arrays) -> None:
-    """A served customer has an arrival. Sound rules: a parcel is lost if a wreck holds it, none is on board, and one
-    that is reserved has one carrier and no receiver yet."""
-    served, came, carrying = arrays["served"], arrays["arrival_step"], arrays["carrying"]
-    early = (came == 0) | (came > arrays["i"][:, None])
-    _refuse("arrival_step", arrays, early, "must be -1, or a step done, counted from 1")
-    _refuse("served", arrays, served != (came > 0), "arrival_step says otherwise")
-    live = arrays["status"] != CRASHED
-    lies = _held(arrays, ~live) > 0 if world.sound else np.zeros_like(served)
-    _refuse("lost", arrays, arrays["lost"] != lies, "a parcel is lost while, under the sound rules, a wreck holds it")
-    if world.sound:
-        _refuse("carrying", arrays, (carrying >= 0) & (arrays["status"] == ONBOARD), "on board a drone carries nothing")
-    if world.reserve:
-        # of a drone without a parcel column 0 is read, which `carrying >= 0` then sets aside
-        twice = np.take_along_axis((_held(arrays, live) > 1) | served, np.maximum(carrying, 0), axis=1)
-        _refuse("carrying", arrays, twice & live & (carrying >= 0), "another drone has this parcel, or the customer")
-
-
-def _held(arrays: Arrays, drones: np.ndarray) -> np.ndarray:
-    """(B, C): how many of these drones hold the parcel of a customer."""
-    rows, d = np.nonzero(drones & (arrays["carrying"] >= 0))
-    count = np.zeros(arrays["served"].shape, np.int64)
-    np.add.at(count, (rows, arrays["carrying"][rows, d]), 1)
-    return count
 
 
 def _check_truck(world: Any, arrays: Arrays) -> None:
-    """Sound rules: it stands on a node or is on its way, on a road if there are roads."""
-    node, target, place, nodes = (arrays[name] for name in ("truck_node", "truck_target", "truck_pos", "route_nodes"))
-    _refuse("truck_target", arrays, (target >= 0) & (node >= 0), "a truck that stands on a node has none")
+    """Sound rules: it is where its node is or, between nodes, on its road if there are roads."""
+    node, place, nodes = (arrays[name] for name in ("truck_node", "truck_pos", "route_nodes"))
     rows = np.arange(len(node))
     there = _norm(place - nodes[rows, np.maximum(node, 0)]) <= NEAR
     waits = (node == 0) & (place == 0).all(axis=1)  # it starts at (0, 0), wherever a given node 0 is
     _refuse("truck_node", arrays, (node >= 0) & ~there & ~waits, "the truck is not there")
     if not world.sizes["R"]:
         return
-    edge, at_node = arrays["truck_edge"], (node >= 0)[:, None]
-    u, v = edge.T
-    wrong = np.where(at_node, edge != node[:, None], (~arrays["road"][rows, u, v] | (u == v))[:, None])
-    _refuse("truck_edge", arrays, wrong, "must be the node of the truck twice, or between nodes the ends of a road")
-    _refuse("truck_target", arrays, (target >= 0) & (target != u) & (target != v), "is no end of the truck's road")
+    u, v = arrays["truck_edge"].T
     start, way = nodes[rows, u], nodes[rows, v] - nodes[rows, u]
     # At a node u = v and the way has no length. Such rows are not judged below, but must not divide 0 by 0.
     share = ((place - start) * way).sum(axis=1) / np.maximum((way * way).sum(axis=1), NEAR * NEAR)
-    aside = _norm(place - start - way * np.clip(share, 0, 1)[:, None]) > OFF_ROAD
-    _refuse("truck_pos", arrays, np.repeat((aside & (node < 0))[:, None], 2, axis=1), "is not on the truck's road")
+    aside = (_norm(place - start - way * np.clip(share, 0, 1)[:, None]) > OFF_ROAD) & (node < 0) & (u != v)
+    _refuse("truck_pos", arrays, np.repeat(aside[:, None], 2, axis=1), "is not on the truck's road")
 
 
 def _norm(vectors: np.ndarray) -> np.ndarray:

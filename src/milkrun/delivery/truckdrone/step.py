@@ -217,15 +217,14 @@ def drive(w, b, q):
         if arrived:
             w.truck_node[b] = n
             w.truck_target[b] = -1
-        # published: the last node reached stays, also on the way to the next
-        elif w.sound:
-            w.truck_node[b] = -1
-        if w.R:
-            if arrived:
-                w.truck_edge[b, 0] = n
-                w.truck_edge[b, 1] = n
+            for j in range(w.E):
+                w.truck_edge[b, j] = n
+        elif s > 0.0:  # a truck of speed 0 never leaves its node
+            # published: the last node reached stays, also on the way to the next
+            if w.sound:
+                w.truck_node[b] = -1
             # It has left its node. A truck that turns back on its road keeps both ends.
-            elif w.truck_edge[b, 0] == w.truck_edge[b, 1]:
+            if w.R and w.truck_edge[b, 0] == w.truck_edge[b, 1]:
                 w.truck_edge[b, 1] = n
     w.truck_vel[b, 0] = vx
     w.truck_vel[b, 1] = vy

@@ -25,6 +25,7 @@ from milkrun.core.scene import Chart, Scene
 from milkrun.core.world import World
 from milkrun.delivery.truckdrone import log, picture, reasons, reports
 from milkrun.delivery.truckdrone.config import ENDS, LAWS, TruckDroneConfig
+from milkrun.delivery.truckdrone.faults import FAULTS, fault
 from milkrun.delivery.truckdrone.flight import (
     AMOUNTS,
     COUNTS,
@@ -136,6 +137,8 @@ class TruckDrone(World):
     way_left = scratch(float64, "R", doc="by road, of each node")
     settled = scratch(bool_, "R")
 
+    faults = FAULTS
+
     @classmethod
     def size_of(cls, config: Any) -> dict[str, int]:
         d, c, n = config.num_drones, config.num_customers, config.num_route_nodes
@@ -199,7 +202,7 @@ class TruckDrone(World):
         check_instance(self, arrays)
 
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
-        """Rules between the fields of states that come from outside; raises BadInstance."""
+        """Rules on the numbers of states that come from outside; raises BadInstance."""
         check_state(self, arrays)
 
     figure_fields = ("sum_counts", "sum_amounts")
@@ -226,6 +229,8 @@ class TruckDrone(World):
         return log.chart(self, row, frames)
 
 
-TruckDrone.bind(generate=generate, reset=reset, step=step, idle=idle, update_views=update_views, mark=mark)
+TruckDrone.bind(
+    generate=generate, reset=reset, step=step, idle=idle, update_views=update_views, mark=mark, fault=fault
+)
 
 __all__ = ["TruckDrone", "generate", "idle", "reset", "step"]

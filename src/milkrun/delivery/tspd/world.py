@@ -68,9 +68,9 @@ class TSPD(World):
     truck_leg = state(float64, low=0, doc="driven since the drone left")
     clock = state(float64, low=0, doc="time passed, in cost units")
     covered = state(bool_, "N", doc="nodes served or on the drone's way; the depot and padding too")
-    left = state(int64, low=0, doc="nodes not covered")
+    left = state(int64, low=0, high="last node", doc="nodes not covered")
     must_join = state(bool_, doc="the truck is back at a covered node to take the drone up")
-    steps = state(int64, low=0, doc="legal actions taken")
+    steps = state(int64, low=0, high="A", doc="legal actions taken")
 
     ops = state(
         int64, "O", 3, low=-1, high="last node", tally=True,

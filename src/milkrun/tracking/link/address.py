@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +15,8 @@ from milkrun.tracking.config import TrackingConfig
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 HERE = "127.0.0.1"
 GROUP = "main"
+SHORTEST = 16
+"""Bytes of a secret at least: 128 bits if they are random."""
 _FORM = re.compile(r"tcp://(\[[^\]/]+\]|[^:/\[\]]+)(?::(\d{1,5}))?(?:/(.*))?", re.ASCII | re.DOTALL)
 
 
@@ -49,13 +54,19 @@ def read_address(config: TrackingConfig) -> Address:
 
 
 def read_token(path: str | None) -> bytes | None:
-    """The secret in a file, without white space at its ends; None: there is none."""
+    """The secret in a file, without white space at its ends; None: there is none. As ssh does with its keys, a file is
+    refused that others may read or write."""
     if path is None:
         return None
     try:
-        token = Path(path).read_bytes().strip()
+        with Path(path).open("rb") as file:
+            mode, token = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read().strip()
     except (OSError, ValueError) as e:
         raise ConfigError(f"token_file {path!r}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
-    if not token:
-        raise ConfigError(f"token_file {path!r}: is empty; put a long random secret in it")
+    if mode & 0o077:
+        raise ConfigError(f"token_file {path!r}: has the mode {mode:04o}, so other users may read or write it; "
+                          f"set it to 0600: chmod 600 {shlex.quote(str(path))}")
+    if len(token) < SHORTEST:
+        raise ConfigError(f"token_file {path!r}: holds {len(token)} bytes; put a random secret of at least {SHORTEST} "
+                          "bytes in it, for example by: openssl rand -hex 32")
     return token

@@ -107,8 +107,8 @@ class Bridge:
 
     def __init__(self, simulator: Callable[[], Any], host: str = "127.0.0.1", port: int = 0,
                  token: bytes | None = None, max_envs: int = 64) -> None:  # fmt: skip
-        if host not in ("127.0.0.1", "localhost") and not token:
-            raise ValueError(f"whoever reaches {host} could fly here: beyond this machine a token is needed")
+        if host not in ("127.0.0.1", "localhost") and len(token or b"") < 16:
+            raise ValueError(f"any machine that reaches {host} could fly here: that needs a token of 16 bytes or more")
         self.simulator, self.token, self.max_envs = simulator, token, max_envs
         self.clients: list[Client] = []
         self.listener, self.selector = socket.create_server((host, port)), selectors.DefaultSelector()

@@ -21,7 +21,7 @@ from typing import Any
 
 from milkrun.core.errors import ConfigError
 from milkrun.tracking.link import wire
-from milkrun.tracking.link.address import LOOPBACK
+from milkrun.tracking.link.address import LOOPBACK, SHORTEST
 from milkrun.tracking.link.connection import (
     GREETING,
     LEAVING,
@@ -57,6 +57,9 @@ class Server:
         if host not in LOOPBACK and not token:
             raise ConfigError(f"host {host!r} can be reached from other machines: that needs a token, a file with a "
                               "secret of your own (--token-file)")  # fmt: skip
+        if host not in LOOPBACK and token and len(token) < SHORTEST:
+            raise ConfigError(f"host {host!r} can be reached from other machines: that needs a token of at least "
+                              f"{SHORTEST} bytes, not {len(token)}")
         self._token, self._max_envs, self._log = token, max_envs, log
         self._defaults = {name: value for name, value in (defaults or {}).items() if value is not None}
         self.limits = limits or Limits()

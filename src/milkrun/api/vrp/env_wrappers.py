@@ -27,9 +27,13 @@ SPACES = ("observation_space", "share_observation_space", "action_space")
 
 class _VecEnv(ABC):
     """What both have: `reset() -> obs (n, A, O)`, with `reset_infos`; `step(actions) -> obs, rewards (n, A, 1), dones
-    (n, A), infos`. Actions are a list of what each environment takes, or an array (n, A) or (n, A, 1)."""
+    (n, A), infos`. Actions are a list of what each environment takes, or an array (n, A) or (n, A, 1). `n`, `n_agents`
+    and `num_agents` are A."""
 
     num_envs: int
+    n: int
+    n_agents: int
+    num_agents: int
     reset_infos: list[list[Info]]
     """`reset_infos[i][a]`: what goes with the observation of the last `reset()`."""
     observation_space: list[Any]
@@ -71,6 +75,7 @@ class _VecEnv(ABC):
                 raise ConfigError(f"env_fns[{i}] gave an environment of other spaces than env_fns[0]")
         for name, space in spaces[0].items():
             setattr(self, name, space)
+        self.n = self.n_agents = self.num_agents = len(self.action_space)
 
 
 class VRPDummyVecEnv(_VecEnv):
