@@ -20,7 +20,7 @@ from milkrun.core.references import resolve
 from milkrun.core.scene import Scene, ask_words
 from milkrun.core.world import World
 from milkrun.replay.labels import label_places
-from milkrun.replay.trace import days_driven
+from milkrun.replay.trace import days_driven, last_day
 from milkrun.routing.collect import Collect
 from milkrun.routing.scwcvrp import Recourse
 
@@ -150,8 +150,14 @@ def paint_tour(axes: Axes, world: Any, row: int) -> str:
     if not world.depot_apart:
         return f"{length}, {nodes} nodes"
     if isinstance(world, Collect):
-        served = set(np.flatnonzero(world.visited[row, :nodes])) | {j for trip, _ in trips for j in trip}
-        return f"return {world.objective[row]:.3f}, {length}, {len(served - {0})} of {nodes - 1} served"
+        done = world.emptied(row) if isinstance(world, Recourse) else world.visited[row]
+        earned, served = f"return {world.objective[row]:.3f}", f"{np.count_nonzero(done[1:nodes])} of {nodes - 1} served"
+        if "day" not in world.fields:
+            return f"{earned}, {length}, {served}"
+        if not world.config.record:
+            return earned
+        day, driven = last_day(world, row)
+        return f"{earned} in {day} days; day {day}, shown: length {driven:.3f}, {served}"
     if "demand_units" in world.fields and 0 < len(trips) <= LEGEND_UP_TO:
         loads = [int(world.demand_units[q, trip].sum()) for trip, _ in trips]
         _legend_of_loads(axes, loads, int(world.capacity[q]), [rgb(colour) for _, colour in trips])
