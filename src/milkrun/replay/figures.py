@@ -151,7 +151,8 @@ def paint_tour(axes: Axes, world: Any, row: int) -> str:
         return f"{length}, {nodes} nodes"
     if isinstance(world, Collect):
         done = world.emptied(row) if isinstance(world, Recourse) else world.visited[row]
-        earned, served = f"return {world.objective[row]:.3f}", f"{np.count_nonzero(done[1:nodes])} of {nodes - 1} served"
+        earned = f"return {world.objective[row]:.3f}"
+        served = f"{np.count_nonzero(done[1:nodes])} of {nodes - 1} served"
         if "day" not in world.fields:
             return f"{earned}, {length}, {served}"
         if not world.config.record:
