@@ -334,7 +334,7 @@ def _identity(world: Any, row: int) -> dict[str, Any]:
     spec = getattr(world, "spec", None)
     return {
         "world": name_of(world), "title": spec.title if spec is not None else type(_inner(world)).__name__,
-        "config": world.config.as_dict(), "seed": seed, "row": number, "episode": episode,
+        "config": world.config.as_json(), "seed": seed, "row": number, "episode": episode,
         "instance": hashlib.sha256(instance).hexdigest()[:16], "fps": world.fps,
     }  # fmt: skip
 
