@@ -115,8 +115,9 @@ function gapOf(ep) {
   const best = Math.max(...episodes.map(e => e.objective).filter(Number.isFinite)), behind = best - ep.objective;
   if (!Number.isFinite(behind)) return ["chip", "not finite"];
   if (behind <= 1e-9 * Math.abs(best)) return ["chip best", "best of these"];
-  const share = Math.abs(best) < 1e-9 ? number(behind) : `${(behind / Math.abs(best) * 100).toFixed(1)} %`;
-  return ["chip worse", `${share} behind`];
+  // Of a cost a share is told; of a return that may be near 0, or above and below it, a share says nothing.
+  const told = ep.isCost && best < 0 ? `${(behind / -best * 100).toFixed(1)} %` : number(behind);
+  return ["chip worse", `${told} behind`];
 }
 
 function makePanel(ep, n) {
