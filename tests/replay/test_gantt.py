@@ -68,7 +68,8 @@ def test_a_late_parcel_is_red_and_says_by_how_much():
     figure = figure_of_chart(chart_of_log(delivery(0, 1, steps=6)))
     (axes,) = figure.axes
     assert "drone, 3 late" in texts(axes)
-    assert {line.get_color() for line in axes.lines if line.get_marker() == "o"} == {rgb(LATE)}
+    assert {line.get_color() for line in axes.lines if line.get_marker() == "D"} == {rgb(LATE)}
+    assert not any(line.get_marker() == "o" for line in axes.lines)
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert "delivered late" in named and "delivered in time" not in named
     assert not {"drone crashed", "drone on board", "masked action"} & set(named)

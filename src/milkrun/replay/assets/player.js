@@ -142,11 +142,12 @@ function makePanel(ep, n) {
   makeLegend(card, ep, isFlat);
   const foot = card.appendChild(el("div", "foot"));
   const now = foot.appendChild(el("p", ep.agentCount > 1 ? "now long" : "now"));
+  now.tabIndex = 0; // it scrolls where it is long, by keys too
   const gauges = makeGauges(foot, ep);
   const choices = card.appendChild(el("details", "choices"));
   choices.appendChild(el("summary", "", "Choices at this step"));
   const list = choices.appendChild(el("ol"));
-  list.start = 0;
+  list.tabIndex = list.start = 0;
   choices.hidden = !ep.mask;
   const panel = { ep, n, card, badge, value, view, images, now, gauges, choices, list, step: -1 };
   choices.addEventListener("toggle", () => { panel.step = -1; redraw(); });
@@ -156,7 +157,8 @@ function makePanel(ep, n) {
 function makeLegend(card, ep, isFlat) {
   const legend = card.appendChild(el("div", "legend"));
   for (const [text, colour, shape] of ep.legend) {
-    const entry = legend.appendChild(cutText(el("span", ["square", "ring"].includes(shape) ? shape : ""), text));
+    const late = colour !== LATE ? "" : shape === "drone" ? "cross" : "diamond"; // told by shape too
+    const entry = legend.appendChild(cutText(el("span", ["square", "ring"].includes(shape) ? shape : late), text));
     entry.dataset.colour = colour;
   }
   if (ep.mask && isFlat && ep.marks.some(m => m.action)) {
