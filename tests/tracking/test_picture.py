@@ -116,8 +116,9 @@ def test_a_target_below_a_roof_is_said_to_be_hidden():
     assert hidden.gauges["target hidden"] == (1, 1) and seen.gauges["target hidden"] == (0, 1)
     assert [scene.marks["traffic"].attributes["faint"][0] for scene in (hidden, seen)] == [True, False]
     assert (world.render(0)[:20, :8] == PAPER).any() and not (world.render(1)[:20, :8] == PAPER).all(-1).any()
-    world.gauge[0] = 2  # beyond the picture: not hidden, but elsewhere
-    assert not is_hidden(world, 0)
+    world.yaw[0] += math.pi / 2
+    world.step([6, 6])
+    assert not world.visible[0] and not is_hidden(world, 0)  # beyond the picture: elsewhere, not hidden
 
 
 def test_a_film_is_as_fast_as_the_flight():

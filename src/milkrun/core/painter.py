@@ -156,7 +156,7 @@ def _paint_points(canvas: Canvas, said: dict[str, Any], visited: Any, taken: lis
         if shapes[j] == "square":
             canvas.square(place, max(5.0, 0.75 * radius), fill if j in visited or "colour" in said else DEPOT)
         elif fill == LATE:
-            _diamond(canvas, *at.tolist(), 1.3 * radius, fill)
+            _diamond(canvas, float(at[0]), float(at[1]), 1.3 * radius, fill)
         elif np.isnan(levels[j]):
             canvas.disc(place, radius, fill, outline=INK if any(names) else CUSTOMER if fill == PAPER else None)
         else:
@@ -196,7 +196,7 @@ def _shape(canvas: Canvas, shape: str, x: float, y: float, colour: Colour) -> No
     elif shape == "drone" and colour == LATE:  # crashed
         for turn in (-1, 1):
             ends = canvas.from_px([(x - 5, y - 5 * turn), (x + 5, y + 5 * turn)])
-            canvas.line(*ends, colour, 3.5)
+            canvas.line(ends[0], ends[1], colour, 3.5)
     elif shape == "drone":
         for dx, dy in ((-4, -4), (4, -4), (-4, 4), (4, 4)):
             canvas.disc(canvas.from_px((x + dx, y + dy)), 3.0, colour, outline=PAPER)

@@ -98,7 +98,7 @@ def _sign(kind: str, style: Style) -> dict[str, Any]:
     return {"marker": MARKERS.get(kind, "D"), "color": colour, "markersize": 5, "mec": rgb(INK), "mew": 0.6}
 
 
-def _stop(late: bool) -> str:
+def _stop(late: bool) -> Any:
     """The marker of a customer served: late is told by shape too."""
     return LATE_MARKERS["disc"] if late else "o"
 
@@ -152,8 +152,8 @@ def chart_legend(figure: Figure, charts: Sequence[Chart], more: Sequence[tuple[A
         came = [w.late > 0 for w in chart.windows if w.arrival is not None]
         done = "delivered " if any(mark.kind == "served" for mark in chart.marks) else ""
         if not all(came):
-            sign = {"linestyle": "", "marker": _stop(False), "color": rgb(SERVED), "markersize": 8}
-            entries[f"{done}in time"] = Line2D([], [], **sign)
+            in_time = Line2D([], [], linestyle="", marker=_stop(False), color=rgb(SERVED), markersize=8)
+            entries[f"{done}in time"] = in_time
         if any(came):
             entries[f"{done}late"] = Line2D([], [], linestyle="", marker=_stop(True), color=rgb(LATE), markersize=8)
         if _windows(chart):

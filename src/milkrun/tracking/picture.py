@@ -88,8 +88,13 @@ def _tell(world: Any, row: int, s: Scene) -> None:
 
 def is_hidden(world: Any, row: int) -> bool:
     """Whether a static box hides the target, which the reward ignores unless `occlusion` says "zero"."""
-    # The window is `view_range` of the picture: a target that is so near to its middle is in the picture.
-    return not world.visible[row] and bool(world.gauge[row] * world.config.view_range < 1)
+    if world.visible[row]:
+        return False
+    # A target out of the picture is not visible either, and not hidden.
+    (ahead, aside), height = world.rel[row, :2].tolist(), float(world.pos[row, 2])
+    sine, cosine = math.sin(world.pitch[row]), math.cos(world.pitch[row])
+    depth, up = cosine * ahead + sine * height, sine * ahead - cosine * height
+    return depth > 0 and abs(aside) <= world.config.tan_h * depth and abs(up) <= world.config.tan_v * depth
 
 
 def ground(world: Any, row: int) -> Array:

@@ -142,7 +142,6 @@ function makePanel(ep, n) {
   makeLegend(card, ep, isFlat);
   const foot = card.appendChild(el("div", "foot"));
   const now = foot.appendChild(el("p", ep.agentCount > 1 ? "now long" : "now"));
-  now.tabIndex = 0; // it scrolls where it is long, by keys too
   const gauges = makeGauges(foot, ep);
   const choices = card.appendChild(el("details", "choices"));
   choices.appendChild(el("summary", "", "Choices at this step"));
@@ -203,6 +202,9 @@ function sayNow(panel) {
   panel.step = s;
   panel.value.textContent = number(ep.series.get("return")?.[s] ?? NaN);
   panel.now.replaceChildren(...(s < ep.steps ? stepWords(ep, s) : endWords(ep)));
+  // More than two narrow lines scroll, by keys too. Their length is known without a layout.
+  if (panel.now.textContent.length > 80) panel.now.tabIndex = 0;
+  else panel.now.removeAttribute("tabindex");
   for (const { name, values, label, bar } of panel.gauges) {
     const value = values[2 * s], high = values[2 * s + 1], share = Math.min(1, Math.max(0, value / high)) || 0;
     const told = high === 1 ? `${Math.round(value * 100)} %` : `${number(value)} / ${number(high)}`;
