@@ -355,13 +355,23 @@ def test_logs_are_put_aside(tmp_path, monkeypatch):
     monkeypatch.setattr(step_log, "LARGEST", 200)
     log = step_log.StepLog(tmp_path, 0)
     for k in range(20):
-        log.step(k, 4 * k, 0.5, 0.25, 1.0, 0)
+        log.step(k, 4 * k, 0.5, 0.25, 1.0, True, 0)
     log.close()
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == ["Agent0.log", "Agent0.log.1", "Agent0.log.2"]
     assert all(0 < file.stat().st_size <= 200 for file in files)
     actions = [int(line.split()[3]) for file in reversed(files) for line in file.read_text().splitlines()]
     assert actions == list(range(20 - len(actions), 20)) and len(actions) > 6
+
+
+def test_a_hidden_target_is_logged(tmp_path):
+    """In the window and not visible: a box hides it. Beyond the window it is nothing but away."""
+    log = step_log.StepLog(tmp_path, 0)
+    log.step(0, 4, 0.999, 0.999, 1.0, False, 0)
+    log.step(0, 8, 0.0, 0.0, 0.0, False, 0)
+    log.close()
+    first, second = (tmp_path / "Agent0.log").read_text().splitlines()
+    assert first == "sim_step 4 action 0 reward 0.999 r_c 0.999000 r_d 1 hidden" and second.endswith("r_d 0")
 
 
 @pytest.mark.parametrize("act", ["close", "begin"])
@@ -374,7 +384,7 @@ def test_a_forked_child_does_not_write_the_lines_of_its_parent(tmp_path, act):
         log.begin()
         if child := os.fork():
             assert os.waitpid(child, 0)[1] == 0
-            log.step(1, 4, 0.5, 0.25, 1.0, 0)
+            log.step(1, 4, 0.5, 0.25, 1.0, True, 0)
         else:
             log.{act}()
     """)
@@ -390,10 +400,10 @@ def test_lines_wait_for_the_end_of_an_episode_or_for_enough_of_them(tmp_path, mo
     log = step_log.StepLog(tmp_path, 0)
     log.begin()
     assert log.path.read_text() == ""
-    log.step(1, 4, 0.5, 0.25, 1.0, 10)
+    log.step(1, 4, 0.5, 0.25, 1.0, True, 10)
     assert len(log.path.read_text().splitlines()) == 2
     for k in range(2, 5):
-        log.step(k, 4 * k, 0.5, 0.25, 1.0, 0)
+        log.step(k, 4 * k, 0.5, 0.25, 1.0, True, 0)
     assert len(log.path.read_text().splitlines()) == 4
     path = log.path
     del log

@@ -14,7 +14,7 @@ from milkrun.core.fields import Role
 from tests import small
 from tests.truth.test_gymnasium_conformance import CVRP, EVERY_LAYOUT, WORLDS, arrays_in, assert_same
 
-TSP = "milkrun/TSP-v0"
+TSP, DRONE = "milkrun/TSP-v0", "milkrun/Tracking-v0"
 SQUARE = {"locs": [[0, 0], [3, 0], [3, 4], [0, 4]]}
 
 
@@ -246,6 +246,18 @@ def test_autoreset_modes_have_three_spellings(mode):
     single = MilkrunEnv(TSP)
     single.metadata["render_modes"].append("mine")
     assert MilkrunEnv.metadata == MilkrunEnv(TSP).metadata == {"render_modes": ["rgb_array"], "render_fps": 10}
+
+
+@pytest.mark.parametrize(("id", "options", "fps"), [(TSP, {}, 10), (DRONE, {}, 125), (DRONE, {"control_hz": 50}, 50)])
+def test_videos_of_worlds_in_seconds_are_as_fast_as_they(id, options, fps):
+    """`render_fps` is the steps a second where steps have a length, else 10, in the metadata of each environment."""
+    settings = {"num_envs": 2, **options}
+    single, batch = MilkrunEnv(id, **options), MilkrunVectorEnv(world_id=id, **settings)
+    assert [env.metadata["render_fps"] for env in (single, batch)] == [fps, fps]
+    assert milkrun.make(id, api="sb3", **settings).metadata["render_fps"] == fps
+    rows = milkrun.make(id, api="tianshou", **settings).get_env_attr("metadata")
+    assert [told["render_fps"] for told in rows] == [fps, fps]
+    assert milkrun.make(id, api="pettingzoo", **options).metadata["render_fps"] == fps
 
 
 def test_call_and_get_attr_are_one_a_row():

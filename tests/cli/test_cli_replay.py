@@ -64,6 +64,17 @@ def test_replay_writes_a_page_of_policies_and_methods_on_the_rows_asked_for(call
     assert code == 0 and page_of(tmp_path / "saved_replay.html")[1] == groups
 
 
+def test_a_return_that_may_be_near_zero_has_differences_and_no_shares(call, tmp_path):
+    """Profits: "4747.0 % behind" of a return near 0 says nothing, the difference does."""
+    code, out, _ = call("replay", "VRPP-v0", "--policies", "random,greedy", "--rows", "1", "--out", tmp_path)
+    (group,) = page_of(tmp_path / "VRPP-v0_replay.html")[1]
+    first, second = (one.objective for one in group)
+    assert code == 0 and f"{abs(first - second):.4f}" in out and "%" not in out
+    _, out, _ = call("replay", *CVRP, "--policies", "random,nearest", "--out", tmp_path)
+    first, second = (one.objective for one in page_of(tmp_path / "CVRP-v0_replay.html")[1][0])
+    assert f"{100 * (second - first) / -second:.1f} %" in out
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

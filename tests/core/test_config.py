@@ -71,6 +71,39 @@ def test_json_round_trip(config, tmp_path):
     assert set(json.loads(path.read_text())) == {f.name for f in fields(config)}
 
 
+@pytest.mark.parametrize("id", milkrun.list_worlds())
+def test_every_preset_is_written_and_read(id, tmp_path):
+    """By `to_json`, and as the configuration that an episode keeps: JSON for any reader, and equal when it is read."""
+    kind = milkrun.world_spec(id).load().Config
+    for preset in (None, *kind.presets):
+        config, path = kind.build(preset), tmp_path / "c.json"
+        config.to_json(path)
+        told = json.loads(path.read_text(), parse_constant=pytest.fail)
+        assert kind.from_json(path) == config == kind.build(config=told), preset
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanConfig(Config):
+    """Numbers without an end, several in one option, and texts that look like them."""
+
+    reach: float = option(math.inf, "no limit")
+    window: tuple[float, float] | None = option((-math.inf, math.inf), "open on both sides")
+    name: str = option("inf", "a text")
+    stop: float | str = option("inf", "a word of its own", words=("inf",))
+
+
+def test_infinity_is_written_as_a_text_and_read_as_the_number(tmp_path):
+    """JSON has no infinity; where an option takes a text, or lists the word, the text stays."""
+    path = tmp_path / "c.json"
+    SpanConfig().to_json(path)
+    written = {"max_steps": None, "reach": "inf", "window": ["-inf", "inf"], "name": "inf", "stop": "inf"}
+    assert json.loads(path.read_text()) == written
+    read = SpanConfig.from_json(path)
+    assert read == SpanConfig() and isinstance(read.window, tuple) and read.stop == "inf"
+    with pytest.raises(ConfigError, match="reach = 'far': must be float"):
+        SpanConfig(reach="far")
+
+
 def test_numpy_numbers_are_numbers(tmp_path):
     """Sweeps hand them over; they are accepted, run, and can be written to JSON."""
     config = CVRPConfig(num_loc=np.int64(6), max_length=np.float32(9.0), capacity=np.int32(12))

@@ -175,3 +175,33 @@ def test_ground_below_flat_marks(scene):
     alone.ground(lambda: np.full((2, 2, 3), (10, 200, 30), np.uint8))
     paint(canvas := Canvas(200, 200), alone)
     assert canvas.pixels[100, 100].tolist() == [50, 50, 50]
+
+
+def shape_of(canvas: Canvas, scene: Scene) -> np.ndarray:
+    """Where anything but paper is, whatever its colour."""
+    paint(canvas, scene)
+    return (canvas.pixels[60:300, 60:300] != PAPER).any(-1)
+
+
+def test_late_and_crashed_differ_from_the_rest_by_shape():
+    """A late customer is a diamond, a served one a disc; a crashed drone is a cross: without colours, too."""
+    shapes = {}
+    for name in ("late", "served", "open"):
+        scene = Scene((0, 0), (2, 2))
+        scene.points("customers", [(0.5, 1.5)], colour=name)
+        shapes[name] = shape_of(Canvas(), scene)
+    for name in ("late", 0):
+        scene = Scene((0, 0), (2, 2))
+        scene.vehicle("drone", (0.5, 1.5), shape="drone", colour=name)
+        shapes["crash" if name == "late" else "flight"] = shape_of(Canvas(), scene)
+    assert shapes["late"].any() and (shapes["served"] == shapes["open"]).all()
+    assert (shapes["late"] != shapes["served"]).sum() > 20 and (shapes["crash"] != shapes["flight"]).sum() > 20
+    legends = {}
+    for entry in (("late", "disc"), ("served", "disc"), ("late", "drone"), (0, "drone")):
+        scene = Scene((0, 0), (1, 1))
+        scene.legend("x", *entry)
+        canvas = Canvas()
+        paint(canvas, scene)
+        legends[entry] = (canvas.pixels[480:, :24] != PAPER).any(-1)
+    assert (legends["late", "disc"] != legends["served", "disc"]).any()
+    assert (legends["late", "drone"] != legends[0, "drone"]).any()

@@ -90,6 +90,37 @@ def test_a_world_without_a_painter_shows_its_own_picture():
     assert axes.get_title() == "return -2.500, 4 steps"
 
 
+CORNERS = [[[0, 0], [3, 0], [3, 4], [0, 4]]]
+
+
+def test_a_figure_of_days_sums_what_it_shows():
+    """Bins 1 and 2 on the first day, 3 + 4 + 5 = 12 long; bin 3 on the second, there and back: 8, one of three."""
+    world = milkrun.make("milkrun/SDWCVRP-v0", num_loc=3, horizon=2, autoreset="disabled")
+    world.reset(instance={"locs": CORNERS, "initial_waste": [[0, 0.5, 0.5, 0.3]], "capacity": [1.6], "max_waste": [1.0],
+                          "daily_fill": [[[0, 0.3, 0.2, 0.2], [0, 0.1, 0.1, 0.1]]], "fill_mean": np.zeros((1, 4)),
+                          "fill_std": np.zeros((1, 4))})  # fmt: skip
+    for action in (1, 2, 0, 0, 3, 0, 0):
+        world.step([action])
+    (axes,) = figure_of(world).axes
+    assert world.terminated[0] and world.tour_length[0] == 20
+    assert sum(np.linalg.norm(leg[1] - leg[0]) for leg in legs(axes)) == pytest.approx(8)
+    facts = f"return {world.objective[0]:.3f} in 2 days; day 2, shown: length 8.000, 1 of 3 served"
+    assert axes.get_title() == facts
+    assert {"day": 2.0, "length, all days": 20.0}.items() <= world.scene(0).figures.items()
+    assert "length" not in world.scene(0).figures
+
+
+def test_a_bin_that_did_not_fit_is_not_served():
+    """The truck comes to bin 2, which really holds 0.7 beside the 0.5 aboard, goes home and ends: one of three."""
+    world = milkrun.make("milkrun/SCWCVRP-v0", num_loc=3, recourse="return", autoreset="disabled")
+    world.reset(instance={"locs": CORNERS, "expected0": [[0, 0.5, 0.5, 0.3]], "real_waste": [[0, 0.5, 0.7, 0.3]],
+                          "capacity": [1.0], "max_waste": [1.0]})  # fmt: skip
+    for action in (1, 2, 0):
+        world.step([action])
+    (axes,) = figure_of(world).axes
+    assert axes.get_title().endswith("length 12.000, 1 of 3 served")
+
+
 def test_side_by_side_has_one_picture_each_and_touches_no_pyplot(two_trips, tmp_path):
     """Two equal halves, no figure left with pyplot, and the file is the same bytes each time."""
     figure = side_by_side([(two_trips, 0, "left"), (two_trips, 0, "right")], title="both")

@@ -9,6 +9,7 @@ from matplotlib.patches import Rectangle
 
 import milkrun
 from milkrun.core.canvas import LATE, OPEN, PALETTE, SERVED
+from milkrun.core.recorder import EpisodeRecorder
 from milkrun.core.scene import Bar, Mark, Window
 from milkrun.delivery import TSPD, Recorder
 from milkrun.delivery.instances import TSPDInstance
@@ -68,7 +69,8 @@ def test_a_late_parcel_is_red_and_says_by_how_much():
     figure = figure_of_chart(chart_of_log(delivery(0, 1, steps=6)))
     (axes,) = figure.axes
     assert "drone, 3 late" in texts(axes)
-    assert {line.get_color() for line in axes.lines if line.get_marker() == "o"} == {rgb(LATE)}
+    assert {line.get_color() for line in axes.lines if line.get_marker() == "D"} == {rgb(LATE)}
+    assert not any(line.get_marker() == "o" for line in axes.lines)
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert "delivered late" in named and "delivered in time" not in named
     assert not {"drone crashed", "drone on board", "masked action"} & set(named)
@@ -163,3 +165,34 @@ def test_many_customers_have_no_lane_each():
         rollout(log, lambda _, world=world: random_policy(1)(world))
         (axes,) = figure_of_chart(chart_of_log(log)).axes
         assert len(axes.get_yticks()) == lanes
+
+
+def test_the_timetable_of_trips_with_windows():
+    """3 to customer 1 in time, a stop of 1; 4 to customer 2, whose window opens at 20; a stop of 1, and 5 home."""
+    world = milkrun.make("milkrun/CVRPP-v0", num_loc=3, time_windows=True, autoreset="disabled")
+    world.reset(instance={
+        "locs": [[[0, 0], [3, 0], [3, 4], [0, 4]]], "prize": [[0, 9, 9, 9]], "weight": [[0, 1, 1, 1]], "capacity": [9],
+        "time_windows": [[[0, 100], [0, 10], [20, 30], [0, 50]]], "service_time": [[0, 1, 1, 1]],
+    })
+    recorder = EpisodeRecorder(world)
+    for action in (1, 2, 0, 0):
+        if not world.terminated[0]:
+            recorder.step([action])
+    chart = recorder.episodes()[-1].chart
+    assert chart.lanes == ("trip 1",)
+    assert [(bar.kind, bar.t0, bar.t1, bar.at) for bar in chart.bars] == [
+        ("drive", 0, 3, 1), ("serve", 3, 4, 1), ("drive", 4, 8, 2), ("wait", 8, 20, 2), ("serve", 20, 21, 2),
+        ("drive", 21, 26, 3),
+    ]
+    assert [(w.name, w.opens, w.closes, w.arrival, w.by) for w in chart.windows] == [
+        ("customer 1", 0, 10, 3, "trip 1"), ("customer 2", 20, 30, 8, "trip 1"), ("customer 3", 0, 50, None, ""),
+    ]
+
+
+def test_without_windows_there_is_no_timetable():
+    """No clock, no lanes."""
+    world = milkrun.make("milkrun/CVRPP-v0", seed=1, num_loc=3, autoreset="disabled")
+    world.reset()
+    recorder = EpisodeRecorder(world)
+    recorder.step(world.sample_actions(0, 0))
+    assert recorder.episodes()[-1].chart is None

@@ -243,3 +243,24 @@ def test_only_a_policy_plays_only_a_world_is_played():
         record(world, 3)
     with pytest.raises(ConfigError, match=r"a world, as milkrun\.make gives it, not a int"):
         record(3, policies_for("milkrun/CVRP-v0")["nearest"](0))
+
+
+def test_the_configuration_of_an_episode_makes_its_world_again():
+    """TSPD's limit of flights is infinite by default, TruckDrone's windows are a pair: both survive JSON."""
+    for id in ("milkrun/TSPD-v0", "milkrun/TruckDrone-v0"):
+        world = milkrun.make(id, 1, seed=1, autoreset="disabled")
+        world.reset()
+        (episode,) = record(world, policies_for(id)["random"](0), max_steps=2)
+        again = milkrun.make(id, 1, config=Episode.from_json(episode.to_json()).data["config"])
+        assert again.config == world.config
+
+
+@pytest.mark.parametrize("id", ["milkrun/TSP-v0", "milkrun/CVRP-v0", "milkrun/TSPD-v0", "milkrun/DARP-v0"])
+def test_a_cost_is_never_negative(id):
+    """Whole random episodes of worlds that say `is_cost`: no reward above 0, and a return below it."""
+    world = milkrun.make(id, 8, seed=2, autoreset="disabled")
+    world.reset()
+    for episode in record(world, policies_for(id)["random"](0), range(8)):
+        assert episode.data["is_cost"] is True
+        assert (episode.column("reward") <= 0).all() and episode.objective < 0
+    assert milkrun.world_spec("milkrun/VRPP-v0").load().is_cost is False

@@ -122,6 +122,18 @@ def test_a_report_is_read_and_sorted_in_a_browser(folder, browser):
     shown.close()
 
 
+@pytest.mark.browser
+def test_links_are_called_by_what_is_seen(tmp_path, browser):
+    """Speech control finds a link by the words on it, so its name begins with them; the world tells it from others."""
+    summary = {"milkrun/TSP-v0": {"policies": {"nearest": {"mean": -4.0}}, "page": "tsp.html"}}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    (tmp_path / "tsp.html").write_text("")
+    shown = Shown(browser, write_report(tmp_path), "", {})
+    link = shown.page.locator("#cards a")
+    assert link.get_attribute("aria-label") == f"{link.text_content()}: milkrun/TSP-v0"
+    shown.close()
+
+
 def test_a_mean_of_nothing_is_not_the_worst(tmp_path):
     """0 is more than -5: the card shows the picture of the policy that has it."""
     for name, shade in (("zero", 250), ("five", 0)):

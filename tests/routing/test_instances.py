@@ -10,8 +10,10 @@ import pytest
 
 from milkrun.cli.solve_many import split
 from milkrun.core.errors import BadInstance, ConfigError
-from milkrun.routing.instances import read, replay, write
+from milkrun.core.recorder import EpisodeRecorder
+from milkrun.routing.instances import read, read_solution, replay, write
 from milkrun.solvers import WORLDS, solve
+from tests.published import published_file
 from tests.routing.instance_files import CVRP, PCVRPTW, SERVED, SOLOMON, SQUARE, TSP, explicit, legs, put
 
 
@@ -236,3 +238,20 @@ def test_a_world_plays_an_instance_in_many_rows(file):
     assert world.objective.tolist() == [-20, -20, -20]
     assert world.locs.shape == (1, 4, 2)
     assert world.terminated.all()
+
+
+@pytest.mark.parametrize("name", ["R101", "C101", "RC101"])
+def test_a_plan_shown_has_the_cost_that_is_published(name):
+    """The optimum of Solomon's file, driven in published units: the same number on a page, in a picture, in the file,
+    and every stop within its window."""
+    instance = read(published_file(f"routing/solomon/{name}.txt"))
+    solution = read_solution(published_file(f"routing/solomon/{name}.sol"))
+    world = instance.in_published_units().world(autoreset="disabled", illegal="raise")
+    recorder = EpisodeRecorder(world)
+    for node in (node for route in solution.routes for node in (*route, 0)):
+        recorder.step([node])
+    cost, valid, _ = replay(instance, solution)
+    assert valid and world.terminated[0]
+    assert -world.objective[0] == pytest.approx(cost, abs=1e-2) == float(world.tour_length[0])
+    chart = recorder.episodes()[-1].chart
+    assert len(chart.lanes) == len(solution.routes) and all(w.arrival <= w.closes for w in chart.windows)

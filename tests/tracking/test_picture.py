@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from milkrun.core.canvas import LATE, OPEN, Canvas
+from milkrun.core.canvas import LATE, OPEN, PAPER, Canvas
 from milkrun.core.errors import ResetNeeded
+from milkrun.replay.tracking import FlightFilm
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.picture import contact_sheet, from_behind, view_window
+from milkrun.tracking.picture import contact_sheet, from_behind, ground, is_hidden, view_window
 from milkrun.tracking.world import Tracking
 
 
@@ -91,6 +92,39 @@ def test_the_window_is_the_quadrilateral_of_the_reward():
     np.testing.assert_allclose(view_window(world, 0), expected, atol=1e-5)
     world.yaw[0] = math.pi / 2
     np.testing.assert_allclose(view_window(world, 0)[0], (-8.009921, 19.981066), atol=1e-5)
+
+
+def test_bright_ground_stays_bright():
+    """Pure white of any pattern is lit between 0.94 and 1.06, in shadow 0.62 of that: never below 148, never dyed."""
+    world = world_of(scene="citystreet")
+    world.palette[:] = 255
+    cells = ground(world, 0)
+    assert cells.min() == 148 and cells.max() == 255 and (cells == cells[..., :1]).all()
+
+
+def test_a_target_below_a_roof_is_said_to_be_hidden():
+    """In full reward, since `occlusion` ignores roofs by default: the picture, its caption, colour and gauge say it."""
+    world = world_of(scene="desert")
+    world.pos[0], world.yaw[0], world.pitch[0] = (*world.veh_pose[0, 0, :2], 20.0), 0.0, 1.0
+    world.pos[0, 0] -= 20 / math.tan(1.0)
+    world.n_box[0], world.box_pos[0, 0], world.box_half[0, 0] = 1, (*world.veh_pose[0, 0, :2], 4.0), (6, 6, 0.5)
+    world.box_yaw[0, 0], world.box_cs[0, 0] = 0, (1, 0)
+    world.step([6, 6])
+    assert world.r_d[0] == 1 and not world.visible[0] and is_hidden(world, 0)
+    hidden, seen = world.scene(0), world.scene(1)
+    assert hidden.words.endswith("HIDDEN") and "HIDDEN" not in seen.words
+    assert hidden.gauges["target hidden"] == (1, 1) and seen.gauges["target hidden"] == (0, 1)
+    assert [scene.marks["traffic"].attributes["faint"][0] for scene in (hidden, seen)] == [True, False]
+    assert (world.render(0)[:20, :8] == PAPER).any() and not (world.render(1)[:20, :8] == PAPER).all(-1).any()
+    world.yaw[0] += math.pi / 2
+    world.step([6, 6])
+    assert not world.visible[0] and not is_hidden(world, 0)  # beyond the picture: elsewhere, not hidden
+
+
+def test_a_film_is_as_fast_as_the_flight():
+    """Of every fifth of 125 steps a second a picture stands 40 ms; of every step the 20 ms that browsers keep to."""
+    film = FlightFilm(world_of(size=16), every=5)
+    assert film.step_ms == 40 and FlightFilm(film.world).step_ms == 20
 
 
 def test_grey_worlds_have_a_picture_too():

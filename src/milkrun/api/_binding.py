@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -175,7 +176,12 @@ class Waiting:
         self._actions = None
 
 
-METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
+METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": World.render_fps}
+
+
+def metadata_of(world: World) -> dict[str, Any]:
+    """Of an environment of this world, in a dict of its own."""
+    return {**copy.deepcopy(METADATA), "render_fps": world.render_fps}
 
 
 def check_render_mode(mode: str | None) -> str | None:

@@ -25,6 +25,7 @@ from milkrun.api._binding import (
     end_info,
     masks,
     may_render,
+    metadata_of,
     offset_seeds,
     one_instance,
     read_flag,
@@ -79,7 +80,7 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
     ) -> None:
         self.world = world_behind(self, world_id, world, 1, "disabled", {"seed": seed, **settings})
         self.render_mode = check_render_mode(render_mode)
-        self.metadata = copying.deepcopy(METADATA)
+        self.metadata = metadata_of(self.world)
         if seed is not None:
             begin_with(self.world, seed)
         self._observer = Observer(self.world, layout)
@@ -181,7 +182,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         self.world = world_behind(self, world_id, world, num_envs, mode, {"seed": seed, **settings})
         self.num_envs = self.world.num_envs
         self.render_mode = check_render_mode(render_mode)
-        self.metadata = {**copying.deepcopy(METADATA), "autoreset_mode": AutoresetMode[mode.upper()]}
+        self.metadata = {**metadata_of(self.world), "autoreset_mode": AutoresetMode[mode.upper()]}
         if seed is not None and seed_rule == "offset":
             begin_with(self.world, seed)
         self._observer = Observer(self.world, layout)

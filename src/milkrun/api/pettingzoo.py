@@ -6,7 +6,6 @@ agent has `agent_0`. All agents earn the team's reward and end together.
 
 from __future__ import annotations
 
-import copy as copying
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.api._agents import TeamRow
-from milkrun.api._binding import METADATA, check_render_mode, may_render, refuse_rows
+from milkrun.api._binding import METADATA, check_render_mode, may_render, metadata_of, refuse_rows
 from milkrun.core.errors import ConfigError, UnknownName, did_you_mean, missing_extra
 from milkrun.core.fields import mask_field
 from milkrun.core.world import World, autoreset_name
@@ -65,7 +64,7 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
         self._row = TeamRow(self, world_id, world, settings)
         self.world, team = self._row.world, self._row.team
         self.render_mode = check_render_mode(render_mode)
-        self.metadata = {**copying.deepcopy(METADATA), "name": self.world.id or type(self.world).__name__}
+        self.metadata = {**metadata_of(self.world), "name": self.world.id or type(self.world).__name__}
         self.possible_agents = list(self._row.names)
         self.state_space = team.state_box()
         self.action_spaces = dict(zip(self._row.names, team.action_spaces()))

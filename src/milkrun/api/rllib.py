@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from milkrun.api._agents import TeamRow
-from milkrun.api._binding import check_render_mode, may_render, refuse_rows
+from milkrun.api._binding import METADATA, check_render_mode, may_render, metadata_of, refuse_rows
 from milkrun.core.arguments import check_seed
 from milkrun.core.errors import ConfigError, missing_extra
 from milkrun.core.fields import mask_field
@@ -140,7 +140,7 @@ class MilkrunSingleAgentEnv(gymnasium.Env):
     `MilkrunMultiAgentEnv`.
     """
 
-    metadata = {"render_modes": ["rgb_array"]}
+    metadata = METADATA
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self._team = cast(Any, MilkrunMultiAgentEnv(config))
@@ -149,6 +149,7 @@ class MilkrunSingleAgentEnv(gymnasium.Env):
             raise ConfigError(f"the world has several agents ({agents}): MilkrunMultiAgentEnv plays it")
         (self._name,) = self._team.possible_agents
         self.world, self.render_mode = self._team.world, self._team.render_mode
+        self.metadata = metadata_of(self.world)
         seen: Any = self._team.observation_spaces[self._name]
         self._masked = "action_mask" in seen.spaces
         self.observation_space = seen if self._masked else seen["observations"]

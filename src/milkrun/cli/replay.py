@@ -144,7 +144,9 @@ def tell(groups: Groups) -> None:
         best = max(one.objective for one in group)
         for one in group:
             gap = best - one.objective
-            behind = "" if not gap else f"{100 * gap / abs(best):.1f} %" if abs(best) > 1e-9 else f"{gap:.4f}"
+            # A share of a return that may be near 0, or above and below it, says nothing.
+            as_share = one.data.get("is_cost", False) and best < 0
+            behind = "" if not gap else f"{100 * gap / -best:.1f} %" if as_share else f"{gap:.4f}"
             shown.add_row(str(one.data["row"]), text(one.policy), f"{one.objective:.4f}", behind, f"{one.steps:,}")
     console().print(shown)
 

@@ -93,7 +93,7 @@ def solve(
     is_tour = instance.kind in ("TSP", "ATSP")
     written = folder / (f"{stem}.tour" if is_tour else f"{stem}.sol")
     write_solution(written, routes, cost)
-    world: Any = instance.world(autoreset="disabled")
+    world: Any = instance.in_published_units().world(autoreset="disabled")
     if places is not None:
         world.locs[0, : len(places)] = places  # a file that is played by its matrix has places too
     world = watched_by(method, world) if page else world

@@ -123,9 +123,6 @@ class ClutterConfig(RuledConfig):
     def __post_init__(self) -> None:
         if self.box_objects is None:
             object.__setattr__(self, "box_objects", BOX_OBJECTS)
-        for name in ("box_objects", "mass_range", "friction_range", "suction_range", "home_pos", "drop_pos"):
-            if isinstance(getattr(self, name), list):  # as JSON has it
-                object.__setattr__(self, name, tuple(getattr(self, name)))
         super().__post_init__()
 
     def validate(self) -> None:

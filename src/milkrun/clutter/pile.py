@@ -286,3 +286,8 @@ class Pile(EngineWorld):
     def fps(self) -> float:  # type: ignore[override]
         """A frame every second tick of a pick, or every step that is a tick."""
         return 1.0 / (self.config.tick * (2 if self.pick_mode else 1))
+
+    @property
+    def render_fps(self) -> float:  # type: ignore[override]
+        """A pick takes as long as it takes; a tick is so much of a second."""
+        return EngineWorld.render_fps if self.pick_mode else 1.0 / self.config.tick

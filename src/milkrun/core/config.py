@@ -62,7 +62,8 @@ class Config:
         self._rename_values()
         hints = _hints(type(self))
         for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
+            value = _from_json(getattr(self, f.name), f, hints[f.name])
+            object.__setattr__(self, f.name, value)
             _check(type(self).__name__, f, value, hints[f.name])
             if isinstance(value, numbers.Real) and not isinstance(value, (int, float)):
                 # numpy's numbers wrap around, fractions are not printed: rules are worked out in Python's
@@ -92,8 +93,12 @@ class Config:
     def as_dict(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
+    def as_json(self) -> dict[str, Any]:
+        """The options as JSON has them: infinity as a text, which is read as the number again."""
+        return {key: _to_json(value) for key, value in self.as_dict().items()}
+
     def to_json(self, path: str | Path) -> None:
-        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in self.as_dict().items()}
+        plain = self.as_json()
         if given := [key for key, value in plain.items() if callable(value)]:
             raise ConfigError(f"{', '.join(given)} was given as a function, which cannot be written to a JSON file")
         write_json(Path(path), plain)
@@ -236,6 +241,29 @@ def _check(owner: str, f: dataclasses.Field[Any], value: Any, hint: Any) -> None
             raise ConfigError(f"{where} = {shown(value)}: must be {_span(low, high)}{room}")
         if (low is not None and value < low) or (high is not None and value > high):
             raise ConfigError(f"{where} = {shown(value)}: must be {_span(low, high)}")
+
+
+INFINITE = {"inf": math.inf, "-inf": -math.inf}
+"""How configurations write what JSON has no number for."""
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, (tuple, list)):
+        return [_to_json(one) for one in value]
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
+
+
+def _from_json(value: Any, f: dataclasses.Field[Any], hint: Any) -> Any:
+    """An option as it was before it was written."""
+    is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+    kinds = [typing.get_origin(kind) or kind for kind in (typing.get_args(hint) if is_union else [hint])]
+    if isinstance(value, list) and tuple in kinds and list not in kinds:
+        return tuple(INFINITE.get(one, one) if isinstance(one, str) else one for one in value)
+    if isinstance(value, str) and value in INFINITE and float in kinds:
+        return value if value in f.metadata.get("words", ()) else INFINITE[value]
+    return value
 
 
 def _has_room(value: Any) -> bool:

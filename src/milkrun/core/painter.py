@@ -155,6 +155,8 @@ def _paint_points(canvas: Canvas, said: dict[str, Any], visited: Any, taken: lis
             canvas.disc(place, radius + 3.5, PAPER, outline=INK)
         if shapes[j] == "square":
             canvas.square(place, max(5.0, 0.75 * radius), fill if j in visited or "colour" in said else DEPOT)
+        elif fill == LATE:
+            _diamond(canvas, float(at[0]), float(at[1]), 1.3 * radius, fill)
         elif np.isnan(levels[j]):
             canvas.disc(place, radius, fill, outline=INK if any(names) else CUSTOMER if fill == PAPER else None)
         else:
@@ -191,6 +193,10 @@ def _shape(canvas: Canvas, shape: str, x: float, y: float, colour: Colour) -> No
         canvas.rect((x - 9, y - 6), (x + 9, y + 6), PAPER, px=True)
         canvas.rect((x - 8, y - 5), (x + 2, y + 5), colour, px=True)
         canvas.rect((x + 3, y - 3), (x + 8, y + 5), colour, px=True)
+    elif shape == "drone" and colour == LATE:  # crashed
+        for turn in (-1, 1):
+            ends = canvas.from_px([(x - 5, y - 5 * turn), (x + 5, y + 5 * turn)])
+            canvas.line(ends[0], ends[1], colour, 3.5)
     elif shape == "drone":
         for dx, dy in ((-4, -4), (4, -4), (-4, 4), (4, 4)):
             canvas.disc(canvas.from_px((x + dx, y + dy)), 3.0, colour, outline=PAPER)
@@ -199,8 +205,17 @@ def _shape(canvas: Canvas, shape: str, x: float, y: float, colour: Colour) -> No
         canvas.rect((x - 5, y - 5), (x + 5, y + 5), colour, px=True)
     elif shape == "ring":
         canvas.disc(canvas.from_px((x, y)), 6.0, PAPER, outline=colour)
+    elif colour == LATE:
+        _diamond(canvas, x, y, 6.5, colour)
     else:
         canvas.disc(canvas.from_px((x, y)), 5.0, colour, outline=CUSTOMER if colour == PAPER else INK)
+
+
+def _diamond(canvas: Canvas, x: float, y: float, far: float, colour: Colour) -> None:
+    """What is late, about a pixel: eyes that see red and green alike tell it from a disc that is served."""
+    for reach, fill in ((far, INK), (far - 2, colour)):
+        corners = [(x, y - reach), (x + reach, y), (x, y + reach), (x - reach, y)]
+        canvas.polygon(canvas.from_px(corners), fill)
 
 
 PAINTERS = {"line": _paint_line, "route": _paint_route, "points": _paint_points, "vehicle": _paint_vehicle}

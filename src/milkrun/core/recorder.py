@@ -41,7 +41,7 @@ class Recording:
     watched: int  # the row of the world that was watched
     number: int  # of this row's episodes, counted from 0
     who: dict[str, Any]
-    """world, title, policy, config, seed, row, episode, instance, fps, agents, names"""
+    """world, title, policy, config, seed, row, episode, instance, fps, is_cost, agents, names"""
     actions: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     illegal: list[bool] = field(default_factory=list)
@@ -334,8 +334,8 @@ def _identity(world: Any, row: int) -> dict[str, Any]:
     spec = getattr(world, "spec", None)
     return {
         "world": name_of(world), "title": spec.title if spec is not None else type(_inner(world)).__name__,
-        "config": world.config.as_dict(), "seed": seed, "row": number, "episode": episode,
-        "instance": hashlib.sha256(instance).hexdigest()[:16], "fps": world.fps,
+        "config": world.config.as_json(), "seed": seed, "row": number, "episode": episode,
+        "instance": hashlib.sha256(instance).hexdigest()[:16], "fps": world.fps, "is_cost": world.is_cost,
     }  # fmt: skip
 
 

@@ -74,6 +74,8 @@ class World(Episodes, References):
     the value of that field."""
     chart_fields: ClassVar[tuple[str, ...]] = ()  # what `chart` wants of every frame
     fps: ClassVar[float | None] = None  # frames a second of `step_frames`; None: steps are no seconds
+    is_cost: ClassVar[bool] = False  # the return is minus a cost that is never negative, of which gaps are shares
+    render_fps: ClassVar[float] = 10  # pictures a second of a video with one a step; where steps are seconds, theirs
 
     max_steps = constant(int64, doc="steps until a row is truncated")
     reward_at_end = constant(int64, doc="1: the whole return is paid on the last step")

@@ -37,6 +37,7 @@ ALIKE = 18  # of 255: how far a colour of a photograph may be from the one that 
 SAMPLE = 32  # photographs that the palette is made of
 MOST_FRAMES = 400
 STEP_MS, FIRST_MS, LAST_MS = 90, 600, 2500  # how long a picture stands
+LEAST_MS = 20  # browsers slow down a GIF whose pictures stand shorter
 
 
 class Film(Watched):
@@ -56,6 +57,11 @@ class Film(Watched):
     def __len__(self) -> int:
         return len(self._changes)
 
+    @property
+    def step_ms(self) -> int:
+        """How long a picture between the first and the last stands."""
+        return STEP_MS
+
     def frames(self) -> Iterator[Picture]:
         """The pictures in order."""
         shown = np.zeros_like(self._last)
@@ -68,7 +74,7 @@ class Film(Watched):
         seen = colours_of(self.frames())
         shown = self._photographs() if seen is None else self._drawings(palette_of(*seen))
         count = len(self)
-        times = [FIRST_MS, *[STEP_MS] * (count - 2), LAST_MS] if count > 1 else LAST_MS
+        times = [FIRST_MS, *[self.step_ms] * (count - 2), LAST_MS] if count > 1 else LAST_MS
         next(shown).save(Path(path), "GIF", save_all=True, append_images=shown, duration=times, loop=0)
 
     def after(self, rows: Rows) -> None:

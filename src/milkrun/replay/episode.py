@@ -144,7 +144,8 @@ def _content(r: Recording) -> dict[str, Any]:
         "format": FORMAT, "version": VERSION, "milkrun": importlib.import_module("milkrun").__version__,
         **{key: _plain(r.who[key]) for key in WHO}, "steps": r.steps, "frames": r.frames,
         "ends": pack(np.array(r.ends, np.int64), delta=True) if r.frames != r.steps else None,
-        "fps": r.who["fps"], "end": r.end, "objective": number(r.objectives[-1]), "action": pack(np.array(r.actions)),
+        "fps": r.who["fps"], "is_cost": r.who["is_cost"] or None, "end": r.end,
+        "objective": number(r.objectives[-1]), "action": pack(np.array(r.actions)),
         "reward": pack(np.array(r.rewards)), "illegal": pack(np.array(r.illegal, np.uint8)),
         "agents": r.who["agents"], "names": r.who["names"],
         "mask": pack(np.stack(r.masks), delta=True) if r.masks else None,
@@ -291,6 +292,8 @@ def check(data: Any, name: str) -> None:
                 refuse(key, f"must be a {kind.__name__}, not {shown(data.get(key))}")
     if type(data.get("objective")) not in (int, float, type(None)):
         refuse("objective", f"must be a number or null, not {shown(data['objective'])}")
+    if not isinstance(data.get("is_cost", False), bool):
+        refuse("is_cost", f"must be true or false, not {shown(data['is_cost'])}")
     steps, frames = data["steps"], data["frames"]
     if not 0 <= steps <= frames:
         refuse("steps", f"{steps} steps in {frames} frames")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, PAPER, Canvas, Colour, coloured
+from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, LATE, PAPER, Canvas, Colour, coloured
 from milkrun.core.errors import missing_extra
 from milkrun.core.painter import coloured_trips, visited_colours
 from milkrun.core.references import resolve
 from milkrun.core.scene import Scene, ask_words
 from milkrun.core.world import World
 from milkrun.replay.labels import label_places
-from milkrun.replay.trace import days_driven
+from milkrun.replay.trace import days_driven, last_day
 from milkrun.routing.collect import Collect
 from milkrun.routing.scwcvrp import Recourse
 
@@ -40,6 +40,7 @@ DPI = 150
 MARGIN = 0.12  # inches around all that is drawn
 LEGEND_UP_TO = 12  # trips
 SMALL = 7.5  # points of names
+LATE_MARKERS = {"disc": "D", "drone": "X"}  # eyes that see red and green alike tell what is late, or crashed, by them
 
 
 def figure_of(world: World, row: int = 0, heading: str = "") -> Figure:
@@ -150,8 +151,15 @@ def paint_tour(axes: Axes, world: Any, row: int) -> str:
     if not world.depot_apart:
         return f"{length}, {nodes} nodes"
     if isinstance(world, Collect):
-        served = set(np.flatnonzero(world.visited[row, :nodes])) | {j for trip, _ in trips for j in trip}
-        return f"return {world.objective[row]:.3f}, {length}, {len(served - {0})} of {nodes - 1} served"
+        done = world.emptied(row) if isinstance(world, Recourse) else world.visited[row]
+        earned = f"return {world.objective[row]:.3f}"
+        served = f"{np.count_nonzero(done[1:nodes])} of {nodes - 1} served"
+        if "day" not in world.fields:
+            return f"{earned}, {length}, {served}"
+        if not world.config.record:
+            return earned
+        day, driven = last_day(world, row)
+        return f"{earned} in {day} days; day {day}, shown: length {driven:.3f}, {served}"
     if "demand_units" in world.fields and 0 < len(trips) <= LEGEND_UP_TO:
         loads = [int(world.demand_units[q, trip].sum()) for trip, _ in trips]
         _legend_of_loads(axes, loads, int(world.capacity[q]), [rgb(colour) for _, colour in trips])
@@ -194,10 +202,12 @@ def _paint_names(axes: Axes, places: np.ndarray, words: Sequence[str]) -> None:
 
 def scene_legend(scene: Scene) -> list[tuple[Any, str]]:
     """The entries that a scene has for its colours and shapes."""
-    markers, entries = {"square": "s", "truck": "s", "car": "s", "drone": "X"}, []
+    markers, entries = {"square": "s", "truck": "s", "car": "s", "drone": "P"}, []
     for text, code, shape in scene.legends:
         inside, edge = "none" if shape == "ring" else rgb(coloured(code)), rgb(CUSTOMER if code == 0 else INK)
-        handle = Line2D([], [], linestyle="", marker=markers.get(shape, "o"), markersize=7, mfc=inside, mec=edge)
+        known = markers | LATE_MARKERS if coloured(code) == LATE else markers
+        marker = known.get(shape, "o")
+        handle = Line2D([], [], linestyle="", marker=marker, markersize=7, mfc=inside, mec=edge)
         entries.append((handle, text))
     return entries
 
@@ -209,9 +219,13 @@ def _paint_points(axes: Axes, said: dict[str, Any], visited: dict[int, Colour], 
     fills = [visited.get(j, coloured(codes[j])) for j in range(n)]
     square = np.array([said["shape"] == "square"] * n if isinstance(said["shape"], str)
                       else [shape == "square" for shape in said["shape"]])  # fmt: skip
-    discs, (x, y) = np.flatnonzero(~square), places.T
-    axes.scatter(x[discs], y[discs], s=12.0 + 90.0 * size[discs], c=[rgb(fills[j]) for j in discs], linewidths=0.8,
-                 edgecolors=[rgb(CUSTOMER if fills[j] == PAPER else PAPER) for j in discs], zorder=3)  # fmt: skip
+    late, (x, y) = np.array([fill == LATE for fill in fills]), places.T
+    for marker, which in (("o", ~square & ~late), (LATE_MARKERS["disc"], ~square & late)):
+        some = np.flatnonzero(which)
+        if marker == "o" or len(some):
+            edges = [rgb(CUSTOMER if fills[j] == PAPER else PAPER) for j in some]
+            axes.scatter(x[some], y[some], s=12.0 + 90.0 * size[some], c=[rgb(fills[j]) for j in some], linewidths=0.8,
+                         marker=marker, edgecolors=edges, zorder=3)
     rings = np.flatnonzero(np.broadcast_to(said.get("ring", False), n))
     axes.scatter(x[rings], y[rings], s=72.0 + 90.0 * size[rings], facecolors="none", edgecolors=rgb(INK),
                  linewidths=0.9, zorder=2)  # fmt: skip

@@ -17,7 +17,7 @@ from matplotlib.patheffects import withStroke
 from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, OPEN, PAPER, SERVED, coloured
 from milkrun.core.recorder import EpisodeRecorder
 from milkrun.core.scene import Bar, Chart, Mark, Style, Window, colour_code
-from milkrun.replay.figures import empty_figure, leave_inside, rgb
+from milkrun.replay.figures import LATE_MARKERS, empty_figure, leave_inside, rgb
 
 WIDTH = 11.0  # inches
 LANE, WINDOW = 0.42, 0.24  # inches of a machine's lane and of a customer's
@@ -98,6 +98,11 @@ def _sign(kind: str, style: Style) -> dict[str, Any]:
     return {"marker": MARKERS.get(kind, "D"), "color": colour, "markersize": 5, "mec": rgb(INK), "mew": 0.6}
 
 
+def _stop(late: bool) -> Any:
+    """The marker of a customer served: late is told by shape too."""
+    return LATE_MARKERS["disc"] if late else "o"
+
+
 def _paint_label(axes: Axes, bar: Bar, y: float, end: float, hidden: float) -> None:
     """In the middle of what is seen of the bar: `hidden` points of it, on the left, are not. None without room."""
     point = end / (72 * (WIDTH - 1.2))
@@ -111,7 +116,7 @@ def _paint_mark(axes: Axes, mark: Mark, y: float, style: Style, late: bool) -> N
         axes.plot([mark.t], [y - 0.42 * LANE], **_sign(mark.kind, style), **SIGN)
         return
     colour = rgb(LATE if late else SERVED)
-    axes.plot([mark.t], [y], marker="o", color=colour, markersize=DOT, mec=rgb(PAPER), mew=0.8, **SIGN)
+    axes.plot([mark.t], [y], marker=_stop(late), color=colour, markersize=DOT, mec=rgb(PAPER), mew=0.8, **SIGN)
     axes.text(mark.t, y, mark.label, fontweight="bold", zorder=5, **INSIDE)
 
 
@@ -128,7 +133,8 @@ def _paint_window(axes: Axes, window: Window, y: float, end: float) -> None:
     colour = rgb(LATE if window.late > 0 else SERVED)
     if window.late > 0:
         axes.hlines(y, window.closes, window.arrival, color=colour, linewidth=1.2, linestyle=(0, (2, 1)), zorder=3)
-    axes.plot([window.arrival], [y], marker="o", color=colour, markersize=6, mec=rgb(PAPER), mew=0.6, **SIGN)
+    stop = _stop(window.late > 0)
+    axes.plot([window.arrival], [y], marker=stop, color=colour, markersize=6, mec=rgb(PAPER), mew=0.6, **SIGN)
     words = f"{window.by}, {window.late:g} late" if window.late > 0 else window.by
     left = window.arrival > 0.85 * end
     ground = {"facecolor": rgb(PAPER), "linewidth": 0, "pad": 0.6} if window.late > 0 else None  # over the dashes
@@ -146,9 +152,10 @@ def chart_legend(figure: Figure, charts: Sequence[Chart], more: Sequence[tuple[A
         came = [w.late > 0 for w in chart.windows if w.arrival is not None]
         done = "delivered " if any(mark.kind == "served" for mark in chart.marks) else ""
         if not all(came):
-            entries[f"{done}in time"] = Line2D([], [], linestyle="", marker="o", color=rgb(SERVED), markersize=8)
+            in_time = Line2D([], [], linestyle="", marker=_stop(False), color=rgb(SERVED), markersize=8)
+            entries[f"{done}in time"] = in_time
         if any(came):
-            entries[f"{done}late"] = Line2D([], [], linestyle="", marker="o", color=rgb(LATE), markersize=8)
+            entries[f"{done}late"] = Line2D([], [], linestyle="", marker=_stop(True), color=rgb(LATE), markersize=8)
         if _windows(chart):
             entries["time window"] = Patch(facecolor=rgb(OPEN), alpha=0.45)
         for kind, style in chart.kinds.items():

@@ -39,9 +39,11 @@ def whole_page(
     body: str, title: str, data: str, own: Sequence[str], libraries: Sequence[str],
     styles: Sequence[str] = ("page.css",),
 ) -> str:  # fmt: skip
-    """The page: `own` scripts share one strict function scope, each library is a script of its own before them."""
+    """The page: `own` scripts share one strict function scope, each library is a script of its own before them, and
+    before these what they need of the browser."""
     joined = "\n".join(asset(name) for name in own)
-    scripts = [*(asset(name) for name in libraries), f'(() => {{\n"use strict";\n{joined}\n}})();\n']
+    before = [asset(name) for name in ("language.js", *libraries)]
+    scripts = [*before, f'(() => {{\n"use strict";\n{joined}\n}})();\n']
     style = "\n".join(asset(name) for name in styles)
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; style-src {_hash(style)}; img-src data:; "

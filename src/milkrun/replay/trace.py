@@ -41,6 +41,16 @@ def days_driven(world: Any, row: int) -> list[list[int]]:
     return days
 
 
+def last_day(world: Any, row: int) -> tuple[int, float]:
+    """The number of the day that a truck of a world of many days drove last, and how far it drove on it."""
+    seen = trace(world, row, ("day", "tour_length"))
+    if seen is None:
+        return 1, 0.0
+    day, length = seen.columns["day"], seen.columns["tour_length"]
+    last = day[-2]  # at the end of a day it is already the next
+    return int(last) + 1, float(length[-1] - length[day.index(last)])
+
+
 def morning_levels(world: Any, row: int) -> np.ndarray:
     """(mornings and the end, nodes): what the bins of a world of many days held."""
     seen = trace(world, row, ("day", "real_waste"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from milkrun.core.arguments import Rows
-from milkrun.replay.animation import Film, Picture
+from milkrun.replay.animation import LEAST_MS, Film, Picture
 from milkrun.replay.figures import in_a_row
 from milkrun.tracking.config import REASONS
 from milkrun.tracking.picture import render
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FlightFilm(Film):
-    """A film that shows the way of the drone as well."""
+    """A film that shows the way of the drone as well, as fast as it flew."""
 
     def __init__(self, world: Any, row: int = 0, every: int = 1, scale: int = 1) -> None:
         self.path = [world.pos[row, :2].copy()]
@@ -28,6 +28,10 @@ class FlightFilm(Film):
     def after(self, rows: Rows) -> None:
         self.path.append(self.world.pos[self.row, :2].copy())
         super().after(rows)
+
+    @property
+    def step_ms(self) -> int:
+        return max(LEAST_MS, round(1000 * self.every / self.world.render_fps))
 
     def picture(self) -> Picture:
         return render(self.world, self.row, np.array(self.path))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,15 +31,19 @@ from milkrun.core.fields import (
     view,
 )
 from milkrun.core.instances import refuse, refuse_where
-from milkrun.core.scene import Scene
+from milkrun.core.scene import Bar, Chart, Scene, Style, Window
 from milkrun.routing.base import HEURISTICS, SOLVER
-from milkrun.routing.distance import TOL
+from milkrun.routing.distance import METRICS, TOL, legs
 from milkrun.routing.generators.laws import DEPOT_TYPES
 from milkrun.routing.trips import detour_fits, in_time
 from milkrun.routing.vehicle import OVER_CAPACITY, Routing, RoutingConfig
 
 TRIPS = ("single", "multi")
 
+
+STOPS = {"drive": Style("drives (\u2192 customer)", "ink"), "wait": Style("waits", "muted", hatched=True),
+         "serve": Style("serves", 0)}
+"""How what a truck does looks in a chart."""
 
 @dataclass(frozen=True, kw_only=True)
 class CollectConfig(RoutingConfig):
@@ -197,6 +202,39 @@ class Collect(Routing):
         if "capacity" in self.fields:
             s.gauge("load", self.load[row], self._field_of_rows("capacity")[row])
         return s
+
+    chart_fields: ClassVar[tuple[str, ...]] = ("current_node",)
+
+    def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart | None:
+        """With time windows the timetable: a lane a trip, each with a clock of its own."""
+        if not self.sizes["U"]:
+            return None
+        q, nodes = self.instance_row[row], frames["current_node"].tolist()
+        windows, service = self.time_windows[q].astype(float), self.service_time[q].astype(float)
+        bars, stops, now, trip = list[Bar](), dict[int, tuple[float, str]](), 0.0, 1
+        for at, (here, node) in enumerate(pairwise(nodes), start=1):
+            if node == here:  # the truck stayed where it was
+                continue
+            lane, there = f"trip {trip}", now + self._leg(q, here, node) / float(self.speed[q, 0])
+            bars.append(Bar(lane, "drive", now, there, f"\u2192{node}" if node else "", at))
+            now, trip = (there, trip) if node else (0.0, trip + 1)
+            if node:
+                opens = max(there, float(windows[node, 0]))
+                # The mask closes customers whose window is over: what is beyond it is rounding.
+                stops[node] = min(there, float(windows[node, 1])), lane
+                bars += [Bar(lane, "wait", there, opens, "", at)] if opens > there else []
+                now = opens + service[node]
+                bars += [Bar(lane, "serve", opens, now, str(node), at)] if now > opens else []
+        asked = [Window(f"customer {j}", *windows[j].tolist(), *stops.get(j, (None, "")))
+                 for j in range(1, int(self.n_nodes[q]))]
+        lanes = tuple(dict.fromkeys(bar.lane for bar in bars))
+        return Chart(lanes, tuple(bars), windows=tuple(asked), unit="time since the start of the trip", kinds=STOPS)
+
+    def _leg(self, q: int, i: int, j: int) -> float:
+        if self.sizes["M"]:
+            return float(self.dist[q, i, j])
+        places = self.locs[q].astype(float)
+        return float(legs(METRICS.index(self.config.metric), *places[i], *places[j]))
 
     # -- why an action is closed ------------------------------------------------------------------------------
 

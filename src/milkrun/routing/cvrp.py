@@ -94,6 +94,7 @@ class CVRP(Routing):
     """Capacitated vehicle routing: serve every customer once, return to the depot to empty the truck."""
 
     id = "milkrun/CVRP-v0"
+    is_cost = True
     Config = CVRPConfig
     config: CVRPConfig
     task = "milkrun.routing.tasks:CVRP"

@@ -161,7 +161,9 @@ class SDWCVRP(Recourse):
 
     def scene(self, row: int) -> Scene:
         s = super().scene(row)
-        s.figure("day", self.day[row])
+        # The picture has the route of one day, while these numbers sum all of them.
+        sums = {f"{name}, all days": value for name, value in s.figures.items()}
+        s.figures = {"day": float(self.day[row]), **sums}
         s.figure("level of all bins", self.real_waste[row].sum())
         return s
 

@@ -54,6 +54,7 @@ class TSP(Routing):
     """Travelling salesperson: visit every node once and come back."""
 
     id = "milkrun/TSP-v0"
+    is_cost = True
     Config = TSPConfig
     config: TSPConfig
     task = "milkrun.routing.tasks:TSP"

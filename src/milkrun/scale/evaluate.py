@@ -48,7 +48,7 @@ def evaluate(
     assert played.policy is not None
     kept = None
     if keep is not None:
-        key = {"kind": "evaluate", "world": spec.id, "config": plain(played.config),
+        key = {"kind": "evaluate", "world": spec.id, "config": played.config.as_json(),
                "policy": played.policy.key(spec), "seed": seed, "rows": shards.rows, "episodes": shards.episodes,
                "shard_rows": shards.shard_rows}  # fmt: skip
         kept = Kept(keep, key)
@@ -84,8 +84,3 @@ def read_config(spec: WorldSpec, preset: str | None, config: Any) -> Config:
         raise ConfigError(f"{', '.join(given)} was given as a function, which is not sent to other machines: give its "
                           "name")  # fmt: skip
     return built
-
-
-def plain(config: Config) -> dict[str, Any]:
-    """The options as JSON has them."""
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in config.as_dict().items()}

@@ -15,7 +15,7 @@ from milkrun.core.errors import ConfigError, FormatError
 from milkrun.core.files import name_of
 from milkrun.core.registry import world_spec
 from milkrun.scale.driver import Arrays, Asked, Work, run
-from milkrun.scale.evaluate import plain, read_config, read_shards
+from milkrun.scale.evaluate import read_config, read_shards
 from milkrun.scale.keep import MANIFEST, Kept, arrays_of, read_manifest, read_shard, shard_path
 from milkrun.scale.shards import SHARD_ROWS
 from milkrun.scale.work import Played, draw
@@ -41,7 +41,7 @@ def generate(
     shards = read_shards(instances, instances, shard_rows)
     asked = Asked.read(address, retries, cpus_per_shard, threads, progress)
     played = Played(spec, read_config(spec, preset, config), check_seed(seed), asked.threads)
-    key = {"kind": "generate", "world": spec.id, "config": plain(played.config), "seed": played.seed,
+    key = {"kind": "generate", "world": spec.id, "config": played.config.as_json(), "seed": played.seed,
            "instances": instances, "shard_rows": shards.shard_rows}  # fmt: skip
     kept = Kept(out, key, STEM)
 

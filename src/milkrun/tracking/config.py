@@ -174,9 +174,6 @@ class TrackingConfig(Config):
     def __post_init__(self) -> None:
         if isinstance(self.reward, str) and self.reward == "DVAT":
             object.__setattr__(self, "reward", "D-VAT")
-        for name in (*_RANGES, *_PAIRS, "camera_px", "scene", "weather", "target_kinds", "target_rgb"):
-            if isinstance(getattr(self, name), list):  # as JSON has it
-                object.__setattr__(self, name, tuple(getattr(self, name)))
         super().__post_init__()
 
     @classmethod

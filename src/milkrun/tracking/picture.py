@@ -37,6 +37,8 @@ def render(world: Any, row: int, path: Array | None = None) -> Array:
         above.polyline(path, PAPER, 2)
     both = Canvas(2 * SIDE, SIDE)
     both.pixels[:, :SIDE] = enlarged(to_rgb(shot(world, row, SIDE // 2, 2)[0]), 2)
+    if is_hidden(world, row):
+        both.caption("the target is hidden")
     both.pixels[:, SIDE:] = above.pixels
     both.pixels[:, SIDE - 1 : SIDE + 1] = PAPER
     return both.pixels
@@ -53,8 +55,9 @@ def scene(world: Any, row: int) -> Scene:
              transparent=True)  # fmt: skip
     size, pose = tables.KIND_SIZES[world.veh_kind[row, :n]][:, :3], world.veh_pose[row, :n]
     height = np.where(world.veh_on[row, :n], size[:, 2] / 2, -BURIED)
+    unseen = is_hidden(world, row)
     s.bodies("traffic", "box", size, np.c_[pose[:, :2], height], _turned(pose[:, 2]), target=0,
-             colour=colours(["late", *[5] * (n - 1)]),
+             colour=colours(["late", *[5] * (n - 1)]), faint=[unseen, *[False] * (n - 1)],
              text=lambda: [f"{tables.KINDS[k]}{'' if v else ', the target'}"
                            for v, k in enumerate(world.veh_kind[row, :n])])  # fmt: skip
     s.bodies("drone", "box", [(2.0, 2.0, 0.6)], [(x, y, z)], _turned(world.yaw[row : row + 1]), colour="open")
@@ -62,6 +65,7 @@ def scene(world: Any, row: int) -> Scene:
     s.camera((x - 14 * c, y - 14 * sn, z + 18), (x + 6 * c, y + 6 * sn, z - 8), follow="drone")
     s.image("camera", to_rgb(shot(world, row)[0]))
     s.gauge("target near the middle", world.r_c[row], 1.0)
+    s.gauge("target hidden", unseen, 1.0)
     s.figure("CR", world.CR[row])
     s.figure("height", z)
     _tell(world, row, s)
@@ -75,18 +79,30 @@ def _tell(world: Any, row: int, s: Scene) -> None:
         s.line(f"view, side {k}", corners[k - 1], corners[k], colour="open")
     s.line("view", world.pos[row, :2], corners.mean(0), colour="open")
     s.caption(f"step {int(world.agent_step[row])}/{world.config.max_agent_steps}  r_c {world.r_c[row]:.3f}  "
-              f"CR {world.CR[row]:.1f}  TSR {world.TSR[row]:.3f}  {town}, "
-              f"{tables.WEATHERS[world.weather_id[row]]}")  # fmt: skip
-    for words, colour in (("target", "late"), ("other traffic", 5), ("drone, and what it has to see", "open"),
+              f"CR {world.CR[row]:.1f}  TSR {world.TSR[row]:.3f}  {town}, {tables.WEATHERS[world.weather_id[row]]}"
+              f"{'  HIDDEN' if is_hidden(world, row) else ''}")  # fmt: skip
+    for words, colour in (("target, pale: hidden", "late"), ("traffic", 5), ("drone and its window", "open"),
                           ("building", "muted"), ("tree", 9)):  # fmt: skip
         s.legend(words, colour, "square")
+
+
+def is_hidden(world: Any, row: int) -> bool:
+    """Whether a static box hides the target, which the reward ignores unless `occlusion` says "zero"."""
+    if world.visible[row]:
+        return False
+    # A target out of the picture is not visible either, and not hidden.
+    (ahead, aside), height = world.rel[row, :2].tolist(), float(world.pos[row, 2])
+    sine, cosine = math.sin(world.pitch[row]), math.cos(world.pitch[row])
+    depth, up = cosine * ahead + sine * height, sine * ahead - cosine * height
+    return depth > 0 and abs(aside) <= world.config.tan_h * depth and abs(up) <= world.config.tan_v * depth
 
 
 def ground(world: Any, row: int) -> Array:
     """The cells of the ground by daylight, uint8 (G, G, 3), y first."""
     cell = np.arange(256)
     light = (0.94 + 0.04 * (cell >> 4 & 3)) * np.where(cell & tables.SHADOW_BIT, SHADE, 1.0)
-    table = (light[:, None] * world.palette[row, cell & 15]).astype(np.uint8)
+    # Light may exceed 1 and jitter brightens the palette, so white marks would pass 255.
+    table = np.minimum(light[:, None] * world.palette[row, cell & 15], 255).astype(np.uint8)
     return table[world.ground[world.instance_row[row]]]
 
 

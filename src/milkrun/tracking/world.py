@@ -394,6 +394,10 @@ class Tracking(World):
         """A step is so much of a second."""
         return float(self.config.control_hz)
 
+    @property
+    def render_fps(self) -> float:  # type: ignore[override]
+        return self.config.control_hz
+
     def action_name(self, agent: int, action: int) -> str:
         return MOVES[action] if 0 <= action < len(MOVES) else f"action {action}"
 

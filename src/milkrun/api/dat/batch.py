@@ -93,7 +93,7 @@ class Batch:
         world.step(given[None], world.own_rows(row))
         now = self.moment(row)
         if self._logs is not None:
-            self._logs[row].step(given.tolist(), now.sim_step, now.reward, now.r_c, now.r_d, now.reason)
+            self._logs[row].step(given.tolist(), now.sim_step, now.reward, now.r_c, now.r_d, now.visible, now.reason)
         return now
 
     def moment(self, row: int, picture: np.ndarray | None = None) -> Moment:
@@ -133,7 +133,8 @@ class Batch:
     def _log_turn(self, actions: Any, begun: Any) -> None:
         world = self.world
         columns = (np.asarray(actions).tolist(), world.sim_step.tolist(), world.reward_exact.tolist(),
-                   world.r_c.tolist(), world.r_d.tolist(), world.reason.tolist(), world.truncated.tolist())  # fmt: skip
+                   world.r_c.tolist(), world.r_d.tolist(), world.visible.tolist(), world.reason.tolist(),
+                   world.truncated.tolist())  # fmt: skip
         for log, new, *step, reason, cut in zip(self._logs or (), begun.tolist(), *columns):
             if new:
                 log.begin()

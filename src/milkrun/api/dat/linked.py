@@ -64,7 +64,7 @@ class LinkSource:
             if action is RESET:
                 self._log.begin()
             else:
-                self._log.step(action.tolist(), now.sim_step, now.reward, now.r_c, now.r_d, now.reason)
+                self._log.step(action.tolist(), now.sim_step, now.reward, now.r_c, now.r_d, now.visible, now.reason)
         return now, action is RESET
 
     def reset(self, seed: int | None) -> Moment:

@@ -34,9 +34,12 @@ class StepLog:
         self._episode += 1
         self._write(f"episode {self._episode}\n")
 
-    def step(self, action: Any, sim_step: int, reward: float, r_c: float, r_d: float, reason: int) -> None:
-        """A step was played."""
+    def step(
+        self, action: Any, sim_step: int, reward: float, r_c: float, r_d: float, visible: bool, reason: int
+    ) -> None:
+        """A step was played. A target in the window that is not visible is hidden by a box."""
         line = f"sim_step {sim_step} action {action} reward {reward:.9g} r_c {r_c:.6f} r_d {r_d:.0f}"
+        line += " hidden" if r_d and not visible else ""
         self._write(f"{line} end {REASONS[reason]}\n" if reason else f"{line}\n")
         if reason:
             self.flush()

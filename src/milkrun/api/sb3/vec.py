@@ -92,6 +92,7 @@ class SB3VecEnv(Follower, VecEnv):
         self.observation_space = self._observer.single_space
         self.action_space = action_space(self.world)
         super().__init__(self.world.num_envs, self.observation_space, self.action_space)
+        self.metadata: dict[str, Any] = {**self.metadata, "render_fps": self.world.render_fps}
         self._step_info = step_info(self.world)
         self._end_info = {**{name: name for name in self._step_info}, **end_info(self.world)}
         self._began = time.perf_counter()

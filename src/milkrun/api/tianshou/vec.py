@@ -16,12 +16,12 @@ import numpy as np
 from tianshou.data import Batch
 
 from milkrun.api._binding import (
-    METADATA,
     SEED_RULES,
     batch_behind,
     begin_with,
     check_choice,
     end_info,
+    metadata_of,
     offset_seeds,
     read_options,
     step_info,
@@ -155,7 +155,7 @@ class TianshouVectorEnv(Follower, Venv):
         chosen = self._all if rows is None else rows
         if key == "action_space":
             return [self._action_spaces[b] for b in chosen.tolist()]
-        single: dict[str, Any] = {"observation_space": self._single_space, "metadata": METADATA}
+        single: dict[str, Any] = {"observation_space": self._single_space, "metadata": metadata_of(self.world)}
         value: Any = single[key] if key in single else getattr(self.world, key)
         field = self.world.fields.get(key)
         if field is None or field.role is Role.CONSTANT:

@@ -38,6 +38,7 @@ class TSPD(World):
     """Travelling salesperson with a drone."""
 
     id = "milkrun/TSPD-v0"
+    is_cost = True
     Config = TSPDConfig
     config: TSPDConfig
     task = "milkrun.delivery.tasks:TSPDProblem"

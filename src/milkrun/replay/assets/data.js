@@ -168,7 +168,8 @@ async function readEpisode(raw) {
   must(Number.isInteger(steps) && Number.isInteger(frames) && steps >= 0 && frames >= steps, "steps are not counted");
   const ep = {
     world: raw.world, policy: raw.policy, end: raw.end, objective: raw.objective ?? NaN, steps, frames,
-    fps: raw.fps ?? 0, window: raw.window, camera: raw.camera ?? null, legend: raw.legend ?? [], chart: null,
+    fps: raw.fps ?? 0, isCost: raw.is_cost === true, window: raw.window, camera: raw.camera ?? null,
+    legend: raw.legend ?? [], chart: null,
     agents: raw.agents ?? [], names: raw.names ?? [], images: raw.images ?? [], actions: 0, mask: null,
     reasons: null, scores: null, illegalReasons: new Map(),
   };

@@ -29,6 +29,21 @@ function outlineStop(pen, x, y, late, far, radius) {
   } else pen.arc(x, y, radius, 0, TURN);
 }
 
+// What went wrong: a cross in its colour, with a clean edge.
+function cross(pen, x, y, far, colour) {
+  pen.lineCap = "round";
+  pen.beginPath();
+  for (const turn of [-1, 1]) {
+    pen.moveTo(x - far, y - far * turn);
+    pen.lineTo(x + far, y + far * turn);
+  }
+  for (const [wide, tone] of [[7, theme.tone.card], [4, colour]]) {
+    pen.lineWidth = wide;
+    pen.strokeStyle = tone;
+    pen.stroke();
+  }
+}
+
 class Gantt {
   constructor(plot, ep, axis, options) {
     this.ep = ep;
@@ -42,6 +57,8 @@ class Gantt {
     this.canvas.setAttribute("aria-label", `lanes of ${ep.policy}`);
     this.line = plot.appendChild(document.createElement("div"));
     this.line.className = "nowline";
+    plot.setAttribute("role", "group");
+    plot.setAttribute("aria-label", `chart of ${ep.policy}`);
     this.late = new Set(this.chart.windows.filter(w => w[3] !== null && w[3] > w[2]).map(w => w[0]));
     this.plot = plot;
     this.listen();
@@ -106,6 +123,8 @@ class Gantt {
   hint() {
     const { plot } = this;
     plot.classList.toggle("more", plot.scrollHeight - plot.scrollTop - plot.clientHeight > 4);
+    if (plot.scrollHeight > plot.clientHeight) plot.tabIndex = 0; // so that keys scroll it
+    else plot.removeAttribute("tabindex");
   }
 
   write(pen, text, x, y, tone) {
@@ -175,12 +194,15 @@ class Gantt {
     const base = late && kind === "served" ? theme.tone.late : look.colour, x = this.x(t);
     const colour = this.isKnown(at) ? base : mixed(base, theme.tone.card, .25);
     const y = this.laneTop + (lane + .5) * LANE - .5;
-    outlineStop(pen, x, y, late, 9, 7);
-    pen.fillStyle = colour;
-    pen.strokeStyle = theme.tone.card;
-    pen.lineWidth = 1.5;
-    pen.fill();
-    pen.stroke();
+    if (this.chart.kinds.get(kind)?.colour === LATE) cross(pen, x, y, 5, colour); // a crash
+    else {
+      outlineStop(pen, x, y, late, 9, 7);
+      pen.fillStyle = colour;
+      pen.strokeStyle = theme.tone.card;
+      pen.lineWidth = 1.5;
+      pen.fill();
+      pen.stroke();
+    }
     if (label.length < 3) {
       pen.fillStyle = textOn(colour);
       pen.textAlign = "center";

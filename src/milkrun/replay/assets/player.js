@@ -115,8 +115,9 @@ function gapOf(ep) {
   const best = Math.max(...episodes.map(e => e.objective).filter(Number.isFinite)), behind = best - ep.objective;
   if (!Number.isFinite(behind)) return ["chip", "not finite"];
   if (behind <= 1e-9 * Math.abs(best)) return ["chip best", "best of these"];
-  const share = Math.abs(best) < 1e-9 ? number(behind) : `${(behind / Math.abs(best) * 100).toFixed(1)} %`;
-  return ["chip worse", `${share} behind`];
+  // Of a cost a share is told; of a return that may be near 0, or above and below it, a share says nothing.
+  const told = ep.isCost && best < 0 ? `${(behind / -best * 100).toFixed(1)} %` : number(behind);
+  return ["chip worse", `${told} behind`];
 }
 
 function makePanel(ep, n) {
@@ -145,7 +146,7 @@ function makePanel(ep, n) {
   const choices = card.appendChild(el("details", "choices"));
   choices.appendChild(el("summary", "", "Choices at this step"));
   const list = choices.appendChild(el("ol"));
-  list.start = 0;
+  list.tabIndex = list.start = 0;
   choices.hidden = !ep.mask;
   const panel = { ep, n, card, badge, value, view, images, now, gauges, choices, list, step: -1 };
   choices.addEventListener("toggle", () => { panel.step = -1; redraw(); });
@@ -155,7 +156,8 @@ function makePanel(ep, n) {
 function makeLegend(card, ep, isFlat) {
   const legend = card.appendChild(el("div", "legend"));
   for (const [text, colour, shape] of ep.legend) {
-    const entry = legend.appendChild(cutText(el("span", ["square", "ring"].includes(shape) ? shape : ""), text));
+    const late = colour !== LATE ? "" : shape === "drone" ? "cross" : "diamond"; // told by shape too
+    const entry = legend.appendChild(cutText(el("span", ["square", "ring"].includes(shape) ? shape : late), text));
     entry.dataset.colour = colour;
   }
   if (ep.mask && isFlat && ep.marks.some(m => m.action)) {
@@ -200,6 +202,9 @@ function sayNow(panel) {
   panel.step = s;
   panel.value.textContent = number(ep.series.get("return")?.[s] ?? NaN);
   panel.now.replaceChildren(...(s < ep.steps ? stepWords(ep, s) : endWords(ep)));
+  // More than two narrow lines scroll, by keys too. Their length is known without a layout.
+  if (panel.now.textContent.length > 80) panel.now.tabIndex = 0;
+  else panel.now.removeAttribute("tabindex");
   for (const { name, values, label, bar } of panel.gauges) {
     const value = values[2 * s], high = values[2 * s + 1], share = Math.min(1, Math.max(0, value / high)) || 0;
     const told = high === 1 ? `${Math.round(value * 100)} %` : `${number(value)} / ${number(high)}`;

@@ -33,7 +33,7 @@ function makeCard(card) {
   if (card.page) {
     const link = text.appendChild(el("a", "", "Play its episodes"));
     link.href = card.page;
-    link.setAttribute("aria-label", `Play episodes of ${card.world}`);
+    link.setAttribute("aria-label", `${link.textContent}: ${card.world}`);
   }
 }
 

@@ -2,7 +2,7 @@
 // meaning have names and stand in the style sheet; from code 16 on they are colours of the palette.
 
 const MEANINGS = ["waiting", "open", "late", "served", "ink", "muted", "grid"];
-const FIRST_OF_PALETTE = 16;
+const LATE = MEANINGS.indexOf("late"), FIRST_OF_PALETTE = 16;
 const LIGHT = [
   "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#882255", "#808040", "#80c060",
 ];

@@ -228,9 +228,10 @@ class View2D {
   look(mark, j, t, state, { shape, colours }) {
     const code = state & 255, can = state >> 16 & 3, { tone } = theme;
     const square = (Array.isArray(shape) ? shape[j] : shape) === "square", level = square ? -1 : (state >> 8 & 255) - 1;
+    const outline = square ? "square" : code === LATE ? "diamond" : "disc"; // late is told by shape too
     const inked = square && colours === null && !code;
     const fill = code ? colourOf(code) : inked ? tone.ink : tone.card;
-    return this.sprites.get(square, this.radius(mark, j, t), fill, code || inked ? tone.card : tone.waiting, level, {
+    return this.sprites.get(outline, this.radius(mark, j, t), fill, code || inked ? tone.card : tone.waiting, level, {
       faint: can === 1 && fill === tone.card && level < 0,
       ring: can === 2 ? (mark.n > 400 ? 1 : 2) : 0,
       due: state >> 18 === 1,
@@ -426,7 +427,8 @@ class View2D {
     this.touch(px, py, 18);
     pen.save();
     pen.translate(px, py);
-    VEHICLES.get(vehicle.shape.at(t))(pen, colour, head ? head[2] : this.heading(vehicle, t));
+    const shape = vehicle.shape.at(t), crashed = shape === "drone" && vehicle.colour.at(t) === LATE;
+    VEHICLES.get(crashed ? "wreck" : shape)(pen, colour, head ? head[2] : this.heading(vehicle, t));
     pen.restore();
     const label = vehicle.label?.at(t), gauge = vehicle.gauge?.at(t);
     if (label && this.options.labels()) {
@@ -567,21 +569,22 @@ class Sprites {
     this.sheet = null;
   }
 
-  get(square, r, fill, edge, level, { faint, ring, due }) {
-    const key = `${square} ${r} ${fill} ${edge} ${level} ${faint} ${ring} ${due}`;
-    if (!this.known.has(key)) this.known.set(key, this.make(square, r, fill, edge, level, { faint, ring, due }));
+  get(shape, r, fill, edge, level, { faint, ring, due }) {
+    const key = `${shape} ${r} ${fill} ${edge} ${level} ${faint} ${ring} ${due}`;
+    if (!this.known.has(key)) this.known.set(key, this.make(shape, r, fill, edge, level, { faint, ring, due }));
     return this.known.get(key);
   }
 
-  make(square, r, fill, edge, level, { faint, ring, due }) {
-    const room = due ? 7.5 : ring === 2 ? 6.5 : 3.5, wide = Math.ceil(2 * (r + room) * this.ratio);
+  make(shape, r, fill, edge, level, { faint, ring, due }) {
+    const far = shape === "diamond" ? 1.3 : 1, room = due ? 7.5 : ring === 2 ? 6.5 : 3.5;
+    const wide = Math.ceil(2 * far * (r + room) * this.ratio);
     const look = { ...this.place(wide), wide, half: wide / this.ratio / 2, fill, level }, { tone } = theme;
     const pen = this.sheet.getContext("2d");
     pen.setTransform(this.ratio, 0, 0, this.ratio, look.x + wide / 2, look.y + wide / 2);
     const outline = more => {
       pen.beginPath();
-      if (square) pen.roundRect(-r - more, -r - more, 2 * (r + more), 2 * (r + more), 3 + more / 2);
-      else pen.arc(0, 0, r + more, 0, TURN);
+      if (shape === "square") pen.roundRect(-r - more, -r - more, 2 * (r + more), 2 * (r + more), 3 + more / 2);
+      else outlineStop(pen, 0, 0, shape === "diamond", far * (r + more), r + more);
     };
     outline(0);
     // What a trip has painted is not hollow, even if it is empty: hollow rings are what is allowed.
@@ -665,6 +668,7 @@ const VEHICLES = new Map([
     pen.stroke();
     pen.fill();
   }],
+  ["wreck", (pen, colour) => cross(pen, 0, 0, 7, colour)],
   ["disc", (pen, colour) => {
     pen.beginPath();
     pen.arc(0, 0, 6, 0, TURN);

@@ -25,6 +25,8 @@ class View3D {
     this.canvas = this.stage.appendChild(this.renderer.domElement);
     this.canvas.setAttribute("role", "img");
     this.canvas.setAttribute("aria-label", `picture of ${this.ep.policy}`);
+    const name = this.ep.camera?.follow;
+    this.followedMark = this.ep.marks.find(m => m.kind === "bodies" && m.name === name);
     this.scene = new THREE.Scene();
     this.at = null; // where the pointer rests
     this.caster = new THREE.Raycaster();
@@ -59,7 +61,8 @@ class View3D {
     if (!this.camera) return;
     this.camera.position.set(...this.home);
     this.controls.target.set(...this.lookAt);
-    this.followed = null;
+    // The camera begins beside the first frame, whichever is shown: what moved since then it moves after.
+    this.followed = this.followedMark ? Array.from(this.followedMark.pos.at(0).slice(0, 3)) : null;
     this.controls.update();
     this.options.redraw();
   }
@@ -226,7 +229,7 @@ class View3D {
 
   // The camera keeps its place relative to what it follows.
   followTo(t, next, share) {
-    const mark = this.ep.marks.find(m => m.kind === "bodies" && m.name === this.ep.camera.follow);
+    const mark = this.followedMark;
     if (!mark) return;
     const a = mark.pos.at(t), b = mark.pos.at(next), here = [0, 1, 2].map(k => a[k] + (b[k] - a[k]) * share);
     if (this.followed) {

@@ -22,6 +22,6 @@ function number(x) {
   const size = Math.abs(x);
   if (!Number.isFinite(x)) return "not finite";
   if (size >= 1e9 || (size > 0 && size < 5e-4)) return x.toExponential(2);
-  if (size >= 1000) return x.toLocaleString("en", { maximumFractionDigits: 0 });
+  if (size >= 1000) return x.toLocaleString("en", { maximumFractionDigits: size < 1e4 ? 1 : 0 });
   return `${+x.toFixed(size >= 100 ? 1 : size >= 10 ? 2 : 3)}`;
 }

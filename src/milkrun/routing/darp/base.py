@@ -45,6 +45,7 @@ OVERLOADED = 1
 class DARPBase(Recorded):
     """Vehicles that pick people up and set them down, one vehicle after the other."""
 
+    is_cost = True
     Config = DARPConfig
     config: DARPConfig
     action = discrete("N")

@@ -6,7 +6,7 @@ Arrays are float64 or int64 as read and cannot be written to; the world rounds w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from milkrun.core.arguments import check_count, check_number
 from milkrun.core.errors import ConfigError
 from milkrun.core.registry import each_world, list_worlds, world_spec
+from milkrun.routing.distance import METRICS, legs
 
 TOURS = ("TSP", "ATSP")
 NOT_YET = {"VRPB": "milkrun/MTVRP-v0"}
@@ -102,6 +103,17 @@ class Instance:
         if self.world_id not in list_worlds():
             raise ConfigError(f"{self.name}: a {self.kind} plays in {self.world_id}, which this version does not have")
         return world_spec(self.world_id).load().from_instances([self.arrays()], repeat, **{**self.config, **make})
+
+    def in_published_units(self) -> Instance:
+        """The same problem counted as its cost is printed: Solomon's files in units instead of tenths, by a matrix."""
+        if self.kind != "CVRPTW" or (self.locs is None and self.dist is None):
+            return self
+        dist = self.dist
+        if dist is None:
+            x, y = np.asarray(self.locs).T
+            dist = legs(METRICS.index(self.metric), x[:, None], y[:, None], x, y)
+        times = {name: self.fields[name] / self.scale for name in ("time_windows", "service_time", "prize")}
+        return replace(self, dist=dist / self.scale, fields={**self.fields, **times}, scale=1.0)
 
     def published(self, objective: float) -> float:
         """An objective (- length, + prizes collected) as the literature prints it: a cost, prizes left included."""
