@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pyvrp
 import pytest
+import pyvrp
 import vrplib
 
 from milkrun.core.registry import named_world
