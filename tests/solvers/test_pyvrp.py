@@ -115,7 +115,7 @@ def test_loads_and_lengths_are_rounded_against_the_solver():
     assert whole.dist[1, 2] == 1e6
     assert whole.max_length == np.floor(1e6 / longest * (7 + 3.5e-5))
     assert whole.loads == []  # both together fit a truck
-    tight = in_whole_numbers(Case("CWCVRP", {**fields, "capacity": [0.9]}).problem, 0)
+    tight = in_whole_numbers(Case("CWCVRP", {**fields, "capacity": [0.9]}, length_weight=2.0).problem, 0)
     assert tight.loads[0].tolist() == [0, 1000000, np.ceil(1e6 * np.float32(0.3) / np.float64(np.float32(0.7)))]
     assert tight.capacity == [int(1e6 * (np.float64(np.float32(0.9)) + 5e-6) / np.float32(0.7))]
 
@@ -181,7 +181,7 @@ def test_who_was_left_out_is_served_after_all():
     assert complete(Case("CVRP", {"locs": RECTANGLE, **demand}).problem, 0, [[1], []]) == [1, 0, 2, 0, 3]
     fields = {"locs": RECTANGLE, "prize": [[0, 1, 1, 1]], "weight": [[0, 5, 5, 5]], "capacity": [10.0],
               "must_go": [[False, True, True, True]]}  # fmt: skip
-    assert complete(Case("CVRPP", fields).problem, 0, [[1]]) == [1, 2]
+    assert complete(Case("CVRPP", fields, length_weight=1.0).problem, 0, [[1]]) == [1, 2]
 
 
 def test_who_must_be_served_is_not_crowded_out():

@@ -69,6 +69,10 @@ class SDWCVRPConfig(RecourseConfig):
     )  # fmt: skip
     must_go_k: float = option(1.0, "deviations of the rule service_level", low=0, high=100)
 
+    def largest_rewards(self) -> dict[str, float]:
+        lost = f"lost_weight = {self.lost_weight:g} times max_waste"
+        return {**super().largest_rewards(), lost: self.lost_weight * self.max_waste}
+
 
 class SDWCVRP(Recourse):
     """Stochastic dynamic waste collection: plan each day for the days that follow."""
@@ -80,6 +84,7 @@ class SDWCVRP(Recourse):
     generator = "milkrun.routing.generators.sdwcvrp:SDWCVRPGenerator"
     run_details = "milkrun.cli.days:DETAILS"
     levels = "initial_waste"
+    priced = {**Recourse.priced, "daily_fill": "lost_weight"}
     customer_fields = ("initial_waste", "daily_fill", "sensor_noise", "fill_mean", "fill_std")
 
     usual = {**Recourse.usual, "fill_law": FILL_LAWS.index("gamma3"), "must_go_law": MUST_GO_LAWS.index("none")}
