@@ -176,6 +176,14 @@ def test_what_single_precision_does_not_hold_is_refused(text, said, tmp_path):
     assert str(refused.value).startswith(f"{path}: {said}")
 
 
+def test_a_trip_that_rounding_makes_too_long_is_refused(tmp_path):
+    """Three legs of 5592405.09 are 16777215.3, within 2**24; each rounded up, they are 16777218."""
+    far = cvrp("t", "CEIL_2D", [("0", "0"), ("5592405", "1000"), ("0", "1000")])
+    text = far.replace("TYPE", "DISTANCE : 2e7\nTYPE", 1)
+    with pytest.raises(FormatError, match="the length of a trip can come to 16777218: single precision"):
+        read(put(tmp_path / "x", text))
+
+
 def test_a_deadline_that_never_binds_may_be_any_number(tmp_path):
     """Three stops within 10 units of each other come home long before 99999999.9."""
     instance = read(put(tmp_path / "x", SOLOMON.replace("         100 ", "  99999999.9 ")))

@@ -30,7 +30,7 @@ from milkrun.core.scene import Chart, Heat, Scene
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, LEVEL, MUST_GO_LAWS, NONE, RANDOM, SERVICE_LEVEL
 from milkrun.routing.generators.laws import MUST
 from milkrun.routing.generators.sdwcvrp import generate
-from milkrun.routing.scwcvrp import Recourse, RecourseConfig, serve
+from milkrun.routing.scwcvrp import Recourse, RecourseConfig, retrace, serve
 from milkrun.routing.trips import (
     any_customer,
     count_must_go,
@@ -155,12 +155,14 @@ class SDWCVRP(Recourse):
     def waste_of(self, row: int) -> np.ndarray:
         return self.real_waste[row]
 
-    def emptied(self, row: int) -> np.ndarray:
-        """Of the last day, which has cleared `visited`: bins that hold no more than its fill."""
-        if self.day[row] < self.config.horizon:
-            return self.visited[row]
+    def levels_at_start(self, row: int) -> np.ndarray:
+        """Of today: the days before are driven again, and their nights pass."""
         q = self.instance_row[row]
-        return self.real_waste[row] <= np.minimum(self.daily_fill[q, -1], self.max_waste[q])
+        levels, most, room = self.initial_waste[q].copy(), float(self.max_waste[q]), float(self.capacity[q])
+        for t in range(min(int(self.day[row]), self.config.horizon - 1)):
+            retrace(self.tour[row, t, : self.tour_len[row, t]].tolist(), levels, room, self.recourse)
+            levels = np.minimum(levels + self.daily_fill[q, t].astype(np.float64), most).astype(np.float32)
+        return levels
 
     chart_fields = ("day", "real_waste")
 

@@ -41,7 +41,9 @@ def guarded(text: Text, stated: dict[str, Any], places: Floats | Matrix) -> Inst
         if stated["metric"] not in WORLDLY or not law.survives_float32(places, TOL):
             dist = law.matrix(places)
         corners = np.stack([locs.min(axis=0), locs.max(axis=0)])
-        longest = float(stated.get("scale", 1.0) * EUCLID.measure(*corners)) if dist is None else float(dist.max())
+        # Rounded up, as each of the n + 1 legs of a trip may be.
+        across = math.ceil(stated.get("scale", 1.0) * EUCLID.measure(*corners))
+        longest = float(across if dist is None else dist.max())
     if dist is not None and stated["metric"] != "euclid":
         _refuse_lost(text, "the distance", dist, f"from node {{}} to node {{}}, counted from 0, in {stated['edge']}")
     instance = Instance(**stated, locs=locs, dist=dist)
