@@ -56,6 +56,10 @@ class SDWCVRPConfig(RecourseConfig):
         **RecourseConfig.presets, "week": {"horizon": 7}, "month": {"horizon": 30}, "single_day": {"horizon": 1}
     }  # fmt: skip
 
+    max_steps: int | str | None = option(
+        "auto", "steps until a row is truncated; auto = 4 (num_loc + 1) horizon; None = no limit", low=1,
+        words=("auto",),
+    )  # fmt: skip
     horizon: int = option(7, "days of an episode", low=1, high=1000)
     fill_distribution: str = option(
         "gamma3", "how bins fill in a day, or a level law times daily_scale", choices=(*FILL_LAWS, *FILL_ALIASES)

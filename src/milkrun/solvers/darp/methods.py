@@ -86,7 +86,7 @@ def improve(
         raise ConfigError(f"iterations is {iterations}, must be at least 1, or None")
     if not 0 <= seed < 2**63:
         raise ConfigError(f"seed is {seed}, must be within 0..2**63-1")
-    rules = {"speed": speed, "penalty_unvisited": penalty_unvisited}
+    rules: dict[str, Any] = {"speed": speed, "penalty_unvisited": penalty_unvisited}
     start = best_insertion(instance, **rules) if routes is None else judged(instance, routes, **rules)
     # a request that nobody serves is two nodes that nobody visits
     found = search.search(instance, start.routes, seconds, seed, iterations, speed, 2 * penalty_unvisited)
@@ -113,7 +113,7 @@ def solve_ortools(
         raise ConfigError(f"scale is {scale}, must be at least 1")
     if iterations is not None and iterations < 1:
         raise ConfigError(f"iterations is {iterations}, must be at least 1, or None")
-    rules = {"speed": speed, "penalty_unvisited": penalty_unvisited}
+    rules: dict[str, Any] = {"speed": speed, "penalty_unvisited": penalty_unvisited}
     start = best_insertion(instance, **rules) if warm_start else judged(instance, [], **rules)
     model = ortools.Model(instance, scale, penalty_unvisited, speed)
     found = model.search(seconds, start.routes if warm_start else None, iterations)
