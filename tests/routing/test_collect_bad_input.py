@@ -6,6 +6,7 @@ Instances have four rows of five customers; trucks take 2, bins hold 1. An actio
 from __future__ import annotations
 
 import math
+import re
 from contextlib import contextmanager
 
 import numpy as np
@@ -13,6 +14,8 @@ import pytest
 
 import milkrun
 from milkrun.core.errors import BadInstance, ConfigError, IllegalAction, ShapeError
+from milkrun.core.registry import world_spec
+from milkrun.solvers import solve
 from tests.core.toys import rows_of
 
 NAMES = ("VRPP", "CVRPP", "WCVRP", "CWCVRP", "SCWCVRP", "SDWCVRP")
@@ -385,7 +388,8 @@ def test_an_illegal_action_raises_with_its_reason(case):
     """illegal="raise" names row, action and reason and nothing moves; noop counts the step and changes nothing else."""
     name, options, fields, played, action, reason = REASONS[case]
     for rule in ("raise", "noop"):
-        world = milkrun.make(f"milkrun/{name}-v0", num_envs=1, num_loc=3, illegal=rule, autoreset="disabled", **options)
+        world = milkrun.make(f"milkrun/{name}-v0", num_envs=1, num_loc=3, illegal=rule, autoreset="disabled",
+                             **{"length_weight": 1.0, **options})  # fmt: skip
         world.reset(instance=one_row(fields))
         for step in played:
             world.step([step])
@@ -399,6 +403,88 @@ def test_an_illegal_action_raises_with_its_reason(case):
         changed = {key for key in before if not np.array_equal(before[key], after[key])}
         assert changed <= {"i", "reward", "illegal"} and {"i", "illegal"} <= changed
         assert world.i[0] == len(played) + 1 and world.reward[0] == 0 and world.illegal[0]
+
+
+KM = {"locs": [[0, 0], [3, 0], [3, 4], [0, 4]]}
+OWN = {
+    "VRPP": {**KM, "prize": [0, 9, 9, 9]},
+    "CVRPP": {**KM, "prize": [0, 9, 9, 9], "weight": [0, 1, 1, 1]},
+    "WCVRP": {**KM, "waste": [0, 0.9, 0.9, 0.9]},
+    "CWCVRP": {**KM, "waste": [0, 0.9, 0.9, 0.9]},
+    "SCWCVRP": {**KM, "expected0": [0, 0.9, 0.9, 0.9], "real_waste": [0, 0.9, 0.9, 0.9]},
+    "SDWCVRP": {**KM, "initial_waste": [0, 0.9, 0.9, 0.9], "daily_fill": np.zeros((7, 4)), "fill_mean": np.zeros(4),
+                "fill_std": np.zeros(4)},
+}  # fmt: skip
+"""A rectangle of 3 km by 4."""
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_places_in_another_unit_have_no_automatic_weight(name):
+    """The error names the options; with the price of a kilometre, or the box of the places, they are played."""
+    world = world_spec(f"milkrun/{name}-v0").load()
+    own = {key: np.asarray(value, np.float32) for key, value in OWN[name].items()}
+    rule = (r"from the depot it is more than twice the side of the box of min_loc = 0 and max_loc = 1, by which "
+            "length_weight = 'auto' is set; give length_weight")  # fmt: skip
+    with pytest.raises(BadInstance, match=rf"row 0: locs\[1, 0\] = 3\.0: {rule}"):
+        world.from_instances([own])
+    assert world.from_instances([own], length_weight=1.0).beta == 1.0
+    assert world.from_instances([own], max_loc=4.0).beta == pytest.approx(world.Config(num_loc=3, max_loc=4.0).beta)
+    roads = {**own, "dist": np.float32(3) * (1 - np.eye(4, dtype=np.float32))}
+    with pytest.raises(BadInstance, match=r"row 0: dist\[0, 1\] = 3\.0: more than twice .* give length_weight"):
+        world.from_instances([roads])
+    world.from_instances([roads], length_weight=1.0)
+
+
+@pytest.mark.parametrize("name", ["VRPP", "CVRPP", "WCVRP", "CWCVRP"])
+def test_solvers_ask_for_the_price_of_a_kilometre_too(name):
+    """`solve` takes the same arrays, in a batch, and the same option."""
+    own = {key: np.asarray(value, np.float32)[None] for key, value in OWN[name].items()}
+    with pytest.raises(BadInstance, match="give length_weight"):
+        solve(name, own, "ls")
+    assert np.isfinite(solve(name, own, "ls", length_weight=1.0).cost).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("field", ["locs", "dist"])
+def test_lengths_beyond_all_rewards_are_refused(name, field):
+    """Single precision holds 1e38, but not the reward of a leg across it."""
+    world = world_of(name, **({"metric": "matrix"} if field == "dist" else {}), length_weight=1.0)
+    far = np.full((B, N, 2) if field == "locs" else (B, N, N), 1e38, np.float32)
+    if field == "dist":
+        far *= 1 - np.eye(N, dtype=np.float32)
+    with refused(world, BadInstance, f"row 0: {field}[0", "too large; at most 1e+30 is allowed"):
+        world.reset(instance=fine(name, **{field: far}))
+
+
+@pytest.mark.parametrize(("name", "field", "options"), [
+    ("VRPP", "prize", {"prize_weight": 1e10}),
+    ("CVRPP", "prize", {"prize_weight": 1e10}),
+    ("SDWCVRP", "daily_fill", {"lost_weight": 1e10}),
+    ("VRPP", "locs", {"length_weight": 1e10}),
+    ("WCVRP", "locs", {"length_weight": 1e10}),
+])  # fmt: skip
+def test_prices_beyond_all_rewards_are_refused(name, field, options):
+    """1e30 of something at 1e10 a unit is 1e40."""
+    (weight,) = options
+    world = world_of(name, **{"length_weight": 1.0, **options})
+    instance = fine(name)
+    instance[field] = np.where(instance[field] != 0, np.float32(1e30), instance[field])
+    with refused(world, BadInstance, f"row 0: {field}", f"no finite reward under {weight}"):
+        world.reset(instance=instance)
+
+
+@pytest.mark.parametrize(("name", "options", "said"), [
+    ("VRPP", {"prize_weight": 1e30}, "prize_weight = 1e+30 times the largest prize is 1e+32"),
+    ("WCVRP", {"waste_weight": 1e25, "max_waste": 1e9}, "length_weight = "),
+    ("CWCVRP", {"waste_weight": 1e25, "max_waste": 1e9, "length_weight": 1}, "waste_weight = 1e+25 times max_waste"),
+    ("SDWCVRP", {"lost_weight": 1e25, "max_waste": 1e9}, "lost_weight = 1e+25 times max_waste is 1e+34"),
+    ("VRPP", {"length_weight": 1e20, "max_loc": 1e20}, "length_weight = 1e+20 times a leg of 1e+20 is 1e+40"),
+    ("VRPP", {"max_loc": 5e-324}, "length_weight = inf times a leg of "),
+])  # fmt: skip
+def test_options_beyond_all_rewards_are_refused(name, options, said):
+    """Before anything is drawn."""
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        milkrun.make(f"milkrun/{name}-v0", **options)
 
 
 @pytest.mark.parametrize("name", NAMES)

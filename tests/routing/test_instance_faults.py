@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 from pathlib import Path
@@ -41,6 +42,20 @@ EDGE_WEIGHT_FORMAT : LOWER_ROW
 EDGE_WEIGHT_SECTION
 1
 2 3
+EOF
+"""
+TSP = """NAME : t
+TYPE : TSP
+DIMENSION : 3
+EDGE_WEIGHT_TYPE : EUC_2D
+
+FIXED_EDGES_SECTION
+1 3
+-1
+NODE_COORD_SECTION
+1 0 0
+2 3 0
+3 3 4
 EOF
 """
 SOLOMON = """T4
@@ -151,6 +166,10 @@ def refusal(reader, folder, text):
     (CVRP, "NAME : A-n4-k2\n", "hello\n", ", line 1: 'hello' is neither `KEY : value` nor a section"),
     (CVRP, "-1\nEOF\n", "-1", ", line 18, DEPOT_SECTION: the file stops within a line"),
     (CVRP, "3 3 4", "3 3 \x00", ", line 9: byte 0x00: this is not a text file"),
+    (TSP, "1 3\n-1", "1 3", ", line 6, FIXED_EDGES_SECTION: no -1 tells where the edges end"),
+    (TSP, "1 3\n-1", "1 3 2\n-1", ", line 6, FIXED_EDGES_SECTION: an edge is two nodes that differ"),
+    (TSP, "1 3\n-1", "1 1\n-1", ", line 6, FIXED_EDGES_SECTION: an edge is two nodes that differ"),
+    (TSP, "1 3\n-1", "1 9\n-1", ", line 7, FIXED_EDGES_SECTION: '9' is not within 1..3"),
     (MATRIX, "2 3\n", "2\n", ", line 8, EDGE_WEIGHT_SECTION: 2 numbers; LOWER_ROW of DIMENSION 3 has 3"),
     (MATRIX, "2 3\n", "2 3 4\n", ", line 8, EDGE_WEIGHT_SECTION: 4 numbers; LOWER_ROW of DIMENSION 3 has 3"),
     (MATRIX, "2 3\n", "2 -3\n", ", line 8, EDGE_WEIGHT_SECTION: '-3' is below 0"),
@@ -206,6 +225,54 @@ def test_a_broken_solution_is_refused(tmp_path, text, old, new, said):
     """With the line and the section that are wrong."""
     assert old in text
     assert refusal(read_solution, tmp_path, text.replace(old, new, 1)).startswith(said)
+
+
+@pytest.mark.parametrize(("reader", "text"), [
+    (read_solution, "Route{}x\n"),
+    (read_solution, ROUTES.replace("Cost 18", "Cost{}")),
+    (read_solution, "COMMENT : ({}x\n" + TOUR),
+    (read_solution, "COMMENT : length{}x\n" + TOUR),
+    (read, CVRP.replace("DEMAND_SECTION", "DEMAND_SECTION{}x")),
+    (read, CVRP.replace("A-n4-k2", "A{}x")),
+    (read, CVRP.replace("TYPE : CVRP", "COMMENT : {}\nTYPE : CVRP")),
+])  # fmt: skip
+@pytest.mark.parametrize("word", [" ", "best "])
+def test_a_long_line_takes_no_quadratic_time(tmp_path, reader, text, word):
+    """Half a megabyte of blanks or of one word: hours, if each blank were tried against all that follow."""
+    path = tmp_path / "x.vrp"
+    path.write_text(text.format(word * 500_000))
+    with contextlib.suppress(FormatError):
+        reader(path)
+
+
+DIGITS = "1" * 5000  # int() refuses them with an error of its own
+
+
+@pytest.mark.parametrize(("reader", "text", "said"), [
+    (read, CVRP.replace("3 3 4", f"3 3 {DIGITS}"), ", line 9, NODE_COORD_SECTION: '1111"),
+    (read, CVRP.replace("3 3 4", f"{DIGITS} 3 4"), ", line 9, NODE_COORD_SECTION: '1111"),
+    (read, CVRP.replace("CAPACITY : 10", f"CAPACITY : {DIGITS}"), ", line 5, CAPACITY: '1111"),
+    (read, CVRP.replace("4 5\nDEPOT", f"4 {DIGITS}\nDEPOT"), ", line 15, DEMAND_SECTION: '1111"),
+    (read, MATRIX.replace("2 3", f"2 {DIGITS}"), ", line 8, EDGE_WEIGHT_SECTION: '1111"),
+    (read, SOLOMON.replace("         100 ", f" {DIGITS} "), ", line 10, CUSTOMER: '1111"),
+    (read, PCVRPTW.replace("2 21", f"2 {DIGITS}"), ", line 17, PRIZE_SECTION: '1111"),
+    (read_solution, ROUTES.replace("1 2", f"1 {DIGITS}"), ", line 1, Route: '1111"),
+    (read_solution, ROUTES.replace("18", DIGITS), ", line 3, Cost: '1111"),
+    (read_solution, TOUR.replace("3\n2", f"{DIGITS}\n2"), ", line 6, TOUR_SECTION: '1111"),
+])  # fmt: skip
+def test_a_number_of_5000_digits_is_refused_in_its_line(tmp_path, reader, text, said):
+    """With a sentence of the reader."""
+    refused = refusal(reader, tmp_path, text)
+    assert refused.startswith(said) and refused.endswith("is too large: at most 1e+30")
+
+
+def test_a_best_value_beyond_all_numbers_is_none(tmp_path):
+    """5000 digits in a comment, of an instance or a tour, read as infinity and say nothing."""
+    path = tmp_path / "x.vrp"
+    path.write_text(CVRP.replace("TYPE : CVRP", f"COMMENT : Best value: {DIGITS}\nTYPE : CVRP"))
+    assert read(path).best is None
+    path.write_text(f"COMMENT : Length {DIGITS}\n{TOUR}")
+    assert read_solution(path).cost is None
 
 
 def test_words_above_the_routes_are_no_fault(tmp_path):

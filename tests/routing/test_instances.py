@@ -44,6 +44,36 @@ def test_a_distance_of_tsplib(file, kind, places, distance):
     assert world.objective[0] == -2 * distance
 
 
+@pytest.mark.parametrize(("kind", "places", "distance"), [
+    ("EUC_2D", [(226.42, 264.15), (226.42, 235.65)], 28),   # 28.49999999999997: nodes 10 and 9 of tsp225
+    ("EUC_2D", [(489.92, 136.15), (532.42, 136.15)], 42),   # 42.49999999999994: nodes 184 and 182
+    ("EUC_2D", [(496.92, 271.65), (496.92, 243.15)], 28),   # 28.49999999999997: nodes 126 and 125
+    ("EUC_2D", [("92e-2", 0), ("0.042e+1", 0)], 1),         # 0.5
+    ("CEIL_2D", [(2.2, 0), (1.2, 0)], 2),                   # 1.0000000000000002
+    ("MAN_2D", [(1.42, 0), (0.92, 0)], 0),                  # 0.4999999999999999
+    ("MAX_2D", [(1.42, 0), (0.92, 0)], 0),
+])  # fmt: skip
+@pytest.mark.parametrize("solved", [False, True])
+def test_a_near_tie_is_rounded_as_float64_has_it(file, kind, places, distance, solved):
+    """The decimals differ by exactly the half or the whole; published optima are those of the formula in doubles. World
+    and checker, or solver and checker, there and back."""
+    instance = read(file(legs(kind, places)))
+    if solved:
+        assert solve("TSP", instance, "exact").cost[0] == 2 * distance
+    else:
+        assert replay(instance, [[0, 1]]) == (2 * distance, True, None)
+
+
+def test_a_near_tie_in_tenths_is_cut_as_float64_has_it(file):
+    """10 * (1.2 - 0.9) is 2.999999999999999."""
+    near = SOLOMON.replace("    0      0          0", "    0      0.9        0").replace(
+        "    1      3          0", "    1      1.2        0"
+    )
+    world = read(file(near)).world(illegal="raise")
+    world.step([1])
+    assert world.tour_length[0] == 2
+
+
 @pytest.mark.parametrize(("form", "numbers", "rows"), [
     ("FULL_MATRIX", "9 1 2\n3 9 4\n5 6 9", [[0, 1, 2], [3, 0, 4], [5, 6, 0]]),
     ("FULL_MATRIX", "9 1 2 3\n9 4 5 6 9", [[0, 1, 2], [3, 0, 4], [5, 6, 0]]),
@@ -61,6 +91,36 @@ def test_upper_and_lower_rows_run_differently(file):
     """Of four nodes, the third number is d(1, 4) in an upper row and d(2, 3) in a lower one."""
     assert read(file(explicit("UPPER_ROW", "1 2 3 4 5 6", 4))).dist[0].tolist() == [0, 1, 2, 3]
     assert read(file(explicit("LOWER_ROW", "1 2 3 4 5 6", 4))).dist[0].tolist() == [0, 1, 2, 4]
+
+
+def test_the_author_behind_a_type_is_no_part_of_it(file):
+    """As in TSPLIB's si175, si535 and si1032."""
+    assert read(file(TSP.replace("TYPE : TSP", "TYPE : TSP (M.~Hofmeister)"))) == read(file(TSP))
+
+
+FIXED = TSP.replace("NODE_COORD_SECTION", "FIXED_EDGES_SECTION\n1 3\n-1\nNODE_COORD_SECTION")
+
+
+def test_a_fixed_edge_is_kept_and_demanded_of_a_tour(file, tmp_path):
+    """The diagonal of the square of 3 by 4: with it a tour has 5 + 4 + 5 + 4 = 18, round the square 14 is too short."""
+    instance = read(file(FIXED))
+    assert instance.fixed_edges == ((0, 2),)
+    assert instance != read(file(TSP))
+    assert replay(instance, [[0, 2, 1, 3]]) == (18, True, None)
+    assert replay(instance, [[2, 1, 3, 0]]) == (18, True, None)
+    said = "the tour lacks the fixed edge between nodes 0 and 2"
+    assert replay(instance, [[0, 1, 2, 3]]) == (math.inf, False, said)
+    write(instance, tmp_path / "again")
+    assert read(tmp_path / "again") == instance
+
+
+def test_a_problem_with_fixed_edges_is_not_played_without_them_unseen(file):
+    """Neither a world nor a solver takes it for the plain problem; without the edges it is that, on request."""
+    instance = read(file(FIXED))
+    for use in (instance.world, lambda: solve("TSP", instance, "exact")):
+        with pytest.raises(ConfigError, match=r"square: its tour must contain 1 fixed edges, .* fixed_edges=\(\)\) is"):
+            use()
+    assert solve("TSP", dataclasses.replace(instance, fixed_edges=()), "exact").cost[0] == 14
 
 
 def test_nodes_may_come_in_any_order(file):

@@ -31,8 +31,7 @@ from tests.routing.map_files import GEO, KM, ROADS, put
     ("a,bin,2,1,glass", "a,bin,2,1,", "line 2, column stream: a text is needed here"),
     ("1,3,,,,", "1,3,glass,,,", "line 4, column stream: the depot has none"),
     ("c,bin,1,5,glass,2.5,0,0", "c,bin,1,5,glass,2.5,0", "line 5: 7 cells under 8 columns"),
-    ("x,y,", "x,y,z,", "line 1, column 5: 'z' is no column"),
-    ("fill_mean", "fil_mean", "line 1, column 7: 'fil_mean' is no column; did you mean 'fill_mean'"),
+    ("fill_mean", "fil_mean", "line 2, column fill_mean: fill_mean and fill_std go together"),
     ("x,y,", "x,x,", "line 1, column 4: 'x' is there twice"),
     ("x,y,", "x,lat,", "line 1: the header needs id, kind and either lat and lon or x and y"),
     ("a,bin", '"a,bin', "not a CSV table"),
@@ -74,14 +73,15 @@ def test_a_broken_matrix_is_refused(tmp_path, old, new, said):
 
 @pytest.mark.parametrize(("text", "said"), [
     ("[", "line 1, column 2: not JSON"),
-    ("[" * 100_000, "not JSON"),
     ("{}", "a GeoJSON map is a FeatureCollection"),
     (json.dumps(GEO).replace("60.01", "NaN"), "NaN is not a number of JSON"),
     (json.dumps(GEO).replace("60.01", "1e999"), "feature 2, property lat: inf is not within -90..90"),
     (json.dumps(GEO).replace("60.01", "true"), "feature 2, property lat: True is not a number"),
     (json.dumps(GEO).replace("[10, 60]", "[10]"), "feature 1, property coordinates: must be [longitude, latitude]"),
     (json.dumps(GEO).replace('"Point"', '"Line"', 1), "feature 1: each feature has properties and a Point"),
-    (json.dumps(GEO).replace("stream", "street"), "feature 2, property street: is not known; did you mean 'stream'"),
+    ("[" * 100_000, "not a map: its brackets are nested too deeply"),
+    (json.dumps(GEO).replace("60.01", "1" * 5000), "not JSON: a number of 5000 digits; at most 300 are allowed"),
+    (json.dumps(GEO).replace("60.01", "[" * 400 + "]" * 400), "feature 2, property lat: [[[[[["),
     (json.dumps(GEO).replace('"id": 1', '"id": null'), "feature 2, property id: a text is needed here"),
     (json.dumps(GEO).replace('"id": 1', '"id": []'), "feature 2, property id: [] is not a text"),
 ])  # fmt: skip

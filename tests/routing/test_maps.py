@@ -34,6 +34,34 @@ def test_a_map_in_kilometres(tmp_path):
     assert (town.title, town.synthetic, town.dist) == ("town", False, None)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_table_of_a_spreadsheet_with_decimal_commas_is_read(tmp_path, end):
+    """Semicolons between cells, 2,5 for 2.5, empty columns at the end; roads likewise."""
+
+    def told(text, last):
+        return text.replace(",", ";").replace(".", ",").replace("\n", f"{last}{end}").encode("utf-8-sig")
+
+    put(put(tmp_path, "town.csv", told(KM, ";")), "town.dist.csv", told(ROADS, ""))
+    put(put(tmp_path, "plain.csv", KM), "plain.dist.csv", ROADS)
+    town, plain = load_map("town", tmp_path), load_map("plain", tmp_path)
+    for name in ("locs", "volume_m3", "fill_mean", "fill_std", "dist"):
+        np.testing.assert_array_equal(getattr(town, name), getattr(plain, name))
+    assert (town.ids, town.stream) == (plain.ids, plain.stream)
+
+
+def test_columns_of_other_programs_are_passed_over(tmp_path, caplog):
+    """An address beside a place changes nothing; one letter off a column that is read is worth a line in the log."""
+    rows = KM.splitlines()
+    more = "".join(f"{row},{cell}\n" for row, cell in zip(rows, ["address", "a", "b", "", "c"], strict=True))
+    assert load_map("more", put(tmp_path, "more.csv", more)).ids == ("yard", "a", "b", "c")
+    assert not caplog.text
+    load_map("slip", put(tmp_path, "slip.csv", DEGREES.replace("kind,", "kind,steam,").replace("t,6", "t,x,6")
+                         .replace("n,6", "n,x,6")))  # fmt: skip
+    assert "slip.csv, line 1, column 'steam' is not read; did you mean 'stream'?" in caplog.text
+    put(tmp_path, "g.geojson", json.dumps(GEO).replace('"stream"', '"height"'))
+    assert load_map("g", tmp_path).stream is None
+
+
 def test_degrees_are_projected(tmp_path):
     """0.01 degrees north are 1.112 km; 0.03 east at a mean latitude of 60.0033 are 3.33585 cos(60.0033) = 1.66775."""
     town = load_map("t", put(tmp_path, "t.csv", DEGREES))

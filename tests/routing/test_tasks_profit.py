@@ -57,10 +57,22 @@ def test_seed_example():
 
 def test_missing_weights_are_the_defaults():
     """Three customers: VRPP weighs length 60 sqrt(3), CVRPP 40 sqrt(3), both a prize 1; a prize weight counts alone."""
-    pi = np.array([[1, 0]])
-    assert VRPP.get_costs(profit(), pi)[0].item() == pytest.approx(60 * 3**0.5 * 6 - 10)
-    assert CVRPP.get_costs(profit(), pi)[0].item() == pytest.approx(40 * 3**0.5 * 6 - 10)
+    pi, small = np.array([[1, 0]]), profit(locs=RECTANGLE / 4)
+    assert VRPP.get_costs(small, pi)[0].item() == pytest.approx(60 * 3**0.5 * 1.5 - 10)
+    assert CVRPP.get_costs(small, pi)[0].item() == pytest.approx(40 * 3**0.5 * 1.5 - 10)
     assert VRPP.get_costs(profit(), pi, {"length": 1, "prize": 2})[0].item() == 6 - 20
+
+
+@pytest.mark.parametrize("dataset", [
+    profit(), {**profit(), "dist": distance_matrix(RECTANGLE)}, {**profit(locs=RECTANGLE / 4), "metric": "trunc1"},
+    {**profit(locs=RECTANGLE / 4), "metric": "haversine"},
+])  # fmt: skip
+def test_lengths_in_another_unit_have_no_default_weight(dataset):
+    """3 and 4 units apart, tenths, kilometres: the default is the price of the unit square's side."""
+    metric = dataset.pop("metric", None)
+    with pytest.raises(ConfigError, match=r"weight .length. is not given, and its default is for places in"):
+        VRPP.get_costs(dataset, [[1, 0]], {"prize": 1}, metric=metric)
+    VRPP.get_costs(dataset, [[1, 0]], {"length": 1}, metric=metric)
 
 
 def test_default_weights():

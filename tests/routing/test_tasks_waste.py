@@ -50,10 +50,11 @@ def test_a_bin_is_full_within_a_millionth():
 
 def test_missing_weights_scale_with_the_bins():
     """Three bins: length .6 sqrt(3) and overflow 10, times max_waste; CWCVRP .55. Rows may have bins of their own."""
-    assert WCVRP.get_costs(bins(), [[1]])[0].item() == pytest.approx(0.6 * 3**0.5 * 6 - 0.5 + 10)
-    assert CWCVRP.get_costs(bins(), [[1]])[0].item() == pytest.approx(0.55 * 3**0.5 * 6 - 0.5 + 10)
+    small = bins(locs=RECTANGLE / 4)
+    assert WCVRP.get_costs(small, [[1]])[0].item() == pytest.approx(0.6 * 3**0.5 * 1.5 - 0.5 + 10)
+    assert CWCVRP.get_costs(small, [[1]])[0].item() == pytest.approx(0.55 * 3**0.5 * 1.5 - 0.5 + 10)
     two = {
-        "locs": np.repeat(RECTANGLE, 2, axis=0),
+        "locs": np.repeat(RECTANGLE / 4, 2, axis=0),
         "waste": np.array([[0, 0.5, 1, 0.3], [0, 50, 100, 30]]),
         "max_waste": np.array([1.0, 100.0]),
         "capacity": np.array([1.6, 160.0]),
@@ -104,7 +105,7 @@ def test_error_names_row_trip_load_and_capacity():
     sentence = re.escape("row 1: trip 2 carries 1.8, capacity 1.6")
     with pytest.raises(BadSolution, match=f"^{sentence}$"):
         CWCVRP.get_costs(bins(waste=np.array([[0, 0.8, 1, 0.6]])), [[1, 3, 0, 2], [3, 0, 1, 2]], WEIGHTS)
-    assert WCVRP.get_costs(bins(), [[1, 2, 3]], on_violation="inf")[0].tolist() == [np.inf]
+    assert WCVRP.get_costs(bins(), [[1, 2, 3]], WEIGHTS, on_violation="inf")[0].tolist() == [np.inf]
 
 
 def test_many_trips_wait_for_every_must_go_bin():
@@ -153,7 +154,7 @@ def test_float32_sums_are_rounded_as_the_worlds_round_them():
     far = {"waste": np.array([[0, 0.1, 0.1, 0.1]]), "capacity": 1, "max_length": big + 1}
     assert WCVRP.check({**far, "dist": dist.astype(np.float32)}, [[1, 2, 3]])[1] == [None]
     assert WCVRP.check({**far, "dist": dist}, [[1, 2, 3]])[1] == ["trip 1 is 16777218 long, max_length 16777217"]
-    _, parts, _ = WCVRP.get_costs({**far, "dist": dist.astype(np.float32)}, [[1, 2, 3]])
+    _, parts, _ = WCVRP.get_costs({**far, "dist": dist.astype(np.float32)}, [[1, 2, 3]], WEIGHTS)
     assert parts["length"].tolist() == [big + 2]
     dist[0, 2, 0] = 1  # the way home from 2 is added before anything is rounded
     home = WCVRP.check({**far, "dist": dist.astype(np.float32)}, [[1, 2]])[1]

@@ -14,6 +14,7 @@ from milkrun.core.errors import BadSolution, ConfigError, MissingExtra
 from milkrun.routing.darp.windows import TIME_EPS
 from milkrun.routing.instances import DARPInstance
 from milkrun.routing.tasks import DARPProblem
+from milkrun.solvers import solve
 from milkrun.solvers.darp import best_insertion, improve, insertion, insertion_batch, judged, solve_ortools
 from milkrun.solvers.darp.ortools import Model
 from tests.solvers.darp_cases import BEST, drawn, file, table, three_requests
@@ -246,6 +247,17 @@ def test_ortools_never_returns_worse_than_its_start():
             plan = solve_ortools(instance, 0.01, scale=scale)
             assert plan.cost <= best_insertion(instance).cost
             assert plan == judged(instance, plan.routes)
+
+
+@pytest.mark.parametrize("method", ["insertion", "improve", "ortools"])
+def test_no_method_is_worse_than_serving_nobody(method):
+    """16 requests of a2-16 left out at .1 a node cost 3.2; OR-Tools without time for a solution that pays, too."""
+    instance = file("a2-16")
+    more = {} if method == "insertion" else {"iterations": 5}
+    for rule in (None, "deadline") if method == "insertion" else (None,):
+        found = solve("DARP", instance, method, penalty_unvisited=0.1, rule=rule, **more)
+        assert found.cost[0] == pytest.approx(3.2)
+        assert not found.actions.any()
 
 
 def test_ortools_without_a_warm_start():

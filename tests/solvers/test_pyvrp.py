@@ -11,6 +11,7 @@ import pytest
 from milkrun.core.errors import MissingExtra
 from milkrun.solvers import pyvrp, solve
 from milkrun.solvers.integers import complete, in_whole_numbers
+from milkrun.solvers.limits import driven
 from tests.solvers.backends import BY_HAND, RECTANGLE, Case
 from tests.solvers.plays import COMMON, crooked, drawn, play
 
@@ -57,6 +58,34 @@ def test_trips_that_could_not_be_broken_off_are_driven_otherwise(name, trips):
     np.testing.assert_allclose(play(name, instances, found.actions, **options), -found.cost, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("trips", ["single", "multi"])
+@pytest.mark.parametrize("name", ["VRPP", "CVRPP", "WCVRP", "CWCVRP"])
+def test_a_short_search_is_not_worse_than_staying_at_home(name, trips):
+    """40 instances in which hardly anything pays, 20 iterations each: a search that ends on trips that lose money."""
+    rng = np.random.default_rng(0)
+    amounts = np.c_[np.zeros(40), rng.random((40, 8)) * 0.3].astype(np.float32)
+    fields = {"VRPP": {"prize": amounts}, "CVRPP": {"prize": amounts, "capacity": np.full(40, 2, np.float32)}}
+    instances = {"locs": rng.random((40, 9, 2)).astype(np.float32), **fields.get(name, {"waste": amounts})}
+    found = solve(name, instances, "pyvrp", iterations=20, trips=trips, length_weight=1.0)
+    assert (found.cost <= 0).all()
+
+
+def test_a_plan_is_not_worse_than_the_mandatory_customers_alone():
+    """On the line to 1 and 2, with customer 1 mandatory: over 2 costs 4 and gains .5, there and back costs 2."""
+    options = {"locs": LINE, "prize": [[0, 0.5, 0.5]], "must_go": [[False, True, False]]}
+    for trips in ("single", "multi"):
+        case = Case("VRPP", options, length_weight=1.0, trips=trips)
+        assert complete(case.problem, 0, [[1, 2]]) == [1]
+        assert complete(case.problem, 0, [[2]]) == [1]
+
+
+def test_optional_trips_that_do_not_pay_are_given_up():
+    """To 1 and back costs 2 and gains 3; to 2 and back costs 4 and gains 3."""
+    case = Case("VRPP", {"locs": LINE, "prize": [[0, 3, 3]]}, length_weight=1.0, trips="multi")
+    assert complete(case.problem, 0, [[2], [1]]) == [1]
+    assert complete(case.problem, 0, [[1, 2]]) == [1, 2]
+
+
 def test_whole_demands_stay_whole():
     """Thirds of the heaviest demand: 3 + 3 + 3 fill a truck of 9 to the brim, rounded up one by one they would not."""
     locs = [[[0, 0], [5, 0], [5, 1], [5, 2], [0, 1]]]
@@ -86,7 +115,7 @@ def test_loads_and_lengths_are_rounded_against_the_solver():
     assert whole.dist[1, 2] == 1e6
     assert whole.max_length == np.floor(1e6 / longest * (7 + 3.5e-5))
     assert whole.loads == []  # both together fit a truck
-    tight = in_whole_numbers(Case("CWCVRP", {**fields, "capacity": [0.9]}).problem, 0)
+    tight = in_whole_numbers(Case("CWCVRP", {**fields, "capacity": [0.9]}, length_weight=2.0).problem, 0)
     assert tight.loads[0].tolist() == [0, 1000000, np.ceil(1e6 * np.float32(0.3) / np.float64(np.float32(0.7)))]
     assert tight.capacity == [int(1e6 * (np.float64(np.float32(0.9)) + 5e-6) / np.float32(0.7))]
 
@@ -152,15 +181,18 @@ def test_who_was_left_out_is_served_after_all():
     assert complete(Case("CVRP", {"locs": RECTANGLE, **demand}).problem, 0, [[1], []]) == [1, 0, 2, 0, 3]
     fields = {"locs": RECTANGLE, "prize": [[0, 1, 1, 1]], "weight": [[0, 5, 5, 5]], "capacity": [10.0],
               "must_go": [[False, True, True, True]]}  # fmt: skip
-    assert complete(Case("CVRPP", fields).problem, 0, [[1]]) == [1, 2]
+    assert complete(Case("CVRPP", fields, length_weight=1.0).problem, 0, [[1]]) == [1, 2]
 
 
 def test_who_must_be_served_is_not_crowded_out():
-    """A truck of 10 that takes the optional 5 has no room for the mandatory 6; where no room is kept, it may."""
+    """A truck of 10 that takes the optional 5 has no room for the mandatory 6. Where no room is kept it may drive so,
+    but the plan of the mandatory 6 alone is preferred."""
     fields = {"locs": LINE, "prize": [[0, 1, 1]], "weight": [[0, 6, 5]], "capacity": [10.0],
               "must_go": [[False, True, False]]}  # fmt: skip
     assert complete(Case("CVRPP", fields).problem, 0, [[2]]) == [1]
-    assert complete(Case("CVRPP", fields, must_go_reserve=False).problem, 0, [[2]]) == [2]
+    careless = Case("CVRPP", fields, must_go_reserve=False).problem
+    assert driven(careless, 0, [[2]]) == [[2]]
+    assert complete(careless, 0, [[2]]) == [1]
 
 
 @pytest.mark.parametrize(("closes", "depot_closes", "told"), [(3, 4, [2, 1]), (2.9, 4, [2]), (3, 3.9, [1])])
@@ -169,7 +201,7 @@ def test_who_was_left_out_may_be_too_late(closes, depot_closes, told):
     closes before that, there is no going to 2."""
     fields = {"locs": LINE, "prize": [[0, 1, 1]], "must_go": [[False, True, False]],
               "time_windows": [[[0, depot_closes], [0, closes], [0, 9]]], "service_time": [[0, 0, 0]]}  # fmt: skip
-    assert complete(Case("VRPP", fields, time_windows=True).problem, 0, [[2]]) == told
+    assert driven(Case("VRPP", fields, time_windows=True).problem, 0, [[2]]) == [told]
 
 
 @pytest.mark.parametrize("trips", ["single", "multi"])

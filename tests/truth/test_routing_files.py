@@ -28,6 +28,8 @@ ROUNDED = {
     "X-n148-k46": 43448, "X-n157-k13": 16876, "X-n167-k10": 20557, "X-n176-k26": 47812, "X-n186-k15": 24145,
     "X-n195-k51": 44225, "X-n204-k19": 19565, "X-n303-k21": 21736, "X-n502-k39": 69226, "X-n1001-k43": 72355,
 }  # fmt: skip
+LARGER = {"tsp225": 3916}
+"""In a folder that MILKRUN_DATA names."""
 VRPB = {"X-n536-50-k49": 54534, "X-n561-66-k28": 34343}
 
 
@@ -59,7 +61,7 @@ def play(world, plans):
     return paid
 
 
-@pytest.mark.parametrize(("name", "optimum"), TSPLIB.items())
+@pytest.mark.parametrize(("name", "optimum"), (TSPLIB | LARGER).items())
 def test_tsplib_tour_replays(name, optimum):
     """In a free world from where the file begins, by the checker, and in a world that starts at node 0."""
     instance, tour = tsplib(name)

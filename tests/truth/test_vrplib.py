@@ -1,15 +1,23 @@
-"""Files as another library reads them: vrplib, by the authors of PyVRP, is given the same bytes as we are.
+"""Files as other libraries read them: vrplib and PyVRP, of the same authors, are given the same bytes as we are.
 
 Published files and drawn ones; every number of a file must come out of both readers alike.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+import pyvrp
 import vrplib
 
+from milkrun.core.registry import named_world
+from milkrun.routing.distance import METRICS, legs
 from milkrun.routing.instances import read, read_solution, write
+from milkrun.routing.tasks.distances import distance_matrix
+from milkrun.solvers.given import read_given
+from milkrun.solvers.problem import of_world
 from tests.published import published_files
 
 pytestmark = pytest.mark.truth
@@ -122,6 +130,76 @@ def test_a_file_of_solomon_says_the_same_to_both(path):
     np.testing.assert_array_equal(ours.fields["time_windows"], 10 * theirs["time_window"])
     np.testing.assert_array_equal(ours.fields["service_time"], 10 * theirs["service_time"])
     assert (ours.vehicles, ours.fields["capacity"]) == (theirs["vehicles"], theirs["capacity"])
+
+
+def played(instance):
+    """All distances as the world, the checker and the solvers have them."""
+    world, arrays = read_given(named_world(instance.world_id), instance, {})
+    solved = of_world(world, arrays).distances(0)
+    if instance.dist is not None:
+        return world.dist.dtype.type(instance.dist), instance.dist, solved
+    x, y = instance.locs.astype(np.float32).astype(np.float64).T
+    driven = legs(METRICS.index(instance.metric), x[:, None], y[:, None], x[None], y[None])
+    return driven, distance_matrix(instance.locs, instance.metric), solved
+
+
+def radians(place):
+    """DDD.MM, as TSPLIB95 prints it."""
+    degrees = int(place)
+    return 3.141592 * (degrees + 5.0 * (place - degrees) / 3.0) / 180.0
+
+
+def geo(a, b):
+    """TSPLIB95's kilometres, number by number."""
+    (lat_a, lon_a), (lat_b, lon_b) = map(radians, a), map(radians, b)
+    q1, q2, q3 = math.cos(lon_a - lon_b), math.cos(lat_a - lat_b), math.cos(lat_a + lat_b)
+    return int(6378.388 * math.acos(0.5 * ((1.0 + q1) * q2 - (1.0 - q1) * q3)) + 1.0)
+
+
+def att(a, b):
+    """TSPLIB95's pseudo-Euclidean distance."""
+    r = math.sqrt(((a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2) / 10.0)
+    return int(r + 0.5) + (int(r + 0.5) < r)
+
+
+def euclid(a, b):
+    """TSPLIB95's nearest whole number."""
+    return int(math.sqrt((a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2) + 0.5)
+
+
+PLANE = [path for path in published_files("routing/tsplib/*.tsp") if b"EXPLICIT" not in path.read_bytes()]
+
+
+@pytest.mark.parametrize("path", PLANE, ids=lambda path: path.stem)
+def test_distances_of_tsplib_are_the_formulas_of_vrplibs_numbers(path):
+    """Entry by entry, for world, checker and solver."""
+    instance = read(path)
+    law = {"EUC_2D": euclid, "GEO": geo, "ATT": att}[instance.edge]
+    places = vrplib.read_instance(path, compute_edge_weights=False)["node_coord"].tolist()
+    expected = [[0 if a is b else law(a, b) for b in places] for a in places]
+    for dist in played(instance):
+        np.testing.assert_array_equal(dist, expected)
+
+
+@pytest.mark.parametrize("path", published_files("routing/cvrplib/*.vrp"), ids=lambda path: path.stem)
+def test_distances_of_cvrplib_are_those_of_pyvrp(path):
+    """Entry by entry, for world, checker and solver; CMT's are not rounded, and then to the family's tolerance."""
+    instance, rounded = read(path), not path.stem.startswith("CMT")
+    theirs = pyvrp.read(path, round_func="round" if rounded else "exact").distance_matrix(0)
+    for dist in played(instance):
+        np.testing.assert_allclose(dist if rounded else 1000 * dist, theirs, rtol=0, atol=0 if rounded else 1)
+
+
+@pytest.mark.parametrize(
+    "path", [*published_files("routing/solomon/*.txt"), *published_files("routing/pcvrptw/*.vrp")],
+    ids=lambda path: path.stem,
+)  # fmt: skip
+def test_tenths_of_files_with_windows_are_the_truncated_ones_of_vrplib(path):
+    """Entry by entry, for world, checker and solver, as DIMACS counts."""
+    form = {"instance_format": "solomon"} if path.suffix == ".txt" else {}
+    expected = np.trunc(10 * vrplib.read_instance(path, **form)["edge_weight"])
+    for dist in played(read(path)):
+        np.testing.assert_array_equal(dist, expected)
 
 
 @pytest.mark.parametrize("path", published_files("routing/*/*.sol"), ids=lambda path: path.stem)

@@ -20,6 +20,9 @@ from milkrun.routing.generators.laws import DEPOT_TYPES, PLACED
 from milkrun.routing.maps import Map, load_map
 
 LOCATION_LAWS = ("uniform", "normal", "clustered", "mixed", "map")
+LARGEST = 1e30
+"""Bound of coordinates and distances, and of what a leg or a customer may pay. Rewards are float32, up to 3.4e38: that
+is room for the sum of an episode, which has at most some 1e7 legs (1000 days of 10 000 customers)."""
 HEURISTICS = ("nearest", "insertion", "2opt", "oropt", "ls")
 SOLVER = "milkrun.solvers.routing:solve_job"
 """It knows all methods of the routing worlds; each world says which of them are for it."""
@@ -44,9 +47,9 @@ class PlacesConfig(Config):
     metric: str = option("euclid", "distance between nodes", choices=METRICS)
 
     def validate(self) -> None:
-        # Lengths are kept in float32, up to 3.4e38: 20 000 legs across such a box stay below 1e36, also in tenths.
-        if not -1e30 <= self.min_loc < self.max_loc <= 1e30:
-            raise ConfigError(f"min_loc = {self.min_loc}, max_loc = {self.max_loc}: the box needs min_loc < max_loc")
+        if not -LARGEST <= self.min_loc < self.max_loc <= LARGEST:
+            raise ConfigError(f"min_loc = {self.min_loc}, max_loc = {self.max_loc}: the box needs min_loc < max_loc, "
+                              f"both within -{LARGEST:g}..{LARGEST:g}")
 
         law = self.loc_distribution
         if self.map_name is None:
@@ -175,6 +178,9 @@ class Places(World):
         return values
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
+        for name in ("locs", "dist"):
+            if name in arrays:
+                refuse_beyond(name, arrays[name], LARGEST, "too large")
         if self.config.metric == "haversine":
             refuse_where("locs", arrays["locs"], no_latitudes(arrays["locs"]), "a latitude lies within -90..90")
         if "dist" in arrays:
@@ -311,13 +317,19 @@ class Places(World):
         # What is no number becomes nan, what float32 cannot hold becomes inf: one test below refuses both.
         with np.errstate(over="ignore"):
             places = array.astype(np.float32) if array.dtype.kind in "fiu" else np.full(array.shape, np.nan, np.float32)
-        if places.shape != shape or not np.isfinite(places).all():
+        if places.shape != shape or not (np.abs(places) <= LARGEST).all():
             raise ConfigError(f"{who} gave {array.dtype} {array.shape} (or non-finite places); it must be {shape} "
-                              "finite numbers")
+                              f"finite numbers within -{LARGEST:g}..{LARGEST:g}")
         if self.config.metric == "haversine" and (wrong := no_latitudes(places)).any():
             raise ConfigError(f"{who} gave the latitude {places[wrong][0]}: under metric='haversine' it must lie "
                               "within -90..90")
         return places
+
+
+def refuse_beyond(name: str, array: np.ndarray, limit: float, rule: str) -> None:
+    """Refuses the first number whose size is above a limit; two passes without a copy, for large matrices."""
+    if max(array.max(initial=0.0), -array.min(initial=0.0)) > limit:
+        refuse(name, array, np.abs(array) > limit, f"{rule}; at most {limit:g} is allowed")
 
 
 def no_latitudes(places: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 
 from milkrun.core.actions import discrete
 from milkrun.core.config import option
-from milkrun.core.errors import ShapeError
+from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.fields import (
     Field,
     Role,
@@ -32,8 +32,8 @@ from milkrun.core.fields import (
 )
 from milkrun.core.instances import refuse, refuse_where
 from milkrun.core.scene import Bar, Chart, Scene, Style, Window
-from milkrun.routing.base import HEURISTICS, SOLVER
-from milkrun.routing.distance import METRICS, TOL, legs
+from milkrun.routing.base import HEURISTICS, LARGEST, SOLVER, refuse_beyond
+from milkrun.routing.distance import EARTH_RADIUS_KM, METRICS, TOL, legs
 from milkrun.routing.generators.laws import DEPOT_TYPES
 from milkrun.routing.trips import detour_fits, in_time
 from milkrun.routing.vehicle import OVER_CAPACITY, Routing, RoutingConfig
@@ -59,6 +59,18 @@ class CollectConfig(RoutingConfig):
         words=("auto",),
     )  # fmt: skip
     must_go_reserve: bool = option(True, "single trips keep room for the mandatory customers still to come")
+
+    def validate(self) -> None:
+        super().validate()
+        for what, most in self.largest_rewards().items():
+            if not most <= LARGEST:
+                raise ConfigError(f"{what} is {most:g}: rewards would not be finite; at most {LARGEST:g} is allowed")
+
+    def largest_rewards(self) -> dict[str, float]:
+        """What a leg and a customer can pay."""
+        # On a globe, instances may lie anywhere.
+        longest = math.pi * EARTH_RADIUS_KM if self.metric == "haversine" else self.side
+        return {f"length_weight = {self.beta:g} times a leg of {longest:g}": self.beta * longest}
 
     @property
     def beta(self) -> float:
@@ -103,6 +115,7 @@ class Collect(Routing):
     faults = {**Routing.faults, **OVER_CAPACITY}
 
     usual: ClassVar[Mapping[str, int]] = {**Routing.usual, "depot_law": DEPOT_TYPES.index("random")}
+    priced: ClassVar[Mapping[str, str]] = {}  # amounts, and the option that is the price of a unit
     windows: ClassVar[bool] = False  # the world has the option `time_windows`
 
     @classmethod
@@ -153,6 +166,8 @@ class Collect(Routing):
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_instances(arrays)
+        self._check_unit(arrays)
+        self._check_rewards(arrays)
         at_depot = np.eye(1, self.sizes["N"], dtype=bool)
         # Noise is a factor and not an amount: it is drawn for the depot too, where it meets a level of 0.
         for name in (*self.customer_fields, "service_time"):
@@ -171,6 +186,30 @@ class Collect(Routing):
         objective, gained = arrays["objective"], self.gain_weight * arrays["collected"].astype(np.float64)
         slack = (arrays["i"] + 1) * 2.0**-22 * gained  # rewards and `collected` are rounded to float32 in each step
         refuse_where("objective", objective, objective > gained + slack, "is more than was collected")
+
+    def _check_unit(self, arrays: dict[str, np.ndarray]) -> None:
+        """Refuses lengths that the automatic weight was not made for: it is a price in the unit of the box."""
+        c = self.config
+        if c.length_weight != "auto" or c.map_name is not None:
+            return
+        rule = (f"more than twice the side of the box of min_loc = {c.min_loc:g} and max_loc = {c.max_loc:g}, by which "
+                "length_weight = 'auto' is set; give length_weight, the price of a unit of your lengths")  # fmt: skip
+        if "dist" in arrays:
+            refuse_where("dist", arrays["dist"], arrays["dist"] > 2.0 * c.side, rule)
+        else:
+            places = np.where(self.true_nodes(arrays)[..., None], arrays["locs"], arrays["locs"][:, :1])
+            apart = np.abs(places - places[:, :1])
+            refuse_where("locs", arrays["locs"], apart > 2.0 * (c.max_loc - c.min_loc), f"from the depot it is {rule}")
+
+    def _check_rewards(self, arrays: dict[str, np.ndarray]) -> None:
+        """Refuses lengths and amounts whose price is no finite reward."""
+        prices = {name: (weight, float(getattr(self.config, weight))) for name, weight in self.priced.items()}
+        if "dist" in arrays:
+            prices["dist"] = "length_weight", self.beta
+        elif self.config.metric != "haversine":  # no leg is longer there than `largest_rewards` knows
+            prices["locs"] = "length_weight", 40.0 * self.beta  # a leg is at most four coordinates long, in tenths 40
+        for name, (weight, price) in prices.items():
+            refuse_beyond(name, arrays[name], LARGEST / max(price, 1.0), f"no finite reward under {weight}")
 
     def check_weights(self, arrays: dict[str, np.ndarray], name: str) -> None:
         """No customer may outweigh the truck."""

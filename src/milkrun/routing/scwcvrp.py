@@ -89,20 +89,30 @@ class Recourse(Waste):
         return float(self.expected_waste[row, node])
 
     def driven(self, row: int) -> list[int]:
-        """With the ways home from bins that did not fit: those where the truck was and that it has not emptied, or only
-        when it came again."""
-        path, emptied = self.path(row), self.emptied(row)
-        if self.recourse != RETURN:
-            return path
-        last = {j: k for k, j in enumerate(path)}
-        found: list[int] = []
-        for k, j in enumerate(path):
-            found += [j] if j == 0 or (last[j] == k and emptied[j]) else [j, 0]
-        return found
+        """With the ways that failed services add: home, and under `round_trip` back again."""
+        capacity = float(self.capacity[self.instance_row[row]])
+        return [0, *retrace(self.path(row)[1:], self.levels_at_start(row), capacity, self.recourse)]
 
-    def emptied(self, row: int) -> np.ndarray:
-        """The bins that the truck has emptied on the tour that `path` tells."""
-        return self.visited[row]
+    def levels_at_start(self, row: int) -> np.ndarray:
+        """What each bin held when the truck set out on what `path` tells."""
+        raise NotImplementedError("each world has its own")
+
+
+def retrace(actions: list[int], levels: np.ndarray, capacity: float, recourse: int) -> list[int]:
+    """The nodes that these actions drive to, by the rules of `serve`; `levels` loses what was collected."""
+    nodes, load = [], 0.0
+    for j in actions:
+        nodes.append(j)
+        waste = float(levels[j])
+        fails = j != 0 and not fits.py_func(load + waste, capacity)
+        if fails:
+            nodes += [0] if recourse == RETURN else [0, j]
+        if j == 0 or (fails and recourse == RETURN):
+            load = 0.0
+        else:
+            load = float(np.float32(load + (waste - capacity if fails else waste)))
+            levels[j] = 0.0
+    return nodes
 
 
 class SCWCVRP(Recourse):
@@ -126,6 +136,9 @@ class SCWCVRP(Recourse):
 
     def waste_of(self, row: int) -> np.ndarray:
         return self.real_waste[self.instance_row[row]]
+
+    def levels_at_start(self, row: int) -> np.ndarray:
+        return self.waste_of(row).copy()
 
     def constants(self) -> dict[str, Any]:
         return {**super().constants(), "noise_law": NOISE_LAWS.index(self.config.noise_distribution)}

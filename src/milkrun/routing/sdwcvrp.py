@@ -30,7 +30,7 @@ from milkrun.core.scene import Chart, Heat, Scene
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, LEVEL, MUST_GO_LAWS, NONE, RANDOM, SERVICE_LEVEL
 from milkrun.routing.generators.laws import MUST
 from milkrun.routing.generators.sdwcvrp import generate
-from milkrun.routing.scwcvrp import Recourse, RecourseConfig, serve
+from milkrun.routing.scwcvrp import Recourse, RecourseConfig, retrace, serve
 from milkrun.routing.trips import (
     any_customer,
     count_must_go,
@@ -56,6 +56,10 @@ class SDWCVRPConfig(RecourseConfig):
         **RecourseConfig.presets, "week": {"horizon": 7}, "month": {"horizon": 30}, "single_day": {"horizon": 1}
     }  # fmt: skip
 
+    max_steps: int | str | None = option(
+        "auto", "steps until a row is truncated; auto = 4 (num_loc + 1) horizon; None = no limit", low=1,
+        words=("auto",),
+    )  # fmt: skip
     horizon: int = option(7, "days of an episode", low=1, high=1000)
     fill_distribution: str = option(
         "gamma3", "how bins fill in a day, or a level law times daily_scale", choices=(*FILL_LAWS, *FILL_ALIASES)
@@ -69,6 +73,10 @@ class SDWCVRPConfig(RecourseConfig):
     )  # fmt: skip
     must_go_k: float = option(1.0, "deviations of the rule service_level", low=0, high=100)
 
+    def largest_rewards(self) -> dict[str, float]:
+        lost = f"lost_weight = {self.lost_weight:g} times max_waste"
+        return {**super().largest_rewards(), lost: self.lost_weight * self.max_waste}
+
 
 class SDWCVRP(Recourse):
     """Stochastic dynamic waste collection: plan each day for the days that follow."""
@@ -80,6 +88,7 @@ class SDWCVRP(Recourse):
     generator = "milkrun.routing.generators.sdwcvrp:SDWCVRPGenerator"
     run_details = "milkrun.cli.days:DETAILS"
     levels = "initial_waste"
+    priced = {**Recourse.priced, "daily_fill": "lost_weight"}
     customer_fields = ("initial_waste", "daily_fill", "sensor_noise", "fill_mean", "fill_std")
 
     usual = {**Recourse.usual, "fill_law": FILL_LAWS.index("gamma3"), "must_go_law": MUST_GO_LAWS.index("none")}
@@ -150,12 +159,14 @@ class SDWCVRP(Recourse):
     def waste_of(self, row: int) -> np.ndarray:
         return self.real_waste[row]
 
-    def emptied(self, row: int) -> np.ndarray:
-        """Of the last day, which has cleared `visited`: bins that hold no more than its fill."""
-        if self.day[row] < self.config.horizon:
-            return self.visited[row]
+    def levels_at_start(self, row: int) -> np.ndarray:
+        """Of today: the days before are driven again, and their nights pass."""
         q = self.instance_row[row]
-        return self.real_waste[row] <= np.minimum(self.daily_fill[q, -1], self.max_waste[q])
+        levels, most, room = self.initial_waste[q].copy(), float(self.max_waste[q]), float(self.capacity[q])
+        for t in range(min(int(self.day[row]), self.config.horizon - 1)):
+            retrace(self.tour[row, t, : self.tour_len[row, t]].tolist(), levels, room, self.recourse)
+            levels = np.minimum(levels + self.daily_fill[q, t].astype(np.float64), most).astype(np.float32)
+        return levels
 
     chart_fields = ("day", "real_waste")
 

@@ -53,6 +53,11 @@ class ProfitConfig(CollectConfig):
             raise ConfigError(f"min_prize = {self.min_prize}, max_prize = {self.max_prize}: the law 'uniform' draws "
                               "whole numbers; 'continuous' draws any")
 
+    def largest_rewards(self) -> dict[str, float]:
+        # The law 'dist' draws up to 100.
+        prize = f"prize_weight = {self.prize_weight:g} times the largest prize"
+        return {**super().largest_rewards(), prize: self.prize_weight * max(self.max_prize, 100.0)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class VRPPConfig(ProfitConfig):
@@ -72,6 +77,7 @@ class Profit(Collect):
     config: ProfitConfig
     generator = "milkrun.routing.generators.vrpp:VRPPGenerator"
     windows = True
+    priced = {"prize": "prize_weight"}
 
     usual = {**Collect.usual, "prize_law": PRIZE_LAWS.index("uniform")}
     prize_law = constant(int64)

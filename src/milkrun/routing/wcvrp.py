@@ -75,6 +75,10 @@ class WasteConfig(CollectConfig):
             raise ConfigError(f"capacity = {self.truck:g} is below max_waste = {self.max_waste:g}: a full bin would "
                               "fit no truck")
 
+    def largest_rewards(self) -> dict[str, float]:
+        waste = f"waste_weight = {self.waste_weight:g} times max_waste"
+        return {**super().largest_rewards(), waste: self.waste_weight * self.max_waste}
+
     @property
     def truck(self) -> float:
         """The capacity in force."""
@@ -124,6 +128,7 @@ class Waste(Collect):
         "demand": "waste", "current_waste": "waste", "vehicle_cap": "capacity", "current_load": "load",
         "collected_waste": "collected",
     }  # fmt: skip
+    priced = {"max_waste": "waste_weight"}  # no level is above it
     levels: ClassVar[str] = "waste"  # the field with the levels of the bins that the agent knows
 
     def constants(self) -> dict[str, Any]:

@@ -135,5 +135,21 @@ def without_choice(problem: Problem, b: int, whole: Whole) -> tuple[list[int], b
 
 
 def complete(problem: Problem, b: int, trips: list[list[int]]) -> list[int]:
-    """The trips as actions that a world lets be taken, mandatory customers served that were left out for no reason."""
-    return [node for trip in driven(problem, b, [trip for trip in trips if trip]) for node in (0, *trip)][1:]
+    """The trips as actions that a world lets be taken, mandatory customers served that were left out for no reason.
+
+    A search that ends early may have trips that cost more than they gain, and no single move that helps. So optional
+    trips that do not pay are given up, and the plan is never worth less than that of the mandatory customers alone.
+    """
+    required = problem.required[b]
+    made = driven(problem, b, [trip for trip in trips if trip])
+    if not all(required[j] for trip in made for j in trip):
+        dist = problem.distances(b)
+
+        def worth(trip: list[int]) -> float:
+            return float(problem.gain[b, trip].sum() - problem.beta * dist[[0, *trip], [*trip, 0]].sum())
+
+        if problem.multi:
+            made = [trip for trip in made if required[trip].any() or worth(trip) > 0]
+        plans = [made, driven(problem, b, [])]
+        made = max(plans, key=lambda plan: (sum(required[trip].sum() for trip in plan), sum(map(worth, plan))))
+    return [node for trip in made for node in (0, *trip)][1:]

@@ -48,6 +48,8 @@ class Instance:
     """TSPLIB's EDGE_WEIGHT_TYPE"""
     vehicles: int | None = None
     """the fleet the file names; not enforced"""
+    fixed_edges: tuple[tuple[int, int], ...] = ()
+    """pairs of nodes between which the tour of a TSP must drive, one way or the other; no world knows them"""
 
     def __post_init__(self) -> None:
         for name in ("locs", "dist"):
@@ -58,7 +60,7 @@ class Instance:
         """The same problem; `best` is knowledge about it and does not count."""
         if not isinstance(other, Instance):
             return NotImplemented
-        plain = ("name", "kind", "n", "scale", "metric", "edge", "vehicles")
+        plain = ("name", "kind", "n", "scale", "metric", "edge", "vehicles", "fixed_edges")
         return (
             all(getattr(self, a) == getattr(other, a) for a in plain)
             and _same(self.locs, other.locs)
@@ -94,6 +96,9 @@ class Instance:
 
     def arrays(self) -> dict[str, Any]:
         """The instance fields by name, without a row axis: what `from_instances` takes."""
+        if self.fixed_edges:
+            raise ConfigError(f"{self.name}: its tour must contain {len(self.fixed_edges)} fixed edges, which no world "
+                              "can demand; dataclasses.replace(instance, fixed_edges=()) is the problem without them")
         places = {"locs": self.locs, "dist": self.dist}
         return {**{name: value for name, value in places.items() if value is not None}, **self.fields}
 

@@ -1,7 +1,8 @@
 """The guard that every file passes: what a world keeps in single precision must play as the file says.
 
-Distances come from the places only where that gives every one of them to the last digit, else from a matrix. Whole
-numbers that single precision does not hold, and sums that would leave its range of whole numbers, are refused.
+Distances come from the places only where single precision gives every one of them to the last digit, else from a
+matrix. Whole numbers that single precision does not hold, and sums that would leave its range of whole numbers, are
+refused.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from milkrun.routing.instances.instance import Instance
 from milkrun.routing.instances.text import Text
-from milkrun.routing.instances.weights import EUCLID, LAWS, TRUNC1, Floats, Places
+from milkrun.routing.instances.weights import EUCLID, LAWS, TRUNC1, Floats
 from milkrun.routing.tasks.base import TOL
 
 WHOLE = 2.0**24
@@ -30,17 +31,19 @@ class Matrix(NamedTuple):
     """where it shows the nodes"""
 
 
-def guarded(text: Text, stated: dict[str, Any], places: Places | Matrix) -> Instance:
-    """The instance of these parts, `locs` and `dist` from the places."""
+def guarded(text: Text, stated: dict[str, Any], places: Floats | Matrix) -> Instance:
+    """The instance of these parts, `locs` and `dist` from the places (N, 2)."""
     if isinstance(places, Matrix):
         locs, dist, longest = places.locs, places.dist, float(places.dist.max())
     else:
-        locs, dist = places.at, None
+        locs, dist = places, None
         law = {"euclid": EUCLID, "trunc1": TRUNC1}.get(stated["metric"]) or LAWS[stated["edge"]]
-        if stated["metric"] not in WORLDLY or not places.suffice(law, TOL):
-            dist = places.matrix(law)
+        if stated["metric"] not in WORLDLY or not law.survives_float32(places, TOL):
+            dist = law.matrix(places)
         corners = np.stack([locs.min(axis=0), locs.max(axis=0)])
-        longest = float(stated.get("scale", 1.0) * EUCLID.measure(*corners)) if dist is None else float(dist.max())
+        # Rounded up, as each of the n + 1 legs of a trip may be.
+        across = math.ceil(stated.get("scale", 1.0) * EUCLID.measure(*corners))
+        longest = float(across if dist is None else dist.max())
     if dist is not None and stated["metric"] != "euclid":
         _refuse_lost(text, "the distance", dist, f"from node {{}} to node {{}}, counted from 0, in {stated['edge']}")
     instance = Instance(**stated, locs=locs, dist=dist)

@@ -5,6 +5,7 @@ Two answers that differ are a fault of Milkrun, not of the solution, and raise.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -31,8 +32,9 @@ def replay(instance: Instance, solution: Solution | Routes) -> tuple[float, bool
         raise ConfigError(f"{instance.name}: a {instance.kind} can be read and written; {instance.world_id}, the world "
                           "and the checker that would replay it, is not in this version")  # fmt: skip
     routes = [list(route) for route in read_routes(solution.routes if isinstance(solution, Solution) else solution)]
-    if wrong := _misnamed(instance, routes):
+    if wrong := _misnamed(instance, routes) or _without_fixed_edge(instance, routes):
         return math.inf, False, wrong
+    instance = dataclasses.replace(instance, fixed_edges=())
     plan = routes[0] if instance.is_tour else [node for route in routes if route for node in (*route, 0)]
     played, refused = _play(instance, plan)
     checked, broken = _check(instance, plan)
@@ -64,6 +66,13 @@ def _misnamed(instance: Instance, routes: list[list[int]]) -> str | None:
             if not low <= node <= high:
                 return f"route {k} names {node}, which does not exist: {low}..{high}"
     return None
+
+
+def _without_fixed_edge(instance: Instance, routes: list[list[int]]) -> str | None:
+    """Which fixed edge the tour lacks."""
+    driven = {frozenset(leg) for route in routes for leg in zip(route, [*route[1:], *route[:1]])}
+    missing = (edge for edge in instance.fixed_edges if frozenset(edge) not in driven)
+    return next((f"the tour lacks the fixed edge between nodes {i} and {j}" for i, j in missing), None)
 
 
 def _play(instance: Instance, plan: list[int]) -> tuple[float, str | None]:

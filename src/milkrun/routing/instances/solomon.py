@@ -8,15 +8,14 @@ world of profits such a file is a set of mandatory customers without a prize.
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 
 import numpy as np
 
 from milkrun.routing.instances.instance import Instance
 from milkrun.routing.instances.precision import guarded
 from milkrun.routing.instances.text import Line, Text
-from milkrun.routing.instances.tsplib import MAX_NODES, MOST, TENTHS, in_tenths
-from milkrun.routing.instances.weights import Places
+from milkrun.routing.instances.tsplib import MAX_NODES, MOST, TENTHS
+from milkrun.routing.instances.weights import Floats
 
 COLUMNS = 7  # customer, x, y, demand, ready time, due date, service time
 
@@ -44,34 +43,34 @@ def parse(text: Text) -> Instance:
     if len(lines) == 5 or not lines[5].words[0].upper().startswith("CUST"):
         raise text.fault(lines[4].number, "CUSTOMER", "the heads of the columns must follow: CUST NO., XCOORD. ...")
     table = _customers(text, lines[6:], lines[4].number, capacity)
-    times = np.array([[in_tenths(x) for x in row[3:]] for row in table])
     must_go = np.arange(len(table)) > 0
     fields = {
-        "prize": np.zeros(len(table)), "weight": np.array([float(row[2]) for row in table]),
-        "capacity": float(capacity), "must_go": must_go, "max_length": math.inf, "time_windows": times[:, :2],
-        "service_time": times[:, 2],
+        "prize": np.zeros(len(table)), "weight": table[:, 2], "capacity": float(capacity), "must_go": must_go,
+        "max_length": math.inf, "time_windows": table[:, 3:5], "service_time": table[:, 5],
     }  # fmt: skip
     stated = {"name": name, "kind": "CVRPTW", "n": len(table) - 1, "scale": TENTHS, "metric": "trunc1",
             "edge": "EUC_2D", "vehicles": vehicles, "fields": fields}  # fmt: skip
-    return guarded(text, stated, Places([(x, y) for x, y, *_ in table]))
+    return guarded(text, stated, table[:, :2])
 
 
-def _customers(text: Text, lines: list[Line], start: int, capacity: int) -> list[list[Decimal]]:
-    """The numbers of the table by node: x, y, demand, ready time, due date, service time."""
+def _customers(text: Text, lines: list[Line], start: int, capacity: int) -> Floats:
+    """The table by node: x, y, demand, and in tenths ready time, due date, service time."""
     if not 2 <= len(lines) <= MAX_NODES:
         raise text.fault(start, "CUSTOMER", f"{len(lines)} lines; a depot and 1..{MAX_NODES - 1} customers are read")
     _refuse_a_cut_line(text, lines)
-    rows: dict[int, tuple[int, list[Decimal]]] = {}
+    rows: dict[int, tuple[int, list[float]]] = {}
     for line in lines:
         if len(line.words) != COLUMNS:
             raise text.fault(line.number, "CUSTOMER", f"{len(line.words)} words; a line has {COLUMNS}")
         node = text.whole(line.words[0], line.number, "CUSTOMER", 0, len(lines) - 1)
         if node in rows:
             raise text.fault(line.number, "CUSTOMER", f"customer {node} is also in line {rows[node][0]}")
-        places = [text.decimal(w, line.number, "CUSTOMER") for w in line.words[1:3]]
-        rows[node] = line.number, places + [text.decimal(w, line.number, "CUSTOMER", 0.0) for w in line.words[3:]]
+        places = [text.real(w, line.number, "CUSTOMER") for w in line.words[1:3]]
+        demand = text.real(line.words[3], line.number, "CUSTOMER", 0.0)
+        times = [text.tenths(w, line.number, "CUSTOMER", 0.0) for w in line.words[4:]]
+        rows[node] = line.number, [*places, demand, *times]
         _check(text, line.number, node, rows[node][1], capacity)
-    return [rows[node][1] for node in range(len(rows))]
+    return np.array([rows[node][1] for node in range(len(rows))])
 
 
 def _refuse_a_cut_line(text: Text, lines: list[Line]) -> None:
@@ -82,11 +81,11 @@ def _refuse_a_cut_line(text: Text, lines: list[Line]) -> None:
             text.refuse_a_cut_line("CUSTOMER")
 
 
-def _check(text: Text, line: int, node: int, row: list[Decimal], capacity: int) -> None:
+def _check(text: Text, line: int, node: int, row: list[float], capacity: int) -> None:
     demand, ready, due, service = row[2:]
     if demand > capacity:
         raise text.fault(line, "CUSTOMER", f"a demand of {demand:g} is over the capacity {capacity}")
     if due < ready:
-        raise text.fault(line, "CUSTOMER", f"the due date {due:g} is before the ready time {ready:g}")
+        raise text.fault(line, "CUSTOMER", f"the due date {due / TENTHS:g} is before the ready time {ready / TENTHS:g}")
     if node == 0 and (demand or ready or service):
         raise text.fault(line, "CUSTOMER", "the depot must have demand 0, ready time 0 and service time 0")

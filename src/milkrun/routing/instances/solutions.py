@@ -20,12 +20,15 @@ import numpy as np
 
 from milkrun.core.errors import ShapeError
 from milkrun.core.files import as_written, name_of, write_bytes
-from milkrun.routing.instances.text import LARGEST, Line, Page, Text
+from milkrun.routing.instances.text import LARGEST, Line, Page, Text, number_in
 
 MOST = 10_001
-ROUTE = re.compile(r"\s*route\s*#?\s*\d+\s*:(.*)", re.IGNORECASE)
-COST = re.compile(r"\s*cost\s*:?\s*(\S+)\s*", re.IGNORECASE)
-LENGTH = re.compile(r"\(\s*(?:length)?\s*(\d+(?:\.\d+)?)\s*\)|length\s*:?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
+# As in `text`, no two repetitions in a row match the same characters.
+ROUTE = re.compile(r"\s*route(?:\s*#)?\s*\d+\s*:(.*)", re.IGNORECASE)
+COST = re.compile(r"\s*cost(?:\s*:)?\s*(\S+)\s*", re.IGNORECASE)
+LENGTH = re.compile(
+    r"\((?:\s*length)?\s*(\d+(?:\.\d+)?)\s*\)|length(?:\s*:)?\s*(\d+(?:\.\d+)?)", re.IGNORECASE
+)
 TOUR_KEYS = ("NAME", "TYPE", "COMMENT", "DIMENSION")
 
 
@@ -138,5 +141,4 @@ def _tour(text: Text) -> Solution:
         raise text.fault(last, section, f"{len(tour)} nodes, where DIMENSION says {nodes}")
     if ends == len(words) and "DIMENSION" not in page.entries:
         raise text.fault(page.starts[section], section, "neither -1 nor DIMENSION tells where the tour ends")
-    found = LENGTH.search(page.comment)
-    return Solution((tour,), float(found[1] or found[2]) if found else None)
+    return Solution((tour,), number_in(page.comment, LENGTH))

@@ -16,11 +16,18 @@ from decimal import Decimal
 from milkrun.core.errors import FormatError, did_you_mean
 from milkrun.core.files import REAL, WHOLE, decoded, name_of, read_bytes, short
 
-ENTRY = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*:\s*(.*?)\s*")
-SECTION = re.compile(r"\s*([A-Za-z_]+_SECTION)\s*:?\s*")
+# No two repetitions in a row may match the same characters: a line of blanks would take quadratic time.
+ENTRY = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*:(.*)")
+SECTION = re.compile(r"\s*([A-Za-z_]+_SECTION)(?:\s*:)?\s*")
 BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x19\x1b-\x1f]")  # all controls but line ends, tab and DOS's end of a file
-MOST_DECIMALS = 60
 LARGEST = 1e30  # float32, which the worlds keep, holds it with room for sums
+
+
+def number_in(comment: str, pattern: re.Pattern[str]) -> float | None:
+    """The number that one group of a pattern finds in a comment; None without one, or for one that is too large."""
+    found = pattern.search(comment)
+    value = math.inf if found is None else float(found[1] or found[2])
+    return value if value <= LARGEST else None
 
 
 @dataclass(frozen=True)
@@ -70,13 +77,10 @@ class Text:
             raise self.fault(line, section, f"{short(word)} is below {low:g}")
         return value
 
-    def decimal(self, word: str, line: int, section: str | None, low: float = -LARGEST) -> Decimal:
-        """As it is written: float64 would keep some 16 digits of it, and those in twos."""
-        self.real(word, line, section, low)
-        value = Decimal(word)
-        if int(value.as_tuple().exponent) < -MOST_DECIMALS:
-            raise self.fault(line, section, f"{short(word)} has more than {MOST_DECIMALS} decimals")
-        return value
+    def tenths(self, word: str, line: int, section: str | None, low: float = -LARGEST) -> float:
+        """Ten times a number in one rounding: 10.07 is 100.7, and what is written in tenths reads back equal."""
+        # 0 goes round Decimal, which refuses exponents that float64 reads as 0.
+        return float(Decimal(word).scaleb(1)) if self.real(word, line, section, low) else 0.0
 
     def whole(self, word: str, line: int, section: str | None, low: int, high: int) -> int:
         # int() refuses more than 4300 digits with an error of its own; `real` has a sentence for numbers that long.
@@ -118,7 +122,7 @@ class Page:
                 raise self.text.fault(line.number, name, f"a second time; the first is in line {self.starts[name]}")
             self.current, self.sections[name], self.starts[name] = name, [], line.number
         elif found := ENTRY.fullmatch(raw):
-            self._enter(found[1].upper(), found[2], line.number, keys)
+            self._enter(found[1].upper(), found[2].strip(), line.number, keys)
         elif self.current is None:
             raise self.text.fault(line.number, None, f"{short(raw.strip())} is neither `KEY : value` nor a section")
         else:
@@ -145,11 +149,12 @@ class Page:
                 raise self.text.fault(number, name, f"has no meaning in a {kind} file")
 
     def word(self, key: str, allowed: Iterable[str] | Mapping[str, object]) -> str:
-        """The value of a key that must be there and be one of these."""
+        """The value of a key that must be there and be one of these; an author in parentheses may follow it."""
         value, number = self._entry(key)
-        if value.upper() not in allowed:
+        word = value.partition("(")[0].strip().upper()
+        if word not in allowed:
             raise self.text.fault(number, key, f"{short(value)} is not read here; what is: {', '.join(allowed)}")
-        return value.upper()
+        return word
 
     def whole(self, key: str, low: int, high: int) -> int:
         value, number = self._entry(key)
@@ -161,34 +166,33 @@ class Page:
         value, number = self.entries[key]
         return self.text.real(value, number, key, low)
 
-    def decimal(self, key: str, low: float) -> Decimal:
-        """0 if the key is not there."""
+    def tenths(self, key: str, low: float) -> float:
+        """Ten times a value, 0 if the key is not there."""
         value, number = self.entries.get(key, ("0", 0))
-        return self.text.decimal(value, number, key, low)
+        return self.text.tenths(value, number, key, low)
 
     def lines(self, section: str) -> list[Line]:
         if section not in self.sections:
             raise self.text.fault(None, section, "this section is missing")
         return self.sections[section]
 
-    def table(self, section: str, rows: int, columns: int, low: float) -> list[tuple[int, list[float]]]:
-        """A section of `node value ...` lines, one for each node 1..rows in any order: (line, values) by node."""
-        return [(line, [float(x) for x in values]) for line, values in self.decimals(section, rows, columns, low)]
-
-    def decimals(self, section: str, rows: int, columns: int, low: float) -> list[tuple[int, list[Decimal]]]:
-        """The same as the decimals that they are."""
-        lines = self.lines(section)
+    def table(
+        self, section: str, rows: int, columns: int, low: float, tenths: bool = False
+    ) -> list[tuple[int, list[float]]]:
+        """A section of `node value ...` lines, one for each node 1..rows in any order: (line, values) by node; with
+        `tenths`, ten times the values."""
+        number, lines = self.text.tenths if tenths else self.text.real, self.lines(section)
         if len(lines) != rows:
             last = lines[-1].number if lines else self.starts[section]
             raise self.text.fault(last, section, f"{len(lines)} lines, where DIMENSION says {rows}")
-        found: dict[int, tuple[int, list[Decimal]]] = {}
+        found: dict[int, tuple[int, list[float]]] = {}
         for line in lines:
             if len(line.words) != columns + 1:
                 raise self.text.fault(line.number, section, f"{len(line.words)} words; a line has {columns + 1}")
             node = self.text.whole(line.words[0], line.number, section, 1, rows)
             if node in found:
                 raise self.text.fault(line.number, section, f"node {node} is also in line {found[node][0]}")
-            found[node] = line.number, [self.text.decimal(w, line.number, section, low) for w in line.words[1:]]
+            found[node] = line.number, [number(w, line.number, section, low) for w in line.words[1:]]
         return [found[node] for node in range(1, rows + 1)]
 
     def stream(self, section: str, low: float) -> list[float]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
 from pathlib import PurePath
 from typing import Any
 
@@ -16,16 +15,20 @@ import numpy as np
 
 from milkrun.routing.instances import precision, weights
 from milkrun.routing.instances.instance import Instance
-from milkrun.routing.instances.text import Page, Text
+from milkrun.routing.instances.text import Page, Text, number_in
 
 MAX_NODES = 10_001  # what a world takes: 10 000 customers and the depot
 MOST = 2**30
 UNROUNDED = re.compile(r"(CMT|Golden|tai|Li)[_-]?\d", re.IGNORECASE)
-BEST = re.compile(r"(?:optimal|best)[\w ]*:\s*(\d+(?:\.\d+)?)|^\s*(\d+(?:\.\d+)?)\s*$", re.IGNORECASE | re.MULTILINE)
+# Words between the two are not searched again for the first: a comment of one word repeated would take quadratic time.
+BEST = re.compile(
+    r"(?:optimal|best)(?:(?!optimal|best)[\w ])*:\s*(\d+(?:\.\d+)?)|^(\d+(?:\.\d+)?)$", re.IGNORECASE | re.MULTILINE
+)
+"""`Optimal value: 784`, `Best value: 784`, or a comment that is a number"""
 
 PLACES = ("NODE_COORD_SECTION", "EDGE_WEIGHT_SECTION", "DISPLAY_DATA_SECTION")
 SECTIONS = {
-    "TSP": (),
+    "TSP": ("FIXED_EDGES_SECTION",),
     "ATSP": (),
     "CVRP": ("DEMAND_SECTION", "DEPOT_SECTION"),
     "PCVRPTW": ("DEMAND_SECTION", "DEPOT_SECTION", "TIME_WINDOW_SECTION", "PRIZE_SECTION"),
@@ -53,25 +56,16 @@ def parse(text: Text) -> Instance:
     nodes = page.whole("DIMENSION", 2, MAX_NODES)
     name = page.entries.get("NAME", ("", 0))[0] or PurePath(text.file).stem
     stated: dict[str, Any] = {"name": name, "kind": kind, "n": nodes - int(kind not in ("TSP", "ATSP"))}
-    stated |= {"best": best_value(page.comment), **_measure(page, kind, name)}
+    stated |= {"best": number_in(page.comment, BEST), **_measure(page, kind, name)}
     places = _places(page, stated["edge"], nodes)
     if "VEHICLES" in page.entries:
         stated["vehicles"] = page.whole("VEHICLES", 1, MOST)
+    if "FIXED_EDGES_SECTION" in page.sections:
+        stated["fixed_edges"] = _fixed_edges(page, nodes)
     if kind in ("CVRP", "PCVRPTW", "VRPB"):
         _check_depot(page, nodes)
         stated |= {"CVRP": _cvrp, "PCVRPTW": _pcvrptw, "VRPB": _vrpb}[kind](page, nodes)
     return precision.guarded(text, stated, places)
-
-
-def in_tenths(x: Decimal) -> float:
-    """Ten times a decimal, in one rounding."""
-    return float(x.scaleb(1))
-
-
-def best_value(comment: str) -> float | None:
-    """`Optimal value: 784`, `Best value: 784`, or a comment that is a number."""
-    found = BEST.search(comment)
-    return float(found[1] or found[2]) if found else None
 
 
 def _measure(page: Page, kind: str, name: str) -> dict[str, Any]:
@@ -86,11 +80,11 @@ def _measure(page: Page, kind: str, name: str) -> dict[str, Any]:
     return {"metric": {"EUC_2D": "round", "CEIL_2D": "ceil"}.get(edge, "matrix"), "edge": edge}
 
 
-def _places(page: Page, edge: str, nodes: int) -> weights.Places | precision.Matrix:
+def _places(page: Page, edge: str, nodes: int) -> weights.Floats | precision.Matrix:
     """Where the nodes are, or all distances and where the file shows its nodes."""
     if edge == "EXPLICIT":
         shown = next((s for s in ("NODE_COORD_SECTION", "DISPLAY_DATA_SECTION") if s in page.sections), None)
-        locs = None if shown is None else _coordinates(page, shown, nodes).at
+        locs = None if shown is None else _coordinates(page, shown, nodes)
         return precision.Matrix(_explicit(page, nodes), locs)
     if "EDGE_WEIGHT_SECTION" in page.sections:
         start = page.starts["EDGE_WEIGHT_SECTION"]
@@ -98,8 +92,8 @@ def _places(page: Page, edge: str, nodes: int) -> weights.Places | precision.Mat
     return _coordinates(page, "NODE_COORD_SECTION", nodes)
 
 
-def _coordinates(page: Page, section: str, nodes: int) -> weights.Places:
-    return weights.Places([(x, y) for _, (x, y) in page.decimals(section, nodes, 2, -math.inf)])
+def _coordinates(page: Page, section: str, nodes: int) -> weights.Floats:
+    return np.array([place for _, place in page.table(section, nodes, 2, -math.inf)])
 
 
 def _explicit(page: Page, nodes: int) -> weights.Floats:
@@ -111,6 +105,19 @@ def _explicit(page: Page, nodes: int) -> weights.Floats:
         said = f"{len(numbers)} numbers; {form} of DIMENSION {nodes} has {wanted}"
         raise page.text.fault(last, "EDGE_WEIGHT_SECTION", said)
     return weights.explicit(form, nodes, numbers)
+
+
+def _fixed_edges(page: Page, nodes: int) -> tuple[tuple[int, int], ...]:
+    """Pairs of nodes up to a -1, counted from 0."""
+    section = "FIXED_EDGES_SECTION"
+    words = [(word, line.number) for line in page.lines(section) for word in line.words]
+    if not words or words.pop()[0] != "-1":
+        raise page.text.fault(page.starts[section], section, "no -1 tells where the edges end")
+    ends = [page.text.whole(word, line, section, 1, nodes) - 1 for word, line in words]
+    edges = tuple(zip(ends[::2], ends[1::2]))
+    if len(ends) % 2 or any(i == j for i, j in edges):
+        raise page.text.fault(page.starts[section], section, "an edge is two nodes that differ")
+    return edges
 
 
 def _check_depot(page: Page, nodes: int) -> None:
@@ -150,25 +157,26 @@ def _cvrp(page: Page, nodes: int) -> dict[str, Any]:
 
 def _pcvrptw(page: Page, nodes: int) -> dict[str, Any]:
     capacity = page.whole("CAPACITY", 1, MOST)
-    service = page.decimal("SERVICE_TIME", 0.0)
-    prizes = page.decimals("PRIZE_SECTION", nodes, 1, 0.0)
-    windows = page.decimals("TIME_WINDOW_SECTION", nodes, 2, 0.0)
+    service = page.tenths("SERVICE_TIME", 0.0)
+    prizes = page.table("PRIZE_SECTION", nodes, 1, 0.0, tenths=True)
+    windows = page.table("TIME_WINDOW_SECTION", nodes, 2, 0.0, tenths=True)
     for line, (opens, closes) in windows:
         if closes < opens:
-            raise page.text.fault(line, "TIME_WINDOW_SECTION", f"closes at {closes:g} before it opens at {opens:g}")
+            said = f"closes at {closes / TENTHS:g} before it opens at {opens / TENTHS:g}"
+            raise page.text.fault(line, "TIME_WINDOW_SECTION", said)
     line, (prize,) = prizes[0]
     if prize != 0:
-        raise page.text.fault(line, "PRIZE_SECTION", f"the depot has {prize:g}, it must be 0")
+        raise page.text.fault(line, "PRIZE_SECTION", f"the depot has {prize / TENTHS:g}, it must be 0")
     if windows[0][1][0] != 0:
         raise page.text.fault(windows[0][0], "TIME_WINDOW_SECTION", "the depot must open at 0")
     return {"fields": {
-        "prize": np.array([in_tenths(prize) for _, (prize,) in prizes]),
+        "prize": np.array([prize for _, (prize,) in prizes]),
         "weight": _column(page, "DEMAND_SECTION", nodes, 0, capacity).astype(np.float64),
         "capacity": float(capacity),
         "must_go": np.zeros(nodes, np.bool_),
         "max_length": math.inf,
-        "time_windows": np.array([[in_tenths(x) for x in pair] for _, pair in windows]),
-        "service_time": in_tenths(service) * (np.arange(nodes) > 0),
+        "time_windows": np.array([pair for _, pair in windows]),
+        "service_time": service * (np.arange(nodes) > 0),
     }}  # fmt: skip
 
 

@@ -61,6 +61,8 @@ def _sections(instance: Instance) -> Iterable[str]:
         yield from ["EDGE_WEIGHT_SECTION", *(" ".join(map(as_written, row)) for row in instance.dist)]
     if instance.locs is not None:
         yield from _table("DISPLAY_DATA" if instance.edge == "EXPLICIT" else "NODE_COORD", instance.locs)
+    if instance.fixed_edges:
+        yield from ["FIXED_EDGES_SECTION", *(f"{i + 1} {j + 1}" for i, j in instance.fixed_edges), "-1"]
     columns = {"DEMAND": ("demand_units", "weight", "demand_linehaul"), "BACKHAUL": ("demand_backhaul",)}
     for section, names in columns.items():
         for name in names:
@@ -74,7 +76,7 @@ def _sections(instance: Instance) -> Iterable[str]:
 
 
 def from_tenths(value: float) -> str:
-    """A tenth of a number, as the decimal of which `in_tenths` makes it again."""
+    """A tenth of a number, as the decimal of which `Text.tenths` makes it again."""
     return format(Decimal(repr(float(value))).scaleb(-1).normalize(), "f")
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import math
-from collections.abc import Iterator
+import reprlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from milkrun.core.files import REAL, read_bytes
 from milkrun.routing.maps.map import Floats, Map, project
 
 MAX_BINS = 10_000
+MOST_DIGITS = 300
 BOUNDS = {
     "lat": (-90.0, 90.0), "lon": (-180.0, 180.0), "x": (-1e5, 1e5), "y": (-1e5, 1e5), "volume_m3": (1e-6, 1e6),
     "fill_mean": (0.0, 1.0), "fill_std": (0.0, 10.0),
@@ -50,7 +53,8 @@ class Record:
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str) or not value.strip():
-            raise self.fault(column, "a text is needed here" if value in (None, "") else f"{value!r} is not a text")
+            told = "a text is needed here" if value in (None, "") else f"{reprlib.repr(value)} is not a text"
+            raise self.fault(column, told)
         return value.strip()
 
     def real(self, column: str) -> float:
@@ -58,7 +62,8 @@ class Record:
         if isinstance(value, str) and REAL.fullmatch(value):
             value = float(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self.fault(column, f"{value!r} is not a number" if self.has(column) else "a number is needed here")
+            told = f"{reprlib.repr(value)} is not a number" if self.has(column) else "a number is needed here"
+            raise self.fault(column, told)
         low, high = BOUNDS[column]
         if not low <= value <= high:
             hint = ": a share of the bin a day, not percent" if column == "fill_mean" else ""
@@ -130,10 +135,9 @@ def _csv(path: Path) -> list[Record]:
     rows = _rows(path)
     line, header = next(rows, (1, []))
     known = ("id", "kind", "lat", "lon", "x", "y", *OPTIONAL)
+    _warn_of_others(f"{path}, line {line}", "column", header, known)
     for k, name in enumerate(header):
-        if name not in known:
-            raise FormatError(f"{path}, line {line}, column {k + 1}: {name!r} is no column{did_you_mean(name, known)}")
-        if name in header[:k]:
+        if name in known and name in header[:k]:
             raise FormatError(f"{path}, line {line}, column {k + 1}: {name!r} is there twice")
     places = [name for name in header if name in ("lat", "lon", "x", "y")]
     if not {"id", "kind"} <= set(header) or sorted(places) not in (["lat", "lon"], ["x", "y"]):
@@ -146,13 +150,29 @@ def _csv(path: Path) -> list[Record]:
     return records
 
 
+def _warn_of_others(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Columns of other programs are passed over; one that may be a slip of the pen is worth a line in the log."""
+    for name in names:
+        if name not in known and "did you mean" in (hint := did_you_mean(name, known)):
+            logging.getLogger("milkrun").warning("%s, %s %r is not read%s", where, what, name, hint)
+
+
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line, cells) of a CSV file, blank lines left out."""
-    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    """(line, cells) of a CSV file, blank lines left out. Cells are set apart by commas, or, as spreadsheets do where
+    the comma is the decimal point, by semicolons: then 2,5 is read as 2.5."""
+    text = _text(path)
+    head = text.lstrip().split("\n", 1)[0]
+    by_semicolon = head.count(";") > head.count(",")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=";" if by_semicolon else ",")
+
+    def plain(cell: str) -> str:
+        number = cell.replace(",", ".")
+        return number if by_semicolon and REAL.fullmatch(number) else cell
+
     try:
         for cells in reader:
             if any(cell.strip() for cell in cells):
-                yield reader.line_num, [cell.strip() for cell in cells]
+                yield reader.line_num, [plain(cell.strip()) for cell in cells]
     except csv.Error as e:
         raise FormatError(f"{path}, line {reader.line_num}: not a CSV table: {e}") from None
 
@@ -170,11 +190,18 @@ def _json(path: Path) -> Any:
     def refuse(word: str) -> None:
         raise ValueError(f"{word} is not a number of JSON")
 
+    def whole(word: str) -> int:
+        if len(word) > MOST_DIGITS:  # int() has an error of its own from 4300 on
+            raise ValueError(f"a number of {len(word)} digits; at most {MOST_DIGITS} are allowed")
+        return int(word)
+
     try:
-        return json.loads(_text(path), parse_constant=refuse)
+        return json.loads(_text(path), parse_constant=refuse, parse_int=whole)
     except json.JSONDecodeError as e:
         raise FormatError(f"{path}, line {e.lineno}, column {e.colno}: not JSON: {e.msg}") from None
-    except (ValueError, RecursionError) as e:
+    except RecursionError:
+        raise FormatError(f"{path}: not a map: its brackets are nested too deeply") from None
+    except ValueError as e:
         raise FormatError(f"{path}: not JSON: {e}") from None
 
 
@@ -193,9 +220,7 @@ def _point(path: Path, k: int, feature: Any) -> Record:
         raise FormatError(f"{path}, feature {k}: each feature has properties and a Point as its geometry")
     known = ("id", "kind", *OPTIONAL)
     record = Record(path, f"feature {k}", "property", dict(properties))
-    for name in properties:
-        if name not in known:
-            raise record.fault(name, f"is not known{did_you_mean(name, known)}")
+    _warn_of_others(f"{path}, feature {k}", "property", properties, known)
     where = shape.get("coordinates")
     if not isinstance(where, list) or len(where) not in (2, 3):
         raise record.fault("coordinates", "must be [longitude, latitude]")
@@ -239,5 +264,6 @@ def _sidecar(path: Path) -> dict[str, Any]:
             raise FormatError(f"{path}, key {key}: is not known{did_you_mean(key, SIDECAR)}")
         kind = SIDECAR[key]
         if type(value) is not kind:
-            raise FormatError(f"{path}, key {key}: {value!r} is not a {'text' if kind is str else 'true or false'}")
+            wanted = "text" if kind is str else "true or false"
+            raise FormatError(f"{path}, key {key}: {reprlib.repr(value)} is not a {wanted}")
     return stated

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from milkrun.core.errors import BadInstance
+from milkrun.core.errors import BadInstance, ConfigError
 from milkrun.routing.tasks.base import BaseProblem, Faults
 from milkrun.routing.tasks.dataset import Dataset, Ints
 from milkrun.routing.tasks.distances import Floats
@@ -36,6 +38,14 @@ class Collecting(BaseProblem):
     @classmethod
     def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
         return drive(data, plan, faults, cls._job(data))
+
+    @classmethod
+    def _price(cls, data: Dataset, parts: Mapping[str, NDArray[Any]], weights: Mapping[str, float]) -> Floats:
+        """Without a weight of length it is that of the unit square, which is no price of a kilometre."""
+        if "length" not in weights and not data.in_unit_square():
+            raise ConfigError("the weight 'length' is not given, and its default is for places in the unit square; "
+                              "these are not: give 'length', the price of a unit of their lengths")  # fmt: skip
+        return super()._price(data, parts, weights)
 
     @classmethod
     def default_weights(cls, n: int, side: float = 1.0, max_waste: Any = 1.0) -> dict[str, Any]:

@@ -188,6 +188,17 @@ class Dataset:
         real: Bools = np.arange(self.num_nodes) < self.n_nodes[:, None]
         return real
 
+    def in_unit_square(self) -> bool:
+        """Whether lengths are about as long as between places in the unit square: no way on a matrix, and no place off
+        the depot, is farther than 2."""
+        if self.metric == "matrix":
+            assert self.dist is not None
+            return bool((self.dist <= 2).all())
+        assert self.locs is not None
+        exists = np.arange(self.num_nodes) < self.n_nodes[:, None]
+        apart = np.abs(self.locs - self.locs[:, :1])[self.rows]
+        return self.metric not in ("trunc1", "haversine") and bool((apart[exists] <= 2).all())
+
     def between(self, start: Any, stop: Any, at: Ints | None = None) -> Floats:
         """Distances from nodes `start` to nodes `stop`, (K,) or (K, M), for the solution rows `at` (default: all)."""
         rows = self.rows if at is None else self.rows[at]

@@ -76,7 +76,7 @@ def improve(
     penalty_unvisited: float = 100.0,
     speed: float = 1.0,
 ) -> DARPPlan:
-    """The best plan of a large neighbourhood search from `routes` on, by default the better of the two insertions.
+    """The best plan of a large neighbourhood search from `routes` on, by default from `best_insertion`.
 
     Never worse than its start. With `iterations` the answer depends on the seed alone and `seconds` has no effect.
     """
@@ -86,7 +86,7 @@ def improve(
         raise ConfigError(f"iterations is {iterations}, must be at least 1, or None")
     if not 0 <= seed < 2**63:
         raise ConfigError(f"seed is {seed}, must be within 0..2**63-1")
-    rules = {"speed": speed, "penalty_unvisited": penalty_unvisited}
+    rules: dict[str, Any] = {"speed": speed, "penalty_unvisited": penalty_unvisited}
     start = best_insertion(instance, **rules) if routes is None else judged(instance, routes, **rules)
     # a request that nobody serves is two nodes that nobody visits
     found = search.search(instance, start.routes, seconds, seed, iterations, speed, 2 * penalty_unvisited)
@@ -104,7 +104,7 @@ def solve_ortools(
 ) -> DARPPlan:
     """The plan of OR-Tools' guided local search in whole numbers, `scale` to a unit; needs the extra `solvers`.
 
-    It starts from the better of the two insertions and never returns worse; without `warm_start` from OR-Tools' own
+    It starts from `best_insertion` and never returns worse; without `warm_start` from OR-Tools' own
     first solution. `iterations` are solutions tried; with them `seconds` has no effect.
     """
     if not seconds > 0:
@@ -113,7 +113,7 @@ def solve_ortools(
         raise ConfigError(f"scale is {scale}, must be at least 1")
     if iterations is not None and iterations < 1:
         raise ConfigError(f"iterations is {iterations}, must be at least 1, or None")
-    rules = {"speed": speed, "penalty_unvisited": penalty_unvisited}
+    rules: dict[str, Any] = {"speed": speed, "penalty_unvisited": penalty_unvisited}
     start = best_insertion(instance, **rules) if warm_start else judged(instance, [], **rules)
     model = ortools.Model(instance, scale, penalty_unvisited, speed)
     found = model.search(seconds, start.routes if warm_start else None, iterations)
@@ -160,12 +160,12 @@ def judged(
     return DARPPlan(filled, report.cost, report.distance, report.unserved)
 
 
-def best_insertion(instance: DARPInstance, *, penalty_unvisited: float = 100.0, speed: float = 1.0) -> DARPPlan:
-    """The cheaper of the two insertions."""
-    plans = [
-        judged(instance, insertion(instance, order, speed), speed=speed, penalty_unvisited=penalty_unvisited)
-        for order in ORDERS
-    ]
+def best_insertion(
+    instance: DARPInstance, orders: Sequence[str] = ORDERS, *, penalty_unvisited: float = 100.0, speed: float = 1.0
+) -> DARPPlan:
+    """The cheapest of the insertions by these orders, or nobody served where that is cheaper still."""
+    routes = [*(insertion(instance, order, speed) for order in orders), []]
+    plans = [judged(instance, plan, speed=speed, penalty_unvisited=penalty_unvisited) for plan in routes]
     return min(plans, key=lambda plan: plan.cost)
 
 

@@ -15,6 +15,7 @@ from milkrun.routing.darp.task.checker import DARPProblem
 from milkrun.routing.instances.darp import DARPInstance
 from milkrun.solvers import workers
 from milkrun.solvers.darp import methods
+from milkrun.solvers.darp.construct import ORDERS
 from milkrun.solvers.darp.methods import DARPPlan
 from milkrun.solvers.solve import Job, Solution
 
@@ -66,7 +67,7 @@ def plan_by(
     instance: DARPInstance, method: str, seconds: float = 10.0, seed: int = 0, iterations: int | None = None,
     order: str | None = None, options: Mapping[str, Any] | None = None,
 ) -> DARPPlan:  # fmt: skip
-    """The plan of a method for one instance; `insertion` without an order is the cheaper of both."""
+    """The plan of a method for one instance; `insertion` without an order tries both."""
     rules = dict(options or {})
     if method == "improve":
         return methods.improve(instance, None, seconds, seed, iterations, **rules)
@@ -74,9 +75,7 @@ def plan_by(
         return methods.solve_ortools(instance, seconds, iterations=iterations, **rules)
     if method == "exact":
         return methods.solve_exact(instance, **rules)
-    if order is None:
-        return methods.best_insertion(instance, **rules)
-    return methods.judged(instance, methods.insertion(instance, order, rules.get("speed", 1.0)), **rules)
+    return methods.best_insertion(instance, ORDERS if order is None else (order,), **rules)
 
 
 def actions_of(instance: DARPInstance, routes: Sequence[Sequence[int]], speed: float = 1.0) -> list[int]:
