@@ -270,7 +270,7 @@ def test_no_live_row_is_left_without_an_action_by_changed_instances(world_id: st
         wrong = td.clone()
         for field in fields:
             scale = 0.3 + 1.2 * torch.rand(1, generator=draw).item()
-            if field in wrong.keys() and torch.rand(1, generator=draw) < 0.5:
+            if wrong.get(field, None) is not None and torch.rand(1, generator=draw) < 0.5:
                 wrong[field] = (wrong[field].nan_to_num(posinf=5.0) * scale).to(wrong[field].dtype)
         try:
             after = env.step(wrong)["next"]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Masks that contradict the state of their row: a saved state with one is refused, and no step trusts one as an index."""
+"""Masks that contradict their state: a saved state with one is refused, and no step trusts one as an index."""
 
 from __future__ import annotations
 

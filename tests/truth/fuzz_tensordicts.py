@@ -4,9 +4,10 @@ A case takes rows that play, changes one to three entries and steps. What may ha
 alone: a field that is not there, is no tensor of its type, shape and device, or has a value outside its bounds must be
 refused in a sentence that names it, unless it was written behind torch's back and is no number with which kernels
 index; then nothing worse than a wrong number may come of it. A changed instance may break a rule that names another of
-its fields, or leave a live row without an action; the latter is asked of instances that the environment did not check. A step that is taken must give what a step of fresh
-copies gives, leave what it was given alone, touch no other row and keep indices within their bounds. A line is printed
-before each case, so that whoever reads knows the case in which the process died.
+its fields, or leave a live row without an action; the latter is asked of instances that the environment did not check.
+A step that is taken must give what a step of fresh copies gives, leave what it was given alone, touch no other row and
+keep indices within their bounds. A line is printed before each case, so that whoever reads knows the case in which the
+process died.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def paint_tour(axes: Axes, world: Any, row: int) -> str:
     if not world.depot_apart:
         return f"{length}, {nodes} nodes"
     if isinstance(world, Collect):
-        done = world.emptied(row) if isinstance(world, Recourse) else world.visited[row]
+        done = world.emptied(row) if isinstance(world, Recourse) and world.config.record else world.visited[row]
         earned = f"return {world.objective[row]:.3f}"
         served = f"{np.count_nonzero(done[1:nodes])} of {nodes - 1} served"
         if "day" not in world.fields:

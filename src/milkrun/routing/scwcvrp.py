@@ -93,6 +93,14 @@ class Recourse(Waste):
         capacity = float(self.capacity[self.instance_row[row]])
         return [0, *retrace(self.path(row)[1:], self.levels_at_start(row), capacity, self.recourse)]
 
+    def emptied(self, row: int) -> np.ndarray:
+        """The bins emptied on what `path` tells; needs record=True."""
+        levels, actions = self.levels_at_start(row), self.path(row)[1:]
+        retrace(actions, levels, float(self.capacity[self.instance_row[row]]), self.recourse)
+        done = np.zeros(len(levels), bool)
+        done[actions] = levels[actions] == 0
+        return done
+
     def levels_at_start(self, row: int) -> np.ndarray:
         """What each bin held when the truck set out on what `path` tells."""
         raise NotImplementedError("each world has its own")

@@ -199,7 +199,7 @@ def check_player(world: Any, policy: Any, seed: int = 0) -> Policy:
         return found
     if not callable(policy):
         raise ConfigError(f"a policy is a function of a world that gives its actions, not a {type(policy).__name__}")
-    return policy  # type: ignore[no-any-return]
+    return policy
 
 
 class _Turns:
