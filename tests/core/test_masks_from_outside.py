@@ -14,7 +14,7 @@ from milkrun.core.hooks import kernels_of
 from tests import small
 
 WORLDS = milkrun.list_worlds()
-MARKED = [id for id in WORLDS if "mark" in kernels_of(milkrun.world_spec(id).load())]
+MARKED = [id for id in WORLDS if "derive_mask" in kernels_of(milkrun.world_spec(id).load())]
 ENGINES = {"milkrun/Clutter-v0", "milkrun/Tracking-v0"}
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "milkrun/TSP-v0": [{"num_loc": 6}, {"num_loc": 6, "start": "free"}],

@@ -95,7 +95,7 @@ CORNERS = [[[0, 0], [3, 0], [3, 4], [0, 4]]]
 
 def test_a_figure_of_days_sums_what_it_shows():
     """Bins 1 and 2 on the first day, 3 + 4 + 5 = 12 long; bin 3 on the second, there and back: 8, one of three."""
-    world = milkrun.make("milkrun/SDWCVRP-v0", num_loc=3, horizon=2, autoreset="disabled")
+    world = milkrun.make("milkrun/SDWCVRP-v0", num_loc=3, horizon=2, length_weight=0.1, autoreset="disabled")
     world.reset(instance={"locs": CORNERS, "initial_waste": [[0, 0.5, 0.5, 0.3]], "capacity": [1.6], "max_waste": [1.0],
                           "daily_fill": [[[0, 0.3, 0.2, 0.2], [0, 0.1, 0.1, 0.1]]], "fill_mean": np.zeros((1, 4)),
                           "fill_std": np.zeros((1, 4))})  # fmt: skip
@@ -112,7 +112,7 @@ def test_a_figure_of_days_sums_what_it_shows():
 
 def test_a_bin_that_did_not_fit_is_not_served():
     """The truck comes to bin 2, which really holds 0.7 beside the 0.5 aboard, goes home and ends: one of three."""
-    world = milkrun.make("milkrun/SCWCVRP-v0", num_loc=3, recourse="return", autoreset="disabled")
+    world = milkrun.make("milkrun/SCWCVRP-v0", num_loc=3, recourse="return", length_weight=0.1, autoreset="disabled")
     world.reset(instance={"locs": CORNERS, "expected0": [[0, 0.5, 0.5, 0.3]], "real_waste": [[0, 0.5, 0.7, 0.3]],
                           "capacity": [1.0], "max_waste": [1.0]})  # fmt: skip
     for action in (1, 2, 0):

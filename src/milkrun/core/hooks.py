@@ -23,7 +23,7 @@ HOOKS = {
     "update_views": ("w", "b"),  # computes the views that are due after every reset and step
     "observe": ("w", "b"),  # computes the views declared on_demand, when somebody asks for them
     "prefetch": ("w", "b", "action"),  # asks for the memory that a step will read; for speed alone
-    "mark": ("w", "b"),  # writes the mask of a live row from its state, to compare with that of a state from outside
+    "derive_mask": ("w", "b"),  # writes the mask of a live row from its state alone, to judge that of a saved state
     "fault": ("w", "b"),  # why a state from outside cannot be, a number of the class's `faults`; 0 if it can
 }
 REQUIRED = ("generate", "reset", "step")
@@ -58,10 +58,11 @@ def kernels_of(cls: type) -> dict[str, Any]:
             elif not issubclass(owner[hook], c) and function is not found[hook]:
                 raise ConfigError(f"{cls.__name__} inherits the kernel {hook!r} from {owner[hook].__name__} and from "
                                   f"{c.__name__}: say which by {cls.__name__}.bind({hook}=...)")
-    # `mark` derives the mask that `reset` and `step` write: a class that binds one of these anew may mask otherwise.
-    if "mark" in found and any(owner[hook] is not owner["mark"] and issubclass(owner[hook], owner["mark"])
-                               for hook in ("reset", "step") if hook in owner):
-        del found["mark"]
+    # `derive_mask` writes what `reset` and `step` leave as mask: a class that rebinds one of these may mask otherwise.
+    masks = owner.get("derive_mask")
+    if masks and any(owner[hook] is not masks and issubclass(owner[hook], masks)
+                     for hook in ("reset", "step") if hook in owner):  # fmt: skip
+        del found["derive_mask"]
     return found
 
 

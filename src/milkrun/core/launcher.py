@@ -125,7 +125,7 @@ def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool
 
 
 def build_marker(layout: Layout, mark: Any, *, debug: bool = False) -> Entry:
-    """An entry that runs the hook `mark`, which only states from outside need: compiled when first used."""
+    """An entry that runs the hook `derive_mask`, which only states from outside need: compiled when first used."""
     text = _head(layout) + _entry("mark_rows", "", "", "mark(w, b)")
     name = f"{_room(mark)}_marks"
     return Entry(_module(name, text, layout, {"mark": mark}, debug).mark_rows)

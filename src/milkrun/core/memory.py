@@ -157,8 +157,8 @@ class Memory:
         return entry
 
     def marker(self) -> Entry | None:
-        """The compiled hook `mark` (table, rows), None for a world without it."""
-        mark = kernels_of(type(self)).get("mark")
+        """The compiled hook `derive_mask` (table, rows), None for a world without it."""
+        mark = kernels_of(type(self)).get("derive_mask")
         if mark is None:
             return None
         key = mark, self.debug

@@ -446,7 +446,7 @@ class World(Episodes, References):
             self._refuse_mask(self._table.copy(), self.action_mask, self.terminated | self.truncated)
 
     def refuse_faults(self, arrays: Mapping[str, np.ndarray], given: Given) -> None:
-        """Runs the kernels `fault` and `mark` on rows in the caller's memory, before a world adopts them; raises
+        """Runs the kernels `fault` and `derive_mask` on rows in the caller's memory, before a world adopts them; raises
         BadInstance for a state that cannot be and for a mask that contradicts its state."""
         owner, order, table = given.instance_row, np.arange(len(arrays["i"])), self._table.copy()
         table[ROWS], table[INSTANCES] = len(order), len(next(iter(given.arrays.values()), order))
@@ -462,8 +462,8 @@ class World(Episodes, References):
             self._refuse_mask(table, arrays["action_mask"], arrays["terminated"] | arrays["truncated"])
 
     def _refuse_mask(self, table: np.ndarray, mask: np.ndarray, ended: np.ndarray) -> None:
-        """Compares the masks of live rows with those that the kernel `mark` derives from the state in a table, which it
-        may change; a world without `mark` accepts every mask."""
+        """Compares the masks of live rows with those that the kernel `derive_mask` writes into a table, which may be
+        changed; a world without that kernel accepts every mask."""
         marker = self.marker()
         if marker is None:
             return

@@ -337,6 +337,6 @@ def fault(w, b):
     return OVERLOADED if w.load[b] > w.capacity[w.instance_row[b]] else 0
 
 
-CVRP.bind(generate=generate, reset=reset, step=step, mark=mark_allowed, fault=fault)
+CVRP.bind(generate=generate, reset=reset, step=step, derive_mask=mark_allowed, fault=fault)
 
 __all__ = ["CAPACITY", "CVRP", "CVRPConfig", "generate", "reset", "step"]

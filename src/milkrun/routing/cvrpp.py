@@ -148,6 +148,6 @@ def mark(w, b):
     mark_allowed(w, b, w.weight, q, w.must_go, q, free_room(w, b, q))
 
 
-CVRPP.bind(generate=generate, reset=reset, step=step, fault=fault, mark=mark)
+CVRPP.bind(generate=generate, reset=reset, step=step, fault=fault, derive_mask=mark)
 
 __all__ = ["CVRPP", "CVRPPConfig", "generate", "reset", "step"]

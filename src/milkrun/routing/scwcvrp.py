@@ -228,6 +228,6 @@ def serve(w, b, q, node, real, r, must, s):
     return w.gain_weight * gain - w.beta * way - w.failure_weight * fails
 
 
-Recourse.bind(generate=generate, reset=reset, step=step, mark=mark)
+Recourse.bind(generate=generate, reset=reset, step=step, derive_mask=mark)
 
 __all__ = ["SCWCVRP", "Recourse", "RecourseConfig", "SCWCVRPConfig", "generate", "reset", "serve", "step"]

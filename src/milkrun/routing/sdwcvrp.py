@@ -310,6 +310,6 @@ def fault(w, b):
     return code
 
 
-SDWCVRP.bind(generate=generate, reset=reset, step=step, fault=fault, mark=mark)
+SDWCVRP.bind(generate=generate, reset=reset, step=step, fault=fault, derive_mask=mark)
 
 __all__ = ["SDWCVRP", "SDWCVRPConfig", "generate", "reset", "step"]

@@ -166,6 +166,6 @@ def fault(w, b):
     return TOUR_OVER if over and not (w.terminated[b] or w.truncated[b]) else 0
 
 
-TSP.bind(generate=generate, reset=reset, step=step, mark=mark, fault=fault)
+TSP.bind(generate=generate, reset=reset, step=step, derive_mask=mark, fault=fault)
 
 __all__ = ["TSP", "TSPConfig", "generate", "reset", "step"]

@@ -447,6 +447,6 @@ def fault(w, b):
     return 0
 
 
-TSPKopt.bind(generate=generate, reset=reset, step=step, legal=legal, mark=mark, fault=fault)
+TSPKopt.bind(generate=generate, reset=reset, step=step, legal=legal, derive_mask=mark, fault=fault)
 
 __all__ = ["TSPKopt", "TSPKoptConfig", "generate", "legal", "reset", "step"]

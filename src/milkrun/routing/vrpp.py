@@ -156,6 +156,6 @@ def mark(w, b):
     mark_allowed(w, b, w.prize, q, w.must_go, q, np.inf)
 
 
-Profit.bind(generate=generate, reset=reset, step=step, mark=mark)
+Profit.bind(generate=generate, reset=reset, step=step, derive_mask=mark)
 
 __all__ = ["VRPP", "Profit", "ProfitConfig", "VRPPConfig", "generate", "reset", "step"]

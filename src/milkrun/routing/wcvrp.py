@@ -245,6 +245,6 @@ def count_full(w, b, level, r):
     return total
 
 
-Waste.bind(generate=generate, reset=reset, step=step, fault=fault, mark=mark)
+Waste.bind(generate=generate, reset=reset, step=step, fault=fault, derive_mask=mark)
 
 __all__ = ["WCVRP", "WCVRPConfig", "Waste", "WasteConfig", "count_full", "generate", "reset", "step"]

@@ -46,7 +46,7 @@ def keep_mask(w, b):  # type: ignore[no-untyped-def]
     """RL4CO's TSP carries no `visited`: the mask is what tells it, so it is derived from nothing else."""
 
 
-TSPView.bind(mark=keep_mask)
+TSPView.bind(derive_mask=keep_mask)
 
 
 @kernel

@@ -239,8 +239,8 @@ class Stepper:
         return out
 
     def derive_mask(self, root: Tensors, hidden: Tensors, batch: torch.Size) -> torch.Tensor:
-        """The masks (*batch, n) that the hook `mark` writes for the live ones of these rows; nothing given is written
-        to."""
+        """The masks (*batch, n) that the kernel `derive_mask` writes for the live ones of these rows; nothing given is
+        written to."""
         plan = self._plans.get(batch) or self._plan(batch)
         keep: list[torch.Tensor] = []
         space, chunks = self._room(plan.rows)
@@ -253,8 +253,8 @@ class Stepper:
     def _marked(
         self, table: array[int], given: torch.Tensor | None, root: Tensors, hidden: Tensors, plan: Plan, chunks: int
     ) -> tuple[torch.Tensor, np.ndarray]:
-        """Masks by the hook `mark` for the rows of a table, which is changed, and which rows are live; the others have
-        the mask given, or none allowed."""
+        """Masks by the kernel `derive_mask` for the rows of a table, which is changed, and which rows are live; the
+        others have the mask given, or none allowed."""
         mask = torch.zeros((*plan.batch, self._mask_width), dtype=torch.bool) if given is None else _copied(given)
         table[self._mask_place] = mask.data_ptr()
         live = self.checks.live(root, hidden, plan)

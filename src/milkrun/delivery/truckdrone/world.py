@@ -230,7 +230,7 @@ class TruckDrone(World):
 
 
 TruckDrone.bind(
-    generate=generate, reset=reset, step=step, idle=idle, update_views=update_views, mark=mark, fault=fault
+    generate=generate, reset=reset, step=step, idle=idle, update_views=update_views, derive_mask=mark, fault=fault
 )
 
 __all__ = ["TruckDrone", "generate", "idle", "reset", "step"]

@@ -412,6 +412,6 @@ def fault(w, b):
     return 0 if reachable and (not w.must_join[b] or may_join(w, b, q, w.truck[b])) else NO_JOIN
 
 
-TSPD.bind(generate=generate, reset=reset, step=step, legal=legal, prefetch=prefetch, mark=mark, fault=fault)
+TSPD.bind(generate=generate, reset=reset, step=step, legal=legal, prefetch=prefetch, derive_mask=mark, fault=fault)
 
 __all__ = ["TSPD", "TSPDConfig", "generate", "reset", "step"]

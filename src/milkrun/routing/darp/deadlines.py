@@ -219,6 +219,6 @@ def observe(w, b):
     describe_vehicle(w, b, q, w.N, clock, aboard / (w.N // 2), clock)
 
 
-DARPDeadlines.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe, mark=mark)
+DARPDeadlines.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe, derive_mask=mark)
 
 __all__ = ["DARPDeadlines", "generate", "idle", "observe", "reset", "step"]

@@ -280,6 +280,6 @@ def is_aboard(w, b, r):
     return w.picked_up_by_current[b, 2 * r + 1] and not w.visited[b, 2 * r + 2]
 
 
-DARP.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe, mark=mark, fault=fault)
+DARP.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe, derive_mask=mark, fault=fault)
 
 __all__ = ["DARP", "generate", "idle", "observe", "reset", "step"]
