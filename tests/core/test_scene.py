@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import milkrun
 from milkrun.core import scene as module
 from milkrun.core.canvas import INK, LATE, OPEN, PALETTE, PAPER, SERVED, Canvas, coloured
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError
 from milkrun.core.painter import paint, trips_of
 from milkrun.core.scene import Bar, Chart, Mark, Scene, Style, Window, ask_words, colour_code, colours, texts_of_actions
+from tests import small
 
 SQUARE = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
 
@@ -205,3 +207,18 @@ def test_late_and_crashed_differ_from_the_rest_by_shape():
         legends[entry] = (canvas.pixels[480:, :24] != PAPER).any(-1)
     assert (legends["late", "disc"] != legends["served", "disc"]).any()
     assert (legends["late", "drone"] != legends[0, "drone"]).any()
+
+
+@pytest.mark.parametrize("world_id", milkrun.list_worlds())
+def test_no_scene_of_a_row_that_is_not(world_id):
+    """Row 99 was a bare IndexError, and row -1 the last one; before the first reset there is nothing to show."""
+    world = milkrun.make(world_id, 2, seed=1, **small.options(world_id))
+    with pytest.raises(ResetNeeded):
+        world.scene(0)
+    world.reset()
+    asked = [world.scene, *(getattr(world, name) for name in ("events",) if hasattr(world, name))]
+    for ask in asked:
+        for row in (99, 2, -1, "a", None):
+            with pytest.raises(ShapeError, match="row"):
+                ask(row)
+    assert world.scene(1).marks or world.scene(1).figures

@@ -250,6 +250,7 @@ class Pile(EngineWorld):
 
     def events(self, row: int = 0) -> list[dict[str, Any]]:
         """The attempts of a row's episode so far, a record each."""
+        self.check_row(row)
         return events(self, row)
 
     def need_scenes(self, scenes: np.ndarray) -> None:
@@ -280,6 +281,7 @@ class Pile(EngineWorld):
         return {"success_rate" if name == "success" else name: last[name] for name in self.figure_fields}
 
     def scene(self, row: int) -> Scene:
+        self.check_row(row)
         return picture.scene(self, row)
 
     @property

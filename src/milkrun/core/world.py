@@ -167,6 +167,7 @@ class World(Episodes, References):
 
     def scene(self, row: int) -> Scene:
         """What a row looks like now, asked after every reset and step; as inherited, what the declared fields tell."""
+        self.check_row(row)
         return scene_of_fields(self, row) if type(self).draw is World.draw else scene_of_picture(self, row)
 
     def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart | None:
@@ -351,10 +352,9 @@ class World(Episodes, References):
 
     def render(self, row: int = 0) -> np.ndarray:
         """The picture of a row, uint8 (512, 512, 3)."""
-        chosen = self._rows([row])
-        self.refuse_unready(chosen)
+        self.check_row(row)
         canvas = Canvas()
-        self.draw(int(chosen[0]), canvas)
+        self.draw(int(row), canvas)
         return canvas.pixels
 
     def state_dict(self, rows: Rows = None) -> dict[str, np.ndarray]:
@@ -385,6 +385,10 @@ class World(Episodes, References):
             self._beginning, self._ready = None, self._all_fresh
             self._some_ended = True
             self._outdate(chosen)
+
+    def check_row(self, row: int) -> None:
+        """Raises unless this is the number of a row that has been reset."""
+        self.refuse_unready(self._rows([row]))
 
     def refuse_unready(self, rows: np.ndarray | slice = slice(None)) -> None:
         """Raises unless the world is open and these rows have been reset once."""

@@ -206,6 +206,7 @@ class CVRP(Routing):
             self._refuse_far(row, j, self._there_and_back(arrays, owner)[0, j], float(self.max_length[owner[0]]))
 
     def scene(self, row: int) -> Scene:
+        self.check_row(row)
         q = self.instance_row[row]
         units = self.demand_units[q]
         s = self.scene_of_nodes(row, "customers", units, lambda: [f"demand {d}" for d in units.tolist()])

@@ -208,6 +208,7 @@ class TSPKopt(Places):
         return f"positions {move[2]} and {move[3]} of the tour"
 
     def scene(self, row: int) -> Scene:
+        self.check_row(row)
         q = self.instance_row[row]
         n = int(self.n_nodes[q])
         places = self.locs[q, :n].astype(float)

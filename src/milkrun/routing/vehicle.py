@@ -96,6 +96,7 @@ class Routing(Recorded, Places):
     # -- pictures -------------------------------------------------------------------------------------------
 
     def scene(self, row: int) -> Scene:
+        self.check_row(row)
         return self.scene_of_nodes(row, "nodes")
 
     def scene_of_nodes(

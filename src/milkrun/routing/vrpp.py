@@ -104,6 +104,7 @@ class Profit(Collect):
         return super().arrange_instances(values)
 
     def scene(self, row: int) -> Scene:
+        self.check_row(row)
         prize = self.prize[self.instance_row[row]]
         return self.scene_of_choice(row, "customers", prize, lambda: [f"prize {p:g}" for p in prize.tolist()])
 

@@ -158,6 +158,7 @@ class Waste(Collect):
 
     def scene(self, row: int) -> Scene:
         """Bins, filled as far as they are; the truck has emptied those it visited."""
+        self.check_row(row)
         q = self.instance_row[row]
         n, waste = int(self.n_nodes[q]), self.waste_of(row) / self.max_waste[q]
         level = np.where(self.visited[row], 0.0, waste)[:n]

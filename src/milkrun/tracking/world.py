@@ -386,6 +386,7 @@ class Tracking(World):
         return picture
 
     def scene(self, row: int) -> Scene:
+        self.check_row(row)
         scene: Scene = resolve("milkrun.tracking.picture:scene", "Tracking.scene")(self, row)
         return scene
 

@@ -221,6 +221,7 @@ class TruckDrone(World):
         return reasons.why_masked(self, row, index)
 
     def scene(self, row: int) -> Scene:
+        self.check_row(row)
         return picture.scene(self, row)
 
     chart_fields = log.FIELDS

@@ -144,6 +144,7 @@ class TSPD(World):
 
     def events(self, row: int = 0) -> list[log.Event]:
         """What truck and drone did when, as the rows of a Gantt chart: each machine's follow without a gap."""
+        self.check_row(row)
         return log.events(self, row)
 
     figure_fields = ("truck_drive", "truck_wait", "drone_fly", "drone_wait", "by_drone", "num_ops")
@@ -154,6 +155,7 @@ class TSPD(World):
 
     def kpis(self, row: int = 0) -> dict[str, float]:
         """The figures of a row by name."""
+        self.check_row(row)
         return reports.kpis(self, row)
 
     def why_illegal(self, row: int, action: int) -> str:
@@ -166,6 +168,7 @@ class TSPD(World):
         return ("drive to ", "send the drone to ")[kind] + place if kind < 2 else "take up the drone"
 
     def scene(self, row: int) -> Scene:
+        self.check_row(row)
         return picture.scene(self, row)
 
     chart_fields = ("clock",)

@@ -202,6 +202,7 @@ class DARPBase(Recorded):
         return self.explain(row, action)
 
     def scene(self, row: int) -> Scene:
+        self.check_row(row)
         return scene(self, row)
 
     chart_fields = ("vehicle_finished",)
