@@ -297,7 +297,7 @@ def test_same_step_judges_what_it_will_play(flag):
         world = milkrun.make("milkrun/TSPD-v0", 1, seed=1, num_nodes=5, autoreset=mode)
         world.reset()
         saved = world.state_dict()
-        saved[flag][:] = True
+        saved[flag][:] = saved["done"][:] = True
         saved["action_mask"][:, 10] = True
         if mode == "disabled":
             world.load_state_dict(saved)
