@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from milkrun.core.arguments import check_count, check_number
 from milkrun.core.errors import ConfigError
 from milkrun.core.registry import each_world, list_worlds, world_spec
-from milkrun.routing.distance import METRICS, legs
+from milkrun.routing.tasks.distances import distance_matrix
 
 TOURS = ("TSP", "ATSP")
 NOT_YET = {"VRPB": "milkrun/MTVRP-v0"}
@@ -115,8 +115,7 @@ class Instance:
             return self
         dist = self.dist
         if dist is None:
-            x, y = np.asarray(self.locs).T
-            dist = legs(METRICS.index(self.metric), x[:, None], y[:, None], x, y)
+            dist = distance_matrix(self.locs, self.metric)
         times = {name: self.fields[name] / self.scale for name in ("time_windows", "service_time", "prize")}
         return replace(self, dist=dist / self.scale, fields={**self.fields, **times}, scale=1.0)
 
