@@ -169,7 +169,7 @@ def test_many_customers_have_no_lane_each():
 
 def test_the_timetable_of_trips_with_windows():
     """3 to customer 1 in time, a stop of 1; 4 to customer 2, whose window opens at 20; a stop of 1, and 5 home."""
-    world = milkrun.make("milkrun/CVRPP-v0", num_loc=3, time_windows=True, autoreset="disabled")
+    world = milkrun.make("milkrun/CVRPP-v0", num_loc=3, time_windows=True, length_weight=0.1, autoreset="disabled")
     world.reset(instance={
         "locs": [[[0, 0], [3, 0], [3, 4], [0, 4]]], "prize": [[0, 9, 9, 9]], "weight": [[0, 1, 1, 1]], "capacity": [9],
         "time_windows": [[[0, 100], [0, 10], [20, 30], [0, 50]]], "service_time": [[0, 1, 1, 1]],
