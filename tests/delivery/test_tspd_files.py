@@ -153,6 +153,16 @@ def test_a_broken_instance_names_file_line_and_word(stored, changed, line, sente
         load_tspd(path)
 
 
+@pytest.mark.parametrize(("text", "said"), [
+    ("/* " * 200_000 + "\n1\n", "'/*' opens a comment that never closes"),
+    ("1" * 200_000 + "x\n", "is not a number"),
+])  # fmt: skip
+def test_a_long_text_takes_no_quadratic_time(stored, text, said):
+    """Each opened comment would be searched to the end of the file, and each digit tried against all that follow."""
+    with pytest.raises(BadInstance, match=re.escape(said)):
+        load_tspd(stored(text))
+
+
 def test_a_directive_without_the_end_of_its_line_may_be_cut(stored):
     """#FORBID 3 may have been #FORBID 31."""
     path = stored(INSTANCE.rstrip("\n"))

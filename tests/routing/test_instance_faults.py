@@ -235,10 +235,11 @@ def test_a_broken_solution_is_refused(tmp_path, text, old, new, said):
     (read, CVRP.replace("DEMAND_SECTION", "DEMAND_SECTION{}x")),
     (read, CVRP.replace("A-n4-k2", "A{}x")),
     (read, CVRP.replace("TYPE : CVRP", "COMMENT : {}\nTYPE : CVRP")),
+    (read, CVRP.replace("3 3 4", "3 3 {}x")),
 ])  # fmt: skip
-@pytest.mark.parametrize("word", [" ", "best "])
+@pytest.mark.parametrize("word", [" ", "best ", "1"])
 def test_a_long_line_takes_no_quadratic_time(tmp_path, reader, text, word):
-    """Half a megabyte of blanks or of one word: hours, if each blank were tried against all that follow."""
+    """Half a megabyte of blanks, digits or one word: hours, if each of them were tried against all that follow."""
     path = tmp_path / "x.vrp"
     path.write_text(text.format(word * 500_000))
     with contextlib.suppress(FormatError):

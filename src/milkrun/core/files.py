@@ -16,8 +16,9 @@ from typing import Any
 
 from milkrun.core.errors import ConfigError, FormatError
 
-REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-"""A number in a file: no NaN, no infinity, no digit grouping, no digits of other scripts."""
+REAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+"""A number in a file: no NaN, no infinity, no digit grouping, no digits of other scripts. No two repetitions in a row
+match the same characters, which would take quadratic time."""
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 

@@ -194,7 +194,8 @@ class _Page:
         text = decoded(read_bytes(path))
         # Comments become blanks, character by character, and lines stay: a place in `plain` is the same place in
         # `text`.
-        plain = COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+        closed = text.rfind("*/") + 2  # behind it each "/*" would be searched to the end of the file
+        plain = COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text[:closed]) + text[closed:]
         self.starts = [0, *(found.end() for found in re.finditer("\n", plain))]
         self.words: list[Word] = []
         self.commands: list[list[Word]] = []
@@ -204,7 +205,7 @@ class _Page:
                 self.commands.append(found)
             else:
                 self.words += found
-        self.comments = [self._word(comment[1], comment.start()) for comment in COMMENT.finditer(text)]
+        self.comments = [self._word(comment[1], comment.start()) for comment in COMMENT.finditer(text, 0, closed)]
         self.read = 0
         for word in self.words:
             if word.text.startswith("/*"):
