@@ -12,6 +12,7 @@ import pytest
 import milkrun
 from milkrun.core.errors import BadInstance, ConfigError, IllegalAction, ShapeError
 from milkrun.solvers.policies import nearest
+from tests.states import check_play
 
 RECTANGLE = np.array([[0, 0], [3, 0], [3, 4], [0, 4]], np.float32)
 
@@ -252,6 +253,14 @@ def test_relabelling_the_nodes_relabels_the_tour():
     first, second = tsp(locs), tsp(moved)
     assert label[roll_out(first)].tolist() == roll_out(second).tolist()
     assert first.tour_length == second.tour_length
+
+
+@pytest.mark.parametrize("options", [{}, {"action_mode": "node"}, {"moves": "3opt"}, {"metric": "trunc1"}], ids=str)
+def test_costs_of_a_long_improvement_are_those_of_its_tours(options):
+    """2,000 moves, one in ten of them any number: every state passes, though costs are rounded in each step."""
+    world = milkrun.make("milkrun/TSPKopt-v0", 4, seed=1, num_loc=9, max_steps=5_000, autoreset="disabled", **options)
+    world.reset()
+    check_play(world, turns=2_000, wild=0.1)
 
 
 def test_padding_in_a_tour_to_be_improved_is_refused():

@@ -52,6 +52,17 @@ def test_a_manifest_does_not_reorder_shards(folder):
         list(scale.instances(folder))
 
 
+def test_a_shard_of_another_size_is_refused(folder):
+    """One instance instead of two, under its right checksum."""
+    file = folder / "data-000001.npz"
+    with np.load(file) as saved:
+        fewer = {name: saved[name][:1] for name in saved.files}
+    np.savez(file, **fewer)
+    edit(folder, lambda shards: shards.update({file.name: hashlib.sha256(file.read_bytes()).hexdigest()}))
+    with pytest.raises(FormatError, match="does not hold 2 instances"):
+        list(scale.instances(folder))
+
+
 def put_pipe(path):
     os.mkfifo(path)
 

@@ -28,7 +28,7 @@ from milkrun.core.rng import row_stream, shuffle_from
 from milkrun.core.scene import Scene
 from milkrun.core.world import ChanceOf, FieldOf
 from milkrun.routing.base import HEURISTICS, SOLVER, Places, PlacesConfig
-from milkrun.routing.distance import MATRIX, travel
+from milkrun.routing.distance import CEIL, MATRIX, ROUND, TRUNC1, travel
 from milkrun.routing.generators.laws import INIT
 from milkrun.routing.generators.tsp import generate
 
@@ -40,7 +40,7 @@ STARTS = ("random", "greedy", "identity")
 RANDOM, GREEDY = 0, 1
 REWARD_MODES = ("best", "current")
 CURRENT = 1
-MISPLACED, PADDED = 1, 2
+MISPLACED, PADDED, MISPRICED, BEST_MISPRICED = 1, 2, 3, 4
 """What may be wrong with a state from outside."""
 
 
@@ -95,6 +95,8 @@ class TSPKopt(Places):
 
     faults = {
         MISPLACED: ("pos", "must be where the tour has each node, every one once"),
+        MISPRICED: ("cost_current", "must be the length of tour"),
+        BEST_MISPRICED: ("cost_best", "must be the length of best_tour"),
         PADDED: ("tour", "n_nodes is {n_nodes}, but it has padding among its first ones, or a node behind them"),
     }
 
@@ -445,7 +447,34 @@ def fault(w, b):
             return MISPLACED
         if k >= n and w.tour[b, k] != k:
             return PADDED
-    return 0
+    # Rewards are differences of these costs. Each step rounds a cost to float32, half a unit in its last place.
+    slack = (1_000 + w.i[b]) * 2.0**-22 * n * longest_leg(w, b, n)
+    if abs(w.cost_current[b] - length_of(w, b, n, w.tour)) > slack:
+        return MISPRICED
+    return BEST_MISPRICED if abs(w.cost_best[b] - length_of(w, b, n, w.best_tour)) > slack else 0
+
+
+@kernel
+def length_of(w, b, n, tours):
+    q, length = w.instance_row[b], 0.0
+    for k in range(n):
+        length += travel(w, q, tours[b, k], tours[b, (k + 1) % n])
+    return length
+
+
+@kernel
+def longest_leg(w, b, n):
+    """An upper bound of the legs. Two legs to node 0 are at least as long as the leg between their ends, but for the
+    unit by which a metric may round each."""
+    q, most = w.instance_row[b], 0.0
+    if w.metric == MATRIX:
+        for i in range(n):
+            for j in range(n):
+                most = max(most, travel(w, q, i, j))
+        return most
+    for j in range(n):
+        most = max(most, travel(w, q, 0, j))
+    return 2.0 * most + (2.0 if w.metric in (ROUND, CEIL, TRUNC1) else 0.0)
 
 
 TSPKopt.bind(generate=generate, reset=reset, step=step, legal=legal, derive_mask=mark, fault=fault)

@@ -61,13 +61,17 @@ def instances(folder: str | os.PathLike[str]) -> Iterator[Arrays]:
     if said.get("kind") != "generate":
         raise ConfigError(f"{path} holds no dataset but the shards of {said.get('kind')!r}")
     wanted = check_count("instances", said.get("instances"), 1)
-    whole = len(read_shards(wanted, wanted, said.get("shard_rows")))
+    shards = read_shards(wanted, wanted, said.get("shard_rows"))
+    whole = len(shards)
     if len(said["shards"]) != whole:
         raise ConfigError(f"{path} has {len(said['shards'])} of {whole} shards: the call that was stopped completes it")
-    for file in (shard_path(path, STEM, k) for k in range(whole)):  # names of files come from no manifest
+    for k in range(whole):
+        file = shard_path(path, STEM, k)  # names of files come from no manifest
         if file.name not in said["shards"]:
             raise FormatError(f"{path / MANIFEST} does not list {file.name}: generate the dataset again")
         raw = read_shard(file)
         if hashlib.sha256(raw).hexdigest() != said["shards"][file.name] or (arrays := arrays_of(raw)) is None:
             raise FormatError(f"{file} is not what the manifest says: generate it again")
+        if any(values.shape[:1] != (shards[k].rows,) for values in arrays.values()):
+            raise FormatError(f"{file} does not hold {shards[k].rows} instances: generate it again")
         yield arrays

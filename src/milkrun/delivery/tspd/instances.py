@@ -150,6 +150,9 @@ def _check_machines(arrays: Arrays) -> None:
     refuse_where("truck_leg", leg, leg > clock * (1 + 1e-9), "is more than the time that has passed")
     most = 6 * nodes * DEAREST  # of 3 N actions, a drive costs one leg and a join two
     refuse_where("clock", clock, clock > most, f"must be <= {most:g}")
+    objective = arrays["objective"]
+    wrong = np.abs(objective + clock) > 1e-9 * np.maximum(1.0, clock)
+    refuse_where("objective", objective, wrong, "must be minus the clock")
 
 
 def _check_record(arrays: Arrays) -> None:

@@ -38,7 +38,7 @@ from milkrun.routing.darp.base import (
 from milkrun.routing.darp.config import FARTHEST, DARPConfig
 from milkrun.routing.darp.generator import generate_deadlines as generate
 from milkrun.routing.darp.observations import describe_node, describe_vehicle, farthest
-from milkrun.routing.darp.states import check_deadlines, check_riders
+from milkrun.routing.darp.states import check_count, check_deadlines, check_riders
 from milkrun.routing.darp.travel import distance32
 from milkrun.routing.darp.travel import whole_travel_time as travel_time
 from milkrun.routing.instances.darp import MOST
@@ -80,6 +80,7 @@ class DARPDeadlines(DARPBase):
         super().check_states(arrays)
         check_riders(arrays, self.true_nodes(arrays))
         check_deadlines(arrays)
+        check_count(arrays, self.true_nodes(arrays))
 
     def _check_reach(self, arrays: dict[str, np.ndarray]) -> None:
         """Seats there are, and no leg takes longer than a clock can count."""

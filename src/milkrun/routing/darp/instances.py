@@ -14,7 +14,7 @@ from milkrun.core.instances import as_array, padded, refuse
 from milkrun.routing.darp.base import DARPBase
 from milkrun.routing.darp.config import STYLES, DARPConfig
 from milkrun.routing.darp.generator import GAVE_UP
-from milkrun.routing.darp.states import check_riders, check_schedule
+from milkrun.routing.darp.states import check_count, check_riders, check_schedule
 from milkrun.routing.darp.windows import FAULTS, faults_alone, tightened
 from milkrun.routing.instances.darp import MOST, DARPInstance
 
@@ -133,6 +133,7 @@ class DARPInstances(DARPBase):
         if (wrong := (closes > np.minimum(arrays["time_windows"], arrays["time_windows"][:, :1])) & true).any():
             refuse("tight_close", closes, wrong, "must not be after time_windows, nor after the end of the day")
         check_schedule(arrays, check_riders(arrays, true))
+        check_count(arrays, true)
 
     def _check_limits(self, arrays: dict[str, np.ndarray]) -> None:
         """Windows, times and distances."""

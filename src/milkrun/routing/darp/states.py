@@ -79,6 +79,13 @@ def check_record(arrays: Arrays) -> None:
         refuse_where("tour", tour, (tour < 0) | (tour >= nodes), f"must be within 0..{nodes - 1}")
 
 
+def check_count(arrays: Arrays, true: np.ndarray) -> None:
+    """Every visit is an action."""
+    if "tour_len" in arrays:  # not of rows stepped without a record
+        few = arrays["tour_len"] < (arrays["visited"] & true)[:, 1:].sum(axis=1)
+        refuse_where("tour_len", arrays["tour_len"], few, "is less than the nodes visited")
+
+
 def check_deadlines(arrays: Arrays) -> None:
     """Rule deadlines: the clock of the active vehicle, and when it may go home."""
     node, clock, deadlines = arrays["current_node"], arrays["current_time"], arrays["time_windows"]
