@@ -323,5 +323,5 @@ def test_without_pettingzoo_the_extra_is_named(monkeypatch):
     """Importing the binding says what to install."""
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
     monkeypatch.delitem(sys.modules, "milkrun.api.pettingzoo")
-    with pytest.raises(MissingExtra, match=r'pip install "milkrun\[pettingzoo\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install -e "\.\[pettingzoo\]"'):
         importlib.import_module("milkrun.api.pettingzoo")

@@ -208,5 +208,5 @@ def test_without_rl4co_the_import_says_what_to_install(monkeypatch):
     for module in [m for m in sys.modules if m.startswith("milkrun.api.rl4co")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "rl4co", None)
-    with pytest.raises(MissingExtra, match=r'pip install "milkrun\[rl4co\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install -e "\.\[rl4co\]"'):
         importlib.import_module("milkrun.api.rl4co")
