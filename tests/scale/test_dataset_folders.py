@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from milkrun import scale
+from milkrun.core.dataset import arrays_of
 from milkrun.core.errors import ConfigError, FormatError, MilkrunError
-from milkrun.scale.keep import arrays_of
 
 
 @pytest.fixture
