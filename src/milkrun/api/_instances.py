@@ -29,7 +29,7 @@ def load_instances(path: str | os.PathLike[str], world_id: str) -> tuple[dict[st
     if not isinstance(instance, Instance):
         raise ConfigError(f"{name.name}: a dial-a-ride file; from_instances of milkrun.routing.darp.DARP plays it")
     if instance.world_id != world_id:
-        raise ConfigError(f"{name.name}: a {instance.kind} file plays in {instance.world_id}, not in {world_id}")
+        raise ConfigError(f"{name.name}: {world_id} plays no {instance.kind} file")
     arrays = {field: np.array(value)[None] for field, value in instance.arrays().items()}
     nodes = arrays["dist" if instance.locs is None else "locs"].shape[1]
     return arrays, {"num_loc": nodes - world.depot_apart, **instance.config}
