@@ -43,7 +43,7 @@ define install
 @echo "Setting up $(@D) (some minutes the first time)"
 @$(@D)/bin/python -m pip --version >/dev/null 2>&1 || { \
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	{ echo "The pinned versions need Python 3.11 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }; \
+	{ echo "Milkrun needs Python 3.11 or newer: make PYTHON=python3.11 ..." >&2; exit 1; }; \
 	$(PYTHON) -m venv --clear $(@D); }
 @rm -f $(@D)/.stamp-*
 @grep -v '$(or $(except),^$$)' constraints.txt > $(@D)/constraints.txt

@@ -20,11 +20,13 @@ from milkrun.worlds import register_all
 
 if TYPE_CHECKING:
     from milkrun.core.check import check_world as check_world
+    from milkrun.core.dataset import read_dataset as read_dataset
     from milkrun.core.threads import get_num_threads as get_num_threads
     from milkrun.core.threads import set_num_threads as set_num_threads
 
 __getattr__, __dir__, __all__ = lazy(__name__, {
-    ".core.check": "check_world", ".core.threads": "get_num_threads set_num_threads",
+    ".core.check": "check_world", ".core.dataset": "read_dataset",
+    ".core.threads": "get_num_threads set_num_threads",
 })  # fmt: skip
 __all__ += ["WorldSpec", "__version__", "list_worlds", "make", "register", "world_spec"]
 

@@ -51,7 +51,7 @@ def test_a_wrapper_whose_library_is_missing_names_the_extra(name, package, extra
     for module in [m for m in sys.modules if m == package or m.startswith((f"{package}.", f"milkrun.api.{extra}"))]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtra, match=rf'pip install "milkrun\[{extra}\]"'):
+    with pytest.raises(MissingExtra, match=rf'pip install -e "\.\[{extra}\]"'):
         getattr(dat, name)
 
 

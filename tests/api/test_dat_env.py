@@ -324,7 +324,7 @@ def test_make_env_refuses():
 def test_lunar_lander_names_the_extra(package, extra, monkeypatch):
     """Where Box2D or pygame is missing."""
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtra, match=rf"milkrun\[{extra}\]"):
+    with pytest.raises(MissingExtra, match=rf"\.\[{extra}\]"):
         general_env("LunarLander", None, 1, 0)
 
 

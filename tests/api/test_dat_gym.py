@@ -205,6 +205,6 @@ def test_what_is_missing_is_named(package, extra, call, monkeypatch):
     for name in [m for m in sys.modules if m == package or m.startswith(f"{package}.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtra, match=rf"milkrun\[{extra}\]"):
+    with pytest.raises(MissingExtra, match=rf"\.\[{extra}\]"):
         call()
     assert make_env(1, 0, **OPTIONS)().reset().shape == (3, 16, 16)

@@ -83,7 +83,7 @@ def test_an_agent_without_an_action_stays():
 @pytest.mark.parametrize(
     ("actions", "said"),
     [
-        ({"drone_7": 1}, "no agent 'drone_7'; did you mean 'drone_1' or 'drone_0'"),
+        ({"drone_7": 1}, "no agent 'drone_7'; did you mean 'drone_0' or 'drone_1'"),
         ({"truck_0": 1.0}, "truck_0: the action must be an integer of shape .*, not float64"),
         ({"truck_0": True}, "not bool"),
         ({"truck_0": [1]}, r"not int64 \(1,\)"),
@@ -107,7 +107,7 @@ def test_the_space_of_an_unknown_agent_is_refused_by_name():
     for space in (team.action_space, team.observation_space):
         with pytest.raises(KeyError) as caught:
             space("drone_7")
-        assert str(caught.value) == "there is no agent 'drone_7'; did you mean 'drone_1' or 'drone_0'?"
+        assert str(caught.value) == "there is no agent 'drone_7'; did you mean 'drone_0' or 'drone_1'?"
 
 
 @pytest.mark.parametrize("number", [4, -1, 2**40, np.uint64(2**64 - 1)])
@@ -323,5 +323,5 @@ def test_without_pettingzoo_the_extra_is_named(monkeypatch):
     """Importing the binding says what to install."""
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
     monkeypatch.delitem(sys.modules, "milkrun.api.pettingzoo")
-    with pytest.raises(MissingExtra, match=r'pip install "milkrun\[pettingzoo\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install -e "\.\[pettingzoo\]"'):
         importlib.import_module("milkrun.api.pettingzoo")

@@ -15,15 +15,19 @@ import torch
 pytest.importorskip("rl4co", reason="needs rl4co")
 
 from rl4co.envs.common.base import RL4COEnvBase
+from rl4co.envs.routing import CVRPEnv as TheirCVRPEnv
 from rl4co.envs.routing import CVRPGenerator as TheirCVRPGenerator
 from rl4co.utils.decoding import random_policy, rollout
 from tensordict import TensorDict
 
 import milkrun
+from milkrun import scale
 from milkrun.api.rl4co import CVRPEnv, TSPEnv
-from milkrun.core.errors import BadInstance, ConfigError, MissingExtra, ShapeError
+from milkrun.core.errors import BadInstance, ConfigError, FormatError, MissingExtra, ShapeError
 from milkrun.routing import generators, tasks
+from tests import published
 from tests.api.rl4co_tools import ENVS, play, same, square, started
+from tests.routing.test_instance_faults import CVRP
 
 
 @pytest.mark.parametrize(("demand", "capacity", "units", "truck"), [
@@ -179,6 +183,73 @@ def test_copies_step_and_draw_alike(name, copied):
     assert not copied(env)._steppers  # they hold addresses of the original's memory
 
 
+@pytest.mark.parametrize("name", ENVS)
+def test_a_dataset_is_loaded_as_the_instances_that_the_world_draws(name, tmp_path):
+    """Folder and file; instance 3 is what row 3 draws first, demand in the same units."""
+    id, places = f"milkrun/{name.upper()}-v0", {"num_loc": 4}
+    folder = scale.generate(id, 5, tmp_path / "d", 7, config=places, on="local", shard_rows=3)
+    world = milkrun.make(id, 5, seed=7, **places)
+    world.reset()
+    env = ENVS[name](data_dir=str(tmp_path), val_file="d", generator_params={"num_loc": 4})
+    td = env.reset(env.load_data(folder))
+    assert torch.equal(td["locs"], torch.from_numpy(world.locs))
+    assert len(env.dataset(phase="val")) == 5 and len(env.load_data(folder / "data-000001.npz")) == 2
+    if name == "cvrp":
+        assert torch.equal(td["_w", "demand_units"], torch.from_numpy(world.demand_units))
+        assert td["capacity"].flatten().tolist() == world.capacity.tolist()
+    rewards = rollout(env, td, random_policy)[0]
+    assert rewards.shape == (5,) and (rewards < 0).all()
+
+
+def test_a_file_of_rl4co_is_loaded_as_rl4co_does(tmp_path):
+    """Its own writer's arrays: demand in units beside the capacity becomes the same shares."""
+    written = {"depot": np.zeros((2, 2), np.float32), "locs": np.full((2, 3, 2), 0.5, np.float32),
+               "demand": np.array([[1, 9, 4], [2, 2, 2]], np.float32), "capacity": np.full(2, 20, np.float32)}
+    np.savez(tmp_path / "vrp.npz", **written)
+    ours, theirs = CVRPEnv.load_data(tmp_path / "vrp.npz"), TheirCVRPEnv.load_data(tmp_path / "vrp.npz")
+    for key in ("locs", "depot", "demand"):
+        assert torch.equal(ours[key], theirs[key])
+    assert CVRPEnv().reset(ours)["_w", "demand_units"].tolist() == [[0, 1, 9, 4], [0, 2, 2, 2]]
+    np.savez(tmp_path / "shares.npz", **{**written, "demand": written["demand"] / 20})
+    with pytest.raises(FormatError, match=r"shares\.npz: demand must be whole units"):
+        CVRPEnv.load_data(tmp_path / "shares.npz")
+
+
+def test_a_file_of_the_literature_is_loaded(tmp_path):
+    """Trips 1 and 2, 3 round the box of 3 x 4: 3 + 3 + 5 + 3 + 4. The tour of the TSP file: 14."""
+    (tmp_path / "square.vrp").write_text(CVRP)
+    env = CVRPEnv(generator_params={"num_loc": 3})
+    td = env.reset(env.load_data(tmp_path / "square.vrp"))
+    assert env.get_reward(play(env, td, 1, 0, 2, 3, 0), torch.tensor([[1, 0, 2, 3, 0]])).tolist() == [-18]
+    tsp = CVRP[: CVRP.index("DEMAND_SECTION")].replace("TYPE : CVRP", "TYPE : TSP").replace("CAPACITY : 10\n", "")
+    (tmp_path / "square.tsp").write_text(tsp + "EOF\n")
+    env = TSPEnv()
+    td = env.reset(env.load_data(tmp_path / "square.tsp"))
+    assert env.get_reward(td, torch.tensor([[0, 1, 2, 3]])).tolist() == [-14]
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("tsplib/fri26.tsp", ConfigError, "is measured by 'matrix'"),
+        ("cvrplib/A-n32-k5.vrp", ConfigError, "A-n32-k5.vrp: milkrun/TSP-v0 plays no CVRP file"),
+        ("absent.npz", FormatError, "absent.npz: cannot be read: No such file"),
+        ("absent.tsp", FormatError, "absent.tsp: cannot be read: No such file"),
+    ],
+)
+def test_a_file_that_rl4co_cannot_play_is_refused(name, error, words):
+    """Before any TensorDict is made of it."""
+    with pytest.raises(error, match=words):
+        TSPEnv.load_data(published.KEPT / "routing" / name)
+
+
+def test_fields_that_rl4co_has_not_are_refused(tmp_path):
+    """A limit of the trips' length would be forgotten."""
+    folder = scale.generate("milkrun/CVRP-v0", 2, tmp_path / "d", config={"num_loc": 4, "max_length": 5.0}, on="local")
+    with pytest.raises(ConfigError, match="max_length; CVRPEnv reads locs, demand_units, capacity"):
+        CVRPEnv.load_data(folder)
+
+
 def test_a_given_generator_keeps_its_seed():
     """A Milkrun generator goes on from where it stands, unless the environment is given a seed of its own."""
     def laws():
@@ -208,5 +279,5 @@ def test_without_rl4co_the_import_says_what_to_install(monkeypatch):
     for module in [m for m in sys.modules if m.startswith("milkrun.api.rl4co")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "rl4co", None)
-    with pytest.raises(MissingExtra, match=r'pip install "milkrun\[rl4co\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install -e "\.\[rl4co\]"'):
         importlib.import_module("milkrun.api.rl4co")

@@ -135,7 +135,7 @@ def test_without_ray_the_extra_is_named(monkeypatch):
     """Importing the binding says what to install."""
     monkeypatch.setitem(sys.modules, "ray.rllib.env.multi_agent_env", None)
     monkeypatch.delitem(sys.modules, "milkrun.api.rllib")
-    with pytest.raises(MissingExtra, match=r'pip install "milkrun\[rllib\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install -e "\.\[rllib\]"'):
         importlib.import_module("milkrun.api.rllib")
 
 

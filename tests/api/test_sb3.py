@@ -10,10 +10,13 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import milkrun
-from milkrun.api._spaces import layouts
+from milkrun.api._spaces import Observer
 from milkrun.api.gymnasium import MilkrunEnv, MilkrunVectorEnv
 from milkrun.api.sb3 import SB3VecEnv
 from milkrun.core.errors import ConfigError, ResetNeeded
+from milkrun.core.layouts import layouts
+from milkrun.routing.tsp import TSP
+from milkrun.solvers import evaluate
 from tests import small
 from tests.core.toys import Convoy, Drifter, Glider, Lantern
 from tests.truth.test_gymnasium_conformance import WORLDS, arrays_in, assert_same
@@ -95,6 +98,57 @@ def test_fresh_infos_are_those_of_sb3s_own_vector_environment(id, layout, option
             assert_same(mine, other)
         assert_same(ours.reset_infos, theirs.reset_infos)
     assert ends >= 6 and illegal >= 3
+
+
+@pytest.mark.parametrize("id", WORLDS)
+def test_a_world_observes_in_every_layout_what_the_environment_shows(id):
+    """Key for key and bit for bit, at the start and after each step; a flat observation is the caller's own."""
+    options = SHORT.get(id, {})
+    for layout in layouts(milkrun.make(id, 1, **options)):
+        env = SB3VecEnv(id, 3, layout=layout, seed=4, **options)
+        obs = env.reset()
+        for t in range(4):
+            seen = env.world.observe(layout=layout)
+            assert_same(obs, seen)
+            if layout == "flat":
+                assert seen.dtype == np.float32 and seen.flags.owndata
+            obs = env.step(env.world.sample_actions(2, t))[0]
+
+
+def test_a_world_observes_the_instances_that_its_rows_share():
+    """Two rows of one instance see it alike, as a binding shows it to them."""
+    cities = {"locs": np.array([[0, 0], [0, 3], [4, 3]], float)}
+    world = TSP.from_instances([cities, {"locs": 2 * cities["locs"]}], 2, autoreset="same_step")
+    flat = world.observe(layout="flat")
+    shown = Observer(world, "flat")
+    shown.refresh()
+    assert_same(flat, shown.live)
+    assert flat[:, :6].tolist() == [[0, 0, 0, 3, 4, 3]] * 2 + [[0, 0, 0, 6, 8, 6]] * 2
+    with pytest.raises(ConfigError, match="TSP has no layout 'flatt'; did you mean 'flat'"):
+        world.observe(layout="flatt")
+
+
+@pytest.mark.parametrize(("layout", "policy"), [("flat", "MlpPolicy"), ("dict", "MultiInputPolicy")])
+def test_a_policy_of_sb3_is_evaluated_as_a_policy_of_a_world(layout, policy):
+    """A MaskablePPO as it was initialised: `evaluate` gives the returns that its episodes in the environment have."""
+    maskable = pytest.importorskip("sb3_contrib")
+    masks_of = pytest.importorskip("sb3_contrib.common.maskable.utils").get_action_masks
+    env = SB3VecEnv(CVRP, 8, num_loc=5, layout=layout, seed=3, seed_rule="row")
+    model = maskable.MaskablePPO(policy, env, n_steps=8, seed=1, device="cpu")
+    env.seed(9)
+    obs, returns = env.reset(), np.zeros(8)
+    live = np.ones(8, bool)
+    while live.any():
+        obs, rewards, dones, _ = env.step(model.predict(obs, action_masks=masks_of(env), deterministic=True)[0])
+        returns += np.where(live, rewards, 0)
+        live &= ~dones
+
+    def play(world):
+        return model.predict(world.observe(layout=layout), action_masks=world.action_mask, deterministic=True)[0]
+
+    result = evaluate(milkrun.make(CVRP, 8, num_loc=5), play, 8, seed=9)
+    np.testing.assert_allclose(result.returns, returns, rtol=1e-6)
+    assert not result.illegal.any() and len(set(result.returns)) == 8
 
 
 def test_a_time_limit_is_told_apart_from_an_end():

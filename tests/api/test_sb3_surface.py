@@ -216,7 +216,7 @@ except MissingExtra as e:
     print(e)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert 'pip install "milkrun[sb3]"' in done.stdout, done.stderr
+    assert 'pip install -e ".[sb3]"' in done.stdout, done.stderr
 
 
 def grown(env, steps, warm):

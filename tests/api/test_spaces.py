@@ -7,12 +7,13 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 
 import milkrun
-from milkrun.api._spaces import Observer, field_space, layouts
+from milkrun.api._spaces import Observer, field_space
 from milkrun.api.gymnasium import MilkrunEnv, MilkrunVectorEnv
 from milkrun.core.actions import agents, box
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, float32, float64, int16, int32, int64, mask, state, uint8, view
 from milkrun.core.kernels import kernel
+from milkrun.core.layouts import layouts
 from milkrun.core.world import World
 from tests.core.toys import Drifter, Glider, Lantern
 from tests.truth.test_gymnasium_conformance import assert_same_step
@@ -236,6 +237,7 @@ def test_flat_layout_is_the_fields_in_order_with_choices_one_hot():
     env.step(np.zeros(2, np.float32))
     obs, *_ = env.step(np.zeros(2, np.float32))
     assert obs.tolist() == [255, 255, 0, 0, 0.25, 0, 0, 1, 0]
+    assert env.world.observe(layout="flat").tolist() == [obs.tolist()]
     assert env.observation_space.low.tolist() == [0, 0, 0, 0, -9, 0, 0, 0, 0]
     assert env.observation_space.high.tolist() == [255, 255, 255, 255, 9, 1, 1, 1, 1]
 

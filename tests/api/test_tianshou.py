@@ -284,7 +284,7 @@ def test_without_tianshou_the_extra_is_named(monkeypatch):
     """Importing the binding says what to install."""
     monkeypatch.setitem(sys.modules, "tianshou", None)
     monkeypatch.delitem(sys.modules, "milkrun.api.tianshou")
-    with pytest.raises(MissingExtra, match=r'pip install "milkrun\[tianshou\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install -e "\.\[tianshou\]"'):
         importlib.import_module("milkrun.api.tianshou")
 
 

@@ -7,11 +7,15 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+import milkrun
+from milkrun import scale
 from milkrun.api.torchrl import CVRPEnv, TSPEnv
 from milkrun.api.torchrl.generators import GENERATOR_REGISTRY, CVRPGenerator, TSPGenerator, get_generator
 from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.routing import generators as core
 from tests.api.torchrl_tools import assert_same, random_policy
+from tests.published import published_file
+from tests.routing.test_instance_faults import CVRP
 
 
 def test_instances_are_those_of_the_numpy_generators():
@@ -25,6 +29,34 @@ def test_instances_are_those_of_the_numpy_generators():
     assert np.array_equal((td["demand"] * 25).round().int().numpy(), arrays["demand_units"])
     places = core.TSPGenerator(num_loc=7).generate(3)
     assert np.array_equal(TSPGenerator(num_loc=7).generate(batch_size=3)["locs"].numpy(), places["locs"])
+
+
+def test_files_become_instances_that_reset_takes(tmp_path):
+    """A dataset, a file of RL4CO with demand in units, a CVRPLIB file by its own metric: 18 for trips 1 and 2, 3."""
+    folder = scale.generate("milkrun/CVRP-v0", 4, tmp_path / "d", 7, config={"num_loc": 3}, on="local")
+    env = CVRPEnv(num_loc=3)
+    td = env.reset(env.load_data(folder))
+    assert td.batch_size == (4,)
+    for name, array in milkrun.read_dataset(folder).items():
+        assert np.array_equal(env.reader.find(td, name).numpy().reshape(array.shape), array)
+    arrays = {"depot": np.zeros((1, 2)), "locs": np.ones((1, 3, 2)), "demand": np.array([[1, 9, 4]]), "capacity": [20]}
+    np.savez(tmp_path / "rl4co.npz", **arrays)
+    assert env.reset(env.load_data(tmp_path / "rl4co.npz"))["demand_units"].tolist() == [[0, 1, 9, 4]]
+    (tmp_path / "square.vrp").write_text(CVRP)
+    env = CVRPEnv(num_loc=3, metric="round")
+    td = env.reset(env.load_data(str(tmp_path / "square.vrp")))
+    assert env.get_reward(td, torch.tensor([[1, 0, 2, 3, 0]])).tolist() == [-18]
+
+
+def test_a_file_needs_an_environment_of_its_rules(tmp_path):
+    """Lengths that are not rounded are those of another problem; so is a TSP."""
+    (tmp_path / "square.vrp").write_text(CVRP)
+    with pytest.raises(ConfigError, match="with num_loc=3, metric='round'; this one has num_loc=5"):
+        CVRPEnv(num_loc=5).load_data(tmp_path / "square.vrp")
+    with pytest.raises(ConfigError, match=r"square\.vrp: milkrun/TSP-v0 plays no CVRP file"):
+        TSPEnv().load_data(tmp_path / "square.vrp")
+    with pytest.raises(ConfigError, match=r"a2-16\.txt: a dial-a-ride file; from_instances"):
+        TSPEnv().load_data(published_file("darp/a2-16.txt"))
 
 
 def test_generators_walk_on_without_a_seed():

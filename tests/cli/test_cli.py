@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import milkrun
+from milkrun.cli.app import app
 from milkrun.cli.bench import looks_at, speed
 from milkrun.cli.details import Details
 from milkrun.cli.output import read_value
@@ -32,14 +33,14 @@ def cells(output, start):
     return next(line for line in output.splitlines() if line.strip().startswith(start)).split()
 
 
-def test_list_names_every_world_with_its_shapes(call):
-    """The default CVRP has 20 customers and a depot: 21 actions."""
+def test_list_is_a_line_a_world_that_says_which_problem_it_is(call):
+    """The default CVRP has 20 customers and a depot: 21 actions. No table has more lines than worlds and its head."""
     code, out, err = call("list")
     assert (code, err) == (0, "")
-    for world_id in milkrun.list_worlds():
-        assert world_id in out
-    line = next(line for line in out.splitlines() if "milkrun/CVRP-v0" in line)
-    assert "single" in line and "locs (21×2)" in line and "Discrete(21)" in line and "n20, n50, n100" in line
+    head, _, *lines = out.splitlines()
+    assert head.split() == ["id", "problem", "action"]
+    assert [line.split()[0] for line in lines] == milkrun.list_worlds()
+    assert cells(out, "milkrun/CVRP-v0") == ["milkrun/CVRP-v0", "Capacitated", "vehicle", "routing", "Discrete(21)"]
 
 
 @pytest.mark.parametrize("command", ["info", "run", "check", "replay"])
@@ -144,7 +145,7 @@ def test_the_picture_is_of_the_very_episode(world_id):
     ("arguments", "sentence"),
     [
         (["info", "milkrun/CVRQ-v0"], "did you mean 'milkrun/CVRP-v0'"),
-        (["run", "CVRP-v0", "--policy", "neerest"], "has no policy 'neerest'; did you mean 'nearest'?"),
+        (["run", "CVRP-v0", "--policy", "neerest"], "has no policy or method 'neerest'; did you mean 'nearest'?"),
         (["run", "CVRP-v0", "--set", "num_lok=5"], "has no option 'num_lok'; did you mean 'num_loc'"),
         (["run", "CVRP-v0", "--set", "num_loc=0"], "num_loc = 0: must be in 1..10000"),
         (["run", "CVRP-v0", "--set", "num_loc"], "--set 'num_loc': must read KEY=VALUE"),
@@ -162,6 +163,40 @@ def test_wrong_usage_is_one_line_and_exit_code_2(call, tmp_path, monkeypatch, ar
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith("error: ") and sentence in err and err.count("\n") == 1
+
+
+MAP = ["CVRP-v0", "--set", "map_name=town", "--set", "map_path={absent}"]
+FILES_OF = {
+    "solve": ["solve", "{absent}.vrp"],
+    "solve on ray": ["solve", "{absent}.vrp", "--on", "ray"],
+    "replay": ["replay", "{absent}.json"],
+    "report": ["report", "{absent}"],
+    "simulate": ["simulate", "--token-file", "{absent}"],
+    "dataset": ["dataset", *MAP, "--instances", "2", "--out", "{out}"],
+    **{command: [command, *MAP] for command in ("run", "eval", "check", "bench")},
+}
+"""Of each command a line that names a file which is not there. `list`, `info` and `demo` take none."""
+
+
+@pytest.mark.parametrize("line", FILES_OF.values(), ids=FILES_OF)
+def test_a_file_that_is_not_there_is_wrong_usage_of_every_command(call, tmp_path, monkeypatch, line):
+    """One line that names the file, and exit code 2, whatever reads it."""
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(*(str(word).format(absent=tmp_path / "absent", out=tmp_path / "out") for word in line))
+    assert (code, out) == (2, "") and "absent" in err and err.startswith("error: ") and err.count("\n") == 1
+
+
+def test_commands_that_take_files_are_all_known_to_the_test_above():
+    """A new command is added to one of the two lists."""
+    names = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert names == {line[0] for line in FILES_OF.values()} | {"list", "info", "demo"}
+
+
+@pytest.mark.parametrize("name", sorted({line[0] for line in FILES_OF.values()} | {"list", "info", "demo"}))
+def test_every_command_has_help(call, name):
+    """Its first line of usage, and exit code 0."""
+    code, out, err = call(name, "--help")
+    assert (code, err) == (0, "") and out.startswith(f"Usage: milkrun {name} ")
 
 
 def test_a_failure_of_our_family_is_one_line_and_exit_code_1(call, tmp_path, monkeypatch):
@@ -311,7 +346,7 @@ def test_demo_leaves_out_a_world_whose_extra_is_absent(call, tmp_path, monkeypat
     milkrun.register("tests/Heavy-v0", "no_such_engine:World", extras=("clutter",), gymnasium=False)
     code, out, _ = call("demo", "--out", tmp_path, "--num-envs", 4, "--no-pages")
     assert code == 0 and not list(tmp_path.glob("*.html")) and "index.html" not in out
-    assert "skipped: this needs no_such_engine" in out and "milkrun[clutter]" in out
+    assert "skipped: this needs no_such_engine" in out and 'pip install -e ".[clutter]"' in out
     assert call("list")[1].count("this needs no_such_engine") == 1
 
 

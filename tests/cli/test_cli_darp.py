@@ -102,7 +102,7 @@ def test_solve_says_what_is_wrong_in_one_line(call, file, tmp_path):
         code, _, err = call("solve", three, "--method", method, "--out", tmp_path)
         assert code == 2 and told in err and err.count("\n") == 1
     code, _, err = call("solve", file("cut.txt", THREE.replace("45\n", "\n")), "--out", tmp_path)
-    assert code == 1 and "cut.txt, line 5: 6 words" in err and err.count("\n") == 1
+    assert code == 2 and "cut.txt, line 5: 6 words" in err and err.count("\n") == 1
     four = THREE.replace("2 3 100", "2 4 100").splitlines()
     lines = [four[0], *four[1:5], "4 1 1 1 1 0 1440", *(f"{k + 1}{line[1:]}" for k, line in enumerate(four[5:8], 4)),
              "8 2 2 1 -1 0 1440", "9 0 0 0 0 0 120"]  # fmt: skip

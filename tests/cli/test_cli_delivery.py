@@ -181,7 +181,7 @@ def test_beyond_12_nodes_the_tour_is_split(call, file, tmp_path):
 def test_solve_says_what_is_wrong_with_a_file(call, file, tmp_path, name, text, said):
     """One line, with the file, the line and the word."""
     code, _, err = call("solve", file(name, text), "--out", tmp_path)
-    assert code == 1 and said in err and err.count("\n") == 1
+    assert code == 2 and said in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(("method", "said"), [

@@ -9,8 +9,9 @@ import pytest
 
 import milkrun
 from milkrun.cli.solve_many import split
+from milkrun.core.instances import instances_of
 from milkrun.routing.instances import read_solution
-from milkrun.solvers import add_policy, evaluate, policies, policies_for
+from milkrun.solvers import add_policy, evaluate, policies, policies_for, solve
 from tests.routing.test_instance_faults import CVRP
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -54,7 +55,7 @@ def test_solve_says_what_is_wrong_in_one_line(call, tmp_path):
     assert code == 2 and "'savings'" in err and err.count("\n") == 1
     (tmp_path / "cut.vrp").write_text(SQUARE[:120])
     code, _, err = call("solve", tmp_path / "cut.vrp", "--out", tmp_path)
-    assert code == 1 and "cut.vrp" in err and err.count("\n") == 1
+    assert code == 2 and "cut.vrp" in err and err.count("\n") == 1
 
 
 def test_routes_are_cut_at_the_depot():
@@ -76,6 +77,63 @@ def test_eval_compares_policies_on_the_same_instances(call, tmp_path):
         assert row(out, name)[1] == f"{result.mean:.4f}"
     assert list(told) == ["nearest", "random"]
     assert told["nearest"]["gap"] < 0.05 < told["random"]["gap"] and told["nearest"]["best_share"] > 0.9
+
+
+def test_eval_puts_methods_and_policies_into_one_table(call, tmp_path):
+    """Means are those of `evaluate` by the same names; pyvrp's search ends after the time that was given."""
+    asked = ["--policies", "nearest,savings,pyvrp", "--instances", 4, "--seed", 3, "--time-limit", 0.01]
+    code, out, _ = call("eval", "CVRP-v0", *asked, "--set", "num_loc=8", "--out", tmp_path)
+    assert code == 0
+    told = {p["policy"]: p for p in json.loads((tmp_path / "CVRP-v0_eval.json").read_text())["policies"]}
+    for name in ("nearest", "savings"):
+        result = evaluate(milkrun.make("milkrun/CVRP-v0", 4, num_loc=8), name, 4, seed=3)
+        assert told[name]["mean"] == pytest.approx(result.mean, abs=1e-12)
+        assert row(out, name)[1] == f"{result.mean:.4f}"
+    assert set(told) == {"nearest", "savings", "pyvrp"} and told["pyvrp"]["best_share"] > 0
+
+
+def test_eval_hands_its_time_limit_to_the_method(call, monkeypatch):
+    """Seconds an instance; 1 where none is given."""
+    seen = []
+
+    def answer(world_id, instances, method, time_limit, seed, **options):
+        seen.append((method, time_limit))
+        return solve(world_id, instances, "nearest", time_limit, seed, **options)
+
+    monkeypatch.setattr("milkrun.solvers.named.solve", answer)
+    asked = ["eval", "CVRP-v0", "--policies", "savings", "--instances", 2, "--set", "num_loc=4"]
+    assert call(*asked, "--time-limit", 0.25)[0] == call(*asked)[0] == 0
+    assert seen == [("savings", 0.25), ("savings", 1.0)]
+
+
+def test_run_plays_a_method(call, tmp_path):
+    """What savings plans is driven, and returns minus what it costs."""
+    asked = ["--policy", "savings", "--num-envs", 3, "--set", "num_loc=6", "--seed", 5]
+    code, _, _ = call("run", "CVRP-v0", *asked, "--out", tmp_path)
+    told = json.loads((tmp_path / "CVRP-v0_savings.json").read_text())
+    world = milkrun.make("milkrun/CVRP-v0", 3, seed=5, num_loc=6)
+    world.reset()
+    assert code == 0 and told["illegal"] == 0
+    assert told["mean"] == pytest.approx(-solve("CVRP", instances_of(world), "savings").cost.mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["eval", "CVRP-v0", "--policies", "random,random"], "the policy 'random' is named twice"),
+        (["eval", "CVRP-v0", "--policies", "nearest,savings, nearest"], "the policy 'nearest' is named twice"),
+        (["eval", "TSPKopt-v0", "--policies", "exact"], "'exact' finds solutions of milkrun/TSPKopt-v0, not actions"),
+        (["run", "TSPKopt-v0", "--policy", "exact"], "'exact' finds solutions of milkrun/TSPKopt-v0, not actions"),
+        (["eval", "CVRP-v0", "--time-limit", 1, "--page"], "does not go with --page"),
+        (["eval", "CVRP-v0", "--time-limit", 1, "--on", "ray"], "does not go with --on ray"),
+    ],
+)
+def test_players_that_make_no_table_are_refused(call, tmp_path, monkeypatch, line, told):
+    """Before anything is played, in one line."""
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(*line)
+    assert (code, out) == (2, "") and told in err and err.count("\n") == 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("command", ["eval", "run"])

@@ -16,7 +16,7 @@ import pytest
 
 import milkrun
 from milkrun.core.config import Config, RuledConfig, option
-from milkrun.core.errors import ConfigError, MilkrunError
+from milkrun.core.errors import ConfigError, MilkrunError, did_you_mean
 from milkrun.routing.cvrp import CVRPConfig
 from milkrun.routing.tsp import TSPConfig
 from tests.core.toys import Lantern, LanternConfig
@@ -134,6 +134,28 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(given, close):
     ):
         with pytest.raises(ConfigError, match=f"'{key}'.*did you mean '{close}'"):
             attempt()
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "offered"),
+    [
+        ("Foo", ["hfov", "size", "scene"], []),
+        ("foo", ["fov", "hfov"], ["fov"]),
+        ("config", ["token_file", "action_dim"], []),
+        ("sed", ["seed", "side"], ["seed"]),
+        ("'n51'", ["n20", "n50", "kool50"], ["n50"]),
+        ("capcity", ["capacity", "vehicle_capacity"], ["capacity", "vehicle_capacity"]),
+        ("map", ["map_path", "map_name", "max_steps"], ["map_name", "map_path"]),
+        ("METRIK", ["metric"], ["metric"]),
+        ("milkrun/Foo-v0", ["milkrun/TSP-v0", "milkrun/VRPP-v0"], []),
+        ("milkrun/CVPR-v0", ["CVRP", "milkrun/CVRP-v0"], ["milkrun/CVRP-v0", "CVRP"]),
+        ("lamp", ["a/Lamp-v0", "b/Lamp-v0"], ["a/Lamp-v0", "b/Lamp-v0"]),
+    ],
+)
+def test_a_name_is_offered_only_if_it_is_close(word, known, offered):
+    """A slip of a letter, or a part of a name, and nothing that shares some letters by chance or all ids' own."""
+    hint = did_you_mean(word, known, listed=True)
+    assert hint == (f"; did you mean {' or '.join(map(repr, offered))}?" if offered else "")
 
 
 @pytest.mark.parametrize("word", ["n_envs", "num_env", "batch_size"])

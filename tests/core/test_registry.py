@@ -221,7 +221,7 @@ def test_no_world_of_this_library_uses_a_reserved_name():
 def test_an_entry_point_that_does_not_lead_to_a_world(monkeypatch):
     """A missing package of a world with extras names the extra; anything else that is no World is a RegistryError."""
     milkrun.register("shop/Heavy-v0", "no_such_package.worlds:Heavy", extras=("clutter",))
-    with pytest.raises(MissingExtra, match=r"no_such_package.*milkrun\[clutter\]"):
+    with pytest.raises(MissingExtra, match=r"no_such_package.*\.\[clutter\]"):
         milkrun.make("shop/Heavy-v0")
     hollow = types.ModuleType("hollow")
     hollow.Thing = dict

@@ -191,5 +191,5 @@ def test_without_pillow_the_extra_is_named(monkeypatch):
     """As with every package that may be absent."""
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.delitem(sys.modules, "milkrun.replay.animation")
-    with pytest.raises(MissingExtra, match=r"needs pillow.*milkrun\[cli\]"):
+    with pytest.raises(MissingExtra, match=r"needs pillow.*\.\[cli\]"):
         importlib.import_module("milkrun.replay.animation")

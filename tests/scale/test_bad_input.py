@@ -84,7 +84,7 @@ def test_an_unreachable_address_is_named_in_time():
 def test_without_ray_the_extra_is_named(monkeypatch):
     """Before a folder is made."""
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtra, match=r'pip install "milkrun\[scale\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install -e "\.\[scale\]"'):
         evaluate()
 
 

@@ -11,9 +11,10 @@ import zipfile
 import numpy as np
 import pytest
 
+import milkrun
 from milkrun import scale
+from milkrun.core.dataset import arrays_of
 from milkrun.core.errors import ConfigError, FormatError, MilkrunError
-from milkrun.scale.keep import arrays_of
 
 
 @pytest.fixture
@@ -23,6 +24,41 @@ def folder(tmp_path):
                           progress=False)  # fmt: skip
     assert len(list(scale.instances(made))) == 2
     return made
+
+
+def test_a_dataset_is_read_whole(folder):
+    """A folder as its files joined, a file as it is: what the rows of a world with that seed draw first."""
+    world = milkrun.make("milkrun/CVRP-v0", 4, seed=3, num_loc=5)
+    world.reset()
+    whole, second = milkrun.read_dataset(folder), milkrun.read_dataset(str(folder / "data-000001.npz"))
+    assert set(whole) == set(second) == {"locs", "n_nodes", "demand_units", "capacity", "max_length"}
+    for name, array in whole.items():
+        assert np.array_equal(array, getattr(world, name)) and np.array_equal(array[2:], second[name])
+    world.reset(instance=whole)
+
+
+@pytest.mark.parametrize(
+    ("write", "error", "words"),
+    [
+        (lambda path: None, FormatError, "x: cannot be read: No such file"),
+        (lambda path: path.mkdir(), ConfigError, r"manifest\.json: cannot be read"),
+        (lambda path: path.write_text("words"), FormatError, "x: is no npz file of arrays"),
+        (lambda path: save(path, locs=np.zeros((2, 3)), capacity=np.zeros(3)), FormatError, r"as many .*\(2, 3\)"),
+        (lambda path: save(path, capacity=np.array(3)), FormatError, "as many instances"),
+        (lambda path: save(path), FormatError, "found no array"),
+        (lambda path: save(path, locs=np.array([None])), FormatError, "is no npz file of arrays"),
+    ],
+)
+def test_what_is_no_dataset_is_refused(tmp_path, write, error, words):
+    """Missing, empty, of another kind, of unequal lengths, or with objects, which would have to be executed."""
+    write(tmp_path / "x")
+    with pytest.raises(error, match=words):
+        milkrun.read_dataset(tmp_path / "x")
+
+
+def save(path, **arrays):
+    with open(path, "wb") as file:
+        np.savez(file, **arrays)
 
 
 def edit(folder, change):

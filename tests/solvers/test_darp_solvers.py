@@ -267,9 +267,9 @@ def test_ortools_without_a_warm_start():
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
-    """pip install "milkrun[solvers]"."""
+    """pip install -e ".[solvers]"."""
     monkeypatch.setitem(sys.modules, "ortools.constraint_solver", None)
-    with pytest.raises(MissingExtra, match=r"ortools.*milkrun\[solvers\]"):
+    with pytest.raises(MissingExtra, match=r"ortools.*\.\[solvers\]"):
         solve_ortools(three_requests(1), iterations=1)
 
 

@@ -85,7 +85,7 @@ def test_a_search_that_finds_no_second_solution_ends():
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
-    """pip install "milkrun[solvers]"."""
+    """pip install -e ".[solvers]"."""
     monkeypatch.setitem(sys.modules, "ortools.constraint_solver", None)
-    with pytest.raises(MissingExtra, match=r"ortools.*milkrun\[solvers\]"):
+    with pytest.raises(MissingExtra, match=r"ortools.*\.\[solvers\]"):
         Case("TSP", {"locs": RECTANGLE}).solve(ortools)

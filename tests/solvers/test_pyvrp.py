@@ -249,9 +249,9 @@ def test_iterations_and_seed_decide_the_answer():
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
-    """pip install "milkrun[solvers]"."""
+    """pip install -e ".[solvers]"."""
     monkeypatch.setitem(sys.modules, "pyvrp.stop", None)
-    with pytest.raises(MissingExtra, match=r"pyvrp.*milkrun\[solvers\]"):
+    with pytest.raises(MissingExtra, match=r"pyvrp.*\.\[solvers\]"):
         Case("TSP", {"locs": RECTANGLE}).solve(pyvrp)
 
 

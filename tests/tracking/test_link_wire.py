@@ -253,4 +253,5 @@ except ImportError as e:
     print(type(e).__name__, e)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said == 'MissingExtra this needs msgpack, which is not installed: pip install "milkrun[link]"\n'
+    command = 'pip install -e ".[link]" in your checkout of Milkrun'
+    assert said == f"MissingExtra this needs msgpack, which is not installed: {command}\n"

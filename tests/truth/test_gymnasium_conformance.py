@@ -13,9 +13,9 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers.vector import DictInfoToList, NormalizeObservation, RecordEpisodeStatistics
 
 import milkrun
-from milkrun.api._spaces import layouts
 from milkrun.api.gymnasium import MilkrunEnv, MilkrunVectorEnv
 from milkrun.core.errors import MissingExtra
+from milkrun.core.layouts import layouts
 from tests import small
 
 pytestmark = pytest.mark.truth

@@ -16,6 +16,7 @@ from rl4co.envs import CVRPEnv as TheirCVRPEnv
 from rl4co.envs import TSPEnv as TheirTSPEnv
 from rl4co.models import REINFORCE, AttentionModelPolicy
 from rl4co.utils.trainer import RL4COTrainer
+from tensordict import TensorDict
 
 from milkrun.api.rl4co import CVRPEnv, TSPEnv
 from milkrun.routing import tasks
@@ -59,6 +60,57 @@ def padded(ours, theirs):
     """Both action sequences, the shorter one with the depot until they are of one length."""
     width = max(ours.shape[1], theirs.shape[1])
     return [torch.nn.functional.pad(a, (0, width - a.shape[1])) for a in (ours, theirs)]
+
+
+def layout_of(td):
+    """Shape and dtype of each key; the entries nested under a key are its own matter."""
+    return {key: ("nested",) if key == "_w" else (tuple(value.shape), value.dtype) for key, value in td.items()}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_layouts_differ_as_the_page_says(name):
+    """docs/use-it-with.md has a table of these, and no others: at the reset, after a step, and after the last."""
+    (ours, td), (theirs, other) = pair(name, 5, 3)
+    mine, others = layout_of(td), layout_of(other)
+    extra = {"_w"} if name == "tsp" else {"_w", "reward"}
+    assert mine.keys() - others.keys() == extra and others.keys() <= mine.keys()
+    assert all(mine[key] == others[key] for key in others)
+    assert other["done"].shape == other["terminated"].shape == (3, 1)
+    ends = []
+    while not td["done"].all():
+        action = td["action_mask"].flip(-1).int().argmax(-1).mul(-1) + td["action_mask"].shape[1] - 1
+        td, other = ours.step(td.set("action", action))["next"], theirs.step(other.set("action", action))["next"]
+        mine, others = layout_of(td), layout_of(other)
+        assert mine.keys() - others.keys() == {"_w"} and others.keys() <= mine.keys()
+        assert {key for key in others if mine[key] != others[key]} == {"done", "reward"}
+        assert mine["done"] == ((3, 1), torch.bool) and others["done"] == ((3,), torch.bool)
+        assert mine["reward"] == ((3, 1), torch.float32) and others["reward"] == ((3,), torch.bool)
+        assert not td["reward"].any() and not other["reward"].any()
+        ends.append((td["done"].all().item(), other["done"].all().item()))
+    assert td["terminated"].all() and not other["terminated"].any()
+    if name == "tsp":
+        assert ends == [(False, False)] * 4 + [(True, True)]
+        assert (td["action_mask"].sum(1) == 1).all() and not other["action_mask"].any()
+    else:
+        assert torch.equal(td["action_mask"], other["action_mask"])
+
+
+def test_a_cvrp_of_two_trips_ends_a_step_later():
+    """Trips 1 and 2: theirs is done with customer 2, ours on the return to the depot; one trip ends both there."""
+    for shares, expected in (([0.6, 0.6], (True, False)), ([0.4, 0.4], (False, False))):
+        data = TensorDict({"locs": torch.rand(1, 2, 2), "depot": torch.rand(1, 2), "demand": torch.tensor([shares]),
+                           "capacity": torch.tensor([[10.0]])}, [1])
+        theirs = TheirCVRPEnv(generator_params={"num_loc": 2})
+        ours = CVRPEnv(generator=theirs.generator)
+        td, other = ours.reset(data.clone()), theirs.reset(data.clone())
+        for action in ([1, 0, 2] if shares[0] > 0.5 else [1, 2]):
+            td.set("action", torch.tensor([action]))
+            other.set("action", torch.tensor([action]))
+            td, other = ours.step(td)["next"], theirs.step(other)["next"]
+        assert (other["done"].all().item(), td["done"].all().item()) == expected
+        td = ours.step(td.set("action", torch.tensor([0])))["next"]
+        other = theirs.step(other.set("action", torch.tensor([0])))["next"]
+        assert td["done"].all() and other["done"].all()
 
 
 @pytest.mark.parametrize("num_loc", [20, 50])

@@ -24,9 +24,10 @@ from milkrun.api._binding import (
     value_of,
     world_behind,
 )
-from milkrun.api._spaces import Arrays, Follower, Observed, Observer, action_space, layouts
+from milkrun.api._spaces import Arrays, Follower, Observer, action_space
 from milkrun.core.actions import action_array
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
+from milkrun.core.layouts import Observed, layouts
 from milkrun.core.world import World
 
 BY_AGENT = "illegal_agents"

@@ -7,15 +7,24 @@ numpy-side bindings (Gymnasium, PettingZoo, SB3, tianshou, RLlib) show worlds th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
 
-from milkrun.core.errors import ConfigError, did_you_mean
-from milkrun.core.fields import Field, Role, bool_, float32, int8, int64, is_finite, mask_field
+from milkrun.core.fields import Field, Role, bool_, mask_field
+from milkrun.core.layouts import (
+    Observed,
+    check_layout,
+    entries,
+    flat,
+    is_choice,
+    lay_out,
+    show,
+    split_entries,
+    width_of,
+)
 from milkrun.core.world import World
 
 UNBOUNDED = 1e9
@@ -26,7 +35,6 @@ LOST = -1
 
 Sizes = dict[str, int]
 Arrays = dict[str, np.ndarray]
-Observed = np.ndarray | Arrays
 
 
 def action_space(world: World) -> spaces.Space[Any]:
@@ -41,28 +49,11 @@ def action_space(world: World) -> spaces.Space[Any]:
 
 def field_space(f: Field, sizes: Sizes) -> spaces.Space[Any]:
     """The values of one row of a field."""
-    if _is_choice(f):
+    if is_choice(f):
         return spaces.Discrete(sizes[str(f.index)])
     number: Any = {"b": np.int8, "f": np.float32}.get(f.dtype.kind, f.dtype.type)
     low, high = _bounds(f, sizes)
     return spaces.Box(number(low), number(high), f.shape(sizes) or (1,), number)
-
-
-def layouts(world: World) -> tuple[str, ...]:
-    """The layouts a world has; the first is its own default."""
-    if any(f.primary for f in world.observed):
-        return "view", "dict", "flat"
-    return "dict", "flat"
-
-
-def show(f: Field, array: np.ndarray) -> np.ndarray:
-    """Rows of a field as its space wants them: bool as int8, a scalar as (1,), a choice as int64, floats as float32."""
-    if _is_choice(f):
-        return array.astype(int64, copy=False)
-    if array.ndim == 1:
-        array = array[:, None]
-    kind = f.dtype.kind
-    return array.view(int8) if kind == "b" else array.astype(float32, copy=False) if kind == "f" else array
 
 
 class Follower:
@@ -143,21 +134,11 @@ class Observer(Follower):
     _found = ("live", "aside", "_casts", "_fills", "_lasting", "_episodes")
 
     def __init__(self, world: World, layout: str | None = None) -> None:
-        known = layouts(world)
-        if layout is not None and (not isinstance(layout, str) or layout not in known):
-            raise ConfigError(f"{type(world).__name__} has no layout {layout!r}{did_you_mean(str(layout), known)}")
+        self.layout = check_layout(world, layout)
         self.world = world
-        self.layout = layout or known[0]
         self.mask = mask_field(world.fields, world.sizes)
-        entries = _entries(world)
-        self._looks = any(f.on_demand for f in entries.values())
-        if self.layout == "view":
-            self._seen = {key: f for key, f in entries.items() if f.primary}
-            self._aside = {key: f for key, f in entries.items() if not f.primary}
-        else:
-            self._seen, self._aside = entries, {}
-        if self.mask is not None:
-            (self._seen if self.layout == "dict" else self._aside)["action_mask"] = self.mask
+        self._looks = any(f.on_demand for f in entries(world).values())
+        self._seen, self._aside = split_entries(world, self.layout)
         self.bind()
 
     @property
@@ -184,7 +165,7 @@ class Observer(Follower):
         self._casts: list[tuple[np.ndarray, np.ndarray]] = []
         self.aside = self._follow(self._aside, raw)
         if self.layout == "flat":
-            self.live, fills = _flat(self._seen, raw, world)
+            self.live, fills = flat(self._seen, raw, world.sizes, world.num_envs)
         else:
             parts = self._follow(self._seen, raw)
             self.live, fills = parts if self.layout == "dict" else next(iter(parts.values())), []
@@ -218,13 +199,7 @@ class Observer(Follower):
 
     def of(self, arrays: Mapping[str, np.ndarray], count: int) -> Observed:
         """The observation of rows that stand apart by field name (`world.final`)."""
-        if self.layout == "flat":
-            buffer, fills = _flat(self._seen, arrays, self.world, count)
-            for fill in fills:
-                fill.all()
-            return buffer
-        shown = {key: show(f, arrays[f.name]) for key, f in self._seen.items()}
-        return next(iter(shown.values())) if self.layout == "view" else shown
+        return lay_out(self.world, self.layout, self._seen, arrays, count)
 
     def rows_of(self, arrays: Mapping[str, np.ndarray], count: int) -> list[Any]:
         """The same one by one."""
@@ -248,16 +223,6 @@ class Observer(Follower):
         return shown
 
 
-def _entries(world: World) -> dict[str, Field]:
-    """The observed fields by key, in declaration order; a group's view `<group>_obs` has the group's name as key."""
-    names = {f"{group}_obs": group for group in world.groups}
-    return {names.get(f.name, f.name): f for f in world.observed if is_finite(f, world.config)}
-
-
-def _is_choice(f: Field) -> bool:
-    return f.index is not None and not f.dims
-
-
 def _bounds(f: Field, sizes: Sizes) -> tuple[float, float]:
     """Finite, low < high. Integers that declare none have their dtype's; of 64 bits half: Gymnasium adds to it."""
     if f.dtype == bool_:
@@ -271,66 +236,7 @@ def _bounds(f: Field, sizes: Sizes) -> tuple[float, float]:
     return low, high if low < high else low + 1
 
 
-# -- the flat layout --------------------------------------------------------------------------------------------
-
-
-class _Copied:
-    """A piece of the vectors that holds a field's numbers."""
-
-    def __init__(self, piece: np.ndarray, source: np.ndarray) -> None:
-        self.target, self.source = piece.reshape(source.shape), source
-
-    def all(self) -> None:
-        np.copyto(self.target, self.source, casting="unsafe")
-
-    def some(self, rows: np.ndarray) -> None:
-        self.target[rows] = self.source[rows]
-
-
-class _OneHot:
-    """A piece that holds a choice: moves the ones, a seventh of the time that comparing takes."""
-
-    def __init__(self, buffer: np.ndarray, first: int, width: int, source: np.ndarray) -> None:
-        buffer[:, first : first + width] = 0
-        self.numbers, self.source = buffer.reshape(-1), source
-        self.starts = np.arange(len(buffer)) * buffer.shape[1] + first
-        self.hot = self.starts
-
-    def all(self) -> None:
-        self.numbers[self.hot] = 0
-        self.hot = self.starts + self.source
-        self.numbers[self.hot] = 1
-
-    def some(self, rows: np.ndarray) -> None:
-        self.all()
-
-
-Fill = _Copied | _OneHot
-
-
 def _flat_bounds(f: Field, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
-    low, high = (0, 1) if _is_choice(f) else _bounds(f, sizes)
-    width = _width(f, sizes)
+    low, high = (0, 1) if is_choice(f) else _bounds(f, sizes)
+    width = width_of(f, sizes)
     return np.full(width, low, np.float32), np.full(width, high, np.float32)
-
-
-def _width(f: Field, sizes: Sizes) -> int:
-    return sizes[str(f.index)] if _is_choice(f) else math.prod(f.shape(sizes))
-
-
-def _flat(
-    fields: dict[str, Field], arrays: Mapping[str, np.ndarray], world: World, rows: int | None = None
-) -> tuple[np.ndarray, list[Fill]]:
-    """A vector a row, and the pieces of it with their sources: a choice one-hot, all else in C order."""
-    rows = world.num_envs if rows is None else rows
-    buffer = np.empty((rows, sum(_width(f, world.sizes) for f in fields.values())), np.float32)
-    fills: list[Fill] = []
-    first = 0
-    for f in fields.values():
-        width = _width(f, world.sizes)
-        if _is_choice(f):
-            fills.append(_OneHot(buffer, first, width, arrays[f.name]))
-        else:
-            fills.append(_Copied(buffer[:, first : first + width], arrays[f.name]))
-        first += width
-    return buffer, fills

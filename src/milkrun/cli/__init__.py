@@ -6,18 +6,18 @@ import sys
 import warnings
 from typing import Any, NoReturn
 
-from milkrun.core.errors import ConfigError, MilkrunError, RegistryError, UnknownWorld, missing_extra
+from milkrun.core.errors import ConfigError, FormatError, MilkrunError, RegistryError, UnknownWorld, missing_extra
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Runs a command and exits: 0 fine, 1 a finding or a failure, 2 wrong usage, 130 interrupted. Errors are one line
-    on stderr."""
+    """Runs a command and exits: 0 fine, 1 a finding or a failure, 2 wrong usage (an unknown name, a bad option, a file
+    that is not there or does not parse), 130 interrupted. Errors are one line on stderr."""
     try:
         code = _run(arguments)
     except UnknownWorld as e:
         _say(f"error: {e} (packages announce their worlds by the entry point milkrun.worlds: docs/add-a-world.md)")
         code = 2
-    except (RegistryError, ConfigError) as e:
+    except (RegistryError, ConfigError, FormatError) as e:
         _say(f"error: {e}")
         code = 2
     except MilkrunError as e:

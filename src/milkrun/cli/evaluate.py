@@ -38,6 +38,9 @@ def eval_(
         help="Episodes of each policy, on the same instances.",
     ),
     num_envs: int | None = ROWS,
+    time_limit: float | None = typer.Option(
+        None, "--time-limit", min=0.01, show_default="1", help="Seconds an instance for pyvrp, ortools and improve."
+    ),
     seed: int = SEED,
     preset: str | None = PRESET,
     settings: list[str] = SETTINGS,
@@ -53,13 +56,13 @@ def eval_(
 
     Prints the mean return of each with its 95 % interval, and the mean gap to the best answer that any of them found
     for the instance: paired, so that the luck of the instances does not count. Methods of `milkrun solve` stand in the
-    same table; pyvrp and ortools search each instance for a second.
+    same table; pyvrp, ortools and improve search each instance for `--time-limit` seconds.
 
     \b
     Examples:
       milkrun eval CVRP-v0 --policies random,nearest --instances 2000
       milkrun eval WCVRP-v0 --preset n50 --page
-      milkrun eval CVRP-v0 --policies nearest,savings,pyvrp --instances 50
+      milkrun eval CVRP-v0 --policies nearest,savings,pyvrp --instances 50 --time-limit 0.5
       milkrun eval CVRP-v0 --policy nearest --episodes 1000000 --on ray --keep runs/nearest
     """
     from milkrun.cli.replay import recorded, world_stem, write
@@ -74,8 +77,12 @@ def eval_(
     names = list(policies_for(spec.id)) if policies is None else [name.strip() for name in policies.split(",")]
     if twice := [name for k, name in enumerate(names) if name in names[:k]]:
         raise ConfigError(f"the policy {twice[0]!r} is named twice")
-    if not on_ray(on, address=address, keep=keep) or page:  # a page plays policies of the world
-        factories = {name: choose_player(spec.id, name)[1] for name in names}
+    away = on_ray(on, address=address, keep=keep)
+    if time_limit is not None and (away or page):
+        other = "--on ray" if away else "--page"
+        raise ConfigError(f"--time-limit is of methods played here for the table alone: it does not go with {other}")
+    if not away or page:  # a page plays policies of the world
+        factories = {name: choose_player(spec.id, name, time_limit or 1.0)[1] for name in names}
     folder = None if out is None and not page else out_folder(out or Path("out"))
     at_once = spec.load().demo_rows  # few for worlds whose step is a simulation
     instances = instances or min(1000, 4 * at_once)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def list_(family: str | None = typer.Option(None, "--family", help="Only this family.", show_default=False)) -> None:
-    """List the worlds.
+    """List the worlds: id, problem and action, a line each.
 
-    What an agent sees and does, and the presets. Shapes are those of the default configuration.
+    Actions are those of the default configuration. `milkrun info ID` has the rules, fields, options and presets of one.
 
     \b
     Examples:
@@ -30,16 +30,15 @@ def list_(family: str | None = typer.Option(None, "--family", help="Only this fa
     if family is not None and not list_worlds(family):
         families = {world_spec(id).family for id in list_worlds()}
         raise RegistryError(f"no family {family!r}{did_you_mean(family, families)}")
-    shown = table("", "id", "agents", "observation", "action", "presets")
+    shown = table("", "id", "problem", "action")
     for id in list_worlds(family):
         spec = world_spec(id)
         try:
             cls = spec.load()
         except MissingExtra as e:
-            shown.add_row(spec.id, "", text(e), "", "")
+            shown.add_row(spec.id, text(e), "")
             continue
-        sizes = cls.size_of(cls.Config())
-        shown.add_row(spec.id, spec.agents, _observation(cls, sizes), _action(cls, sizes), ", ".join(spec.presets))
+        shown.add_row(spec.id, text(spec.title), _action(cls, cls.size_of(cls.Config())))
     console().print(shown)
 
 
@@ -81,15 +80,6 @@ def info(id: str = ID) -> None:
         out.print(presets)
 
 
-def _observation(cls: Any, sizes: dict[str, int]) -> str:
-    from milkrun.core.fields import is_finite, mask_field, observed_fields
-
-    shown = [f for f in observed_fields(cls.fields, sizes) if is_finite(f, cls.Config())]
-    if (mask := mask_field(cls.fields, sizes)) is not None:
-        shown.append(mask)
-    return ", ".join(f"{f.name}{_shape(f.shape(sizes))}" for f in shown)
-
-
 def _action(cls: Any, sizes: dict[str, int]) -> str:
     choices = cls.action.nvec(sizes)
     if cls.action.kind == "discrete":
@@ -97,10 +87,6 @@ def _action(cls: Any, sizes: dict[str, int]) -> str:
     if cls.action.kind == "box":
         return f"Box(-1, 1, {cls.action.shape(sizes)})"
     return f"MultiDiscrete({choices})"
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return f" ({'×'.join(map(str, shape))})" if shape else ""
 
 
 def _symbols(f: Field) -> str:

@@ -7,6 +7,7 @@ Each error is a sentence: what was given, where (row, field), what is allowed. A
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -161,15 +162,31 @@ def shown(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
+SIMILAR = 0.6
+"""The least share of letters in common, as difflib counts them, of a name that is offered. In a word of three letters
+one may be wrong (0.67); two letters that a word of three shares with one of four (0.57) are chance."""
+
+
 def did_you_mean(word: str, known: Iterable[str], most: int = 3, listed: bool = False) -> str:
-    """The tail of an error sentence that offers up to `most` close names, or lists the few there are, unless the
-    sentence has `listed` them."""
-    names = sorted(known)
-    lower = {name.lower(): name for name in names}
-    close = [lower[k] for k in difflib.get_close_matches(word.lower(), lower, n=most, cutoff=0.5)]
-    if close:
-        return f"; did you mean {' or '.join(repr(c) for c in close)}?"
+    """The tail of an error sentence that offers up to `most` close names, or those of which `word` is a part, or lists
+    the few there are, unless the sentence has `listed` them. `word` may have the quotes that `shown` puts around it."""
+    names, word = sorted(known), word.strip("'").lower()
+    # Letters that all ids share make none of them close; among equally close ones they decide.
+    shares = {name: (_share(_own_part(word), _own_part(name.lower())), _share(word, name.lower())) for name in names}
+    near = [name for name in names if shares[name][0] >= SIMILAR]
+    close = sorted(near, key=lambda name: shares[name], reverse=True)
+    if close := close or [name for name in names if word in name.lower().split("_")]:
+        return f"; did you mean {' or '.join(repr(c) for c in close[:most])}?"
     return f"; known: {', '.join(names)}" if 0 < len(names) <= 80 and not listed else ""
+
+
+def _share(word: str, name: str) -> float:
+    return difflib.SequenceMatcher(None, name, word).ratio()
+
+
+def _own_part(name: str) -> str:
+    """A name without the namespace and the version of an id."""
+    return re.sub(r"^.*/|-v\d+$", "", name)
 
 
 def no_such_field(owner: str, name: str, known: Iterable[str], place: str) -> str:
@@ -179,5 +196,8 @@ def no_such_field(owner: str, name: str, known: Iterable[str], place: str) -> st
 
 
 def missing_extra(package: str, extra: str) -> MissingExtra:
-    """The error to raise when `package` cannot be imported and `extra` would bring it."""
-    return MissingExtra(f'this needs {package}, which is not installed: pip install "milkrun[{extra}]"')
+    """The error to raise when `package` cannot be imported and `extra` would bring it. Milkrun is on no package index,
+    so the command is that of a checkout."""
+    return MissingExtra(
+        f'this needs {package}, which is not installed: pip install -e ".[{extra}]" in your checkout of Milkrun'
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -48,6 +48,7 @@ from milkrun.core.fields import (
 from milkrun.core.instances import Given, check_saved, read_instances, read_saved, refuse_fault, refuse_where
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import DUE_ONE, NO_LIMIT
+from milkrun.core.layouts import check_layout, lay_out, split_entries
 from milkrun.core.memory import address_of
 from milkrun.core.painter import paint
 from milkrun.core.record import INSTANCES, ROWS
@@ -322,12 +323,26 @@ class World(Episodes, References):
         self.stream[:, 2] = episode
         self._draw_rows(self._all)
 
-    def observe(self, rows: Rows = None) -> dict[str, np.ndarray]:
+    @overload
+    def observe(self, rows: Rows = None) -> dict[str, np.ndarray]: ...
+
+    @overload
+    def observe(self, rows: Rows = None, *, layout: str) -> Any: ...
+
+    def observe(self, rows: Rows = None, *, layout: str | None = None) -> Any:
         """What the agents see now: the observed fields and the mask, the world's own arrays, with views on demand made
-        up to date: those of the named rows (all without `rows`) that are not."""
+        up to date: those of the named rows (all without `rows`) that are not.
+
+        With a `layout` ("flat", "dict", in some worlds "view"), the observation of all rows as an environment of
+        Gymnasium or SB3 shows it that was made with this layout; a flat one is an array (num_envs, numbers), a copy.
+        """
         self._open()
         if self._launcher.observe is not None:
             self._make_views(self._rows(rows))
+        if layout is not None:
+            seen, _ = split_entries(self, check_layout(self, layout))
+            return lay_out(self, layout, seen, {f.name: self._field_of_rows(f.name) for f in seen.values()},
+                           self.num_envs)
         seen = {f.name: getattr(self, f.name) for f in self.observed}
         if self._mask is not None:
             seen["action_mask"] = self.action_mask

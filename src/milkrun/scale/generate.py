@@ -3,7 +3,6 @@ the size of a shard."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,16 +10,15 @@ from typing import Any
 
 from milkrun.core.arguments import check_count, check_seed
 from milkrun.core.config import Config
-from milkrun.core.errors import ConfigError, FormatError
+from milkrun.core.dataset import STEM, shards_in
+from milkrun.core.errors import ConfigError
 from milkrun.core.files import name_of
 from milkrun.core.registry import world_spec
 from milkrun.scale.driver import Arrays, Asked, Work, run
 from milkrun.scale.evaluate import read_config, read_shards
-from milkrun.scale.keep import MANIFEST, Kept, arrays_of, read_manifest, read_shard, shard_path
+from milkrun.scale.keep import Kept
 from milkrun.scale.shards import SHARD_ROWS
 from milkrun.scale.work import Played, draw
-
-STEM = "data"
 
 
 def generate(
@@ -56,22 +54,4 @@ def generate(
 def instances(folder: str | os.PathLike[str]) -> Iterator[Arrays]:
     """The shards of a dataset in order, each a dict of fields with the instance first, as `World.reset(instance=...)`,
     `solve` and the tasks take it. A dataset that is not whole, or not as its manifest says, is refused."""
-    path = Path(name_of(folder))
-    said = read_manifest(path)
-    if said.get("kind") != "generate":
-        raise ConfigError(f"{path} holds no dataset but the shards of {said.get('kind')!r}")
-    wanted = check_count("instances", said.get("instances"), 1)
-    shards = read_shards(wanted, wanted, said.get("shard_rows"))
-    whole = len(shards)
-    if len(said["shards"]) != whole:
-        raise ConfigError(f"{path} has {len(said['shards'])} of {whole} shards: the call that was stopped completes it")
-    for k in range(whole):
-        file = shard_path(path, STEM, k)  # names of files come from no manifest
-        if file.name not in said["shards"]:
-            raise FormatError(f"{path / MANIFEST} does not list {file.name}: generate the dataset again")
-        raw = read_shard(file)
-        if hashlib.sha256(raw).hexdigest() != said["shards"][file.name] or (arrays := arrays_of(raw)) is None:
-            raise FormatError(f"{file} is not what the manifest says: generate it again")
-        if any(values.shape[:1] != (shards[k].rows,) for values in arrays.values()):
-            raise FormatError(f"{file} does not hold {shards[k].rows} instances: generate it again")
-        yield arrays
+    yield from shards_in(Path(name_of(folder)))

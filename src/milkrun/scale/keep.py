@@ -12,7 +12,6 @@ import io
 import json
 import os
 import re
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -21,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from milkrun._version import __version__
+from milkrun.core.dataset import MANIFEST, arrays_of, read_manifest, read_shard, shard_path
 from milkrun.core.errors import ConfigError, FormatError, ScaleError, shown
-from milkrun.core.files import name_of, read_own
+from milkrun.core.files import name_of
 from milkrun.scale.lock import Lock
 
 FORMAT = 1
-MANIFEST, SUMS, LOCK, UNFINISHED = "manifest.json", "shards.sha256", "lock", ".part"
-LARGEST = 4 << 30  # bytes of a file that is read whole
+SUMS, LOCK, UNFINISHED = "shards.sha256", "lock", ".part"
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -139,44 +138,6 @@ class Kept:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-
-
-def shard_path(folder: Path, stem: str, k: int) -> Path:
-    return folder / f"{stem}-{k:06d}.npz"
-
-
-def read_shard(path: Path) -> bytes:
-    """The bytes of a shard; FormatError for what no call of ours writes."""
-    return read_own(path, LARGEST)
-
-
-def arrays_of(raw: bytes) -> dict[str, np.ndarray] | None:
-    """The arrays in the bytes of a shard's file, never anything that would be executed; None where it is no such.
-
-    Shards are not compressed, so their arrays are no larger than the file. One that is could unpack to any size.
-    """
-    try:
-        with zipfile.ZipFile(io.BytesIO(raw)) as packed:
-            if sum(entry.file_size for entry in packed.infolist()) > len(raw):
-                return None
-        with np.load(io.BytesIO(raw), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except Exception:  # a zip or a header of any kind of wrong
-        return None
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder; what is none is refused by name."""
-    path = folder / MANIFEST
-    try:
-        said = json.loads(read_own(path, LARGEST))
-    except FormatError as e:
-        raise ConfigError(str(e)) from None
-    except (ValueError, RecursionError) as e:
-        raise ConfigError(f"{path} is damaged ({e}): remove the folder, its shards cannot be trusted") from None
-    if not isinstance(said, dict) or not isinstance(said.get("shards"), dict):
-        raise ConfigError(f"{path} is no manifest of Milkrun: give a folder of its own")
-    return said
 
 
 def _differences(theirs: Any, ours: Any, where: str = "") -> Any:

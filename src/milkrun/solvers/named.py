@@ -16,20 +16,20 @@ from milkrun.solvers.policies import Factory, policies_for
 from milkrun.solvers.solve import solve
 
 
-def players_of(world_id: str) -> dict[str, Factory]:
+def players_of(world_id: str, time_limit: float = 1.0) -> dict[str, Factory]:
     """Name -> factory(seed) -> policy: the policies of a world, then the methods of `solve` whose plans it can drive. A
-    name that is both is the policy."""
+    name that is both is the policy. `time_limit` is that of `solve`: seconds an instance, of methods that search."""
     cls = world_spec(world_id).load()
     methods = cls.solvers if cls.plans_are_actions else {}
-    return {**{name: partial(Planned, name) for name in methods}, **policies_for(world_id)}
+    return {**{name: partial(Planned, name, time_limit=time_limit) for name in methods}, **policies_for(world_id)}
 
 
-def choose_player(world_id: str, name: str | None = None) -> tuple[str, Factory]:
+def choose_player(world_id: str, name: str | None = None, time_limit: float = 1.0) -> tuple[str, Factory]:
     """A policy or method by its name; without a name the world's first heuristic, random where it has none."""
     spec = world_spec(world_id)
     if name is None:
         name = next((n for n in policies_for(spec.id) if n != "random"), "random")
-    known = players_of(spec.id)
+    known = players_of(spec.id, time_limit)
     if name in known:
         return name, known[name]
     if name in spec.load().solvers:
@@ -43,8 +43,8 @@ class Planned:
     """A policy that drives what a method of `solve` answers. It solves the instance of each row that begins an
     episode."""
 
-    def __init__(self, method: str, seed: int = 0) -> None:
-        self.method, self.seed = method, check_seed(seed)
+    def __init__(self, method: str, seed: int = 0, time_limit: float = 1.0) -> None:
+        self.method, self.seed, self.time_limit = method, check_seed(seed), time_limit
         self._solved: list[bytes] = []  # digests of the instances that the plans are for
         self._plans = np.zeros((0, 0), np.int32)
 
@@ -71,8 +71,8 @@ class Planned:
         options = world.config.as_dict()
         if world.solver_options is not None:
             options = {name: options[name] for name in world.solver_options if options[name] is not None}
-        plans = solve(world.id, {name: array[new] for name, array in played.items()}, self.method, seed=self.seed,
-                      **options).actions  # fmt: skip
+        given = {name: array[new] for name, array in played.items()}
+        plans = solve(world.id, given, self.method, self.time_limit, self.seed, **options).actions
         wider = max(0, plans.shape[1] - self._plans.shape[1])
         self._plans = np.pad(self._plans, ((0, 0), (0, wider)))
         self._plans[rows[new]] = np.pad(plans, ((0, 0), (0, self._plans.shape[1] - plans.shape[1])))

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import secrets
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from rl4co.envs import CVRPEnv as TheirCVRPEnv
 from rl4co.envs import TSPEnv as TheirTSPEnv
@@ -23,6 +25,7 @@ from rl4co.utils.ops import gather_by_index, get_tour_length
 from tensordict import TensorDict
 from torchrl.data import Binary, Categorical, Composite, Unbounded
 
+from milkrun.api._instances import load_instances
 from milkrun.api._td import entries, make_td, put
 from milkrun.api.rl4co.generator import RL4COGenerator, from_params
 from milkrun.api.rl4co.views import CVRPView, TSPView
@@ -44,6 +47,7 @@ class Compiled(RL4COEnvBase):
     task: ClassVar[type[tasks.BaseProblem]]
     judged: ClassVar[tuple[str, ...]]  # the keys the task reads
     depots: ClassVar[int]  # nodes that are no customers
+    files: ClassVar[tuple[str, ...]]  # the arrays of a file that are read
     options: ClassVar[Mapping[str, Any]]  # of the view, besides its size
 
     def __init__(
@@ -145,6 +149,33 @@ class Compiled(RL4COEnvBase):
             self._streams = streams = torch.zeros((*batch, 3), dtype=torch.int64)
         return streams
 
+    # -- instances of files -------------------------------------------------------------------------------------
+
+    @classmethod
+    def load_data(cls, fpath: str | os.PathLike[str], batch_size: Any = ()) -> TensorDict:
+        """The instances in a file, for `reset` to take, in RL4CO's layout: an npz file of RL4CO, a folder that
+        `milkrun dataset` wrote or a file of it, or a TSPLIB or CVRPLIB file with coordinates in the plane.
+
+        Coordinates are those of the file, and lengths are not rounded, whatever the file says. `batch_size` is an
+        argument of RL4CO's own method and has no effect there either.
+        """
+        arrays, options = load_instances(fpath, cls.view.id)
+        metric, file = options.get("metric", "euclid"), os.fspath(fpath)
+        if metric not in ("euclid", "round"):
+            raise ConfigError(f"{file}: is measured by {metric!r}; RL4CO measures straight lines in the plane")
+        # What these say by default is not said in RL4CO's layout.
+        plain = {"n_nodes": arrays["locs"].shape[1] if "locs" in arrays else 0, "max_length": math.inf}
+        kept = {name: array for name, array in arrays.items() if name not in plain or (array != plain[name]).any()}
+        if kept.keys() != {*cls.files}:
+            raise ConfigError(f"{file}: has {', '.join(kept)}; {cls.__name__} reads {', '.join(cls.files)}")
+        tensors = {name: torch.from_numpy(array) for name, array in cls._lay_out(kept).items()}
+        return TensorDict(tensors, batch_size=[len(arrays["locs"])])
+
+    @classmethod
+    def _lay_out(cls, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The arrays of a file in RL4CO's layout."""
+        return {"locs": arrays["locs"].astype(np.float32)}
+
     # -- what trainers ask ----------------------------------------------------------------------------------------
 
     @staticmethod
@@ -193,6 +224,7 @@ class TSPEnv(Compiled, TheirTSPEnv):
     task = tasks.TSP
     judged = ("locs",)
     depots = 0
+    files = ("locs",)
     options = {"start": "free"}
 
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
@@ -207,11 +239,18 @@ class CVRPEnv(Compiled, TheirCVRPEnv):
     task = tasks.CVRP
     judged = ("locs", "demand", "vehicle_capacity")
     depots = 1
+    files = ("locs", "demand_units", "capacity")
     options = {}
 
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
         visits = torch.nn.functional.pad(actions, (1, 0))
         return -get_tour_length(gather_by_index(td["locs"], visits, squeeze=False))
+
+    @classmethod
+    def _lay_out(cls, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        locs, capacity = arrays["locs"].astype(np.float32), arrays["capacity"][:, None].astype(np.float32)
+        demand = arrays["demand_units"][:, 1:].astype(np.float32) / capacity
+        return {"locs": locs[:, 1:], "depot": locs[:, 0], "demand": demand, "capacity": capacity}
 
     def _instance(self, td: TensorDict) -> dict[str, torch.Tensor]:
         locs, capacity = _entry(td, "locs"), td.get("capacity", None)

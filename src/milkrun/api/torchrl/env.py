@@ -9,6 +9,7 @@ is served by plain copies (cuda: untested).
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from milkrun.api._instances import load_instances
 from milkrun.api._td import entries, make_td, put, step_plain
 from milkrun.api.torchrl.agents import Groups
 from milkrun.api.torchrl.base import RL4COEnvBase
@@ -242,6 +244,18 @@ class TorchRLEnv(RL4COEnvBase):
     def _layout_in(self, td: TensorDictBase) -> list[str]:
         unseen = [slot.name for slot in self._stepper.instance if not slot.root and slot.name in entries(td)]
         return [*self.reader.layout(td), *unseen]
+
+    def load_data(self, fpath: str | os.PathLike[str]) -> TensorDict:
+        """The instances in a file, for `reset` to take: a folder that `milkrun dataset` wrote, an npz file of it or of
+        RL4CO, or a file of the literature (.vrp, .tsp, .atsp, Solomon's .txt), whose rules must be this environment's.
+        """
+        arrays, options = load_instances(fpath, self.world_id)
+        if wrong := [key for key, value in options.items() if getattr(self.config, key) != value]:
+            needed = ", ".join(f"{key}={options[key]!r}" for key in wrong)
+            has = ", ".join(f"{key}={getattr(self.config, key)!r}" for key in wrong)
+            raise ConfigError(f"{os.fspath(fpath)}: needs an environment with {needed}; this one has {has}")
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return TensorDict(tensors, len(next(iter(arrays.values())))).to(self.device)
 
     # -- steps ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,108 @@
+"""Datasets of instances: the files that `milkrun dataset` and `milkrun.scale.generate` write, read back."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.arguments import check_count
+from milkrun.core.errors import ConfigError, FormatError
+from milkrun.core.files import name_of, read_bytes, read_own
+
+MANIFEST = "manifest.json"
+STEM = "data"
+LARGEST = 4 << 30  # bytes of a file that is read whole
+Arrays = dict[str, np.ndarray]
+
+
+def read_dataset(path: str | os.PathLike[str]) -> Arrays:
+    """The instances of a dataset as arrays by field, the instance first: what `World.reset(instance=...)`, `solve` and
+    the tasks take.
+
+    `path` is a folder that `milkrun dataset` wrote, whose files are joined and must be as its manifest says, or one npz
+    file, of such a folder or of other arrays. `milkrun.scale.instances` reads a folder that is larger than the memory,
+    file by file.
+    """
+    name = Path(name_of(path))
+    if name.is_dir():
+        shards = list(shards_in(name))
+        return {field: np.concatenate([shard[field] for shard in shards]) for field in shards[0]}
+    raw = read_bytes(name)
+    try:
+        with np.load(io.BytesIO(raw), allow_pickle=False) as file:
+            arrays = {field: file[field] for field in file.files}
+    except Exception as e:  # a zip or a header of any kind of wrong, an array alone
+        raise FormatError(f"{name}: is no npz file of arrays ({e})") from None
+    if len({array.shape[:1] for array in arrays.values()}) != 1 or not all(array.ndim for array in arrays.values()):
+        shapes = ", ".join(f"{field} {array.shape}" for field, array in arrays.items()) or "no array"
+        raise FormatError(f"{name}: arrays with as many instances each are needed, found {shapes}")
+    return arrays
+
+
+def shards_in(path: Path) -> Iterator[Arrays]:
+    """The files of a dataset in order. One that is not whole, or not as its manifest says, is refused."""
+    said = read_manifest(path)
+    if said.get("kind") != "generate":
+        raise ConfigError(f"{path} holds no dataset but the shards of {said.get('kind')!r}")
+    wanted = check_count("instances", said.get("instances"), 1)
+    each = check_count("shard_rows", said.get("shard_rows"), 1)
+    whole = -(-wanted // each)
+    if len(said["shards"]) != whole:
+        raise ConfigError(f"{path} has {len(said['shards'])} of {whole} shards: the call that was stopped completes it")
+    for k in range(whole):
+        file = shard_path(path, STEM, k)  # names of files come from no manifest
+        if file.name not in said["shards"]:
+            raise FormatError(f"{path / MANIFEST} does not list {file.name}: generate the dataset again")
+        raw = read_shard(file)
+        if hashlib.sha256(raw).hexdigest() != said["shards"][file.name] or (arrays := arrays_of(raw)) is None:
+            raise FormatError(f"{file} is not what the manifest says: generate it again")
+        rows = min(each, wanted - k * each)
+        if any(values.shape[:1] != (rows,) for values in arrays.values()):
+            raise FormatError(f"{file} does not hold {rows} instances: generate it again")
+        yield arrays
+
+
+def shard_path(folder: Path, stem: str, k: int) -> Path:
+    return folder / f"{stem}-{k:06d}.npz"
+
+
+def read_shard(path: Path) -> bytes:
+    """The bytes of a shard; FormatError for what no call of ours writes."""
+    return read_own(path, LARGEST)
+
+
+def arrays_of(raw: bytes) -> dict[str, np.ndarray] | None:
+    """The arrays in the bytes of a shard's file, never anything that would be executed; None where it is no such.
+
+    Shards are not compressed, so their arrays are no larger than the file. One that is could unpack to any size.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as packed:
+            if sum(entry.file_size for entry in packed.infolist()) > len(raw):
+                return None
+        with np.load(io.BytesIO(raw), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception:  # a zip or a header of any kind of wrong
+        return None
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a folder; what is none is refused by name."""
+    path = folder / MANIFEST
+    try:
+        said = json.loads(read_own(path, LARGEST))
+    except FormatError as e:
+        raise ConfigError(str(e)) from None
+    except (ValueError, RecursionError) as e:
+        raise ConfigError(f"{path} is damaged ({e}): remove the folder, its shards cannot be trusted") from None
+    if not isinstance(said, dict) or not isinstance(said.get("shards"), dict):
+        raise ConfigError(f"{path} is no manifest of Milkrun: give a folder of its own")
+    return said
