@@ -20,7 +20,7 @@ def test_prizes_and_fills_follow_the_places_that_are_played(stepping, by):
                                             (WCVRPEnv, "wcvrp", "waste", "fill_distribution")):  # fmt: skip
         told = {"batch_size": [4], "seed": 5, "stepping": stepping}
         if by == "hook":
-            env = env_class(hooked(problem, **{option: "dist"}), **told)
+            env = env_class(hooked(problem, **{option: "dist"}), length_weight=0.1, **told)
         else:
             env = env_class(**told, num_loc=CUSTOMERS, loc_distribution=faraway, **{option: "dist"})
         td = env.reset()

@@ -233,3 +233,11 @@ def test_solve_uniform_1_n5(call, tmp_path):
 def test_an_option_of_two_numbers_is_set_with_a_comma():
     """With or without brackets; words with commas stay text."""
     assert read_settings(["tw_width=0.1,0.2", "a=[1, 2]", "b=x,y"]) == {"tw_width": (0.1, 0.2), "a": (1, 2), "b": "x,y"}
+
+
+@pytest.mark.parametrize("strange", ["\n", "/* ", " "])
+def test_what_kind_a_file_is_takes_no_quadratic_time(tmp_path, strange):
+    """Line ends, comments that never close or blanks behind a number: hours, if each were tried against all others."""
+    file = tmp_path / "strange.txt"
+    file.write_text("1\n" + strange * 500_000)
+    assert looks_like(file)

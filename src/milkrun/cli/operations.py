@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 LONE_NUMBER = re.compile(r"\s*[+-]?[\d.]+(e[+-]?\d+)?[ \t]*(\n|$)", re.IGNORECASE)
-SOLOMON = re.compile(r"^\s*VEHICLE\s*$", re.IGNORECASE | re.MULTILINE)  # whose files may be named by a number
+SOLOMON = re.compile(r"^[^\S\n]*VEHICLE[^\S\n]*$", re.IGNORECASE | re.MULTILINE)  # its files may be named by a number
 
 
 def looks_like(file: Path) -> bool:
@@ -34,7 +34,9 @@ def looks_like(file: Path) -> bool:
         return False
     if text.startswith(("/*", "#")):
         return True
-    return LONE_NUMBER.match(COMMENT.sub("", text)) is not None and SOLOMON.search(text) is None
+    closed = text.rfind("*/") + 2  # behind it each "/*" would be searched to the end of the file
+    plain = COMMENT.sub("", text[:closed]) + text[closed:]
+    return LONE_NUMBER.match(plain) is not None and SOLOMON.search(text) is None
 
 
 def read(file: Path) -> TSPDInstance:

@@ -80,9 +80,9 @@ def solve(
     world: weights of the objective, metric, single or many trips. `time_limit` (seconds an instance, without those of
     the compiler), `seed` and `iterations` are for `pyvrp`, `ortools` and `improve`; with `iterations` (of `ortools`:
     solutions) `time_limit` has no effect, and the answer does not depend on the speed of the machine. `rule` is for
-    `insertion`. A method may also be a policy of the world: its answer is what it plays, be it worse than doing nothing.
-    `workers` cores are used, by threads (heuristics) or by processes. `progress=True` shows a bar, which
-    also says when it waits for the compiler. Whatever the method, the actions are those that the world's mask allows,
+    `insertion`. A method may also be a policy of the world: its answer is what it plays, good or bad.
+    `workers` cores are used, by threads (heuristics) or by processes. `progress=True` shows a bar, which also says when
+    it waits for the compiler. Whatever the method, the actions are those that the world's mask allows,
     one after the other.
     """
     spec = named_world(world_name)
