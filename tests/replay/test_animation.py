@@ -13,6 +13,7 @@ import milkrun
 from milkrun.core.errors import MissingExtra
 from milkrun.replay import animation
 from milkrun.replay.animation import Film, palette_of, photograph_palette, stride
+from milkrun.replay.tracking import FlightFilm
 from milkrun.solvers import policies_for, rollout
 
 
@@ -193,3 +194,11 @@ def test_without_pillow_the_extra_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "milkrun.replay.animation")
     with pytest.raises(MissingExtra, match=r"needs pillow.*\.\[cli\]"):
         importlib.import_module("milkrun.replay.animation")
+
+
+def test_a_film_is_as_fast_as_the_flight():
+    """Of every fifth of 125 steps a second a picture stands 40 ms; of every step the 20 ms that browsers keep to."""
+    world = milkrun.make("milkrun/Tracking-v0", 2, seed=5, size=16)
+    world.reset()
+    film = FlightFilm(world, every=5)
+    assert film.step_ms == 40 and FlightFilm(film.world).step_ms == 20

@@ -9,7 +9,6 @@ import pytest
 
 from milkrun.core.canvas import LATE, OPEN, PAPER, Canvas
 from milkrun.core.errors import ResetNeeded
-from milkrun.replay.tracking import FlightFilm
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.picture import contact_sheet, from_behind, ground, is_hidden, view_window
 from milkrun.tracking.world import Tracking
@@ -119,12 +118,6 @@ def test_a_target_below_a_roof_is_said_to_be_hidden():
     world.yaw[0] += math.pi / 2
     world.step([6, 6])
     assert not world.visible[0] and not is_hidden(world, 0)  # beyond the picture: elsewhere, not hidden
-
-
-def test_a_film_is_as_fast_as_the_flight():
-    """Of every fifth of 125 steps a second a picture stands 40 ms; of every step the 20 ms that browsers keep to."""
-    film = FlightFilm(world_of(size=16), every=5)
-    assert film.step_ms == 40 and FlightFilm(film.world).step_ms == 20
 
 
 def test_grey_worlds_have_a_picture_too():
