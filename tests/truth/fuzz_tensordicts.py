@@ -30,7 +30,8 @@ from milkrun.core.fields import Role
 
 ROWS = 4
 BLOCK = 100  # cases of one reset
-NO_ACTION = "its state allows no action on this instance"
+UNFIT = "on this instance"
+"""The end of a sentence on a state that does not go with its changed instance."""
 HANGS = 120.0  # seconds in which twenty lines, each of milliseconds, must be there
 
 INTS = (10**8, -1, -(2**31), 2**31 - 1, -(2**63), 2**63 - 1)
@@ -273,7 +274,7 @@ def judged(
         after = env.step(td).get("next")
     except MilkrunError as error:
         said = str(error)
-        right = any(name in said for name in names) or said.endswith(NO_ACTION)
+        right = any(name in said for name in names) or said.endswith(UNFIT)
         wrong = [] if right else [f"names none of {sorted(names)}: {said}"]
         return wrong + (["a refused step wrote to its TensorDict"] if bits(td, known) != before else [])
     except Exception as error:
@@ -293,7 +294,7 @@ def judged(
             wrong.append("a step of fresh copies gives something else")
     except MilkrunError as error:  # the kernel `fault` judges what torch says is new, and copies are
         blind = any(mutation.kind.startswith("numpy") for mutation in changed)
-        if not blind and not str(error).endswith(NO_ACTION):
+        if not blind and not str(error).endswith(UNFIT):
             wrong.append(f"stepped, though fresh copies are refused: {error}")
     touched = [mutation.rows for mutation in changed]
     if all(rows is not None for rows in touched):

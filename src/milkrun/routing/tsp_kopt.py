@@ -95,8 +95,8 @@ class TSPKopt(Places):
 
     faults = {
         MISPLACED: ("pos", "must be where the tour has each node, every one once"),
-        MISPRICED: ("cost_current", "must be the length of tour"),
-        BEST_MISPRICED: ("cost_best", "must be the length of best_tour"),
+        MISPRICED: ("cost_current", "must be the length of tour on this instance"),
+        BEST_MISPRICED: ("cost_best", "must be the length of best_tour on this instance"),
         PADDED: ("tour", "n_nodes is {n_nodes}, but it has padding among its first ones, or a node behind them"),
     }
 
@@ -448,7 +448,7 @@ def fault(w, b):
         if k >= n and w.tour[b, k] != k:
             return PADDED
     # Rewards are differences of these costs. Each step rounds a cost to float32, half a unit in its last place.
-    slack = (1_000 + w.i[b]) * 2.0**-22 * n * longest_leg(w, b, n)
+    slack = (1_000.0 + w.i[b]) * 2.0**-22 * n * longest_leg(w, b, n)
     if abs(w.cost_current[b] - length_of(w, b, n, w.tour)) > slack:
         return MISPRICED
     return BEST_MISPRICED if abs(w.cost_best[b] - length_of(w, b, n, w.best_tour)) > slack else 0
