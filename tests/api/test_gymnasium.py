@@ -254,10 +254,6 @@ def test_videos_of_worlds_in_seconds_are_as_fast_as_they(id, options, fps):
     settings = {"num_envs": 2, **options}
     single, batch = MilkrunEnv(id, **options), MilkrunVectorEnv(world_id=id, **settings)
     assert [env.metadata["render_fps"] for env in (single, batch)] == [fps, fps]
-    assert milkrun.make(id, api="sb3", **settings).metadata["render_fps"] == fps
-    rows = milkrun.make(id, api="tianshou", **settings).get_env_attr("metadata")
-    assert [told["render_fps"] for told in rows] == [fps, fps]
-    assert milkrun.make(id, api="pettingzoo", **options).metadata["render_fps"] == fps
 
 
 def test_call_and_get_attr_are_one_a_row():

@@ -256,3 +256,14 @@ def test_ten_million_steps_are_flat_in_memory():
             marks.append(resident())
     print(f"resident: {marks[0] / 2**20:.1f} MB after 10^6 steps, {marks[1] / 2**20:.1f} MB after 10^7")
     assert marks[1] - marks[0] < 8 * 2**20
+
+
+@pytest.mark.parametrize(("id", "options", "fps"), [
+    ("milkrun/TSP-v0", {}, 10), ("milkrun/Tracking-v0", {}, 125), ("milkrun/Tracking-v0", {"control_hz": 50}, 50),
+])  # fmt: skip
+def test_videos_are_as_fast_as_their_worlds(id, options, fps):
+    """`render_fps` is the steps a second where steps have a length, else 10; here as in tianshou and PettingZoo."""
+    assert milkrun.make(id, 2, api="sb3", **options).metadata["render_fps"] == fps
+    rows = milkrun.make(id, 2, api="tianshou", **options).get_env_attr("metadata")
+    assert [told["render_fps"] for told in rows] == [fps, fps]
+    assert milkrun.make(id, api="pettingzoo", **options).metadata["render_fps"] == fps
