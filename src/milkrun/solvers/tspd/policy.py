@@ -16,6 +16,7 @@ from milkrun.core.errors import ConfigError, ResetNeeded
 from milkrun.delivery.instances.tspd import TSPDInstance
 from milkrun.delivery.tspd.log import actions_of
 from milkrun.solvers.tspd.plans import Plan, partition, truck_only
+from milkrun.solvers.tspd.rows import without_padding
 
 KEPT = 4096  # plans
 
@@ -59,7 +60,5 @@ def plan_of(instance: TSPDInstance) -> Plan:
 def instance_of(world: Any, row: int) -> TSPDInstance:
     """What a row of a TSPD world plays, without its padding."""
     q = world.instance_row[row]
-    n = int(world.n_nodes[q])
-    costs = {name: getattr(world, name)[q, :n, :n] for name in ("c_truck", "c_drone")}
-    nodes = {name: getattr(world, name)[q, :n] for name in ("locs", "no_visit", "forbid")}
-    return TSPDInstance.of_row(f"row {row}", {**costs, **nodes, "max_fly": world.max_fly[q]})
+    fields = {name: getattr(world, name) for name in ("locs", "c_truck", "c_drone", "no_visit", "forbid", "max_fly")}
+    return without_padding(f"row {row}", fields, q, int(world.n_nodes[q]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,17 +46,19 @@ def rows_of(instances: Any) -> tuple[list[TSPDInstance], int]:
         if missing := [name for name in needed if name not in fields]:
             raise ShapeError(f"the instances lack {', '.join(missing)}")
         counts = fields["n_nodes"].reshape(-1).tolist()
-        return [_without_padding(fields, b, n) for b, n in enumerate(counts)], fields["locs"].shape[1]
+        several = [without_padding(f"instance {b}", fields, b, n) for b, n in enumerate(counts)]
+        return several, fields["locs"].shape[1]
     rows = list(instances) if isinstance(instances, Sequence) else [instances]
     if not rows or not all(isinstance(one, TSPDInstance) for one in rows):
         raise ShapeError("instances of TSPD are a TSPDInstance, a list of them, or a mapping of fields to arrays")
     return rows, max(one.num_nodes for one in rows)
 
 
-def _without_padding(fields: dict[str, np.ndarray], b: int, n: int) -> TSPDInstance:
+def without_padding(name: str, fields: Mapping[str, np.ndarray], b: int, n: int) -> TSPDInstance:
+    """Instance b of the fields of a world, which has n nodes."""
     costs = {name: fields[name][b, :n, :n] for name in ("c_truck", "c_drone")}
     nodes = {name: fields[name][b, :n] for name in ("locs", "no_visit", "forbid")}
-    return TSPDInstance.of_row(f"instance {b}", {**costs, **nodes, "max_fly": fields["max_fly"][b]})
+    return TSPDInstance.of_row(name, {**costs, **nodes, "max_fly": fields["max_fly"][b]})
 
 
 def default_method(instance: TSPDInstance) -> str:
