@@ -91,8 +91,9 @@ conformance: env $(newest_stamp) ## let other libraries' checkers judge every wo
 
 env: $(full_stamp) ## bring the full environment in .venv up to date
 
-check: env ## ruff and mypy
+check: env ## ruff (rules and format) and mypy
 	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
 bench: env $(jumanji_stamp) $(vmas_stamp) $(sapien_stamp) ## measure Milkrun beside its peers

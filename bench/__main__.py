@@ -1,6 +1,6 @@
 """One command, one run: Milkrun beside RL4CO, Jumanji, VMAS, SAPIEN, MuJoCo and C, equal threads, medians, ratios.
 
-    python -m bench [--quick] [--clock cpu] [--out bench/results]
+python -m bench [--quick] [--clock cpu] [--out bench/results]
 """
 
 from __future__ import annotations
@@ -40,13 +40,30 @@ def steps_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
 
     table = Table(
         "One step of the whole batch, microseconds (n = 50, one thread, recorded random episodes)",
-        ["world", "rows", "in place", "gymnasium", "gym. no copy", "torchrl", "torchrl, kept", "rl4co view",
-         "RL4CO 0.7.0", "C", "in place / RL4CO", "torchrl / RL4CO", "torchrl, kept / RL4CO", "rl4co view / RL4CO",
-         "share of C", "ns a row"],
-        notes={"ratios": "how many times faster than the peer; share of C = time of C / time in place",
-               "torchrl": "each result dropped for the next; kept: all of an episode held, as a collector does",
-               "order": "all play an episode in turn, then the next"},
-    )  # fmt: skip
+        [
+            "world",
+            "rows",
+            "in place",
+            "gymnasium",
+            "gym. no copy",
+            "torchrl",
+            "torchrl, kept",
+            "rl4co view",
+            "RL4CO 0.7.0",
+            "C",
+            "in place / RL4CO",
+            "torchrl / RL4CO",
+            "torchrl, kept / RL4CO",
+            "rl4co view / RL4CO",
+            "share of C",
+            "ns a row",
+        ],
+        notes={
+            "ratios": "how many times faster than the peer; share of C = time of C / time in place",
+            "torchrl": "each result dropped for the next; kept: all of an episode held, as a collector does",
+            "order": "all play an episode in turn, then the next",
+        },
+    )
     timing: Any = {"repeats": 5, "min_seconds": 0.03} if options.quick else {"repeats": 9, "min_seconds": 0.15}
     with_c = c_kernel.available()
     beside = ("in place", "torchrl", "torchrl, kept", "rl4co view")
@@ -99,10 +116,17 @@ def rollouts_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]
     """Whole random rollouts at 1,024 rows beside Jumanji, which runs in an environment of its own."""
     table = Table(
         "Whole random rollouts, million row-steps a second (n = 50, 1,024 rows, one thread)",
-        ["world", "milkrun", "return", "Jumanji's own sampler", "Jumanji, fastest sampler", "ratio to own",
-         "ratio to fastest"],
+        [
+            "world",
+            "milkrun",
+            "return",
+            "Jumanji's own sampler",
+            "Jumanji, fastest sampler",
+            "ratio to own",
+            "ratio to fastest",
+        ],
         notes={"jumanji": "own = jax.random.categorical, as in its random agent; fastest = the best of three we wrote"},
-    )  # fmt: skip
+    )
     promised: dict[str, float] = {}
     repeats = "7" if options.quick else "25"
     theirs = report_of("jumanji", "jumanji_rollout.py", "--clock", options.clock, "--repeats", repeats)
@@ -111,8 +135,12 @@ def rollouts_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]
         cells: dict[str, Any] = {"world": name, "milkrun": rate / 1e6, "return": mean_return}
         if theirs is not None:
             own, fastest = theirs["samplers"][name]["categorical"], theirs[name]
-            cells |= {"Jumanji's own sampler": own / 1e6, "Jumanji, fastest sampler": fastest / 1e6,
-                      "ratio to own": rate / own, "ratio to fastest": rate / fastest}  # fmt: skip
+            cells |= {
+                "Jumanji's own sampler": own / 1e6,
+                "Jumanji, fastest sampler": fastest / 1e6,
+                "ratio to own": rate / own,
+                "ratio to fastest": rate / fastest,
+            }
             promised[f"rollouts of {name} / Jumanji with its own sampler"] = rate / own
             promised[f"rollouts of {name} / Jumanji with the fastest sampler (promised 2.5, goal 4)"] = rate / fastest
         table.add(**cells)
@@ -129,8 +157,9 @@ def own_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
         world = milkrun.make(f"milkrun/{name.upper()}-v0", 1024, num_loc=NUM_LOC, threads=1, seed=0)
         rate = 1024 / median_time(world.draw_instances)
         peer = generator_rate(name, NUM_LOC, 1024)
-        table.add(measured=f"{name}: instances/s (peer: RL4CO), 1,024 at a time", milkrun=rate, peer=peer,
-                  ratio=rate / peer)
+        table.add(
+            measured=f"{name}: instances/s (peer: RL4CO), 1,024 at a time", milkrun=rate, peer=peer, ratio=rate / peer
+        )
         promised[f"generator of {name} / RL4CO (promised 1)"] = rate / peer
         episodes = record_random_episodes(name, NUM_LOC, 8192, seed=1)
         set_clock("wall")  # processor time adds the threads up
@@ -138,10 +167,18 @@ def own_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
         one, two = step_times({k: (w.start, w.play, episodes.live_steps) for k, w in played.items()}).values()
         bound = c_kernel.two_halves(name, NUM_LOC, 8192) if c_kernel.available() else None
         set_clock(options.clock)
-        table.add(measured=f"{name}: us a step of 8,192 rows, 2 threads (peer: 1 thread)", milkrun=1e6 * two,
-                  peer=1e6 * one, ratio=one / two)
-        table.add(measured=f"{name}: 2 threads / 1 thread at 8,192 rows (peer: C, two halves that never wait)",
-                  milkrun=one / two, peer=bound, ratio=one / two / bound if bound else None)
+        table.add(
+            measured=f"{name}: us a step of 8,192 rows, 2 threads (peer: 1 thread)",
+            milkrun=1e6 * two,
+            peer=1e6 * one,
+            ratio=one / two,
+        )
+        table.add(
+            measured=f"{name}: 2 threads / 1 thread at 8,192 rows (peer: C, two halves that never wait)",
+            milkrun=one / two,
+            peer=bound,
+            ratio=one / two / bound if bound else None,
+        )
         promised[f"2 threads / 1 thread, {name}, 8,192 rows (promised 1.6)"] = one / two
         table.add(measured=f"{name}: bytes a row, instance and state", milkrun=world.bytes_per_row)
     return table, promised
@@ -152,11 +189,20 @@ def _geometric_mean(values: list[float]) -> float:
 
 
 TABLES = {
-    "steps": steps_table, "rollouts": rollouts_table, "family": family_table, "darp": darp_table,
-    "delivery": delivery_table, "clutter": clutter_table, "tracking": tracking_table, "api": api_table,
-    "workers": workers_table, "scale": scale_table, "compiling": compiling_table, "replay": replay_table,
+    "steps": steps_table,
+    "rollouts": rollouts_table,
+    "family": family_table,
+    "darp": darp_table,
+    "delivery": delivery_table,
+    "clutter": clutter_table,
+    "tracking": tracking_table,
+    "api": api_table,
+    "workers": workers_table,
+    "scale": scale_table,
+    "compiling": compiling_table,
+    "replay": replay_table,
     "own": own_table,
-}  # fmt: skip
+}
 
 
 def main() -> int:

@@ -39,9 +39,13 @@ class Binding:
     """
 
     def __init__(
-        self, begin: Callable[[], object], step: Step, actions: list[Any], goal: float | None = None,
+        self,
+        begin: Callable[[], object],
+        step: Step,
+        actions: list[Any],
+        goal: float | None = None,
         share: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.begin, self.step, self.actions, self.goal, self.share = begin, step, actions, goal, share
 
     def play(self, first: int, last: int) -> float:
@@ -91,17 +95,23 @@ def bindings(id: str, rows: int, options: dict[str, Any], actions: list[np.ndarr
         found[label] = Binding(lambda e=vector: e.reset(seed=1), lambda a, e=vector: e.step(a)[1], actions, goal, share)
     for label, layout in (("SB3", "dict"), ("SB3, flat", "flat")):
         rows_of = milkrun.make(id, rows, api="sb3", seed_rule="row", layout=layout, **made)
-        found[label] = Binding(lambda e=rows_of: (e.seed(1), e.reset()), lambda a, e=rows_of: e.step(a)[1], actions,
-                               20 + copying(rows_of.reset()))  # fmt: skip
+        found[label] = Binding(
+            lambda e=rows_of: (e.seed(1), e.reset()),
+            lambda a, e=rows_of: e.step(a)[1],
+            actions,
+            20 + copying(rows_of.reset()),
+        )
     if id == WORLDS["CVRP-50"][0]:
         found["TorchRL"] = _torchrl(id, rows, options, actions)
         venv = milkrun.make(id, rows, api="tianshou", seed_rule="row", **made)
-        found["tianshou"] = Binding(lambda: (venv.seed(1), venv.reset()), lambda a: venv.step(a)[1], actions,
-                                    20 + 0.5 * rows)  # fmt: skip
+        found["tianshou"] = Binding(
+            lambda: (venv.seed(1), venv.reset()), lambda a: venv.step(a)[1], actions, 20 + 0.5 * rows
+        )
         return found
     team = milkrun.make(id, rows, api="mappo", **made)
-    found["MAPPO"] = Binding(lambda: (team.seed(1), team.reset()), lambda a: team.step(a)[2][:, 0, 0], actions,
-                             20 + copying(team.reset()))  # fmt: skip
+    found["MAPPO"] = Binding(
+        lambda: (team.seed(1), team.reset()), lambda a: team.step(a)[2][:, 0, 0], actions, 20 + copying(team.reset())
+    )
     if rows == 1:
         alone = milkrun.make(id, api="pettingzoo", **options)
         joint = [dict(zip(alone.possible_agents, a[0].tolist(), strict=True)) for a in actions]
@@ -123,8 +133,9 @@ def sync_ratio(rows: int = 64, rounds: int = 5) -> float:
     for turn in range(STEPS):
         actions.append(ours.world.sample_actions(0, turn))
         rewards = ours.step(actions[-1])[1]
-    native, one_by_one = (Binding(partial(env.reset, seed=1), lambda a, e=env: e.step(a)[1], actions)
-                          for env in (ours, others))  # fmt: skip
+    native, one_by_one = (
+        Binding(partial(env.reset, seed=1), lambda a, e=env: e.step(a)[1], actions) for env in (ours, others)
+    )
     one_by_one.check(rewards)
     with no_garbage_collection():
         return statistics.median(_stretch(one_by_one, 2) / (_stretch(native, 20) / 10) for _ in range(rounds + 1))

@@ -34,15 +34,33 @@ from .timing import Table, clock, median_time, no_garbage_collection
 CLUTTER = "milkrun/Clutter-v0"
 THREADS = 2
 BARS = {
-    "default": "promised 420, goal 600", "fast": "promised 480, goal 700", "small_scene": "promised 900, goal 1100",
-    "large_scene": "promised 200, goal 350", "loose_scene": "promised 1000, goal 1300",
-}  # fmt: skip
+    "default": "promised 420, goal 600",
+    "fast": "promised 480, goal 700",
+    "small_scene": "promised 900, goal 1100",
+    "large_scene": "promised 200, goal 350",
+    "loose_scene": "promised 1000, goal 1300",
+}
 AGAINST_SAPIEN = {"default": "promised 2.2, goal 5", "loose_scene": "promised 3.5, goal 5"}
 MACRO = (
-    "timestep", "substeps", "tick", "tray_friction", "object_friction", "approach", "cup_speed", "descend_ticks",
-    "grip_ticks", "weld_timeconst", "weld_torquescale", "lift_acc", "lift_ticks", "clearance", "rest_speed",
-    "rest_spin", "rest_ticks", "settle_max",
-)  # fmt: skip
+    "timestep",
+    "substeps",
+    "tick",
+    "tray_friction",
+    "object_friction",
+    "approach",
+    "cup_speed",
+    "descend_ticks",
+    "grip_ticks",
+    "weld_timeconst",
+    "weld_torquescale",
+    "lift_acc",
+    "lift_ticks",
+    "clearance",
+    "rest_speed",
+    "rest_spin",
+    "rest_ticks",
+    "settle_max",
+)
 """What SAPIEN's macro is told of the options, by their names."""
 
 
@@ -69,8 +87,9 @@ class Sizes(NamedTuple):
 
 
 FULL = Sizes()
-QUICK = Sizes(rounds=5, turns=2, single_turns=20, seconds=4.5, stretches=3, made=32, bank=16, repeats=5,
-              min_seconds=0.03)  # fmt: skip
+QUICK = Sizes(
+    rounds=5, turns=2, single_turns=20, seconds=4.5, stretches=3, made=32, bank=16, repeats=5, min_seconds=0.03
+)
 
 
 class Pace(NamedTuple):
@@ -152,16 +171,27 @@ class _Results:
         self.table, self.promised = Table(title, columns), {}
         self.options, self.sizes = options, sizes
 
-    def rate(self, measured: str, ours: Pace, peer: Pace | None = None, promise: str | None = None,
-             threads: tuple[int, int] = (THREADS, THREADS), by: str | None = None) -> None:  # fmt: skip
+    def rate(
+        self,
+        measured: str,
+        ours: Pace,
+        peer: Pace | None = None,
+        promise: str | None = None,
+        threads: tuple[int, int] = (THREADS, THREADS),
+        by: str | None = None,
+    ) -> None:
         """Rates; promised is the ratio, or where there is no peer the rate. `by`: a clock other than asked."""
         by = by or self.options.clock
         cells: dict[str, Any] = {"milkrun": ours.wall, "a CPU-second": ours.cpu}
         value = ours.whole(by, threads[0])
         if peer is not None:
             value /= peer.whole(by, threads[1])
-            cells |= {"peer": peer.wall, "peer, a CPU-second": peer.cpu, "ratio": value,
-                      "ratio a core": ours.cpu / peer.cpu}  # fmt: skip
+            cells |= {
+                "peer": peer.wall,
+                "peer, a CPU-second": peer.cpu,
+                "ratio": value,
+                "ratio a core": ours.cpu / peer.cpu,
+            }
         self._add(measured, cells, value, promise)
 
     def cost(self, measured: str, value: float, promise: str | None = None) -> None:
@@ -186,7 +216,7 @@ def clutter_table(options: argparse.Namespace, sizes: Sizes | None = None) -> tu
     results.table.notes |= {
         "a CPU-second": "the rate of a second of processor time, all threads added up",
         "ratio": f"of wall-clock rates; with --clock cpu, but for that of threads, of CPU rates, ours times {THREADS} "
-                 "beside SAPIEN's one thread",
+        "beside SAPIEN's one thread",
         "load": f"{load:.1f} when the table was begun, {os.getloadavg()[0]:.1f} when it was done; idle is 0",
     }
     return results.table, results.promised
@@ -259,11 +289,16 @@ def task_of(preset: str, scenes: slice) -> dict[str, Any]:
         boxes.append([[RIM / 2, half + RIM, wall / 2], [at, 0.0, BASE + wall / 2]])
         boxes.append([[half, RIM / 2, wall / 2], [0.0, at, BASE + wall / 2]])
     return {
-        "boxes": boxes, "half": [[extent / 2 for extent in t.size] for t in config.types],
-        "mass": [t.mass for t in config.types], "parking": parking(config), "home": config.home_pos,
-        "drop": config.drop, "attempts": config.max_episode_steps_discrete,
-        "poses": bank.load(config).poses[scenes].tolist(), **{name: getattr(config, name) for name in MACRO},
-    }  # fmt: skip
+        "boxes": boxes,
+        "half": [[extent / 2 for extent in t.size] for t in config.types],
+        "mass": [t.mass for t in config.types],
+        "parking": parking(config),
+        "home": config.home_pos,
+        "drop": config.drop,
+        "attempts": config.max_episode_steps_discrete,
+        "poses": bank.load(config).poses[scenes].tolist(),
+        **{name: getattr(config, name) for name in MACRO},
+    }
 
 
 # -- what a step is made of -------------------------------------------------------------------------------------------
@@ -328,8 +363,11 @@ def shares(played: Episodes, turns: int, threads: int = 1) -> dict[str, float]:
 def _add_shares(results: _Results, theirs: float | None) -> None:
     sizes, threads = results.sizes, THREADS if results.options.clock == "cpu" else 1
     found = shares(Episodes("default", sizes.rows), sizes.rounds * sizes.turns, threads)
-    results.cost("default, kernels (observation, mask, reward, stages): % of a step", 100 * found["kernels"],
-                 "promised at most 10, goal 6")  # fmt: skip
+    results.cost(
+        "default, kernels (observation, mask, reward, stages): % of a step",
+        100 * found["kernels"],
+        "promised at most 10, goal 6",
+    )
     for name, says in (("rollout", "physics"), ("place", "rows put to sleep or reset"), ("rest", "Python")):
         results.cost(f"default, {says}: % of a step", 100 * found[name])
     results.table.add(measured="default: substeps a pick (peer: SAPIEN)", milkrun=found["substeps"], peer=theirs)
@@ -346,10 +384,14 @@ def see_maps(w, b, _, __):
 
 def _add_costs(results: _Results) -> None:
     rows, some, timing = results.sizes.rows, min(32, results.sizes.rows), results.sizes.timing
-    results.cost(f"reset of {some} rows of {rows}: us a row", reset_microseconds(rows, some, **timing),
-                 "promised at most 20, goal 13")  # fmt: skip
-    results.cost("32x32 height and segmentation: images/s", images_per_second(rows, **timing),
-                 "promised 4000, goal 5000")  # fmt: skip
+    results.cost(
+        f"reset of {some} rows of {rows}: us a row",
+        reset_microseconds(rows, some, **timing),
+        "promised at most 20, goal 13",
+    )
+    results.cost(
+        "32x32 height and segmentation: images/s", images_per_second(rows, **timing), "promised 4000, goal 5000"
+    )
     fresh = in_a_fresh_process(rows)
     results.cost("memory a row, 12 objects: MB", fresh["row"], "promised at most 0.5, goal 0.4")
     results.cost("shipped scenes, loaded: s", fresh["load"], "promised at most 0.1, goal 0.05")

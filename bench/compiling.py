@@ -72,10 +72,16 @@ def compiling_table(options: argparse.Namespace) -> tuple[Table, dict[str, float
         ours, theirs = first_use(id, plain=False), first_use(id, plain=True)
         ratios.append(_first_step(theirs) / _first_step(ours))
         cells = {name: ours.get(name) for name in (*PARTS, "versions", "statements")}
-        table.add(world=id, ratio=ratios[-1],
-                  **{"first step": _first_step(ours), "as numba comes": _first_step(theirs), **cells})
-        print(f"{id}: {_first_step(ours):.3g} s, {ours['statements']:,} statements, "
-              f"as numba comes {_first_step(theirs):.3g} s, {theirs['statements']:,} statements", flush=True)
+        table.add(
+            world=id,
+            ratio=ratios[-1],
+            **{"first step": _first_step(ours), "as numba comes": _first_step(theirs), **cells},
+        )
+        print(
+            f"{id}: {_first_step(ours):.3g} s, {ours['statements']:,} statements, "
+            f"as numba comes {_first_step(theirs):.3g} s, {theirs['statements']:,} statements",
+            flush=True,
+        )
     return table, {"first use / as numba comes, worst world": min(ratios)}
 
 

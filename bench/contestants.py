@@ -74,9 +74,7 @@ class Gymnasium(_Contestant):
         super().__init__(episodes)
         from milkrun.api.gymnasium import MilkrunVectorEnv
 
-        self.env = MilkrunVectorEnv(
-            episodes.batch, IDS[episodes.name], num_loc=episodes.num_loc, copy=copy, threads=1
-        )
+        self.env = MilkrunVectorEnv(episodes.batch, IDS[episodes.name], num_loc=episodes.num_loc, copy=copy, threads=1)
         self.start()
 
     def start(self) -> None:
@@ -113,9 +111,7 @@ class TorchRL(_Contestant):
         self.start()
 
     def make_env(self) -> Any:
-        return milkrun.make(
-            IDS[self.episodes.name], self.episodes.batch, api="torchrl", num_loc=self.episodes.num_loc
-        )
+        return milkrun.make(IDS[self.episodes.name], self.episodes.batch, api="torchrl", num_loc=self.episodes.num_loc)
 
     def layout(self) -> dict[str, np.ndarray]:
         return instance_of(self.episodes)
@@ -152,8 +148,12 @@ class RL4CODropIn(TorchRL):
         if e.name == "tsp":
             return {"locs": e.locs}
         capacity = e.capacity[:, None].astype(np.float32)
-        return {"locs": e.locs[:, 1:].copy(), "depot": e.locs[:, 0].copy(), "capacity": capacity,
-                "demand": e.demand[:, 1:].astype(np.float32) / capacity}  # fmt: skip
+        return {
+            "locs": e.locs[:, 1:].copy(),
+            "depot": e.locs[:, 0].copy(),
+            "capacity": capacity,
+            "demand": e.demand[:, 1:].astype(np.float32) / capacity,
+        }
 
 
 def rollout_rate(name: str, num_loc: int, rows: int, *, repeats: int = 15) -> tuple[float, float]:

@@ -64,14 +64,22 @@ def darp_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
         played = Recorded("DARP", rows, 20, preset="published")
         instance = {name: getattr(played.world, name) for name in ("locs", "demand", "capacity", "time_windows")}
         peer = StepDARPTorch(instance, played.actions).seconds(**timing)
-        put(f"rule by deadlines, 10 requests, {rows:,} rows: us a step (peer: torch)", 1e6 * played.seconds(**timing),
-            1e6 * peer, f"promised {target}")  # fmt: skip
+        put(
+            f"rule by deadlines, 10 requests, {rows:,} rows: us a step (peer: torch)",
+            1e6 * played.seconds(**timing),
+            1e6 * peer,
+            f"promised {target}",
+        )
     sixteen = Recorded("DARP", 1024, 32, preset="published")
     instance = {name: getattr(sixteen.world, name) for name in ("locs", "demand", "capacity", "time_windows")}
     peer = 1e9 * StepDARPTorch(instance, sixteen.actions).seconds(**timing) / 1024
     base = 1e9 * WholeEpisodes(1024).seconds(**timing)
-    put("classic rule, exact masks, 16 requests, 1,024 rows: ns a row (peer: torch, rule by deadlines)", base, peer,
-        "promised 1.5")  # fmt: skip
+    put(
+        "classic rule, exact masks, 16 requests, 1,024 rows: ns a row (peer: torch, rule by deadlines)",
+        base,
+        peer,
+        "promised 1.5",
+    )
     larger = {"48 requests, 4 vehicles": {"num_requests": 48, "num_agents": 4}, "style b": {"style": "b"}}
     for label, more in larger.items():
         ours = 1e9 * WholeEpisodes(1024, **more).seconds(**timing)
@@ -84,8 +92,12 @@ def darp_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     one, two = (1e9 * WholeEpisodes(8192, threads=k).seconds(**timing) for k in (1, 2))
     set_clock(options.clock)
     put("classic rule, 8,192 rows, 2 threads: ns a row (peer: 1 thread)", two, one, "promised 1.6")
-    put("classic rule, 1,024 rows: us of a TensorDict step (peer: in place)", 1e6 * _functional(timing),
-        1e-3 * 1024 * base, "reported")  # fmt: skip
+    put(
+        "classic rule, 1,024 rows: us of a TensorDict step (peer: in place)",
+        1e6 * _functional(timing),
+        1e-3 * 1024 * base,
+        "reported",
+    )
     _add_insertion(put)
     _add_memory(put)
     return table, promised
@@ -148,7 +160,6 @@ def _add_memory(put: Any) -> None:
     def memory(world: Any) -> float:
         return sum(getattr(world, name).nbytes for name in names) / 2**20
 
-    put("256 instances x 64 starts: MiB of instances (peer: copied)", memory(shared), 64 * memory(drawn),
-        "promised 32")  # fmt: skip
+    put("256 instances x 64 starts: MiB of instances (peer: copied)", memory(shared), 64 * memory(drawn), "promised 32")
     for preset in ("default", "published"):
         put(f"bytes a row, preset {preset}", milkrun.make(ID, 1024, preset=preset).bytes_per_row, None, "stated")

@@ -1,6 +1,6 @@
 """How close the dial-a-ride solvers come to the published optima of Cordeau's files, as a table.
 
-    python -m bench.darp_quality [--seconds 60] [--workers 2] [--files a2-16 b3-18 ...]
+python -m bench.darp_quality [--seconds 60] [--workers 2] [--files a2-16 b3-18 ...]
 """
 
 from __future__ import annotations

@@ -43,8 +43,11 @@ class _Results:
 
 def delivery_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     """Steps of both worlds and their bindings, observations, state, masks and autoreset included."""
-    notes = {"published, default": "drones, customers, truck nodes", "all rates": "thousand environment-steps/s",
-             "ratio": "how many times as fast as the peer"}  # fmt: skip
+    notes = {
+        "published, default": "drones, customers, truck nodes",
+        "all rates": "thousand environment-steps/s",
+        "ratio": "how many times as fast as the peer",
+    }
     table = Table("Delivery (one thread unless said)", ["measured", "milkrun", "peer", "ratio"], notes=notes)
     repeats = 3 if options.quick else 9
     results = _Results(table)
@@ -73,8 +76,9 @@ def _add_sizes(results: _Results, options: argparse.Namespace, repeats: int) -> 
                 results.put(f"{label}, {rows:,} rows", rate)
     small, default, large, roads = best
     if theirs:
-        results.put(f"{PUBLISHED}, best of these (peer: the best of VMAS)", small, max(theirs.values()),
-                    "promised 1.5, goal 4")  # fmt: skip
+        results.put(
+            f"{PUBLISHED}, best of these (peer: the best of VMAS)", small, max(theirs.values()), "promised 1.5, goal 4"
+        )
     results.put(f"default (2, 6, 6), best (peer: {PUBLISHED})", default, small, "promised 0.35")
     results.put(f"published (5, 15, 5), best (peer: {PUBLISHED})", large, small)
     results.put("default on roads (2, 6, 6), best (peer: default)", roads, default)
@@ -143,8 +147,11 @@ def _add_torchrl(results: _Results, repeats: int) -> None:
         for stepping, ours in (("functional", functional), ("inplace", inplace)):
             measured = f"TorchRL, {stepping}, {label}, 1,024 rows, step (peer: World.step)"
             results.put(measured, ours, alone, "goal 0.7")
-        results.put(f"TorchRL, functional, {label}, 1,024 rows, step_and_maybe_reset (peer: World with autoreset)",
-                    renewing, whole)  # fmt: skip
+        results.put(
+            f"TorchRL, functional, {label}, 1,024 rows, step_and_maybe_reset (peer: World with autoreset)",
+            renewing,
+            whole,
+        )
 
 
 def _add_threads(results: _Results, options: argparse.Namespace, repeats: int) -> None:

@@ -55,10 +55,20 @@ def family_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     """Nanoseconds a row and step of every world at n = 50, and what was promised of them."""
     table = Table(
         f"Every routing world in place (n = {NUM_LOC}, one thread, random customers; Kopt n = 100)",
-        ["world", "rows", "us a step", "ns a row", "million row-steps/s", "of CVRP's speed", "share of C", "RL4CO us",
-         "/ RL4CO", "bytes a row"],
+        [
+            "world",
+            "rows",
+            "us a step",
+            "ns a row",
+            "million row-steps/s",
+            "of CVRP's speed",
+            "share of C",
+            "RL4CO us",
+            "/ RL4CO",
+            "bytes a row",
+        ],
         notes={"of CVRP's speed": "CVRP of the same rows in this run = 1", "share of C": "time of C / time in place"},
-    )  # fmt: skip
+    )
     timing = {"repeats": 5, "min_seconds": 0.03} if options.quick else {"repeats": 9, "min_seconds": 0.1}
     promised: dict[str, float] = {}
     for rows in ROWS:
@@ -69,10 +79,14 @@ def family_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
             cvrp = seconds if name == "CVRP" else cvrp
             rate = rows / seconds
             cells: dict[str, Any] = {
-                "world": name, "rows": rows, "us a step": 1e6 * seconds, "ns a row": 1e9 * seconds / rows,
-                "million row-steps/s": rate / 1e6, "of CVRP's speed": cvrp / seconds,
+                "world": name,
+                "rows": rows,
+                "us a step": 1e6 * seconds,
+                "ns a row": 1e9 * seconds / rows,
+                "million row-steps/s": rate / 1e6,
+                "of CVRP's speed": cvrp / seconds,
                 "bytes a row": played.world.bytes_per_row,
-            }  # fmt: skip
+            }
             if name == "CWCVRP" and c_kernel.available():
                 from .peers.c_waste import WasteC
 

@@ -29,10 +29,12 @@ PAGES: dict[str, tuple[str, list[str], dict[str, Any]]] = {
     "CVRP, 50 customers": ("CVRP-v0", ["nearest", "savings"], {"num_loc": 50}),
     "CVRP, 1,000 customers": ("CVRP-v0", ["nearest", "savings"], {"num_loc": 1000}),
     "TruckDrone, 10 customers, 3 drones": (
-        "TruckDrone-v0", ["greedy", "lookahead"], {"num_customers": 10, "num_drones": 3}
+        "TruckDrone-v0",
+        ["greedy", "lookahead"],
+        {"num_customers": 10, "num_drones": 3},
     ),
     "Clutter": ("Clutter-v0", ["random", "highest"], {}),
-}  # fmt: skip
+}
 RECORDED = ("CVRP, 50 customers", "CVRP, 1,000 customers")
 PROMISED = {
     "CVRP, 50 customers": {"recording ms a step": 3, "ready ms": 1000},
@@ -52,10 +54,12 @@ def replay_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     table = Table(
         "Replay pages of two policies",
         ["page", "page kB", "episode kB", "recording ms a step", "ready ms", "main thread ms a frame"],
-        notes={"recording": "what a recorded step takes more than an unwatched one; CVRP-50 with all reasons",
-               "main thread": f"processor time of all its tasks in {PLAYED:g} s of play, a frame of the screen",
-               "browser": "Chromium without a GPU, 1280 x 800"},
-    )  # fmt: skip
+        notes={
+            "recording": "what a recorded step takes more than an unwatched one; CVRP-50 with all reasons",
+            "main thread": f"processor time of all its tasks in {PLAYED:g} s of play, a frame of the screen",
+            "browser": "Chromium without a GPU, 1280 x 800",
+        },
+    )
     promised: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="milkrun-") as folder, _browser(folder) as browser:
         for name, (id, policies, config) in PAGES.items():
@@ -101,8 +105,11 @@ def _browser(home: str) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, env={**os.environ, "HOME": home},
-                                             args=["--disable-gpu", "--enable-unsafe-swiftshader"])  # fmt: skip
+        browser = playwright.chromium.launch(
+            executable_path=path,
+            env={**os.environ, "HOME": home},
+            args=["--disable-gpu", "--enable-unsafe-swiftshader"],
+        )
         yield browser
         browser.close()
 

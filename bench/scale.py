@@ -100,8 +100,12 @@ def speedup(world_id: str, config: dict[str, Any], rounds: int) -> dict[str, flo
         options = {"config": config, "cpus_per_shard": cpus, "progress": False}
         scale.evaluate(world_id, "nearest", EPISODES, PLAYED_ROWS, 1, **options)
 
-    calls = {"1 worker": partial(on_ray, 2), "2 workers": partial(on_ray, 1), "1 process": partial(without_ray, 1),
-             "2 processes": partial(without_ray, 2)}  # fmt: skip
+    calls = {
+        "1 worker": partial(on_ray, 2),
+        "2 workers": partial(on_ray, 1),
+        "1 process": partial(without_ray, 1),
+        "2 processes": partial(without_ray, 2),
+    }
     try:
         for k in range(rounds + 1):
             for name, call in calls.items():
@@ -193,8 +197,13 @@ def draw(found: dict[str, dict[int, tuple[float, int]]]) -> None:
     for name, line in found.items():
         axes.plot(list(line), [100 * value for value, _ in line.values()], "o-", label=name)
     axes.axhline(90, color="grey", lw=0.8, ls="--")
-    axes.set(xscale="log", ylim=(0, 102), xlabel="workers", ylabel="time spent playing, %",
-             title=f"{STUDY:,} episodes, simulated from measured shards")  # fmt: skip
+    axes.set(
+        xscale="log",
+        ylim=(0, 102),
+        xlabel="workers",
+        ylabel="time spent playing, %",
+        title=f"{STUDY:,} episodes, simulated from measured shards",
+    )
     axes.legend(loc="lower left")
     axes.grid(alpha=0.3)
     figure.savefig(PICTURE, dpi=110)
@@ -230,14 +239,20 @@ def scale_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", "600000")
     with connected():
         empty_seconds, own = overhead()
-        table.add(measured="an empty shard, ms (beside: processor time of the caller)", value=1e3 * empty_seconds,
-                  beside=1e3 * own)  # fmt: skip
+        table.add(
+            measured="an empty shard, ms (beside: processor time of the caller)",
+            value=1e3 * empty_seconds,
+            beside=1e3 * own,
+        )
         promised["overhead of a shard, ms (promised 25, goal 8)"] = 1e3 * empty_seconds
         for name, (world_id, config) in WORLDS.items():
             took = speedup(world_id, config, 1 if options.quick else 4)
             for one, two in (("1 worker", "2 workers"), ("1 process", "2 processes")):
-                table.add(measured=f"{name}, {EPISODES:,} episodes, s by {one} (beside: by {two})", value=took[one],
-                          beside=took[two])  # fmt: skip
+                table.add(
+                    measured=f"{name}, {EPISODES:,} episodes, s by {one} (beside: by {two})",
+                    value=took[one],
+                    beside=took[two],
+                )
             gain, bound = took["1 worker"] / took["2 workers"], took["1 process"] / took["2 processes"]
             promised[f"2 workers / 1 worker, {name} (promised 1.7, goal 1.9)"] = gain
             promised[f"2 processes without Ray / 1, {name}: what this machine gives"] = bound
@@ -247,8 +262,11 @@ def scale_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
         for name, (world_id, policy, config) in STUDIES.items():
             times = shard_seconds(world_id, policy, config, Shards(65_536, 65_536), 8 if options.quick else 24)
             measured[name] = times
-            table.add(measured=f"{name}: a shard of 1,024 episodes, processor s (beside: standard deviation)",
-                      value=float(times.mean()), beside=float(times.std()))  # fmt: skip
+            table.add(
+                measured=f"{name}: a shard of 1,024 episodes, processor s (beside: standard deviation)",
+                value=float(times.mean()),
+                beside=float(times.std()),
+            )
         episodes = GATHERED // 10 if options.quick else GATHERED
         megabytes = gathered(episodes)
         table.add(measured=f"memory of the caller, {episodes:,} episodes gathered, MB", value=megabytes)
@@ -256,8 +274,11 @@ def scale_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     found = {name: simulated(times, 1024, own, speed) for name, times in measured.items()}
     for name, line in found.items():
         for workers, (value, rows) in line.items():
-            table.add(measured=f"{name}, simulated: % of time playing on {workers:,} workers (beside: rows)",
-                      value=100 * value, beside=rows)  # fmt: skip
+            table.add(
+                measured=f"{name}, simulated: % of time playing on {workers:,} workers (beside: rows)",
+                value=100 * value,
+                beside=rows,
+            )
         promised[f"simulated efficiency at 1,000 workers, 10^8 episodes, {name} (goal 0.9)"] = line[1_000][0]
     if not options.quick:
         draw(found)

@@ -160,10 +160,13 @@ def crowded(sizes: Sizes, boxes: int, **options: Any) -> Flight:
     yaw = rng.uniform(-np.pi, np.pi, (rows, boxes))
     x, y = begin["pos"][:, :1] + c * ahead - s * aside, begin["pos"][:, 1:2] + s * ahead + c * aside
     crowd = {
-        "box_pos": np.stack([x, y, half[..., 2]], -1), "box_half": half, "box_yaw": yaw,
-        "box_cs": np.stack([np.cos(yaw), np.sin(yaw)], -1), "box_kind": np.ones((rows, boxes)),
+        "box_pos": np.stack([x, y, half[..., 2]], -1),
+        "box_half": half,
+        "box_yaw": yaw,
+        "box_cs": np.stack([np.cos(yaw), np.sin(yaw)], -1),
+        "box_kind": np.ones((rows, boxes)),
         "box_rgb": rng.integers(40, 240, (rows, boxes, 2, 3)),
-    }  # fmt: skip
+    }
     for name, given in crowd.items():
         begin[name] = np.zeros_like(begin[name])
         begin[name][:, :boxes] = given
@@ -199,13 +202,28 @@ class _Results:
 
     def __init__(self, options: argparse.Namespace, sizes: Sizes) -> None:
         title = f"Drone tracking ({sizes.rows} rows, one thread unless said, a second unless said)"
-        columns = ["measured", "milkrun", "a CPU-second", "step, us", "picture, us", "peer", "peer, a CPU-second",
-                   "ratio"]  # fmt: skip
+        columns = [
+            "measured",
+            "milkrun",
+            "a CPU-second",
+            "step, us",
+            "picture, us",
+            "peer",
+            "peer, a CPU-second",
+            "ratio",
+        ]
         self.table, self.promised = Table(title, columns), {}
         self.options, self.sizes = options, sizes
 
-    def rate(self, measured: str, ours: Pace, peer: Pace | None = None, promise: str | None = None,
-             by: str | None = None, **cells: float) -> None:  # fmt: skip
+    def rate(
+        self,
+        measured: str,
+        ours: Pace,
+        peer: Pace | None = None,
+        promise: str | None = None,
+        by: str | None = None,
+        **cells: float,
+    ) -> None:
         """Rates; promised is the ratio, or where there is no peer the rate. `by`: a clock other than asked."""
         by = by or self.options.clock
         value = ours.by(by)
@@ -250,9 +268,9 @@ def tracking_table(options: argparse.Namespace, sizes: Sizes | None = None) -> t
         "a CPU-second": "the rate of a second of processor time",
         "step, picture": "microseconds a row of the two parts of a whole step, by the clock that was asked for",
         "MuJoCo": "its picture is antialiased (4 samples a pixel; not so with 1 sample) and plain; ours has ground "
-                  "pattern, windows, a car's shadow, noise and, not here by day, fog, and is antialiased with 2x2",
+        "pattern, windows, a car's shadow, noise and, not here by day, fog, and is antialiased with 2x2",
         "load": f"{load:.1f} when the table was begun, {os.getloadavg()[0]:.1f} when it was done; idle is 0",
-    }  # fmt: skip
+    }
     return results.table, results.promised
 
 
@@ -290,8 +308,12 @@ def _add_crowds(results: _Results) -> None:
 def _add_threads(results: _Results) -> None:
     one, two = (Flight(stagger(world_of(results.sizes, threads=k))) for k in (1, 2))
     found = paces(two, one, **_how(results.sizes))
-    results.rate("whole steps, 2 threads (peer: 1 thread), ratio by the wall", *(p.whole for p in found),
-                 promise="promised 1.7, goal 1.9", by="wall")  # fmt: skip
+    results.rate(
+        "whole steps, 2 threads (peer: 1 thread), ratio by the wall",
+        *(p.whole for p in found),
+        promise="promised 1.7, goal 1.9",
+        by="wall",
+    )
 
 
 # -- the original's classes -------------------------------------------------------------------------------------------
@@ -345,8 +367,10 @@ def envs_plays(sizes: Sizes, **options: Any) -> tuple[Play, Play]:
         peer.observe()
         return False
 
-    return (Play(lambda: envs.reset(seed=0), turn, sizes.rows),
-            Play(lambda: peer.reset(seed=list(range(sizes.rows))), peer_turn, sizes.rows))  # fmt: skip
+    return (
+        Play(lambda: envs.reset(seed=0), turn, sizes.rows),
+        Play(lambda: peer.reset(seed=list(range(sizes.rows))), peer_turn, sizes.rows),
+    )
 
 
 def single_plays(sizes: Sizes) -> tuple[Play, Play, Play]:
@@ -363,9 +387,11 @@ def single_plays(sizes: Sizes) -> tuple[Play, Play, Play]:
         peer.observe()
         return bool(peer.done[0])
 
-    return (Play(lambda: handle.reset(seed=0), lambda action: handle.step(action)[2]),
-            Play(lambda: lone.reset(seed=0), lambda action: lone.step(action)[2]),
-            Play(lambda: peer.reset(seed=[0]), turn))  # fmt: skip
+    return (
+        Play(lambda: handle.reset(seed=0), lambda action: handle.step(action)[2]),
+        Play(lambda: lone.reset(seed=0), lambda action: lone.step(action)[2]),
+        Play(lambda: peer.reset(seed=[0]), turn),
+    )
 
 
 def recorded(sizes: Sizes, rows: int, turns: int) -> np.ndarray:
@@ -395,15 +421,22 @@ def _add_benchmark(results: _Results) -> None:
     sizes, rounds = results.sizes, results.sizes.rounds
     turns = recorded(sizes, sizes.rows, sizes.turns)
     found = plays(*envs_plays(sizes), rounds=rounds, actions=turns)
-    results.rate("Envs over GE, normalised states (peer: step and observe of the world)", *found,
-                 promise="promised 0.8, goal 0.9")  # fmt: skip
+    results.rate(
+        "Envs over GE, normalised states (peer: step and observe of the world)",
+        *found,
+        promise="promised 0.8, goal 0.9",
+    )
     with tempfile.TemporaryDirectory() as folder:
         found = plays(*envs_plays(sizes, verbose=True, log_dir=folder), rounds=rounds, actions=turns)
     results.rate("the same with a line of log a step", *found)
     steps = recorded(sizes, 1, 5 * sizes.turns)[:, 0].tolist()
     handle, lone, peer = plays(*single_plays(sizes), rounds=rounds, actions=steps)
-    results.rate("one handle among the rows, stepped alone (peer: a world of one row)", handle, peer,
-                 promise="promised 0.5, goal 0.8")  # fmt: skip
+    results.rate(
+        "one handle among the rows, stepped alone (peer: a world of one row)",
+        handle,
+        peer,
+        promise="promised 0.5, goal 0.8",
+    )
     results.rate("BenchEnv_Multi alone", lone, promise="promised 4000, goal 7000")
     first_state(_section(sizes))
     seconds = [first_state(_section(sizes)) for _ in range(sizes.processes)]
@@ -417,11 +450,14 @@ def _add_benchmark(results: _Results) -> None:
 def _add_pictures(results: _Results) -> None:
     """The same boxes, poses and size; where MuJoCo cannot be asked the table says why."""
     sizes = results.sizes
-    flights = {(count, n): crowded(sizes, count - OWN, max_vehicles=1, supersample=n)
-               for count in COUNTS for n in (1, 2)}  # fmt: skip
+    flights = {
+        (count, n): crowded(sizes, count - OWN, max_vehicles=1, supersample=n) for count in COUNTS for n in (1, 2)
+    }
     found = dict(zip(flights, paces(*flights.values(), **_how(sizes)), strict=True))
-    task = {str(count): [scene_of(flights[count, 1].world, row) for row in range(min(sizes.scenes, sizes.rows))]
-            for count in COUNTS}  # fmt: skip
+    task = {
+        str(count): [scene_of(flights[count, 1].world, row) for row in range(min(sizes.scenes, sizes.rows))]
+        for count in COUNTS
+    }
     answer = osmesa_answer(task, flights[COUNTS[0], 1].world.config.size, sizes.seconds)
     for count in COUNTS:
         for way, n in BESIDE.items():
@@ -459,24 +495,31 @@ def scene_of(world: Any, row: int) -> dict[str, Any]:
     the number of the box that our picture shows."""
     q, pitch, yaw = int(world.instance_row[row]), float(world.pitch[row]), float(world.yaw[row])
     n = int(world.n_box[q])
-    boxes = [_box(world.box_pos[q, k], world.box_half[q, k], world.box_yaw[q, k], world.box_rgb[q, k, 0])
-             for k in range(n)]  # fmt: skip
+    boxes = [
+        _box(world.box_pos[q, k], world.box_half[q, k], world.box_yaw[q, k], world.box_rgb[q, k, 0]) for k in range(n)
+    ]
     for v in range(int(world.n_veh[row])):
         x, y, heading = world.veh_pose[row, v]
         size = world.kinds[int(world.veh_kind[row, v])]
         length, width, body, cabin = (0.5 * size[name] for name in (LENGTH, WIDTH, BODY, CABIN))
         boxes.append(_box((x, y, FLOOR + body), (length, width, body), heading, world.veh_rgb[row, v]))
-        boxes.append(_box((x, y, FLOOR + 2 * body + cabin), (length * size[CABIN_SHARE], 0.9 * width, cabin), heading,
-                          GLASS))  # fmt: skip
+        boxes.append(
+            _box((x, y, FLOOR + 2 * body + cabin), (length * size[CABIN_SHARE], 0.9 * width, cabin), heading, GLASS)
+        )
     ids = shot(world, row)[1].astype(int)
     seen, cars = np.where(ids >= 0, ids // 8, ids), world.sizes["K"]
     c, s = np.cos(yaw), np.sin(yaw)
     return {
-        "boxes": boxes, "pos": world.pos[row].tolist(), "right": [s, -c, 0.0],
-        "up": [np.sin(pitch) * c, np.sin(pitch) * s, np.cos(pitch)], "tan_h": world.config.tan_h,
-        "tan_v": world.config.tan_v, "sun": list(SUN), "extent": world.config.half_extent,
+        "boxes": boxes,
+        "pos": world.pos[row].tolist(),
+        "right": [s, -c, 0.0],
+        "up": [np.sin(pitch) * c, np.sin(pitch) * s, np.cos(pitch)],
+        "tan_h": world.config.tan_h,
+        "tan_v": world.config.tan_v,
+        "sun": list(SUN),
+        "extent": world.config.half_extent,
         "seen": np.where(seen >= cars, seen - cars + n, seen).tolist(),
-    }  # fmt: skip
+    }
 
 
 def _box(pos: Any, half: Any, yaw: Any, rgb: Any) -> dict[str, Any]:
@@ -571,8 +614,12 @@ def link_rows(results: _Results) -> None:
         for link in links:
             link.close()
     there, here = (_median(paces) for paces in zip(*found[1:]))  # the first round warms up
-    results.rate(f"whole steps, {LINKED} environments through the link (CPU: the client's; peer: in this process)",
-                 there, here, by="wall")  # fmt: skip
+    results.rate(
+        f"whole steps, {LINKED} environments through the link (CPU: the client's; peer: in this process)",
+        there,
+        here,
+        by="wall",
+    )
     results.promise(f"env steps/s through the link, {LINKED} environments (promised 1000, goal 3000)", there.wall)
     results.cost("link: ms that it adds to an env step", 1e3 * (1 / there.wall - 1 / here.wall), "promised at most 0.4")
 

@@ -72,9 +72,11 @@ def workers_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]
     table = Table(
         f"A turn of {COUNT} environments in processes, microseconds ({START_METHOD}, float32 observations)",
         ["observation", "milkrun", "milkrun, pipes", "SB3", "Gymnasium", "/ SB3", "/ Gymnasium"],
-        notes={"turn": "step all, wait for all, observations copied: Aligned, SubprocVecEnv, AsyncVectorEnv",
-               "ratios": f"medians over rounds of {TURNS} turns each"},
-    )  # fmt: skip
+        notes={
+            "turn": "step all, wait for all, observations copied: Aligned, SubprocVecEnv, AsyncVectorEnv",
+            "ratios": f"medians over rounds of {TURNS} turns each",
+        },
+    )
     rounds = 60 if options.quick else 300
     promised: dict[str, float] = {}
     set_clock("wall")  # the work is done in other processes

@@ -26,8 +26,11 @@ def write(preset: str) -> None:
     for split in bank.PURPOSES:
         config = ClutterConfig.build(preset, split=split)
         poses = bank.settled(config, range(bank.scenes_of(config)))
-        arrays |= {f"{split}_key": np.array(bank.key_of(config)), f"{split}_poses": poses,
-                   f"{split}_hits": bank.hits(config, poses).astype(np.int8)}  # fmt: skip
+        arrays |= {
+            f"{split}_key": np.array(bank.key_of(config)),
+            f"{split}_poses": poses,
+            f"{split}_hits": bank.hits(config, poses).astype(np.int8),
+        }
     file = FOLDER / f"{preset}.npz"
     np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     kilobytes, seconds = file.stat().st_size / 1000, time.process_time() - start

@@ -11,10 +11,14 @@ import milkrun
 
 CLUTTER, TRACKING = "milkrun/Clutter-v0", "milkrun/Tracking-v0"
 SMALL: dict[str, dict[str, Any]] = {
-    CLUTTER: {"box_objects": ("004_sugar_box", "008_pudding_box"), "num_objects_per_type": 1,
-              "max_episode_steps_discrete": 3, "bank_size": 4},
+    CLUTTER: {
+        "box_objects": ("004_sugar_box", "008_pudding_box"),
+        "num_objects_per_type": 1,
+        "max_episode_steps_discrete": 3,
+        "bank_size": 4,
+    },
     TRACKING: {"ground_cell": 2.0, "size": 16, "max_sim_steps": 40, "max_vehicles": 4},
-}  # fmt: skip
+}
 """Two boxes and three attempts; a coarse ground, a small picture and 10 steps."""
 
 

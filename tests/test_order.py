@@ -24,9 +24,13 @@ def test_no_test_is_skipped_for_want_of_a_package_in_the_small_environment():
 
 @pytest.mark.parametrize(
     "name, where",
-    [("core/test_world", "small"), ("core/test_processes", "large"), ("truth/test_rl4co_parity", "large"),
-     ("tracking/test_link_server", "large")],
-)  # fmt: skip
+    [
+        ("core/test_world", "small"),
+        ("core/test_processes", "large"),
+        ("truth/test_rl4co_parity", "large"),
+        ("tracking/test_link_server", "large"),
+    ],
+)
 def test_where_a_file_runs(name, where):
     """With numpy alone; looks at what is loaded; names torch; takes its tools from a file that looks at what is
     loaded."""

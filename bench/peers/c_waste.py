@@ -17,11 +17,26 @@ SIZES = ["rows", "nodes", "tour_size", "max_steps"]
 PRICES = ["waste_weight", "beta", "overflow_price"]
 GIVEN = ["locs", "waste", "max_waste", "capacity", "must_go"]
 STATE = {
-    "current_node": np.int64, "i": np.int64, "trips": np.int32, "tour_len": np.int32, "skipped": np.int32,
-    "missed": np.int32, "overflows": np.int32, "load": np.float32, "collected": np.float32, "tour_length": np.float32,
-    "trip_length": np.float32, "visited": "N", "tour": "L", "objective": np.float64, "reward": np.float32,
-    "terminated": np.uint8, "truncated": np.uint8, "illegal": np.uint8, "action_mask": "N",
-}  # fmt: skip
+    "current_node": np.int64,
+    "i": np.int64,
+    "trips": np.int32,
+    "tour_len": np.int32,
+    "skipped": np.int32,
+    "missed": np.int32,
+    "overflows": np.int32,
+    "load": np.float32,
+    "collected": np.float32,
+    "tour_length": np.float32,
+    "trip_length": np.float32,
+    "visited": "N",
+    "tour": "L",
+    "objective": np.float64,
+    "reward": np.float32,
+    "terminated": np.uint8,
+    "truncated": np.uint8,
+    "illegal": np.uint8,
+    "action_mask": "N",
+}
 
 
 class _World(ctypes.Structure):
@@ -39,8 +54,9 @@ class WasteC:
         self.library = _library("cwcvrp")
         rows, nodes = world.num_envs, world.sizes["N"]
         shape = {"N": ((rows, nodes), np.uint8), "L": ((rows, world.sizes["A"]), np.int16)}
-        self.fields = {n: np.zeros(*(shape[kind] if isinstance(kind, str) else (rows, kind)))
-                       for n, kind in STATE.items()}  # fmt: skip
+        self.fields = {
+            n: np.zeros(*(shape[kind] if isinstance(kind, str) else (rows, kind))) for n, kind in STATE.items()
+        }
         self.given = {n: np.ascontiguousarray(getattr(world, n)) for n in GIVEN}
         arrays = {**self.given, **self.fields}
         prices = {"waste_weight": world.gain_weight, "beta": world.beta, "overflow_price": world.overflow_price}

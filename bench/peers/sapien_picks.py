@@ -190,9 +190,12 @@ def picks_per_second(task: dict[str, Any], seconds: float) -> dict[str, float]:
     wall = time.perf_counter() - wall
     gc.enable()
     return {
-        "wall": picks / wall, "cpu": picks / spent, "substeps": tray.substeps / picks, "picks": picks,
+        "wall": picks / wall,
+        "cpu": picks / spent,
+        "substeps": tray.substeps / picks,
+        "picks": picks,
         "cleared": 1 - left / (episodes * len(tray.bodies)),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from milkrun.core.threads import get_num_threads as get_num_threads
     from milkrun.core.threads import set_num_threads as set_num_threads
 
-__getattr__, __dir__, __all__ = lazy(__name__, {
-    ".core.check": "check_world", ".core.dataset": "read_dataset",
-    ".core.threads": "get_num_threads set_num_threads",
-})  # fmt: skip
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        ".core.check": "check_world",
+        ".core.dataset": "read_dataset",
+        ".core.threads": "get_num_threads set_num_threads",
+    },
+)
 __all__ += ["WorldSpec", "__version__", "list_worlds", "make", "register", "world_spec"]
 
 

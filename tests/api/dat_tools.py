@@ -12,10 +12,18 @@ from milkrun.tracking.tables import KINDS
 from milkrun.tracking.world import Tracking
 
 SMALL: dict[str, Any] = {
-    "size": 16, "ground_cell": 10.0, "max_sim_steps": 48, "max_vehicles": 6, "scene": ["citystreet", "village"],
-    "weather": ["day", "snow"], "lidar_points": 16, "Other_State": True, "CloudPoint": True, "RewardParams": True,
+    "size": 16,
+    "ground_cell": 10.0,
+    "max_sim_steps": 48,
+    "max_vehicles": 6,
+    "scene": ["citystreet", "village"],
+    "weather": ["day", "snow"],
+    "lidar_points": 16,
+    "Other_State": True,
+    "CloudPoint": True,
+    "RewardParams": True,
     "RewardType": "DVAT",
-}  # fmt: skip
+}
 """A section of the original's file that also has options of ours. Episodes last 12 steps at most."""
 STACKED = {**SMALL, "frame_stack": 2, "State_channel": 1, "Norm_Type": 1}
 VELOCITY = {**SMALL, "action_mode": "velocity"}
@@ -63,8 +71,11 @@ def by_world(section: dict[str, Any], row: int = ROW, episodes: int = EPISODES) 
         world.observe()
         pixels = (world.frames if config.frame_stack else world.image)[row].astype(np.float32)
         state = (pixels - 128) / np.float32(128) if config.norm == 1 else pixels / np.float32(255)
-        more = [world.other_state[row], [*world.reward_params[row].tolist(), KINDS[world.target_kind[row]]],
-                world.cloud[row]]  # fmt: skip
+        more = [
+            world.other_state[row],
+            [*world.reward_params[row].tolist(), KINDS[world.target_kind[row]]],
+            world.cloud[row],
+        ]
         trace.append((state.tobytes(), reward, done, flat(more)))
 
     for episode in range(episodes):

@@ -14,9 +14,11 @@ SQUARE = [[3.0, 0.0], [3.0, 4.0], [0.0, 4.0]]
 def square(demand=(0.5, 0.5, 0.5), capacity=10.0, rows=1):
     """Depot (0,0), customers at the other corners of a 3 x 4 box."""
     one = {
-        "locs": torch.tensor([SQUARE]), "depot": torch.zeros(1, 2), "demand": torch.tensor([demand]),
+        "locs": torch.tensor([SQUARE]),
+        "depot": torch.zeros(1, 2),
+        "demand": torch.tensor([demand]),
         "capacity": torch.tensor([[capacity]]),
-    }  # fmt: skip
+    }
     return TensorDict({k: v.repeat(rows, *[1] * (v.ndim - 1)) for k, v in one.items()}, batch_size=[rows])
 
 
@@ -33,8 +35,9 @@ def started(name, rows=6, num_loc=5):
     td = env.reset(batch_size=[rows])
     for turn in range(3):
         allowed = td["action_mask"].nonzero()
-        action = torch.stack([nodes[(turn + b) % len(nodes), 1] for b in range(rows)
-                              for nodes in [allowed[allowed[:, 0] == b]]])  # fmt: skip
+        action = torch.stack(
+            [nodes[(turn + b) % len(nodes), 1] for b in range(rows) for nodes in [allowed[allowed[:, 0] == b]]]
+        )
         td.set("action", action)
         td = env.step(td)["next"]
     td.set("action", td["action_mask"].int().argmax(-1))

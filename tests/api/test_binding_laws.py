@@ -16,8 +16,10 @@ from tests.routing.law_bench import CUSTOMERS, faraway, hooked
 @pytest.mark.parametrize("by", ["function", "hook"])
 def test_prizes_and_fills_follow_the_places_that_are_played(stepping, by):
     """1 + floor(99 d / far), also in rows that begin anew."""
-    for env_class, problem, key, option in ((VRPPEnv, "vrpp", "prize", "prize_distribution"),
-                                            (WCVRPEnv, "wcvrp", "waste", "fill_distribution")):  # fmt: skip
+    for env_class, problem, key, option in (
+        (VRPPEnv, "vrpp", "prize", "prize_distribution"),
+        (WCVRPEnv, "wcvrp", "waste", "fill_distribution"),
+    ):
         told = {"batch_size": [4], "seed": 5, "stepping": stepping}
         if by == "hook":
             env = env_class(hooked(problem, **{option: "dist"}), length_weight=0.1, **told)

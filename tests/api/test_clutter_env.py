@@ -216,9 +216,16 @@ def test_the_stage_of_each_environment():
     env.step(actions)
     assert env.env_busy.all() and list(env.env_target) == list(actions)
     assert list(env.env_stage) == [1, 1] and list(env.stage_tick) == [1, 1]
-    names = {"env_stage": np.int8, "env_target": np.int16, "env_busy": np.bool_, "stage_tick": np.int16,
-             "stage_positions": np.float32, "step_count": np.int32, "is_suction_active": np.bool_,
-             "current_suction_object": np.int16}  # fmt: skip
+    names = {
+        "env_stage": np.int8,
+        "env_target": np.int16,
+        "env_busy": np.bool_,
+        "stage_tick": np.int16,
+        "stage_positions": np.float32,
+        "step_count": np.int32,
+        "is_suction_active": np.bool_,
+        "current_suction_object": np.int16,
+    }
     for name, dtype in names.items():
         array, held = getattr(env, name), getattr(env.world, name)
         assert array.dtype == dtype and np.shares_memory(array, held), name
@@ -242,10 +249,26 @@ def test_a_copy_has_views_of_its_own(played):
         other.close()
 
 
-ATTRIBUTES = ["all_objects", "merged_objects", "selectable_objects", "object_info", "remaining_indices",
-              "grasped_objects", "step_count", "is_suction_active", "current_suction_object", "env_stage", "env_target",
-              "env_busy", "stage_tick", "stage_positions", "BOX_OBJECTS", "num_objects_per_type",
-              "total_objects_per_env", "config"]  # fmt: skip
+ATTRIBUTES = [
+    "all_objects",
+    "merged_objects",
+    "selectable_objects",
+    "object_info",
+    "remaining_indices",
+    "grasped_objects",
+    "step_count",
+    "is_suction_active",
+    "current_suction_object",
+    "env_stage",
+    "env_target",
+    "env_busy",
+    "stage_tick",
+    "stage_positions",
+    "BOX_OBJECTS",
+    "num_objects_per_type",
+    "total_objects_per_env",
+    "config",
+]
 
 
 @pytest.mark.parametrize("name", ATTRIBUTES)
@@ -264,9 +287,22 @@ def test_handles_and_poses_cannot_be_written(played):
     with pytest.raises(AttributeError):
         o.pose.p = np.zeros(3)
     info = played.object_info[0][0]
-    arrays = [o.pose.p, o.pose.q, o.size, o.linear_velocity, o.angular_velocity, info["center"], info["size"],
-              info["initial_pose"], played.merged_objects.pose.p, played.remaining_indices[0],
-              played.grasped_objects[0], played.step_count, played.env_stage, played.stage_positions]  # fmt: skip
+    arrays = [
+        o.pose.p,
+        o.pose.q,
+        o.size,
+        o.linear_velocity,
+        o.angular_velocity,
+        info["center"],
+        info["size"],
+        info["initial_pose"],
+        played.merged_objects.pose.p,
+        played.remaining_indices[0],
+        played.grasped_objects[0],
+        played.step_count,
+        played.env_stage,
+        played.stage_positions,
+    ]
     for array in arrays:
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
@@ -274,8 +310,15 @@ def test_handles_and_poses_cannot_be_written(played):
 
 def test_sequences_and_infos_cannot_be_written(played):
     """TypeError, as of a tuple."""
-    for things in (played.all_objects, played.selectable_objects, played.selectable_objects[0], played.object_info,
-                   played.object_info[0], played.remaining_indices, played.grasped_objects):  # fmt: skip
+    for things in (
+        played.all_objects,
+        played.selectable_objects,
+        played.selectable_objects[0],
+        played.object_info,
+        played.object_info[0],
+        played.remaining_indices,
+        played.grasped_objects,
+    ):
         with pytest.raises(TypeError):
             things[0] = None
         with pytest.raises(TypeError):

@@ -56,10 +56,17 @@ def test_a_wrapper_whose_library_is_missing_names_the_extra(name, package, extra
 
 
 OWN = {
-    "BenchEnv_Multi": "bench_env", "GE": "constructors", "UAV_VAT": "gym_env", "UAV_VAT_Gymnasium": "gymnasium_env",
-    "general_env": "constructors", "gym_test": "smoke", "make_env": "constructors", "process_frame": "frames",
-    "stableparallel_test": "smoke", "test_tianshou_env": "smoke",
-}  # fmt: skip
+    "BenchEnv_Multi": "bench_env",
+    "GE": "constructors",
+    "UAV_VAT": "gym_env",
+    "UAV_VAT_Gymnasium": "gymnasium_env",
+    "general_env": "constructors",
+    "gym_test": "smoke",
+    "make_env": "constructors",
+    "process_frame": "frames",
+    "stableparallel_test": "smoke",
+    "test_tianshou_env": "smoke",
+}
 
 
 def test_the_names_of_the_original_are_here():
@@ -85,14 +92,20 @@ def test_importing_the_family_brings_nothing():
     assert found == "[]\n"
 
 
-@pytest.mark.parametrize(("call", "says"), [
-    (lambda: dat.general_env("Benchmark", {"State_siz": 84}), "no option 'State_siz'; did you mean 'State_size'"),
-    (lambda: dat.general_env("Benchmark", {"weather": "hail"}), "must be of day, night, foggy, snow$"),
-    (lambda: dat.general_env("Benchmark", {"Benchmark": {}, "LunarLandr": {}}), "given configuration: has no section"),
-    (lambda: dat.general_env("benchmark"), "LunarLander-v3; did you mean 'Benchmark'"),
-    (lambda: dat.UAV_VAT(1, None, 5), "an env_config must be a path or a mapping, not 5"),
-    (lambda: dat.Envs(2, 3), "env_list is a int: must be a list of 2 environments"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: dat.general_env("Benchmark", {"State_siz": 84}), "no option 'State_siz'; did you mean 'State_size'"),
+        (lambda: dat.general_env("Benchmark", {"weather": "hail"}), "must be of day, night, foggy, snow$"),
+        (
+            lambda: dat.general_env("Benchmark", {"Benchmark": {}, "LunarLandr": {}}),
+            "given configuration: has no section",
+        ),
+        (lambda: dat.general_env("benchmark"), "LunarLander-v3; did you mean 'Benchmark'"),
+        (lambda: dat.UAV_VAT(1, None, 5), "an env_config must be a path or a mapping, not 5"),
+        (lambda: dat.Envs(2, 3), "env_list is a int: must be a list of 2 environments"),
+    ],
+)
 def test_a_stranger_is_told_what_to_write(call, says):
     """By the original's names, and each choice once."""
     with pytest.raises(ConfigError, match=says):

@@ -24,7 +24,7 @@ from tests.api.dat_tools import (
     flat,
     lone,
     without_supplements_at_resets,
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")

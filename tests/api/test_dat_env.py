@@ -27,8 +27,24 @@ def bench(
     """By the arguments of the original, in their order."""
     said = {"Control_Frequence": 125, "reward_type": "default", "verbose": False, "delay": 20, **given}
     return BenchEnv_Multi(
-        Action_dim, action_list, process_state, arg_worker, process_idx, True, False, True, 33727, False, [-20, 20],
-        "village", "day", False, config=config, seed=seed, **said)  # fmt: skip
+        Action_dim,
+        action_list,
+        process_state,
+        arg_worker,
+        process_idx,
+        True,
+        False,
+        True,
+        33727,
+        False,
+        [-20, 20],
+        "village",
+        "day",
+        False,
+        config=config,
+        seed=seed,
+        **said,
+    )
 
 
 # -- arguments ------------------------------------------------------------------------------------------------
@@ -68,8 +84,9 @@ def test_supplements_are_what_was_asked_for_in_order():
     assert [len(part) for part in general_env("Benchmark", some, 1, 0)[0].reset()[1]] == [80]
 
 
-@pytest.mark.parametrize(("norm", "low", "high", "dtype"), [(0, 0, 1, np.float32), (1, -1, 1, np.float32),
-                                                            (None, 0, 255, np.uint8)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("norm", "low", "high", "dtype"), [(0, 0, 1, np.float32), (1, -1, 1, np.float32), (None, 0, 255, np.uint8)]
+)
 def test_states_lie_in_their_space(norm, low, high, dtype):
     """Each way to normalise gives the same picture: v/255, (v-128)/128, v."""
     env = bench(config=CONFIG.replace(norm=norm), seed=5)
@@ -98,14 +115,17 @@ def test_process_state_gets_rgb_pictures():
     assert stacked.reset()[0].shape == stacked.observation_space.shape == (2, 3)
 
 
-@pytest.mark.parametrize(("process", "dtype", "low", "high"), [
-    (lambda picture: picture, np.uint8, 0, 255),
-    (lambda picture: picture > 128, np.bool_, False, True),
-    (lambda picture: picture.astype(np.int16) - 128, np.int16, -32768, 32767),
-    (lambda picture: picture / 255.0, np.float32, -np.inf, np.inf),
-    (lambda picture: picture.astype(np.float16), np.float32, -np.inf, np.inf),
-    (lambda picture: picture.mean(axis=(0, 1)).tolist(), np.float32, -np.inf, np.inf),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("process", "dtype", "low", "high"),
+    [
+        (lambda picture: picture, np.uint8, 0, 255),
+        (lambda picture: picture > 128, np.bool_, False, True),
+        (lambda picture: picture.astype(np.int16) - 128, np.int16, -32768, 32767),
+        (lambda picture: picture / 255.0, np.float32, -np.inf, np.inf),
+        (lambda picture: picture.astype(np.float16), np.float32, -np.inf, np.inf),
+        (lambda picture: picture.mean(axis=(0, 1)).tolist(), np.float32, -np.inf, np.inf),
+    ],
+)
 def test_processed_states_lie_in_their_space(process, dtype, low, high):
     """Its bounds are those of the type that the function makes; fractions of any width are float32."""
     for stack in (0, 2):
@@ -264,23 +284,26 @@ def test_velocity_actions():
         env.step(3)
 
 
-@pytest.mark.parametrize(("given", "said"), [
-    ({"action_list": [40, -40, 40, -40, 2, 2]}, r"action_list\[4\].*ccw = 2: must be in -6..0"),
-    ({"action_list": [40, -40, 40, -40, -2, -2]}, r"action_list\[5\].*cw = -2"),
-    ({"action_list": [40, -40, 40, -40, -2]}, "must be six numbers"),
-    ({"action_list": 40}, "must be six numbers"),
-    ({"Action_dim": 5}, "Action_dim: .*must be one of 6, 7"),
-    ({"Control_Frequence": 120}, "Control_Frequence: .*divisor of 500"),
-    ({"reward_type": "dvat"}, "reward_type: .*did you mean"),
-    ({"arg_worker": 2, "process_idx": 2}, r"process_idx=2: must be an integer in 0\.\.1"),
-    ({"arg_worker": 0}, "arg_worker=0"),
-    ({"process_idx": -1}, "process_idx=-1"),
-    ({"process_state": 3}, "process_state is a int"),
-    ({"process_state": lambda picture: "dark"}, "process_state makes <U4 .*must be numbers"),
-    ({"seed": -1}, "seed -1"),
-    ({"config": 3}, "config must be"),
-    ({"delay": 0}, "delay = 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"action_list": [40, -40, 40, -40, 2, 2]}, r"action_list\[4\].*ccw = 2: must be in -6..0"),
+        ({"action_list": [40, -40, 40, -40, -2, -2]}, r"action_list\[5\].*cw = -2"),
+        ({"action_list": [40, -40, 40, -40, -2]}, "must be six numbers"),
+        ({"action_list": 40}, "must be six numbers"),
+        ({"Action_dim": 5}, "Action_dim: .*must be one of 6, 7"),
+        ({"Control_Frequence": 120}, "Control_Frequence: .*divisor of 500"),
+        ({"reward_type": "dvat"}, "reward_type: .*did you mean"),
+        ({"arg_worker": 2, "process_idx": 2}, r"process_idx=2: must be an integer in 0\.\.1"),
+        ({"arg_worker": 0}, "arg_worker=0"),
+        ({"process_idx": -1}, "process_idx=-1"),
+        ({"process_state": 3}, "process_state is a int"),
+        ({"process_state": lambda picture: "dark"}, "process_state makes <U4 .*must be numbers"),
+        ({"seed": -1}, "seed -1"),
+        ({"config": 3}, "config must be"),
+        ({"delay": 0}, "delay = 0"),
+    ],
+)
 def test_arguments_are_refused_by_name(given, said):
     """Name, value, what is allowed."""
     with pytest.raises(ConfigError, match=said):

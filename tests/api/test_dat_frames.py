@@ -72,8 +72,9 @@ def test_grey_weighs_the_channels():
     assert state.shape == (3, 16, 16) and (state == 9).all()
 
 
-@pytest.mark.parametrize(("norm", "by_hand"), [(0, lambda v: v / np.float32(255)),
-                                               (1, lambda v: (v - np.float32(128)) / np.float32(128))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("norm", "by_hand"), [(0, lambda v: v / np.float32(255)), (1, lambda v: (v - np.float32(128)) / np.float32(128))]
+)
 @pytest.mark.parametrize("chunks", [1, 2, 3])
 def test_all_bytes_are_scaled_exactly(norm, by_hand, chunks):
     """As numpy divides in float32, to the bit, on as many threads as wanted."""
@@ -82,8 +83,16 @@ def test_all_bytes_are_scaled_exactly(norm, by_hand, chunks):
     assert normalise(pixels[:, ::2], norm).tobytes() == by_hand(pixels[:, ::2].astype(np.float32)).tobytes()
 
 
-@pytest.mark.parametrize("image", [np.zeros((16, 16, 3)), np.zeros((16, 16, 4), np.uint8), np.zeros(5, np.uint8),
-                                   np.zeros((0, 16, 3), np.uint8), None])  # fmt: skip
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.zeros((16, 16, 3)),
+        np.zeros((16, 16, 4), np.uint8),
+        np.zeros(5, np.uint8),
+        np.zeros((0, 16, 3), np.uint8),
+        None,
+    ],
+)
 def test_what_is_no_picture_is_refused(image):
     """Dtype and shape are named."""
     with pytest.raises(ShapeError, match=r"image: .*must be uint8"):

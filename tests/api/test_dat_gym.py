@@ -21,7 +21,7 @@ from milkrun.api.dat import (
     make_env,
     stableparallel_test,
     test_tianshou_env,
-)  # fmt: skip
+)
 from milkrun.core.errors import MissingExtra
 from tests.api.dat_tools import SMALL
 
@@ -123,8 +123,10 @@ def test_gym_test_says_when_it_does_without(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "gym", None)
     played = []
-    monkeypatch.setattr("milkrun.api.dat.smoke.make_env", lambda *place, **options: played.append(options) or partial(
-        UAV_VAT, conf_path=SMALL, seed=3))  # fmt: skip
+    monkeypatch.setattr(
+        "milkrun.api.dat.smoke.make_env",
+        lambda *place, **options: played.append(options) or partial(UAV_VAT, conf_path=SMALL, seed=3),
+    )
     assert gym_test(5)["steps"] == 5
     monkeypatch.setitem(sys.modules, "gym", gym_package(lambda id: UAV_VAT_Gymnasium(**OPTIONS))["gym"])
     assert gym_test(5)["steps"] == 5
@@ -195,11 +197,14 @@ def test_the_simulators_file_is_laid_over_the_section():
         assert env.env.config == env.config
 
 
-@pytest.mark.parametrize(("package", "extra", "call"), [
-    ("stable_baselines3", "sb3", lambda: stableparallel_test(1)),
-    ("stable_baselines3", "sb3", lambda: make_env(1, 0, False, True, **OPTIONS)()),
-    ("tianshou", "tianshou", lambda: test_tianshou_env()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("package", "extra", "call"),
+    [
+        ("stable_baselines3", "sb3", lambda: stableparallel_test(1)),
+        ("stable_baselines3", "sb3", lambda: make_env(1, 0, False, True, **OPTIONS)()),
+        ("tianshou", "tianshou", lambda: test_tianshou_env()),
+    ],
+)
 def test_what_is_missing_is_named(package, extra, call, monkeypatch):
     """The extra that brings it; all else works without."""
     for name in [m for m in sys.modules if m == package or m.startswith(f"{package}.")]:

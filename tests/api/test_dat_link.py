@@ -40,9 +40,18 @@ class Link:
         over = self.t == 3
         cut = over and self.row % 2 == 0
         self.owed = Moment(
-            self.picture(), (1.0, 2.0, 5.0)[self.t - 1], 0.25, 1.0, over and not cut, cut,
-            (TIME if cut else CRASH) if over else 0, 4 * self.t, "bus", True, params=np.full(60, float(self.t)),
-        )  # fmt: skip
+            self.picture(),
+            (1.0, 2.0, 5.0)[self.t - 1],
+            0.25,
+            1.0,
+            over and not cut,
+            cut,
+            (TIME if cut else CRASH) if over else 0,
+            4 * self.t,
+            "bus",
+            True,
+            params=np.full(60, float(self.t)),
+        )
 
     def answer(self):
         self.log.append(("answer", self.row))
@@ -174,8 +183,7 @@ def test_the_steps_of_a_link_are_logged(tmp_path):
     env.reset()
     env.step(3)
     env.close()
-    assert (tmp_path / "Agent1.log").read_text() == (
-        "episode 1\nsim_step 4 action 3 reward 1 r_c 0.250000 r_d 1\n")  # fmt: skip
+    assert (tmp_path / "Agent1.log").read_text() == ("episode 1\nsim_step 4 action 3 reward 1 r_c 0.250000 r_d 1\n")
 
 
 @pytest.mark.parametrize("options", [{"link": "tcp"}, {"auto_start": True}])

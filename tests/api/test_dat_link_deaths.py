@@ -98,11 +98,14 @@ class Watched:
             assert self.states[row].tobytes() == self._expected[self.episode[row]][row], (row, self.episode)
 
 
-@pytest.mark.parametrize("ways", [
-    pytest.param(["killed", "stopped"], id="each once"),
-    pytest.param(["killed"] * MANY, id="killed", marks=LONG),
-    pytest.param(["stopped"] * MANY, id="stopped", marks=LONG),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "ways",
+    [
+        pytest.param(["killed", "stopped"], id="each once"),
+        pytest.param(["killed"] * MANY, id="killed", marks=LONG),
+        pytest.param(["stopped"] * MANY, id="stopped", marks=LONG),
+    ],
+)
 def test_the_simulator_dies_in_a_step_of_envs(ways):
     """The step returns the last states, no reward, truncated by link_lost; the next turn starts another simulator,
     which goes on with the episode that would have come here. A row that had its answer before is lost a turn later."""
@@ -167,8 +170,11 @@ def test_workers_over_a_link_die(times):
             until(partial(gone, simulator))
             assert here.step(0)[1:3] == (0.0, True) and (here.end_reason, here.truncated) == ("link_lost", True)
             began = time.monotonic()
-            with pytest.raises(LinkError, match=rf"at 127\.0\.0\.1:{port} \(environment 1 of 3 in group 'main'\): no "
-                               rf"simulator listens there\. Start one \(milkrun simulate --port {port}\)"):  # fmt: skip
+            with pytest.raises(
+                LinkError,
+                match=rf"at 127\.0\.0\.1:{port} \(environment 1 of 3 in group 'main'\): no "
+                rf"simulator listens there\. Start one \(milkrun simulate --port {port}\)",
+            ):
                 here.reset()
             assert time.monotonic() - began < SILENCE
             with pytest.raises(WorkerError, match=r"worker \d \(process \d+\) was killed by signal 9"):

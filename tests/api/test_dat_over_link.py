@@ -26,7 +26,7 @@ from tests.api.dat_tools import (
     by_turns,
     by_world,
     deeds,
-)  # fmt: skip
+)
 from tests.tracking.link_tools import PLENTY, Hosted, until
 
 KEYS = {"SuppleInfo", "reason", "r_c", "r_d", "illegal"}

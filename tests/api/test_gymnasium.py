@@ -150,8 +150,11 @@ def test_reset_turn_is_aligned():
         rewards.append(reward.tolist())
         told.append((terminated.tolist(), infos["illegal"].tolist(), infos["_illegal"].tolist()))
     assert rewards == [[-3, -3], [-4, -4], [-3, 0], [-4, 0], [0, -3]]
-    assert told[2:] == [([False, False], [False, True], [True, True]), ([True, False], [False, True], [True, True]),
-                        ([False, False], [False, False], [False, True])]  # fmt: skip
+    assert told[2:] == [
+        ([False, False], [False, True], [True, True]),
+        ([True, False], [False, True], [True, True]),
+        ([False, False], [False, False], [False, True]),
+    ]
     obs, *_, infos = env.step(np.array([1, 0]))
     assert (infos["objective"][1], infos["episode_steps"][1], infos["_objective"].tolist()) == (-14, 6, [False, True])
     assert_same(obs["locs"], square["locs"])

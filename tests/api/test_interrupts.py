@@ -324,9 +324,14 @@ def test_ctrl_c_at_a_terminal_leaves_the_pool_alive(start_method):
     """SIGINT for the whole group of processes in mid-step: the parent is interrupted, the workers go on, and the next
     turns are the second and the third."""
     run = subprocess.run(
-        [sys.executable, "-c", GROUP, start_method], cwd=ROOT, env=ENVIRONMENT, text=True, capture_output=True,
-        timeout=120, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-c", GROUP, start_method],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        start_new_session=True,
+    )
     assert run.stdout.strip() == "1 [2.0, 2.0] [5.0, 5.0]", run.stderr
 
 

@@ -44,9 +44,7 @@ def expected(world, arrays, b):
     seen = [v for group in world.groups for v in arrays[f"{group}_obs"][b]]
     widths = world.action.nvec(world.sizes)
     masks = np.split(arrays["action_mask"][b].astype(np.float32), np.cumsum(widths)[:-1])
-    return (
-        padded(seen, max(map(len, seen))), np.stack([arrays["state"][b]] * len(seen)), padded(masks, max(widths))
-    )  # fmt: skip
+    return (padded(seen, max(map(len, seen))), np.stack([arrays["state"][b]] * len(seen)), padded(masks, max(widths)))
 
 
 def rows(world, arrays, count):

@@ -37,9 +37,18 @@ def test_every_form_of_actions_is_the_same_step(form):
 
 @pytest.mark.parametrize(
     "actions",
-    [np.zeros((5, 2), int), np.zeros((5, 3)), np.zeros((5, 3), bool), np.zeros((5, 3, 4)), np.ones((5, 3, 4), int),
-     2 * np.eye(4)[np.zeros((5, 3), int)], np.zeros((5, 3, 2), int), "go", [[1], [1, 2]]],
-)  # fmt: skip
+    [
+        np.zeros((5, 2), int),
+        np.zeros((5, 3)),
+        np.zeros((5, 3), bool),
+        np.zeros((5, 3, 4)),
+        np.ones((5, 3, 4), int),
+        2 * np.eye(4)[np.zeros((5, 3), int)],
+        np.zeros((5, 3, 2), int),
+        "go",
+        [[1], [1, 2]],
+    ],
+)
 def test_bad_actions_are_refused_and_change_nothing(actions):
     """A ShapeError, whatever is wrong; no row has moved."""
     env = MAPPOVecEnv(convoy())

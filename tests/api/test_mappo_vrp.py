@@ -29,6 +29,7 @@ class Plain:
 
 def envs_of(seeds, wrap=None, **options):
     """Functions that make an environment for each seed."""
+
     def made(seed):
         env = VRPEnv(Namespace(seed=seed, **options))
         return env if wrap is None else wrap(env)
@@ -127,6 +128,7 @@ def test_an_end_reports_both_episodes():
 
 def test_seeds_given_to_an_environment_count():
     """`seed` before or after the wrapper took the environment over: the next reset of that row begins (seed, 0, 0)."""
+
     def seeded(seed):
         env = VRPEnv(Namespace())
         env.seed(seed)
@@ -153,6 +155,7 @@ def test_the_callers_environments_are_the_rows():
 
 def test_environments_that_differ_or_have_begun_stay_alone():
     """A begun episode, a subclass or another configuration: each keeps its world, and the truck drives its .1."""
+
     class Mine(MultiAgentVRPEnv):
         pass
 
@@ -191,8 +194,12 @@ def test_what_was_handed_out_is_the_callers():
 
 def test_actions_come_as_trainers_write_them():
     """(n, A), (n, A, 1), lists and one-hot lists play the same turn."""
-    forms = [np.array, lambda actions: np.array(actions)[..., None], list,
-             lambda actions: [[np.eye(n)[a] for a, n in zip(own, (10, 5, 5))] for own in actions]]  # fmt: skip
+    forms = [
+        np.array,
+        lambda actions: np.array(actions)[..., None],
+        list,
+        lambda actions: [[np.eye(n)[a] for a, n in zip(own, (10, 5, 5))] for own in actions],
+    ]
     vecs = [VRPDummyVecEnv(envs_of([1, 2])) for _ in forms]
     for vec in vecs:
         vec.reset()
@@ -258,8 +265,9 @@ def test_processes_play_what_one_world_plays():
     try:
         assert (there.num_envs, there.action_space) == (2, here.action_space)
         assert (there.observation_space, there.share_observation_space) == (
-            here.observation_space, here.share_observation_space
-        )  # fmt: skip
+            here.observation_space,
+            here.share_observation_space,
+        )
         with pytest.raises(ResetNeeded):
             there.step([[0, 0, 0]] * 2)
         assert_same(there.reset(), here.reset())

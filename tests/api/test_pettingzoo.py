@@ -23,8 +23,9 @@ TRUCK_DRONE = "milkrun/TruckDrone-v0"
 
 def convoy(seed=3, max_steps=None, **options):
     """A truck (drives 0..3) and two drones (fly 0 or 1) on places 0..9; the team ends at 20 places in all."""
-    return MilkrunParallelEnv(world=Convoy(1, ConvoyConfig(max_steps=max_steps), seed=seed, autoreset="disabled",
-                                           **options))  # fmt: skip
+    return MilkrunParallelEnv(
+        world=Convoy(1, ConvoyConfig(max_steps=max_steps), seed=seed, autoreset="disabled", **options)
+    )
 
 
 def test_every_agent_sees_itself_and_the_state_sees_all():
@@ -132,9 +133,7 @@ def test_cpu_tensors_are_actions():
     assert team.state().tolist() == [4, 0, 4]
 
 
-@pytest.mark.parametrize(
-    ("home", "limit", "ended"), [([1, 0, 4], None, "terminated"), ([0, 0, 0], 4, "truncated")]
-)
+@pytest.mark.parametrize(("home", "limit", "ended"), [([1, 0, 4], None, "terminated"), ([0, 0, 0], 4, "truncated")])
 def test_all_agents_end_together(home, limit, ended):
     """Four steps pay 5 + 5 + 3 + 2: they bring 5 places to 20, or are cut off at 15; then nobody is left."""
     team = convoy(max_steps=limit)
@@ -207,8 +206,10 @@ def test_a_single_agent_is_a_gymnasium_env(id):
             obs, reward, terminated, truncated, info = single.step(action)
             seen, rewards, terminations, truncations, told = team.step({"agent_0": action})
             assert (rewards, terminations, truncations) == (
-                {"agent_0": reward}, {"agent_0": terminated}, {"agent_0": truncated}
-            )  # fmt: skip
+                {"agent_0": reward},
+                {"agent_0": terminated},
+                {"agent_0": truncated},
+            )
             ended = terminated or truncated
 
 

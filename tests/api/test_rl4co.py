@@ -187,9 +187,10 @@ def test_trainers_find_dataset_and_replacement():
     assert len(data) == 5 and batch["extra"].tolist() == [4, 1]
     assert env.reset(batch)["locs"].shape == (2, 4, 2)
     new = env.replace_selected_actions(
-        torch.tensor([[1, 0, 2, 3, 0], [1, 0, 2, 3, 0]]), torch.tensor([[3, 2, 0, 1], [2, 1, 0, 3]]),
+        torch.tensor([[1, 0, 2, 3, 0], [1, 0, 2, 3, 0]]),
+        torch.tensor([[3, 2, 0, 1], [2, 1, 0, 3]]),
         torch.tensor([False, True]),
-    )  # fmt: skip
+    )
     assert new.tolist() == [[1, 0, 2, 3, 0], [2, 1, 0, 3, 0]]
 
 

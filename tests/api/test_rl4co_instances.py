@@ -30,11 +30,14 @@ from tests.api.rl4co_tools import ENVS, play, same, square, started
 from tests.routing.test_instance_faults import CVRP
 
 
-@pytest.mark.parametrize(("demand", "capacity", "units", "truck"), [
-    ((0.3, 0.9 / 3, 1.0), 30.0, [9, 9, 30], 30),
-    ((0.3, 0.25, 1.0), 30.0, [300_000_000, 250_000_000, 1_000_000_000], 1_000_010_000),
-    ((0.3, 0.25, 1.0), float("nan"), [300_000_000, 250_000_000, 1_000_000_000], 1_000_010_000),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("demand", "capacity", "units", "truck"),
+    [
+        ((0.3, 0.9 / 3, 1.0), 30.0, [9, 9, 30], 30),
+        ((0.3, 0.25, 1.0), 30.0, [300_000_000, 250_000_000, 1_000_000_000], 1_000_010_000),
+        ((0.3, 0.25, 1.0), float("nan"), [300_000_000, 250_000_000, 1_000_000_000], 1_000_010_000),
+    ],
+)
 def test_shares_become_whole_units(demand, capacity, units, truck):
     """Shares of a truck that are whole units are counted in them, others in billionths, with RL4CO's tolerance."""
     td = CVRPEnv(generator_params={"num_loc": 3}, seed=0).reset(square(demand, capacity))
@@ -45,8 +48,15 @@ def test_shares_become_whole_units(demand, capacity, units, truck):
 
 def test_sixty_sixtieths_fill_a_truck_and_no_more():
     """Without a capacity to count by, sixty customers of 1/60 fit one trip, and a 61st does not."""
-    data = TensorDict({"locs": torch.zeros(1, 61, 2), "depot": torch.ones(1, 2), "demand": torch.full((1, 61), 1 / 60),
-                       "capacity": torch.full((1, 1), torch.nan)}, batch_size=[1])  # fmt: skip
+    data = TensorDict(
+        {
+            "locs": torch.zeros(1, 61, 2),
+            "depot": torch.ones(1, 2),
+            "demand": torch.full((1, 61), 1 / 60),
+            "capacity": torch.full((1, 1), torch.nan),
+        },
+        batch_size=[1],
+    )
     env = CVRPEnv(generator_params={"num_loc": 61}, seed=0)
     td = play(env, env.reset(data), *range(1, 60))
     assert td["action_mask"][0, [60, 61]].tolist() == [True, True]
@@ -61,13 +71,16 @@ def test_a_missing_capacity_is_the_generators():
     assert td["_w", "demand_units"].tolist() == [[0, 10, 1, 27]] and td["_w", "capacity"].tolist() == [[30]]
 
 
-@pytest.mark.parametrize(("change", "error", "words"), [
-    ({"demand": torch.tensor([[0.5, 0.5, 0.5], [0.5, torch.nan, 0.5]])}, BadInstance, "row 1: demand"),
-    ({"demand": torch.tensor([[0.5, 0.5, 0.5], [0.5, 0.5, 5.0]])}, BadInstance, r"row 1: demand\[2\] = 5.0"),
-    ({"demand": torch.tensor([[0.5, 0.5, 0.5], [0.5, 0.0, 0.5]])}, BadInstance, "row 1: demand"),
-    ({"demand": torch.full((2, 4), 0.5)}, ShapeError, r"demand must have the shape \(2, 3\)"),
-    ({"depot": torch.full((2, 2), torch.inf)}, BadInstance, "row 0: locs"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"demand": torch.tensor([[0.5, 0.5, 0.5], [0.5, torch.nan, 0.5]])}, BadInstance, "row 1: demand"),
+        ({"demand": torch.tensor([[0.5, 0.5, 0.5], [0.5, 0.5, 5.0]])}, BadInstance, r"row 1: demand\[2\] = 5.0"),
+        ({"demand": torch.tensor([[0.5, 0.5, 0.5], [0.5, 0.0, 0.5]])}, BadInstance, "row 1: demand"),
+        ({"demand": torch.full((2, 4), 0.5)}, ShapeError, r"demand must have the shape \(2, 3\)"),
+        ({"depot": torch.full((2, 2), torch.inf)}, BadInstance, "row 0: locs"),
+    ],
+)
 def test_bad_instances_are_refused_at_reset(change, error, words):
     """Shares that are no number, too much or nothing, wrong shapes, infinite places: row and field are named."""
     env = CVRPEnv(generator_params={"num_loc": 3}, seed=0)
@@ -122,20 +135,23 @@ def test_uniform_is_the_law_by_either_name():
         assert 2 <= locs.min() < 2.01 and 2.99 < locs.max() <= 3
 
 
-@pytest.mark.parametrize(("env", "keywords", "words"), [
-    (TSPEnv, {"generator_params": {"num_locs": 20}}, "did you mean 'num_loc'"),
-    (TSPEnv, {"generator_params": {"capacity": 20}}, "generator_params has no 'capacity'"),
-    (CVRPEnv, {"generator_params": {"loc_distribution": "cluster"}}, "loc_distribution = 'cluster'"),
-    (CVRPEnv, {"generator_params": {"vehicle_capacity": 2.0}}, "vehicle_capacity = 2.0: must be 1"),
-    (CVRPEnv, {"generator_params": {"min_demand": 2}}, "min_demand = 2: must be 1"),
-    (CVRPEnv, {"generator_params": {"capacity": 30.5}}, "capacity = 30.5"),
-    (CVRPEnv, {"generator": TheirCVRPGenerator(vehicle_capacity=2.0)}, "vehicle_capacity = 2.0: must be 1"),
-    (CVRPEnv, {"generator": 5}, "generator must be callable"),
-    (CVRPEnv, {"generator": TheirCVRPGenerator(), "generator_params": {"num_loc": 5}}, "either generator or"),
-    (CVRPEnv, {"check_solutions": True}, "did you mean 'check_solution'"),
-    (CVRPEnv, {"illegal": "ignore"}, "illegal='ignore'"),
-    (CVRPEnv, {"seed": -1}, "seed -1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("env", "keywords", "words"),
+    [
+        (TSPEnv, {"generator_params": {"num_locs": 20}}, "did you mean 'num_loc'"),
+        (TSPEnv, {"generator_params": {"capacity": 20}}, "generator_params has no 'capacity'"),
+        (CVRPEnv, {"generator_params": {"loc_distribution": "cluster"}}, "loc_distribution = 'cluster'"),
+        (CVRPEnv, {"generator_params": {"vehicle_capacity": 2.0}}, "vehicle_capacity = 2.0: must be 1"),
+        (CVRPEnv, {"generator_params": {"min_demand": 2}}, "min_demand = 2: must be 1"),
+        (CVRPEnv, {"generator_params": {"capacity": 30.5}}, "capacity = 30.5"),
+        (CVRPEnv, {"generator": TheirCVRPGenerator(vehicle_capacity=2.0)}, "vehicle_capacity = 2.0: must be 1"),
+        (CVRPEnv, {"generator": 5}, "generator must be callable"),
+        (CVRPEnv, {"generator": TheirCVRPGenerator(), "generator_params": {"num_loc": 5}}, "either generator or"),
+        (CVRPEnv, {"check_solutions": True}, "did you mean 'check_solution'"),
+        (CVRPEnv, {"illegal": "ignore"}, "illegal='ignore'"),
+        (CVRPEnv, {"seed": -1}, "seed -1"),
+    ],
+)
 def test_unknown_settings_are_refused(env, keywords, words):
     """What RL4CO would log or swallow is a ConfigError that names the key."""
     with pytest.raises(ConfigError, match=words):
@@ -203,8 +219,12 @@ def test_a_dataset_is_loaded_as_the_instances_that_the_world_draws(name, tmp_pat
 
 def test_a_file_of_rl4co_is_loaded_as_rl4co_does(tmp_path):
     """Its own writer's arrays: demand in units beside the capacity becomes the same shares."""
-    written = {"depot": np.zeros((2, 2), np.float32), "locs": np.full((2, 3, 2), 0.5, np.float32),
-               "demand": np.array([[1, 9, 4], [2, 2, 2]], np.float32), "capacity": np.full(2, 20, np.float32)}
+    written = {
+        "depot": np.zeros((2, 2), np.float32),
+        "locs": np.full((2, 3, 2), 0.5, np.float32),
+        "demand": np.array([[1, 9, 4], [2, 2, 2]], np.float32),
+        "capacity": np.full(2, 20, np.float32),
+    }
     np.savez(tmp_path / "vrp.npz", **written)
     ours, theirs = CVRPEnv.load_data(tmp_path / "vrp.npz"), TheirCVRPEnv.load_data(tmp_path / "vrp.npz")
     for key in ("locs", "depot", "demand"):
@@ -252,6 +272,7 @@ def test_fields_that_rl4co_has_not_are_refused(tmp_path):
 
 def test_a_given_generator_keeps_its_seed():
     """A Milkrun generator goes on from where it stands, unless the environment is given a seed of its own."""
+
     def laws():
         made = generators.get_generator("tsp", num_loc=5, seed=9)
         made.generate(2)

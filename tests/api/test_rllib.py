@@ -25,10 +25,13 @@ def convoy(max_steps=None):
 
 @pytest.mark.parametrize(
     "options",
-    [{"world": TRUCK_DRONE, "preset": "default", "max_steps": 30}, {"world": TRUCK_DRONE, "preset": "published"},
-     {"world": "milkrun/CVRP-v0", "num_loc": 6}],
+    [
+        {"world": TRUCK_DRONE, "preset": "default", "max_steps": 30},
+        {"world": TRUCK_DRONE, "preset": "published"},
+        {"world": "milkrun/CVRP-v0", "num_loc": 6},
+    ],
     ids=["default", "published", "CVRP"],
-)  # fmt: skip
+)
 def test_numbers_are_those_of_pettingzoo(options):
     """Three episodes of random actions: observations, masks, rewards, ends and infos agree for every agent."""
     ours = MilkrunMultiAgentEnv(options)
@@ -209,10 +212,12 @@ def test_rllib_trains_on_a_single_agent_world():
     register_rllib()
     with connected():
         config = (
-            PPOConfig().environment("milkrun/TSP-v0", env_config={"num_loc": 5}).env_runners(num_env_runners=0)
+            PPOConfig()
+            .environment("milkrun/TSP-v0", env_config={"num_loc": 5})
+            .env_runners(num_env_runners=0)
             .training(train_batch_size_per_learner=200, minibatch_size=100, num_epochs=1)
             .rl_module(rl_module_spec=RLModuleSpec(module_class=ActionMaskingTorchRLModule))
-        )  # fmt: skip
+        )
         algorithm = config.build_algo()
         figures = algorithm.train()["env_runners"]
         algorithm.stop()

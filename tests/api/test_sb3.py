@@ -68,9 +68,13 @@ def test_every_bit_is_the_worlds(id):
 
 @pytest.mark.parametrize(
     ("id", "layout", "options"),
-    [(CVRP, "dict", {"num_loc": 5}), (CVRP, "flat", {"num_loc": 5, "max_steps": 4}), (DARP, "dict", {}),
-     (TRUCK_DRONE, "flat", {"max_steps": 12})],
-)  # fmt: skip
+    [
+        (CVRP, "dict", {"num_loc": 5}),
+        (CVRP, "flat", {"num_loc": 5, "max_steps": 4}),
+        (DARP, "dict", {}),
+        (TRUCK_DRONE, "flat", {"max_steps": 12}),
+    ],
+)
 def test_fresh_infos_are_those_of_sb3s_own_vector_environment(id, layout, options):
     """150 steps, some illegal, of a DummyVecEnv of monitored rows: all that is returned, and reset_infos."""
     ours = SB3VecEnv(id, 3, layout=layout, infos="fresh", **options)
@@ -187,10 +191,15 @@ def test_rows_of_which_there_is_nothing_to_tell_share_one_info():
     assert infos[1] == {"illegal": True, "TimeLimit.truncated": False}
     infos[1]["mine"] = 1
     writes = [
-        lambda d: d.__setitem__("a", 1), lambda d: d.__delitem__("illegal"), lambda d: d.update(a=1),
-        lambda d: d.setdefault("a", 1), lambda d: d.pop("illegal"), lambda d: d.popitem(), lambda d: d.clear(),
+        lambda d: d.__setitem__("a", 1),
+        lambda d: d.__delitem__("illegal"),
+        lambda d: d.update(a=1),
+        lambda d: d.setdefault("a", 1),
+        lambda d: d.pop("illegal"),
+        lambda d: d.popitem(),
+        lambda d: d.clear(),
         lambda d: d.__ior__({"a": 1}),
-    ]  # fmt: skip
+    ]
     for write in writes:
         with pytest.raises(TypeError, match='infos="fresh"'):
             write(infos[0])

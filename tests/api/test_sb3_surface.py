@@ -168,9 +168,12 @@ def test_no_generator_of_the_process_is_touched():
 def test_what_cannot_be_is_refused():
     """Words, modes, actions, order of calls; an action refused by "raise" leaves all rows as they were."""
     for options, problem in (
-        ({"infos": "some"}, "infos='some'"), ({"seed_rule": "x"}, "seed_rule='x'"), ({"num_log": 5}, "num_loc"),
-        ({"layout": "tree"}, "layout 'tree'"), ({"render_mode": "human"}, "render_mode='human'"),
-    ):  # fmt: skip
+        ({"infos": "some"}, "infos='some'"),
+        ({"seed_rule": "x"}, "seed_rule='x'"),
+        ({"num_log": 5}, "num_loc"),
+        ({"layout": "tree"}, "layout 'tree'"),
+        ({"render_mode": "human"}, "render_mode='human'"),
+    ):
         with pytest.raises(ConfigError, match=problem):
             cvrp(**options)
     with pytest.raises(ConfigError, match="disabled"):
@@ -258,9 +261,14 @@ def test_ten_million_steps_are_flat_in_memory():
     assert marks[1] - marks[0] < 8 * 2**20
 
 
-@pytest.mark.parametrize(("id", "options", "fps"), [
-    ("milkrun/TSP-v0", {}, 10), ("milkrun/Tracking-v0", {}, 125), ("milkrun/Tracking-v0", {"control_hz": 50}, 50),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("id", "options", "fps"),
+    [
+        ("milkrun/TSP-v0", {}, 10),
+        ("milkrun/Tracking-v0", {}, 125),
+        ("milkrun/Tracking-v0", {"control_hz": 50}, 50),
+    ],
+)
 def test_videos_are_as_fast_as_their_worlds(id, options, fps):
     """`render_fps` is the steps a second where steps have a length, else 10; here as in tianshou and PettingZoo."""
     assert milkrun.make(id, 2, api="sb3", **options).metadata["render_fps"] == fps

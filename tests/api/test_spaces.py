@@ -150,8 +150,11 @@ def test_groups_are_shown_by_name_and_masks_one_after_another():
     env = env_of(Yard)
     assert env.action_space == spaces.MultiDiscrete([3, 2, 2])
     assert {k: s.shape for k, s in env.observation_space.items()} == {
-        "truck": (1, 2), "drone": (2, 1), "action_mask": (7,), "state": (1,)
-    }  # fmt: skip
+        "truck": (1, 2),
+        "drone": (2, 1),
+        "action_mask": (7,),
+        "state": (1,),
+    }
     env.reset()
     obs, reward, *_ = env.step(np.array([1, 1, 0]))
     assert reward == 1
@@ -224,8 +227,10 @@ def test_view_layout_is_the_image_and_the_rest_is_info():
     *_, terminated, _, info = env.step(np.ones(2))
     assert terminated
     assert {k: info[k] for k in ("bumped", "episode_steps", "objective")} == {
-        "bumped": False, "episode_steps": 5, "objective": 2.5
-    }  # fmt: skip
+        "bumped": False,
+        "episode_steps": 5,
+        "objective": 2.5,
+    }
     with pytest.raises(ConfigError, match="no action mask"):
         env.action_masks()
 
@@ -276,8 +281,15 @@ def test_a_limit_is_observed_only_where_there_is_one():
 def test_hidden_and_switched_off_fields_are_not_observed():
     """No matrix, no record, no stream keys; declaration order, the mask last."""
     assert list(Observer(milkrun.make("milkrun/TSP-v0")).single_space) == [
-        "locs", "n_nodes", "current_node", "visited", "tour_length", "first_node", "i", "action_mask"
-    ]  # fmt: skip
+        "locs",
+        "n_nodes",
+        "current_node",
+        "visited",
+        "tour_length",
+        "first_node",
+        "i",
+        "action_mask",
+    ]
 
 
 def test_an_unknown_layout_is_refused():

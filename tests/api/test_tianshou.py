@@ -22,8 +22,11 @@ from tests.truth.test_gymnasium_conformance import arrays_in, assert_same
 
 TSP, CVRP = "milkrun/TSP-v0", "milkrun/CVRP-v0"
 SQUARE = {"locs": np.array([[[0, 0], [0, 1], [1, 1], [1, 0]]], np.float32)}
-IDS = [id for id in milkrun.list_worlds() if not milkrun.world_spec(id).extras and milkrun.world_spec(id).family in
-       ("routing", "delivery")]  # fmt: skip
+IDS = [
+    id
+    for id in milkrun.list_worlds()
+    if not milkrun.world_spec(id).extras and milkrun.world_spec(id).family in ("routing", "delivery")
+]
 
 
 class Watched(Lantern):

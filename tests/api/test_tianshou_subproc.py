@@ -42,8 +42,11 @@ def venv_of():
 def test_the_script_is_1_2_5_0(venv_of, context, share_memory):
     """Rewards 1,2,5,0,1,2,5,0, an end on the third turn with the terminal observation, the new episode's on the
     fourth, which says that it was a reset turn; flags are bools throughout."""
-    venv = venv_of([envs.Script, partial(envs.Script, "truncated"), partial(envs.Classic, {})], context=context,
-                   share_memory=share_memory)  # fmt: skip
+    venv = venv_of(
+        [envs.Script, partial(envs.Script, "truncated"), partial(envs.Classic, {})],
+        context=context,
+        share_memory=share_memory,
+    )
     obs, infos = venv.reset()
     assert obs.tolist() == [[1, 0]] * 3
     assert infos[0] == {"episode": 1, "env_id": 0}
@@ -97,8 +100,11 @@ def test_seeds_are_offset_and_wait_for_the_next_reset(venv_of):
     assert venv.seed() == [None] * 3
     venv.reset([0], options={"level": 2})
     told = [[entry[1:] for entry in log] for log in venv.get_env_attr("log")]
-    assert told == [[(10, None), (20, None), (None, {"level": 2})], [(11, None), (None, None)],
-                    [(12, None), (22, None)]]  # fmt: skip
+    assert told == [
+        [(10, None), (20, None), (None, {"level": 2})],
+        [(11, None), (None, None)],
+        [(12, None), (22, None)],
+    ]
 
 
 @pytest.mark.parametrize("by", ["method", "info"])
@@ -107,8 +113,12 @@ def test_masks_stand_beside_the_observation(venv_of, by):
     venv = venv_of([partial(envs.Masked, by)] * 2)
     seen = [venv.reset()[0], *(venv.step([1, 1])[0] for _ in range(4))]
     assert [obs.mask[1].tolist() for obs in seen] == [
-        [False, True, True], [False, True, False], [False, True, False], [True, False, False], [False, True, True]
-    ]  # fmt: skip
+        [False, True, True],
+        [False, True, False],
+        [False, True, False],
+        [True, False, False],
+        [False, True, True],
+    ]
     assert [obs.obs[0].tolist() for obs in seen] == [[1, 0], [1, 1], [1, 2], [1, 3], [2, 0]]
 
 

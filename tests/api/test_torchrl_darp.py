@@ -16,9 +16,23 @@ from milkrun.routing import generators as core
 from tests.api.torchrl_tools import assert_same
 
 KEYS = {
-    "locs", "current_node", "current_agent", "current_time", "current_load", "visited", "picked_up_by_current",
-    "vehicle_finished", "total_distance", "time_windows", "demand", "capacity", "i", "action_mask", "done", "reward",
-}  # fmt: skip
+    "locs",
+    "current_node",
+    "current_agent",
+    "current_time",
+    "current_load",
+    "visited",
+    "picked_up_by_current",
+    "vehicle_finished",
+    "total_distance",
+    "time_windows",
+    "demand",
+    "capacity",
+    "i",
+    "action_mask",
+    "done",
+    "reward",
+}
 TRACE = {
     "locs": torch.tensor([[[0, 0], [30, 40], [60, 80], [0, 50], [100, 0]]], dtype=torch.float32),
     "demand": torch.tensor([[0, 2, -2, 1, -1]]), "time_windows": torch.tensor([[48, 10, 13, 12, 5]]),
@@ -111,8 +125,9 @@ def test_masks_are_made_anew_from_the_state(preset):
     td = env.reset(batch_size=[5])
     for _ in range(6):
         before = td.clone()
-        assert torch.equal(env._get_action_mask(td), td["action_mask"]) and torch.equal(env.get_action_mask(td),
-                                                                                       td["action_mask"])  # fmt: skip
+        assert torch.equal(env._get_action_mask(td), td["action_mask"]) and torch.equal(
+            env.get_action_mask(td), td["action_mask"]
+        )
         assert_same(td, before)
         td["action"] = env.sample_actions(td)
         td = env.step(td)["next"]
@@ -148,8 +163,13 @@ def test_actions_may_have_a_column():
 def test_the_depot_may_come_apart():
     """`depot`, and places, riders and deadlines of the other nodes, as RL4CO's generators lay them out."""
     env = DARPEnv(preset="published", num_requests=2, num_agents=2)
-    apart = {"depot": TRACE["locs"][:, 0], "locs": TRACE["locs"][:, 1:], "demand": TRACE["demand"][:, 1:],
-             "time_windows": TRACE["time_windows"][:, 1:], "capacity": TRACE["capacity"]}  # fmt: skip
+    apart = {
+        "depot": TRACE["locs"][:, 0],
+        "locs": TRACE["locs"][:, 1:],
+        "demand": TRACE["demand"][:, 1:],
+        "time_windows": TRACE["time_windows"][:, 1:],
+        "capacity": TRACE["capacity"],
+    }
     td, whole = env.reset(TensorDict(apart, [1])), env.reset(TensorDict(TRACE, [1]))
     for key in ("locs", "demand", "time_windows", "capacity", "action_mask"):
         assert torch.equal(td[key], whole[key]), key
@@ -174,8 +194,9 @@ def test_a_batch_of_batches_steps_as_its_rows(preset):
 @pytest.mark.parametrize("preset", ["classic", "published"])
 def test_stepping_in_place_is_stepping_by_tensordict(preset):
     """Whole episodes with resets between, bit for bit."""
-    one, two = (DARPEnv(preset=preset, num_requests=4, batch_size=[3], seed=6, stepping=s)
-                for s in ("functional", "inplace"))  # fmt: skip
+    one, two = (
+        DARPEnv(preset=preset, num_requests=4, batch_size=[3], seed=6, stepping=s) for s in ("functional", "inplace")
+    )
     a, b = one.reset(), two.reset()
     for _ in range(40):
         assert_same(a, b)

@@ -33,9 +33,12 @@ def joint(td: Any) -> np.ndarray:
 
 def assert_row_equal(td: Any, world: Any) -> None:
     shown = {
-        ("truck", "observation"): world.truck_obs, ("drone", "observation"): world.drone_obs, "state": world.state,
-        ("truck", "action_mask"): world.truck_mask, ("drone", "action_mask"): world.drone_mask,
-    }  # fmt: skip
+        ("truck", "observation"): world.truck_obs,
+        ("drone", "observation"): world.drone_obs,
+        "state": world.state,
+        ("truck", "action_mask"): world.truck_mask,
+        ("drone", "action_mask"): world.drone_mask,
+    }
     for key, array in shown.items():
         assert bits(td[key]) == np.ascontiguousarray(array).tobytes(), key
 
@@ -57,8 +60,9 @@ def test_groups_show_the_rows_of_the_world(preset: str, stepping: str):
         following = stepped["next"]
         assert bits(following["terminated"][:, 0]) == world.terminated.tobytes(), turn
         for group in ("truck", "drone"):
-            assert np.array_equal(following[group, "reward"][..., 0].numpy(),
-                                  world.reward[:, None].repeat(len(env.group_map[group]), 1))  # fmt: skip
+            assert np.array_equal(
+                following[group, "reward"][..., 0].numpy(), world.reward[:, None].repeat(len(env.group_map[group]), 1)
+            )
         if world.done.any():
             world.reset(rows=world.done)
 

@@ -103,10 +103,13 @@ def test_a_batch_of_no_rows_is_played_as_any_other(id, batch):
     signal = torch.zeros((*none.batch_size, 1), dtype=torch.bool)
     acting = with_action(env, none)
     for shown in (
-        env.reset(none.copy()), env.reset(none.copy(), set_state=True), env.reset(none.copy().set("_reset", signal)),
-        env.step(acting.copy())["next"].exclude(*env.reward_keys), env.step_and_maybe_reset(acting.copy())[1],
+        env.reset(none.copy()),
+        env.reset(none.copy(), set_state=True),
+        env.reset(none.copy().set("_reset", signal)),
+        env.step(acting.copy())["next"].exclude(*env.reward_keys),
+        env.step_and_maybe_reset(acting.copy())[1],
         env.step(acting.copy().set("_step", signal))["next"].exclude(*env.reward_keys),
-    ):  # fmt: skip
+    ):
         assert shown.batch_size == none.batch_size and keys <= {*shown.keys(True, True)}
     if env.template.task and not env.group_map:
         reward = env.get_reward(none, torch.zeros((*none.batch_size, 4), dtype=torch.int64))
@@ -128,7 +131,12 @@ def test_starts_leave_the_depot_out():
 def test_batch_size_is_what_people_write_and_rebuilds_the_specs():
     """int, list, tuple, torch.Size and None; setting it changes the shape of every spec."""
     assert [tuple(CVRPEnv(num_loc=4, batch_size=b).batch_size) for b in (3, [3], (2, 3), torch.Size([3]), None)] == [
-        (3,), (3,), (2, 3), (3,), ()]  # fmt: skip
+        (3,),
+        (3,),
+        (2, 3),
+        (3,),
+        (),
+    ]
     for stepping in STEPPINGS:
         env = CVRPEnv(num_loc=4, batch_size=3, stepping=stepping)
         env.batch_size = [2, 5]

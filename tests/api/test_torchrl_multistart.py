@@ -35,8 +35,9 @@ def test_starts_share_their_instance(name):
     for _ in range(5):
         action = env.sample_actions(wide)
         wide = env.step(wide.copy().set("action", action))["next"].exclude("reward")
-        alone = [env.step(one.set("action", action[:, s].clone()))["next"].exclude("reward")
-                 for s, one in enumerate(alone)]  # fmt: skip
+        alone = [
+            env.step(one.set("action", action[:, s].clone()))["next"].exclude("reward") for s, one in enumerate(alone)
+        ]
     for key in keys:
         assert wide[key].data_ptr() == td[key].data_ptr() and wide[key].stride(1) == 0, key
     for s, one in enumerate(alone):

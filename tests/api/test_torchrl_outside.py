@@ -42,19 +42,22 @@ def followed(world_id: str, **options: object) -> tuple[object, TensorDict]:
 
 
 @pytest.mark.parametrize("of", [begun, followed])
-@pytest.mark.parametrize(("world_id", "key", "value", "said"), [
-    (DARP, "current_node", 10**8, "row 1: current_node = 100000000: must be <= 32"),
-    (DARP, "current_node", 40, "row 1: current_node = 40: must be <= 32"),
-    (DARP, ("hidden", "onboard"), 77, "onboard"),
-    (TSPD, "truck", 10**8, "row 1: truck = 100000000"),
-    (TSPD, "truck", -1, "row 1: truck = -1: must be >= 0"),
-    (TEAM, ("hidden", "truck_node"), 10**8, "truck_node"),
-    (CVRP, "load", -5, "row 1: load = -5: must be >= 0"),
-    (CVRP, "n_nodes", 10**8, "row 1: n_nodes = 100000000"),
-    (CVRP, "demand_units", -1, r"row 1: demand_units\[0\] = -1: must be >= 0"),
-    (CVRP, "tour_length", float("nan"), "row 1: tour_length = nan"),
-    (CVRP, ("hidden", "stream"), -1, r"row 1: stream\[0\] = -1: must be >= 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("world_id", "key", "value", "said"),
+    [
+        (DARP, "current_node", 10**8, "row 1: current_node = 100000000: must be <= 32"),
+        (DARP, "current_node", 40, "row 1: current_node = 40: must be <= 32"),
+        (DARP, ("hidden", "onboard"), 77, "onboard"),
+        (TSPD, "truck", 10**8, "row 1: truck = 100000000"),
+        (TSPD, "truck", -1, "row 1: truck = -1: must be >= 0"),
+        (TEAM, ("hidden", "truck_node"), 10**8, "truck_node"),
+        (CVRP, "load", -5, "row 1: load = -5: must be >= 0"),
+        (CVRP, "n_nodes", 10**8, "row 1: n_nodes = 100000000"),
+        (CVRP, "demand_units", -1, r"row 1: demand_units\[0\] = -1: must be >= 0"),
+        (CVRP, "tour_length", float("nan"), "row 1: tour_length = nan"),
+        (CVRP, ("hidden", "stream"), -1, r"row 1: stream\[0\] = -1: must be >= 0"),
+    ],
+)
 def test_a_value_out_of_its_bounds_is_refused_before_a_kernel_reads_it(
     of: Callable[..., tuple[object, TensorDict]], world_id: str, key: object, value: float, said: str
 ) -> None:
@@ -67,14 +70,17 @@ def test_a_value_out_of_its_bounds_is_refused_before_a_kernel_reads_it(
         env.step(td)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("world_id", "key", "value", "said"), [
-    (CVRP, "current_node", 10**8, "row 2: current_node = 100000000: must be <= 20"),
-    (TSPD, "steps", -(2**31), "row 2: steps = -2147483648: must be >= 0"),
-    (DARP, "current_load", 50, "row 2: current_load.* is over the capacity of the vehicle"),
-    (CVRP, "demand_units", -5, r"row 2: demand_units\[0\] = -5: must be >= 0"),
-    (TRACKING, ("hidden", "edge"), 30000, r"row 2: edge\[0, 0\] = 30000: must be <= 63"),
-    (TRACKING, ("hidden", "edge_ways"), 100, r"row 2: edge_ways\[0\] = 100: must be <= 6"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("world_id", "key", "value", "said"),
+    [
+        (CVRP, "current_node", 10**8, "row 2: current_node = 100000000: must be <= 20"),
+        (TSPD, "steps", -(2**31), "row 2: steps = -2147483648: must be >= 0"),
+        (DARP, "current_load", 50, "row 2: current_load.* is over the capacity of the vehicle"),
+        (CVRP, "demand_units", -5, r"row 2: demand_units\[0\] = -5: must be >= 0"),
+        (TRACKING, ("hidden", "edge"), 30000, r"row 2: edge\[0, 0\] = 30000: must be <= 63"),
+        (TRACKING, ("hidden", "edge_ways"), 100, r"row 2: edge_ways\[0\] = 100: must be <= 6"),
+    ],
+)
 def test_a_write_through_numpy_is_seen_too(world_id: str, key: object, value: int, said: str) -> None:
     """It counts up no version; whole numbers with a bound, be it the lowest alone, are looked at nonetheless."""
     env, td = followed(world_id)
@@ -212,19 +218,22 @@ def test_large_batches_are_judged_by_several_threads(stack: str) -> None:
         env.step(td)
 
 
-@pytest.mark.parametrize(("world_id", "change", "said"), [
-    ("milkrun/SDWCVRP-v0", {"day": 7}, "row 1: day = 7: the last day is over, but the row is neither"),
-    ("milkrun/TSP-v0", {"tour_len": 20}, "row 1: tour_len = 20: n_nodes is 20, so the tour is over, but neither"),
-    (TSPD, {"launch": 0}, "row 1: launch = 0: must be -1 exactly where fly is, which is -1"),
-    (DARP, {"onboard": 0}, "row 1: onboard: must list the requests aboard, each once"),
-    (CVRP, {"load": 31}, "row 1: load = 31: over the capacity 30"),
-    ("milkrun/TSPKopt-v0", {"tour": 3}, "row 1: pos: must be where the tour has each node, every one once"),
-    ("milkrun/CVRPP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
-    ("milkrun/CWCVRP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
-    ("milkrun/SDWCVRP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
-    ("milkrun/VRPP-v0", {"n_nodes": 5, "current_node": 5}, "row 1: current_node = 5: is padding: n_nodes is 5"),
-    ("milkrun/TSP-v0", {"n_nodes": 5, "current_node": 5}, "row 1: current_node = 5: is padding: n_nodes is 5"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("world_id", "change", "said"),
+    [
+        ("milkrun/SDWCVRP-v0", {"day": 7}, "row 1: day = 7: the last day is over, but the row is neither"),
+        ("milkrun/TSP-v0", {"tour_len": 20}, "row 1: tour_len = 20: n_nodes is 20, so the tour is over, but neither"),
+        (TSPD, {"launch": 0}, "row 1: launch = 0: must be -1 exactly where fly is, which is -1"),
+        (DARP, {"onboard": 0}, "row 1: onboard: must list the requests aboard, each once"),
+        (CVRP, {"load": 31}, "row 1: load = 31: over the capacity 30"),
+        ("milkrun/TSPKopt-v0", {"tour": 3}, "row 1: pos: must be where the tour has each node, every one once"),
+        ("milkrun/CVRPP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
+        ("milkrun/CWCVRP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
+        ("milkrun/SDWCVRP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
+        ("milkrun/VRPP-v0", {"n_nodes": 5, "current_node": 5}, "row 1: current_node = 5: is padding: n_nodes is 5"),
+        ("milkrun/TSP-v0", {"n_nodes": 5, "current_node": 5}, "row 1: current_node = 5: is padding: n_nodes is 5"),
+    ],
+)
 def test_a_state_of_our_worlds_that_cannot_be_is_refused(world_id: str, change: dict[str, float], said: str) -> None:
     """At the start of an episode; each value is within its bounds."""
     env, td = begun(world_id)
@@ -234,12 +243,15 @@ def test_a_state_of_our_worlds_that_cannot_be_is_refused(world_id: str, change: 
         env.step(td)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("world_id", "field", "value", "said"), [
-    (DARP, "max_ride_time", 1e-3, r"request \d+ \(nodes \d+ and \d+\) cannot be served even alone"),
-    (CVRP, "max_length", 1e-3, "there and back .* is over max_length = 0.001"),
-    ("milkrun/CWCVRP-v0", "must_go", True, "must"),
-    (CVRP, "demand_units", 99, r"demand_units\[0\] = 99: the depot's is 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("world_id", "field", "value", "said"),
+    [
+        (DARP, "max_ride_time", 1e-3, r"request \d+ \(nodes \d+ and \d+\) cannot be served even alone"),
+        (CVRP, "max_length", 1e-3, "there and back .* is over max_length = 0.001"),
+        ("milkrun/CWCVRP-v0", "must_go", True, "must"),
+        (CVRP, "demand_units", 99, r"demand_units\[0\] = 99: the depot's is 0"),
+    ],
+)
 def test_instances_replaced_in_mid_episode_are_checked_as_given_ones(
     world_id: str, field: str, value: float, said: str
 ) -> None:
@@ -252,12 +264,15 @@ def test_instances_replaced_in_mid_episode_are_checked_as_given_ones(
         env.step(td)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("world_id", "fields"), [
-    (DARP, ["max_ride_time", "max_route_duration", "window_open", "time_windows"]),
-    (CVRP, ["demand_units", "max_length", "capacity", "locs"]),
-    ("milkrun/CWCVRP-v0", ["capacity", "max_length", "waste"]),
-    (TSPD, ["max_fly", "c_drone"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("world_id", "fields"),
+    [
+        (DARP, ["max_ride_time", "max_route_duration", "window_open", "time_windows"]),
+        (CVRP, ["demand_units", "max_length", "capacity", "locs"]),
+        ("milkrun/CWCVRP-v0", ["capacity", "max_length", "waste"]),
+        (TSPD, ["max_fly", "c_drone"]),
+    ],
+)
 def test_no_live_row_is_left_without_an_action_by_changed_instances(world_id: str, fields: list[str]) -> None:
     """Instances scaled by 0.3 to 1.5 in mid-episode are refused, or each row that goes on is allowed something."""
     draw = torch.Generator().manual_seed(3)
@@ -298,11 +313,19 @@ def test_a_tensor_turned_in_place_is_refused_or_read_as_it_is() -> None:
     assert (env.step(one)["next", "visited"] == env.step(two)["next", "visited"]).all()
 
 
-@pytest.mark.parametrize("change", [
-    lambda x: x.resize_(1, 7), lambda x: x.t_(), lambda x: x.unsqueeze_(0), lambda x: x.set_(torch.zeros(2) > 0),
-    lambda x: setattr(x, "data", x.data[:2]), lambda x: setattr(x, "data", x.data.view(torch.uint8)),
-    lambda x: torch.utils.swap_tensors(x, x.data.t()),
-], ids=["resize_", "t_", "unsqueeze_", "set_", "data", "data of another dtype", "swapped"])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.resize_(1, 7),
+        lambda x: x.t_(),
+        lambda x: x.unsqueeze_(0),
+        lambda x: x.set_(torch.zeros(2) > 0),
+        lambda x: setattr(x, "data", x.data[:2]),
+        lambda x: setattr(x, "data", x.data.view(torch.uint8)),
+        lambda x: torch.utils.swap_tensors(x, x.data.t()),
+    ],
+    ids=["resize_", "t_", "unsqueeze_", "set_", "data", "data of another dtype", "swapped"],
+)
 @pytest.mark.parametrize("inference", [False, True])
 def test_a_tensor_of_another_shape_is_refused_also_where_it_was_ours(
     change: Callable[[torch.Tensor], object], inference: bool
@@ -396,11 +419,16 @@ def test_tensors_without_values_and_lists_are_refused_in_sentences() -> None:
     plans = torch.zeros((3, 4), dtype=torch.int64)
     kopt, tours = begun("milkrun/TSPKopt-v0", num_loc=6)
     calls: list[Callable[[], object]] = [
-        lambda: env.step(bare), lambda: env.reset(bare), lambda: env.sample_actions(bare), lambda: env.step(sparse),
-        lambda: env.get_reward(td, plans.to("meta")), lambda: env.get_reward(td, [[1, 2], [3]]),
-        lambda: kopt.get_reward(tours, [[1, 2], [3]]), lambda: kopt.step_to_solution(tours, [[1, 2], [3]]),
+        lambda: env.step(bare),
+        lambda: env.reset(bare),
+        lambda: env.sample_actions(bare),
+        lambda: env.step(sparse),
+        lambda: env.get_reward(td, plans.to("meta")),
+        lambda: env.get_reward(td, [[1, 2], [3]]),
+        lambda: kopt.get_reward(tours, [[1, 2], [3]]),
+        lambda: kopt.step_to_solution(tours, [[1, 2], [3]]),
         lambda: kopt.step_to_solution(tours, torch.zeros((3, 6), dtype=torch.complex64)),
-    ]  # fmt: skip
+    ]
     for call in calls:
         with pytest.raises(MilkrunError):
             call()

@@ -118,7 +118,11 @@ def test_the_layout_of_rl4co_is_read(stepping):
     env = CVRPEnv(batch_size=[4], num_loc=6, capacity=31, max_demand=9, seed=3, stepping=stepping)
     data = CVRPGenerator(num_loc=6, capacity=31).generate(4, seed=3)
     assert {k: tuple(v.shape) for k, v in leaves(data).items()} == {
-        "locs": (4, 6, 2), "depot": (4, 2), "demand": (4, 6), "capacity": (4, 1)}  # fmt: skip
+        "locs": (4, 6, 2),
+        "depot": (4, 2),
+        "demand": (4, 6),
+        "capacity": (4, 1),
+    }
     before, drawn = checksums(data), env.reset()
     td = env.reset(data.set("name", torch.arange(4)))
     assert_same(td.exclude("hidden", "name"), drawn.exclude("hidden"))
@@ -131,10 +135,15 @@ def test_the_layout_of_rl4co_is_read(stepping):
 def test_shares_that_are_no_whole_units_are_counted_in_millionths():
     """demand 0.3333 of a vehicle of 7 is no whole number: capacity 1,000,000 and 333,300 units."""
     env = CVRPEnv(num_loc=2, max_demand=1)
-    data = TensorDict({
-        "locs": torch.rand(2, 2, 2), "depot": torch.rand(2, 2), "capacity": torch.tensor([[7.0], [7.0]]),
-        "demand": torch.tensor([[0.3333, 0.5], [3 / 7, 1.0]]),
-    }, [2])  # fmt: skip
+    data = TensorDict(
+        {
+            "locs": torch.rand(2, 2, 2),
+            "depot": torch.rand(2, 2),
+            "capacity": torch.tensor([[7.0], [7.0]]),
+            "demand": torch.tensor([[0.3333, 0.5], [3 / 7, 1.0]]),
+        },
+        [2],
+    )
     td = env.reset(data)
     assert td["capacity"].tolist() == [[1_000_000], [7]]
     assert td["demand_units"].tolist() == [[0, 333_300, 500_000], [0, 3, 7]]

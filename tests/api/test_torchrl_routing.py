@@ -18,8 +18,18 @@ from milkrun.api.torchrl.generators import GENERATOR_REGISTRY, get_generator
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError
 from tests.api.torchrl_tools import assert_same, bits, checksums, leaves, random_policy, started
 
-NAMES = ("TSPEnv", "TSPkoptEnv", "CVRPEnv", "VRPPEnv", "CVRPPEnv", "WCVRPEnv", "CWCVRPEnv", "SCWCVRPEnv", "SDWCVRPEnv",
-         "DARPEnv")  # fmt: skip
+NAMES = (
+    "TSPEnv",
+    "TSPkoptEnv",
+    "CVRPEnv",
+    "VRPPEnv",
+    "CVRPPEnv",
+    "WCVRPEnv",
+    "CWCVRPEnv",
+    "SCWCVRPEnv",
+    "SDWCVRPEnv",
+    "DARPEnv",
+)
 VARIANTS = [
     ("TSPkopt", {"max_steps": 9}),
     ("TSPkopt", {"max_steps": 9, "action_mode": "node", "reward_mode": "current", "init": "greedy"}),

@@ -11,8 +11,13 @@ from milkrun.api.torchrl.generators import get_generator
 from milkrun.core.errors import ShapeError
 from tests.api.torchrl_tools import assert_same, random_policy, started
 
-WASTE = {"demand": "waste", "current_waste": "waste", "vehicle_cap": "capacity", "current_load": "load",
-         "collected_waste": "collected"}  # fmt: skip
+WASTE = {
+    "demand": "waste",
+    "current_waste": "waste",
+    "vehicle_cap": "capacity",
+    "current_load": "load",
+    "collected_waste": "collected",
+}
 EXPECTED = {**WASTE, "demand": "expected_waste", "current_waste": "expected_waste"}
 SYNONYMS = {
     "TSPEnv": {},
@@ -141,7 +146,8 @@ def test_expected_waste_is_instance_or_state(cut):
     for _ in range(5):
         later = env.step(later.copy().set("action", env.sample_actions(later)))["next"]
     assert not torch.equal(later["expected_waste"], begun["expected_waste"])
-    again = env.reset(later.select("locs", "hidden", "n_nodes", "must_go", "max_length", "max_waste", "capacity")
-                      if cut else later)  # fmt: skip
+    again = env.reset(
+        later.select("locs", "hidden", "n_nodes", "must_go", "max_length", "max_waste", "capacity") if cut else later
+    )
     assert torch.equal(again["expected_waste"], begun["expected_waste"])
     assert torch.equal(again["hidden", "real_waste"], begun["hidden", "real_waste"])

@@ -38,8 +38,9 @@ def test_a_rollout_is_manual_steps():
     for _ in range(30):
         td = env.step(drawn(env, td))
         steps.append(td.copy())
-        td = step_mdp(td, exclude_action=False, action_keys=env.action_keys, reward_keys=env.reward_keys,
-                      done_keys=env.done_keys)  # fmt: skip
+        td = step_mdp(
+            td, exclude_action=False, action_keys=env.action_keys, reward_keys=env.reward_keys, done_keys=env.done_keys
+        )
         if td["done"].any():
             td["_reset"] = td["done"].clone()
             td = env.reset(td)
@@ -58,8 +59,9 @@ def test_native_step_and_maybe_reset_is_the_stock_one():
         native, stock = team(3, stepping=stepping), Stock(batch_size=[3], seed=6, stepping=stepping, **SHORT)
         a, b = native.reset(), stock.reset()
         for _ in range(turns):
-            (done_a, a), (done_b, b) = (env.step_and_maybe_reset(drawn(env, td)) for env, td in
-                                        ((native, a), (stock, b)))  # fmt: skip
+            (done_a, a), (done_b, b) = (
+                env.step_and_maybe_reset(drawn(env, td)) for env, td in ((native, a), (stock, b))
+            )
             assert_same(done_a, done_b)
             assert_same(a, b)
         assert a["hidden", "stream"][:, 2].min() >= turns // 12
@@ -96,8 +98,11 @@ def test_a_partial_reset_touches_no_other_row(stepping):
     world = milkrun.make(TRUCKDRONE, 6, seed=6, **SHORT)
     world.reset()
     world.reset()
-    for key, array in {("truck", "observation"): world.truck_obs, ("drone", "observation"): world.drone_obs,
-                       "state": world.state}.items():  # fmt: skip
+    for key, array in {
+        ("truck", "observation"): world.truck_obs,
+        ("drone", "observation"): world.drone_obs,
+        "state": world.state,
+    }.items():
         assert np.array_equal(new[key][signal].numpy(), array[[0, 5]]), key
     stepped = env.step(drawn(env, new))["next"]
     world.step(joint(new).reshape(6, -1))

@@ -360,7 +360,7 @@ def test_an_unguarded_script_is_told_what_to_do(tmp_path):
     script.write_text(UNGUARDED)
     run = subprocess.run([sys.executable, script], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
     assert run.returncode == 1
-    assert 'worker 0 ' in run.stderr
+    assert "worker 0 " in run.stderr
     assert 'must do it below `if __name__ == "__main__":`' in run.stderr
 
 

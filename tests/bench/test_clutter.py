@@ -15,8 +15,19 @@ from bench import clutter
 from bench.clutter import Episodes, Pace, Sizes, clutter_table, shares, task_of
 
 OPTIONS = Namespace(quick=True, clock="wall")
-TINY = Sizes(rows=2, rounds=1, turns=1, single_turns=2, seconds=0.1, scenes=2, stretches=2, made=2, bank=2, repeats=1,
-             min_seconds=1e-3)  # fmt: skip
+TINY = Sizes(
+    rows=2,
+    rounds=1,
+    turns=1,
+    single_turns=2,
+    seconds=0.1,
+    scenes=2,
+    stretches=2,
+    made=2,
+    bank=2,
+    repeats=1,
+    min_seconds=1e-3,
+)
 SAPIEN = {preset: {"wall": 10.0, "cpu": 20.0, "substeps": 50.0} for preset in ("default", "loose_scene")}
 
 
@@ -75,8 +86,14 @@ def test_sapien_and_we_play_in_turns(monkeypatch):
     monkeypatch.setattr(clutter, "sapien_answer", answer)
     results = clutter._Results(OPTIONS, TINY._replace(scenes=5, stretches=3, seconds=6.0))
     assert clutter._add_sapien(results) == 50.0
-    assert heard[:6] == ["ours", ("default", [0, 3], 2.0), "ours", ("default", [1, 4], 2.0), "ours",
-                         ("default", [2], 2.0)]  # fmt: skip
+    assert heard[:6] == [
+        "ours",
+        ("default", [0, 3], 2.0),
+        "ours",
+        ("default", [1, 4], 2.0),
+        "ours",
+        ("default", [2], 2.0),
+    ]
     assert results.table.rows[0]["peer"] == 4.0 and results.table.rows[0]["ratio"] == 2.0  # 2, 4 and 6 picks a second
 
 

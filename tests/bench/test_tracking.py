@@ -14,8 +14,17 @@ from bench import tracking
 from bench.tracking import BESIDE, COUNTS, OWN, Flight, Pace, Sizes, crowded, scene_of, stagger, world_of
 
 OPTIONS = Namespace(quick=True, clock="cpu")
-TINY = Sizes(rows=2, rounds=1, turns=2, scenes=1, seconds=0.01, processes=1, repeats=1, min_seconds=1e-3,
-             options={"ground_cell": 2.0, "size": 32, "max_sim_steps": 60})  # fmt: skip
+TINY = Sizes(
+    rows=2,
+    rounds=1,
+    turns=2,
+    scenes=1,
+    seconds=0.01,
+    processes=1,
+    repeats=1,
+    min_seconds=1e-3,
+    options={"ground_cell": 2.0, "size": 32, "max_sim_steps": 60},
+)
 SCRIPT = Path(tracking.__file__).parent / "peers" / "mujoco_frames.py"
 
 

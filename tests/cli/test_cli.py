@@ -80,9 +80,25 @@ def test_a_short_id_is_noted_in_one_line(call):
 def test_run_writes_what_evaluate_says(call, tmp_path):
     """Each number of the JSON equals a fresh evaluation with the same seed, bit for bit."""
     code, out, err = call(
-        "run", "CVRP-v0", "--num-envs", 6, "--episodes", 20, "--seed", 3, "--policy", "nearest",
-        "--preset", "n50", "--set", "num_loc=5", "--set", "capacity=12", "--out", tmp_path / "new" / "folder",
-    )  # fmt: skip
+        "run",
+        "CVRP-v0",
+        "--num-envs",
+        6,
+        "--episodes",
+        20,
+        "--seed",
+        3,
+        "--policy",
+        "nearest",
+        "--preset",
+        "n50",
+        "--set",
+        "num_loc=5",
+        "--set",
+        "capacity=12",
+        "--out",
+        tmp_path / "new" / "folder",
+    )
     assert (code, err) == (0, "")
     files = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
     assert files == ["CVRP-v0_nearest.json", "CVRP-v0_nearest.png"]
@@ -95,13 +111,20 @@ def test_run_writes_what_evaluate_says(call, tmp_path):
         assert written[name] == value
     row, episode = result.where(result.best)
     assert written["best"] == {
-        "row": row, "episode": episode, "return": result.returns.max(), "steps": int(result.lengths[result.best])
-    }  # fmt: skip
+        "row": row,
+        "episode": episode,
+        "return": result.returns.max(),
+        "steps": int(result.lengths[result.best]),
+    }
     assert written["median"]["return"] == sorted(result.returns)[9]
     assert written["config"] == world.config.as_dict()
     assert (written["world"], written["policy"], written["seed"], written["num_envs"], written["preset"]) == (
-        "milkrun/CVRP-v0", "nearest", 3, 6, "n50"
-    )  # fmt: skip
+        "milkrun/CVRP-v0",
+        "nearest",
+        3,
+        6,
+        "n50",
+    )
     assert written["milkrun"] == milkrun.__version__
     assert f"{result.mean:.4f}" in out and "20 in 6 rows" in out
 

@@ -27,8 +27,20 @@ pytestmark = pytest.mark.filterwarnings("ignore:max_episode_steps_discrete = 2 a
 
 def test_run_writes_picture_events_and_film(call, tmp_path):
     """All of the median episode: a line an attempt, and a film whose last picture is the end of the episode."""
-    code, out, _ = call("run", "Clutter-v0", "--num-envs", 3, "--preset", "small_scene", "--set", "split=test",
-                        "--set", "max_episode_steps_discrete=2", "--out", tmp_path)  # fmt: skip
+    code, out, _ = call(
+        "run",
+        "Clutter-v0",
+        "--num-envs",
+        3,
+        "--preset",
+        "small_scene",
+        "--set",
+        "split=test",
+        "--set",
+        "max_episode_steps_discrete=2",
+        "--out",
+        tmp_path,
+    )
     assert code == 0
     stem = "Clutter-v0_highest"
     summary = json.loads((tmp_path / f"{stem}.json").read_text())
@@ -55,8 +67,17 @@ def test_run_writes_picture_events_and_film(call, tmp_path):
 def test_demo_writes_no_film(tmp_path):
     from milkrun.cli.play import play
 
-    summary = play(ID, "random", tmp_path, num_envs=2, episodes=2, seed=0, settings={"split": "test"},
-                   preset="small_scene", in_detail=False)  # fmt: skip
+    summary = play(
+        ID,
+        "random",
+        tmp_path,
+        num_envs=2,
+        episodes=2,
+        seed=0,
+        settings={"split": "test"},
+        preset="small_scene",
+        in_detail=False,
+    )
     assert "files" not in summary and [file.suffix for file in tmp_path.iterdir()] == [".png"]
 
 
@@ -148,8 +169,15 @@ def test_a_legend_of_many_types_takes_several_lines():
 
 def test_what_lies_on_top_is_seen():
     """A picture shows of every pixel what the rays of the world's own map meet there."""
-    world = milkrun.make(ID, 1, maps=True, map_size=64, box_objects=("004_sugar_box", "005_tomato_soup_can"),
-                         num_objects_per_type=2, bank_size=1)  # fmt: skip
+    world = milkrun.make(
+        ID,
+        1,
+        maps=True,
+        map_size=64,
+        box_objects=("004_sugar_box", "005_tomato_soup_can"),
+        num_objects_per_type=2,
+        bank_size=1,
+    )
     world.reset(seed=0)
     world.observe()
     canvas, half = Canvas(64, 64), world.config.side / 2

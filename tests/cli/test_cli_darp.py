@@ -55,8 +55,9 @@ def test_solve_by_all_plans_gives_the_best_in_the_numbers_of_the_file(call, file
     assert row(out, "distance") == ["distance", "41.03", "(optimal)"] and row(out, "served")[1:] == ["3", "of", "3"]
     assert row(out, "gap")[1:] == ["2.58", "%"] and "yes, by checker and world" in out
     assert sorted(line.partition(": ")[2] for line in out.splitlines() if line.startswith("vehicle")) == [
-        "2 1 5 4 3 6", "stays"
-    ]  # fmt: skip
+        "2 1 5 4 3 6",
+        "stays",
+    ]
     told = json.loads((tmp_path / "three_exact.json").read_text())
     assert told["distance"] == told["cost"] == pytest.approx(41.032918, abs=1e-6)
     assert sorted(told["routes"]) == [[], [2, 1, 5, 4, 3, 6]] and told["optimal"] is True and told["served"] == 3
@@ -97,15 +98,23 @@ def test_solve_says_who_is_left_out(call, file, tmp_path):
 def test_solve_says_what_is_wrong_in_one_line(call, file, tmp_path):
     """A method of other files, one that is none, too many requests for all plans, a line that does not parse."""
     three = file("three.txt", THREE)
-    for method, told in (("savings", "is not for DARP; DARP has insertion, improve, ortools, exact"),
-                         ("improv", "did you mean 'improve'")):  # fmt: skip
+    for method, told in (
+        ("savings", "is not for DARP; DARP has insertion, improve, ortools, exact"),
+        ("improv", "did you mean 'improve'"),
+    ):
         code, _, err = call("solve", three, "--method", method, "--out", tmp_path)
         assert code == 2 and told in err and err.count("\n") == 1
     code, _, err = call("solve", file("cut.txt", THREE.replace("45\n", "\n")), "--out", tmp_path)
     assert code == 2 and "cut.txt, line 5: 6 words" in err and err.count("\n") == 1
     four = THREE.replace("2 3 100", "2 4 100").splitlines()
-    lines = [four[0], *four[1:5], "4 1 1 1 1 0 1440", *(f"{k + 1}{line[1:]}" for k, line in enumerate(four[5:8], 4)),
-             "8 2 2 1 -1 0 1440", "9 0 0 0 0 0 120"]  # fmt: skip
+    lines = [
+        four[0],
+        *four[1:5],
+        "4 1 1 1 1 0 1440",
+        *(f"{k + 1}{line[1:]}" for k, line in enumerate(four[5:8], 4)),
+        "8 2 2 1 -1 0 1440",
+        "9 0 0 0 0 0 120",
+    ]
     code, _, err = call("solve", file("four.txt", "\n".join(lines)), "--method", "exact", "--out", tmp_path)
     assert code == 2 and "4 requests" in err and err.count("\n") == 1
 
@@ -136,8 +145,20 @@ def test_solve_a2_16(call, tmp_path):
 @pytest.mark.parametrize("preset", ["default", "published"])
 def test_run_draws_the_best_and_the_median(call, tmp_path, preset):
     """Under both rules, with the returns of `evaluate`."""
-    code, _, _ = call("run", "milkrun/DARP-v0", "--policy", "soonest", "--num-envs", 16, "--preset", preset,
-                      "--seed", 5, "--out", tmp_path)  # fmt: skip
+    code, _, _ = call(
+        "run",
+        "milkrun/DARP-v0",
+        "--policy",
+        "soonest",
+        "--num-envs",
+        16,
+        "--preset",
+        preset,
+        "--seed",
+        5,
+        "--out",
+        tmp_path,
+    )
     assert code == 0
     told = json.loads((tmp_path / "DARP-v0_soonest.json").read_text())
     world = milkrun.make("milkrun/DARP-v0", 16, preset=preset)

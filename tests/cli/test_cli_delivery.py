@@ -77,8 +77,10 @@ def test_run_of_truck_and_drones_writes_chart_log_and_film(call, tmp_path):
     assert code == 0
     summary = json.loads((tmp_path / "TruckDrone-v0_greedy.json").read_text())
     steps = summary["median"]["steps"]
-    assert summary["files"] == {kind: f"TruckDrone-v0_greedy_{ending}" for kind, ending in
-                                (("gantt", "gantt.png"), ("log", "log.csv"), ("film", "film.gif"))}  # fmt: skip
+    assert summary["files"] == {
+        kind: f"TruckDrone-v0_greedy_{ending}"
+        for kind, ending in (("gantt", "gantt.png"), ("log", "log.csv"), ("film", "film.gif"))
+    }
     assert Image.open(tmp_path / summary["files"]["film"]).n_frames == steps + 1
     assert (tmp_path / summary["files"]["gantt"]).read_bytes().startswith(PNG)
     assert (tmp_path / "TruckDrone-v0_greedy.png").read_bytes().startswith(PNG)
@@ -171,34 +173,52 @@ def test_beyond_12_nodes_the_tour_is_split(call, file, tmp_path):
     assert code == 2 and "13 nodes are too many to solve exactly" in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("name", "text", "said"), [
-    ("plan.txt", PLAN, "plan.txt: this is a plan; what can be solved are instances"),
-    ("short.txt", TRIANGLE.replace("6.0 0.0 loc2\n", ""), "short.txt, line 10: the file ends where the x of node 2"),
-    ("word.txt", TRIANGLE.replace("0.5", "fast"), "word.txt, line 4: 'fast' is not a number"),
-    ("open.txt", "/* never closed\n1\n", "opens a comment that never closes"),
-    ("other.txt", "#CAPACITY 3\n" + TRIANGLE, "'#CAPACITY' is no directive"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("plan.txt", PLAN, "plan.txt: this is a plan; what can be solved are instances"),
+        (
+            "short.txt",
+            TRIANGLE.replace("6.0 0.0 loc2\n", ""),
+            "short.txt, line 10: the file ends where the x of node 2",
+        ),
+        ("word.txt", TRIANGLE.replace("0.5", "fast"), "word.txt, line 4: 'fast' is not a number"),
+        ("open.txt", "/* never closed\n1\n", "opens a comment that never closes"),
+        ("other.txt", "#CAPACITY 3\n" + TRIANGLE, "'#CAPACITY' is no directive"),
+    ],
+)
 def test_solve_says_what_is_wrong_with_a_file(call, file, tmp_path, name, text, said):
     """One line, with the file, the line and the word."""
     code, _, err = call("solve", file(name, text), "--out", tmp_path)
     assert code == 2 and said in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("method", "said"), [
-    ("savings", "is not for TSPD; TSPD has exact, partition, truck_only"),
-    ("partiton", "did you mean 'partition'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("savings", "is not for TSPD; TSPD has exact, partition, truck_only"),
+        ("partiton", "did you mean 'partition'"),
+    ],
+)
 def test_solve_says_which_methods_there_are(call, file, tmp_path, method, said):
     """A method of other files, and one that is none."""
     code, _, err = call("solve", file("triangle.txt", TRIANGLE), "--method", method, "--out", tmp_path)
     assert code == 2 and said in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("text", "ours"), [
-    (TRIANGLE, True), ("#MAXFLY 3\n1\n.5\n2\n0 0 a\n1 1 b\n", True), ("\r\n1.0\r\n0.5\r\n", True),
-    ("\ufeff/* a */ 1\n", True), ("1 1 100 1 20\n0 0 0 0 0 0 100\n", False), ("NAME : x\nTYPE : TSP\n", False),
-    ("C101\n\nVEHICLE\n", False), ("", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "ours"),
+    [
+        (TRIANGLE, True),
+        ("#MAXFLY 3\n1\n.5\n2\n0 0 a\n1 1 b\n", True),
+        ("\r\n1.0\r\n0.5\r\n", True),
+        ("\ufeff/* a */ 1\n", True),
+        ("1 1 100 1 20\n0 0 0 0 0 0 100\n", False),
+        ("NAME : x\nTYPE : TSP\n", False),
+        ("C101\n\nVEHICLE\n", False),
+        ("", False),
+    ],
+)
 def test_tsp_d_files_are_told_from_others(file, text, ours):
     """They begin with a comment, a directive or one number; Cordeau's with five, Solomon's and TSPLIB's with words."""
     assert looks_like(file("any", text)) is ours

@@ -5,13 +5,60 @@ import pytest
 
 COMMANDS = ["list", "info", "run", "eval", "dataset", "bench", "check", "demo", "", "fly", "--version"]
 IDS = ["tsp", "milkrun/TSP-v0", "TSP-v9", "tps", "", "milkrun/", "../x", "TSP-v0 ", "CVRP-v0", "\x00", "[bold]", "é"]
-OPTIONS = ["--num-envs", "--policy", "--policies", "--episodes", "--instances", "--seed", "--preset", "--set", "--out",
-           "--family", "--seconds", "--threads", "--size", "--fly", "-x"]  # fmt: skip
-VALUES = ["2", "0", "-1", "1.5", "nan", "", "x", "random", "nearest,random", ",", "num_loc=4", "num_loc=four",
-          "num_loc=-3", "num_loc", "=3", "num_loc=", "a=b=c", "num_loc=nan", "num_loc=1e400", "metric=[red]", "seed=3",
-          "api=sb3", "num_envs=3", "max_steps=99999999999999999999", "max_steps=0", "99999999999999999999", "n20",
-          "routing", "\x00", "/proc/none/x", "num_loc=(1,2)", "num_loc=true", "loc_distribution=[]", "é=1",
-          "%s"]  # fmt: skip
+OPTIONS = [
+    "--num-envs",
+    "--policy",
+    "--policies",
+    "--episodes",
+    "--instances",
+    "--seed",
+    "--preset",
+    "--set",
+    "--out",
+    "--family",
+    "--seconds",
+    "--threads",
+    "--size",
+    "--fly",
+    "-x",
+]
+VALUES = [
+    "2",
+    "0",
+    "-1",
+    "1.5",
+    "nan",
+    "",
+    "x",
+    "random",
+    "nearest,random",
+    ",",
+    "num_loc=4",
+    "num_loc=four",
+    "num_loc=-3",
+    "num_loc",
+    "=3",
+    "num_loc=",
+    "a=b=c",
+    "num_loc=nan",
+    "num_loc=1e400",
+    "metric=[red]",
+    "seed=3",
+    "api=sb3",
+    "num_envs=3",
+    "max_steps=99999999999999999999",
+    "max_steps=0",
+    "99999999999999999999",
+    "n20",
+    "routing",
+    "\x00",
+    "/proc/none/x",
+    "num_loc=(1,2)",
+    "num_loc=true",
+    "loc_distribution=[]",
+    "é=1",
+    "%s",
+]
 COSTLY = {"--num-envs", "--episodes", "--instances", "--seconds"}
 """A count that is allowed here makes work, so it is small or refused."""
 
@@ -28,8 +75,11 @@ def some_line(rng, folder):
         if option in COSTLY and value.lstrip("0").isdigit():
             value = "2"
         line += [option, value] if rng.random() < 0.95 else [option]
-    small = {"run": ["--num-envs", "2", "--set", "num_loc=4"], "eval": ["--instances", "2", "--set", "num_loc=4"],
-             "check": ["--num-envs", "2", "--set", "num_loc=4"]}  # fmt: skip
+    small = {
+        "run": ["--num-envs", "2", "--set", "num_loc=4"],
+        "eval": ["--instances", "2", "--set", "num_loc=4"],
+        "check": ["--num-envs", "2", "--set", "num_loc=4"],
+    }
     line = line[:2] + small.get(command, []) + line[2:]
     return [*line, "--out", str(folder)] if command in ("run", "eval") and "--out" not in line else line
 

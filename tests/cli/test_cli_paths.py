@@ -54,11 +54,22 @@ def test_the_policy_of_an_episode_file_does_not_say_where_it_is_written(call, tm
     assert any("escaped" in path.name for path in out.glob("*.json"))
 
 
-@pytest.mark.parametrize(("text", "name"), [
-    ("CVRP-v0", "CVRP-v0"), ("A-n32-k5_pyvrp", "A-n32-k5_pyvrp"), ("my/World-v0", "my_World-v0"), ("../..", "_.."),
-    ("/etc/passwd", "_etc_passwd"), ("...", "_"), ("", "_"), ("pkg.mod:f", "pkg.mod_f"), ("Lyon é 1", "Lyon_é_1"),
-    ("a\x00b\nc", "a_b_c"), ("x" * 300, "x" * 100),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("CVRP-v0", "CVRP-v0"),
+        ("A-n32-k5_pyvrp", "A-n32-k5_pyvrp"),
+        ("my/World-v0", "my_World-v0"),
+        ("../..", "_.."),
+        ("/etc/passwd", "_etc_passwd"),
+        ("...", "_"),
+        ("", "_"),
+        ("pkg.mod:f", "pkg.mod_f"),
+        ("Lyon é 1", "Lyon_é_1"),
+        ("a\x00b\nc", "a_b_c"),
+        ("x" * 300, "x" * 100),
+    ],
+)
 def test_any_text_is_one_name_in_a_folder(text, name):
     """Letters, digits and . + = - _ stay."""
     assert file_name(text) == name

@@ -47,13 +47,15 @@ def page_of(path):
 
 def test_replay_writes_a_page_of_policies_and_methods_on_the_rows_asked_for(call, tmp_path):
     """Two rows, a policy and a method of `solve` on each; the returns are those of the episodes and are printed."""
-    code, out, err = call("replay", *CVRP, "--policies", "nearest,savings", "--rows", "2,0", "--json",
-                          "--out", tmp_path)  # fmt: skip
+    code, out, err = call(
+        "replay", *CVRP, "--policies", "nearest,savings", "--rows", "2,0", "--json", "--out", tmp_path
+    )
     assert (code, err) == (0, "")
     _, groups = page_of(tmp_path / "CVRP-v0_replay.html")
     assert [[(e.policy, e.data["row"]) for e in group] for group in groups] == [
-        [("nearest", 2), ("savings", 2)], [("nearest", 0), ("savings", 0)]
-    ]  # fmt: skip
+        [("nearest", 2), ("savings", 2)],
+        [("nearest", 0), ("savings", 0)],
+    ]
     world = milkrun.make("milkrun/CVRP-v0", 3, seed=4, num_loc=6)
     returns = evaluate(world, policies_for("CVRP-v0")["nearest"](4), 3, seed=4).returns
     assert [group[0].objective for group in groups] == [returns[2], returns[0]]
@@ -125,8 +127,9 @@ def test_run_writes_a_page_of_its_best_and_median_episodes(call, tmp_path):
 
 def test_eval_writes_a_page_of_the_instance_where_policies_differ_most(call, tmp_path):
     """The first group has the largest difference of all twelve instances, the other the one of rank 6."""
-    code, out, _ = call("eval", *CVRP, "--policies", "random,nearest", "--instances", 12, "--num-envs", 5, "--page",
-                        "--out", tmp_path)  # fmt: skip
+    code, out, _ = call(
+        "eval", *CVRP, "--policies", "random,nearest", "--instances", 12, "--num-envs", 5, "--page", "--out", tmp_path
+    )
     _, groups = page_of(tmp_path / "CVRP-v0_eval_replay.html")
     world = milkrun.make("milkrun/CVRP-v0", 5, num_loc=6)
     returns = [evaluate(world, policies_for("CVRP-v0")[name](4), 12, seed=4).returns for name in ("nearest", "random")]

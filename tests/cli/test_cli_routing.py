@@ -66,8 +66,20 @@ def test_routes_are_cut_at_the_depot():
 
 def test_eval_compares_policies_on_the_same_instances(call, tmp_path):
     """Means are those of `evaluate`; the better policy stands first, and nearly always has the best answer."""
-    code, out, _ = call("eval", "TSP-v0", "--policies", "random,nearest", "--instances", 60, "--seed", 3,
-                        "--set", "num_loc=12", "--out", tmp_path)  # fmt: skip
+    code, out, _ = call(
+        "eval",
+        "TSP-v0",
+        "--policies",
+        "random,nearest",
+        "--instances",
+        60,
+        "--seed",
+        3,
+        "--set",
+        "num_loc=12",
+        "--out",
+        tmp_path,
+    )
     assert code == 0
     told = {p["policy"]: p for p in json.loads((tmp_path / "TSP-v0_eval.json").read_text())["policies"]}
     for name in ("random", "nearest"):
@@ -161,8 +173,20 @@ def test_eval_refuses_an_unknown_policy(call):
 
 def test_run_of_many_days_prints_them(call, tmp_path):
     """A line a day and one for all: overflows, bins, length, and a profit that sums to the mean return."""
-    code, out, _ = call("run", "SDWCVRP-v0", "--num-envs", 8, "--policy", "greedy", "--set", "horizon=3",
-                        "--set", "num_loc=8", "--out", tmp_path)  # fmt: skip
+    code, out, _ = call(
+        "run",
+        "SDWCVRP-v0",
+        "--num-envs",
+        8,
+        "--policy",
+        "greedy",
+        "--set",
+        "horizon=3",
+        "--set",
+        "num_loc=8",
+        "--out",
+        tmp_path,
+    )
     assert code == 0
     summary = json.loads((tmp_path / "SDWCVRP-v0_greedy.json").read_text())
     days = summary["days"]
@@ -174,9 +198,26 @@ def test_run_of_many_days_prints_them(call, tmp_path):
 
 def test_run_on_a_map_counts_kilograms_and_euros(call, tmp_path):
     """Glass of the synthetic town: kg and km, EUR = 0.0756 a kg - 1 a km."""
-    code, out, _ = call("run", "SDWCVRP-v0", "--num-envs", 8, "--policy", "greedy", "--set", "map_name=synthetic-town",
-                        "--set", "stream=glass", "--set", "num_loc=50", "--set", "horizon=6", "--set",
-                        "must_go=lookahead", "--out", tmp_path)  # fmt: skip
+    code, out, _ = call(
+        "run",
+        "SDWCVRP-v0",
+        "--num-envs",
+        8,
+        "--policy",
+        "greedy",
+        "--set",
+        "map_name=synthetic-town",
+        "--set",
+        "stream=glass",
+        "--set",
+        "num_loc=50",
+        "--set",
+        "horizon=6",
+        "--set",
+        "must_go=lookahead",
+        "--out",
+        tmp_path,
+    )
     assert code == 0 and "kg/km" in out and "EUR" in out
     days = json.loads((tmp_path / "SDWCVRP-v0_greedy.json").read_text())["days"]
     for kg, km, eur in zip(days["waste"], days["length"], days["profit"], strict=True):

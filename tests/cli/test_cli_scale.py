@@ -6,14 +6,20 @@ import pytest
 from milkrun import scale
 
 
-@pytest.mark.parametrize("arguments, sentence", [
-    (["eval", "CVRP-v0", "--keep", "x"], "--keep belongs to --on ray"),
-    (["eval", "CVRP-v0", "--on", "slurm"], "--on slurm: must be ray"),
-    (["solve", "x.vrp", "--address", "auto"], "--address belongs to --on ray"),
-    (["dataset", "CVRP-v0", "--instances", "5", "--out", "d", "--address", "auto"], "--address belongs to --on ray"),
-    (["solve", "."], "has no instance file"),
-    (["dataset", "CVRP-v0", "--instances", "0", "--out", "d"], "--instances"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["eval", "CVRP-v0", "--keep", "x"], "--keep belongs to --on ray"),
+        (["eval", "CVRP-v0", "--on", "slurm"], "--on slurm: must be ray"),
+        (["solve", "x.vrp", "--address", "auto"], "--address belongs to --on ray"),
+        (
+            ["dataset", "CVRP-v0", "--instances", "5", "--out", "d", "--address", "auto"],
+            "--address belongs to --on ray",
+        ),
+        (["solve", "."], "has no instance file"),
+        (["dataset", "CVRP-v0", "--instances", "0", "--out", "d"], "--instances"),
+    ],
+)
 def test_what_makes_no_sense_is_refused(call, tmp_path, monkeypatch, arguments, sentence):
     """One line, exit code 2, and nothing is written."""
     monkeypatch.chdir(tmp_path)

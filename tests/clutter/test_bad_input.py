@@ -67,10 +67,16 @@ def test_unknown_words_are_refused():
 
 @pytest.mark.parametrize(
     ("name", "shape", "size", "mass"),
-    [("", "box", (1, 1, 1), 1), ("a", "ball", (1,), 1), ("a", "box", (0.1, 0.1), 1), ("a", "box", (0.1, 0.1, -0.1), 1),
-     ("a", "cylinder", (0.1, 0.1), float("nan")), ("a", "cylinder", (10**400, 1), 1),
-     (SUGAR, "box", (0.1, 0.1, 0.1), 1)],
-)  # fmt: skip
+    [
+        ("", "box", (1, 1, 1), 1),
+        ("a", "ball", (1,), 1),
+        ("a", "box", (0.1, 0.1), 1),
+        ("a", "box", (0.1, 0.1, -0.1), 1),
+        ("a", "cylinder", (0.1, 0.1), float("nan")),
+        ("a", "cylinder", (10**400, 1), 1),
+        (SUGAR, "box", (0.1, 0.1, 0.1), 1),
+    ],
+)
 def test_object_types_are_refused(name, shape, size, mass):
     """Names, shapes, sizes and masses that cannot be; a name that has other numbers already."""
     with pytest.raises(ConfigError):
@@ -79,11 +85,13 @@ def test_object_types_are_refused(name, shape, size, mass):
 
 @pytest.mark.parametrize(
     ("shape", "size", "mass", "words"),
-    [("box", (0.05, 0.05, 0.05), 1e-20, r"mass 1e-20.*down to 4.17e-24, at least 2e-15"),
-     ("box", (1e-7, 0.05, 1e-7), 0.1, "down to 1.67e-16, at least"),
-     ("cylinder", (1e-7, 0.05), 0.1, "down to 1.25e-16, at least"),
-     ("cylinder", (0.05, 0.05), 1e30, r"mass 1e\+30: the mass must be at most 1e\+12 kg")],
-)  # fmt: skip
+    [
+        ("box", (0.05, 0.05, 0.05), 1e-20, r"mass 1e-20.*down to 4.17e-24, at least 2e-15"),
+        ("box", (1e-7, 0.05, 1e-7), 0.1, "down to 1.67e-16, at least"),
+        ("cylinder", (1e-7, 0.05), 0.1, "down to 1.25e-16, at least"),
+        ("cylinder", (0.05, 0.05), 1e30, r"mass 1e\+30: the mass must be at most 1e\+12 kg"),
+    ],
+)
 def test_types_that_the_engine_cannot_bear_are_refused(shape, size, mass, words):
     """Moments of inertia of 1e-15 are none to MuJoCo; thin boxes turn by m (x2 + y2) / 12, thin rods by m d2 / 8."""
     with pytest.raises(ConfigError, match=words):
@@ -124,10 +132,16 @@ TILTED = [0.0, 0.12, 0.1, 0.9, 0.9, 0.0, 0.0]
         ({"init_pose": poses([0.0, np.nan, 0.1, *UPRIGHT])}, BadInstance, "row 0.*object 1.*finite|init_pose.*finite"),
         ({"init_pose": poses(TILTED)}, BadInstance, "row 0, object 1.*quaternion"),
         ({"init_pose": poses(on_floor(SUGAR, x=0.26))}, BadInstance, "row 0, object 1.*in the tray.*0.25"),
-        ({"init_pose": poses(on_floor(SUGAR, y=-0.12, over=0.032))}, BadInstance,
-         "row 0: object 1 and object 0 overlap by 6.0 mm"),
-        ({"init_pose": poses(on_floor(SUGAR, y=0.12, over=-0.007))}, BadInstance,
-         "object 1 and the tray overlap by 7.0 mm"),
+        (
+            {"init_pose": poses(on_floor(SUGAR, y=-0.12, over=0.032))},
+            BadInstance,
+            "row 0: object 1 and object 0 overlap by 6.0 mm",
+        ),
+        (
+            {"init_pose": poses(on_floor(SUGAR, y=0.12, over=-0.007))},
+            BadInstance,
+            "object 1 and the tray overlap by 7.0 mm",
+        ),
         ({"scene_id": [2]}, BadInstance, "row 0: scene 2.*0..1"),
         ({"scene_id": [-1]}, BadInstance, "scene -1"),
         ({"scene_id": [0.5]}, ShapeError, "scene_id"),
@@ -143,7 +157,7 @@ TILTED = [0.0, 0.12, 0.1, 0.9, 0.9, 0.0, 0.0]
         ({"init_pose": poses(), "friction_factor": np.full(1, 2.0, np.float32)}, BadInstance, "friction_factor"),
         ({"init_pose": poses(), "suction_limit": np.zeros(1, np.float32)}, BadInstance, "suction_limit"),
     ],
-)  # fmt: skip
+)
 def test_scenes_are_refused(pair, instance, error, words):
     """Row, object and what; the row is as it was, to the byte."""
     before = bits(pair, 0)
@@ -171,8 +185,12 @@ def test_scenes_are_refused(pair, instance, error, words):
 def test_factors_beyond_their_ranges_are_refused(name, value, words):
     """What is declared of masses holds for given scenes too, and nothing comes in that the engine cannot bear."""
     world = laid(*TWO, tray_side=0.5, mass_range=(0.5, 1.5), friction_range=(0.4, 1.6))
-    given = {"init_pose": poses(), "mass": np.full((1, 2), 0.514), "friction_factor": np.ones(1),
-             "suction_limit": np.full(1, 40.0)}  # fmt: skip
+    given = {
+        "init_pose": poses(),
+        "mass": np.full((1, 2), 0.514),
+        "friction_factor": np.ones(1),
+        "suction_limit": np.full(1, 40.0),
+    }
     given[name].flat[-1] = value
     with pytest.raises(BadInstance, match=words):
         world.reset(instance=given)
@@ -284,8 +302,11 @@ def test_a_saved_pick_that_settles_though_it_is_over_is_refused(options, over):
     assert bits(world, 0) == before
 
 
-@pytest.mark.parametrize("options", [{}, {"step_mode": "tick"}, {"use_discrete_action": False, "max_ticks": 40}],
-                         ids=["picks", "ticks", "motion"])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"step_mode": "tick"}, {"use_discrete_action": False, "max_ticks": 40}],
+    ids=["picks", "ticks", "motion"],
+)
 def test_every_state_of_play_is_taken_back(options):
     """Through whole episodes with drops and losses, the rows that have ended included."""
     world = tray(4, **{"lift_acc": 40.0, "suction_force": 100.0, "max_episode_steps_discrete": 2} | options)

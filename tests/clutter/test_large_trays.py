@@ -45,8 +45,11 @@ def test_parked_objects_do_not_touch():
     np.testing.assert_allclose(world.obj_pose[0], parking(world.config), 0, 1e-3)
 
 
-@pytest.mark.parametrize("places", [{"tray_side": 0.9}, {"drop_pos": (-0.75, 0.1, 1.1)}, {"home_pos": (0.7, 0.0, 0.9)}],
-                         ids=["wide tray", "far drop", "far home"])  # fmt: skip
+@pytest.mark.parametrize(
+    "places",
+    [{"tray_side": 0.9}, {"drop_pos": (-0.75, 0.1, 1.1)}, {"home_pos": (0.7, 0.0, 0.9)}],
+    ids=["wide tray", "far drop", "far home"],
+)
 def test_a_moved_cup_gets_to_the_drop(places):
     """Straight from home, at most 2 cm a tick along each axis."""
     world = tray(1, use_discrete_action=False, **places)

@@ -17,10 +17,15 @@ ROW_OF_TWO = {"tray_side": 0.5}
 
 @pytest.mark.parametrize(
     "options",
-    [{"num_objects_per_type": 2}, {"suction_force": 12}, {"rewards": "published", **CANS}, {"step_mode": "tick"},
-     {"reward_time": 1.0, "reward_lost": 3.0, "lift_acc": 60.0, "suction_force": 500.0, "num_objects_per_type": 2}],
+    [
+        {"num_objects_per_type": 2},
+        {"suction_force": 12},
+        {"rewards": "published", **CANS},
+        {"step_mode": "tick"},
+        {"reward_time": 1.0, "reward_lost": 3.0, "lift_acc": 60.0, "suction_force": 500.0, "num_objects_per_type": 2},
+    ],
     ids=["boxes", "weak", "published", "ticks", "thrown"],
-)  # fmt: skip
+)
 def test_the_log_tells_the_return(options):
     """Rewards of an episode, illegal attempts among them, sum to the checker's return of its events."""
     world = tray(4, **options)

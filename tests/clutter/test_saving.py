@@ -160,6 +160,15 @@ def test_an_ended_row_of_given_poses_is_put_back_as_it_was():
 )
 def test_check_world_finds_nothing(options, turns):
     """The library's own checker: interpreted kernels, bounds, saving, rows alone, autoreset, threads."""
-    world = made(8, seed=5, autoreset="next_step", box_objects=(SUGAR,), num_objects_per_type=2,
-                 max_episode_steps_discrete=2, max_ticks=60, ray_samples=1, **options)  # fmt: skip
+    world = made(
+        8,
+        seed=5,
+        autoreset="next_step",
+        box_objects=(SUGAR,),
+        num_objects_per_type=2,
+        max_episode_steps_discrete=2,
+        max_ticks=60,
+        ray_samples=1,
+        **options,
+    )
     assert milkrun.check_world(world, turns=turns) == []

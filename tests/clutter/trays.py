@@ -30,12 +30,22 @@ def config(**options: Any) -> ClutterConfig:
         return ClutterConfig(**{"num_objects_per_type": 1, "bank_size": 4, "max_episode_steps_discrete": 6} | options)
 
 
-def made(rows: int, *, seed: int = 3, threads: int = 1, autoreset: str = "disabled", debug: bool = False,
-         illegal: str = "noop", first_row: int = 0, **options: Any) -> Any:  # fmt: skip
+def made(
+    rows: int,
+    *,
+    seed: int = 3,
+    threads: int = 1,
+    autoreset: str = "disabled",
+    debug: bool = False,
+    illegal: str = "noop",
+    first_row: int = 0,
+    **options: Any,
+) -> Any:
     """A world of such a tray before its first reset."""
     c = config(**options)
-    return Clutter.variant(c)(rows, c, seed=seed, threads=threads, autoreset=autoreset, debug=debug, illegal=illegal,
-                              first_row=first_row)  # fmt: skip
+    return Clutter.variant(c)(
+        rows, c, seed=seed, threads=threads, autoreset=autoreset, debug=debug, illegal=illegal, first_row=first_row
+    )
 
 
 def tray(rows: int, **given: Any) -> Any:

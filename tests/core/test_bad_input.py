@@ -141,10 +141,11 @@ TABLE: dict[str, tuple[dict[str, Any], type[Exception], tuple[str, ...]]] = {
     "depot flat": (fine(depot=np.zeros(B)), ShapeError, ("depot",)),
     "depot of three rows": (fine(depot=np.zeros((3, 2))), ShapeError, ("depot",)),
     "depot, flat demand": (
-        fine(depot=np.zeros((B, 2)), locs=np.zeros((B, 5, 2)), demand_units=np.ones(B, int)), ShapeError,
+        fine(depot=np.zeros((B, 2)), locs=np.zeros((B, 5, 2)), demand_units=np.ones(B, int)),
+        ShapeError,
         ("demand_units",),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", TABLE)

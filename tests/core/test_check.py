@@ -187,9 +187,19 @@ def test_defect_of_a_declaration_is_found(defect: str) -> None:
 
 
 HOOKS = (
-    "arrange_instances", "check_instances", "check_states", "step", "reset", "draw", "constants", "solution", "observe",
-    "state_dict", "load_state_dict", "allocate",
-)  # fmt: skip
+    "arrange_instances",
+    "check_instances",
+    "check_states",
+    "step",
+    "reset",
+    "draw",
+    "constants",
+    "solution",
+    "observe",
+    "state_dict",
+    "load_state_dict",
+    "allocate",
+)
 CLASS_HOOKS = "size_of", "task_options"
 SLIP = r"raises_nothing: raises \(broken_worlds\.py:\d+\) raises ValueError: the author slipped"
 
@@ -212,11 +222,15 @@ def raising_config() -> type[World]:
 
 
 ODD: dict[str, tuple[Any, str]] = {
-    "no kernels": (type("Bare", (World,), {"action": discrete(3), "action_mask": mask(3, doc="open")}),
-                   "raises_nothing: Bare has no kernel 'generate': write Bare.bind("),
+    "no kernels": (
+        type("Bare", (World,), {"action": discrete(3), "action_mask": mask(3, doc="open")}),
+        "raises_nothing: Bare has no kernel 'generate': write Bare.bind(",
+    ),
     "a configuration that refuses itself": (raising_config(), "raises_nothing: no number is right"),
-    "instances lost": (variant(arrange_instances=broken_worlds.gives_nothing),
-                       r"raises_nothing: read_instances (instances.py:"),
+    "instances lost": (
+        variant(arrange_instances=broken_worlds.gives_nothing),
+        r"raises_nothing: read_instances (instances.py:",
+    ),
     "no constants": (variant(constants=broken_worlds.gives_nothing), "raises_nothing: _numbers (memory.py:"),
     "an unknown constant": (variant(constants=lambda self: {"defekt": 0}), "raises_nothing: Stairs.constants() names "),
     "too much memory": (variant(left=state(int32, 10**12, doc="of no computer")), "raises_nothing: 8 rows of 4,000,0"),
@@ -231,13 +245,19 @@ ODD: dict[str, tuple[Any, str]] = {
     "a number for a policy": (variant(policies={"up": 3}), "references_lead_somewhere: policies['up'] leads to 3"),
     "a fault of no field": (variant(faults={1: ("hight", "is odd")}), "faults_told: faults[1] is ('hight', 'is odd')"),
     "a fault of no number": (variant(faults={0: ("tread", "is odd")}), "faults_told: faults has 0: the kernel"),
-    "a chart of no lane": (variant(chart=lambda self, row, frames: Chart(("climber",), (Bar(0, "climb", 0, 1),))),
-                           "episodes_shown: Stairs, chart of step "),
-    "a chart of no field": (variant(chart_fields=("tred",)),
-                            "episodes_shown: Stairs: chart_fields names 'tred', which is no field; did you mean"),
-    "its own states refused": (variant(check_states=broken_worlds.refuses_all),
-                               "takes_own_states: refuses a state of its own play: row 0: height = 3: must be even"),
-}  # fmt: skip
+    "a chart of no lane": (
+        variant(chart=lambda self, row, frames: Chart(("climber",), (Bar(0, "climb", 0, 1),))),
+        "episodes_shown: Stairs, chart of step ",
+    ),
+    "a chart of no field": (
+        variant(chart_fields=("tred",)),
+        "episodes_shown: Stairs: chart_fields names 'tred', which is no field; did you mean",
+    ),
+    "its own states refused": (
+        variant(check_states=broken_worlds.refuses_all),
+        "takes_own_states: refuses a state of its own play: row 0: height = 3: must be even",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", ODD)
@@ -297,8 +317,9 @@ def test_a_write_beyond_the_record_is_found_at_the_default_size() -> None:
     assert (finding.rule, finding.field) == ("accesses_checked", "tour")
     assert re.fullmatch(
         r"step_by_clock \(broken_worlds\.py:\d+\): tour\[\d, \d\d\]: the index \d\d is out of range; the shape is "
-        r"\(8, 42\)", finding.sentence,
-    )  # fmt: skip
+        r"\(8, 42\)",
+        finding.sentence,
+    )
 
 
 def test_a_misspelt_field_is_a_finding() -> None:
@@ -312,8 +333,10 @@ def test_a_kernel_that_does_not_compile_is_a_finding_of_that_name() -> None:
     """Not that something was raised: that it does not compile, by which call, and where."""
     (finding,) = check_world(broken_worlds.Allocating)
     line = broken_worlds.allocating_step.py_func.__code__.co_firstlineno + 3
-    assert str(finding) == ("compiles: the kernel 'allocating_step' allocates memory by np.zeros, which it must not: "
-                            f"declare a scratch field for it (broken_worlds.py:{line})")  # fmt: skip
+    assert str(finding) == (
+        "compiles: the kernel 'allocating_step' allocates memory by np.zeros, which it must not: "
+        f"declare a scratch field for it (broken_worlds.py:{line})"
+    )
 
 
 def test_a_kernel_that_draws_from_a_foreign_generator_is_a_finding() -> None:
@@ -341,8 +364,9 @@ def test_a_fault_that_lets_in_too_much_is_found() -> None:
     assert re.fullmatch(
         rf"a saved state with used = 2 is taken, and then fetch_one \(broken_worlds\.py:{line}\): plan\[\d, 3\]: the "
         r"index 3 is out of range; the shape is \(8, 3\): the kernel `fault` or check_states must refuse such a state, "
-        r"or the kernel guard its access", finding.sentence,
-    )  # fmt: skip
+        r"or the kernel guard its access",
+        finding.sentence,
+    )
 
 
 def test_a_fault_that_refuses_enough_is_no_finding() -> None:

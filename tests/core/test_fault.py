@@ -101,8 +101,10 @@ def test_a_number_of_which_nothing_is_said_is_told() -> None:
     world = judged_by(fault_of_own_play, faults={})(2, seed=0)
     world.reset()
     world.step([0, 0])
-    said = re.escape("row 0: its state cannot be: the kernel `fault` returns 1, which Judged.faults does not list"
-                     ": write faults = {1: (field, rule), ...}")  # fmt: skip
+    said = re.escape(
+        "row 0: its state cannot be: the kernel `fault` returns 1, which Judged.faults does not list"
+        ": write faults = {1: (field, rule), ...}"
+    )
     with pytest.raises(BadInstance, match=said):
         world.load_state_dict(world.state_dict())
 
@@ -112,16 +114,20 @@ def test_check_world_finds_a_number_of_which_nothing_is_said() -> None:
     (finding,) = check_world(judged_by(fault_of_own_play, faults={}))
     assert re.fullmatch(
         r"faults_told: fault_of_own_play \(test_fault\.py:\d+\) returns 1, which Judged\.faults does not list: "
-        r"write faults = \{1: \(field, rule\), \.\.\.\}", str(finding),
-    )  # fmt: skip
+        r"write faults = \{1: \(field, rule\), \.\.\.\}",
+        str(finding),
+    )
 
 
-@pytest.mark.parametrize(("function", "said"), [
-    (fault_by_tally, "it reads seen, a tally: TensorDicts do not carry it"),
-    (fault_by_view, "it reads top, a view: TensorDicts do not carry it"),
-    (fault_that_writes, r"it writes height\[0\], but `fault` only looks at a state"),
-    (fault_of_nothing, "it gives None: a whole number is needed, 0 where nothing is wrong"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (fault_by_tally, "it reads seen, a tally: TensorDicts do not carry it"),
+        (fault_by_view, "it reads top, a view: TensorDicts do not carry it"),
+        (fault_that_writes, r"it writes height\[0\], but `fault` only looks at a state"),
+        (fault_of_nothing, "it gives None: a whole number is needed, 0 where nothing is wrong"),
+    ],
+)
 def test_what_a_fault_must_not_do_is_found_when_interpreted(function: Any, said: str) -> None:
     """By `debug=True`, with kernel and line, and by check_world."""
     cls = judged_by(function)

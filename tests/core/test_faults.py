@@ -82,18 +82,29 @@ def no_such_operation(w, b, action):
 SENTENCES = [
     (misspelt_field, misspelt_field, "Broken has no field 'rewrad': did you mean 'reward'? ({})"),
     (forgotten_constant, forgotten_constant, "Broken has no field 'brightness'... ({})"),
-    (too_few_values, too_few_values,
-     "the kernel 'too_few_values' gives brightness 2 values, which takes (w, b, factor) ({})"),
-    (plain_function, plain_function,
-     "the kernel 'plain_function' calls doubled, a plain Python function: mark it @kernel ({})"),
-    (allocation, allocation,
-     "the kernel 'allocation' allocates memory by np.zeros, which it must not: declare a scratch field for it ({})"),
-    (list_inside, list_inside,
-     "the kernel 'list_inside' allocates a list, which it must not: declare a scratch field for it ({})"),
-    (unknown_name, unknown_name,
-     "the kernel 'unknown_name' names 'STEP_OF_A_LAMP', which is defined nowhere... ({})"),
+    (
+        too_few_values,
+        too_few_values,
+        "the kernel 'too_few_values' gives brightness 2 values, which takes (w, b, factor) ({})",
+    ),
+    (
+        plain_function,
+        plain_function,
+        "the kernel 'plain_function' calls doubled, a plain Python function: mark it @kernel ({})",
+    ),
+    (
+        allocation,
+        allocation,
+        "the kernel 'allocation' allocates memory by np.zeros, which it must not: declare a scratch field for it ({})",
+    ),
+    (
+        list_inside,
+        list_inside,
+        "the kernel 'list_inside' allocates a list, which it must not: declare a scratch field for it ({})",
+    ),
+    (unknown_name, unknown_name, "the kernel 'unknown_name' names 'STEP_OF_A_LAMP', which is defined nowhere... ({})"),
     (calls_the_culprit, deep_inside, "Broken has no field 'gaol': did you mean 'goal'? ({})"),
-]  # fmt: skip
+]
 
 
 def broken(step, debug=False, **attributes) -> Lantern:
@@ -218,16 +229,25 @@ BY_NUMPY = f"the kernel 'draws_by_numpy' draws from np.random ({{}}): {OWN} "
 BY_NUMPY += "integers(row_stream(w, b, PURPOSE), i, low, high)"
 DRAWS = [
     (draws_by_numpy, draws_by_numpy, BY_NUMPY),
-    (draws_by_python, draws_by_python,
-     f"the kernel 'draws_by_python' draws from random ({{}}): {OWN} uniform(row_stream(w, b, PURPOSE), i)"),
-    (draws_by_a_generator, draws_by_a_generator,
-     f"the kernel 'draws_by_a_generator' draws from GENERATOR, of numpy.random ({{}}): {OWN} "
-     "normal(row_stream(w, b, PURPOSE), i)"),
-    (draws_by_a_function, draws_by_a_function,
-     f"the kernel 'draws_by_a_function' draws from randint, of random ({{}}): {OWN} "
-     "integers(row_stream(w, b, PURPOSE), i, low, high)"),
+    (
+        draws_by_python,
+        draws_by_python,
+        f"the kernel 'draws_by_python' draws from random ({{}}): {OWN} uniform(row_stream(w, b, PURPOSE), i)",
+    ),
+    (
+        draws_by_a_generator,
+        draws_by_a_generator,
+        f"the kernel 'draws_by_a_generator' draws from GENERATOR, of numpy.random ({{}}): {OWN} "
+        "normal(row_stream(w, b, PURPOSE), i)",
+    ),
+    (
+        draws_by_a_function,
+        draws_by_a_function,
+        f"the kernel 'draws_by_a_function' draws from randint, of random ({{}}): {OWN} "
+        "integers(row_stream(w, b, PURPOSE), i, low, high)",
+    ),
     (calls_who_draws, draws_by_numpy, BY_NUMPY),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("debug", [False, True], ids=["compiled", "debug"])
@@ -295,9 +315,11 @@ def root_of_a_row(w, b, action):
 
 
 ROWS = [
-    (counts_by_rows, count_stages, "w.stage[b] == 1"), (doubles_a_row, doubles_a_row, "2 * row"),
-    (raises_a_row, raises_a_row, "w.stage[b] += action"), (root_of_a_row, root_of_a_row, "np.sqrt(w.stage[b])"),
-]  # fmt: skip
+    (counts_by_rows, count_stages, "w.stage[b] == 1"),
+    (doubles_a_row, doubles_a_row, "2 * row"),
+    (raises_a_row, raises_a_row, "w.stage[b] += action"),
+    (root_of_a_row, root_of_a_row, "np.sqrt(w.stage[b])"),
+]
 
 
 @pytest.mark.parametrize(("step", "culprit", "said"), ROWS, ids=[s.py_func.__name__ for s, _, _ in ROWS])

@@ -398,8 +398,6 @@ def test_sampling_covers_every_allowed_action_of_every_agent():
     assert np.bincount(drawn[:, 0]).min() > 90
 
 
-
-
 def test_the_old_keyword_of_a_field_in_every_info_is_accepted_and_warns():
     """`told=` is now `in_info=`."""
     with pytest.warns(DeprecationWarning, match="told= of a field is now in_info="):
@@ -409,7 +407,9 @@ def test_the_old_keyword_of_a_field_in_every_info_is_accepted_and_warns():
 
 def test_a_type_that_is_none_is_refused_with_the_name_of_the_field():
     """numpy knows neither the field nor the class; here both are named, and the types there are."""
-    said = ("Wide: the field 'stage' is of the type 'int31', which is none: there are bool, int8, int16, int32, int64, "
-            "uint8, float32, float64")  # fmt: skip
+    said = (
+        "Wide: the field 'stage' is of the type 'int31', which is none: there are bool, int8, int16, int32, int64, "
+        "uint8, float32, float64"
+    )
     with pytest.raises(ConfigError, match=f"^{said}$"):
         type("Wide", (TSP,), {"stage": state("int31", "N")})

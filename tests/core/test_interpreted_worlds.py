@@ -21,8 +21,12 @@ from milkrun.core.world import World
 from milkrun.solvers import policies_for
 from tests.small import turns
 
-TWO_OBJECTS = {"box_objects": ("004_sugar_box", "005_tomato_soup_can"), "num_objects_per_type": 1, "ray_samples": 2,
-               "bank_size": 2}  # fmt: skip
+TWO_OBJECTS = {
+    "box_objects": ("004_sugar_box", "005_tomato_soup_can"),
+    "num_objects_per_type": 1,
+    "ray_samples": 2,
+    "bank_size": 2,
+}
 COARSE = {"size": 16, "ground_cell": 10.0, "max_sim_steps": 40, "max_vehicles": 3}
 CHOICES: dict[str, list[dict[str, Any]]] = {
     "CVRP": [

@@ -256,12 +256,18 @@ def use_whole_arrays(w, b, _, __):
 SINGLE = st.floats(width=32) | st.floats(-100, 100, width=32) | st.integers(-5, 5).map(float)
 DOUBLE = st.floats() | st.floats(-100, 100) | st.integers(-5, 5).map(float)
 WHOLE = st.integers(-(2**31), 2**31) | st.integers(-9, 9)
-OPERANDS = st.fixed_dictionaries({
-    "f": st.tuples(SINGLE, SINGLE), "x": st.tuples(DOUBLE, DOUBLE), "i": st.tuples(WHOLE, WHOLE),
-    "n": st.integers(1 - 2**31, 2**31 - 1), "s": st.integers(1 - 2**15, 2**15 - 1),
-    "t": st.tuples(st.integers(0, 255), st.integers(0, 255)), "p": st.tuples(st.booleans(), st.booleans()),
-    "flags": st.lists(st.booleans(), min_size=11, max_size=11),
-})  # fmt: skip
+OPERANDS = st.fixed_dictionaries(
+    {
+        "f": st.tuples(SINGLE, SINGLE),
+        "x": st.tuples(DOUBLE, DOUBLE),
+        "i": st.tuples(WHOLE, WHOLE),
+        "n": st.integers(1 - 2**31, 2**31 - 1),
+        "s": st.integers(1 - 2**15, 2**15 - 1),
+        "t": st.tuples(st.integers(0, 255), st.integers(0, 255)),
+        "p": st.tuples(st.booleans(), st.booleans()),
+        "flags": st.lists(st.booleans(), min_size=11, max_size=11),
+    }
+)
 
 
 def both_ways(function: Any, operands: dict[str, Any]) -> None:
@@ -277,14 +283,23 @@ def both_ways(function: Any, operands: dict[str, Any]) -> None:
         compiled, interpreted = (getattr(world, name)[0] for world in worlds)
         nan = np.isnan(compiled) & np.isnan(interpreted)  # the bits of a NaN mean nothing
         assert np.where(nan, 0, compiled).tobytes() == np.where(nan, 0, interpreted).tobytes(), (
-            name, np.flatnonzero((compiled != interpreted) & ~nan), compiled, interpreted,
-        )  # fmt: skip
+            name,
+            np.flatnonzero((compiled != interpreted) & ~nan),
+            compiled,
+            interpreted,
+        )
 
 
 KERNELS = [
-    mix_types, count_types, call_functions, raise_to_powers, round_numbers, keep_widths, call_other_functions,
+    mix_types,
+    count_types,
+    call_functions,
+    raise_to_powers,
+    round_numbers,
+    keep_widths,
+    call_other_functions,
     use_whole_arrays,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("function", KERNELS, ids=lambda k: k.py_func.__name__)
@@ -559,8 +574,11 @@ FAULTS = [
     (copies_a_row, "tour", f"tour[0].copy() {NO_NUMBER}"),
     (sorts_a_row, "tour", f"np.sort() of the whole row tour[0, 1:] {NO_NUMBER}"),
     (sums_all_rows, "load", "it reads load[:], but plays row 0: rows are independent"),
-    (sums_left_over_scratch, "pile", "pile[0] is scratch that this row has not written yet: its value is left over "
-                                     "from another row"),
+    (
+        sums_left_over_scratch,
+        "pile",
+        "pile[0] is scratch that this row has not written yet: its value is left over from another row",
+    ),
     (divides_by_a_power, "", "a number to the power of -2 divides by 0"),
     (floor_too_large, "", f"2.5e+30 cannot become int64 ({-(2**63)}..{2**63 - 1})"),
 ]

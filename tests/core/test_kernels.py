@@ -64,8 +64,13 @@ def test_actions_of_every_form_are_played_alike(threads, form):
     for turn in range(9):
         actions = one.sample_actions(3, turn)
         actions[rng.random(2048) < 0.1] = 99  # illegal
-        given = {"int64": actions, "int32": actions.astype(np.int32), "read-only": actions.copy(),
-                 "every second": np.repeat(actions, 2)[::2], "swapped": actions.astype(">i8")}[form]
+        given = {
+            "int64": actions,
+            "int32": actions.astype(np.int32),
+            "read-only": actions.copy(),
+            "every second": np.repeat(actions, 2)[::2],
+            "swapped": actions.astype(">i8"),
+        }[form]
         given.flags.writeable = form != "read-only"
         before = given.copy()
         one.step(actions.tolist())

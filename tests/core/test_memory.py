@@ -11,12 +11,15 @@ MANY = 10**9
 SAID = r"\d+ rows of [\d,]+ bytes need [\d,]+ GB, and this machine has \d+ GB"
 
 
-@pytest.mark.parametrize(("world_id", "rows", "options"), [
-    ("milkrun/CVRP-v0", MANY, {}),
-    ("milkrun/TSPKopt-v0", 4096, {"num_loc": 10_000}),
-    ("milkrun/TSP-v0", 4096, {"num_loc": 10_000, "metric": "matrix"}),
-    ("milkrun/Tracking-v0", MANY, {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("world_id", "rows", "options"),
+    [
+        ("milkrun/CVRP-v0", MANY, {}),
+        ("milkrun/TSPKopt-v0", 4096, {"num_loc": 10_000}),
+        ("milkrun/TSP-v0", 4096, {"num_loc": 10_000, "metric": "matrix"}),
+        ("milkrun/Tracking-v0", MANY, {}),
+    ],
+)
 def test_a_world_of_too_many_rows_is_refused(world_id, rows, options):
     """Many rows, or rows of 100 and 400 MB."""
     with pytest.raises(ConfigError, match=SAID):

@@ -26,9 +26,13 @@ def start(script: str, *arguments: str, path: str = PATH, **environment: str) ->
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("MILKRUN_NUM", "NUMBA_"))}
     env = {**clean, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **environment}
     return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+        [sys.executable, "-c", script, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
         start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 def told(process: subprocess.Popen[str]) -> Any:
@@ -299,9 +303,23 @@ print(json.dumps({"seconds": time.process_time() - begin, "worlds": worlds, "mod
 """
 
 HEAVY = {
-    "torch", "torchrl", "tensordict", "mujoco", "ray", "pettingzoo", "stable_baselines3", "tianshou", "pyvrp",
-    "ortools", "matplotlib", "numba", "llvmlite", "scipy", "rl4co", "milkrun.routing",
-}  # fmt: skip
+    "torch",
+    "torchrl",
+    "tensordict",
+    "mujoco",
+    "ray",
+    "pettingzoo",
+    "stable_baselines3",
+    "tianshou",
+    "pyvrp",
+    "ortools",
+    "matplotlib",
+    "numba",
+    "llvmlite",
+    "scipy",
+    "rl4co",
+    "milkrun.routing",
+}
 
 
 def test_import_is_quick_and_light():

@@ -115,10 +115,17 @@ def test_a_chart_of_an_unknown_field_is_refused():
         EpisodeRecorder(walk(), fields=("sen",))
 
 
-@pytest.mark.parametrize(("chart", "said"), [
-    (lambda self, row, frames: Chart(("walker",), (Bar("wlker", "walks", 0, 1),)), r"Bar\(.*the lanes are 'walker'"),
-    (lambda self, row, frames: [1, 2], "it is a list: it must be a Chart or None"),
-], ids=["lane", "list"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("chart", "said"),
+    [
+        (
+            lambda self, row, frames: Chart(("walker",), (Bar("wlker", "walks", 0, 1),)),
+            r"Bar\(.*the lanes are 'walker'",
+        ),
+        (lambda self, row, frames: [1, 2], "it is a list: it must be a Chart or None"),
+    ],
+    ids=["lane", "list"],
+)
 def test_a_chart_that_cannot_be_names_its_world_and_step(chart, said):
     """As a scene does."""
     recorder = EpisodeRecorder(walk(type("Charted", (Walk,), {"chart": chart})))
@@ -153,9 +160,10 @@ def test_an_illegal_step_keeps_the_reason_of_before():
     assert r.illegal_reasons == [(1, 0, "place 2 has been seen"), (2, 0, "7 is not one of its 4 actions")]
 
 
-@pytest.mark.parametrize(("reasons", "all_told", "asked_told"), [
-    ("auto", True, True), ("all", True, True), ("asked", False, True), ("none", False, False)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reasons", "all_told", "asked_told"),
+    [("auto", True, True), ("all", True, True), ("asked", False, True), ("none", False, False)],
+)
 def test_reasons_are_kept_as_asked(reasons, all_told, asked_told):
     """Of every masked action, of those that were asked for, or none."""
     recorder = EpisodeRecorder(walk(), reasons=reasons)
@@ -229,14 +237,20 @@ def changing(second):
     recorder.step([1])
 
 
-@pytest.mark.parametrize(("second", "why"), [
-    (lambda s, xy: None, "mark 'nodes' is missing"),
-    (lambda s, xy: s.points("other", xy), "mark 'nodes' is missing"),
-    (lambda s, xy: s.vehicle("nodes", xy[0]), "mark 'nodes' is vehicle, before it was points"),
-    (lambda s, xy: s.points("nodes", xy[:2], text=["a", "b"]), r"mark 'nodes', xy: the shape \(2, 2\), before"),
-    (lambda s, xy: s.points("nodes", xy), "mark 'nodes' has no text any more"),
-    (lambda s, xy: s.points("nodes", xy, action=[0, 1, 2, 4]), r"mark 'nodes', action: 0\.\.4 is not within -1\.\.3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("second", "why"),
+    [
+        (lambda s, xy: None, "mark 'nodes' is missing"),
+        (lambda s, xy: s.points("other", xy), "mark 'nodes' is missing"),
+        (lambda s, xy: s.vehicle("nodes", xy[0]), "mark 'nodes' is vehicle, before it was points"),
+        (lambda s, xy: s.points("nodes", xy[:2], text=["a", "b"]), r"mark 'nodes', xy: the shape \(2, 2\), before"),
+        (lambda s, xy: s.points("nodes", xy), "mark 'nodes' has no text any more"),
+        (
+            lambda s, xy: s.points("nodes", xy, action=[0, 1, 2, 4]),
+            r"mark 'nodes', action: 0\.\.4 is not within -1\.\.3",
+        ),
+    ],
+)
 def test_a_scene_that_changes_its_marks_is_refused(second, why):
     """World, step, mark and attribute are told."""
     with pytest.raises(ConfigError, match=f"Changing, scene of step [01]: {why}"):
@@ -264,8 +278,12 @@ def test_episodes_are_the_same_under_every_autoreset():
     for one, two, three in zip(*logs, strict=True):
         for other in (two, three):
             assert (one.who, one.rewards, one.objectives, one.whys, one.end) == (
-                other.who, other.rewards, other.objectives, other.whys, other.end
-            )  # fmt: skip
+                other.who,
+                other.rewards,
+                other.objectives,
+                other.whys,
+                other.end,
+            )
             assert np.array_equal(one.masks, other.masks) and one.actions == other.actions
             for a, b in zip(one.scenes, other.scenes, strict=True):
                 assert (a.figures, a.gauges) == (b.figures, b.gauges)

@@ -19,8 +19,23 @@ from milkrun.routing.tasks import default_weights
 from milkrun.solvers import WORLDS, add_policy, policies_for, solve
 from tests.core.toys import Lantern
 
-IDS = [f"milkrun/{name}-v0" for name in ("TSP", "CVRP", "TSPKopt", "VRPP", "CVRPP", "WCVRP", "CWCVRP", "SCWCVRP",
-                                         "SDWCVRP", "DARP", "TruckDrone", "TSPD")]  # fmt: skip
+IDS = [
+    f"milkrun/{name}-v0"
+    for name in (
+        "TSP",
+        "CVRP",
+        "TSPKopt",
+        "VRPP",
+        "CVRPP",
+        "WCVRP",
+        "CWCVRP",
+        "SCWCVRP",
+        "SDWCVRP",
+        "DARP",
+        "TruckDrone",
+        "TSPD",
+    )
+]
 ROOT = Path(milkrun.__file__).parent
 
 
@@ -52,30 +67,58 @@ def test_what_the_tables_said_before_the_classes_did():
     """Policies, methods and generators of the twelve worlds, as the tables had them that the classes replaced."""
     nearest, greedy = ["random", "nearest"], ["random", "greedy", "nearest"]
     assert {id.split("/")[1][:-3]: list(policies_for(id)) for id in IDS} == {
-        "TSP": nearest, "CVRP": nearest, "TSPKopt": ["random", "steepest"], "VRPP": greedy, "CVRPP": greedy,
-        "WCVRP": greedy, "CWCVRP": greedy, "SCWCVRP": [*greedy, "rolling"], "SDWCVRP": [*greedy, "rolling"],
-        "DARP": ["random", "soonest"], "TruckDrone": ["random", "greedy", "lookahead", "parked"],
+        "TSP": nearest,
+        "CVRP": nearest,
+        "TSPKopt": ["random", "steepest"],
+        "VRPP": greedy,
+        "CVRPP": greedy,
+        "WCVRP": greedy,
+        "CWCVRP": greedy,
+        "SCWCVRP": [*greedy, "rolling"],
+        "SDWCVRP": [*greedy, "rolling"],
+        "DARP": ["random", "soonest"],
+        "TruckDrone": ["random", "greedy", "lookahead", "parked"],
         "TSPD": ["random", "partition"],
-    }  # fmt: skip
+    }
     common = ("nearest", "insertion", "2opt", "oropt", "ls")
     assert {name: WORLDS[name] for name in WORLDS if f"milkrun/{name}-v0" in IDS} == {
-        "TSP": (*common, "exact", "pyvrp", "ortools"), "TSPKopt": (*common, "exact", "pyvrp", "ortools"),
-        "CVRP": (*common, "savings", "exact", "pyvrp", "ortools"), "VRPP": (*common, "exact", "pyvrp"),
-        "CVRPP": (*common, "exact", "pyvrp"), "WCVRP": (*common, "exact", "pyvrp"),
-        "CWCVRP": (*common, "savings", "exact", "pyvrp"), "DARP": ("insertion", "improve", "ortools", "exact"),
+        "TSP": (*common, "exact", "pyvrp", "ortools"),
+        "TSPKopt": (*common, "exact", "pyvrp", "ortools"),
+        "CVRP": (*common, "savings", "exact", "pyvrp", "ortools"),
+        "VRPP": (*common, "exact", "pyvrp"),
+        "CVRPP": (*common, "exact", "pyvrp"),
+        "WCVRP": (*common, "exact", "pyvrp"),
+        "CWCVRP": (*common, "savings", "exact", "pyvrp"),
+        "DARP": ("insertion", "improve", "ortools", "exact"),
         "TSPD": ("exact", "partition", "truck_only"),
-    }  # fmt: skip
+    }
     assert {name: made_by.__name__ for name, made_by in GENERATOR_REGISTRY.items()} == {
-        "tsp": "TSPGenerator", "tsp_kopt": "TSPGenerator", "cvrp": "CVRPGenerator", "vrpp": "VRPPGenerator",
-        "cvrpp": "VRPPGenerator", "wcvrp": "WCVRPGenerator", "cwcvrp": "WCVRPGenerator", "scwcvrp": "SCWCVRPGenerator",
-        "sdwcvrp": "SDWCVRPGenerator", "darp": "DARPGenerator",
-    }  # fmt: skip
+        "tsp": "TSPGenerator",
+        "tsp_kopt": "TSPGenerator",
+        "cvrp": "CVRPGenerator",
+        "vrpp": "VRPPGenerator",
+        "cvrpp": "VRPPGenerator",
+        "wcvrp": "WCVRPGenerator",
+        "cwcvrp": "WCVRPGenerator",
+        "scwcvrp": "SCWCVRPGenerator",
+        "sdwcvrp": "SDWCVRPGenerator",
+        "darp": "DARPGenerator",
+    }
     assert default_weights("sdwcvrp", 25, 2.0, 4.0) == {
-        "waste": 1.0, "length": 0.55 * 5 / 2 * 4, "overflow": 40.0, "failure": 1.0, "lost": 0.0
-    }  # fmt: skip
+        "waste": 1.0,
+        "length": 0.55 * 5 / 2 * 4,
+        "overflow": 40.0,
+        "failure": 1.0,
+        "lost": 0.0,
+    }
     assert [default_weights(name, 4)["length"] for name in ("tsp", "cvrp", "vrpp", "cvrpp", "wcvrp", "cwcvrp")] == [
-        1.0, 1.0, 120.0, 80.0, 1.2, 1.1
-    ]  # fmt: skip
+        1.0,
+        1.0,
+        120.0,
+        80.0,
+        1.2,
+        1.1,
+    ]
 
 
 @pytest.mark.parametrize("id", [id for id in IDS if "WCVRP" in id or "VRPP" in id])
@@ -95,17 +138,35 @@ class Astray(Lantern):
     task = ":Task"
 
 
-@pytest.mark.parametrize(("attribute", "name", "sentence"), [
-    ("policies", "typo", "Astray.policies['typo'] = 'milkrun.solvers.policies:neerest': milkrun.solvers.policies has "
-     "no 'neerest'; did you mean 'nearest'"),
-    ("policies", "lost", "Astray.policies['lost'] = 'milkrun.solvers.polices:nearest': there is no module "
-     "'milkrun.solvers.polices'"),
-    ("solvers", "colon", "Astray.solvers['colon'] = 'milkrun.solvers.solve': a reference reads \"module:name\""),
-    ("solvers", "deep", "Astray.solvers['deep'] = 'milkrun.solvers.solve:Solution.cots': milkrun.solvers.solve has no "
-     "'cots'; did you mean 'cost'"),
-    ("generator", None, "Astray.generator = 'no_such_package.generators:Lamps': there is no module 'no_such_package'"),
-    ("task", None, "Astray.task = ':Task': a reference reads \"module:name\""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("attribute", "name", "sentence"),
+    [
+        (
+            "policies",
+            "typo",
+            "Astray.policies['typo'] = 'milkrun.solvers.policies:neerest': milkrun.solvers.policies has "
+            "no 'neerest'; did you mean 'nearest'",
+        ),
+        (
+            "policies",
+            "lost",
+            "Astray.policies['lost'] = 'milkrun.solvers.polices:nearest': there is no module 'milkrun.solvers.polices'",
+        ),
+        ("solvers", "colon", "Astray.solvers['colon'] = 'milkrun.solvers.solve': a reference reads \"module:name\""),
+        (
+            "solvers",
+            "deep",
+            "Astray.solvers['deep'] = 'milkrun.solvers.solve:Solution.cots': milkrun.solvers.solve has no "
+            "'cots'; did you mean 'cost'",
+        ),
+        (
+            "generator",
+            None,
+            "Astray.generator = 'no_such_package.generators:Lamps': there is no module 'no_such_package'",
+        ),
+        ("task", None, "Astray.task = ':Task': a reference reads \"module:name\""),
+    ],
+)
 def test_a_wrong_reference_is_a_sentence(attribute, name, sentence):
     """Which world, which attribute, what was said and what is missing."""
     with pytest.raises(RegistryError) as caught:

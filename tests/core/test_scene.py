@@ -40,23 +40,26 @@ def test_colours_are_codes():
     assert colours(["ink", 1]).tolist() == [4, 17] and coloured(17) == PALETTE[1] and coloured(3) == SERVED
 
 
-@pytest.mark.parametrize(("say", "why"), [
-    (lambda s: s.points("nodes", SQUARE), "'nodes' is said twice"),
-    (lambda s: s.points("p", [1, 2]), r"mark 'p', xy: the shape \(2,\) must be \(n, 2\)"),
-    (lambda s: s.points("p", [[0, np.nan]]), "mark 'p', xy: it has numbers that are not finite"),
-    (lambda s: s.points("p", SQUARE, text=["a"]), "mark 'p', text: 1 texts for 4"),
-    (lambda s: s.points("p", SQUARE, size=[1, 2]), r"mark 'p', size: the shape \(2,\) must be \(4,\)"),
-    (lambda s: s.points("p", SQUARE, shape="disk"), "mark 'p', shape: 'disk'; did you mean 'disc'"),
-    (lambda s: s.points("p", SQUARE, shape=["disc"]), "mark 'p', shape: 1 of them for 4"),
-    (lambda s: s.points("p", SQUARE, action=[1]), r"mark 'p', action: the shape \(1,\) must be \(4,\)"),
-    (lambda s: s.points("p", SQUARE, colour="red"), "there is no colour 'red'"),
-    (lambda s: s.route("r", "cities", [0]), "mark 'r': on='cities' names no points said before it"),
-    (lambda s: s.route("r", "nodes", [0, 4]), r"mark 'r', stops: 0\.\.4 is not within 0\.\.3"),
-    (lambda s: s.vehicle("v", (0, 0), shape="ship"), "mark 'v', shape: 'ship'"),
-    (lambda s: s.bodies("b", "box", [[1, 1, 1]], [[0, 0, 0]], [[1, 0, 0]]), r"mark 'b', quat: the shape \(1, 3\)"),
-    (lambda s: s.image("i", np.zeros((2, 2, 4))), r"image 'i': pixels \(2, 2, 4\)"),
-    (lambda s: s.figure(3, 1.0), "a name is a text, not 3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("say", "why"),
+    [
+        (lambda s: s.points("nodes", SQUARE), "'nodes' is said twice"),
+        (lambda s: s.points("p", [1, 2]), r"mark 'p', xy: the shape \(2,\) must be \(n, 2\)"),
+        (lambda s: s.points("p", [[0, np.nan]]), "mark 'p', xy: it has numbers that are not finite"),
+        (lambda s: s.points("p", SQUARE, text=["a"]), "mark 'p', text: 1 texts for 4"),
+        (lambda s: s.points("p", SQUARE, size=[1, 2]), r"mark 'p', size: the shape \(2,\) must be \(4,\)"),
+        (lambda s: s.points("p", SQUARE, shape="disk"), "mark 'p', shape: 'disk'; did you mean 'disc'"),
+        (lambda s: s.points("p", SQUARE, shape=["disc"]), "mark 'p', shape: 1 of them for 4"),
+        (lambda s: s.points("p", SQUARE, action=[1]), r"mark 'p', action: the shape \(1,\) must be \(4,\)"),
+        (lambda s: s.points("p", SQUARE, colour="red"), "there is no colour 'red'"),
+        (lambda s: s.route("r", "cities", [0]), "mark 'r': on='cities' names no points said before it"),
+        (lambda s: s.route("r", "nodes", [0, 4]), r"mark 'r', stops: 0\.\.4 is not within 0\.\.3"),
+        (lambda s: s.vehicle("v", (0, 0), shape="ship"), "mark 'v', shape: 'ship'"),
+        (lambda s: s.bodies("b", "box", [[1, 1, 1]], [[0, 0, 0]], [[1, 0, 0]]), r"mark 'b', quat: the shape \(1, 3\)"),
+        (lambda s: s.image("i", np.zeros((2, 2, 4))), r"image 'i': pixels \(2, 2, 4\)"),
+        (lambda s: s.figure(3, 1.0), "a name is a text, not 3"),
+    ],
+)
 def test_what_cannot_be_shown_is_refused_by_name(scene, say, why):
     """Mark and attribute are told, and what would be right."""
     scene.points("nodes", SQUARE)
@@ -94,16 +97,25 @@ def test_a_late_window_says_by_how_much():
     assert Chart(("x",), (Bar("x", "drive", 0, 3),), (Mark("x", "served", 4),), kinds=kinds).end == 4
 
 
-@pytest.mark.parametrize(("said", "sentence"), [
-    ({"bars": (Bar(0, "drive", 0, 3),)},
-     r"Bar\(lane=0, .*\) is in the lane 0: the lanes are 'truck', 'drone'"),
-    ({"bars": (), "marks": (Mark("dron", "served", 1),)},
-     r"Mark\(lane='dron', .*\) is in the lane 'dron': the lanes are 'truck', 'drone'"),
-    ({"bars": (Bar("truck", "driv", 0, 3),)},
-     r"Bar\(.*\) is of the kind 'driv', of which `kinds` does not say how such a bar looks: it has 'drive'"),
-    ({"bars": (), "marks": (Mark("truck", "served", 1),)},
-     r"Mark\(.*\) is of the kind 'served', of which `kinds` does not say how such a mark looks: it has 'drive'"),
-], ids=["lane of a bar", "lane of a mark", "kind of a bar", "kind of a mark"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ({"bars": (Bar(0, "drive", 0, 3),)}, r"Bar\(lane=0, .*\) is in the lane 0: the lanes are 'truck', 'drone'"),
+        (
+            {"bars": (), "marks": (Mark("dron", "served", 1),)},
+            r"Mark\(lane='dron', .*\) is in the lane 'dron': the lanes are 'truck', 'drone'",
+        ),
+        (
+            {"bars": (Bar("truck", "driv", 0, 3),)},
+            r"Bar\(.*\) is of the kind 'driv', of which `kinds` does not say how such a bar looks: it has 'drive'",
+        ),
+        (
+            {"bars": (), "marks": (Mark("truck", "served", 1),)},
+            r"Mark\(.*\) is of the kind 'served', of which `kinds` does not say how such a mark looks: it has 'drive'",
+        ),
+    ],
+    ids=["lane of a bar", "lane of a mark", "kind of a bar", "kind of a mark"],
+)
 def test_a_chart_whose_parts_do_not_go_together_is_refused(said, sentence):
     """Where it is made: the bar or mark, what it names, what there is."""
     with pytest.raises(ConfigError, match=f"^{sentence}$"):

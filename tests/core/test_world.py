@@ -371,8 +371,10 @@ def ring(rng: np.random.Generator, n: int) -> np.ndarray:
 
 def test_a_law_given_as_a_function():
     """All places on its ring, addressed by row and episode like any law, through autoresets in both modes."""
-    worlds = [milkrun.make("milkrun/TSP-v0", 5, seed=1, num_loc=3, loc_distribution=ring, autoreset=m)
-              for m in ("next_step", "same_step")]  # fmt: skip
+    worlds = [
+        milkrun.make("milkrun/TSP-v0", 5, seed=1, num_loc=3, loc_distribution=ring, autoreset=m)
+        for m in ("next_step", "same_step")
+    ]
     by_turn = []
     for world in worlds:
         world.reset()

@@ -57,12 +57,16 @@ def test_worked_seed_episode():
     """Node 0, where the published rules say the truck stands; the flight costs .002, .002, .001."""
     recorder = worked(*WORKED_PUBLISHED)
     assert points(recorder.events()) == [
-        ("drone_0", "release", 0, 0, -1), ("drone_0", "load", 1, 1, 0), ("drone_0", "served", 4, 4, 0)
-    ]  # fmt: skip
+        ("drone_0", "release", 0, 0, -1),
+        ("drone_0", "load", 1, 1, 0),
+        ("drone_0", "served", 4, 4, 0),
+    ]
     bars = recorder.gantt()
     assert brief(bars) == [
-        ("truck_0", "wait", 0, 4, 0), ("drone_0", "hover", 0, 1, -1), ("drone_0", "fly_out", 1, 4, 0)
-    ]  # fmt: skip
+        ("truck_0", "wait", 0, 4, 0),
+        ("drone_0", "hover", 0, 1, -1),
+        ("drone_0", "fly_out", 1, 4, 0),
+    ]
     assert bars["energy"] == pytest.approx([0, 0.001, 0.005])
 
 
@@ -113,8 +117,10 @@ def test_bars_of_another_goal_stand_apart():
     recorder = worked(ALONE, on_line(0.5), [[2, 0], [2, 0], [1, 0]])
     bars = recorder.gantt()
     assert brief(bars) == [
-        ("truck_0", "drive", 0, 2, 1), ("truck_0", "drive", 2, 3, 0), ("drone_0", "onboard", 0, 3, -1)
-    ]  # fmt: skip
+        ("truck_0", "drive", 0, 2, 1),
+        ("truck_0", "drive", 2, 3, 0),
+        ("drone_0", "onboard", 0, 3, -1),
+    ]
     assert bars["x1"] == pytest.approx([0.2, 0.1, 0.1])
 
 
@@ -134,11 +140,18 @@ def test_forced_under_seed_rules():
     config = TruckDroneConfig(rules="published", num_drones=1, num_customers=1, battery_rate=0.8)
     _, events = replay(config, on_line(1.0), [[6, 0]] + [[0, 2]] * 6)
     assert [told for told in points(events) if told[1] == "forced"] == [
-        ("drone_0", "forced", 4, 4, -1), ("drone_0", "forced", 5, 5, -1)
-    ]  # fmt: skip
+        ("drone_0", "forced", 4, 4, -1),
+        ("drone_0", "forced", 5, 5, -1),
+    ]
     assert [e[1] for e in brief(events) if e[0] == "drone_0" and e[2] < e[3]] == [
-        "hover", "fly_out", "fly_out", "fly_out", "return", "return", "fly_out"
-    ]  # fmt: skip
+        "hover",
+        "fly_out",
+        "fly_out",
+        "fly_out",
+        "return",
+        "return",
+        "fly_out",
+    ]
 
 
 def test_forced_under_sound_rules_is_told_once():
@@ -148,9 +161,11 @@ def test_forced_under_sound_rules_is_told_once():
     recorder = worked(config, on_line(0.9), [[6, 0], *[[0, 2]] * 5, *[[4, 2]] * 4])
     events = recorder.events()
     assert points(events)[2:] == [
-        *[("drone_0", "illegal", t, t, -1) for t in (4, 5, 6)], ("drone_0", "forced", 6, 6, -1),
-        *[("drone_0", "illegal", t, t, -1) for t in (7, 8, 9)], ("drone_0", "landed", 10, 10, 0),
-    ]  # fmt: skip
+        *[("drone_0", "illegal", t, t, -1) for t in (4, 5, 6)],
+        ("drone_0", "forced", 6, 6, -1),
+        *[("drone_0", "illegal", t, t, -1) for t in (7, 8, 9)],
+        ("drone_0", "landed", 10, 10, 0),
+    ]
     landing = events[-1]
     assert (landing["x0"], landing["x1"]) == pytest.approx((-0.2, -0.4))
     assert recorder.battery[0] == pytest.approx([0.588 - 4 * 0.112]) and kpis(recorder)["forced_onsets"] == [1]

@@ -16,8 +16,14 @@ PLACES = [[-0.5, 0.5], [0.5, 0.5], [-0.5, -0.5], [0.5, -0.5]]
 def world():
     """Four customers whose windows have not opened, are open, have closed, and one that has its parcel; step 10."""
     world = milkrun.make("milkrun/TruckDrone-v0", num_customers=4, num_drones=2, autoreset="disabled")
-    world.reset(instance={"customer_pos": [PLACES], "demand": [[0.5] * 4], "tw_start": [[20, 5, 0, 0]],
-                          "tw_end": [[40, 10, 9, 30]]})  # fmt: skip
+    world.reset(
+        instance={
+            "customer_pos": [PLACES],
+            "demand": [[0.5] * 4],
+            "tw_start": [[20, 5, 0, 0]],
+            "tw_end": [[40, 10, 9, 30]],
+        }
+    )
     for _ in range(10):
         world.step([[0, 0, 0]])
     world.served[0, 3] = True

@@ -10,9 +10,26 @@ from milkrun.core.errors import BadSolution, ConfigError, ShapeError
 from milkrun.delivery import TruckDroneConfig, kpis, replay
 from tests.delivery.truckdrone_logs import WORKED_PUBLISHED, WORKED_SOUND, instance_of, log_of, on_line, played
 
-NAMES = ["makespan", "served", "on_time", "lateness", "lateness_max", "energy", "truck_distance", "drone_distance",
-         "sorties", "aborted", "forced_onsets", "crashes", "truck_wait", "drone_wait", "onboard_steps", "illegal",
-         "conflicts", "objective"]  # fmt: skip
+NAMES = [
+    "makespan",
+    "served",
+    "on_time",
+    "lateness",
+    "lateness_max",
+    "energy",
+    "truck_distance",
+    "drone_distance",
+    "sorties",
+    "aborted",
+    "forced_onsets",
+    "crashes",
+    "truck_wait",
+    "drone_wait",
+    "onboard_steps",
+    "illegal",
+    "conflicts",
+    "objective",
+]
 
 
 def figures(*values):
@@ -41,9 +58,16 @@ def test_names_keep_their_order():
     told = kpis(world, {"wh_per_battery": 1, "km_per_unit": 1, "seconds_per_step": 1})
     assert list(told)[: len(NAMES)] == NAMES
     assert set(told) - set(NAMES) == {
-        "energy_wh", "truck_distance_km", "drone_distance_km", "makespan_s", "lateness_s", "lateness_max_s",
-        "truck_wait_s", "drone_wait_s", "onboard_steps_s",
-    }  # fmt: skip
+        "energy_wh",
+        "truck_distance_km",
+        "drone_distance_km",
+        "makespan_s",
+        "lateness_s",
+        "lateness_max_s",
+        "truck_wait_s",
+        "drone_wait_s",
+        "onboard_steps_s",
+    }
     told["makespan"] += 7
     told["objective"] += 7
     assert world.i.tolist() == [0, 0, 0] and world.objective.tolist() == [0, 0, 0]

@@ -36,8 +36,13 @@ def roads(*pairs: tuple[int, int], count: int = 4) -> list[list[bool]]:
 LINE = roads((0, 1), (1, 2), (2, 3))
 ALONE = TruckDroneConfig(num_drones=1, num_customers=1, num_route_nodes=4, road_graph=True)
 INSTANCE = {
-    "customer_pos": [[0.5, 0.0]], "demand": [0.8], "tw_start": [0], "tw_end": [200], "route_nodes": NODES, "road": LINE
-}  # fmt: skip
+    "customer_pos": [[0.5, 0.0]],
+    "demand": [0.8],
+    "tw_start": [0],
+    "tw_end": [200],
+    "route_nodes": NODES,
+    "road": LINE,
+}
 
 
 def given_rows(**changes: Any) -> dict[str, Any]:
@@ -126,10 +131,13 @@ def test_roads_need_a_depot_and_the_sound_rules(options: dict[str, Any], words: 
         ({"road": np.array(LINE) & (np.arange(4) != 2)}, BadInstance, r"row 0: road\[2, 2\] = False: a node"),
         ({"road": np.triu(LINE)}, BadInstance, r"row 0: road\[0, 1\] = True: a road leads both ways"),
         ({"road": roads((0, 1), (2, 3))}, BadInstance, r"row 0: road\[0, 2\] = False: no way by road leads from"),
-        ({"route_nodes": [[0.1, 0.0], *NODES[1:]]}, BadInstance,
-         r"row 0: route_nodes\[0, 0\] = 0.1: with road_graph node 0 is the depot at \(0, 0\)"),
+        (
+            {"route_nodes": [[0.1, 0.0], *NODES[1:]]},
+            BadInstance,
+            r"row 0: route_nodes\[0, 0\] = 0.1: with road_graph node 0 is the depot at \(0, 0\)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_roads_leave_the_world_as_it_was(changes: dict[str, Any], error: type, words: str):
     """Row, field, index and value are named."""
     world = begun()
@@ -228,8 +236,17 @@ def test_a_truck_is_always_on_a_road_and_never_stuck(drawn: Any, seed: int, spee
     """Random maps, masked play or any numbers at all: STAY is open, the roads open are those of its place, it keeps to
     them, and at the end it reaches every node by what the mask allows."""
     count, instance = drawn
-    world = milkrun.make("milkrun/TruckDrone-v0", 6, road_graph=True, num_route_nodes=count, num_customers=2,
-                         truck_speed=speed, autoreset="disabled", episode_length=10**6, illegal="noop")  # fmt: skip
+    world = milkrun.make(
+        "milkrun/TruckDrone-v0",
+        6,
+        road_graph=True,
+        num_route_nodes=count,
+        num_customers=2,
+        truck_speed=speed,
+        autoreset="disabled",
+        episode_length=10**6,
+        illegal="noop",
+    )
     world.reset(instance=instance)
     rng = np.random.default_rng(seed)
     road, nodes = instance["road"], instance["route_nodes"]

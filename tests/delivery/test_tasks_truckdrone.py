@@ -176,7 +176,7 @@ FORGERIES = [
     (lambda e: changed(e, "wait", row=3), "holds one episode of one row"),
     (lambda e: e[:0], "holds one episode of one row"),
     (lambda e: e[:-2], "the log of drone_0 ends at 9, the truck's at 10"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("forge", "sentence"), FORGERIES, ids=[sentence for _, sentence in FORGERIES])

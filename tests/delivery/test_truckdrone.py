@@ -123,8 +123,13 @@ def test_mask_observations_and_state_are_of_one_moment(preset: str, mode: str):
         begun += int(over or len(world.final_rows) > 0)
         for b in range(6):
             names = ("customer_pos", "demand", "tw_start", "tw_end", "route_nodes")
-            model = truck_drone(preset, {name: getattr(world, name)[b] for name in names}, num_drones=2,
-                                num_route_nodes=3, episode_length=15)  # fmt: skip
+            model = truck_drone(
+                preset,
+                {name: getattr(world, name)[b] for name in names},
+                num_drones=2,
+                num_route_nodes=3,
+                episode_length=15,
+            )
             state = {name: getattr(world, name)[b] for name in STATE}
             if mode == "same_step":  # the flags tell of the episode before
                 state |= {"terminated": False, "truncated": False}
@@ -209,8 +214,14 @@ def test_actions_of_another_shape_or_kind_are_refused(actions: Any):
 def test_illegal_actions_raise_with_agent_name_and_reason():
     """The first agent at fault, its action by name, and why."""
     world = make(illegal="raise", num_drones=2, num_customers=2)
-    world.reset(instance={"customer_pos": [[[0.5, 0.0], [-0.7, 0.7]]], "demand": [[0.8, 0.5]], "tw_start": [[0, 0]],
-                          "tw_end": [[9, 9]]})  # fmt: skip
+    world.reset(
+        instance={
+            "customer_pos": [[[0.5, 0.0], [-0.7, 0.7]]],
+            "demand": [[0.8, 0.5]],
+            "tw_start": [[0, 0]],
+            "tw_end": [[9, 9]],
+        }
+    )
     for joint, words in (
         ([99, 0, 0], "truck_0: 99 is not one of its 11 actions"),
         ([9, 0, 0], "truck_0: RECOVER_0: drone_0 is on board"),
@@ -254,8 +265,10 @@ def test_groups_and_sizes():
     default, published = make(), make(preset="published")
     assert isinstance(default, TruckDrone)
     assert default.groups == {"truck": ["truck_0"], "drone": ["drone_0", "drone_1"]}
-    shapes = [(w.truck_obs.shape[2], w.drone_obs.shape[2], w.state.shape[1], w.action_mask.shape[1])
-              for w in (default, published)]  # fmt: skip
+    shapes = [
+        (w.truck_obs.shape[2], w.drone_obs.shape[2], w.state.shape[1], w.action_mask.shape[1])
+        for w in (default, published)
+    ]
     assert shapes == [(90, 80, 87, 27), (38, 33, 34, 20)]
 
 

@@ -54,8 +54,13 @@ def moment() -> tuple[Any, dict[str, np.ndarray]]:
     """Three rows on roads after four steps: drone 0 carries parcel 0 towards (.8, .8), drone 1 is on board, and the
     truck is on its way from node 0 to node 1, which is at (.6, 0)."""
     world = milkrun.make("milkrun/TruckDrone-v0", 3, road_graph=True, num_customers=2, autoreset="disabled", seed=1)
-    row = {"customer_pos": [[0.8, 0.8], [-0.5, 0.5]], "demand": [0.5, 0.5], "tw_start": [0, 0], "tw_end": [99, 99],
-           "road": world.ring_road}  # fmt: skip
+    row = {
+        "customer_pos": [[0.8, 0.8], [-0.5, 0.5]],
+        "demand": [0.5, 0.5],
+        "tw_start": [0, 0],
+        "tw_end": [99, 99],
+        "road": world.ring_road,
+    }
     world.reset(instance={name: [value] * 3 for name, value in row.items()})
     for joint in ([7, 0, 0], [2, 2, 0], [2, 2, 0], [2, 2, 0]):
         world.step([joint] * 3)
@@ -121,7 +126,7 @@ IMPOSSIBLE = [
     (put("action_mask", 16, True), r"row 1: action_mask\[16\] = True: the state does not allow this action"),
     (put("sum_counts", 3, -1), r"row 1: sum_counts\[3\] = -1: must be in 0..1000"),
     (put("sum_amounts", 0, np.nan), r"row 1: sum_amounts\[0\] = nan: must be >= 0"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("change", "words"), IMPOSSIBLE, ids=[words for _, words in IMPOSSIBLE])

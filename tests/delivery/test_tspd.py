@@ -13,9 +13,7 @@ from milkrun.delivery.tspd import TSPD
 from tests.core.toys import rows_of
 from tests.delivery.tspd_by_hand import begun, code, line, opened, play
 
-UNIFORM_1_N5 = {
-    "locs": np.array([[0.6465821602909256, 0.9513577109193919], [10, 93], [29, 49], [97, 37], [60, 38]])
-}  # fmt: skip
+UNIFORM_1_N5 = {"locs": np.array([[0.6465821602909256, 0.9513577109193919], [10, 93], [29, 49], [97, 37], [60, 38]])}
 
 
 # -- time and money ---------------------------------------------------------------------------------------------------

@@ -33,10 +33,14 @@ WORLD = {"locs": PLACES, "c_truck": COSTS, "c_drone": COSTS}
         ({"c_truck": changed(COSTS, (0, 1, 2), -1)}, "row 0: c_truck[1, 2] = -1.0: must be >= 0"),
         ({"c_drone": changed(COSTS, (1, 2, 1), np.inf)}, "row 1: c_drone[2, 1] = inf: must be finite"),
         ({"c_drone": changed(COSTS, (1, 2, 1), np.nan)}, "row 1: c_drone[2, 1] = nan: must be finite"),
-        ({"c_truck": changed(COSTS, (1, 2, 2), 4)},
-         "row 1: c_truck[2, 2] = 4.0: the way from a node to itself costs 0"),
-        ({"c_drone": changed(COSTS, (0, 1, 1), 2)},
-         "row 0: c_drone[1, 1] = 2.0: the way from a node to itself costs 0"),
+        (
+            {"c_truck": changed(COSTS, (1, 2, 2), 4)},
+            "row 1: c_truck[2, 2] = 4.0: the way from a node to itself costs 0",
+        ),
+        (
+            {"c_drone": changed(COSTS, (0, 1, 1), 2)},
+            "row 0: c_drone[1, 1] = 2.0: the way from a node to itself costs 0",
+        ),
         ({"locs": changed(PLACES, (1, 2, 0), 1e31)}, "row 1: locs[2, 0] = 1e+31: must be within -1e+30..1e+30"),
         ({"c_truck": changed(COSTS, (0, 1, 2), 1e35)}, "row 0: c_truck[1, 2] = 1e+35: must be <= 1e+34"),
         ({"c_drone": changed(COSTS, (1, 0, 1), 1e300)}, "row 1: c_drone[0, 1] = 1e+300: must be <= 1e+34"),
@@ -45,7 +49,7 @@ WORLD = {"locs": PLACES, "c_truck": COSTS, "c_drone": COSTS}
         ({"n_nodes": np.array([3, 1])}, "row 1: n_nodes = 1: must be >= 2"),
         ({"n_nodes": np.array([4, 3])}, "row 0: n_nodes = 4: must be <= 3"),
     ],
-)  # fmt: skip
+)
 def test_values_that_cannot_be(given, sentence):
     """Of two instances of three nodes; the world stays as it was."""
     world = milkrun.make(ID, 2, seed=7, num_nodes=3)

@@ -133,8 +133,12 @@ def test_options():
     """The defaults, the presets, and the step limit behind `auto`."""
     config = TSPDConfig()
     assert (config.num_nodes, config.law, config.alpha, config.max_fly, config.max_steps) == (
-        11, "uniform", 2.0, np.inf, None
-    )  # fmt: skip
+        11,
+        "uniform",
+        2.0,
+        np.inf,
+        None,
+    )
     assert [TSPDConfig.preset(f"alpha{a}").alpha for a in (1, 2, 3)] == [1.0, 2.0, 3.0]
     world = drawn(1, max_steps="auto")
     assert world.max_steps == 33 and world.num_actions == 23
@@ -161,10 +165,14 @@ def instances(draw, most=7):
     marks = st.lists(st.booleans(), min_size=n, max_size=n)
     price = [np.array(draw(cost), float).reshape(n, n) * (1 - np.eye(n)) for _ in range(2)]
     return TSPDInstance(
-        name="drawn", locs=np.zeros((n, 2)), c_truck=price[0], c_drone=price[1] / 2,
+        name="drawn",
+        locs=np.zeros((n, 2)),
+        c_truck=price[0],
+        c_drone=price[1] / 2,
         max_fly=draw(st.one_of(st.just(np.inf), st.integers(0, 20).map(float))),
-        no_visit=np.array(draw(marks)), forbid=np.array(draw(marks)) & draw(st.booleans()),
-    )  # fmt: skip
+        no_visit=np.array(draw(marks)),
+        forbid=np.array(draw(marks)) & draw(st.booleans()),
+    )
 
 
 @settings(max_examples=150, deadline=None)

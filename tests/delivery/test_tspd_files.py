@@ -153,10 +153,13 @@ def test_a_broken_instance_names_file_line_and_word(stored, changed, line, sente
         load_tspd(path)
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("/* " * 200_000 + "\n1\n", "'/*' opens a comment that never closes"),
-    ("1" * 200_000 + "x\n", "is not a number"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("/* " * 200_000 + "\n1\n", "'/*' opens a comment that never closes"),
+        ("1" * 200_000 + "x\n", "is not a number"),
+    ],
+)
 def test_a_long_text_takes_no_quadratic_time(stored, text, said):
     """Each opened comment would be searched to the end of the file, and each digit tried against all that follow."""
     with pytest.raises(BadInstance, match=re.escape(said)):

@@ -13,6 +13,7 @@ from tests.delivery.test_vrp_env import assert_bits
 @pytest.mark.parametrize("preset", ["published", "default"])
 def test_all_forms_of_an_action_mean_the_same(preset):
     """Integers, numpy integers, arrays that hold one, one-hot vectors, and arrays of all agents."""
+
     def ints(actions, choices):
         return actions
 

@@ -13,8 +13,17 @@ from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded
 
 TRUCK_DRONE = "milkrun/TruckDrone-v0"
-KEYS = ["available_actions", "customers_served", "executed_action", "forced", "illegal", "policy_id", "share_obs",
-        "time_step", "total_customers"]  # fmt: skip
+KEYS = [
+    "available_actions",
+    "customers_served",
+    "executed_action",
+    "forced",
+    "illegal",
+    "policy_id",
+    "share_obs",
+    "time_step",
+    "total_customers",
+]
 
 EXAMPLE = """
 from argparse import Namespace
@@ -100,10 +109,14 @@ def assert_row(world, obs_n, reward_n, done_n, info_n):
         assert_bits(info["share_obs"], world.state[0])
         said = {key: info[key] for key in KEYS if key not in ("available_actions", "share_obs")}
         assert said == {
-            "customers_served": int(world.served[0].sum()), "executed_action": int(world.executed[0, a]),
-            "forced": forced[a], "illegal": bool(world.illegal_agents[0, a]), "policy_id": min(a, 1),
-            "time_step": int(world.i[0]), "total_customers": world.sizes["C"],
-        }  # fmt: skip
+            "customers_served": int(world.served[0].sum()),
+            "executed_action": int(world.executed[0, a]),
+            "forced": forced[a],
+            "illegal": bool(world.illegal_agents[0, a]),
+            "policy_id": min(a, 1),
+            "time_step": int(world.i[0]),
+            "total_customers": world.sizes["C"],
+        }
 
 
 def test_the_usage_example_runs_and_prints_its_numbers(capsys):

@@ -16,6 +16,7 @@ from tests.delivery.test_vrp_env import KEYS, assert_bits, row
 
 def test_the_weights_of_a_scenario_pay():
     """A step of waiting costs the scenario's time penalty, given as keyword, by a subclass or by assignment."""
+
     class Hurry(Scenario):
         time_penalty = 0.75
 
@@ -35,6 +36,7 @@ def test_the_weights_of_a_scenario_pay():
 def test_a_scenario_is_numbers_only():
     """Overridden methods are a TypeError, unknown weights and names errors that name them."""
     with pytest.raises(TypeError, match=r"Mine\.observation: .* a world of their own"):
+
         class Mine(Scenario):
             def observation(self, agent, world):
                 return None

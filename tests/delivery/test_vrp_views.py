@@ -21,8 +21,11 @@ from milkrun.api.vrp.VRP_env import VRPEnv
 
 TRUCK_DRONE = "milkrun/TruckDrone-v0"
 WEST_EAST = {
-    "customer_pos": [[[-0.5, 0.0], [0.0, 0.45]]], "demand": [[0.75, 0.5]], "tw_start": [[3, 0]], "tw_end": [[90, 150]],
-}  # fmt: skip
+    "customer_pos": [[[-0.5, 0.0], [0.0, 0.45]]],
+    "demand": [[0.75, 0.5]],
+    "tw_start": [[3, 0]],
+    "tw_end": [[90, 150]],
+}
 
 
 def two_drones(**options):
@@ -35,11 +38,15 @@ def two_drones(**options):
 def drone_facts(drone):
     own, did = drone.state, drone.action
     return {
-        "p_pos": own.p_pos.tolist(), "p_vel": own.p_vel.tolist(), "battery": own.battery, "status": own.status,
-        "carrying": own.carrying_package, "target_pos": None if own.target_pos is None else own.target_pos.tolist(),
+        "p_pos": own.p_pos.tolist(),
+        "p_vel": own.p_vel.tolist(),
+        "battery": own.battery,
+        "status": own.status,
+        "carrying": own.carrying_package,
+        "target_pos": None if own.target_pos is None else own.target_pos.tolist(),
         "did": (did.target_customer, did.return_to_truck, did.hover),
         "step": (drone.battery_used_this_step, drone.forced_return_this_step),
-    }  # fmt: skip
+    }
 
 
 def test_settings_are_those_of_the_row():
@@ -82,9 +89,15 @@ def test_a_fresh_row_has_done_nothing():
     assert (world.world_step, truck.distance_traveled_this_step) == (0, 0.0)
     for drone in world.drones:
         assert drone_facts(drone) == {
-            "p_pos": [0.0, 0.0], "p_vel": [0.0, 0.0], "battery": 1.0, "status": "onboard", "carrying": None,
-            "target_pos": None, "did": (None, False, False), "step": (0.0, False),
-        }  # fmt: skip
+            "p_pos": [0.0, 0.0],
+            "p_vel": [0.0, 0.0],
+            "battery": 1.0,
+            "status": "onboard",
+            "carrying": None,
+            "target_pos": None,
+            "did": (None, False, False),
+            "step": (0.0, False),
+        }
     west, north = (customer.state for customer in world.customers)
     assert (west.p_pos.tolist(), west.served, west.demand, west.arrival_step) == ([-0.5, 0.0], False, 0.75, None)
     assert (west.time_window_start, west.time_window_end) == (3, 90)
@@ -154,10 +167,13 @@ def test_arrays_are_the_rows_own_and_read_only():
     env = two_drones()
     world, batch = env.world, env.world.batch
     on = {
-        "truck_pos": world.truck.state.p_pos, "truck_vel": world.truck.state.p_vel,
-        "drone_pos": world.drones[1].state.p_pos, "drone_vel": world.drones[1].state.p_vel,
-        "customer_pos": world.customers[1].state.p_pos, "route_nodes": world.route_nodes[2],
-    }  # fmt: skip
+        "truck_pos": world.truck.state.p_pos,
+        "truck_vel": world.truck.state.p_vel,
+        "drone_pos": world.drones[1].state.p_pos,
+        "drone_vel": world.drones[1].state.p_vel,
+        "customer_pos": world.customers[1].state.p_pos,
+        "route_nodes": world.route_nodes[2],
+    }
     for name, array in on.items():
         assert np.shares_memory(array, getattr(batch, name)), name
         with pytest.raises(ValueError, match="read-only"):

@@ -15,8 +15,12 @@ INSTANCE = ("customer_pos", "demand", "tw_start", "tw_end", "route_nodes", "road
 def on_line(*doors, demand=0.8, window=(0, 200)):
     """Customers on the x axis."""
     count = len(doors)
-    return {"customer_pos": [[x, 0.0] for x in doors], "demand": [demand] * count, "tw_start": [window[0]] * count,
-            "tw_end": [window[1]] * count}  # fmt: skip
+    return {
+        "customer_pos": [[x, 0.0] for x in doors],
+        "demand": [demand] * count,
+        "tw_start": [window[0]] * count,
+        "tw_end": [window[1]] * count,
+    }
 
 
 WORKED_PUBLISHED = (

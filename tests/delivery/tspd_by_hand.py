@@ -17,9 +17,11 @@ LINE = (0.0, 10.0, 20.0, 30.0)
 def line(places=LINE, max_fly=np.inf, no_visit=(), forbid=()):
     node = np.arange(len(places))
     return {
-        "locs": np.stack([np.array(places, float), np.zeros(len(places))], axis=1), "max_fly": np.float64(max_fly),
-        "no_visit": np.isin(node, no_visit), "forbid": np.isin(node, forbid),
-    }  # fmt: skip
+        "locs": np.stack([np.array(places, float), np.zeros(len(places))], axis=1),
+        "max_fly": np.float64(max_fly),
+        "no_visit": np.isin(node, no_visit),
+        "forbid": np.isin(node, forbid),
+    }
 
 
 def begun(instance, **options):

@@ -66,8 +66,12 @@ def test_a_world_of_another_package_needs_one_file_and_one_line(tmp_path):
     (info / "entry_points.txt").write_text("[milkrun.worlds]\nvan = van:worlds\n")
     program = USES if find_spec("torchrl") is None else USES + TORCH
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=540,
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=540,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCES), str(tmp_path)])},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert "densest" in done.stdout

@@ -120,8 +120,22 @@ def test_marks_reach_the_table_from_another_process(tmp_path):
     (tmp_path / "test_cases.py").write_text(CASES)
     page = tmp_path / "page.md"
     page.write_text(PAGE_BEFORE)
-    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "tests.conformance", "-n", "1",
-               "-p", "no:cacheprovider", "--conformance-table", str(page), str(tmp_path)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "-p",
+        "tests.conformance",
+        "-n",
+        "1",
+        "-p",
+        "no:cacheprovider",
+        "--conformance-table",
+        str(page),
+        str(tmp_path),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout
     assert conformance.read(page.read_text()) == {

@@ -24,10 +24,15 @@ import milkrun
 from tests.docs.generated import PAGES, PICTURE, ROOT, fill, picture
 
 OPTIONAL = {
-    "torch": r"torch|rl4co", "rl4co": r"rl4co", "matplotlib": r"milkrun\.replay", "ray": r"rllib",
-    "stable_baselines3": r"sb3|baselines3|stableparallel", "tianshou": r"tianshou", "pettingzoo": r"pettingzoo",
+    "torch": r"torch|rl4co",
+    "rl4co": r"rl4co",
+    "matplotlib": r"milkrun\.replay",
+    "ray": r"rllib",
+    "stable_baselines3": r"sb3|baselines3|stableparallel",
+    "tianshou": r"tianshou",
+    "pettingzoo": r"pettingzoo",
     "msgpack": r"tcp://|\"auto_start\": True",
-}  # fmt: skip
+}
 """Packages that not every environment has, and how a program shows that it needs them."""
 FROM_DAT = ROOT / "docs" / "from-dat.md"
 ALONE = [ROOT / "README.md", ROOT / "docs" / "use-it-with.md", FROM_DAT]
@@ -101,9 +106,13 @@ class Forks:
         if self.process is None:
             command = [sys.executable, str(Path(__file__).with_name("page_process.py"))]
             self.process = subprocess.Popen(
-                command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                command,
+                env=environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         assert self.process.stdin is not None and self.process.stdout is not None
         said = folder / "said.txt"
         try:

@@ -19,8 +19,10 @@ def test_only_import_paths_differ():
         above = "\n".join(page.splitlines()[:first]).rpartition("\n\n")[0].rpartition("\n\n")[2]
         if not above.startswith("As it was"):
             continue
-        runs = [line.partition("  #")[0].strip().removeprefix("played = ") for line in
-                next(block for start, block in programs if start > first)]  # fmt: skip
+        runs = [
+            line.partition("  #")[0].strip().removeprefix("played = ")
+            for line in next(block for start, block in programs if start > first)
+        ]
         kept = [line.strip() for line in was if line.strip() and not PLACES.match(line.strip())]
         found = iter(runs)
         assert kept and all(line in found for line in kept), was

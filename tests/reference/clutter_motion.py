@@ -45,9 +45,7 @@ class ClutterMotionRow(ClutterRow):
         far = max(0.6, self.side / 2, *(abs(place[k]) for place in places for k in (0, 1)))
         high = max(0.8, *(place[2] for place in places))
         bounds = (-far, far), (-far, far), (LOW, high)
-        x, y, z = (
-            min(bounds[k][1], max(bounds[k][0], self.cup_pos[k] + STRIDE * float(action[k]))) for k in range(3)
-        )
+        x, y, z = (min(bounds[k][1], max(bounds[k][0], self.cup_pos[k] + STRIDE * float(action[k]))) for k in range(3))
         _, surface = self._under(x, y)
         self.cup_pos = self.cup_goal = (x, y, max(z, surface + GAP))
 

@@ -187,13 +187,24 @@ class DARPBaseModel:
     def _node_features(self, j: int, scale: float) -> list[float]:
         (x0, y0), (x, y), start, hz = self.locs[0], self.locs[j], self.tight_open[0], self.horizon
         earliest = self._earliest_start(j)
-        return squeeze([
-            (x - x0) / scale, (y - y0) / scale, self.demand[j] / max(self.capacity), self.service_time[j] / hz,
-            (self.tight_open[j] - start) / hz, (self.tight_close[j] - start) / hz,
-            is_pickup(j), is_dropoff(j), self.visited[j], j > 0 and request_of(j) in self.riding,
-            self._travel_time(j) / hz, (earliest - start) / hz, (self.tight_close[j] - earliest) / hz,
-            self.action_mask[j],
-        ])  # fmt: skip
+        return squeeze(
+            [
+                (x - x0) / scale,
+                (y - y0) / scale,
+                self.demand[j] / max(self.capacity),
+                self.service_time[j] / hz,
+                (self.tight_open[j] - start) / hz,
+                (self.tight_close[j] - start) / hz,
+                is_pickup(j),
+                is_dropoff(j),
+                self.visited[j],
+                j > 0 and request_of(j) in self.riding,
+                self._travel_time(j) / hz,
+                (earliest - start) / hz,
+                (self.tight_close[j] - earliest) / hz,
+                self.action_mask[j],
+            ]
+        )
 
     @property
     def vehicle(self) -> list[float]:
@@ -201,8 +212,14 @@ class DARPBaseModel:
         fleet = [over for over, seats in zip(self.vehicle_finished, self.capacity, strict=True) if seats > 0]
         requests = (self.n_nodes - 1) // 2
         aboard, on_the_road = self._vehicle_shares()
-        return squeeze([
-            (self.current_time - self.tight_open[0]) / self.horizon,
-            self.current_load / self.capacity[self.current_agent], aboard, on_the_road,
-            sum(fleet) / len(fleet), (requests - self.unserved) / requests, self.i / self.max_steps,
-        ])  # fmt: skip
+        return squeeze(
+            [
+                (self.current_time - self.tight_open[0]) / self.horizon,
+                self.current_load / self.capacity[self.current_agent],
+                aboard,
+                on_the_road,
+                sum(fleet) / len(fleet),
+                (requests - self.unserved) / requests,
+                self.i / self.max_steps,
+            ]
+        )

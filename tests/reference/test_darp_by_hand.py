@@ -37,8 +37,9 @@ def benchmark(name, **options):
     by_node = np.empty_like(rows)
     by_node[node] = rows
     x, y, service, load, opens, closes = by_node.T[1:]
-    model = DARPModel(np.stack([x, y], 1), load, [seats] * vehicles, opens, closes, service, [ride] * n, duration,
-                      **options)  # fmt: skip
+    model = DARPModel(
+        np.stack([x, y], 1), load, [seats] * vehicles, opens, closes, service, [ride] * n, duration, **options
+    )
     return model, node
 
 
@@ -66,8 +67,9 @@ def three(vehicles, **options):
     """Three requests with a window at one end each, stops of 1, rides of at most 25, two seats a vehicle."""
     locs = [(0, 0), (2, 3), (8, -1), (-4, 1), (5, 5), (6, -6), (-3, -5)]
     opens, closes = [0, 0, 20, 10, 0, 30, 0], [120, 1440, 35, 25, 1440, 45, 1440]
-    return DARPModel(locs, [0, 1, -1, 1, -1, 1, -1], [2] * vehicles, opens, closes, [0] + [1] * 6, [25] * 3, 100,
-                     **options)  # fmt: skip
+    return DARPModel(
+        locs, [0, 1, -1, 1, -1, 1, -1], [2] * vehicles, opens, closes, [0] + [1] * 6, [25] * 3, 100, **options
+    )
 
 
 def seed_trace(**options):

@@ -42,10 +42,17 @@ def draw(rng, requests, fleet=(3, 3), padding=0, matrix=False, patience=1.0, **o
         straight = np.linalg.norm(locs[:, None] - locs[None], axis=-1)
         options["dist"] = straight * rng.uniform(0.8, 1.0, straight.shape)
     return DARPModel(
-        locs, [0, *(x for row in rows for x in (row[1], -row[1])), *pad], fleet, [0, *flat[0], *pad],
-        [horizon, *flat[1], *pad], [0, *flat[2], *pad], [row[5] for row in rows] + [math.inf] * (padding // 2),
-        horizon * rng.uniform(0.7, 1.0), n_nodes=2 * requests + 1, **options,
-    )  # fmt: skip
+        locs,
+        [0, *(x for row in rows for x in (row[1], -row[1])), *pad],
+        fleet,
+        [0, *flat[0], *pad],
+        [horizon, *flat[1], *pad],
+        [0, *flat[2], *pad],
+        [row[5] for row in rows] + [math.inf] * (padding // 2),
+        horizon * rng.uniform(0.7, 1.0),
+        n_nodes=2 * requests + 1,
+        **options,
+    )
 
 
 def near_a_limit(model):
@@ -201,9 +208,16 @@ def deadline_instances(rng, rows, requests, vehicles):
 
 
 SEED_FIELDS = (
-    "current_node", "current_agent", "current_time", "current_load", "i", "visited", "picked_up_by_current",
-    "vehicle_finished", "action_mask",
-)  # fmt: skip
+    "current_node",
+    "current_agent",
+    "current_time",
+    "current_load",
+    "i",
+    "visited",
+    "picked_up_by_current",
+    "vehicle_finished",
+    "action_mask",
+)
 
 
 @pytest.mark.parametrize(("requests", "vehicles"), [(5, 2), (10, 5)])

@@ -72,16 +72,43 @@ def row(town, vehicles, pos=(0, 0, 20), yaw=0.0, pitch=1.0, draws=None):
     count = len(vehicles)
     edge, s, v, v0, kind = ([vehicle[i] for vehicle in vehicles] for i in range(5))
     state = {
-        "pitch": pitch, "start": np.array([pos[2], 0.0, 0.0, 0.0]), "n_veh": count, "veh_kind": np.array(kind),
-        "veh_v0": np.array(v0, float), "veh_on": np.ones(count, bool), "pos": np.array(pos, float), "yaw": yaw,
-        "vel": np.zeros(3), "acc": np.zeros(3), "yaw_rate": 0.0, "cmd": np.zeros(4), "cmd_pos": np.array(pos, float),
-        "filt": np.zeros((4, 4)), "wind": np.zeros(2), "veh_edge": np.array(edge), "veh_to": np.zeros(count, int),
-        "veh_turning": np.zeros(count, bool), "veh_s": np.array(s, float), "veh_v": np.array(v, float),
-        "veh_curve": np.zeros(count), "veh_pose": np.zeros((count, 3)), "veh_rate": 0.0,
-        "veh_draws": np.zeros(count, int), "node_owner": np.full(town["n_node"], -1), "halts": 0,
-        "next_halt": math.inf, "halt_left": 0.0, "rel": np.zeros(9), "d_ref": 0.0, "sim_step": 0, "agent_step": 0,
-        "lost": 0, "crash": False, "cr_sum": 0.0, "tsr_sum": 0.0,
-    }  # fmt: skip
+        "pitch": pitch,
+        "start": np.array([pos[2], 0.0, 0.0, 0.0]),
+        "n_veh": count,
+        "veh_kind": np.array(kind),
+        "veh_v0": np.array(v0, float),
+        "veh_on": np.ones(count, bool),
+        "pos": np.array(pos, float),
+        "yaw": yaw,
+        "vel": np.zeros(3),
+        "acc": np.zeros(3),
+        "yaw_rate": 0.0,
+        "cmd": np.zeros(4),
+        "cmd_pos": np.array(pos, float),
+        "filt": np.zeros((4, 4)),
+        "wind": np.zeros(2),
+        "veh_edge": np.array(edge),
+        "veh_to": np.zeros(count, int),
+        "veh_turning": np.zeros(count, bool),
+        "veh_s": np.array(s, float),
+        "veh_v": np.array(v, float),
+        "veh_curve": np.zeros(count),
+        "veh_pose": np.zeros((count, 3)),
+        "veh_rate": 0.0,
+        "veh_draws": np.zeros(count, int),
+        "node_owner": np.full(town["n_node"], -1),
+        "halts": 0,
+        "next_halt": math.inf,
+        "halt_left": 0.0,
+        "rel": np.zeros(9),
+        "d_ref": 0.0,
+        "sim_step": 0,
+        "agent_step": 0,
+        "lost": 0,
+        "crash": False,
+        "cr_sum": 0.0,
+        "tsr_sum": 0.0,
+    }
     for k in range(count):
         traffic.enter(town, state, draws or Given(), k, edge[k])
         state["veh_pose"][k] = traffic.pose(town, state, k)
@@ -98,8 +125,12 @@ def standing_at(x, y, **drone):
 def boxes(town, *given):
     """The town with static boxes (centre, half sizes, yaw)."""
     pos, half, yaw = zip(*given, strict=True)
-    return town | {"n_box": len(given), "box_pos": np.array(pos, float), "box_half": np.array(half, float),
-                   "box_yaw": np.array(yaw, float)}  # fmt: skip
+    return town | {
+        "n_box": len(given),
+        "box_pos": np.array(pos, float),
+        "box_half": np.array(half, float),
+        "box_yaw": np.array(yaw, float),
+    }
 
 
 def play(town, state, config, actions, draws=None):
@@ -220,8 +251,13 @@ def test_the_ray_agrees_with_the_four_half_planes():
     rng, worst = np.random.default_rng(0), 0.0
     for _ in range(4_000):
         scale = rng.uniform(0.2, 1)
-        centre, corners = sight.window(rng.uniform((-99, -99, 2), (99, 99, 50)), rng.uniform(-math.pi, math.pi),
-                                       rng.uniform(0.5, 1.5), options(), scale)  # fmt: skip
+        centre, corners = sight.window(
+            rng.uniform((-99, -99, 2), (99, 99, 50)),
+            rng.uniform(-math.pi, math.pi),
+            rng.uniform(0.5, 1.5),
+            options(),
+            scale,
+        )
         target = centre + rng.normal(size=2) * rng.choice([0.1, 5, 50])
         sides = np.roll(corners, -1, axis=0) - corners
         normals = np.column_stack([sides[:, 1], -sides[:, 0]])
@@ -339,8 +375,15 @@ def rebuilt(poses):
         x, y, z = goal[:3, 3] - eye[:3, 3]
         rel.append(np.array([x * left[1] - y * left[0], x * left[0] + y * left[1], z]))
     speed, before = (rel[0] - rel[1]) / 0.002, (rel[1] - rel[2]) / 0.002
-    return [*(place - forward * place[2] / forward[2]), *target[:3, 3], *place,
-            math.atan2(math.sin(heading), math.cos(heading)), *rel[0], *speed, *(speed - before) / 0.002]  # fmt: skip
+    return [
+        *(place - forward * place[2] / forward[2]),
+        *target[:3, 3],
+        *place,
+        math.atan2(math.sin(heading), math.cos(heading)),
+        *rel[0],
+        *speed,
+        *(speed - before) / 0.002,
+    ]
 
 
 def test_reward_params_follow_from_the_two_poses():

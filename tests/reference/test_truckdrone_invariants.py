@@ -18,12 +18,22 @@ def test_no_drone_ever_crashes_under_the_battery_rule(seed):
     drones = draw.randint(1, 3)
     doors = [(draw.uniform(-0.8, 0.8), draw.uniform(-0.8, 0.8)) for _ in range(draw.randint(1, 8))]
     model = row(
-        "default", *doors, num_drones=drones, demand=draw.uniform(0.5, 1), window=(0, draw.randint(0, 70)),
-        num_route_nodes=draw.randint(2, 7), drone_speed=draw.uniform(1.3, 3), battery_rate=draw.uniform(0.1, 0.9),
-        payload_factor=draw.uniform(0, 1.5), hover_rate=draw.uniform(0, 1), recovery_threshold=draw.uniform(0.05, 0.2),
-        end=draw.choice(["served", "returned", "depot"]), reserve=draw.random() < 0.5, episode_length=70,
+        "default",
+        *doors,
+        num_drones=drones,
+        demand=draw.uniform(0.5, 1),
+        window=(0, draw.randint(0, 70)),
+        num_route_nodes=draw.randint(2, 7),
+        drone_speed=draw.uniform(1.3, 3),
+        battery_rate=draw.uniform(0.1, 0.9),
+        payload_factor=draw.uniform(0, 1.5),
+        hover_rate=draw.uniform(0, 1),
+        recovery_threshold=draw.uniform(0.05, 0.2),
+        end=draw.choice(["served", "returned", "depot"]),
+        reserve=draw.random() < 0.5,
+        episode_length=70,
         pickup=draw.choice(["air", "truck"]),
-    )  # fmt: skip
+    )
     obedient, flees, complete = seed % 2 == 0, seed % 3 == 0, False
     while not model.done:
         before = (list(model.battery), list(model.drone_pos), list(model.status), list(model.served))

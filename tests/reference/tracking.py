@@ -186,6 +186,10 @@ def judge(town: Row, new: Row, config: Any, played: int) -> Row:
     if reason and config.end_reward and sight.reward_type(config) == "default":
         reward += config.end_reward_list[0] if reward <= 0 else config.end_reward_list[1]
     return views | {
-        "reward_exact": reward, "reason": reason, "terminated": reason != 0 and reason not in TRUNCATING,
-        "truncated": reason in TRUNCATING, "CR": new["cr_sum"], "TSR": new["tsr_sum"] / max_agent_steps(config),
-    }  # fmt: skip
+        "reward_exact": reward,
+        "reason": reason,
+        "terminated": reason != 0 and reason not in TRUNCATING,
+        "truncated": reason in TRUNCATING,
+        "CR": new["cr_sum"],
+        "TSR": new["tsr_sum"] / max_agent_steps(config),
+    }

@@ -149,13 +149,26 @@ def reward_params(state: Row, config: Any) -> np.ndarray:
     width, height = config.camera_px
     camera = camera_axes(yaw, pitch)
     relative = math.remainder(heading - yaw, 2 * math.pi)
-    return np.array([
-        width, height, config.hfov, width / 2 / half_tangents(config)[0], pitch, pos[2], state["start"][1],
-        *matrix4(camera, pos).ravel(), *matrix4(level_axes(heading), target).ravel(),
-        *on_ground(pos, camera[:, 0]), *target, *pos,
-        math.pi if relative == -math.pi else relative,
-        *state["rel"], float(state["crash"]), target_motion(state),
-    ])  # fmt: skip
+    return np.array(
+        [
+            width,
+            height,
+            config.hfov,
+            width / 2 / half_tangents(config)[0],
+            pitch,
+            pos[2],
+            state["start"][1],
+            *matrix4(camera, pos).ravel(),
+            *matrix4(level_axes(heading), target).ravel(),
+            *on_ground(pos, camera[:, 0]),
+            *target,
+            *pos,
+            math.pi if relative == -math.pi else relative,
+            *state["rel"],
+            float(state["crash"]),
+            target_motion(state),
+        ]
+    )
 
 
 def target_in_camera_frame(params: np.ndarray) -> np.ndarray:

@@ -57,10 +57,18 @@ def road_fields(nodes: Sequence[Sequence[float]], roads: Sequence[tuple[int, int
     edge = [pair for a, b in roads for pair in ((a, b), (b, a))]
     length = [math.dist(xy[a], xy[b]) for a, b in edge]
     town: Row = {
-        "n_box": 0, "box_pos": np.zeros((0, 3)), "box_half": np.zeros((0, 3)), "box_yaw": np.zeros(0),
-        "n_node": len(xy), "node_xy": xy, "n_edge": len(edge), "edge": np.array(edge), "edge_len": np.array(length),
-        "edge_dir": np.array([(xy[b] - xy[a]) / d for (a, b), d in zip(edge, length)]), "road_half": half,
-    }  # fmt: skip
+        "n_box": 0,
+        "box_pos": np.zeros((0, 3)),
+        "box_half": np.zeros((0, 3)),
+        "box_yaw": np.zeros(0),
+        "n_node": len(xy),
+        "node_xy": xy,
+        "n_edge": len(edge),
+        "edge": np.array(edge),
+        "edge_len": np.array(length),
+        "edge_dir": np.array([(xy[b] - xy[a]) / d for (a, b), d in zip(edge, length)]),
+        "road_half": half,
+    }
     out = [[e for e, (a, _) in enumerate(edge) if a == i] for i in range(len(xy))]
     town["guarded"] = np.array([i not in open_ends and not is_bend(town, out[i]) for i in range(len(xy))])
     town["edge_cut"] = np.array([[zone(town, e, i, out[i], i in open_ends) for i in edge[e]] for e in range(len(edge))])
@@ -330,8 +338,9 @@ def has_room(town: Row, state: Row, k: int, e: int) -> bool:
     """Nobody stands within the car's length + s0 of the start of an edge's straight part, bends behind it included."""
     start, needed = 0.0, 2 * half_length(state, k) + LEAST_GAP
     while True:
-        rears = [start + travelled(town, state, j) - half_length(state, j) for j in cars(state)
-                 if state["veh_edge"][j] == e]  # fmt: skip
+        rears = [
+            start + travelled(town, state, j) - half_length(state, j) for j in cars(state) if state["veh_edge"][j] == e
+        ]
         if any(rear < needed for rear in rears):
             return False
         ways = successors(town, e)

@@ -17,15 +17,41 @@ from . import truckdrone_roads as roads
 from .truckdrone_presets import CRASHED, FLYING, NEAR, ONBOARD, REST, Point, dist, ring, towards
 
 STATE = (
-    "truck_pos", "truck_vel", "truck_node", "truck_target", "drone_pos", "drone_vel", "battery", "carrying", "status",
-    "target_pos", "has_target", "forced_phase", "served", "lost", "arrival_step", "world_step", "terminated",
+    "truck_pos",
+    "truck_vel",
+    "truck_node",
+    "truck_target",
+    "drone_pos",
+    "drone_vel",
+    "battery",
+    "carrying",
+    "status",
+    "target_pos",
+    "has_target",
+    "forced_phase",
+    "served",
+    "lost",
+    "arrival_step",
+    "world_step",
+    "terminated",
     "truncated",
-)  # fmt: skip
+)
 ROAD_STATE = (*STATE, "truck_edge")
 COUNTS = (
-    "served", "on_time", "lateness", "lateness_max", "sorties", "aborted", "forced_onsets", "crashes", "truck_wait",
-    "drone_wait", "onboard_steps", "illegal", "conflicts",
-)  # fmt: skip
+    "served",
+    "on_time",
+    "lateness",
+    "lateness_max",
+    "sorties",
+    "aborted",
+    "forced_onsets",
+    "crashes",
+    "truck_wait",
+    "drone_wait",
+    "onboard_steps",
+    "illegal",
+    "conflicts",
+)
 AMOUNTS = ("energy", "truck_distance", "drone_distance", "objective")
 
 

@@ -14,9 +14,14 @@ from scripts.browser import FOLDER, find
 
 # Software WebGL; nothing that a browser would otherwise fetch for itself.
 FLAGS = (
-    "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--disable-gpu", "--enable-unsafe-swiftshader",
-)  # fmt: skip
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-gpu",
+    "--enable-unsafe-swiftshader",
+)
 HARMLESS = ("GPU stall due to ReadPixels",)
 
 

@@ -48,8 +48,12 @@ def test_a_photo_shows_types_in_their_colours_and_nothing_that_is_out(tmp_path):
     that other processes take the photos."""
     said = []
     for kind in ("egl", "osmesa"):
-        done = subprocess.run([sys.executable, "-c", TAKEN, tmp_path / "photos.npy"], capture_output=True, text=True,
-                              env={**os.environ, "MUJOCO_GL": kind})  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", TAKEN, tmp_path / "photos.npy"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "MUJOCO_GL": kind},
+        )
         if done.returncode == 0:
             break
         said.append(done.stderr)

@@ -72,8 +72,10 @@ def test_one_request_by_hand():
     assert spans(chart, "vehicle 1", "wait") == [(3, 30), (37, 50)]
     assert spans(chart, "vehicle 1", "service") == spans(chart, "request 1", "service") == [(30, 30), (50, 50)]
     assert spans(chart, "request 1", "ride") == [(30, 50)] and spans(chart, "request 1", "limit") == [(50, 50)]
-    assert chart.windows == (Window("request 1, pickup", -INF, 100, 30, "vehicle 1"),
-                             Window("request 1, dropoff", 50, 60, 50, "vehicle 1"))  # fmt: skip
+    assert chart.windows == (
+        Window("request 1, pickup", -INF, 100, 30, "vehicle 1"),
+        Window("request 1, dropoff", 50, 60, 50, "vehicle 1"),
+    )
     assert chart.lanes == ("vehicle 1", "request 1", "vehicle 2, stays at the depot") and not chart.marks
 
 
@@ -144,9 +146,11 @@ def test_the_rule_seed_on_its_clock_of_whole_numbers(seed_trace):
     assert [spans(chart, lane, "ride") for lane in ("request 2", "request 1")] == [[(2, 9)], [(3, 5)]]
     assert chart.marks == (Mark("request 2", "left", 9),) and not spans(chart, "request 1", "limit")
     assert [(w.name, w.opens, w.closes, w.arrival) for w in chart.windows] == [
-        ("request 2, pickup", -INF, 12, 2), ("request 2, dropoff", -INF, 5, None),
-        ("request 1, pickup", -INF, 10, 3), ("request 1, dropoff", -INF, 13, 5),
-    ]  # fmt: skip
+        ("request 2, pickup", -INF, 12, 2),
+        ("request 2, dropoff", -INF, 5, None),
+        ("request 1, pickup", -INF, 10, 3),
+        ("request 1, dropoff", -INF, 13, 5),
+    ]
     assert plan.facts == "distance 231.62, 1 of 2 served, longest ride 2.0"
 
 

@@ -17,8 +17,14 @@ from milkrun.replay.columns import decode, pack, ragged, unragged
 from milkrun.replay.episode import Episode
 from milkrun.replay.record import compare
 
-WRAPS = {"dtype": "int16", "shape": [3, 2], "delta": True, "scale": 0.5, "offset": 10.0,
-         "data": "eNpjYHjBrMNo8ONK3fNmABexBP0="}  # fmt: skip
+WRAPS = {
+    "dtype": "int16",
+    "shape": [3, 2],
+    "delta": True,
+    "scale": 0.5,
+    "offset": 10.0,
+    "data": "eNpjYHjBrMNo8ONK3fNmABexBP0=",
+}
 BITS = {"dtype": "uint8", "shape": [3, 2], "bits": 10, "xor": True, "data": "eNr7z8jE8IMZAAgAAf4="}
 DOUBLES = {"dtype": "float64", "shape": [3], "data": "eNqbNRMEdtozMGzYx/RW58CcUoYOmyfmdQCTwgtH"}
 
@@ -104,18 +110,21 @@ def test_an_episode_says_what_happened(episode):
     assert np.diff(returns) == pytest.approx(episode.column("reward"), abs=1e-6)
 
 
-@pytest.mark.parametrize(("asked", "error", "why"), [
-    (lambda e: e.column("actions"), UnknownName, "no column 'actions'; it has action, reward, illegal, mask"),
-    (lambda e: e.figure("cost"), UnknownName, "no figure 'cost'; it has .*return"),
-    (lambda e: e.mark("lorry", "pos", 0), UnknownName, "no mark 'lorry'; it has .*truck"),
-    (lambda e: e.mark("truck", "place", 0), UnknownName, "the mark 'truck' has no 'place'; it has .*xy"),
-    (lambda e: e.mark("truck", "xy", e.frames + 1), ConfigError, r"frame=12: must be an integer in 0\.\.11"),
-    (lambda e: e.mark("truck", "xy", -1), ConfigError, "frame=-1: must be an integer >= 0"),
-    (lambda e: e.why(99, 0), ConfigError, r"step=99: must be an integer in 0\.\.11"),
-    (lambda e: e.why(0, 1.5), ConfigError, "index=1.5: must be an integer >= 0"),
-    (lambda e: e.save("/no/such/folder/one.json"), FormatError, "/no/such/folder/one.json: cannot be written"),
-    (lambda e: e.save(None), ConfigError, "a path is a str or an os.PathLike, not a NoneType"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("asked", "error", "why"),
+    [
+        (lambda e: e.column("actions"), UnknownName, "no column 'actions'; it has action, reward, illegal, mask"),
+        (lambda e: e.figure("cost"), UnknownName, "no figure 'cost'; it has .*return"),
+        (lambda e: e.mark("lorry", "pos", 0), UnknownName, "no mark 'lorry'; it has .*truck"),
+        (lambda e: e.mark("truck", "place", 0), UnknownName, "the mark 'truck' has no 'place'; it has .*xy"),
+        (lambda e: e.mark("truck", "xy", e.frames + 1), ConfigError, r"frame=12: must be an integer in 0\.\.11"),
+        (lambda e: e.mark("truck", "xy", -1), ConfigError, "frame=-1: must be an integer >= 0"),
+        (lambda e: e.why(99, 0), ConfigError, r"step=99: must be an integer in 0\.\.11"),
+        (lambda e: e.why(0, 1.5), ConfigError, "index=1.5: must be an integer >= 0"),
+        (lambda e: e.save("/no/such/folder/one.json"), FormatError, "/no/such/folder/one.json: cannot be written"),
+        (lambda e: e.save(None), ConfigError, "a path is a str or an os.PathLike, not a NoneType"),
+    ],
+)
 def test_what_an_episode_does_not_have_is_named(episode, asked, error, why):
     """Names that it has, or the bound that was passed."""
     with pytest.raises(error, match=why):
@@ -138,30 +147,41 @@ def packed(raw):
     return base64.b64encode(zlib.compress(raw)).decode()
 
 
-@pytest.mark.parametrize(("changes", "why"), [
-    ({"format": "milkrun-page"}, "format: must be 'milkrun-episode', not 'milkrun-page'"),
-    ({"version": 2}, "version: this reads version 1, not 2"),
-    ({"steps": "many"}, "steps: must be a int, not 'many'"),
-    ({"objective": "x"}, "objective: must be a number or null, not 'x'"),
-    ({"frames": 99}, "ends: is missing for 11 steps in 99 frames"),
-    ({"frames": 3}, "steps: 11 steps in 3 frames"),
-    ({"reward": {"shape": [2], "values": [1, 2]}}, r"reward: the shape \(2,\) must begin with"),
-    ({"reward": {"shape": [3], "values": [1, 2]}}, "reward: 2 values do not fit the shape"),
-    ({"reward": {"dtype": "float16", "shape": [1], "data": ""}}, "reward: the dtype 'float16' is none of uint8"),
-    ({"reward": {"dtype": "uint8", "shape": [9], "data": packed(b"12345")}}, "reward: 5 bytes do not fit the shape"),
-    ({"reward": {"dtype": "uint8", "shape": [5], "data": "eNr7$"}}, "reward: data is broken"),
-    ({"reward": {"dtype": "uint8", "shape": [5], "data": base64.b64encode(b"no zlib").decode()}}, "reward: data is b"),
-    ({"reward": {"dtype": "uint8", "shape": [2**27], "data": packed(bytes(2**26 + 1))}}, "inflates past 64 MB"),
-    ({"illegal_reasons": [[99, 0, "why"]]}, r"illegal_reasons: \[99, 0, 'why'\] in an episode of"),
-    ({"marks__1__stops__keep": {"shape": [2], "values": [0, 5]}}, "mark 'tour', stops: 2 of keep and"),
-    ({"why__texts": [""]}, r"why: 0\.\.\d+ is not within 0\.\.0"),
-    ({"marks": [{"kind": "points"}]}, "marks: .* has no name"),
-    ({"why": {}}, "a part is missing or of another type: KeyError"),
-    ({"chart": {"lanes": 3}}, "a part is missing or of another type: TypeError"),
-    ({"chart": {"lanes": ["truck"], "bars": [[1, "drive", 0, 1, "", 0]], "marks": []}}, "chart: lane 1 of 1"),
-    ({"chart": {"lanes": [], "bars": [], "marks": [], "clock": {"shape": [12, 2], "values": [0] * 24}}},
-     "chart, clock: must have 12 numbers"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"format": "milkrun-page"}, "format: must be 'milkrun-episode', not 'milkrun-page'"),
+        ({"version": 2}, "version: this reads version 1, not 2"),
+        ({"steps": "many"}, "steps: must be a int, not 'many'"),
+        ({"objective": "x"}, "objective: must be a number or null, not 'x'"),
+        ({"frames": 99}, "ends: is missing for 11 steps in 99 frames"),
+        ({"frames": 3}, "steps: 11 steps in 3 frames"),
+        ({"reward": {"shape": [2], "values": [1, 2]}}, r"reward: the shape \(2,\) must begin with"),
+        ({"reward": {"shape": [3], "values": [1, 2]}}, "reward: 2 values do not fit the shape"),
+        ({"reward": {"dtype": "float16", "shape": [1], "data": ""}}, "reward: the dtype 'float16' is none of uint8"),
+        (
+            {"reward": {"dtype": "uint8", "shape": [9], "data": packed(b"12345")}},
+            "reward: 5 bytes do not fit the shape",
+        ),
+        ({"reward": {"dtype": "uint8", "shape": [5], "data": "eNr7$"}}, "reward: data is broken"),
+        (
+            {"reward": {"dtype": "uint8", "shape": [5], "data": base64.b64encode(b"no zlib").decode()}},
+            "reward: data is b",
+        ),
+        ({"reward": {"dtype": "uint8", "shape": [2**27], "data": packed(bytes(2**26 + 1))}}, "inflates past 64 MB"),
+        ({"illegal_reasons": [[99, 0, "why"]]}, r"illegal_reasons: \[99, 0, 'why'\] in an episode of"),
+        ({"marks__1__stops__keep": {"shape": [2], "values": [0, 5]}}, "mark 'tour', stops: 2 of keep and"),
+        ({"why__texts": [""]}, r"why: 0\.\.\d+ is not within 0\.\.0"),
+        ({"marks": [{"kind": "points"}]}, "marks: .* has no name"),
+        ({"why": {}}, "a part is missing or of another type: KeyError"),
+        ({"chart": {"lanes": 3}}, "a part is missing or of another type: TypeError"),
+        ({"chart": {"lanes": ["truck"], "bars": [[1, "drive", 0, 1, "", 0]], "marks": []}}, "chart: lane 1 of 1"),
+        (
+            {"chart": {"lanes": [], "bars": [], "marks": [], "clock": {"shape": [12, 2], "values": [0] * 24}}},
+            "chart, clock: must have 12 numbers",
+        ),
+    ],
+)
 def test_a_file_that_does_not_fit_is_refused(episode, changes, why):
     """The key and what was found there are told; never a partial episode."""
     with pytest.raises(FormatError, match=f"one.json: .*{why}"):
@@ -182,11 +202,14 @@ def test_keep_beyond_the_list_is_refused():
         unragged({"ragged": True, **column})
 
 
-@pytest.mark.parametrize(("world", "policy", "options", "most"), [
-    ("CVRP-v0", "nearest", {"num_loc": 50, "seed": 7, "rows": (3,)}, 12_000),
-    ("CVRP-v0", "nearest", {"num_loc": 1000}, 130_000),
-    ("TruckDrone-v0", "greedy", {"num_drones": 3, "num_customers": 10, "seed": 3, "rows": (5,)}, 35_000),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("world", "policy", "options", "most"),
+    [
+        ("CVRP-v0", "nearest", {"num_loc": 50, "seed": 7, "rows": (3,)}, 12_000),
+        ("CVRP-v0", "nearest", {"num_loc": 1000}, 130_000),
+        ("TruckDrone-v0", "greedy", {"num_drones": 3, "num_customers": 10, "seed": 3, "rows": (5,)}, 35_000),
+    ],
+)
 def test_episodes_are_small(world, policy, options, most):
     """So many bytes at most: a page with three of them is mostly its own code."""
     assert len(compare(f"milkrun/{world}", [policy], **options)[0][0].to_json()) <= most

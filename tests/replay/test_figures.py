@@ -113,8 +113,15 @@ def test_a_figure_of_days_sums_what_it_shows():
 def test_a_bin_that_did_not_fit_is_not_served():
     """The truck comes to bin 2, which really holds 0.7 beside the 0.5 aboard, goes home and ends: one of three."""
     world = milkrun.make("milkrun/SCWCVRP-v0", num_loc=3, recourse="return", length_weight=0.1, autoreset="disabled")
-    world.reset(instance={"locs": CORNERS, "expected0": [[0, 0.5, 0.5, 0.3]], "real_waste": [[0, 0.5, 0.7, 0.3]],
-                          "capacity": [1.0], "max_waste": [1.0]})  # fmt: skip
+    world.reset(
+        instance={
+            "locs": CORNERS,
+            "expected0": [[0, 0.5, 0.5, 0.3]],
+            "real_waste": [[0, 0.5, 0.7, 0.3]],
+            "capacity": [1.0],
+            "max_waste": [1.0],
+        }
+    )
     for action in (1, 2, 0):
         world.step([action])
     (axes,) = figure_of(world).axes

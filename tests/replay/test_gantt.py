@@ -45,9 +45,11 @@ def test_the_chart_of_a_delivery_before_the_window_opens():
     assert chart.lanes == ("truck", "drone") and chart.end == 10
     assert chart.bars == (
         Bar("truck", "wait", 0, 10),
-        Bar("drone", "hover", 0, 1), Bar("drone", "fly_out", 1, 4, "\u21920"), Bar("drone", "wait_open", 4, 8),
+        Bar("drone", "hover", 0, 1),
+        Bar("drone", "fly_out", 1, 4, "\u21920"),
+        Bar("drone", "wait_open", 4, 8),
         Bar("drone", "return", 8, 10),
-    )  # fmt: skip
+    )
     assert chart.marks == (Mark("drone", "served", 8, "0"),)
     assert chart.windows == (Window("customer 0", 8, 20, 8, "drone"),) and chart.windows[0].late == 0
 
@@ -124,10 +126,13 @@ def test_the_chart_of_operations(triangle):
     chart = chart_of_events(triangle.events(0))
     assert chart.lanes == ("truck", "drone") and chart.end == 12 and chart.unit == "time, in cost units"
     assert chart.bars == (
-        Bar("truck", "drive", 0, 6, "\u21922"), Bar("truck", "drive", 6, 12, "\u21920"),
-        Bar("drone", "fly_out", 0, 2.5, "\u21921"), Bar("drone", "return", 2.5, 5, "\u21922"),
-        Bar("drone", "wait", 5, 6), Bar("drone", "onboard", 6, 12),
-    )  # fmt: skip
+        Bar("truck", "drive", 0, 6, "\u21922"),
+        Bar("truck", "drive", 6, 12, "\u21920"),
+        Bar("drone", "fly_out", 0, 2.5, "\u21921"),
+        Bar("drone", "return", 2.5, 5, "\u21922"),
+        Bar("drone", "wait", 5, 6),
+        Bar("drone", "onboard", 6, 12),
+    )
     (axes,) = figure_of_chart(chart).axes
     assert texts(axes) == ["\u21922", "\u21920", "\u21921", "\u21922"]
 
@@ -170,10 +175,16 @@ def test_many_customers_have_no_lane_each():
 def test_the_timetable_of_trips_with_windows():
     """3 to customer 1 in time, a stop of 1; 4 to customer 2, whose window opens at 20; a stop of 1, and 5 home."""
     world = milkrun.make("milkrun/CVRPP-v0", num_loc=3, time_windows=True, length_weight=0.1, autoreset="disabled")
-    world.reset(instance={
-        "locs": [[[0, 0], [3, 0], [3, 4], [0, 4]]], "prize": [[0, 9, 9, 9]], "weight": [[0, 1, 1, 1]], "capacity": [9],
-        "time_windows": [[[0, 100], [0, 10], [20, 30], [0, 50]]], "service_time": [[0, 1, 1, 1]],
-    })
+    world.reset(
+        instance={
+            "locs": [[[0, 0], [3, 0], [3, 4], [0, 4]]],
+            "prize": [[0, 9, 9, 9]],
+            "weight": [[0, 1, 1, 1]],
+            "capacity": [9],
+            "time_windows": [[[0, 100], [0, 10], [20, 30], [0, 50]]],
+            "service_time": [[0, 1, 1, 1]],
+        }
+    )
     recorder = EpisodeRecorder(world)
     for action in (1, 2, 0, 0):
         if not world.terminated[0]:
@@ -181,11 +192,17 @@ def test_the_timetable_of_trips_with_windows():
     chart = recorder.episodes()[-1].chart
     assert chart.lanes == ("trip 1",)
     assert [(bar.kind, bar.t0, bar.t1, bar.at) for bar in chart.bars] == [
-        ("drive", 0, 3, 1), ("serve", 3, 4, 1), ("drive", 4, 8, 2), ("wait", 8, 20, 2), ("serve", 20, 21, 2),
+        ("drive", 0, 3, 1),
+        ("serve", 3, 4, 1),
+        ("drive", 4, 8, 2),
+        ("wait", 8, 20, 2),
+        ("serve", 20, 21, 2),
         ("drive", 21, 26, 3),
     ]
     assert [(w.name, w.opens, w.closes, w.arrival, w.by) for w in chart.windows] == [
-        ("customer 1", 0, 10, 3, "trip 1"), ("customer 2", 20, 30, 8, "trip 1"), ("customer 3", 0, 50, None, ""),
+        ("customer 1", 0, 10, 3, "trip 1"),
+        ("customer 2", 20, 30, 8, "trip 1"),
+        ("customer 3", 0, 50, None, ""),
     ]
 
 

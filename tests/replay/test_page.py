@@ -115,8 +115,11 @@ def test_a_page_says_what_is_allowed_and_why_not(opened, cvrp):
     said = page.page.locator(".now").first.text_content()
     assert said == "Step 39: → customer 4, demand 1. 2 of 51 allowed, reward -0.063"
     tip = page.page.locator("#tip")
-    read = {3: ["customer 3, demand 7", "not allowed: over capacity: 39 + 7 > 40"],
-            7: ["customer 7, demand 8", "not allowed: visited"], 4: ["customer 4, demand 1", "allowed"]}  # fmt: skip
+    read = {
+        3: ["customer 3, demand 7", "not allowed: over capacity: 39 + 7 > 40"],
+        7: ["customer 7, demand 8", "not allowed: visited"],
+        4: ["customer 4, demand 1", "allowed"],
+    }
     for customer, lines in read.items():
         page.page.mouse.move(*page.ask("j => milkrun.pixel(0, 'customers', j)", customer))
         assert tip.inner_text().split("\n") == lines
@@ -163,8 +166,17 @@ def test_everything_moves_the_same_clock(opened, cvrp):
     """Keys, buttons, scrubber and chart, each to the frame that it says."""
     page = opened(cvrp)
     keys = page.page.keyboard
-    for key, step in (("ArrowRight", 1), ("Shift+ArrowRight", 11), (",", 10), (".", 11), ("ArrowLeft", 10), ("End", 57),
-                      ("ArrowRight", 57), ("Home", 0), ("Shift+ArrowLeft", 0)):  # fmt: skip
+    for key, step in (
+        ("ArrowRight", 1),
+        ("Shift+ArrowRight", 11),
+        (",", 10),
+        (".", 11),
+        ("ArrowLeft", 10),
+        ("End", 57),
+        ("ArrowRight", 57),
+        ("Home", 0),
+        ("Shift+ArrowLeft", 0),
+    ):
         keys.press(key)
         assert page.step() == step, key
     for button, step in (("last", 57), ("back", 56), ("fwd", 57), ("first", 0), ("fwd", 1)):
@@ -257,9 +269,22 @@ def test_tab_reaches_every_control_in_order(opened, cvrp):
         page.press("Tab")
         names.append(page.ask("() => document.activeElement.ariaLabel ?? document.activeElement.textContent.trim()"))
     assert names == [
-        "instance", "Allowed", "Names", "Theme", "keyboard", "Choices at this step", "Choices at this step",
-        "figure in time", "to the start", "one step back", "play", "one step on", "to the end", "moment shown", "speed",
-    ]  # fmt: skip
+        "instance",
+        "Allowed",
+        "Names",
+        "Theme",
+        "keyboard",
+        "Choices at this step",
+        "Choices at this step",
+        "figure in time",
+        "to the start",
+        "one step back",
+        "play",
+        "one step on",
+        "to the end",
+        "moment shown",
+        "speed",
+    ]
 
 
 def test_lanes_stand_on_one_axis(opened, drones):
@@ -404,11 +429,15 @@ def test_a_pile_is_seen_from_all_sides(opened, piles):
 
 def test_without_webgl_the_rest_works(opened, piles):
     """The panel says so; sentences, choices and clock do their work."""
-    page = opened(piles, faults=("WebGL",), script="""
+    page = opened(
+        piles,
+        faults=("WebGL",),
+        script="""
         const given = HTMLCanvasElement.prototype.getContext;
         HTMLCanvasElement.prototype.getContext = function (kind, ...more) {
             return kind.startsWith("webgl") ? null : given.call(this, kind, ...more);
-        };""")
+        };""",
+    )
     assert "no WebGL" in page.page.locator(".stage").first.text_content()
     page.press("ArrowRight")
     assert page.step() == 1 and page.page.locator(".now").first.text_content().startswith("Step 2: → box 10")
@@ -446,6 +475,7 @@ def test_a_language_that_is_no_tag_costs_nothing(opened, folder):
 
 def test_a_share_of_the_return_is_told_of_costs_alone(opened, folder):
     """-3 behind -2 is 50 % more cost; 1 behind -0.02, or 3 behind 4, is a difference of 1.02 or 1."""
+
     def chips(name, best, other, **more):
         episodes = [tiny("a", objective=best, **more), tiny("b", objective=other, **more)]
         return opened(write_page(episodes, folder / name)).page.locator(".chip").all_text_contents()
@@ -461,14 +491,31 @@ def test_an_address_shows_what_the_camera_follows(opened, folder):
     flown = np.zeros((61, 1, 3))
     flown[:, 0, 0] = np.linspace(0, 30, 61)
     camera = {"position": [-3.0, 0.0, 2.0], "look_at": [0.0, 0.0, 0.0], "follow": "drone"}
-    box = {"name": "drone", "kind": "bodies", "shape": "box", "size": {"const": pack(np.ones((1, 3)))},
-           "pos": {"time": True, **pack(flown, True, 1e-4)}, "quat": {"const": pack(np.array([[1.0, 0, 0, 0]]))},
-           "colour": {"const": pack(np.array([16]))}, "target": -1}
+    box = {
+        "name": "drone",
+        "kind": "bodies",
+        "shape": "box",
+        "size": {"const": pack(np.ones((1, 3)))},
+        "pos": {"time": True, **pack(flown, True, 1e-4)},
+        "quat": {"const": pack(np.array([[1.0, 0, 0, 0]]))},
+        "colour": {"const": pack(np.array([16]))},
+        "target": -1,
+    }
     base = tiny("flown").data | {
-        "steps": 60, "frames": 60, "action": pack(np.zeros(60)), "reward": pack(np.zeros(60)), "camera": camera,
-        "illegal": pack(np.zeros(60, np.uint8)), "illegal_reasons": [], "agents": ["agent"], "names": [[]],
-        "window": [-40.0, -40.0, 0.0, 40.0, 40.0, 10.0], "marks": [box], "gauges": {},
-        "series": {"return": pack(np.zeros(61))}, "scores": None,
+        "steps": 60,
+        "frames": 60,
+        "action": pack(np.zeros(60)),
+        "reward": pack(np.zeros(60)),
+        "camera": camera,
+        "illegal": pack(np.zeros(60, np.uint8)),
+        "illegal_reasons": [],
+        "agents": ["agent"],
+        "names": [[]],
+        "window": [-40.0, -40.0, 0.0, 40.0, 40.0, 10.0],
+        "marks": [box],
+        "gauges": {},
+        "series": {"return": pack(np.zeros(61))},
+        "scores": None,
     }
     episode = Episode({key: value for key, value in base.items() if key not in ("chart", "why", "mask", "scores")})
     path = write_page([episode], folder / "flown.html")
@@ -493,11 +540,23 @@ def test_late_served_and_crashed_differ_by_shape(opened, folder):
     legend = [["open", 1, "disc"], ["late", 2, "disc"], ["served", 3, "disc"], ["crashed", 2, "drone"]]
 
     def inked(name, code):
-        places = {"name": "customers", "kind": "points", "xy": {"const": pack(np.array([[0.3, 0.5]]))},
-                  "shape": "disc", "colour": {"const": pack(np.array([code]))},
-                  "size": {"const": pack(np.array([1.0]))}}
-        drone = {"name": "drone", "kind": "vehicle", "shape": "drone", "colour": code, "trail": False, "shown": True,
-                 "xy": {"time": True, **pack(np.tile([0.7, 0.5], (5, 1)))}}
+        places = {
+            "name": "customers",
+            "kind": "points",
+            "xy": {"const": pack(np.array([[0.3, 0.5]]))},
+            "shape": "disc",
+            "colour": {"const": pack(np.array([code]))},
+            "size": {"const": pack(np.array([1.0]))},
+        }
+        drone = {
+            "name": "drone",
+            "kind": "vehicle",
+            "shape": "drone",
+            "colour": code,
+            "trail": False,
+            "shown": True,
+            "xy": {"time": True, **pack(np.tile([0.7, 0.5], (5, 1)))},
+        }
         page = opened(write_page([tiny(name, marks=[places, drone], legend=legend)], folder / f"{name}.html"))
         shown = [entry.get_attribute("class") for entry in page.page.locator(".legend span").all()]
         assert shown[:4] == [None, "diamond", None, "cross"]
@@ -604,8 +663,12 @@ def test_hostile_names_are_shown_letter_by_letter(opened, folder):
         episode.data[key]["__proto__"] = next(iter(episode.data[key].values()))
         episode.data[key]["constructor"] = next(iter(episode.data[key].values()))
     page = opened(write_page([[episode], [tiny()]], folder / "hostile.html", title=HOSTILE), "#frame=1")
-    texts = {"h1": HOSTILE, ".panel h2": f"p{HOSTILE}", ".legend span >> nth=0": f"a place{HOSTILE}",
-             ".kinds span >> nth=0": f"drives{HOSTILE}"}  # fmt: skip
+    texts = {
+        "h1": HOSTILE,
+        ".panel h2": f"p{HOSTILE}",
+        ".legend span >> nth=0": f"a place{HOSTILE}",
+        ".kinds span >> nth=0": f"drives{HOSTILE}",
+    }
     for place, text in texts.items():
         assert page.page.locator(place).first.text_content() == text
     page.page.mouse.move(*page.ask("name => milkrun.pixel(0, name, 1)", f"places{HOSTILE}"))
@@ -613,7 +676,10 @@ def test_hostile_names_are_shown_letter_by_letter(opened, folder):
     page.page.locator(".choices summary").click()
     page.page.locator(".choices li").first.wait_for()
     assert page.page.locator(".gauge span").all_text_contents() == [
-        f"load{HOSTILE} 1 / 4", "__proto__ 1 / 4", "constructor 1 / 4"]  # fmt: skip
+        f"load{HOSTILE} 1 / 4",
+        "__proto__ 1 / 4",
+        "constructor 1 / 4",
+    ]
     figures = page.page.locator("select[aria-label='figure in time']")
     assert figures.locator("option").all_text_contents() == ["return", f"driven{HOSTILE}", "__proto__", "constructor"]
     figures.select_option("__proto__")
@@ -665,9 +731,15 @@ def damaged(what):
         "too few values": data | {"reward": {"shape": [4], "values": [1]}},
         "an unknown type": data | {"reward": {"dtype": "int64", "shape": [4], "data": big}},
         "a huge shape": data | {"reward": {"dtype": "float64", "shape": [2**30], "data": big}},
-        "a list that keeps too much": data | {"marks": [data["marks"][0], data["marks"][1] | {
-            "stops": data["marks"][1]["stops"] | {"keep": {"shape": [5], "values": [0, 9, 2, 3, 4]}}}]},
-    }[what]  # fmt: skip
+        "a list that keeps too much": data
+        | {
+            "marks": [
+                data["marks"][0],
+                data["marks"][1]
+                | {"stops": data["marks"][1]["stops"] | {"keep": {"shape": [5], "values": [0, 9, 2, 3, 4]}}},
+            ]
+        },
+    }[what]
 
 
 def test_damaged_data_is_one_sentence(opened, folder):
@@ -675,8 +747,16 @@ def test_damaged_data_is_one_sentence(opened, folder):
     sound = write_page([tiny()], folder / "sound.html").read_text()
     before, _, after = re.split(r'(?<=id="data">)(.*?)(?=</script>)', sound, maxsplit=1, flags=re.S)
     found = {}
-    for what in ("another version", "broken base64", "broken zlib", "too many bytes", "too few values",
-                 "an unknown type", "a huge shape", "a list that keeps too much"):  # fmt: skip
+    for what in (
+        "another version",
+        "broken base64",
+        "broken zlib",
+        "too many bytes",
+        "too few values",
+        "an unknown type",
+        "a huge shape",
+        "a list that keeps too much",
+    ):
         groups = [{"label": "", "episodes": [damaged(what)]}]
         data = json.dumps({"format": "milkrun-page", "version": 1, "title": "", "subtitle": "", "groups": groups})
         broken = folder / "damaged.html"

@@ -36,8 +36,9 @@ def test_two_policies_on_the_same_customers():
 
 def test_lanes_tell_what_the_fields_tell():
     """Truck and three drones: lanes without gap, and a delivery in them wherever `served` changes."""
-    ((greedy, ahead),) = compare("milkrun/TruckDrone-v0", ["greedy", "lookahead"], rows=(5,), seed=3, num_customers=10,
-                                 num_drones=3)  # fmt: skip
+    ((greedy, ahead),) = compare(
+        "milkrun/TruckDrone-v0", ["greedy", "lookahead"], rows=(5,), seed=3, num_customers=10, num_drones=3
+    )
     assert (greedy.steps, greedy.objective, greedy.column("mask")[:-1].sum()) == (110, 43.68137529112185, 1538)
     assert (ahead.steps, ahead.objective, ahead.column("mask")[:-1].sum()) == (80, 57.88251122052036, 1141)
     for episode in (greedy, ahead):
@@ -123,8 +124,10 @@ def by_state(world):
 def test_every_world_is_recorded_the_same_in_every_mode_and_batch(id):
     """The same JSON alone and among others, under three autoreset modes; and it can be read back."""
     row = 2
-    told = {play(id, None, mode, batch, row, watch=True)[0].to_json()
-            for mode, batch in (("disabled", 1), ("next_step", 3), ("same_step", 3))}  # fmt: skip
+    told = {
+        play(id, None, mode, batch, row, watch=True)[0].to_json()
+        for mode, batch in (("disabled", 1), ("next_step", 3), ("same_step", 3))
+    }
     assert len(told) == 1
     (text,) = told
     episode = Episode.from_json(text)
@@ -180,12 +183,15 @@ def test_scores_of_a_policy_are_recorded():
     assert np.array_equal(episode.column("scores"), expected) and episode.policy == "mine"
 
 
-@pytest.mark.parametrize(("policies", "why"), [
-    ([], "0 policies: 1 to 3 stand side by side"),
-    (["random", "nearest", "savings", "exact"], "4 policies: 1 to 3"),
-    (["nearest", "nearest"], "'nearest' is named twice"),
-    (["nearst"], "no policy or method 'nearst'; did you mean 'nearest'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("policies", "why"),
+    [
+        ([], "0 policies: 1 to 3 stand side by side"),
+        (["random", "nearest", "savings", "exact"], "4 policies: 1 to 3"),
+        (["nearest", "nearest"], "'nearest' is named twice"),
+        (["nearst"], "no policy or method 'nearst'; did you mean 'nearest'"),
+    ],
+)
 def test_policies_that_cannot_stand_side_by_side(policies, why):
     """The number, or the name with close ones of policies and methods."""
     with pytest.raises(ConfigError, match=why):
@@ -221,14 +227,17 @@ def test_reward_that_is_not_finite_is_written_as_null():
     assert episode.data["series"]["length"]["values"][-1] is None and np.isnan(episode.objective)
 
 
-@pytest.mark.parametrize(("changes", "why"), [
-    ({"policies": None}, "policies are a list of names, not None"),
-    ({"policies": [3]}, r"policies are a list of names, not \[3\]"),
-    ({"rows": 3}, "rows=3: must be a list of row numbers"),
-    ({"episode": "first"}, "episode='first': must be an integer >= 0"),
-    ({"episode": -1}, "episode=-1: must be an integer >= 0"),
-    ({"seed": None}, "seed None: must be an integer"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"policies": None}, "policies are a list of names, not None"),
+        ({"policies": [3]}, r"policies are a list of names, not \[3\]"),
+        ({"rows": 3}, "rows=3: must be a list of row numbers"),
+        ({"episode": "first"}, "episode='first': must be an integer >= 0"),
+        ({"episode": -1}, "episode=-1: must be an integer >= 0"),
+        ({"seed": None}, "seed None: must be an integer"),
+    ],
+)
 def test_what_cannot_be_compared(changes, why):
     """Without a seed each policy would have an instance of its own."""
     with pytest.raises(ConfigError, match=why):

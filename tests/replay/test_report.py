@@ -25,22 +25,47 @@ def folder(tmp_path):
     write = lambda name, told: (tmp_path / name).write_text(json.dumps(told))  # noqa: E731
     Image.fromarray(np.full((400, 800, 3), 200, np.uint8)).save(tmp_path / "CVRP-v0_nearest.png")
     (tmp_path / "CVRP-v0_replay.html").write_text("<!doctype html><title>there</title>")
-    write("summary.json", {
-        "milkrun/CVRP-v0": {"rows": 16, "steps_per_second": 1e6, "policies": {
-            "random": policy(-13.4, picture="none.png"), "nearest": policy(-8.3, picture="CVRP-v0_nearest.png")}},
-        "milkrun/TSP-v0": {"rows": 16, "steps_per_second": 2e6, "page": "../elsewhere.html",
-                           "policies": {"random": policy(-7.0)}},
-        "milkrun/Clutter-v0": {"skipped": "this needs mujoco"},
-    })  # fmt: skip
-    rows = [{"policy": "a", "mean": -3.0, "gap": 0.5, "seconds": 2.0},
-            {"policy": "b", "mean": -2.0, "gap": 0.25, "seconds": 4.0}]  # fmt: skip
+    write(
+        "summary.json",
+        {
+            "milkrun/CVRP-v0": {
+                "rows": 16,
+                "steps_per_second": 1e6,
+                "policies": {
+                    "random": policy(-13.4, picture="none.png"),
+                    "nearest": policy(-8.3, picture="CVRP-v0_nearest.png"),
+                },
+            },
+            "milkrun/TSP-v0": {
+                "rows": 16,
+                "steps_per_second": 2e6,
+                "page": "../elsewhere.html",
+                "policies": {"random": policy(-7.0)},
+            },
+            "milkrun/Clutter-v0": {"skipped": "this needs mujoco"},
+        },
+    )
+    rows = [
+        {"policy": "a", "mean": -3.0, "gap": 0.5, "seconds": 2.0},
+        {"policy": "b", "mean": -2.0, "gap": 0.25, "seconds": 4.0},
+    ]
     write("TSP-v0_eval.json", {"world": "milkrun/TSP-v0", "instances": 100, "seed": 0, "policies": rows})
-    write("bench.json", {"title": "Steps", "notes": {"rates": "thousands"}, "machine": {"cpu": "one"},
-                         "rows": [{"name": "x", "rate": 9.0}, {"name": "y", "rate": 10.0}, {"name": "z"}]})  # fmt: skip
+    write(
+        "bench.json",
+        {
+            "title": "Steps",
+            "notes": {"rates": "thousands"},
+            "machine": {"cpu": "one"},
+            "rows": [{"name": "x", "rate": 9.0}, {"name": "y", "rate": 10.0}, {"name": "z"}],
+        },
+    )
     lines = [{"step": k, "loss": 1 / (k + 1), "seconds": k / 10} for k in range(10_000)]
     (tmp_path / "long.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"step": 10000, "lo')
-    other = [{"run": "other"}, {"step": 0, "loss": 2.0, "loss_low": 1.0, "loss_high": 3.0},
-             {"step": 5, "loss": float("nan")}]  # fmt: skip
+    other = [
+        {"run": "other"},
+        {"step": 0, "loss": 2.0, "loss_low": 1.0, "loss_high": 3.0},
+        {"step": 5, "loss": float("nan")},
+    ]
     (tmp_path / "short.jsonl").write_text("\n".join(map(json.dumps, other)))
     write("episode.json", tiny().data)
     (tmp_path / "broken.json").write_text("{")
@@ -91,7 +116,10 @@ def test_a_report_is_read_and_sorted_in_a_browser(folder, browser):
     shown = Shown(browser, write_report(folder), "", {})
     page = shown.page
     assert shown.ready == "1" and page.locator(".world h2").all_text_contents() == [
-        "milkrun/CVRP-v0", "milkrun/TSP-v0", "milkrun/Clutter-v0"]  # fmt: skip
+        "milkrun/CVRP-v0",
+        "milkrun/TSP-v0",
+        "milkrun/Clutter-v0",
+    ]
     assert page.locator(".world .what").first.text_content() == "Capacitated vehicle routing"
     assert page.locator(".world").first.locator("dd").all_text_contents() == ["-13.4", "-8.3", "1,000,000"]
     assert page.locator(".world b").all_text_contents() == ["-8.3", "-7"]

@@ -16,15 +16,25 @@ CORNERS = [[[0, 0], [3, 0], [3, 4], [0, 4]]]
 def stochastic(recourse):
     """Expected .5, .5, .3, really .5, .7, .3, on a truck of 1: the second stop fails."""
     world = milkrun.make("milkrun/SCWCVRP-v0", num_loc=3, recourse=recourse, length_weight=0.1, autoreset="disabled")
-    world.reset(instance={"locs": CORNERS, "expected0": [[0, 0.5, 0.5, 0.3]], "real_waste": [[0, 0.5, 0.7, 0.3]],
-                          "capacity": [1.0], "max_waste": [1.0]})  # fmt: skip
+    world.reset(
+        instance={
+            "locs": CORNERS,
+            "expected0": [[0, 0.5, 0.5, 0.3]],
+            "real_waste": [[0, 0.5, 0.7, 0.3]],
+            "capacity": [1.0],
+            "max_waste": [1.0],
+        }
+    )
     return world
 
 
-@pytest.mark.parametrize(("recourse", "actions", "path"), [
-    ("return", [1, 2, 2, 3, 0], [1, 2, 0, 2, 3, 0]),
-    ("round_trip", [1, 2, 3, 0], [1, 2, 0, 2, 3, 0]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("recourse", "actions", "path"),
+    [
+        ("return", [1, 2, 2, 3, 0], [1, 2, 0, 2, 3, 0]),
+        ("round_trip", [1, 2, 3, 0], [1, 2, 0, 2, 3, 0]),
+    ],
+)
 def test_forced_returns_are_driven_though_nobody_asked(recourse, actions, path):
     """Home and, with a round trip, back."""
     world = stochastic(recourse)

@@ -42,8 +42,18 @@ class OwnAlone(PathFinder):
 sys.meta_path[:] = [BuiltinImporter, FrozenImporter, OwnAlone]
 sys.path.insert(0, sys.argv[1])
 """
-PACKAGES = {"milkrun", "numpy", "numba", "llvmlite", "gymnasium", "cloudpickle", "farama-notifications",
-            "typing-extensions", "pip", "setuptools"}  # fmt: skip
+PACKAGES = {
+    "milkrun",
+    "numpy",
+    "numba",
+    "llvmlite",
+    "gymnasium",
+    "cloudpickle",
+    "farama-notifications",
+    "typing-extensions",
+    "pip",
+    "setuptools",
+}
 """What an environment has into which the wheel alone was installed: its dependencies, theirs, and Python's own."""
 
 
@@ -86,8 +96,20 @@ def test_the_wheel_in_an_environment_of_its_own_writes_the_same_bytes(wheel, tmp
     home = tmp_path / "environment"
     venv.create(home, with_pip=True)
     python = str(home / "bin" / "python")
-    run([python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "-c", str(ROOT / "constraints.txt"),
-         str(wheel)], tmp_path)  # fmt: skip
+    run(
+        [
+            python,
+            "-m",
+            "pip",
+            "install",
+            "-qq",
+            "--disable-pip-version-check",
+            "-c",
+            str(ROOT / "constraints.txt"),
+            str(wheel),
+        ],
+        tmp_path,
+    )
     listed = json.loads(run([python, "-m", "pip", "list", "--format=json", "--disable-pip-version-check"], tmp_path))
     assert {package["name"].lower().replace("_", "-") for package in listed} <= PACKAGES
     assert_same_page(python, WRITE, home, tmp_path)

@@ -57,15 +57,21 @@ def test_no_text_leaves_the_element_of_the_data(tmp_path):
     assert data_of(path)["title"] == name and data_of(path)["groups"][0]["episodes"][0]["agents"][0] == f"truck{name}"
 
 
-@pytest.mark.parametrize(("episodes", "words"), [
-    ([], "there is none"),
-    (None, "a page is of a list of episodes, not a NoneType"),
-    ([[3]], "a page is of episodes, as `record` and `compare` give them, not a int"),
-    ([[]], "0 policies: 1 to 3"),
-    ([tiny(name) for name in "abcd"], "4 policies: 1 to 3"),
-    ([tiny("a"), tiny("a")], "'a' is named twice"),
-    ([tiny("a"), tiny("b", instance="f" * 16)], f"instance {'0' * 16} and milkrun/Tiny-v0, row 0, instance {'f' * 16}"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("episodes", "words"),
+    [
+        ([], "there is none"),
+        (None, "a page is of a list of episodes, not a NoneType"),
+        ([[3]], "a page is of episodes, as `record` and `compare` give them, not a int"),
+        ([[]], "0 policies: 1 to 3"),
+        ([tiny(name) for name in "abcd"], "4 policies: 1 to 3"),
+        ([tiny("a"), tiny("a")], "'a' is named twice"),
+        (
+            [tiny("a"), tiny("b", instance="f" * 16)],
+            f"instance {'0' * 16} and milkrun/Tiny-v0, row 0, instance {'f' * 16}",
+        ),
+    ],
+)
 def test_what_cannot_stand_side_by_side_is_refused(episodes, words, tmp_path):
     """The error says the number, the name, or both instances, and no file is left."""
     with pytest.raises(ConfigError, match=re.escape(words)):

@@ -32,13 +32,16 @@ PCVRPTW = (
 
 def legs(kind, places):
     rows = "".join(f"{k} {x} {y}\n" for k, (x, y) in enumerate(places, start=1))
-    return (f"NAME : t\nTYPE : TSP\nDIMENSION : {len(places)}\nEDGE_WEIGHT_TYPE : {kind}\n"
-            f"NODE_COORD_SECTION\n{rows}EOF\n")  # fmt: skip
+    return (
+        f"NAME : t\nTYPE : TSP\nDIMENSION : {len(places)}\nEDGE_WEIGHT_TYPE : {kind}\nNODE_COORD_SECTION\n{rows}EOF\n"
+    )
 
 
 def explicit(form, numbers, n=3, kind="ATSP"):
-    return (f"NAME : t\nTYPE : {kind}\nDIMENSION : {n}\nEDGE_WEIGHT_TYPE : EXPLICIT\nEDGE_WEIGHT_FORMAT : {form}\n"
-            f"EDGE_WEIGHT_SECTION\n{numbers}\nEOF\n")  # fmt: skip
+    return (
+        f"NAME : t\nTYPE : {kind}\nDIMENSION : {n}\nEDGE_WEIGHT_TYPE : EXPLICIT\nEDGE_WEIGHT_FORMAT : {form}\n"
+        f"EDGE_WEIGHT_SECTION\n{numbers}\nEOF\n"
+    )
 
 
 SERVED = explicit("UPPER_ROW", "3 5\n4\nDEMAND_SECTION\n1 0\n2 1\n3 1\nDEPOT_SECTION\n1\n-1", kind="CVRP").replace(

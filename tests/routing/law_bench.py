@@ -19,11 +19,15 @@ ROWS, CUSTOMERS = 6, 7
 BINS = [f"b{k}" for k in range(1, 9)]
 LONG = "id,kind,x,y\nyard,depot,0,0\n" + "".join(f"{b},bin,{5 * k},{k % 2 / 10}\n" for k, b in enumerate(BINS, 1))
 """a village of 40 km by 100 m: a square as large has a side of 2 km"""
-ONE_WAY = "\n".join([
-    ",".join(["km", "yard", *BINS]),
-    *(",".join([a, *("0" if a == b else "200" if b == "yard" else "50" for b in ["yard", *BINS])])
-      for a in ["yard", *BINS]),
-])  # fmt: skip
+ONE_WAY = "\n".join(
+    [
+        ",".join(["km", "yard", *BINS]),
+        *(
+            ",".join([a, *("0" if a == b else "200" if b == "yard" else "50" for b in ["yard", *BINS])])
+            for a in ["yard", *BINS]
+        ),
+    ]
+)
 """its roads: 50 km from anywhere to a bin, 200 km home"""
 
 

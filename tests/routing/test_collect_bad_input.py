@@ -56,8 +56,12 @@ def fine(name, **changes):
     if name == "SCWCVRP":
         good |= {"expected0": per_node, "real_waste": per_node}
     if name == "SDWCVRP":
-        good |= {"initial_waste": per_node, "daily_fill": np.repeat(per_node[:, None], T, axis=1),
-                 "fill_mean": per_node, "fill_std": per_node}  # fmt: skip
+        good |= {
+            "initial_waste": per_node,
+            "daily_fill": np.repeat(per_node[:, None], T, axis=1),
+            "fill_mean": per_node,
+            "fill_std": per_node,
+        }
     return {**good, **changes}
 
 
@@ -85,8 +89,16 @@ def refused(world, error, *words):
 
 # -- instances --------------------------------------------------------------------------------------------------------
 
-LEVELS = [("VRPP", "prize"), ("CVRPP", "prize"), ("CVRPP", "weight"), ("WCVRP", "waste"), ("CWCVRP", "waste"),
-          ("SCWCVRP", "expected0"), ("SCWCVRP", "real_waste"), ("SDWCVRP", "initial_waste")]  # fmt: skip
+LEVELS = [
+    ("VRPP", "prize"),
+    ("CVRPP", "prize"),
+    ("CVRPP", "weight"),
+    ("WCVRP", "waste"),
+    ("CWCVRP", "waste"),
+    ("SCWCVRP", "expected0"),
+    ("SCWCVRP", "real_waste"),
+    ("SDWCVRP", "initial_waste"),
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -215,9 +227,17 @@ def test_fields_that_all_worlds_share(name):
 
 @pytest.mark.parametrize(
     ("name", "field"),
-    [("VRPP", "prize"), ("CVRPP", "prize"), ("WCVRP", "waste"), ("CWCVRP", "waste"), ("SCWCVRP", "expected0"),
-     ("SCWCVRP", "real_waste"), ("SDWCVRP", "initial_waste"), ("SDWCVRP", "daily_fill")],
-)  # fmt: skip
+    [
+        ("VRPP", "prize"),
+        ("CVRPP", "prize"),
+        ("WCVRP", "waste"),
+        ("CWCVRP", "waste"),
+        ("SCWCVRP", "expected0"),
+        ("SCWCVRP", "real_waste"),
+        ("SDWCVRP", "initial_waste"),
+        ("SDWCVRP", "daily_fill"),
+    ],
+)
 def test_what_makes_the_problem_may_not_be_left_out(name, field):
     """The missing field is named."""
     with refused(world_of(name), ShapeError, repr(field)):
@@ -330,9 +350,15 @@ def test_configurations_that_cannot_be(name, wrong, words):
 
 @pytest.mark.parametrize(
     ("name", "weight"),
-    [("VRPP", "prize_weight"), ("CVRPP", "length_weight"), ("WCVRP", "waste_weight"), ("CWCVRP", "overflow_weight"),
-     ("SCWCVRP", "failure_weight"), ("SDWCVRP", "lost_weight")],
-)  # fmt: skip
+    [
+        ("VRPP", "prize_weight"),
+        ("CVRPP", "length_weight"),
+        ("WCVRP", "waste_weight"),
+        ("CWCVRP", "overflow_weight"),
+        ("SCWCVRP", "failure_weight"),
+        ("SDWCVRP", "lost_weight"),
+    ],
+)
 def test_weights_are_finite(name, weight):
     """An infinite price times nothing is no number."""
     with pytest.raises(ConfigError, match=f"{weight} = inf"):
@@ -379,8 +405,9 @@ REASONS = {
 
 def one_row(fields):
     kinds = {"must_go": np.bool_, "n_nodes": np.int32}
-    return {key: np.asarray(value, kinds.get(key, np.float32))[None]
-            for key, value in {"locs": RECTANGLE, **fields}.items()}  # fmt: skip
+    return {
+        key: np.asarray(value, kinds.get(key, np.float32))[None] for key, value in {"locs": RECTANGLE, **fields}.items()
+    }
 
 
 @pytest.mark.parametrize("case", REASONS)
@@ -388,8 +415,14 @@ def test_an_illegal_action_raises_with_its_reason(case):
     """illegal="raise" names row, action and reason and nothing moves; noop counts the step and changes nothing else."""
     name, options, fields, played, action, reason = REASONS[case]
     for rule in ("raise", "noop"):
-        world = milkrun.make(f"milkrun/{name}-v0", num_envs=1, num_loc=3, illegal=rule, autoreset="disabled",
-                             **{"length_weight": 1.0, **options})  # fmt: skip
+        world = milkrun.make(
+            f"milkrun/{name}-v0",
+            num_envs=1,
+            num_loc=3,
+            illegal=rule,
+            autoreset="disabled",
+            **{"length_weight": 1.0, **options},
+        )
         world.reset(instance=one_row(fields))
         for step in played:
             world.step([step])
@@ -423,8 +456,10 @@ def test_places_in_another_unit_have_no_automatic_weight(name):
     """The error names the options; with the price of a kilometre, or the box of the places, they are played."""
     world = world_spec(f"milkrun/{name}-v0").load()
     own = {key: np.asarray(value, np.float32) for key, value in OWN[name].items()}
-    rule = (r"from the depot it is more than twice the side of the box of min_loc = 0 and max_loc = 1, by which "
-            "length_weight = 'auto' is set; give length_weight")  # fmt: skip
+    rule = (
+        r"from the depot it is more than twice the side of the box of min_loc = 0 and max_loc = 1, by which "
+        "length_weight = 'auto' is set; give length_weight"
+    )
     with pytest.raises(BadInstance, match=rf"row 0: locs\[1, 0\] = 3\.0: {rule}"):
         world.from_instances([own])
     assert world.from_instances([own], length_weight=1.0).beta == 1.0
@@ -456,13 +491,16 @@ def test_lengths_beyond_all_rewards_are_refused(name, field):
         world.reset(instance=fine(name, **{field: far}))
 
 
-@pytest.mark.parametrize(("name", "field", "options"), [
-    ("VRPP", "prize", {"prize_weight": 1e10}),
-    ("CVRPP", "prize", {"prize_weight": 1e10}),
-    ("SDWCVRP", "daily_fill", {"lost_weight": 1e10}),
-    ("VRPP", "locs", {"length_weight": 1e10}),
-    ("WCVRP", "locs", {"length_weight": 1e10}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "field", "options"),
+    [
+        ("VRPP", "prize", {"prize_weight": 1e10}),
+        ("CVRPP", "prize", {"prize_weight": 1e10}),
+        ("SDWCVRP", "daily_fill", {"lost_weight": 1e10}),
+        ("VRPP", "locs", {"length_weight": 1e10}),
+        ("WCVRP", "locs", {"length_weight": 1e10}),
+    ],
+)
 def test_prices_beyond_all_rewards_are_refused(name, field, options):
     """1e30 of something at 1e10 a unit is 1e40."""
     (weight,) = options
@@ -473,14 +511,21 @@ def test_prices_beyond_all_rewards_are_refused(name, field, options):
         world.reset(instance=instance)
 
 
-@pytest.mark.parametrize(("name", "options", "said"), [
-    ("VRPP", {"prize_weight": 1e30}, "prize_weight = 1e+30 times the largest prize is 1e+32"),
-    ("WCVRP", {"waste_weight": 1e25, "max_waste": 1e9}, "length_weight = "),
-    ("CWCVRP", {"waste_weight": 1e25, "max_waste": 1e9, "length_weight": 1}, "waste_weight = 1e+25 times max_waste"),
-    ("SDWCVRP", {"lost_weight": 1e25, "max_waste": 1e9}, "lost_weight = 1e+25 times max_waste is 1e+34"),
-    ("VRPP", {"length_weight": 1e20, "max_loc": 1e20}, "length_weight = 1e+20 times a leg of 1e+20 is 1e+40"),
-    ("VRPP", {"max_loc": 5e-324}, "length_weight = inf times a leg of "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("VRPP", {"prize_weight": 1e30}, "prize_weight = 1e+30 times the largest prize is 1e+32"),
+        ("WCVRP", {"waste_weight": 1e25, "max_waste": 1e9}, "length_weight = "),
+        (
+            "CWCVRP",
+            {"waste_weight": 1e25, "max_waste": 1e9, "length_weight": 1},
+            "waste_weight = 1e+25 times max_waste",
+        ),
+        ("SDWCVRP", {"lost_weight": 1e25, "max_waste": 1e9}, "lost_weight = 1e+25 times max_waste is 1e+34"),
+        ("VRPP", {"length_weight": 1e20, "max_loc": 1e20}, "length_weight = 1e+20 times a leg of 1e+20 is 1e+40"),
+        ("VRPP", {"max_loc": 5e-324}, "length_weight = inf times a leg of "),
+    ],
+)
 def test_options_beyond_all_rewards_are_refused(name, options, said):
     """Before anything is drawn."""
     with pytest.raises(ConfigError, match=re.escape(said)):
@@ -491,8 +536,9 @@ def test_options_beyond_all_rewards_are_refused(name, options, said):
 def test_every_closed_action_has_a_reason_of_the_list(name):
     """Along random plays; the first row that errs is named and no row moves."""
     reasons = ("visited", "over capacity", "too long", "depot closed by must-go", "out of range")
-    world = milkrun.make(f"milkrun/{name}-v0", num_envs=B, seed=3, num_loc=8, illegal="raise", max_length=2.0,
-                         autoreset="disabled")  # fmt: skip
+    world = milkrun.make(
+        f"milkrun/{name}-v0", num_envs=B, seed=3, num_loc=8, illegal="raise", max_length=2.0, autoreset="disabled"
+    )
     world.reset()
     seen = 0
     for turn in range(12):

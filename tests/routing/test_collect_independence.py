@@ -78,10 +78,11 @@ def test_history_is_forgotten(name):
 
 def given_fields(name):
     own = {
-        "VRPP": ("prize", "must_go"), "CVRPP": ("prize", "weight", "capacity", "must_go"),
+        "VRPP": ("prize", "must_go"),
+        "CVRPP": ("prize", "weight", "capacity", "must_go"),
         "SCWCVRP": ("expected0", "real_waste", "max_waste", "capacity", "must_go"),
         "SDWCVRP": ("initial_waste", "daily_fill", "fill_mean", "fill_std", "max_waste", "capacity"),
-    }  # fmt: skip
+    }
     return ("locs", *own.get(name, ("waste", "max_waste", "capacity", "must_go")))
 
 
@@ -172,8 +173,21 @@ def test_global_generators_are_not_touched(name):
 
 # -- 12.12 ------------------------------------------------------------------------------------------------------------
 
-SAME = ("current_node", "visited", "tour_length", "trip_length", "trips", "collected", "load", "action_mask", "reward",
-        "terminated", "truncated", "i", "objective")  # fmt: skip
+SAME = (
+    "current_node",
+    "visited",
+    "tour_length",
+    "trip_length",
+    "trips",
+    "collected",
+    "load",
+    "action_mask",
+    "reward",
+    "terminated",
+    "truncated",
+    "i",
+    "objective",
+)
 
 
 def play_alike(plain, other, *, but=()):
@@ -209,10 +223,18 @@ def test_sdwcvrp_of_one_day_without_fill_is_cwcvrp():
     told = {"autoreset": "disabled", "num_loc": 25, "must_go": "none"}
     plain, other = begun("CWCVRP", 300, **told), make("SDWCVRP", 300, horizon=1, **told)
     nothing = np.zeros_like(plain.waste)
-    other.reset(seed=7, instance={
-        "locs": plain.locs, "initial_waste": plain.waste, "daily_fill": nothing[:, None], "fill_mean": nothing,
-        "fill_std": nothing, "capacity": plain.capacity, "max_waste": plain.max_waste,
-    })  # fmt: skip
+    other.reset(
+        seed=7,
+        instance={
+            "locs": plain.locs,
+            "initial_waste": plain.waste,
+            "daily_fill": nothing[:, None],
+            "fill_mean": nothing,
+            "fill_std": nothing,
+            "capacity": plain.capacity,
+            "max_waste": plain.max_waste,
+        },
+    )
     play_alike(plain, other, but=("visited", "trip_length", "load"))
     assert (plain.overflows == other.overflows).all() and plain.overflows.any()
     assert not other.lost.any() and (other.day == 1).all()
@@ -277,8 +299,9 @@ def test_no_mandatory_customer_is_missed_where_all_fit(name):
 @pytest.mark.parametrize("trips", ["single", "multi"])
 def test_skipped_and_missed_add_up_over_the_days(trips):
     """SDWCVRP at the end: of each morning's bins and mandatory bins those that the day's actions left out."""
-    world = begun("SDWCVRP", 100, horizon=3, trips=trips, must_go="level", must_go_level=0.4, autoreset="disabled",
-                  max_length=1.6)  # fmt: skip
+    world = begun(
+        "SDWCVRP", 100, horizon=3, trips=trips, must_go="level", must_go_level=0.4, autoreset="disabled", max_length=1.6
+    )
     mornings = np.zeros((100, 3, N + 1), bool)
     while len(rows := np.flatnonzero(~world.terminated)):
         mornings[rows, world.day[rows]] = world.must_go[rows]
@@ -296,8 +319,14 @@ def test_padding_is_nobody(name):
     weights = {"length_weight": 3.0, "autoreset": "disabled", **days}
     small, padded = begun(name, 60, num_loc=5, **weights), make(name, 60, num_loc=8, **weights)
     one = {key: getattr(small, key).copy() for key in given_fields(name)}
-    wide = {key: np.pad(a, [(0, 0)] * (a.ndim - 1 - (key == "locs")) + [(0, 3)] + [(0, 0)] * (key == "locs"),
-                        constant_values=1) if a.ndim > 1 else a for key, a in one.items()}  # fmt: skip
+    wide = {
+        key: np.pad(
+            a, [(0, 0)] * (a.ndim - 1 - (key == "locs")) + [(0, 3)] + [(0, 0)] * (key == "locs"), constant_values=1
+        )
+        if a.ndim > 1
+        else a
+        for key, a in one.items()
+    }
     padded.reset(instance={**wide, "n_nodes": np.full(60, 6)})
     turn = 0
     while len(rows := np.flatnonzero(~small.terminated)):
@@ -307,8 +336,12 @@ def test_padding_is_nobody(name):
         padded.step(actions, rows=rows)
         assert (small.reward == padded.reward).all() and (small.terminated == padded.terminated).all()
         turn += 1
-    counts = {"WCVRP": ("overflows",), "CWCVRP": ("overflows",), "SCWCVRP": ("overflows", "failures"),
-              "SDWCVRP": ("overflows", "failures", "lost")}.get(name, ())  # fmt: skip
+    counts = {
+        "WCVRP": ("overflows",),
+        "CWCVRP": ("overflows",),
+        "SCWCVRP": ("overflows", "failures"),
+        "SDWCVRP": ("overflows", "failures", "lost"),
+    }.get(name, ())
     for key in ("skipped", "missed_must_go", "tour_length", "collected", "objective", *counts):
         assert (getattr(small, key) == getattr(padded, key)).all(), key
 
@@ -365,8 +398,9 @@ def test_scaling_the_box_leaves_the_best_plans(name):
         scaled = {**one, "locs": np.float32(side) * one["locs"]}
         owner, plans, returns = enumerate_all(f"milkrun/{name}-v0", scaled, num_loc=n, max_loc=side, **days)
         top = [returns[owner == q].max() for q in range(count)]
-        best.append([{tuple(plans[k]) for k in np.flatnonzero((owner == q) & (returns > top[q] - 1e-3))}
-                     for q in range(count)])  # fmt: skip
+        best.append(
+            [{tuple(plans[k]) for k in np.flatnonzero((owner == q) & (returns > top[q] - 1e-3))} for q in range(count)]
+        )
     assert best[0] == best[1]
 
 

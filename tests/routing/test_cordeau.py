@@ -179,7 +179,7 @@ def test_save_refuses_what_the_format_cannot_say(tmp_path, small, fields, said):
         (lines(L1="2 2 15 3 30"), 3, "request 1 cannot be served even alone: duration"),
         (lines(L6="4 5.000 5.000 2.250 -3 0 10"), 4, "request 2 cannot be served even alone: window"),
     ],
-)  # fmt: skip
+)
 def test_a_fault_names_its_line(tmp_path, text, line, said):
     """What is wrong with a file is told with file and line, counted from 1."""
     path = stored(tmp_path, text)

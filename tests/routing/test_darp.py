@@ -18,8 +18,10 @@ from tests.routing.darp_by_hand import TWO, darp
 
 ID = "milkrun/DARP-v0"
 BOTH = {
-    "classic": {"num_requests": 6}, "style b": {"num_requests": 6, "style": "b"}, "deadlines": {"preset": "published"}
-}  # fmt: skip
+    "classic": {"num_requests": 6},
+    "style b": {"num_requests": 6, "style": "b"},
+    "deadlines": {"preset": "published"},
+}
 DEADLINES_TRACE = {
     "locs": [[[0, 0], [30, 40], [60, 80], [0, 50], [100, 0]]], "demand": [[0, 2, -2, 1, -1]],
     "time_windows": [[48, 10, 13, 12, 5]], "capacity": [[5, 5]],
@@ -151,12 +153,17 @@ REASONS = [
     (5, darp(**LINE), [], 0, "the vehicle is at the depot"),
     (5, darp(**LINE), [1, 2, 0], 0, "the vehicle is at the depot"),
     (6, darp(**LINE, capacity=[4, 4], load=[3, 2]), [1], 3, "over the capacity: 3 + 2 riders in 4 seats"),
-    (6, darp([20, 21, -4, 2], capacity=[1], closes=[99, 99, 10, 99]), [1], 3,
-     "over the capacity: 1 + 1 riders in 1 seats"),
+    (
+        6,
+        darp([20, 21, -4, 2], capacity=[1], closes=[99, 99, 10, 99]),
+        [1],
+        3,
+        "over the capacity: 1 + 1 riders in 1 seats",
+    ),
     (8, darp([20, 21, -4, 2], closes=[99, 99, 10, 99]), [1], 3, "too late at the node itself"),
     (9, darp(**LINE, ride=20.9), [1], 3, "would strand a rider, or break a ride or route limit later"),
     (9, darp(**{**LINE, "duration": 31.9}), [1], 3, "would strand a rider, or break a ride or route limit later"),
-]  # fmt: skip
+]
 
 
 def assert_refused(make, before, action, number, sentence):
@@ -259,8 +266,14 @@ def test_repeated_rows_share_their_instance():
     """Each of 32 instances in 64 rows: at most 1/32 of the memory of copies, and the same play."""
     copied = begun(32 * 64, num_requests=6)
     names = [name for name, field in copied.fields.items() if field.role.value == "instance"]
-    given = [{name: getattr(copied, name)[q].copy() for name in names if name not in
-              ("tight_open", "tight_close", "n_nodes", "dist")} for q in range(32)]  # fmt: skip
+    given = [
+        {
+            name: getattr(copied, name)[q].copy()
+            for name in names
+            if name not in ("tight_open", "tight_close", "n_nodes", "dist")
+        }
+        for q in range(32)
+    ]
     shared = DARP.from_instances(given, repeat=64, autoreset="disabled")
     bytes_of = [sum(getattr(world, name).nbytes for name in names) for world in (shared, copied)]
     assert 0 < bytes_of[0] <= bytes_of[1] / 32

@@ -35,16 +35,19 @@ def world_of(**options):
 def fine(rule="classic"):
     """A right instance for all rows."""
     good = {
-        "locs": np.tile(LINE, (B, 1, 1)), "demand": np.tile([0, 1, -1, 1, -1, 2, -2], (B, 1)),
+        "locs": np.tile(LINE, (B, 1, 1)),
+        "demand": np.tile([0, 1, -1, 1, -1, 2, -2], (B, 1)),
         "capacity": np.full((B, V), 3),
-    }  # fmt: skip
+    }
     if rule == "deadlines":
         return good | {"time_windows": np.tile([48, 10, 13, 12, 15, 20, 22], (B, 1))}
     return good | {
-        "window_open": np.tile([0.0, 0, 20, 0, 0, 0, 0], (B, 1)), "time_windows": np.full((B, N), 200.0),
-        "service_time": np.tile([0.0, 1, 1, 1, 1, 1, 1], (B, 1)), "max_ride_time": np.full((B, R), 30.0),
+        "window_open": np.tile([0.0, 0, 20, 0, 0, 0, 0], (B, 1)),
+        "time_windows": np.full((B, N), 200.0),
+        "service_time": np.tile([0.0, 1, 1, 1, 1, 1, 1], (B, 1)),
+        "max_ride_time": np.full((B, R), 30.0),
         "max_route_duration": np.full(B, 150.0),
-    }  # fmt: skip
+    }
 
 
 def put(field, at, value, rule="classic"):
@@ -136,9 +139,14 @@ def test_the_longest_leg_is_counted_exactly():
     """5e8 units of time out and 1e9 across: clocks show whole numbers, none negative, and deadlines are kept."""
     far = np.array([[[0, 0], [500, 0], [-500, 0]]], np.float32)
     world = milkrun.make(ID, 1, rule="deadlines", num_requests=1, num_agents=1, speed=1e-6, autoreset="disabled")
-    world.reset(instance={
-        "locs": far, "demand": [[0, 1, -1]], "capacity": [[1]], "time_windows": [[48, 5 * 10**8, 15 * 10**8]],
-    })  # fmt: skip
+    world.reset(
+        instance={
+            "locs": far,
+            "demand": [[0, 1, -1]],
+            "capacity": [[1]],
+            "time_windows": [[48, 5 * 10**8, 15 * 10**8]],
+        }
+    )
     clock = []
     for action in (1, 2):
         assert world.action_mask[0].nonzero()[0].tolist() == [action]
@@ -157,11 +165,13 @@ def test_no_car_at_all():
 @pytest.mark.parametrize(
     ("at", "value", "words"),
     [
-        ((1, 3, 3), 5.0, ("row 1: dist[3", "= 5.0", "diagonal")), ((2, 0, 4), -5.0, ("row 2: dist[0, 4] = -5.0",)),
-        ((3, 1, 2), math.nan, ("row 3: dist[1, 2] = nan",)), ((0, 1, 2), math.inf, ("row 0: dist[1, 2] = inf",)),
+        ((1, 3, 3), 5.0, ("row 1: dist[3", "= 5.0", "diagonal")),
+        ((2, 0, 4), -5.0, ("row 2: dist[0, 4] = -5.0",)),
+        ((3, 1, 2), math.nan, ("row 3: dist[1, 2] = nan",)),
+        ((0, 1, 2), math.inf, ("row 0: dist[1, 2] = inf",)),
         ((0, 1, 2), 1e30, ("row 0: dist[1, 2] = 1e+30", "1e+09")),
     ],
-)  # fmt: skip
+)
 def test_matrices_that_cannot_be(at, value, words):
     """Non-zero diagonal, negative, NaN, infinite."""
     world = world_of(metric="matrix", **CLASSIC)
@@ -174,11 +184,14 @@ def test_matrices_that_cannot_be(at, value, words):
 @pytest.mark.parametrize(
     ("field", "at", "wrong", "right", "number", "kind"),
     [
-        ("demand", (2, slice(3, 5)), [4, -4], [3, -3], 1, "capacity"), ("max_ride_time", (2, 1), 8.9, 9.0, 1, "ride"),
-        ("max_route_duration", (2,), 21.9, 22.0, 0, "duration"), ("time_windows", (2, 3), 3.9, 4.0, 1, "window"),
-        ("time_windows", (2, 4), 13.9, 14.0, 1, "window"), ("window_open", (2, 4), 194.1, 194.0, 1, "window"),
+        ("demand", (2, slice(3, 5)), [4, -4], [3, -3], 1, "capacity"),
+        ("max_ride_time", (2, 1), 8.9, 9.0, 1, "ride"),
+        ("max_route_duration", (2,), 21.9, 22.0, 0, "duration"),
+        ("time_windows", (2, 3), 3.9, 4.0, 1, "window"),
+        ("time_windows", (2, 4), 13.9, 14.0, 1, "window"),
+        ("window_open", (2, 4), 194.1, 194.0, 1, "window"),
     ],
-)  # fmt: skip
+)
 def test_nobody_is_listed_whom_no_car_could_serve(field, at, wrong, right, number, kind):
     """Alone, request 1 takes 4 + 9 + 5 and stops of 1, request 0 takes 3 + 7 + 10 and stops; the day ends at 200."""
     alone = f"request {number} (nodes {2 * number + 1} and {2 * number + 2}) cannot be served even alone: {kind}"
@@ -205,8 +218,13 @@ def test_a_missing_field_is_named(options, rule, field):
 def test_shapes_and_dtypes(options, rule, field, change):
     """Batch dims that disagree, wrong axes, what is no number: the field is named, in an error of ours."""
     good = fine(rule)[field]
-    wrong = {"fewer rows": good[:3], "one axis more": good[..., None], "strings": np.full(good.shape, "far"),
-             "complex": good.astype(complex), "ragged": [[1], [2, 3]]}[change]  # fmt: skip
+    wrong = {
+        "fewer rows": good[:3],
+        "one axis more": good[..., None],
+        "strings": np.full(good.shape, "far"),
+        "complex": good.astype(complex),
+        "ragged": [[1], [2, 3]],
+    }[change]
     with refused(world_of(**options), ShapeError, field):
         world_of(**options).reset(instance={**fine(rule), field: wrong})
 

@@ -58,18 +58,35 @@ OPTIONS = [
     ({"preset": "published", "min_demand": 4}, ("min_demand", "4", "max_demand", "3")),
     ({"preset": "published", "min_pickup_tw": 31}, ("min_pickup_tw", "31", "max_pickup_tw", "30")),
     ({"preset": "published", "max_demand": 6}, ("max_demand", "6", "vehicle_capacity", "5")),
-    ({"preset": "published", "speed": 1e-6, "max_loc": 1e4},
-     ("speed = 1e-06", "max_loc = 10000", "1.41421e+10", "5e+08")),
+    (
+        {"preset": "published", "speed": 1e-6, "max_loc": 1e4},
+        ("speed = 1e-06", "max_loc = 10000", "1.41421e+10", "5e+08"),
+    ),
     ({"preset": "published", "min_loc": -1e6, "max_loc": 1e6, "speed": 1e-3}, ("speed = 0.001", "min_loc = -1e+06")),
     ({"speed": 10**400}, ("speed", "1000000000.0")),
     ({"max_steps": 2**63}, ("max_steps", "9223372036854775808")),
     ({"preset": "published", "metric": "matrix"}, ("metric", "'matrix'", "'euclid'")),
     ({"preset": "published", "reward": "dense"}, ("reward", "'dense'", "'terminal'")),
 ]
-CLASSIC_ONLY = {"style": "a", "max_onboard": 8, "side": 10.0, "window_width": 15, "open_end": 1440.0,
-                "max_duration": 120.0, "max_ride": 30.0, "service": 3.0}  # fmt: skip
-DEADLINES_ONLY = {"min_loc": 0.0, "max_loc": 100.0, "min_demand": 1, "max_demand": 3, "min_pickup_tw": 10,
-             "max_pickup_tw": 30, "depot_deadline": 48}  # fmt: skip
+CLASSIC_ONLY = {
+    "style": "a",
+    "max_onboard": 8,
+    "side": 10.0,
+    "window_width": 15,
+    "open_end": 1440.0,
+    "max_duration": 120.0,
+    "max_ride": 30.0,
+    "service": 3.0,
+}
+DEADLINES_ONLY = {
+    "min_loc": 0.0,
+    "max_loc": 100.0,
+    "min_demand": 1,
+    "max_demand": 3,
+    "min_pickup_tw": 10,
+    "max_pickup_tw": 30,
+    "depot_deadline": 48,
+}
 
 
 @pytest.mark.parametrize(("wrong", "words"), OPTIONS)
@@ -188,16 +205,23 @@ def test_actions_that_are_none(options):
     world.reset()
     before = rows_of(world)
     for actions, words in (
-        (np.ones(4), ("float64", "(4,)")), ([1, 1, 1], ("(3,)", "(4,)")), (np.ones((4, 1), int), ("(4, 1)",)),
-        (np.ones(4, bool), ("bool",)), (["1"] * 4, ("integers",)),
-    ):  # fmt: skip
+        (np.ones(4), ("float64", "(4,)")),
+        ([1, 1, 1], ("(3,)", "(4,)")),
+        (np.ones((4, 1), int), ("(4, 1)",)),
+        (np.ones(4, bool), ("bool",)),
+        (["1"] * 4, ("integers",)),
+    ):
         with pytest.raises(ShapeError) as caught:
             world.step(actions)
         assert not [word for word in words if word not in str(caught.value)], str(caught.value)
         assert rows_of(world) == before
     nodes = world.sizes["N"]
-    for action, why in ((nodes, f"out of range 0..{nodes - 1}"), (-1, f"out of range 0..{nodes - 1}"),
-                        (2, "its rider is not aboard"), (0, "the vehicle is at the depot")):  # fmt: skip
+    for action, why in (
+        (nodes, f"out of range 0..{nodes - 1}"),
+        (-1, f"out of range 0..{nodes - 1}"),
+        (2, "its rider is not aboard"),
+        (0, "the vehicle is at the depot"),
+    ):
         with pytest.raises(IllegalAction) as caught:
             world.step([1, 1, action, 1])
         assert str(caught.value) == f"row 2: action {action}: {why}" and rows_of(world) == before
@@ -216,9 +240,17 @@ def test_explain_asks_for_a_row_and_an_action():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("current_node", 7), ("current_agent", 2), ("onboard", 3), ("onboard", -2), ("tour_len", -1),
-     ("current_time", math.nan), ("instance_row", 2), ("n_nodes", 9)],
-)  # fmt: skip
+    [
+        ("current_node", 7),
+        ("current_agent", 2),
+        ("onboard", 3),
+        ("onboard", -2),
+        ("tour_len", -1),
+        ("current_time", math.nan),
+        ("instance_row", 2),
+        ("n_nodes", 9),
+    ],
+)
 def test_saved_states_that_kernels_could_not_index_with(field, value):
     """A request of three aboard is 0..2: row, field and value are named."""
     world = milkrun.make(ID, 2, seed=5, **SMALL)

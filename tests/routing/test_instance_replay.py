@@ -20,14 +20,17 @@ def file(tmp_path):
     return lambda text, name="x.vrp": put(tmp_path / name, text)
 
 
-@pytest.mark.parametrize(("routes", "reason"), [
-    ([[1, 2], [3, 4]], "route 2 names 4, which does not exist: 1..3"),
-    ([[1, 2], [0, 3]], "route 2 names 0, which does not exist: 1..3"),
-    ([[1, 2]], "customer 3 is never visited"),
-    ([], "customer 1 is never visited"),
-    ([[1, 2], [2, 3]], "customer 2 is visited 2 times"),
-    ([[1, 2, 3]], "trip 1 carries 15, capacity 10"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("routes", "reason"),
+    [
+        ([[1, 2], [3, 4]], "route 2 names 4, which does not exist: 1..3"),
+        ([[1, 2], [0, 3]], "route 2 names 0, which does not exist: 1..3"),
+        ([[1, 2]], "customer 3 is never visited"),
+        ([], "customer 1 is never visited"),
+        ([[1, 2], [2, 3]], "customer 2 is visited 2 times"),
+        ([[1, 2, 3]], "trip 1 carries 15, capacity 10"),
+    ],
+)
 def test_a_solution_that_breaks_a_rule_is_not_valid(file, routes, reason):
     """And its cost is infinite."""
     assert replay(read(file(CVRP)), routes) == (math.inf, False, reason)
@@ -84,13 +87,16 @@ def test_solutions_that_no_file_can_say_are_refused(tmp_path, name, routes):
     assert not (tmp_path / name).exists()
 
 
-@pytest.mark.parametrize(("routes", "cost", "told"), [
-    ([[1, 2]], math.inf, "cost is inf, expected a finite number, or None"),
-    ([[1, 2]], "18", "cost is '18', expected a finite number, or None"),
-    ([[1, 1.7]], 18, "route 1 names 1.7, which is not a node number"),
-    ([[1], 2], 18, "route 2 is a int, expected a list of node numbers"),
-    ("12", 18, "routes are lists of node numbers, one a route, not a str"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("routes", "cost", "told"),
+    [
+        ([[1, 2]], math.inf, "cost is inf, expected a finite number, or None"),
+        ([[1, 2]], "18", "cost is '18', expected a finite number, or None"),
+        ([[1, 1.7]], 18, "route 1 names 1.7, which is not a node number"),
+        ([[1], 2], 18, "route 2 is a int, expected a list of node numbers"),
+        ("12", 18, "routes are lists of node numbers, one a route, not a str"),
+    ],
+)
 def test_what_is_no_plan_is_not_written(tmp_path, routes, cost, told):
     """Neither rounded to one nor half written."""
     for name in ("a.sol", "a.tour"):
@@ -99,10 +105,15 @@ def test_what_is_no_plan_is_not_written(tmp_path, routes, cost, told):
         assert not (tmp_path / name).exists()
 
 
-@pytest.mark.parametrize(("comment", "cost"), [
-    ("Length 6528", 6528), ("optimal tour for fri26 (937)", 937), ("Optimum for eil101.tsp (Length 629)", 629),
-    ("Optimum solution for att48", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("comment", "cost"),
+    [
+        ("Length 6528", 6528),
+        ("optimal tour for fri26 (937)", 937),
+        ("Optimum for eil101.tsp (Length 629)", 629),
+        ("Optimum solution for att48", None),
+    ],
+)
 def test_the_length_in_a_tours_comment(file, comment, cost):
     """In the ways of TSPLIB's own files."""
     tour = file(f"COMMENT : {comment}\nTYPE : TOUR\nTOUR_SECTION\n1 3 2\n-1\nEOF\n", "t.tour")
@@ -110,11 +121,14 @@ def test_the_length_in_a_tours_comment(file, comment, cost):
     assert read_solution(tour).routes == ((0, 2, 1),)
 
 
-@pytest.mark.parametrize(("routes", "cost"), [
-    ([[1, 2], [3]], 14.8),   # 30 + 40 + 50 and 14 + 14 tenths; customer 1 is waited for until 20
-    ([[2, 1], [3]], 14.8),   # at 2 by 5, leaves at 14, at 1 by 18, waits until 20
-    ([[1], [2], [3]], 18.8),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("routes", "cost"),
+    [
+        ([[1, 2], [3]], 14.8),  # 30 + 40 + 50 and 14 + 14 tenths; customer 1 is waited for until 20
+        ([[2, 1], [3]], 14.8),  # at 2 by 5, leaves at 14, at 1 by 18, waits until 20
+        ([[1], [2], [3]], 18.8),
+    ],
+)
 def test_windows_are_kept_in_tenths(file, routes, cost):
     """By hand on three customers with windows and 9 of service."""
     assert replay(read(file(SOLOMON)), routes) == (cost, True, None)
@@ -134,12 +148,15 @@ def test_the_truck_must_be_home_before_the_depot_closes(file):
     assert replay(read(file(late)), [[1], [2], [3]])[1] is True
 
 
-@pytest.mark.parametrize(("routes", "cost"), [
-    ([], 390),          # both prizes left
-    ([[1]], 28 + 180),  # 14 out, 14 home, and the prize of customer 2
-    ([[2]], 100 + 210),
-    ([[1, 2]], 105),    # 14 + 41 + 50
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("routes", "cost"),
+    [
+        ([], 390),  # both prizes left
+        ([[1]], 28 + 180),  # 14 out, 14 home, and the prize of customer 2
+        ([[2]], 100 + 210),
+        ([[1, 2]], 105),  # 14 + 41 + 50
+    ],
+)
 def test_prizes_left_are_paid(file, routes, cost):
     """By hand on two optional customers, in tenths."""
     assert replay(read(file(PCVRPTW)), routes) == (cost, True, None)

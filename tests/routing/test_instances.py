@@ -23,18 +23,21 @@ def file(tmp_path):
     return lambda text, name="x.vrp": put(tmp_path / name, text)
 
 
-@pytest.mark.parametrize(("kind", "places", "distance"), [
-    ("EUC_2D", [(0, 0), (1, 2)], 2),            # 2.236
-    ("EUC_2D", [(0, 0), (1.5, 2)], 3),          # 2.5 goes up, not to even
-    ("CEIL_2D", [(0, 0), (1, 2)], 3),           # 2.236
-    ("MAN_2D", [(0, 0), (1.2, 2.4)], 4),        # 3.6
-    ("MAN_2D", [(0, 0), (0.5, 2)], 3),          # 2.5 goes up, not to even
-    ("MAX_2D", [(0, 0), (1.2, 2.4)], 2),        # max(1, 2)
-    ("ATT", [(0, 0), (10, 20)], 8),             # sqrt(50) = 7.07, rounded to 7 and so up
-    ("ATT", [(0, 0), (0, 10)], 4),              # sqrt(10) = 3.16
-    ("GEO", [(0.0, 0.0), (0.0, 1.30)], 167),    # 1 degree 30 minutes: 1.5 / 180 * pi * 6378.388 = 166.98
-    ("GEO", [(0.0, 0.0), (-1.0, 0.0)], 112),    # one degree south: 111.32, the kilometre begun counts
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "places", "distance"),
+    [
+        ("EUC_2D", [(0, 0), (1, 2)], 2),  # 2.236
+        ("EUC_2D", [(0, 0), (1.5, 2)], 3),  # 2.5 goes up, not to even
+        ("CEIL_2D", [(0, 0), (1, 2)], 3),  # 2.236
+        ("MAN_2D", [(0, 0), (1.2, 2.4)], 4),  # 3.6
+        ("MAN_2D", [(0, 0), (0.5, 2)], 3),  # 2.5 goes up, not to even
+        ("MAX_2D", [(0, 0), (1.2, 2.4)], 2),  # max(1, 2)
+        ("ATT", [(0, 0), (10, 20)], 8),  # sqrt(50) = 7.07, rounded to 7 and so up
+        ("ATT", [(0, 0), (0, 10)], 4),  # sqrt(10) = 3.16
+        ("GEO", [(0.0, 0.0), (0.0, 1.30)], 167),  # 1 degree 30 minutes: 1.5 / 180 * pi * 6378.388 = 166.98
+        ("GEO", [(0.0, 0.0), (-1.0, 0.0)], 112),  # one degree south: 111.32, the kilometre begun counts
+    ],
+)
 def test_a_distance_of_tsplib(file, kind, places, distance):
     """As the world drives it there and back."""
     world = read(file(legs(kind, places))).world(illegal="raise")
@@ -44,15 +47,18 @@ def test_a_distance_of_tsplib(file, kind, places, distance):
     assert world.objective[0] == -2 * distance
 
 
-@pytest.mark.parametrize(("kind", "places", "distance"), [
-    ("EUC_2D", [(226.42, 264.15), (226.42, 235.65)], 28),   # 28.49999999999997: nodes 10 and 9 of tsp225
-    ("EUC_2D", [(489.92, 136.15), (532.42, 136.15)], 42),   # 42.49999999999994: nodes 184 and 182
-    ("EUC_2D", [(496.92, 271.65), (496.92, 243.15)], 28),   # 28.49999999999997: nodes 126 and 125
-    ("EUC_2D", [("92e-2", 0), ("0.042e+1", 0)], 1),         # 0.5
-    ("CEIL_2D", [(2.2, 0), (1.2, 0)], 2),                   # 1.0000000000000002
-    ("MAN_2D", [(1.42, 0), (0.92, 0)], 0),                  # 0.4999999999999999
-    ("MAX_2D", [(1.42, 0), (0.92, 0)], 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "places", "distance"),
+    [
+        ("EUC_2D", [(226.42, 264.15), (226.42, 235.65)], 28),  # 28.49999999999997: nodes 10 and 9 of tsp225
+        ("EUC_2D", [(489.92, 136.15), (532.42, 136.15)], 42),  # 42.49999999999994: nodes 184 and 182
+        ("EUC_2D", [(496.92, 271.65), (496.92, 243.15)], 28),  # 28.49999999999997: nodes 126 and 125
+        ("EUC_2D", [("92e-2", 0), ("0.042e+1", 0)], 1),  # 0.5
+        ("CEIL_2D", [(2.2, 0), (1.2, 0)], 2),  # 1.0000000000000002
+        ("MAN_2D", [(1.42, 0), (0.92, 0)], 0),  # 0.4999999999999999
+        ("MAX_2D", [(1.42, 0), (0.92, 0)], 0),
+    ],
+)
 @pytest.mark.parametrize("solved", [False, True])
 def test_a_near_tie_is_rounded_as_float64_has_it(file, kind, places, distance, solved):
     """The decimals differ by exactly the half or the whole; published optima are those of the formula in doubles. World
@@ -74,14 +80,17 @@ def test_a_near_tie_in_tenths_is_cut_as_float64_has_it(file):
     assert world.tour_length[0] == 2
 
 
-@pytest.mark.parametrize(("form", "numbers", "rows"), [
-    ("FULL_MATRIX", "9 1 2\n3 9 4\n5 6 9", [[0, 1, 2], [3, 0, 4], [5, 6, 0]]),
-    ("FULL_MATRIX", "9 1 2 3\n9 4 5 6 9", [[0, 1, 2], [3, 0, 4], [5, 6, 0]]),
-    ("UPPER_ROW", "1 2\n3", [[0, 1, 2], [1, 0, 3], [2, 3, 0]]),
-    ("LOWER_ROW", "1\n2 3", [[0, 1, 2], [1, 0, 3], [2, 3, 0]]),
-    ("UPPER_DIAG_ROW", "0 1 2 0 3 0", [[0, 1, 2], [1, 0, 3], [2, 3, 0]]),
-    ("LOWER_DIAG_ROW", "0 1\n0 2 3\n0", [[0, 1, 2], [1, 0, 3], [2, 3, 0]]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("form", "numbers", "rows"),
+    [
+        ("FULL_MATRIX", "9 1 2\n3 9 4\n5 6 9", [[0, 1, 2], [3, 0, 4], [5, 6, 0]]),
+        ("FULL_MATRIX", "9 1 2 3\n9 4 5 6 9", [[0, 1, 2], [3, 0, 4], [5, 6, 0]]),
+        ("UPPER_ROW", "1 2\n3", [[0, 1, 2], [1, 0, 3], [2, 3, 0]]),
+        ("LOWER_ROW", "1\n2 3", [[0, 1, 2], [1, 0, 3], [2, 3, 0]]),
+        ("UPPER_DIAG_ROW", "0 1 2 0 3 0", [[0, 1, 2], [1, 0, 3], [2, 3, 0]]),
+        ("LOWER_DIAG_ROW", "0 1\n0 2 3\n0", [[0, 1, 2], [1, 0, 3], [2, 3, 0]]),
+    ],
+)
 def test_an_explicit_matrix(file, form, numbers, rows):
     """One stream of numbers; line breaks mean nothing, nor does what stands on the diagonal."""
     assert read(file(explicit(form, numbers))).dist.tolist() == rows
@@ -129,19 +138,22 @@ def test_nodes_may_come_in_any_order(file):
     assert read(file(shuffled)) == read(file(TSP))
 
 
-@pytest.mark.parametrize("change", [
-    lambda t: t.replace("\n", "\r\n"),
-    lambda t: t.replace("\n", "\r"),
-    lambda t: "\ufeff" + t,
-    lambda t: t.replace(" : ", ":"),
-    lambda t: t.replace(" : ", " :\t") + "\n\n",
-    lambda t: t.replace("EOF\n", ""),
-    lambda t: t.removesuffix("\n"),
-    lambda t: t.replace("EOF\n", "EOF\nwhat follows is not read"),
-    lambda t: t.replace("3 3 4", " 3\t3.0   4e0 "),
-    lambda t: t.replace("NODE_COORD_SECTION", "NODE_COORD_SECTION :"),
-    lambda t: t.replace("TYPE : CVRP", "COMMENT : drawn by Gr\u00f6tschel\nTYPE : CVRP").encode("latin-1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.replace("\n", "\r\n"),
+        lambda t: t.replace("\n", "\r"),
+        lambda t: "\ufeff" + t,
+        lambda t: t.replace(" : ", ":"),
+        lambda t: t.replace(" : ", " :\t") + "\n\n",
+        lambda t: t.replace("EOF\n", ""),
+        lambda t: t.removesuffix("\n"),
+        lambda t: t.replace("EOF\n", "EOF\nwhat follows is not read"),
+        lambda t: t.replace("3 3 4", " 3\t3.0   4e0 "),
+        lambda t: t.replace("NODE_COORD_SECTION", "NODE_COORD_SECTION :"),
+        lambda t: t.replace("TYPE : CVRP", "COMMENT : drawn by Gr\u00f6tschel\nTYPE : CVRP").encode("latin-1"),
+    ],
+)
 def test_habits_of_writers_change_nothing(file, change):
     """Line ends, byte order mark, blanks, no EOF, no last line end, other ways to write a number, old encodings."""
     again = read(file(change(CVRP)))
@@ -149,15 +161,25 @@ def test_habits_of_writers_change_nothing(file, change):
     assert again.best == 18
 
 
-@pytest.mark.parametrize(("name", "metric", "length"), [
-    ("A-n3-k1", "round", 4), ("X-n3-k1", "round", 4), ("Leuven1", "round", 4), ("Lima", "round", 4),
-    ("CMT1", "euclid", 2 * math.sqrt(5)), ("Golden_1", "euclid", 2 * math.sqrt(5)), ("tai75a", "euclid", 2 * 5**0.5),
-    ("Li_21", "euclid", 2 * math.sqrt(5)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "metric", "length"),
+    [
+        ("A-n3-k1", "round", 4),
+        ("X-n3-k1", "round", 4),
+        ("Leuven1", "round", 4),
+        ("Lima", "round", 4),
+        ("CMT1", "euclid", 2 * math.sqrt(5)),
+        ("Golden_1", "euclid", 2 * math.sqrt(5)),
+        ("tai75a", "euclid", 2 * 5**0.5),
+        ("Li_21", "euclid", 2 * math.sqrt(5)),
+    ],
+)
 def test_the_set_decides_whether_a_cvrp_is_rounded(file, name, metric, length):
     """One customer at (1, 2), 2.236 away."""
-    text = (f"NAME : {name}\nTYPE : CVRP\nDIMENSION : 2\nEDGE_WEIGHT_TYPE : EUC_2D\nCAPACITY : 1\n"
-            "NODE_COORD_SECTION\n1 0 0\n2 1 2\nDEMAND_SECTION\n1 0\n2 1\nDEPOT_SECTION\n1\n-1\nEOF\n")  # fmt: skip
+    text = (
+        f"NAME : {name}\nTYPE : CVRP\nDIMENSION : 2\nEDGE_WEIGHT_TYPE : EUC_2D\nCAPACITY : 1\n"
+        "NODE_COORD_SECTION\n1 0 0\n2 1 2\nDEMAND_SECTION\n1 0\n2 1\nDEPOT_SECTION\n1\n-1\nEOF\n"
+    )
     instance = read(file(text))
     assert instance.metric == metric
     assert replay(instance, [[1]]) == (length, True, None)
@@ -251,11 +273,21 @@ def test_prize_collecting_files_count_in_tenths(file):
     assert instance.published(180 - 100) == 310
 
 
-@pytest.mark.parametrize("text", [
-    TSP, CVRP, SOLOMON, PCVRPTW, legs("GEO", [(10.3, 2), (-3.05, 1 / 3)]), legs("CEIL_2D", [(0, 0), (1e-9, 1.5)]),
-    legs("EUC_2D", [(0, 0), (1.499999999, 0)]), explicit("UPPER_ROW", "1 2.5\n3"), SERVED,
-    CVRP.replace("A-n4-k2", "CMT0").replace("CAPACITY : 10", "CAPACITY : 15\nDISTANCE : 20\nSERVICE_TIME : 2.25"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        TSP,
+        CVRP,
+        SOLOMON,
+        PCVRPTW,
+        legs("GEO", [(10.3, 2), (-3.05, 1 / 3)]),
+        legs("CEIL_2D", [(0, 0), (1e-9, 1.5)]),
+        legs("EUC_2D", [(0, 0), (1.499999999, 0)]),
+        explicit("UPPER_ROW", "1 2.5\n3"),
+        SERVED,
+        CVRP.replace("A-n4-k2", "CMT0").replace("CAPACITY : 10", "CAPACITY : 15\nDISTANCE : 20\nSERVICE_TIME : 2.25"),
+    ],
+)
 def test_a_written_file_reads_back_equal(file, tmp_path, text):
     """To the last bit of every number."""
     instance = read(file(text))

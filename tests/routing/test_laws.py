@@ -102,6 +102,7 @@ def test_a_drawn_matrix_is_of_the_places_drawn(name):
 @pytest.mark.parametrize("name", WORLDS[2:])
 def test_a_depot_like_a_customer_stands_where_the_function_says(name):
     """It is one more place of the same call: of a law that numbers its places, the last."""
+
     def numbered(rng, n):
         return np.stack([np.arange(n), np.full(n, rng.random())], axis=1)
 
@@ -194,6 +195,7 @@ def test_hooks_that_misbehave_are_named(given):
 
 def test_a_function_that_places_customers_out_of_reach_is_refused():
     """By row, customer, way and limit; the world keeps the instances that it has."""
+
     def away(rng, n):
         return np.full((n, 2), 0.5 if rng.random() < 0.8 else 10.0)
 

@@ -17,6 +17,8 @@ from milkrun.routing.maps.search import BUNDLED
 from tests.routing.map_files import DEGREES, GEO, KM, ROADS, put
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
 @pytest.fixture(autouse=True)
 def no_maps_of_the_user(monkeypatch):
     monkeypatch.delenv("MILKRUN_MAPS", raising=False)
@@ -55,8 +57,14 @@ def test_columns_of_other_programs_are_passed_over(tmp_path, caplog):
     more = "".join(f"{row},{cell}\n" for row, cell in zip(rows, ["address", "a", "b", "", "c"], strict=True))
     assert load_map("more", put(tmp_path, "more.csv", more)).ids == ("yard", "a", "b", "c")
     assert not caplog.text
-    load_map("slip", put(tmp_path, "slip.csv", DEGREES.replace("kind,", "kind,steam,").replace("t,6", "t,x,6")
-                         .replace("n,6", "n,x,6")))  # fmt: skip
+    load_map(
+        "slip",
+        put(
+            tmp_path,
+            "slip.csv",
+            DEGREES.replace("kind,", "kind,steam,").replace("t,6", "t,x,6").replace("n,6", "n,x,6"),
+        ),
+    )
     assert "slip.csv, line 1, column 'steam' is not read; did you mean 'stream'?" in caplog.text
     put(tmp_path, "g.geojson", json.dumps(GEO).replace('"stream"', '"height"'))
     assert load_map("g", tmp_path).stream is None

@@ -21,9 +21,18 @@ from tests.published import published_file
 from tests.routing.darp_by_hand import ONE, TWO, broken, darp
 
 PUBLISHED = {
-    "a2-16": 294.25, "a2-24": 431.12, "a3-18": 300.48, "a3-30": 494.85, "a4-16": 282.68, "b2-16": 309.41,
-    "b2-24": 444.71, "b3-18": 301.64, "b3-30": 531.44, "b4-16": 296.96, "b4-32": 494.82,
-}  # fmt: skip
+    "a2-16": 294.25,
+    "a2-24": 431.12,
+    "a3-18": 300.48,
+    "a3-30": 494.85,
+    "a4-16": 282.68,
+    "b2-16": 309.41,
+    "b2-24": 444.71,
+    "b3-18": 301.64,
+    "b3-30": 531.44,
+    "b4-16": 296.96,
+    "b4-32": 494.82,
+}
 
 
 # --- published solutions
@@ -152,9 +161,14 @@ def test_schedule_is_the_least_solution_of_the_linear_program(seed):
     n = 2 * requests
     opens = rng.integers(0, 50, n)
     instance = darp(
-        rng.integers(-9, 10, n).tolist(), opens=opens, closes=opens + rng.integers(10, 90, n), capacity=[9],
-        service=rng.integers(0, 4, n), ride=rng.integers(9, 50, requests), duration=int(rng.integers(40, 150)),
-    )  # fmt: skip
+        rng.integers(-9, 10, n).tolist(),
+        opens=opens,
+        closes=opens + rng.integers(10, 90, n),
+        capacity=[9],
+        service=rng.integers(0, 4, n),
+        ride=rng.integers(9, 50, requests),
+        duration=int(rng.integers(40, 150)),
+    )
     key = rng.random(n)
     key[1::2], key[::2] = np.maximum(key[::2], key[1::2]), np.minimum(key[::2], key[1::2])
     route = (1 + np.argsort(key)).tolist()

@@ -23,8 +23,11 @@ def test_costs_of_a_batch():
     cost, parts, nothing = DARPProblem.get_costs(batch(darp(**TWO), darp(**TWO)), plans)
     assert cost.tolist() == [34.0, 220.0]
     assert {name: amount.tolist() for name, amount in parts.items()} == {
-        "distance": [34.0, 20.0], "unvisited": [0, 2], "unserved": [0, 1], "vehicles": [2, 1],
-    }  # fmt: skip
+        "distance": [34.0, 20.0],
+        "unvisited": [0, 2],
+        "unserved": [0, 1],
+        "vehicles": [2, 1],
+    }
     assert nothing is None
     weighed = DARPProblem.get_costs(batch(darp(**TWO)), plans, {"length": 2.0}, penalty_unvisited=1.0)[0]
     assert weighed.tolist() == [68.0, 42.0]
@@ -169,7 +172,7 @@ def test_bad_datasets_are_refused(changed, error, said):
         ({"speed": "1"}, "speed is 1, must be a number within 1e-06..1e+09"),
         ({"speed": 1e-300}, "speed is 1e-300, must be a number within 1e-06..1e+09"),
         ({"penalty_unvisited": np.nan}, "penalty_unvisited is nan, must be finite and >= 0"),
-        ({"rule": ['deadlines']}, "rule ['deadlines'] is unknown"),
+        ({"rule": ["deadlines"]}, "rule ['deadlines'] is unknown"),
         ({"on_violation": "warn"}, "on_violation is 'warn'"),
         ({"metric": "manhattan"}, "metric is 'manhattan'"),
         ({"rule": "deadlines", "metric": "matrix"}, "metric is 'matrix', allowed is 'euclid'"),

@@ -63,10 +63,15 @@ def test_missing_weights_are_the_defaults():
     assert VRPP.get_costs(profit(), pi, {"length": 1, "prize": 2})[0].item() == 6 - 20
 
 
-@pytest.mark.parametrize("dataset", [
-    profit(), {**profit(), "dist": distance_matrix(RECTANGLE)}, {**profit(locs=RECTANGLE / 4), "metric": "trunc1"},
-    {**profit(locs=RECTANGLE / 4), "metric": "haversine"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        profit(),
+        {**profit(), "dist": distance_matrix(RECTANGLE)},
+        {**profit(locs=RECTANGLE / 4), "metric": "trunc1"},
+        {**profit(locs=RECTANGLE / 4), "metric": "haversine"},
+    ],
+)
 def test_lengths_in_another_unit_have_no_default_weight(dataset):
     """3 and 4 units apart, tenths, kilometres: the default is the price of the unit square's side."""
     metric = dataset.pop("metric", None)

@@ -145,8 +145,17 @@ def test_the_route_of_a_picture_is_what_the_checker_has_driven(name, task, recou
     """Ways home from bins that did not fit, and back again: random plays of 120 rows, on the last day where there are
     days, against the checker, which follows the loads on its own."""
     noise = {"sigma": 0.6} if name == "SCWCVRP" else {"horizon": 3, "sensor_sigma": 0.8, "daily_scale": 0.6}
-    world = milkrun.make(f"milkrun/{name}-v0", 120, seed=3, num_loc=8, capacity=1.0, recourse=recourse, trips=trips,
-                         autoreset="disabled", **noise)  # fmt: skip
+    world = milkrun.make(
+        f"milkrun/{name}-v0",
+        120,
+        seed=3,
+        num_loc=8,
+        capacity=1.0,
+        recourse=recourse,
+        trips=trips,
+        autoreset="disabled",
+        **noise,
+    )
     world.reset()
     while not world.terminated.all():
         live = np.flatnonzero(~world.terminated)

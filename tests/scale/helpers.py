@@ -57,9 +57,11 @@ def local(world_id, policy, episodes, rows, seed, config):
 def same(a, b) -> bool:
     """To the bit: every array, and the order of the figures."""
     columns = [(r.returns, r.lengths, r.truncated, *(r.kpis[name] for name in sorted(r.kpis))) for r in (a, b)]
-    return a.rows == b.rows and a.kpis.keys() == b.kpis.keys() and all(
-        x.dtype == y.dtype and np.array_equal(x, y) for x, y in zip(*columns, strict=True)
-    )  # fmt: skip
+    return (
+        a.rows == b.rows
+        and a.kpis.keys() == b.kpis.keys()
+        and all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in zip(*columns, strict=True))
+    )
 
 
 @contextmanager

@@ -33,31 +33,34 @@ def no_ray(monkeypatch):
     monkeypatch.setattr(cluster, "_own", started)
 
 
-@pytest.mark.parametrize("changes, error, words", [
-    ({"world_id": "milkrun/CVPR-v0"}, RegistryError, "did you mean"),
-    ({"policy": "nearst"}, ConfigError, "has no policy 'nearst'; did you mean 'nearest'"),
-    ({"policy": ("random", {"sed": 1})}, ConfigError, "policy 'random' has no option 'sed'; did you mean 'seed'"),
-    ({"policy": "tests.nowhere:f"}, ConfigError, "there is no module 'tests.nowhere'"),
-    ({"policy": "tests.scale.helpers:slow"}, ConfigError, "has no 'slow'; did you mean 'slowly'"),
-    ({"policy": lambda world: nearest(world)}, ConfigError, "is not importable: give 'package.module:function'"),
-    ({"policy": "__main__:f"}, ConfigError, "a worker has another __main__"),
-    ({"policy": 3}, ConfigError, "must be the name of a policy"),
-    ({"policy": ("nearest", {"seed": 1})}, ConfigError, "has no option 'seed'"),
-    ({"episodes": 0}, ConfigError, "episodes=0: must be an integer >= 1"),
-    ({"rows": 0}, ConfigError, "rows=0: must be an integer >= 1"),
-    ({"shard_rows": 0}, ConfigError, "shard_rows=0: must be an integer >= 1"),
-    ({"seed": -1}, ConfigError, "seed -1"),
-    ({"retries": -1}, ConfigError, "retries=-1"),
-    ({"threads": 0}, ConfigError, "threads=0"),
-    ({"cpus_per_shard": 0}, ConfigError, "cpus_per_shard=0: must be a number above 0"),
-    ({"progress": "yes"}, ConfigError, "progress='yes'"),
-    ({"config": {"num_lok": 3}}, ConfigError, "no option 'num_lok'"),
-    ({"address": "nowhere"}, ConfigError, "must be None .*'auto' or 'host:port'"),
-    ({"address": 3}, ConfigError, "address=3"),
-    ({"keep": __file__}, ConfigError, "is a file: give a folder"),
-    ({"keep": "/proc/nowhere"}, ConfigError, "cannot be written"),
-    ({"keep": 3}, ConfigError, "a path is a str"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, error, words",
+    [
+        ({"world_id": "milkrun/CVPR-v0"}, RegistryError, "did you mean"),
+        ({"policy": "nearst"}, ConfigError, "has no policy 'nearst'; did you mean 'nearest'"),
+        ({"policy": ("random", {"sed": 1})}, ConfigError, "policy 'random' has no option 'sed'; did you mean 'seed'"),
+        ({"policy": "tests.nowhere:f"}, ConfigError, "there is no module 'tests.nowhere'"),
+        ({"policy": "tests.scale.helpers:slow"}, ConfigError, "has no 'slow'; did you mean 'slowly'"),
+        ({"policy": lambda world: nearest(world)}, ConfigError, "is not importable: give 'package.module:function'"),
+        ({"policy": "__main__:f"}, ConfigError, "a worker has another __main__"),
+        ({"policy": 3}, ConfigError, "must be the name of a policy"),
+        ({"policy": ("nearest", {"seed": 1})}, ConfigError, "has no option 'seed'"),
+        ({"episodes": 0}, ConfigError, "episodes=0: must be an integer >= 1"),
+        ({"rows": 0}, ConfigError, "rows=0: must be an integer >= 1"),
+        ({"shard_rows": 0}, ConfigError, "shard_rows=0: must be an integer >= 1"),
+        ({"seed": -1}, ConfigError, "seed -1"),
+        ({"retries": -1}, ConfigError, "retries=-1"),
+        ({"threads": 0}, ConfigError, "threads=0"),
+        ({"cpus_per_shard": 0}, ConfigError, "cpus_per_shard=0: must be a number above 0"),
+        ({"progress": "yes"}, ConfigError, "progress='yes'"),
+        ({"config": {"num_lok": 3}}, ConfigError, "no option 'num_lok'"),
+        ({"address": "nowhere"}, ConfigError, "must be None .*'auto' or 'host:port'"),
+        ({"address": 3}, ConfigError, "address=3"),
+        ({"keep": __file__}, ConfigError, "is a file: give a folder"),
+        ({"keep": "/proc/nowhere"}, ConfigError, "cannot be written"),
+        ({"keep": 3}, ConfigError, "a path is a str"),
+    ],
+)
 def test_what_cannot_be_is_named(changes, error, words):
     """Value and remedy, as a MilkrunError."""
     with pytest.raises(error, match=words) as caught:

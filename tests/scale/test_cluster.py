@@ -137,7 +137,6 @@ def test_killed_workers_and_a_killed_node_change_no_bit(cluster, undisturbed, tm
         assert same(got, expected)
 
 
-
 @pytest.mark.long
 def test_twenty_killed_workers_change_no_bit(cluster, undisturbed):
     """At random times, whoever is at work."""
@@ -270,11 +269,25 @@ def test_the_commands_say_on_the_cluster_what_they_say_here(cluster, capsys, tmp
         out = tmp_path / ("ray" if on else "here")
         keep = {name: ["--keep", tmp_path / "kept" / name] if on else [] for name in ("eval", "solve")}
         for arguments in (
-            ["eval", CVRP, "--policies", "random,nearest", "--instances", "40", "--num-envs", "20", "--out", out,
-             "--set", "num_loc=6", *on, *keep["eval"]],
+            [
+                "eval",
+                CVRP,
+                "--policies",
+                "random,nearest",
+                "--instances",
+                "40",
+                "--num-envs",
+                "20",
+                "--out",
+                out,
+                "--set",
+                "num_loc=6",
+                *on,
+                *keep["eval"],
+            ],
             ["solve", instances, "--method", "ls", "--out", out, *on, *keep["solve"]],
             ["dataset", CVRP, "--instances", "30", "--out", out / "data", "--shard-rows", "20", *on],
-        ):  # fmt: skip
+        ):
             with pytest.raises(SystemExit) as exit:
                 main([str(word) for word in arguments])
             assert exit.value.code in (0, None), capsys.readouterr()
@@ -298,8 +311,7 @@ def test_an_error_of_a_policy_names_shard_and_row(cluster):
     """Row 700 is in shard 5 of 128 rows; it is raised once, not tried again, and the others end with the call."""
     ray.shutdown()  # the call makes a connection of its own, as a script does
     with pytest.raises(ScaleError, match=r"shard 5, row 700: ValueError: no way out of here") as caught:
-        scale.evaluate(CVRP, lost_at_row_700, 30_000, 15_000, 1, config=SMALL, shard_rows=128,
-                       address=cluster.address)  # fmt: skip
+        scale.evaluate(CVRP, lost_at_row_700, 30_000, 15_000, 1, config=SMALL, shard_rows=128, address=cluster.address)
     assert not ray.is_initialized()
     assert (caught.value.shard, caught.value.row) == (5, 700)
     assert "lost_at_row_700" in caught.value.remote_traceback

@@ -20,8 +20,9 @@ from milkrun.core.errors import ConfigError, FormatError, MilkrunError
 @pytest.fixture
 def folder(tmp_path):
     """Two shards of two CVRP instances each."""
-    made = scale.generate("milkrun/CVRP-v0", 4, tmp_path / "made", 3, config={"num_loc": 5}, on="local", shard_rows=2,
-                          progress=False)  # fmt: skip
+    made = scale.generate(
+        "milkrun/CVRP-v0", 4, tmp_path / "made", 3, config={"num_loc": 5}, on="local", shard_rows=2, progress=False
+    )
     assert len(list(scale.instances(made))) == 2
     return made
 
@@ -111,10 +112,16 @@ def put_device(path):
     path.symlink_to("/dev/zero")
 
 
-@pytest.mark.parametrize(("put", "said"), [
-    (put_pipe, "is no regular file"), (put_link, "is a link"), (put_device, "is a link"), (os.mkdir, "Is a directory"),
-    (lambda path: None, "cannot be read: No such file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("put", "said"),
+    [
+        (put_pipe, "is no regular file"),
+        (put_link, "is a link"),
+        (put_device, "is a link"),
+        (os.mkdir, "Is a directory"),
+        (lambda path: None, "cannot be read: No such file"),
+    ],
+)
 @pytest.mark.parametrize("name", ["data-000001.npz", "manifest.json"])
 def test_what_is_no_regular_file_is_refused_at_once(folder, put, said, name):
     """A pipe without a writer would hang, a device would never end."""

@@ -51,8 +51,13 @@ def test_what_is_stored_is_loaded(folder):
     said = json.loads((folder / "manifest.json").read_text())
     assert said["seed"] == 1 and said["format"] == 1 and len(said["shards"]) == SHARDS
     assert len(list(folder.iterdir())) == SHARDS + 1
-    subprocess.run(["sha256sum", "--status", "-c"], cwd=folder, check=True, text=True,
-                   input="".join(f"{sum}  {name}\n" for name, sum in said["shards"].items()))  # fmt: skip
+    subprocess.run(
+        ["sha256sum", "--status", "-c"],
+        cwd=folder,
+        check=True,
+        text=True,
+        input="".join(f"{sum}  {name}\n" for name, sum in said["shards"].items()),
+    )
 
 
 class Trap:
@@ -196,8 +201,11 @@ def test_a_full_disk_is_named_and_finished_shards_stay(folder, monkeypatch):
 def test_a_folder_of_somebody_elses_is_refused(tmp_path):
     """It has files but no manifest; a file is no folder; one that cannot be written is named."""
     (tmp_path / "thesis.tex").write_text("do not touch")
-    for path, words in ((tmp_path, "thesis.tex"), (tmp_path / "thesis.tex", "is a file"),
-                        (Path("/proc/nowhere"), "cannot be written")):  # fmt: skip
+    for path, words in (
+        (tmp_path, "thesis.tex"),
+        (tmp_path / "thesis.tex", "is a file"),
+        (Path("/proc/nowhere"), "cannot be written"),
+    ):
         with pytest.raises(ConfigError, match=words), opened(path):
             pass
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

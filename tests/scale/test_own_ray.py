@@ -17,8 +17,22 @@ from milkrun.scale import cluster
 from milkrun.scale.cluster import PREFIX, _processes_of, _root, _runs
 from tests.scale.helpers import local, running_in, slowly, wait_until
 
-COMMAND = ["eval", "CVRP-v0", "--policy", "tests.scale.helpers:slowly", "--episodes", "200000", "--num-envs", "200000",
-           "--seed", "5", "--set", "num_loc=7", "--on", "ray"]  # fmt: skip
+COMMAND = [
+    "eval",
+    "CVRP-v0",
+    "--policy",
+    "tests.scale.helpers:slowly",
+    "--episodes",
+    "200000",
+    "--num-envs",
+    "200000",
+    "--seed",
+    "5",
+    "--set",
+    "num_loc=7",
+    "--on",
+    "ray",
+]
 
 
 def listening(pids: list[int]) -> set[str]:
@@ -88,9 +102,12 @@ def test_folders_of_killed_callers_are_cleared_away_and_no_others(tmp_path, monk
     for folder in (dead, living):
         (folder / cluster.IN_USE).touch()
     code = "import sys; print('up', flush=True); sys.stdin.read()"
-    with open(living / cluster.IN_USE) as held, subprocess.Popen(
-        [sys.executable, "-c", code, f"--temp-dir={dead}/session"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as left:
+    with (
+        open(living / cluster.IN_USE) as held,
+        subprocess.Popen(
+            [sys.executable, "-c", code, f"--temp-dir={dead}/session"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as left,
+    ):
         fcntl.flock(held, fcntl.LOCK_EX)
         assert left.stdout.readline() == b"up\n"
         cluster._clear_abandoned()

@@ -9,9 +9,19 @@ from milkrun.core.errors import ConfigError
 from milkrun.scale.shards import Shards
 
 
-@pytest.mark.parametrize("rows, episodes, shard_rows", [
-    (70, 150, 16), (70, 50, 16), (5, 5, 5), (1, 9, 4), (100, 1, 10), (64, 64 * 3, 16), (10, 25, 1), (7, 6, 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "rows, episodes, shard_rows",
+    [
+        (70, 150, 16),
+        (70, 50, 16),
+        (5, 5, 5),
+        (1, 9, 4),
+        (100, 1, 10),
+        (64, 64 * 3, 16),
+        (10, 25, 1),
+        (7, 6, 3),
+    ],
+)
 def test_every_number_is_in_one_shard_and_of_its_rows(rows, episodes, shard_rows):
     """Number k is episode k // rows of row k % rows; within a shard the same with its own rows."""
     shards = Shards(rows, episodes, shard_rows)
@@ -29,8 +39,9 @@ def test_ten_rows_in_shards_of_four():
     assert [(s.first, s.rows, s.episodes) for s in Shards(10, 23, 4)] == [(0, 4, 11), (4, 4, 8), (8, 2, 4)]
 
 
-@pytest.mark.parametrize("changes", [{"rows": 0}, {"rows": -1}, {"rows": 1.5}, {"episodes": 0}, {"episodes": "many"},
-                                     {"shard_rows": 0}])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes", [{"rows": 0}, {"rows": -1}, {"rows": 1.5}, {"episodes": 0}, {"episodes": "many"}, {"shard_rows": 0}]
+)
 def test_shards_of_nothing_are_refused(changes):
     """The number that cannot be is named."""
     with pytest.raises(ConfigError, match=f"{next(iter(changes))}=.*: must be an integer >= 1"):

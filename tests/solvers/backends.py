@@ -42,9 +42,7 @@ class Case:
         if "dist" in given:
             config = {"metric": "matrix", **config}
         apart = name != "TSP" and "depot" not in given
-        self.world = milkrun.make(
-            f"milkrun/{name}-v0", num_envs=len(places), num_loc=places.shape[1] - apart, **config
-        )
+        self.world = milkrun.make(f"milkrun/{name}-v0", num_envs=len(places), num_loc=places.shape[1] - apart, **config)
         self.world.reset(instance=given)
         fields = [f.name for f in self.world.fields.values() if f.role is Role.INSTANCE]
         arrays = {name: getattr(self.world, name) for name in fields}

@@ -49,10 +49,14 @@ def drawn(seed: int, requests: int, vehicles: int, *, crooked: bool = False) -> 
         opens[tied] = closes[tied] - rng.choice([5, 15])
     load = rng.integers(1, 4, requests)
     return DARPInstance(
-        name=f"drawn {seed}", locs=locs, demand=np.append(0, np.stack([load, -load], axis=1).ravel()),
-        capacity=rng.integers(1, 5, vehicles), window_open=opens, time_windows=closes,
+        name=f"drawn {seed}",
+        locs=locs,
+        demand=np.append(0, np.stack([load, -load], axis=1).ravel()),
+        capacity=rng.integers(1, 5, vehicles),
+        window_open=opens,
+        time_windows=closes,
         service_time=np.append(0.0, rng.integers(0, 4, n - 1)),
         max_ride_time=rng.choice([20.0, 35.0, np.inf], requests),
         max_route_duration=float(rng.choice([60.0, horizon])),
         dist=rng.uniform(1, 25, (n, n)) * (1 - np.eye(n)) if crooked else None,
-    )  # fmt: skip
+    )

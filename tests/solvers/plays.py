@@ -10,9 +10,13 @@ from milkrun.routing.tasks.distances import distance_matrix
 
 COMMON = ("nearest", "insertion", "2opt", "oropt", "ls")
 METHODS = {
-    "TSP": COMMON, "CVRP": (*COMMON, "savings"), "VRPP": COMMON, "CVRPP": COMMON, "WCVRP": COMMON,
+    "TSP": COMMON,
+    "CVRP": (*COMMON, "savings"),
+    "VRPP": COMMON,
+    "CVRPP": COMMON,
+    "WCVRP": COMMON,
     "CWCVRP": (*COMMON, "savings"),
-}  # fmt: skip
+}
 
 
 def drawn(name, n, count, seed=5, **options):
@@ -79,8 +83,15 @@ def play(name, instances, actions, **config):
     n = width - (name != "TSP" and "depot" not in instances)
     if "dist" in instances:
         config = {"metric": "matrix", **config}
-    world = milkrun.make(f"milkrun/{name}-v0", num_envs=len(actions), num_loc=n, illegal="raise",
-                         autoreset="disabled", max_steps=None, **config)  # fmt: skip
+    world = milkrun.make(
+        f"milkrun/{name}-v0",
+        num_envs=len(actions),
+        num_loc=n,
+        illegal="raise",
+        autoreset="disabled",
+        max_steps=None,
+        **config,
+    )
     world.reset(instance=instances)
     for turn in range(actions.shape[1] + 2):
         live = np.flatnonzero(~world.terminated)

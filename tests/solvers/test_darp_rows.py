@@ -13,8 +13,16 @@ from milkrun.solvers.darp.rows import actions_of
 from tests.routing.darp_by_hand import ONE, TWO, darp
 from tests.solvers.darp_cases import three_requests
 
-FIELDS = ("locs", "demand", "capacity", "time_windows", "window_open", "service_time", "max_ride_time",
-          "max_route_duration")  # fmt: skip
+FIELDS = (
+    "locs",
+    "demand",
+    "capacity",
+    "time_windows",
+    "window_open",
+    "service_time",
+    "max_ride_time",
+    "max_route_duration",
+)
 
 
 def play(instances, actions):

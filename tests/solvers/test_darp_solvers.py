@@ -115,11 +115,14 @@ def batch_of(instances, rows, **config):
 
     each = {name: padded(name, nodes) for name in ("locs", "demand", "time_windows", "window_open", "service_time")}
     return SimpleNamespace(
-        **each, capacity=padded("capacity", fleet), max_ride_time=padded("max_ride_time", nodes // 2),
+        **each,
+        capacity=padded("capacity", fleet),
+        max_ride_time=padded("max_ride_time", nodes // 2),
         max_route_duration=np.array([[i.max_route_duration] for i in instances]),
-        n_nodes=np.array([len(i.locs) for i in instances], np.int32), instance_row=np.array(rows, np.int32),
+        n_nodes=np.array([len(i.locs) for i in instances], np.int32),
+        instance_row=np.array(rows, np.int32),
         config=SimpleNamespace(**{"metric": "euclid", "speed": 1.0, "max_onboard": 8, **config}),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -149,8 +152,16 @@ def test_a_world_drives_the_routes_of_its_batch():
     """32 rows of the world's own law, the last 12 replaying others: every action legal, what is paid is the cost."""
     world = milkrun.make("milkrun/DARP-v0", num_envs=32, seed=7, autoreset="disabled", illegal="raise")
     world.reset()
-    names = ("locs", "demand", "capacity", "time_windows", "window_open", "service_time", "max_ride_time",
-             "max_route_duration")  # fmt: skip
+    names = (
+        "locs",
+        "demand",
+        "capacity",
+        "time_windows",
+        "window_open",
+        "service_time",
+        "max_ride_time",
+        "max_route_duration",
+    )
     fields = {name: np.array(getattr(world, name))[:20] for name in names}
     rows = np.append(np.arange(20), np.arange(12) * 19 % 20).astype(np.int32)
     world.reset(instance={**fields, "instance_row": rows})
@@ -288,7 +299,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
         (lambda i: solve_ortools(i, scale=10**15), ConfigError, "scale=1000000000000000 numbers reach"),
         (lambda i: insertion_batch(SimpleNamespace(locs=i.locs)), ConfigError, "rule 'classic' only"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused(call, error, words):
     """Each sentence says what was given."""
     with pytest.raises(error, match=words):

@@ -13,8 +13,9 @@ from milkrun.solvers.delivery import greedy, parked
 def test_greedy_drives_home_when_all_are_served(roads):
     """Every row completes at node 0 before the limit; a parked truck, which stands there all day, does too."""
     for policy in (greedy, parked):
-        world = milkrun.make("milkrun/TruckDrone-v0", 32, seed=3, end="depot", road_graph=roads, autoreset="disabled",
-                             battery_rate=0.2)  # fmt: skip
+        world = milkrun.make(
+            "milkrun/TruckDrone-v0", 32, seed=3, end="depot", road_graph=roads, autoreset="disabled", battery_rate=0.2
+        )
         world.reset()
         left = False
         while (live := np.flatnonzero(~world.done)).size:

@@ -152,10 +152,19 @@ def test_figures_by_hand():
     assert result.interval == pytest.approx((1.2348487, 3.7651513), abs=1e-7)
     assert (result.best, result.median) == (0, 3)
     assert result.summary() == {
-        "episodes": 4, "mean": 2.5, "std": result.std, "standard_error": result.standard_error,
-        "interval_low": result.interval[0], "interval_high": result.interval[1], "lowest": 1.0, "highest": 4.0,
-        "mean_length": 6.5, "steps": 26, "truncated": 1, "illegal": 0,
-    }  # fmt: skip
+        "episodes": 4,
+        "mean": 2.5,
+        "std": result.std,
+        "standard_error": result.standard_error,
+        "interval_low": result.interval[0],
+        "interval_high": result.interval[1],
+        "lowest": 1.0,
+        "highest": 4.0,
+        "mean_length": 6.5,
+        "steps": 26,
+        "truncated": 1,
+        "illegal": 0,
+    }
     assert str(result) == "2.5000 +- 1.2652 (95 %) over 4 episodes; 25.0 % of the episodes truncated"
 
 

@@ -74,8 +74,9 @@ def tours(found):
 def reversals(tour):
     """Every tour that one reversed path makes of this one; node 0 stays first."""
     n = len(tour)
-    return np.array([[*tour[: i + 1], *tour[i + 1 : j + 1][::-1], *tour[j + 1 :]]
-                     for i in range(n - 2) for j in range(i + 2, n)])  # fmt: skip
+    return np.array(
+        [[*tour[: i + 1], *tour[i + 1 : j + 1][::-1], *tour[j + 1 :]] for i in range(n - 2) for j in range(i + 2, n)]
+    )
 
 
 def segment_moves(tour):
@@ -147,8 +148,9 @@ def test_savings_by_hand():
     demand = {"demand_units": np.array([[0, 5, 5, 5]], np.int32), "capacity": np.array([10], np.int32)}
     found = solve("CVRP", {"locs": RECTANGLE, **demand}, "savings")
     assert {frozenset(trip) for trip in "".join(map(str, found.actions[0])).split("0")} - {frozenset()} == {
-        frozenset("1"), frozenset("23")
-    }  # fmt: skip
+        frozenset("1"),
+        frozenset("23"),
+    }
     assert found.cost.tolist() == [18.0]
 
 

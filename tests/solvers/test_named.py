@@ -78,12 +78,15 @@ def test_a_solution_that_is_no_plan_of_actions_is_not_played():
         choose_player("milkrun/TSPKopt-v0", "exact")
 
 
-@pytest.mark.parametrize(("call", "said"), [
-    (lambda: choose_player("milkrun/CVRP-v0", "savigns"), "did you mean 'savings'"),
-    (lambda: evaluate(milkrun.make("milkrun/CVRP-v0", 2), "highest", 2), "has no policy or method 'highest'"),
-    (lambda: solve("milkrun/CVRP-v0", {}, "gready"), "method='gready' is unknown"),
-    (lambda: evaluate(milkrun.make("milkrun/DARP-v0", rule="deadlines"), "insertion", 2), "DARPDeadlines has no"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: choose_player("milkrun/CVRP-v0", "savigns"), "did you mean 'savings'"),
+        (lambda: evaluate(milkrun.make("milkrun/CVRP-v0", 2), "highest", 2), "has no policy or method 'highest'"),
+        (lambda: solve("milkrun/CVRP-v0", {}, "gready"), "method='gready' is unknown"),
+        (lambda: evaluate(milkrun.make("milkrun/DARP-v0", rule="deadlines"), "insertion", 2), "DARPDeadlines has no"),
+    ],
+)
 def test_unknown_names_are_refused_with_what_there_is(call, said):
     """Also a method that the world has under its other rule only."""
     with pytest.raises(ConfigError, match=said):

@@ -76,11 +76,15 @@ def test_random_takes_the_next_turn_at_each_step():
     assert (first[0] != first[1]).any()
 
 
-@pytest.mark.parametrize("world_id, options", [
-    ("milkrun/CVRP-v0", {"num_loc": 7}), ("milkrun/TruckDrone-v0", {"max_steps": 9}),
-    ("milkrun/TSPKopt-v0", {"moves": "3opt", "num_loc": 9, "max_steps": 5}),
-    ("milkrun/Tracking-v0", {"action_mode": "velocity", "max_steps": 4}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "world_id, options",
+    [
+        ("milkrun/CVRP-v0", {"num_loc": 7}),
+        ("milkrun/TruckDrone-v0", {"max_steps": 9}),
+        ("milkrun/TSPKopt-v0", {"moves": "3opt", "num_loc": 9, "max_steps": 5}),
+        ("milkrun/Tracking-v0", {"action_mode": "velocity", "max_steps": 4}),
+    ],
+)
 def test_random_draws_the_same_for_a_row_in_any_batch(world_id, options):
     """Rows 3 and 4 of six and alone, one choice, several, a move of two parts and numbers; and by one policy object
     that has played before."""
@@ -150,17 +154,24 @@ def test_policies_added_stand_beside_those_that_the_class_names(monkeypatch):
         add_policy("tests", "random", random_policy)
 
 
-@pytest.mark.parametrize(("policy", "other", "told"), [
-    ("DARP/soonest", "TSP", "'soonest' is a policy of dial-a-ride: it looks at 'current_agent', 'vehicle_finished', "
-     "which TSP does not have"),
-    ("CVRP/nearest", "TruckDrone", "'nearest' is a policy of a vehicle that drives from node to node: it looks at"),
-    ("CVRP/nearest", "TSPKopt", "which TSPKopt does not have"),
-    ("VRPP/greedy", "CVRP", "'greedy' is a policy of the worlds of profit and waste: it looks at 'must_go', "),
-    ("SDWCVRP/rolling", "WCVRP", "'rolling' is a policy of the uncertain waste worlds: it looks at 'failures', "),
-    ("TSPKopt/steepest", "TSP", "'steepest' is a policy of the world that improves a tour, not of TSP"),
-    ("TruckDrone/lookahead", "TSP", "this is a policy of the truck-and-drones world, not of TSP"),
-    ("TSPD/partition", "TSP", "partition is a policy of the TSP with drone, not of TSP"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("policy", "other", "told"),
+    [
+        (
+            "DARP/soonest",
+            "TSP",
+            "'soonest' is a policy of dial-a-ride: it looks at 'current_agent', 'vehicle_finished', "
+            "which TSP does not have",
+        ),
+        ("CVRP/nearest", "TruckDrone", "'nearest' is a policy of a vehicle that drives from node to node: it looks at"),
+        ("CVRP/nearest", "TSPKopt", "which TSPKopt does not have"),
+        ("VRPP/greedy", "CVRP", "'greedy' is a policy of the worlds of profit and waste: it looks at 'must_go', "),
+        ("SDWCVRP/rolling", "WCVRP", "'rolling' is a policy of the uncertain waste worlds: it looks at 'failures', "),
+        ("TSPKopt/steepest", "TSP", "'steepest' is a policy of the world that improves a tour, not of TSP"),
+        ("TruckDrone/lookahead", "TSP", "this is a policy of the truck-and-drones world, not of TSP"),
+        ("TSPD/partition", "TSP", "partition is a policy of the TSP with drone, not of TSP"),
+    ],
+)
 def test_a_policy_of_another_world_says_so(policy, other, told):
     """Which policy, for which worlds, and what this world lacks."""
     own, name = policy.split("/")

@@ -136,8 +136,12 @@ def test_free_length_leaves_prizes_only():
 def test_windows_force_the_order(service, best):
     """The near customer opens at 5, the far one closes at 3, the depot at 6: far, back, wait, home at 6 sharp. With
     half an hour of service the near one would be left at 5.5 and home reached at 6.5, too late also when alone."""
-    fields = {"locs": LINE, "prize": [[0, 10, 10]], "time_windows": [[[0, 6], [5, 6], [0, 3]]],
-              "service_time": [[0, service, 0]]}  # fmt: skip
+    fields = {
+        "locs": LINE,
+        "prize": [[0, 10, 10]],
+        "time_windows": [[[0, 6], [5, 6], [0, 3]]],
+        "service_time": [[0, service, 0]],
+    }
     assert Case("VRPP", fields, length_weight=1.0, time_windows=True).solve(pyvrp)[:2] == best
 
 
@@ -157,8 +161,12 @@ def test_mandatory_bins_that_no_truck_holds_together():
 
 def test_mandatory_customers_beyond_reach_are_left():
     """10 away with trips of at most 5: it could not be served, so the plan is valid without it."""
-    fields = {"locs": [[[0, 0], [10, 0], [1, 0]]], "prize": [[0, 9, 9]], "must_go": [[False, True, False]],
-              "max_length": [5.0]}  # fmt: skip
+    fields = {
+        "locs": [[[0, 0], [10, 0], [1, 0]]],
+        "prize": [[0, 9, 9]],
+        "must_go": [[False, True, False]],
+        "max_length": [5.0],
+    }
     for trips in ("single", "multi"):
         assert Case("VRPP", fields, length_weight=1.0, trips=trips).solve(pyvrp)[:2] == ([2], -7.0)
 
@@ -179,16 +187,26 @@ def test_who_was_left_out_is_served_after_all():
     10 goes on to the nearer of those that still fit, and no further."""
     demand = {"demand_units": [[0, 5, 5, 5]], "capacity": [10]}
     assert complete(Case("CVRP", {"locs": RECTANGLE, **demand}).problem, 0, [[1], []]) == [1, 0, 2, 0, 3]
-    fields = {"locs": RECTANGLE, "prize": [[0, 1, 1, 1]], "weight": [[0, 5, 5, 5]], "capacity": [10.0],
-              "must_go": [[False, True, True, True]]}  # fmt: skip
+    fields = {
+        "locs": RECTANGLE,
+        "prize": [[0, 1, 1, 1]],
+        "weight": [[0, 5, 5, 5]],
+        "capacity": [10.0],
+        "must_go": [[False, True, True, True]],
+    }
     assert complete(Case("CVRPP", fields, length_weight=1.0).problem, 0, [[1]]) == [1, 2]
 
 
 def test_who_must_be_served_is_not_crowded_out():
     """A truck of 10 that takes the optional 5 has no room for the mandatory 6. Where no room is kept it may drive so,
     but the plan of the mandatory 6 alone is preferred."""
-    fields = {"locs": LINE, "prize": [[0, 1, 1]], "weight": [[0, 6, 5]], "capacity": [10.0],
-              "must_go": [[False, True, False]]}  # fmt: skip
+    fields = {
+        "locs": LINE,
+        "prize": [[0, 1, 1]],
+        "weight": [[0, 6, 5]],
+        "capacity": [10.0],
+        "must_go": [[False, True, False]],
+    }
     assert complete(Case("CVRPP", fields).problem, 0, [[2]]) == [1]
     careless = Case("CVRPP", fields, must_go_reserve=False).problem
     assert driven(careless, 0, [[2]]) == [[2]]
@@ -199,8 +217,13 @@ def test_who_must_be_served_is_not_crowded_out():
 def test_who_was_left_out_may_be_too_late(closes, depot_closes, told):
     """After 2, at 2, customer 1 who must be served is reached at 3, unless closed by then, and home at 4. Where home
     closes before that, there is no going to 2."""
-    fields = {"locs": LINE, "prize": [[0, 1, 1]], "must_go": [[False, True, False]],
-              "time_windows": [[[0, depot_closes], [0, closes], [0, 9]]], "service_time": [[0, 0, 0]]}  # fmt: skip
+    fields = {
+        "locs": LINE,
+        "prize": [[0, 1, 1]],
+        "must_go": [[False, True, False]],
+        "time_windows": [[[0, depot_closes], [0, closes], [0, 9]]],
+        "service_time": [[0, 0, 0]],
+    }
     assert driven(Case("VRPP", fields, time_windows=True).problem, 0, [[2]]) == [told]
 
 
@@ -227,8 +250,12 @@ def test_directions_count():
 
 def test_padding_is_not_visited_and_the_only_plan_is_the_best():
     """Two of four nodes are true in one instance, all in the other, where a search proves nothing."""
-    instances = {"locs": np.repeat(RECTANGLE, 2, axis=0), "demand_units": np.array([[0, 5, 5, 5]] * 2),
-                 "capacity": np.array([10, 10]), "n_nodes": np.array([2, 4])}  # fmt: skip
+    instances = {
+        "locs": np.repeat(RECTANGLE, 2, axis=0),
+        "demand_units": np.array([[0, 5, 5, 5]] * 2),
+        "capacity": np.array([10, 10]),
+        "n_nodes": np.array([2, 4]),
+    }
     found = solve("CVRP", instances, "pyvrp", iterations=20)
     assert found.actions[0].tolist() == [1, 0, 0, 0, 0]
     assert found.cost.tolist() == [6.0, 18.0]

@@ -71,13 +71,16 @@ def test_one_instance_for_several_rows():
     np.testing.assert_array_equal(shared, single[[1, 0, 1]])
 
 
-@pytest.mark.parametrize(("rows", "told"), [
-    ([0, 5], "row 1: instance_row = 5: there are 2 instances, 0..1"),
-    ([0, -1], "row 1: instance_row = -1: there are 2 instances, 0..1"),
-    ([0.5, 1.0], "instance_row must be 2 integers, one a row, not float64"),
-    (1, "instance_row must have the row as its first axis"),
-    ([], "there is no instance to solve: the batch has 0 rows"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([0, 5], "row 1: instance_row = 5: there are 2 instances, 0..1"),
+        ([0, -1], "row 1: instance_row = -1: there are 2 instances, 0..1"),
+        ([0.5, 1.0], "instance_row must be 2 integers, one a row, not float64"),
+        (1, "instance_row must have the row as its first axis"),
+        ([], "there is no instance to solve: the batch has 0 rows"),
+    ],
+)
 @pytest.mark.parametrize("name", ["TSP", "CVRP"])
 def test_an_instance_that_is_not_there_is_not_asked_for(name, rows, told):
     """Neither beyond the last, nor from behind, nor between two."""
@@ -148,12 +151,18 @@ def test_windows_are_left_to_pyvrp():
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [({"rule": "steepest", "method": "insertion"}, "nearest, farthest, random, cheapest"),
-     ({"rule": "nearest", "method": "2opt"}, "insertion"), ({"time_limit": 0}, "time_limit"),
-     ({"time_limit": "1"}, "time_limit='1': must be a finite number"), ({"time_limit": float("inf")}, "time_limit=inf"),
-     ({"method": ["ls"]}, r"method=\['ls'\] is unknown"), ({"iterations": 0.5}, "iterations=0.5"),
-     ({"workers": 0}, "workers"), ({"bogus": 1}, "bogus")],
-)  # fmt: skip
+    [
+        ({"rule": "steepest", "method": "insertion"}, "nearest, farthest, random, cheapest"),
+        ({"rule": "nearest", "method": "2opt"}, "insertion"),
+        ({"time_limit": 0}, "time_limit"),
+        ({"time_limit": "1"}, "time_limit='1': must be a finite number"),
+        ({"time_limit": float("inf")}, "time_limit=inf"),
+        ({"method": ["ls"]}, r"method=\['ls'\] is unknown"),
+        ({"iterations": 0.5}, "iterations=0.5"),
+        ({"workers": 0}, "workers"),
+        ({"bogus": 1}, "bogus"),
+    ],
+)
 def test_options_that_cannot_be(options, told):
     """Each named in its error."""
     with pytest.raises(ConfigError, match=told):
@@ -216,9 +225,13 @@ class Stranger:
 @pytest.mark.truth
 @pytest.mark.parametrize(
     ("world", "file", "method", "optimum"),
-    [("TSP", "tsplib/berlin52.tsp", "ls", 7542), ("TSP", "atsp/ftv33.atsp", "ls", 1286),
-     ("CVRP", "cvrplib/A-n32-k5.vrp", "savings", 784), ("CVRP", "cvrplib/A-n32-k5.vrp", "ls", 784)],
-)  # fmt: skip
+    [
+        ("TSP", "tsplib/berlin52.tsp", "ls", 7542),
+        ("TSP", "atsp/ftv33.atsp", "ls", 1286),
+        ("CVRP", "cvrplib/A-n32-k5.vrp", "savings", 784),
+        ("CVRP", "cvrplib/A-n32-k5.vrp", "ls", 784),
+    ],
+)
 def test_files_within_a_tenth_of_the_optimum(world, file, method, optimum):
     """Published optima of TSPLIB and CVRPLIB, which no heuristic passes; whole numbers stay whole."""
     found = solve(world, read(published_file(f"routing/{file}")), method)
@@ -226,14 +239,17 @@ def test_files_within_a_tenth_of_the_optimum(world, file, method, optimum):
     assert found.cost[0] == round(found.cost[0])
 
 
-@pytest.mark.parametrize(("name", "drawn", "options", "told"), [
-    ("CVRP", {}, {"capacity": 50}, "capacity = 50: instance 0 has capacity = 20, by which it is solved"),
-    ("CVRP", {}, {"vehicle_cap": 50}, "capacity = 50: instance 0 has capacity = 20"),
-    ("CVRP", {}, {"preset": "kool50"}, "capacity = 40: instance 0 has capacity = 20"),
-    ("WCVRP", {"max_length": 4.0}, {"max_length": 3.0}, "max_length = 3.0: instance 0 has max_length = 4.0"),
-    ("WCVRP", {"max_waste": 100.0}, {"max_waste": 1.0}, "max_waste = 1.0: instance 0 has max_waste = 100.0"),
-    ("WCVRP", {"max_waste": 100.0}, {}, "the option max_waste is 1.0, and length_weight = 'auto' is set by it"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "drawn", "options", "told"),
+    [
+        ("CVRP", {}, {"capacity": 50}, "capacity = 50: instance 0 has capacity = 20, by which it is solved"),
+        ("CVRP", {}, {"vehicle_cap": 50}, "capacity = 50: instance 0 has capacity = 20"),
+        ("CVRP", {}, {"preset": "kool50"}, "capacity = 40: instance 0 has capacity = 20"),
+        ("WCVRP", {"max_length": 4.0}, {"max_length": 3.0}, "max_length = 3.0: instance 0 has max_length = 4.0"),
+        ("WCVRP", {"max_waste": 100.0}, {"max_waste": 1.0}, "max_waste = 1.0: instance 0 has max_waste = 100.0"),
+        ("WCVRP", {"max_waste": 100.0}, {}, "the option max_waste is 1.0, and length_weight = 'auto' is set by it"),
+    ],
+)
 def test_options_that_contradict_the_instances_are_refused(name, drawn, options, told):
     """They were passed over: the answer was one to another question."""
     instances = get_generator(name.lower(), num_loc=10, **drawn).generate(2, seed=0)
@@ -290,8 +306,11 @@ def with_twice(actions, cost, optimal):
 BAD_ANSWERS = {
     "nobody": (lambda a, c, o: (0 * a, 0 * c, ~o), "row 0: customer 1 is never visited", "instance 0: the plan leave"),
     "no plan": (lambda a, c, o: (a[:, :0], 0 * c, ~o), "row 0: customer 1 is never visited", "instance 0: the plan "),
-    "understated": (lambda a, c, o: (a, c - [0, 5, 0], o), "instance 1: the solver tells a cost of .*, the checker",
-                    "instance 1: the solver tells a cost of .*, the world pays"),
+    "understated": (
+        lambda a, c, o: (a, c - [0, 5, 0], o),
+        "instance 1: the solver tells a cost of .*, the checker",
+        "instance 1: the solver tells a cost of .*, the world pays",
+    ),
     "twice": (with_twice, *2 * ("instance 1: action 1 of the plan, [0-9], is not allowed: ",)),
     "nowhere": (lambda a, c, o: (a + 90, c, o), *2 * ("instance 0: action 0 of the plan, 9[0-9], is not allowed: ",)),
     "none": (lambda a, c, o: None, *2 * ("a solver returns a Solution .*, not a NoneType",)),
@@ -300,7 +319,7 @@ BAD_ANSWERS = {
     "few costs": (lambda a, c, o: (a, c[:2], o), *2 * (r"cost has the shape \(2,\), but there are 3 plans",)),
     "floats": (lambda a, c, o: (a + 0.5, c, o), *2 * ("whole numbers, not float64",)),
     "nan": (lambda a, c, o: (a, np.nan * c, o), *2 * ("instance 0: the solver tells a cost of nan",)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD_ANSWERS)
@@ -328,10 +347,15 @@ def test_a_solver_of_ones_own_for_any_world_is_judged(monkeypatch, base, method)
     locs = np.random.default_rng(1).random((2, 6, 2)).astype(np.float32)
     instances = {DARP: three_requests(2), TSPD: TSPDInstance.of_places("six", locs[0]), TSPKopt: {"locs": locs}}[base]
     less = 0
-    own = type("Own", (base,), {
-        "__doc__": "Solved by somebody else.", "__module__": __name__,
-        "solvers": {"mine": lambda job: (lambda a, c, o: (a, c - less, o))(*solve(base.id, instances, method))},
-    })  # fmt: skip
+    own = type(
+        "Own",
+        (base,),
+        {
+            "__doc__": "Solved by somebody else.",
+            "__module__": __name__,
+            "solvers": {"mine": lambda job: (lambda a, c, o: (a, c - less, o))(*solve(base.id, instances, method))},
+        },
+    )
     monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
     milkrun.register("tests/Own-v0", own, family="tests", gymnasium=False)
     np.testing.assert_allclose(solve("Own", instances, "mine").cost, solve(base.id, instances, method).cost)
@@ -342,10 +366,16 @@ def test_a_solver_of_ones_own_for_any_world_is_judged(monkeypatch, base, method)
 
 def test_tours_without_a_task_cannot_be_judged(monkeypatch):
     """An action of TSPKopt changes a tour, so the plan of a solver is nothing to play; only a task can price it."""
-    own = type("Own", (TSPKopt,), {
-        "__doc__": "Priced by nobody.", "__module__": __name__, "task": "",
-        "solvers": {"mine": lambda job: (np.array([[1, 2, 3, 0]]), np.zeros(1), np.zeros(1, bool))},
-    })  # fmt: skip
+    own = type(
+        "Own",
+        (TSPKopt,),
+        {
+            "__doc__": "Priced by nobody.",
+            "__module__": __name__,
+            "task": "",
+            "solvers": {"mine": lambda job: (np.array([[1, 2, 3, 0]]), np.zeros(1), np.zeros(1, bool))},
+        },
+    )
     monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
     milkrun.register("tests/Own-v0", own, family="tests", gymnasium=False)
     with pytest.raises(BadSolution, match="cannot be judged: tests/Own-v0 names no task, and cannot play them"):

@@ -292,12 +292,18 @@ def test_solve_answers_in_actions_that_the_world_plays_at_the_cost_told():
     assert (solve("TSPD", rows[0]).cost == costs["partition"][:1]).all()
 
 
-@pytest.mark.parametrize(("call", "sentence"), [
-    (lambda: solve("TSPD", {"locs": np.zeros((1, 5, 2))}), "the instances lack c_truck, c_drone, no_visit"),
-    (lambda: solve("TSPD", [3]), "a TSPDInstance, a list of them, or a mapping"),
-    (lambda: solve("TSPD", [places(5, 1)], alpha=2.0), "alpha=2.0: the solvers of TSPD have no options"),
-    (lambda: solve("TSPD", [places(5, 1)], "savings"), "method='savings' is not for TSPD; TSPD has exact, partition"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: solve("TSPD", {"locs": np.zeros((1, 5, 2))}), "the instances lack c_truck, c_drone, no_visit"),
+        (lambda: solve("TSPD", [3]), "a TSPDInstance, a list of them, or a mapping"),
+        (lambda: solve("TSPD", [places(5, 1)], alpha=2.0), "alpha=2.0: the solvers of TSPD have no options"),
+        (
+            lambda: solve("TSPD", [places(5, 1)], "savings"),
+            "method='savings' is not for TSPD; TSPD has exact, partition",
+        ),
+    ],
+)
 def test_what_solve_refuses_of_tspd(call, sentence):
     """In a sentence."""
     with pytest.raises((ConfigError, ShapeError), match=sentence):

@@ -60,8 +60,15 @@ class Hosted:
     def config(self, group: str = "main", **options: Any) -> TrackingConfig:
         return TrackingConfig.build(link=f"tcp://127.0.0.1:{self.port}/{group}", **{**SMALL, **WAITING, **options})
 
-    def link(self, row: int = 0, count: int = 1, seed: int = 7, group: str = "main", patience: Patience | None = None,
-             **options: Any) -> Link:  # fmt: skip
+    def link(
+        self,
+        row: int = 0,
+        count: int = 1,
+        seed: int = 7,
+        group: str = "main",
+        patience: Patience | None = None,
+        **options: Any,
+    ) -> Link:
         return Link(self.config(group, **options), seed=seed, row=row, count=count, patience=patience)
 
     def links(self, count: int, **options: Any) -> list[Link]:
@@ -137,8 +144,16 @@ class Raw:
 
 
 def hello(n: int = 1, idx: int = 0, group: str = "raw") -> dict[str, Any]:
-    return {"type": "hello", "proto": 1, "group": group, "n": n, "idx": idx, "barrier": True, "config": dict(SMALL),
-            "mac": None}  # fmt: skip
+    return {
+        "type": "hello",
+        "proto": 1,
+        "group": group,
+        "n": n,
+        "idx": idx,
+        "barrier": True,
+        "config": dict(SMALL),
+        "mac": None,
+    }
 
 
 def reset(turn: int = 0, seed: int = 7, row: int = 0, episode: int = 0) -> dict[str, Any]:
@@ -195,16 +210,32 @@ def greet(raw: Raw, image: tuple[int, ...] = (3, 16, 16), caps: tuple[str, ...] 
     return said
 
 
-def tell(raw: Raw, turn: int, sim_step: int, params: np.ndarray, image: np.ndarray | None = None, reason: int = 0,
-         base: np.ndarray | None = None, **changes: Any) -> None:  # fmt: skip
+def tell(
+    raw: Raw,
+    turn: int,
+    sim_step: int,
+    params: np.ndarray,
+    image: np.ndarray | None = None,
+    reason: int = 0,
+    base: np.ndarray | None = None,
+    **changes: Any,
+) -> None:
     """An `obs` of a scripted simulator."""
     image = np.zeros((3, 16, 16), np.uint8) if image is None else image
     base = np.zeros(22) if base is None else base
     header = {
-        "type": "obs", "turn": turn, "sim_step": sim_step, "done": reason > 0, "truncated": reason >= 10,
-        "reason": reason, "kind": "sedan", "visible": True, "illegal": False,
-        "arrays": [["image", "u1", list(image.shape)], ["base", "f8", [22]], ["params", "f8", [60]]], **changes,
-    }  # fmt: skip
+        "type": "obs",
+        "turn": turn,
+        "sim_step": sim_step,
+        "done": reason > 0,
+        "truncated": reason >= 10,
+        "reason": reason,
+        "kind": "sedan",
+        "visible": True,
+        "illegal": False,
+        "arrays": [["image", "u1", list(image.shape)], ["base", "f8", [22]], ["params", "f8", [60]]],
+        **changes,
+    }
     raw.sock.sendall(frame(header, image.tobytes() + base.tobytes() + params.tobytes()))
 
 
@@ -219,14 +250,20 @@ def moment_of(world: Any, b: int, fresh: bool) -> Moment:
     c = world.config
     return Moment(
         image=(world.frames if c.frame_stack else world.image)[b].copy(),
-        reward=0.0 if fresh else float(world.reward_exact[b]), r_c=float(world.r_c[b]), r_d=float(world.r_d[b]),
-        terminated=bool(world.terminated[b]), truncated=bool(world.truncated[b]), reason=int(world.reason[b]),
-        sim_step=int(world.sim_step[b]), kind=KINDS[world.target_kind[b]], visible=bool(world.visible[b]),
+        reward=0.0 if fresh else float(world.reward_exact[b]),
+        r_c=float(world.r_c[b]),
+        r_d=float(world.r_d[b]),
+        terminated=bool(world.terminated[b]),
+        truncated=bool(world.truncated[b]),
+        reason=int(world.reason[b]),
+        sim_step=int(world.sim_step[b]),
+        kind=KINDS[world.target_kind[b]],
+        visible=bool(world.visible[b]),
         illegal=bool(world.illegal[b]) and not fresh,
         other_state=world.other_state[b].copy() if c.other_state else None,
         params=world.reward_params[b].copy() if c.reward_params else None,
         cloud=world.cloud[b].copy() if c.cloud else None,
-    )  # fmt: skip
+    )
 
 
 def differing(one: Moment, other: Moment) -> list[str]:

@@ -26,10 +26,23 @@ NAN, CUTS = 8, (10, 11)  # reasons: one that only a client gives (12 is the othe
 KEYS: dict[str, dict[str, Any]] = {  # what a simulator may send, and the keys that it must have
     "challenge": {"proto": int, "nonce": bytes, "auth": bool},
     "welcome": {"proto": int, "n": int, "image": list, "sim_hz": int, "caps": list},
-    "obs": {"turn": int, "sim_step": int, "done": bool, "truncated": bool, "reason": int, "kind": str, "visible": bool,
-            "illegal": bool, "arrays": list},
-    "wait": {"missing": list}, "error": {"code": str, "text": str}, "ping": {}, "pong": {}, "bye": {},
-}  # fmt: skip
+    "obs": {
+        "turn": int,
+        "sim_step": int,
+        "done": bool,
+        "truncated": bool,
+        "reason": int,
+        "kind": str,
+        "visible": bool,
+        "illegal": bool,
+        "arrays": list,
+    },
+    "wait": {"missing": list},
+    "error": {"code": str, "text": str},
+    "ping": {},
+    "pong": {},
+    "bye": {},
+}
 
 
 class SimulatorError(Exception):
@@ -115,9 +128,19 @@ class OtherClient:
     `timeout` bounds each wait as a whole; the 5 seconds of silence count besides.
     """
 
-    def __init__(self, host: str, port: int, *, group: str = "main", n: int = 1, idx: int = 0, barrier: bool = True,
-                 config: dict[str, Any] | None = None, token: str | bytes | None = None,
-                 timeout: float = 20.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        group: str = "main",
+        n: int = 1,
+        idx: int = 0,
+        barrier: bool = True,
+        config: dict[str, Any] | None = None,
+        token: str | bytes | None = None,
+        timeout: float = 20.0,
+    ) -> None:
         self.n, self.config, self.timeout, self.turn = n, config or {}, timeout, 0
         self.missing: list[int] = []  # of the last `wait`
         self.welcome: dict[str, Any] = {}
@@ -145,8 +168,18 @@ class OtherClient:
             secret = (token.encode() if isinstance(token, str) else token).strip()
             text = b"|".join((challenge["nonce"], group.encode(), str(idx).encode()))
             mac = hmac.new(secret, text, hashlib.sha256).digest()
-        self._send({"type": "hello", "proto": 1, "group": group, "n": self.n, "idx": idx, "barrier": barrier,
-                    "config": self.config, "mac": mac})  # fmt: skip
+        self._send(
+            {
+                "type": "hello",
+                "proto": 1,
+                "group": group,
+                "n": self.n,
+                "idx": idx,
+                "barrier": barrier,
+                "config": self.config,
+                "mac": mac,
+            }
+        )
         welcome = self._next("welcome", "wait")
         image = welcome["image"]
         need(welcome["proto"] == 1 and welcome["n"] == self.n, f"welcome is for another: {welcome}")

@@ -10,8 +10,14 @@ from milkrun.core.fields import Role
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.world import Tracking
 
-SMALL = {"size": 16, "ground_cell": 10.0, "max_sim_steps": 48, "max_vehicles": 6, "scene": ("citystreet", "village"),
-         "weather": ("day", "night", "snow")}  # fmt: skip
+SMALL = {
+    "size": 16,
+    "ground_cell": 10.0,
+    "max_sim_steps": 48,
+    "max_vehicles": 6,
+    "scene": ("citystreet", "village"),
+    "weather": ("day", "night", "snow"),
+}
 STACKED = {"frame_stack": 3, "channels": 1, "other_state": True, "cloud": True, "lidar_points": 16}
 VELOCITY = {"action_mode": "velocity", "reward": "D-VAT", "critic": True, "reward_params": True, "wind_sigma": 4.0}
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "stacked": STACKED, "velocity": VELOCITY}
@@ -19,12 +25,22 @@ KINDS: dict[str, dict[str, Any]] = {"plain": {}, "stacked": STACKED, "velocity":
 ROLES = (Role.STATE, Role.VIEW, Role.MASK, Role.INSTANCE)
 
 
-def made(rows: int, kind: str = "plain", *, seed: int = 7, autoreset: str = "disabled", threads: int | None = None,
-         first_row: int = 0, debug: bool = False, **options: Any) -> Any:  # fmt: skip
+def made(
+    rows: int,
+    kind: str = "plain",
+    *,
+    seed: int = 7,
+    autoreset: str = "disabled",
+    threads: int | None = None,
+    first_row: int = 0,
+    debug: bool = False,
+    **options: Any,
+) -> Any:
     """A world before its first reset; its episodes last 12 agent steps at most."""
     config = TrackingConfig.build(**{**SMALL, **KINDS[kind], **options})
-    return Tracking.variant(config)(rows, config, seed=seed, autoreset=autoreset, threads=threads, first_row=first_row,
-                                    debug=debug)  # fmt: skip
+    return Tracking.variant(config)(
+        rows, config, seed=seed, autoreset=autoreset, threads=threads, first_row=first_row, debug=debug
+    )
 
 
 def ready(rows: int, kind: str = "plain", **given: Any) -> Any:

@@ -117,8 +117,16 @@ def test_a_whole_conversation(peer):
     assert peer.welcome == said
     obs = peer.play("reset")
     told = {k: obs[k] for k in ("turn", "sim_step", "done", "truncated", "reason", "kind", "visible", "illegal")}
-    assert told == {"turn": 0, "sim_step": 0, "done": False, "truncated": False, "reason": 0, "kind": "sedan",
-                    "visible": True, "illegal": False}  # fmt: skip
+    assert told == {
+        "turn": 0,
+        "sim_step": 0,
+        "done": False,
+        "truncated": False,
+        "reason": 0,
+        "kind": "sedan",
+        "visible": True,
+        "illegal": False,
+    }
     assert [a[:2] for a in obs["arrays"]] == [["image", "u1"], ["base", "f8"], ["params", "f8"]]
     for turn in range(1, 51):
         obs = peer.play("step", cmd=STOP)

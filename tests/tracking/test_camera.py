@@ -454,26 +454,38 @@ def test_interpreted_and_compiled_pictures_are_equal(name):
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("change", "told"), [
-    ({"size": 15}, r"size = 15: must be a whole number, 16\.\.512"),
-    ({"size": 513}, "513"),
-    ({"size": 32.0}, "whole"),
-    ({"pos": (0, 0, math.nan)}, r"^pos = nan: must be finite"),
-    ({"pos": (0, 0)}, "shape"),
-    ({"yaw": math.inf}, "yaw = inf"),
-    ({"ground": np.zeros((480, 480))}, "ground: dtype float64: must be uint8"),
-    ({"ground": np.zeros((480, 479), np.uint8)}, "square"),
-    ({"light": "dusk"}, "'dusk': must be of day, night, foggy, snow"),
-    ({"light": {"sun": 1}}, "sun"),
-    ({"light": {"light": np.zeros(7)}}, "shape"),
-    ({"boxes": {"pos": [(0, 0, 0)]}}, "must have pos and half"),
-    ({"boxes": {"pos": [(0, 0, 0)] * 2, "half": [(1, 1, 1), (1, -1, 1)]}}, r"row 1: boxes\['half'\] = -1.0"),
-    ({"boxes": {"pos": [(0, math.nan, 0)], "half": [(1, 1, 1)]}}, r"row 0: boxes\['pos'\] = nan"),
-    ({"boxes": {"pos": [(0, 0, 0)], "half": [(1, 1, 1)], "rgb": [(300, 0, 0)]}}, "uint8"),
-    ({"boxes": {"pos": [(0, 0, 0)], "half": [(1, 1, 1)], "kind": [9]}}, "kind"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"size": 15}, r"size = 15: must be a whole number, 16\.\.512"),
+        ({"size": 513}, "513"),
+        ({"size": 32.0}, "whole"),
+        ({"pos": (0, 0, math.nan)}, r"^pos = nan: must be finite"),
+        ({"pos": (0, 0)}, "shape"),
+        ({"yaw": math.inf}, "yaw = inf"),
+        ({"ground": np.zeros((480, 480))}, "ground: dtype float64: must be uint8"),
+        ({"ground": np.zeros((480, 479), np.uint8)}, "square"),
+        ({"light": "dusk"}, "'dusk': must be of day, night, foggy, snow"),
+        ({"light": {"sun": 1}}, "sun"),
+        ({"light": {"light": np.zeros(7)}}, "shape"),
+        ({"boxes": {"pos": [(0, 0, 0)]}}, "must have pos and half"),
+        ({"boxes": {"pos": [(0, 0, 0)] * 2, "half": [(1, 1, 1), (1, -1, 1)]}}, r"row 1: boxes\['half'\] = -1.0"),
+        ({"boxes": {"pos": [(0, math.nan, 0)], "half": [(1, 1, 1)]}}, r"row 0: boxes\['pos'\] = nan"),
+        ({"boxes": {"pos": [(0, 0, 0)], "half": [(1, 1, 1)], "rgb": [(300, 0, 0)]}}, "uint8"),
+        ({"boxes": {"pos": [(0, 0, 0)], "half": [(1, 1, 1)], "kind": [9]}}, "kind"),
+    ],
+)
 def test_bad_input_is_refused_by_field_and_value(change, told):
-    given = {"pos": (0, 0, 20), "yaw": 0, "pitch": 1, "roll": 0, "boxes": None, "ground": None, "light": "day",
-             "size": 32, **change}  # fmt: skip
+    given = {
+        "pos": (0, 0, 20),
+        "yaw": 0,
+        "pitch": 1,
+        "roll": 0,
+        "boxes": None,
+        "ground": None,
+        "light": "day",
+        "size": 32,
+        **change,
+    }
     with pytest.raises(BadInstance, match=told):
         render(**given)

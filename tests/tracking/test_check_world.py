@@ -27,8 +27,9 @@ EVERY_RUN = ("velocity", "three frames")
 """On straight roads: to draw a whole town takes an interpreted kernel a second."""
 
 
-@pytest.mark.parametrize("case", [name if name in EVERY_RUN else pytest.param(name, marks=pytest.mark.long)
-                                  for name in OPTIONS])  # fmt: skip
+@pytest.mark.parametrize(
+    "case", [name if name in EVERY_RUN else pytest.param(name, marks=pytest.mark.long) for name in OPTIONS]
+)
 def test_check_world_finds_nothing(case):
     """In any scene, with velocities, with three frames, on straight roads, with all that may stand beside the image."""
     world = milkrun.make("milkrun/Tracking-v0", 8, seed=5, **{**SMALL, **OPTIONS[case]})

@@ -28,10 +28,13 @@ def test_the_names_of_the_original_are_understood():
     assert (config.cw, config.ccw, config.size) == (2, -2, 84)
 
 
-@pytest.mark.parametrize(("fc", "design", "b0", "a1", "a2"), [
-    (20, "bilinear", 0.0133592000, -1.6474599811, 0.7008967812),
-    (20, "as_coded", 0.0445267459, -1.3207910690, 0.4988980525),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fc", "design", "b0", "a1", "a2"),
+    [
+        (20, "bilinear", 0.0133592000, -1.6474599811, 0.7008967812),
+        (20, "as_coded", 0.0445267459, -1.3207910690, 0.4988980525),
+    ],
+)
 def test_numbers_of_the_filter(fc, design, b0, a1, a2):
     """At 20 Hz of 500; the true one is scipy's second-order Butterworth."""
     found = TrackingConfig(filter_hz=fc, filter_design=design).filter_numbers()
@@ -80,32 +83,35 @@ def test_json_round_trip(tmp_path):
     assert json.loads((tmp_path / "c.json").read_text())["scene"] == ["lake", "desert"]
 
 
-@pytest.mark.parametrize(("wrong", "said"), [
-    ({"forward": -1}, "forward = -1: must be in 0..100"),
-    ({"backward": 1}, "backward = 1"),
-    ({"ccw": 2}, "ccw = 2: must be in -6..0"),
-    ({"control_hz": 120}, "must be a divisor of 500"),
-    ({"size": 8}, "must be in 16..512"),
-    ({"channels": 2}, "must be one of 1, 3"),
-    ({"scene": "citystret"}, "did you mean 'citystreet'"),
-    ({"scene": ()}, "must name one or more"),
-    ({"scene": ("lake", "lake")}, "names one twice"),
-    ({"scene": 3}, "scene = 3"),
-    ({"weather": ("day", "sun")}, "must be of day, night, foggy, snow"),
-    ({"target_kinds": ("tank",)}, "must be of sedan"),
-    ({"start_pitch": (1.0, 0.8)}, "the smaller first"),
-    ({"start_pitch": (0.4, 0.8)}, "within 0.5..1.5"),
-    ({"start_pitch": (0.5, 0.8), "hfov": 1.6}, "would reach the horizon"),
-    ({"start_height": (math.nan, 3.0)}, "must be two numbers"),
-    ({"start_long": (1.0,)}, "must be two numbers"),
-    ({"wind_mean": (1e9, 0.0)}, "within +-100"),
-    ({"camera_px": (320, 0)}, "must be two whole numbers"),
-    ({"target_rgb": (0, 0, 256)}, "must be three whole numbers"),
-    ({"ground_cell": 0.25, "half_extent": 400.0}, "at most 2000"),
-    ({"reward": "dense"}, "must be one of 'default', 'E2E', 'D-VAT'"),
-    ({"norm": 2}, "must be one of 0, 1"),
-    ({"Forward_Sped": 3}, "has no option 'Forward_Sped'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"forward": -1}, "forward = -1: must be in 0..100"),
+        ({"backward": 1}, "backward = 1"),
+        ({"ccw": 2}, "ccw = 2: must be in -6..0"),
+        ({"control_hz": 120}, "must be a divisor of 500"),
+        ({"size": 8}, "must be in 16..512"),
+        ({"channels": 2}, "must be one of 1, 3"),
+        ({"scene": "citystret"}, "did you mean 'citystreet'"),
+        ({"scene": ()}, "must name one or more"),
+        ({"scene": ("lake", "lake")}, "names one twice"),
+        ({"scene": 3}, "scene = 3"),
+        ({"weather": ("day", "sun")}, "must be of day, night, foggy, snow"),
+        ({"target_kinds": ("tank",)}, "must be of sedan"),
+        ({"start_pitch": (1.0, 0.8)}, "the smaller first"),
+        ({"start_pitch": (0.4, 0.8)}, "within 0.5..1.5"),
+        ({"start_pitch": (0.5, 0.8), "hfov": 1.6}, "would reach the horizon"),
+        ({"start_height": (math.nan, 3.0)}, "must be two numbers"),
+        ({"start_long": (1.0,)}, "must be two numbers"),
+        ({"wind_mean": (1e9, 0.0)}, "within +-100"),
+        ({"camera_px": (320, 0)}, "must be two whole numbers"),
+        ({"target_rgb": (0, 0, 256)}, "must be three whole numbers"),
+        ({"ground_cell": 0.25, "half_extent": 400.0}, "at most 2000"),
+        ({"reward": "dense"}, "must be one of 'default', 'E2E', 'D-VAT'"),
+        ({"norm": 2}, "must be one of 0, 1"),
+        ({"Forward_Sped": 3}, "has no option 'Forward_Sped'"),
+    ],
+)
 def test_refusals_are_sentences(wrong, said):
     """Key, value, and what is allowed."""
     with pytest.raises(ConfigError) as error:
@@ -122,8 +128,10 @@ def test_every_key_of_the_original_refuses_another_type(key):
 
 def test_importing_the_package_is_light():
     """Neither numba nor torch nor gym: names are looked up when asked for."""
-    code = ("import sys, milkrun.core.lazy; import importlib.util as u; "
-            "s = u.find_spec('milkrun.tracking'); before = set(sys.modules); import milkrun.tracking; "
-            "print(sorted({m.split('.')[0] for m in set(sys.modules) - before}))")  # fmt: skip
+    code = (
+        "import sys, milkrun.core.lazy; import importlib.util as u; "
+        "s = u.find_spec('milkrun.tracking'); before = set(sys.modules); import milkrun.tracking; "
+        "print(sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not {"torch", "gym", "msgpack", "stable_baselines3"} & set(ast.literal_eval(found))

@@ -87,12 +87,15 @@ def test_a_step_cut_short_counts_as_many_lost_sim_steps_as_were_flown():
     assert world.sim_step[0] == 61 and world.lost_steps[0] == 61
 
 
-@pytest.mark.parametrize(("options", "height", "reason"), [
-    ({"done_height": (2.0, 19.0)}, 20.0, "height"),
-    ({"done_height": (21.0, 50.0)}, 20.0, "height"),
-    ({"wind_mean": (10.0, 0.0), "done_drift": 1.0, "no_reward_done": 10**6}, 20.0, "drift"),
-    ({"wind_mean": (10.0, 0.0), "done_speed": 9.0}, 20.0, "speed"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "height", "reason"),
+    [
+        ({"done_height": (2.0, 19.0)}, 20.0, "height"),
+        ({"done_height": (21.0, 50.0)}, 20.0, "height"),
+        ({"wind_mean": (10.0, 0.0), "done_drift": 1.0, "no_reward_done": 10**6}, 20.0, "drift"),
+        ({"wind_mean": (10.0, 0.0), "done_speed": 9.0}, 20.0, "speed"),
+    ],
+)
 def test_other_physical_ends_wait_for_the_first_100_sim_steps(options, height, reason):
     """They hold from the start (drift from sim step 51 on), and end the episode at sim step 100, agent step 25."""
     world = straight(**options)
@@ -199,8 +202,25 @@ def test_a_new_episode_forgets_the_last():
     world = make(8, seed=3)
     play(world, LEFT, 8)
     world.reset()
-    for name in ("vel", "acc", "yaw_rate", "cmd", "filt", "wind", "d_ref", "sim_step", "agent_step", "lost_steps",
-                 "crash", "cr_sum", "tsr_sum", "CR", "TSR", "reason", "veh_rate"):  # fmt: skip
+    for name in (
+        "vel",
+        "acc",
+        "yaw_rate",
+        "cmd",
+        "filt",
+        "wind",
+        "d_ref",
+        "sim_step",
+        "agent_step",
+        "lost_steps",
+        "crash",
+        "cr_sum",
+        "tsr_sum",
+        "CR",
+        "TSR",
+        "reason",
+        "veh_rate",
+    ):
         assert not getattr(world, name).any(), name
     assert np.array_equal(world.cmd_pos, world.pos) and not world.rel[:, 3:].any()
     assert np.array_equal(world.target_kind, world.veh_kind[:, 0]) and world.action_mask.all()

@@ -35,9 +35,11 @@ def test_returns_are_written_whatever_their_sign(tmp_path, no_board):
             envs.step([0] * 3)
     assert read_log(tmp_path) == [
         HEADER,
-        ["4", "0", "1", "3", "-8.0"], ["4", "1", "1", "3", "0.0"],
-        ["8", "0", "2", "3", "-8.0"], ["8", "1", "2", "3", "0.0"],
-    ]  # fmt: skip
+        ["4", "0", "1", "3", "-8.0"],
+        ["4", "1", "1", "3", "0.0"],
+        ["8", "0", "2", "3", "-8.0"],
+        ["8", "1", "2", "3", "0.0"],
+    ]
     assert [path.name for path in tmp_path.iterdir()] == ["rewards.csv"]
 
 

@@ -23,8 +23,20 @@ PUBLISHED = {
     "LunarLander": {"Need_render": 1, "Action_dim": 4, "State_size": 84, "State_channel": 3, "Norm_Type": 0},
 }  # fmt: skip
 SECTION = PUBLISHED["Benchmark"]
-SIGNED = ("Action_dim", "State_size", "State_channel", "Forward_Speed", "Backward_Speed", "Left_Speed", "Right_Speed",
-          "CW_omega", "CCW_omega", "Control_Frequence", "port_process", "delay")  # fmt: skip
+SIGNED = (
+    "Action_dim",
+    "State_size",
+    "State_channel",
+    "Forward_Speed",
+    "Backward_Speed",
+    "Left_Speed",
+    "Right_Speed",
+    "CW_omega",
+    "CCW_omega",
+    "Control_Frequence",
+    "port_process",
+    "delay",
+)
 
 SIMULATOR = {
     "Simulation_Mode": "train", "Tracker_Def": "DRONE", "Drone_Supervisor_Ctrl": True, "Socket_Ip": "127.0.0.1",
@@ -148,8 +160,13 @@ def test_the_simulators_keys_become_options(tmp_path):
         start_height=(20, 20), start_direction=(-0.25, 0.5), start_lat=(2, 4), start_long=(0, 0), fog_sight=(300, 1000),
     )  # fmt: skip
     assert config == expected
-    assert {"Simulation_Mode", "Sumo_Params.route_num", "Out_Video.channels", "Drone_Random_Config.start_time_bias_ms",
-            "Env_Params.background_luminosity_random"} <= set(config.ignored)  # fmt: skip
+    assert {
+        "Simulation_Mode",
+        "Sumo_Params.route_num",
+        "Out_Video.channels",
+        "Drone_Random_Config.start_time_bias_ms",
+        "Env_Params.background_luminosity_random",
+    } <= set(config.ignored)
     assert len(config.ignored) == 21 and not any("pitch" in key for key in config.ignored)
     assert config.replace(size=16).ignored == config.ignored and TrackingConfig().ignored == ()
 
@@ -169,28 +186,31 @@ def test_what_a_file_does_not_say_stays():
     assert load_env_config(drawn).start_lat == (0, 4)  # either sign, up to 4
 
 
-@pytest.mark.parametrize(("path", "value", "said"), [
-    ("Train_Total_Step", 3, "has no key 'Train_Total_Step'; did you mean 'Train_Total_Steps'"),
-    ("Done_Range.max_hight", 3, "has no key 'Done_Range.max_hight'"),
-    ("Done_Range", 3, "Done_Range = 3: must hold keys"),
-    ("Train_Total_Steps", "many", "Train_Total_Steps: .*max_sim_steps = 'many'"),
-    ("Control_Frequence", 120, "Control_Frequence: .*divisor of 500"),
-    ("Lidar_Enable", 1, "Lidar_Enable: .*cloud = 1: must be bool"),
-    ("Done_Range.max_height", 2, "Done_Range.min_height, max_height: .*the smaller first"),
-    ("Reward_Config.reward_type", "area", "Reward_Config.reward_type: .*reward_kind = 'area'"),
-    ("Sumo_Params.max_sumo_car", 0, "Sumo_Params.max_sumo_car: .*max_vehicles = 0"),
-    ("Sumo_Params.car_type", "tank", "Sumo_Params.car_type = 'tank': must be one of passenger"),
-    ("Sumo_Params.normalize_color", [1, 0, 2], "Sumo_Params.normalize_color = .*0..1"),
-    ("Sumo_Params.normalize_color", 3, "must be a list"),
-    ("Sumo_Params.fixed_color", 1, "must be true or false"),
-    ("Sumo_Params.random_seed", -4, "Sumo_Params.random_seed: .*town_seed = -4"),
-    ("Drone_Random_Config.view_pitch_random_min", 0.4, r"Drone_Random_Config.view_pitch_\*: .*within 0.5..1.5"),
-    ("Drone_Random_Config.view_pitch_random_max", "x", "view_pitch_random_max = 'x': must be a number"),
-    ("Drone_Random_Config.horizon_bias_multilateral", False, "horizon_bias_multilateral = False: must be true"),
-    ("Drone_Random_Config.verticle_bias_fixed", 2, "verticle_bias_fixed = 2: must be 0"),
-    ("Drone_Random_Config.direction_random_multilateral", True, None),
-    ("Env_Params.foggy_visibility_range_min", 0, r"Env_Params.foggy_visibility_range_\*: .*fog_sight"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("Train_Total_Step", 3, "has no key 'Train_Total_Step'; did you mean 'Train_Total_Steps'"),
+        ("Done_Range.max_hight", 3, "has no key 'Done_Range.max_hight'"),
+        ("Done_Range", 3, "Done_Range = 3: must hold keys"),
+        ("Train_Total_Steps", "many", "Train_Total_Steps: .*max_sim_steps = 'many'"),
+        ("Control_Frequence", 120, "Control_Frequence: .*divisor of 500"),
+        ("Lidar_Enable", 1, "Lidar_Enable: .*cloud = 1: must be bool"),
+        ("Done_Range.max_height", 2, "Done_Range.min_height, max_height: .*the smaller first"),
+        ("Reward_Config.reward_type", "area", "Reward_Config.reward_type: .*reward_kind = 'area'"),
+        ("Sumo_Params.max_sumo_car", 0, "Sumo_Params.max_sumo_car: .*max_vehicles = 0"),
+        ("Sumo_Params.car_type", "tank", "Sumo_Params.car_type = 'tank': must be one of passenger"),
+        ("Sumo_Params.normalize_color", [1, 0, 2], "Sumo_Params.normalize_color = .*0..1"),
+        ("Sumo_Params.normalize_color", 3, "must be a list"),
+        ("Sumo_Params.fixed_color", 1, "must be true or false"),
+        ("Sumo_Params.random_seed", -4, "Sumo_Params.random_seed: .*town_seed = -4"),
+        ("Drone_Random_Config.view_pitch_random_min", 0.4, r"Drone_Random_Config.view_pitch_\*: .*within 0.5..1.5"),
+        ("Drone_Random_Config.view_pitch_random_max", "x", "view_pitch_random_max = 'x': must be a number"),
+        ("Drone_Random_Config.horizon_bias_multilateral", False, "horizon_bias_multilateral = False: must be true"),
+        ("Drone_Random_Config.verticle_bias_fixed", 2, "verticle_bias_fixed = 2: must be 0"),
+        ("Drone_Random_Config.direction_random_multilateral", True, None),
+        ("Env_Params.foggy_visibility_range_min", 0, r"Env_Params.foggy_visibility_range_\*: .*fog_sight"),
+    ],
+)
 def test_the_simulators_file_is_refused_by_its_own_names(path, value, said):
     """Name, value, what is allowed. Both signs of a direction are one range where that reaches 0."""
     if said is None:

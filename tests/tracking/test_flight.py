@@ -292,8 +292,15 @@ def test_a_target_behind_a_wall_is_in_the_picture_but_not_visible():
 
 @pytest.mark.parametrize("mode", ["discrete", "velocity"])
 def test_interpreted_and_compiled_play_are_equal(mode):
-    options = {"action_mode": mode, "frame_stack": 2, "max_sim_steps": 60, "wind_sigma": 1.0, "reward_params": True,
-               "weather": ("day", "snow", "foggy"), "preset": "dvat" if mode == "velocity" else None}  # fmt: skip
+    options = {
+        "action_mode": mode,
+        "frame_stack": 2,
+        "max_sim_steps": 60,
+        "wind_sigma": 1.0,
+        "reward_params": True,
+        "weather": ("day", "snow", "foggy"),
+        "preset": "dvat" if mode == "velocity" else None,
+    }
     worlds = [make(2, debug=debug, seed=9, **options) for debug in (False, True)]
     rng = np.random.default_rng(1)
     for _ in range(6):

@@ -85,9 +85,11 @@ def test_the_way_back_is_taken_only_where_there_is_no_other():
 def test_edges_may_be_shorter_than_a_sim_step(radius):
     """A ring of 64 edges of 5 or 1 cm: the states that its cars come to are ones that the world takes back."""
     around = 2 * np.pi * np.arange(64) / 64
-    ring = {"node_xy": radius * np.stack([np.cos(around), np.sin(around)], 1)[None],
-            "edge": np.array([[way for k in range(64) for way in ((k, (k + 1) % 64), ((k + 1) % 64, k))]]),
-            "instance_row": np.zeros(8, int)}  # fmt: skip
+    ring = {
+        "node_xy": radius * np.stack([np.cos(around), np.sin(around)], 1)[None],
+        "edge": np.array([[way for k in range(64) for way in ((k, (k + 1) % 64), ((k + 1) % 64, k))]]),
+        "instance_row": np.zeros(8, int),
+    }
     world, other = (drawn(8, size=16, init_no_done=10**6, control_hz=25) for _ in range(2))
     world.reset(instance=ring)
     for _ in range(60):
@@ -192,8 +194,18 @@ def test_what_cannot_be_is_refused_by_row_field_and_value(fault, source, taker):
     assert before == {name: getattr(taker, name).tobytes() for name in before}
 
 
-@pytest.mark.parametrize("fault", ["more edges", "no road", "an edge to a node beyond the count", "an edge to itself",
-                                   "an edge to no node at all", "another way back", "a node at no place"])  # fmt: skip
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "more edges",
+        "no road",
+        "an edge to a node beyond the count",
+        "an edge to itself",
+        "an edge to no node at all",
+        "another way back",
+        "a node at no place",
+    ],
+)
 def test_it_is_also_refused_where_fields_were_left_out(fault, source, taker):
     """Nothing is worked out of roads that lead nowhere."""
     town = {name: array.copy() for name, array in source.items() if name not in DERIVED}
@@ -211,16 +223,19 @@ def test_too_many_roads_at_a_node_are_refused():
         drawn().reset(instance={"node_xy": [places], "edge": [star]})
 
 
-@pytest.mark.parametrize("change, sentence", [
-    ({"edge": None}, "lacks 'edge'"),
-    ({"edge": np.zeros((1, 200, 2), int)}, r"edge must have the shape \(rows, up to 160, 2\), not \(1, 200, 2\)"),
-    ({"edge": np.zeros((1, 8, 2))}, "edge must be int16"),
-    ({"node_xy": np.zeros((1, 4, 3))}, r"node_xy must have the shape \(rows, up to 64, 2\)"),
-    ({"n_box": np.zeros((1, 1), int)}, "n_box must be 1 integers"),
-    ({"ground": np.zeros((1, 5, 5), np.uint8)}, "ground must have the shape"),
-    ({"ground": np.zeros((1, 24, 24))}, "ground must be uint8"),
-    ({"edges": np.zeros((1, 8, 2), int)}, "no instance field 'edges'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        ({"edge": None}, "lacks 'edge'"),
+        ({"edge": np.zeros((1, 200, 2), int)}, r"edge must have the shape \(rows, up to 160, 2\), not \(1, 200, 2\)"),
+        ({"edge": np.zeros((1, 8, 2))}, "edge must be int16"),
+        ({"node_xy": np.zeros((1, 4, 3))}, r"node_xy must have the shape \(rows, up to 64, 2\)"),
+        ({"n_box": np.zeros((1, 1), int)}, "n_box must be 1 integers"),
+        ({"ground": np.zeros((1, 5, 5), np.uint8)}, "ground must have the shape"),
+        ({"ground": np.zeros((1, 24, 24))}, "ground must be uint8"),
+        ({"edges": np.zeros((1, 8, 2), int)}, "no instance field 'edges'"),
+    ],
+)
 def test_arrays_of_another_shape_are_refused(change, sentence):
     """With the shape or type that is wanted."""
     town = {name: array for name, array in {**square(), **change}.items() if array is not None}

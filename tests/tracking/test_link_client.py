@@ -85,10 +85,24 @@ def test_rewards_of_the_simulator_are_taken_as_they_are():
         greet(raw, caps=("rewards",))
         for turn, kind in enumerate(("reset", "step")):
             raw.expect(kind)
-            header = {"type": "obs", "turn": turn, "sim_step": 4 * turn, "done": False, "truncated": False, "reason": 0,
-                      "kind": "van", "visible": False, "illegal": True,
-                      "arrays": [["scores", "f8", [2]], ["more", "i8", [1]], ["image", "u1", [3, 16, 16]],
-                                 ["base", "f8", [22]], ["params", "f8", [60]]]}  # fmt: skip
+            header = {
+                "type": "obs",
+                "turn": turn,
+                "sim_step": 4 * turn,
+                "done": False,
+                "truncated": False,
+                "reason": 0,
+                "kind": "van",
+                "visible": False,
+                "illegal": True,
+                "arrays": [
+                    ["scores", "f8", [2]],
+                    ["more", "i8", [1]],
+                    ["image", "u1", [3, 16, 16]],
+                    ["base", "f8", [22]],
+                    ["params", "f8", [60]],
+                ],
+            }
             body = scores.tobytes() + bytes(8) + bytes(768) + base.tobytes() + params_of().tobytes()
             raw.sock.sendall(frame(header, body))
         raw.read()
@@ -158,16 +172,21 @@ def test_the_reward_of_an_end_is_paid_once(reason, paid):
     assert (found.reward, REASONS[found.reason]) == (20.5, "crash" if reason == 1 else "time")
 
 
-@pytest.mark.parametrize("options", [
-    {"end_reward": True, "init_no_done": 8, "no_reward_done": 4, "view_range": 0.2},
-    {"reward": "E2E", "max_steps": 9}, {"reward": "D-VAT", "reward_scale": 2.0},
-    {"reward": "D-VAT", "constants": "as_published", "init_no_done": 8},
-    {"reward_kind": "distance", "occlusion": "zero"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"end_reward": True, "init_no_done": 8, "no_reward_done": 4, "view_range": 0.2},
+        {"reward": "E2E", "max_steps": 9},
+        {"reward": "D-VAT", "reward_scale": 2.0},
+        {"reward": "D-VAT", "constants": "as_published", "init_no_done": 8},
+        {"reward_kind": "distance", "occlusion": "zero"},
+    ],
+)
 def test_the_client_judges_as_the_world_does(options):
     """Fourteen rows over one episode: a judge that is given only params and the physical ends pays and ends alike."""
-    config = TrackingConfig.build(size=16, ground_cell=10.0, max_vehicles=4, max_sim_steps=48, reward_params=True,
-                                  **options)  # fmt: skip
+    config = TrackingConfig.build(
+        size=16, ground_cell=10.0, max_vehicles=4, max_sim_steps=48, reward_params=True, **options
+    )
     world, rng = world_of(config, 14, seed=3), np.random.default_rng(0)
     world.reset()
     judges = [Judge(config, frozenset()) for _ in range(14)]
@@ -178,8 +197,9 @@ def test_the_client_judges_as_the_world_does(options):
         world.step(rng.integers(7, size=len(live)), live)
         for b in live:
             reason = int(world.reason[b]) if world.reason[b] in (1, 2, 3, 4, 5, 6, 11) else 0
-            found = judges[b].step(int(world.sim_step[b]), world.reward_params[b], bool(world.visible[b]), world.cmd[b],
-                                   reason, 0.0, None)  # fmt: skip
+            found = judges[b].step(
+                int(world.sim_step[b]), world.reward_params[b], bool(world.visible[b]), world.cmd[b], reason, 0.0, None
+            )
             expected = (world.reward_exact[b], world.r_c[b], world.r_d[b], world.reason[b])
             assert found == pytest.approx(tuple(map(float, expected)), abs=1e-9)
 
@@ -198,8 +218,15 @@ def test_commands_are_what_the_actions_mean():
     assert [(q["action"], q["cmd"]) for q in play.questions[1:]] == [
         (0, [30.0, 0.0, 0.0, 0.0]), (4, [0.0, 0.0, 0.0, 2.0]), (-1, [0.0] * 4)]  # fmt: skip
     assert all(type(x) is float for q in play.questions[1:] for x in q["cmd"])
-    assert play.hello["config"] == {"forward": 30.0, "scene": "lake", "weather": "day", "size": 16, "ground_cell": 2.0,
-                                    "max_vehicles": 4, "max_sim_steps": 40}  # fmt: skip
+    assert play.hello["config"] == {
+        "forward": 30.0,
+        "scene": "lake",
+        "weather": "day",
+        "size": 16,
+        "ground_cell": 2.0,
+        "max_vehicles": 4,
+        "max_sim_steps": 40,
+    }
     assert (play.questions[0]["seed"], play.questions[0]["row"], play.questions[0]["episode"]) == (7, 0, 0)
 
 
@@ -254,15 +281,26 @@ def test_a_number_that_is_not_finite_ends_the_episode(where):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"turn": 7}, {"turn": "0"}, {"sim_step": -1}, {"done": True}, {"reason": 1}, {"reason": 13},
+        {"turn": 7},
+        {"turn": "0"},
+        {"sim_step": -1},
+        {"done": True},
+        {"reason": 1},
+        {"reason": 13},
         {"truncated": True},
-        {"kind": "x" * 65}, {"kind": 3}, {"visible": 1}, {"illegal": None}, {"type": "observation"}, {"arrays": []},
+        {"kind": "x" * 65},
+        {"kind": 3},
+        {"visible": 1},
+        {"illegal": None},
+        {"type": "observation"},
+        {"arrays": []},
         {"arrays": [["image", "u1", [3, 16, 16]], ["base", "f8", [22]], ["params", "f8", [60, 1]]]},
         {"arrays": [["image", "u1", [16, 16, 3]], ["base", "f8", [22]], ["params", "f8", [60]]]},
         {"arrays": [["image", "u1", [3, 16, 16]], ["base", "i8", [22]], ["params", "f8", [60]]]},
-        {"params": np.full(60, np.nan)}, {"type": "error", "code": "turn", "text": "no"},
+        {"params": np.full(60, np.nan)},
+        {"type": "error", "code": "turn", "text": "no"},
     ],
-)  # fmt: skip
+)
 def test_an_answer_that_breaks_the_protocol_is_refused(changes):
     """By an error that names host, port and environment."""
     with Scripted(plays({**told(0)[0], **changes})) as simulator:
@@ -322,7 +360,7 @@ def says(data):
         (welcome(caps="ends"), LinkProtocol, "caps"),
         (lambda raw: None, LinkError, "it closed the connection|ECONNRESET"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_simulator_is_told_in_a_sentence(play, kind, what):
     """Another program, another version, a broken greeting."""
     with Scripted(play) as simulator:
@@ -388,7 +426,12 @@ def test_a_simulator_that_dies_in_a_step_ends_the_episode(way):
         moments = flown(link, 1)
         last = moments[1]
         assert (REASONS[last.reason], last.reward, last.r_c, last.terminated, last.truncated) == (
-            "link_lost", 0.0, 0.0, False, True)  # fmt: skip
+            "link_lost",
+            0.0,
+            0.0,
+            False,
+            True,
+        )
         assert (last.image == image).all() and last.sim_step == 0 and last.kind == "sedan"
         with pytest.raises(ResetNeeded):
             link.ask_step(0)

@@ -48,8 +48,18 @@ def frame(header, payload=b""):
 
 def obs(turn=0, sim_step=0, arrays=None, **keys):
     """An obs in the order of the page; `arrays` adds or replaces arrays, None takes one away."""
-    header = {"type": "obs", "turn": turn, "sim_step": sim_step, "done": False, "truncated": False, "reason": 0,
-              "kind": "sedan", "visible": True, "illegal": False, **keys}  # fmt: skip
+    header = {
+        "type": "obs",
+        "turn": turn,
+        "sim_step": sim_step,
+        "done": False,
+        "truncated": False,
+        "reason": 0,
+        "kind": "sedan",
+        "visible": True,
+        "illegal": False,
+        **keys,
+    }
     base = np.zeros(22)
     base[0], base[21] = sim_step, header["done"]
     picture = np.arange(768, dtype="u1").reshape(3, 16, 16)
@@ -301,10 +311,17 @@ def test_a_wrong_first_frame_is_refused(play, first):
 
 @pytest.mark.parametrize(
     "change",
-    [{"n": 2}, {"image": [3, 16]}, {"image": [2, 16, 16]}, {"sim_hz": 0}, {"sim_hz": 200}, {"sim_hz": 500.0},
-     {"caps": [1]}],
+    [
+        {"n": 2},
+        {"image": [3, 16]},
+        {"image": [2, 16, 16]},
+        {"sim_hz": 0},
+        {"sim_hz": 200},
+        {"sim_hz": 500.0},
+        {"caps": [1]},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_wrong_welcome_is_refused(play, change):
     """`sim_hz` is a multiple of `control_hz`, 125 by default."""
     _, connect = play(BYTES["challenge"], HEAR, frame(msgpack.unpackb(BYTES["welcome"][16:]) | change))

@@ -29,8 +29,9 @@ class Child:
     def __init__(self):
         self.parent = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
         command = [sys.executable, "-m", "milkrun", "simulate", "--port", "0", "--parent-pid", str(self.parent.pid)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        env=launch._environment())  # fmt: skip
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=launch._environment()
+        )
         self.line = self.process.stdout.readline()
         self.port = json.loads(self.line)["port"]
 
@@ -237,8 +238,9 @@ def test_free_ports_are_shared_by_those_of_one_token(tmp_path):
         for k, name in enumerate("aba"):
             (tmp_path / name).write_text(f"a long secret of {name}")
             (tmp_path / name).chmod(0o600)
-            config = TrackingConfig.build(auto_start=True, port=0, delay=READY, barrier=False,
-                                          token_file=str(tmp_path / name), **SMALL)  # fmt: skip
+            config = TrackingConfig.build(
+                auto_start=True, port=0, delay=READY, barrier=False, token_file=str(tmp_path / name), **SMALL
+            )
             links.append(Link(config, seed=5, row=k, count=257))
             links[k].ask_reset()
             assert links[k].answer().sim_step == 0

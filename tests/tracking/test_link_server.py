@@ -32,12 +32,20 @@ def test_a_conversation_by_the_page(raw):
     assert challenge["proto"] == 1 and challenge["auth"] is False and len(challenge["nonce"]) == 16
     welcome = raw.expect("welcome")
     assert {k: welcome[k] for k in ("proto", "n", "image", "sim_hz")} == {
-        "proto": 1, "n": 1, "image": [3, 16, 16], "sim_hz": 500}  # fmt: skip
+        "proto": 1,
+        "n": 1,
+        "image": [3, 16, 16],
+        "sim_hz": 500,
+    }
     assert set(welcome["caps"]) == {"ends", "rewards", "cloud"}
     raw.send(**reset())
     obs = raw.expect("obs")
-    assert obs["arrays"] == [["image", "u1", [3, 16, 16]], ["base", "f8", [22]], ["params", "f8", [60]],
-                             ["scores", "f8", [2]]]  # fmt: skip
+    assert obs["arrays"] == [
+        ["image", "u1", [3, 16, 16]],
+        ["base", "f8", [22]],
+        ["params", "f8", [60]],
+        ["scores", "f8", [2]],
+    ]
     assert len(obs["payload"]) == 768 + 176 + 480 + 16
     told = {k: obs[k] for k in ("turn", "sim_step", "done", "truncated", "reason", "illegal")}
     assert told == {"turn": 0, "sim_step": 0, "done": False, "truncated": False, "reason": 0, "illegal": False}
@@ -60,20 +68,36 @@ def test_every_nonce_is_new(host):
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"proto": 2}, "version"), ({"proto": None}, "version"), ({"n": 0}, "protocol"), ({"n": 65_537}, "protocol"),
-        ({"n": True}, "protocol"), ({"n": 257}, "busy"), ({"idx": 1}, "index"), ({"idx": -1}, "index"),
-        ({"idx": "0"}, "protocol"), ({"idx": None}, "protocol"), ({"group": ""}, "protocol"),
+        ({"proto": 2}, "version"),
+        ({"proto": None}, "version"),
+        ({"n": 0}, "protocol"),
+        ({"n": 65_537}, "protocol"),
+        ({"n": True}, "protocol"),
+        ({"n": 257}, "busy"),
+        ({"idx": 1}, "index"),
+        ({"idx": -1}, "index"),
+        ({"idx": "0"}, "protocol"),
+        ({"idx": None}, "protocol"),
+        ({"group": ""}, "protocol"),
         ({"group": 5}, "protocol"),
-        ({"group": "é" * 65}, "protocol"), ({"barrier": 1}, "protocol"), ({"config": []}, "protocol"),
-        ({"config": {"sizes": 16}}, "config"), ({"config": {"size": 15}}, "config"),
+        ({"group": "é" * 65}, "protocol"),
+        ({"barrier": 1}, "protocol"),
+        ({"config": []}, "protocol"),
+        ({"config": {"sizes": 16}}, "config"),
+        ({"config": {"size": 15}}, "config"),
         ({"config": {"size": "16"}}, "config"),
-        ({"config": {"scene": ["lake", ["x"]]}}, "config"), ({"config": {"camera_px": [1e300, {}]}}, "config"),
-        ({"config": {"scene": {}}}, "config"), ({"config": {"start_pitch": [float("nan"), 1]}}, "config"),
-        ({"config": {"max_steps": 2**64 - 1}}, "config"), ({"config": {"town_seed": b"\x00"}}, "config"),
-        ({"type": "hallo"}, "protocol"), ({"type": "reset"}, "protocol"), ({"type": "ping"}, "protocol"),
+        ({"config": {"scene": ["lake", ["x"]]}}, "config"),
+        ({"config": {"camera_px": [1e300, {}]}}, "config"),
+        ({"config": {"scene": {}}}, "config"),
+        ({"config": {"start_pitch": [float("nan"), 1]}}, "config"),
+        ({"config": {"max_steps": 2**64 - 1}}, "config"),
+        ({"config": {"town_seed": b"\x00"}}, "config"),
+        ({"type": "hallo"}, "protocol"),
+        ({"type": "reset"}, "protocol"),
+        ({"type": "ping"}, "protocol"),
         ({"arrays": [["a", "u1", [0]]]}, "protocol"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_hello_is_refused_by_its_code(raw, changes, code):
     """And the connection is closed."""
     raw.hello(**changes)
@@ -83,17 +107,25 @@ def test_a_wrong_hello_is_refused_by_its_code(raw, changes, code):
 @pytest.mark.parametrize(
     ("header", "code"),
     [
-        ({"type": "dance"}, "protocol"), ({"type": "hello"}, "protocol"), ({**reset(), "turn": -1}, "protocol"),
-        ({**reset(), "turn": "0"}, "protocol"), ({**reset(), "seed": -1}, "protocol"),
-        ({**reset(), "seed": 2**63}, "protocol"), ({**reset(), "row": None}, "protocol"),
-        ({**reset(), "episode": 1.0}, "protocol"), ({"type": "reset", "turn": 0}, "protocol"),
-        ({**step(0), "action": 1.5}, "protocol"), ({**step(0), "action": [0.0] * 4}, "protocol"),
-        ({**step(0), "action": True}, "protocol"), ({**step(0), "cmd": [0.0] * 3}, "protocol"),
-        ({**step(0), "cmd": [0.0, 0.0, 0.0, "0"]}, "protocol"), ({"type": "ping", "x": "y" * 5000}, "too_large"),
+        ({"type": "dance"}, "protocol"),
+        ({"type": "hello"}, "protocol"),
+        ({**reset(), "turn": -1}, "protocol"),
+        ({**reset(), "turn": "0"}, "protocol"),
+        ({**reset(), "seed": -1}, "protocol"),
+        ({**reset(), "seed": 2**63}, "protocol"),
+        ({**reset(), "row": None}, "protocol"),
+        ({**reset(), "episode": 1.0}, "protocol"),
+        ({"type": "reset", "turn": 0}, "protocol"),
+        ({**step(0), "action": 1.5}, "protocol"),
+        ({**step(0), "action": [0.0] * 4}, "protocol"),
+        ({**step(0), "action": True}, "protocol"),
+        ({**step(0), "cmd": [0.0] * 3}, "protocol"),
+        ({**step(0), "cmd": [0.0, 0.0, 0.0, "0"]}, "protocol"),
+        ({"type": "ping", "x": "y" * 5000}, "too_large"),
         ({**step(0), "cmd": [0.0, 0.0, 0.0, float("nan")]}, "protocol"),
         ({**step(0), "cmd": [0.0, 0.0, float("-inf"), 0.0]}, "protocol"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_question_is_refused_by_its_code(raw, header, code):
     """After a greeting; the connection is closed."""
     raw.hello()
@@ -105,11 +137,13 @@ def test_a_wrong_question_is_refused_by_its_code(raw, header, code):
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", "version"), (b"\x16\x03\x01", "version"),
+        (b"GET / HTTP/1.1\r\n\r\n", "version"),
+        (b"\x16\x03\x01", "version"),
         (frame({"type": "ping"}, b"x"), "too_large"),
-        (b"MRLK\x01\0\0\0\xff\xff\xff\xff\0\0\0\0", "too_large"), (frame(b"\xc1"), "protocol"),
+        (b"MRLK\x01\0\0\0\xff\xff\xff\xff\0\0\0\0", "too_large"),
+        (frame(b"\xc1"), "protocol"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_frame_is_answered_by_its_code(raw, data, code):
     """A browser, TLS, a payload, a huge header, rubbish."""
     raw.expect("challenge")
@@ -385,8 +419,14 @@ class Attack:
 
     def __init__(self, port, seed):
         self.port, self.rng, self.sock, self.sent = port, np.random.default_rng(seed), None, 0
-        self.models = [frame(hello(group="fuzz")), frame(reset()), frame(step(1)), frame({"type": "ping"}),
-                       frame({"type": "close"}), frame({"type": "pong"})]  # fmt: skip
+        self.models = [
+            frame(hello(group="fuzz")),
+            frame(reset()),
+            frame(step(1)),
+            frame({"type": "ping"}),
+            frame({"type": "close"}),
+            frame({"type": "pong"}),
+        ]
 
     def connect(self, stage):
         """Stage 0: before the hello; 1: after it; 2: after a reset."""
@@ -466,4 +506,3 @@ def test_a_million_random_frames_do_no_harm():
     with Hosted(QUICK) as host:
         assert storm(host, 1, 1_000_000) < 50e6
     assert not any("Traceback" in line for line in host.log)
-

@@ -150,10 +150,13 @@ def test_what_is_no_frame_is_refused_by_its_code(data, code):
 @pytest.mark.parametrize(
     "header",
     [
-        {"type": "ping", "x": "a" * 4096}, {"type": "ping", "x": "é" * 2048}, {"type": "ping", "x": b"a" * 4096},
-        {"type": "ping", "x": [2**64 - 1, -(2**63), None, True, 1e308]}, nested(8),
+        {"type": "ping", "x": "a" * 4096},
+        {"type": "ping", "x": "é" * 2048},
+        {"type": "ping", "x": b"a" * 4096},
+        {"type": "ping", "x": [2**64 - 1, -(2**63), None, True, 1e308]},
+        nested(8),
     ],
-)  # fmt: skip
+)
 def test_the_limits_themselves_are_allowed(header):
     """4,096 bytes, eight levels, integers of 64 bits."""
     assert decoded(frame(header)) == [(header, b"")]
@@ -177,13 +180,27 @@ def test_arrays_are_read_in_their_order():
 @pytest.mark.parametrize(
     "arrays",
     [
-        "image", [["a", "u1"]], [["a", "u1", [8], 0]], [["a", "O", [8]]], [["a", "u2", [4]]], [["a", ["u1"], [8]]],
-        [[1, "u1", [8]]], [["a", "u1", [-8]]], [["a", "u1", [8.0]]], [["a", "u1", [True, 8]]], [["a", "u1", 8]],
-        [["a", "u1", [7]]], [["a", "u1", [9]]], [["a", "u1", [4]], ["a", "u1", [4]]], [["a", "u1", [2**62, 2**62]]],
-        [["a", "u1", [1] * 9 + [8]]], [["a", "u1", [8]], ["b", "u1", [0, 2**63]]], [],
+        "image",
+        [["a", "u1"]],
+        [["a", "u1", [8], 0]],
+        [["a", "O", [8]]],
+        [["a", "u2", [4]]],
+        [["a", ["u1"], [8]]],
+        [[1, "u1", [8]]],
+        [["a", "u1", [-8]]],
+        [["a", "u1", [8.0]]],
+        [["a", "u1", [True, 8]]],
+        [["a", "u1", 8]],
+        [["a", "u1", [7]]],
+        [["a", "u1", [9]]],
+        [["a", "u1", [4]], ["a", "u1", [4]]],
+        [["a", "u1", [2**62, 2**62]]],
+        [["a", "u1", [1] * 9 + [8]]],
+        [["a", "u1", [8]], ["b", "u1", [0, 2**63]]],
+        [],
         [["a", "u1", [8]], ["b", "f8", [0, 2**25, 2**25, 2**25, 2**25]]],
     ],
-)  # fmt: skip
+)
 def test_arrays_that_do_not_fit_their_payload_are_refused(arrays):
     """Eight bytes are there."""
     with pytest.raises(Fault) as refused:

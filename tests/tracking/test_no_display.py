@@ -56,7 +56,8 @@ print(sorted({path for path in mapped if os.path.basename(path).startswith(HIDDE
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_pictures_are_made_without_any_display(tmp_path):
     """A world steps, looks, renders and writes a PNG; none of the libraries is in the process at its end."""
-    done = subprocess.run([sys.executable, "-c", HIDE + PLAY + LOADED, str(tmp_path / "a.png")], capture_output=True,
-                          text=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", HIDE + PLAY + LOADED, str(tmp_path / "a.png")], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"

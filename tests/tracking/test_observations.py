@@ -166,7 +166,9 @@ def test_rows_that_share_a_town_see_what_rows_with_copies_see():
     town = world.town(1)
     images = []
     for owner in (np.zeros(2, int), np.arange(2)):
-        world.reset(seed=9, instance={**{k: np.repeat(v, owner.max() + 1, axis=0) for k, v in town.items()},
-                                      "instance_row": owner})  # fmt: skip
+        world.reset(
+            seed=9,
+            instance={**{k: np.repeat(v, owner.max() + 1, axis=0) for k, v in town.items()}, "instance_row": owner},
+        )
         images.append(world.observe()["image"].copy())
     assert (images[0] == images[1]).all() and (images[0][0] != images[0][1]).any()

@@ -151,8 +151,12 @@ def test_the_sheet_has_every_scene_in_every_weather():
     """6 x 4 pairs of pictures; no two scenes and no two weathers look alike: means differ by more than 5 levels."""
     sheet = contact_sheet(16).astype(float)
     assert sheet.shape == (6 * 52 + 4, 4 * 100 + 4, 3)
-    tiles = np.array([[sheet[4 + 52 * i : 52 + 52 * i, 4 + 100 * j : 100 + 100 * j].mean((0, 1)) for j in range(4)]
-                      for i in range(6)])  # fmt: skip
+    tiles = np.array(
+        [
+            [sheet[4 + 52 * i : 52 + 52 * i, 4 + 100 * j : 100 + 100 * j].mean((0, 1)) for j in range(4)]
+            for i in range(6)
+        ]
+    )
     day, night, foggy, snow = tiles.mean((0, 2))
     assert night < 0.6 * day < day < snow and foggy > day
     lake, desert = tiles[2, 0], tiles[4, 0]

@@ -61,12 +61,15 @@ def test_the_window_on_the_ground():
     assert np.allclose(world.map_rows(gauge_of, np.float64, x=700_000, y=2), 0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("pos", "pitch", "yaw", "target", "share", "x", "r_c"), [
-    ((0, 0, 20), 1.0, 0.0, (14, 1), 0.7, 0.162223430, 0.982046127),
-    ((3, -2, 22), 1.37, 0.5, (8, 2), 0.7, 0.350607009, 0.798849768),
-    ((10, 5, 13), 0.6, -2.0, (4, -14), 0.7, 0.339501398, 0.818611019),
-    ((0, 0, 22), 1.37, 0.0, (8, 0), 1.0, 0.463554758, 0.549384214),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("pos", "pitch", "yaw", "target", "share", "x", "r_c"),
+    [
+        ((0, 0, 20), 1.0, 0.0, (14, 1), 0.7, 0.162223430, 0.982046127),
+        ((3, -2, 22), 1.37, 0.5, (8, 2), 0.7, 0.350607009, 0.798849768),
+        ((10, 5, 13), 0.6, -2.0, (4, -14), 0.7, 0.339501398, 0.818611019),
+        ((0, 0, 22), 1.37, 0.0, (8, 0), 1.0, 0.463554758, 0.549384214),
+    ],
+)
 def test_view_rewards_by_hand(pos, pitch, yaw, target, share, x, r_c):
     world = straight(1, view_range=share, reward_params=True)
     stand(world, (*target, 0.0))
@@ -153,28 +156,47 @@ def test_distance_by_hand():
 
 KINDS = {
     "default": ({}, lambda p, w: rewards.view(p)),
-    "discrete, scaled": ({"reward_mode": "discrete", "reward_scale": 2.5, "view_range": 0.9},
-                         lambda p, w: rewards.view(p, mode="discrete", view_range=0.9, scale=2.5)),
-    "hidden": ({"occlusion": "zero", "scene": "downtown"},
-               lambda p, w: rewards.view(p, occlusion="zero", visible=w.visible)),
+    "discrete, scaled": (
+        {"reward_mode": "discrete", "reward_scale": 2.5, "view_range": 0.9},
+        lambda p, w: rewards.view(p, mode="discrete", view_range=0.9, scale=2.5),
+    ),
+    "hidden": (
+        {"occlusion": "zero", "scene": "downtown"},
+        lambda p, w: rewards.view(p, occlusion="zero", visible=w.visible),
+    ),
     "distance": ({"reward_kind": "distance"}, lambda p, w: rewards.distance(p)),
-    "metres, 0 and 1": ({"reward_kind": "distance", "reward_mode": "discrete", "distance_range": 4.0},
-                        lambda p, w: rewards.distance(p, mode="discrete", distance_range=4.0)),
+    "metres, 0 and 1": (
+        {"reward_kind": "distance", "reward_mode": "discrete", "distance_range": 4.0},
+        lambda p, w: rewards.distance(p, mode="discrete", distance_range=4.0),
+    ),
     "E2E": ({"reward": "E2E"}, lambda p, w: rewards.e2e(p, w.d_ref)),
-    "E2E, published": ({"reward": "E2E", "constants": "as_published"},
-                       lambda p, w: rewards.e2e(p, w.d_ref, constants="as_published")),
+    "E2E, published": (
+        {"reward": "E2E", "constants": "as_published"},
+        lambda p, w: rewards.e2e(p, w.d_ref, constants="as_published"),
+    ),
     "D-VAT": ({"reward": "DVAT"}, lambda p, w: rewards.dvat(p, w.d_ref)),
-    "D-VAT, published": ({"preset": "dvat", "frame_stack": 0, "action_mode": "discrete", "done_speed": 1e9},
-                         lambda p, w: rewards.dvat(p, w.d_ref, w.cmd, constants="as_published")),
-}  # fmt: skip
+    "D-VAT, published": (
+        {"preset": "dvat", "frame_stack": 0, "action_mode": "discrete", "done_speed": 1e9},
+        lambda p, w: rewards.dvat(p, w.d_ref, w.cmd, constants="as_published"),
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_kernel_pays_what_the_plain_function_says(kind):
     """Random flights of low drones, crashes among them."""
     options, plain = KINDS[kind]
-    world = make(48, seed=8, **{"reward_params": True, "start_height": (3.0, 22.0), "init_no_done": 10**6,
-                               "max_sim_steps": 10**6, **options})  # fmt: skip
+    world = make(
+        48,
+        seed=8,
+        **{
+            "reward_params": True,
+            "start_height": (3.0, 22.0),
+            "init_no_done": 10**6,
+            "max_sim_steps": 10**6,
+            **options,
+        },
+    )
     first = world.reward_params.copy()
     assert np.array_equal(world.reward_exact, np.zeros(48))
     rng, paid = np.random.default_rng(1), []
@@ -189,8 +211,12 @@ def test_the_kernel_pays_what_the_plain_function_says(kind):
             assert np.allclose(world.d_ref, d_ref, rtol=1e-14)
         expected = plain(world.reward_params, world)
         assert np.allclose(world.reward_exact[rows], expected[rows], rtol=1e-12, atol=1e-12)
-        r_c, r_d = rewards.scores(world.reward_params, view_range=world.config.view_range,
-                                  occlusion=world.config.occlusion, visible=world.visible)  # fmt: skip
+        r_c, r_d = rewards.scores(
+            world.reward_params,
+            view_range=world.config.view_range,
+            occlusion=world.config.occlusion,
+            visible=world.visible,
+        )
         assert np.allclose(world.r_c[rows], r_c[rows], rtol=0, atol=1e-12)
         assert np.array_equal(world.r_d[rows], r_d[rows])
         paid += world.reward_exact[rows].tolist()

@@ -240,11 +240,14 @@ def test_an_ended_row_is_put_back_as_it_was():
     assert whole(world) == before and world.action_mask.sum(1).tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize(("other", "sentence"), [
-    ({"max_vehicles": 5}, r"veh_kind must have the shape \(4, 5\), not \(4, 6\)"),
-    ({"ground_cell": 2.0}, r"ground must have the shape \(4, 120, 120\)"),
-    ({"action_mode": "velocity"}, r"action_mask must have the shape \(4, 0\)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        ({"max_vehicles": 5}, r"veh_kind must have the shape \(4, 5\), not \(4, 6\)"),
+        ({"ground_cell": 2.0}, r"ground must have the shape \(4, 120, 120\)"),
+        ({"action_mode": "velocity"}, r"action_mask must have the shape \(4, 0\)"),
+    ],
+)
 def test_states_of_other_sizes_are_refused(flown, other, sentence):
     """With the shape that is wanted."""
     with pytest.raises(ShapeError, match=sentence):

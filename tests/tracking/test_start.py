@@ -34,8 +34,13 @@ def test_the_start_law(scene):
     assert sure.mean() < 0.01
     drawn = ~sure
     pitch, (height, direction, long, lat) = world.pitch[drawn], world.start[drawn].T
-    for values, low, high in ((pitch, 0.6, 1.38), (height, 13, 22), (direction, -np.pi, np.pi), (abs(long), 2.5, 4.5),
-                              (abs(lat), 2.5, 4.5)):  # fmt: skip
+    for values, low, high in (
+        (pitch, 0.6, 1.38),
+        (height, 13, 22),
+        (direction, -np.pi, np.pi),
+        (abs(long), 2.5, 4.5),
+        (abs(lat), 2.5, 4.5),
+    ):
         assert low <= values.min() < low + 0.1 * (high - low) and high - 0.1 * (high - low) < values.max() <= high
     for values in (long, lat, direction):
         assert 0.35 < (values > 0).mean() < 0.65
@@ -91,8 +96,9 @@ def test_the_start_of_the_original_s_shipped_file():
     assert (config.reward_mode, config.view_range, config.no_reward_done) == ("discrete", 1.0, 10000)
 
 
-@pytest.mark.parametrize(("preset", "kind", "stack"), [("dvat", "TrackingVelocity", 3), ("aot", "Tracking", 0),
-                                                       ("published", "Tracking", 0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("preset", "kind", "stack"), [("dvat", "TrackingVelocity", 3), ("aot", "Tracking", 0), ("published", "Tracking", 0)]
+)
 def test_presets_play(preset, kind, stack):
     world = make(2, preset)
     assert type(world).__name__ == kind and world.past.shape[1] == stack
@@ -105,12 +111,15 @@ def test_presets_play(preset, kind, stack):
 # -- weather ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("weather", "gain", "ambient", "sky", "sigma", "flakes", "sight"), [
-    ("day", 1.0, 0.45, (170, 200, 235), 2, 0, None),
-    ("night", 0.32, 0.75, (12, 14, 24), 4, 0, None),
-    ("foggy", 0.85, 0.75, (190, 195, 200), 2, 0, (100, 300)),
-    ("snow", 0.95, 0.65, (215, 220, 228), 3, 0.01, (250, 600)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("weather", "gain", "ambient", "sky", "sigma", "flakes", "sight"),
+    [
+        ("day", 1.0, 0.45, (170, 200, 235), 2, 0, None),
+        ("night", 0.32, 0.75, (12, 14, 24), 4, 0, None),
+        ("foggy", 0.85, 0.75, (190, 195, 200), 2, 0, (100, 300)),
+        ("snow", 0.95, 0.65, (215, 220, 228), 3, 0.01, (250, 600)),
+    ],
+)
 def test_weathers(weather, gain, ambient, sky, sigma, flakes, sight):
     world = straight(100, weather=weather, seed=1)
     assert (world.weather_id == tables.WEATHERS.index(weather)).all() and (world.sky == sky).all()

@@ -27,8 +27,11 @@ def towns(num_envs=1, seed=0, threads=1, first_row=0, debug=False, **options):
 
 def same(one, other, rows=slice(None), of=slice(None), but=()):
     """The fields in which the towns of two worlds differ."""
-    return [name for name in TOWN if name not in but
-            and getattr(one, name)[rows].tobytes() != getattr(other, name)[of].tobytes()]  # fmt: skip
+    return [
+        name
+        for name in TOWN
+        if name not in but and getattr(one, name)[rows].tobytes() != getattr(other, name)[of].tobytes()
+    ]
 
 
 def corners(world, b):
@@ -301,8 +304,9 @@ def test_fields_are_striped_in_one_crop():
     world, bare = towns(scene="farmland", ground_cell=0.5), towns(scene="village", ground_cell=0.5)
     at = centres(world)
     x, y = (np.unique(world.node_xy[0, :16, axis]) for axis in range(2))
-    block = (abs(at[..., 0] - (x[1] + x[2]) / 2) < (x[2] - x[1]) / 2 - 4) & \
-            (abs(at[..., 1] - (y[1] + y[2]) / 2) < (y[2] - y[1]) / 2 - 4)  # fmt: skip
+    block = (abs(at[..., 0] - (x[1] + x[2]) / 2) < (x[2] - x[1]) / 2 - 4) & (
+        abs(at[..., 1] - (y[1] + y[2]) / 2) < (y[2] - y[1]) / 2 - 4
+    )
     crop = np.unique(world.ground[0][block] & 15)
     assert len(crop) == 1 and tables.CROP_A <= crop[0] <= tables.PLOUGHED
     before, after = bare.ground[0][block] >> 4 & 3, world.ground[0][block] >> 4 & 3

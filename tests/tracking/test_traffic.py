@@ -28,11 +28,16 @@ def roll(world, steps):
     assert not world.map_rows(advance, x=steps).any()
 
 
-@pytest.mark.parametrize("args, wanted", [
-    ((10.0, 15.0, 20.0, 2.0), 0.268689625), ((10.0, 15.0, np.inf, 0.0), 2.407407407),
-    ((0.0, 12.0, 30.0, 0.0), 2.986666667), ((12.0, 14.0, 15.0, -1.5), -1.159233285),
-    ((10.0, 15.0, 15.628376558, 0.0), 0.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "args, wanted",
+    [
+        ((10.0, 15.0, 20.0, 2.0), 0.268689625),
+        ((10.0, 15.0, np.inf, 0.0), 2.407407407),
+        ((0.0, 12.0, 30.0, 0.0), 2.986666667),
+        ((12.0, 14.0, 15.0, -1.5), -1.159233285),
+        ((10.0, 15.0, 15.628376558, 0.0), 0.0),
+    ],
+)
 def test_driver_model(args, wanted):
     """3 (1 - (v/v0)^4 - (s*/gap)^2) with s* = 2 + 1.2 v + v dv / (2 sqrt 12)."""
     assert idm.py_func(*args) == pytest.approx(wanted, abs=2e-9)
@@ -210,9 +215,15 @@ def test_cars_slow_down_for_turns():
             assert 4.4 < world.veh_v[0, 0] < math.sqrt(24) + 0.25
 
 
-@pytest.mark.parametrize("bend, s, wanted", [
-    (0.5, 28.7, math.sqrt(320 + 8 * 5)), (0.5, 35.0, math.sqrt(320)), (0.5, 2.0, 20.0), (0.19, 28.7, 20.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "bend, s, wanted",
+    [
+        (0.5, 28.7, math.sqrt(320 + 8 * 5)),
+        (0.5, 35.0, math.sqrt(320)),
+        (0.5, 2.0, 20.0),
+        (0.19, 28.7, 20.0),
+    ],
+)
 def test_cars_slow_down_for_bends_but_do_not_wait(bend, s, wanted):
     """A bend of 0.5 rad at the end of 40 m: R = 80 m, vt = sqrt(4 R). The front 5 m before it wants sqrt(vt^2 + 8 x 5),
     the front beyond it vt, and far before it, or if the bend is below 0.2 rad, nobody slows down."""
@@ -267,11 +278,14 @@ def test_halts_come_as_often_as_asked():
     assert world.halts.mean() == pytest.approx(1 + 60 / 6.25, rel=0.05)
 
 
-@pytest.mark.parametrize("edge, shares", [
-    (1, {4: 0.5, 2: 0.25, 6: 0.25}),  # a crossing: straight on is west
-    (3, {0: 0.5, 4: 0.5}),  # a junction without a road straight on
-    (5, {0: 1.0}),  # only straight on
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "edge, shares",
+    [
+        (1, {4: 0.5, 2: 0.25, 6: 0.25}),  # a crossing: straight on is west
+        (3, {0: 0.5, 4: 0.5}),  # a junction without a road straight on
+        (5, {0: 1.0}),  # only straight on
+    ],
+)
 def test_shares_of_turns(edge, shares):
     """Straight on half of the time, the others share the rest; all of it where there is no other kind."""
     world = crossing(num_envs=4000, seed=3)

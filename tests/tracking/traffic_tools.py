@@ -108,7 +108,11 @@ def build(nodes, roads, half=4.0, guarded=(), cut=2.0, num_envs=1, ends=False, *
         if not then and not ends:
             then = [e ^ 1]
         world.edge[:, e], world.edge_len[:, e], world.edge_dir[:, e], world.edge_cut[:, e] = (
-            (i, j), length, line / length, zones)  # fmt: skip
+            (i, j),
+            length,
+            line / length,
+            zones,
+        )
         world.edge_ways[:, e] = len(then)
         world.edge_next[:, e, : len(then)] = then
     for name in ("n_veh", "veh_on", "veh_turning", "veh_draws", "veh_v", "veh_s", "veh_rate", "halts", "halt_left"):

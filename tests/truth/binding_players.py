@@ -60,8 +60,9 @@ class Gymnasium(Player):
     mode = "same_step"
 
     def open(self, id, options):
-        self.env = MilkrunVectorEnv(self.rows, id, layout=self.kind, autoreset_mode=self.mode, seed_rule="row",
-                                    **options)  # fmt: skip
+        self.env = MilkrunVectorEnv(
+            self.rows, id, layout=self.kind, autoreset_mode=self.mode, seed_rule="row", **options
+        )
 
     def begin(self):
         return self._show(self.env.reset(seed=self.seed))
@@ -294,5 +295,16 @@ class RLlib(PettingZoo):
         self.env = MilkrunMultiAgentEnv({"world": id, **options})
 
 
-PLAYERS = (Gymnasium, GymnasiumByHand, GymnasiumFlat, GymnasiumEnv, SB3, Tianshou, MAPPO, TorchRL, TorchRLInPlace,
-           PettingZoo, RLlib)  # fmt: skip
+PLAYERS = (
+    Gymnasium,
+    GymnasiumByHand,
+    GymnasiumFlat,
+    GymnasiumEnv,
+    SB3,
+    Tianshou,
+    MAPPO,
+    TorchRL,
+    TorchRLInPlace,
+    PettingZoo,
+    RLlib,
+)

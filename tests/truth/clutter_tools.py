@@ -69,8 +69,19 @@ def learn(picks, seed, rows=64, rate=0.005, callback=None, **config):
     """A model that has learned from so many picks."""
     world = Clutter(rows, Clutter.Config(**config), seed=seed, autoreset="same_step")
     net = {"features_extractor_class": Scores, "net_arch": {"pi": [], "vf": [WIDTH]}}
-    model = MaskablePPO(ObjectPolicy, SB3VecEnv(world), n_steps=8, batch_size=128, n_epochs=10, learning_rate=rate,
-                        gamma=0.95, gae_lambda=0.9, policy_kwargs=net, seed=seed, device="cpu")  # fmt: skip
+    model = MaskablePPO(
+        ObjectPolicy,
+        SB3VecEnv(world),
+        n_steps=8,
+        batch_size=128,
+        n_epochs=10,
+        learning_rate=rate,
+        gamma=0.95,
+        gae_lambda=0.9,
+        policy_kwargs=net,
+        seed=seed,
+        device="cpu",
+    )
     return model.learn(picks, callback)
 
 

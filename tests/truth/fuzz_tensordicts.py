@@ -36,8 +36,16 @@ HANGS = 120.0  # seconds in which twenty lines, each of milliseconds, must be th
 
 INTS = (10**8, -1, -(2**31), 2**31 - 1, -(2**63), 2**63 - 1)
 FLOATS = (float("nan"), float("inf"), -float("inf"), 1e30, -1e30, -1.0, 0.0)
-OTHER_DTYPES = (torch.bool, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64,
-                torch.complex64)  # fmt: skip
+OTHER_DTYPES = (
+    torch.bool,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+)
 
 Key = tuple[str, ...]
 
@@ -165,9 +173,24 @@ def change_tensor(td: TensorDictBase, entry: Entry, draw: random.Random) -> Muta
     """Another tensor, or the same one bent in place."""
     value, inside = look_up(td, entry.key), td if len(entry.key) == 1 else td.get(entry.key[0])
     kind = draw.choice(
-        ["dtype", "dtype", "meta", "deleted", "parent deleted", "tail", "expanded", "strided", "sparse", "grad",
-         "no tensor", "transposed", "transposed in place", "resized in place", "resized in place"]
-    )  # fmt: skip
+        [
+            "dtype",
+            "dtype",
+            "meta",
+            "deleted",
+            "parent deleted",
+            "tail",
+            "expanded",
+            "strided",
+            "sparse",
+            "grad",
+            "no tensor",
+            "transposed",
+            "transposed in place",
+            "resized in place",
+            "resized in place",
+        ]
+    )
     if kind == "dtype":
         other = draw.choice([dtype for dtype in OTHER_DTYPES if dtype is not value.dtype])
         kind = f"dtype {other}"
@@ -240,8 +263,11 @@ def row_of(whole: bytes, row: int) -> bytes:
 
 def copied(td: TensorDictBase) -> TensorDict:
     """Tensors of its own, each in order."""
-    source = {key: copied(value) if isinstance(value, TensorDictBase) else value.detach().clone().contiguous()
-              for key, value in td.items() if key != "next"}  # fmt: skip
+    source = {
+        key: copied(value) if isinstance(value, TensorDictBase) else value.detach().clone().contiguous()
+        for key, value in td.items()
+        if key != "next"
+    }
     return TensorDict(source, batch_size=td.batch_size)
 
 

@@ -11,12 +11,52 @@ import torch
 from milkrun.core.errors import MilkrunError
 
 SCALARS = [
-    True, False, np.True_, np.False_, None, 0.5, 1.0, -0.0, float("nan"), float("inf"), 1j, 0j, np.complex64(1),
-    np.float32(1), np.float64(2), "1", "", b"1", Fraction(1, 1), object(), {}, {1}, (), [], [[]], print, int, Ellipsis,
-    NotImplemented, np.nan, np.datetime64("2020-01-01"), np.timedelta64(1), 2**64, -(2**63) - 1, 10**30, slice(1),
-    range(2), iter([1]), np.zeros(0), np.array(None), np.array("x"), torch.tensor(True), torch.tensor(1.0),
-    torch.tensor(1 + 1j), type("Odd", (), {"__array__": lambda self, *a, **k: 1 / 0})(),
-]  # fmt: skip
+    True,
+    False,
+    np.True_,
+    np.False_,
+    None,
+    0.5,
+    1.0,
+    -0.0,
+    float("nan"),
+    float("inf"),
+    1j,
+    0j,
+    np.complex64(1),
+    np.float32(1),
+    np.float64(2),
+    "1",
+    "",
+    b"1",
+    Fraction(1, 1),
+    object(),
+    {},
+    {1},
+    (),
+    [],
+    [[]],
+    print,
+    int,
+    Ellipsis,
+    NotImplemented,
+    np.nan,
+    np.datetime64("2020-01-01"),
+    np.timedelta64(1),
+    2**64,
+    -(2**63) - 1,
+    10**30,
+    slice(1),
+    range(2),
+    iter([1]),
+    np.zeros(0),
+    np.array(None),
+    np.array("x"),
+    torch.tensor(True),
+    torch.tensor(1.0),
+    torch.tensor(1 + 1j),
+    type("Odd", (), {"__array__": lambda self, *a, **k: 1 / 0})(),
+]
 """No action of any agent, nor any seed."""
 KINDS = ["bool", "c8", "c16", "f2", "f4", "f8", "O", "U3", "S3", "m8[s]", "M8[s]", [("a", "i8")]]
 INTEGERS = ["i1", "u1", "i4", "u8", ">i8", "<i2"]
@@ -104,15 +144,40 @@ def _integers(rng, valid):
 def strange_seed(rng, rows):
     """A seed or a list of them."""
     one = pick(rng, [strange_scalar(rng), pick(rng, [-1, 2**63, 2**70, 5, np.int8(3), np.uint64(2**64 - 1)])])
-    return pick(rng, [one, [one] * rows, [1, one, 2], np.array([1.5] * rows), [[1], [2, 3]], [1] * (rows + 1), (),
-                      "seed", np.arange(rows) - 1])  # fmt: skip
+    return pick(
+        rng,
+        [
+            one,
+            [one] * rows,
+            [1, one, 2],
+            np.array([1.5] * rows),
+            [[1], [2, 3]],
+            [1] * (rows + 1),
+            (),
+            "seed",
+            np.arange(rows) - 1,
+        ],
+    )
 
 
 def strange_options(rng):
     """Options of a reset."""
     one = strange_scalar(rng)
-    return pick(rng, [one, {"instance": one}, {"instance": {"locs": one}}, {"reset_mask": one}, {"level": 3}, {1: 2}, 3,
-                      [one], {"instance": {}}, {"reset_mask": [True, [False]]}])  # fmt: skip
+    return pick(
+        rng,
+        [
+            one,
+            {"instance": one},
+            {"instance": {"locs": one}},
+            {"reset_mask": one},
+            {"level": 3},
+            {1: 2},
+            3,
+            [one],
+            {"instance": {}},
+            {"reset_mask": [True, [False]]},
+        ],
+    )
 
 
 def is_whole_numbers(given):

@@ -18,15 +18,28 @@ from milkrun.tracking import tables
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.world import Tracking
 
-SMALL = {"size": 16, "ground_cell": 10.0, "max_boxes": 60, "max_vehicles": 4, "max_sim_steps": 60,
-         "scene": tables.SCENES, "weather": tables.WEATHERS}  # fmt: skip
+SMALL = {
+    "size": 16,
+    "ground_cell": 10.0,
+    "max_boxes": 60,
+    "max_vehicles": 4,
+    "max_sim_steps": 60,
+    "scene": tables.SCENES,
+    "weather": tables.WEATHERS,
+}
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "velocity": {"action_mode": "velocity", "frame_stack": 2, "cloud": True, "lidar_points": 16, "other_state": True},
-    "published": {"reward": "D-VAT", "constants": "as_published", "occlusion": "zero", "reward_params": True,
-                  "critic": True, "wind_sigma": 5.0},
+    "published": {
+        "reward": "D-VAT",
+        "constants": "as_published",
+        "occlusion": "zero",
+        "reward_params": True,
+        "critic": True,
+        "wind_sigma": 5.0,
+    },
     "e2e": {"reward": "E2E", "curriculum": "straight", "supersample": 2, "channels": 1, "control_hz": 500},
-}  # fmt: skip
+}
 """Worlds that differ in what they read of a state."""
 
 INTS = (0, 1, -1, 2, 7, 10**8, -(2**31), 2**31 - 1, -(2**63), 2**63 - 1, 127, -128, 255, 32767)

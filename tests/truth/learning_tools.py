@@ -61,8 +61,18 @@ def joint_rows(num, **options):
 def train_maskable_ppo(steps, *, lr=2e-3, gamma=0.99, **options):
     """A MaskablePPO of the joint view, its rewards scaled by VecNormalize."""
     rows = VecNormalize(joint_rows(16, **TO_THE_END, **options), norm_obs=False, gamma=gamma)
-    model = MaskablePPO("MlpPolicy", rows, n_steps=128, batch_size=256, n_epochs=5, learning_rate=lr, gamma=gamma,
-                        ent_coef=0.01, seed=0, device="cpu")  # fmt: skip
+    model = MaskablePPO(
+        "MlpPolicy",
+        rows,
+        n_steps=128,
+        batch_size=256,
+        n_epochs=5,
+        learning_rate=lr,
+        gamma=gamma,
+        ent_coef=0.01,
+        seed=0,
+        device="cpu",
+    )
     return model.learn(steps, log_interval=None)
 
 
@@ -79,13 +89,19 @@ def mappo_team(env, gamma=0.99, cells=64):
         logits = net(seen[group, "observation"].shape[-1], seen[group, "action_mask"].shape[-1])
         actor = ProbabilisticActor(
             TensorDictModule(logits, [(group, "observation")], [(group, "logits")]),
-            in_keys={"logits": (group, "logits"), "mask": (group, "action_mask")}, out_keys=[(group, "action")],
-            distribution_class=MaskedCategorical, return_log_prob=True, log_prob_key=(group, "log_prob"),
-        )  # fmt: skip
+            in_keys={"logits": (group, "logits"), "mask": (group, "action_mask")},
+            out_keys=[(group, "action")],
+            distribution_class=MaskedCategorical,
+            return_log_prob=True,
+            log_prob_key=(group, "log_prob"),
+        )
         value = nn.Sequential(net(seen["state"].shape[-1], len(names)), nn.Unflatten(-1, (len(names), 1)))
         loss = MAPPOLoss(actor, TensorDictModule(value, ["state"], [(group, "state_value")]))
-        loss.set_keys(**{key: (group, key) for key in ("action", "reward", "advantage", "value_target")},
-                      value=(group, "state_value"), sample_log_prob=(group, "log_prob"))  # fmt: skip
+        loss.set_keys(
+            **{key: (group, key) for key in ("action", "reward", "advantage", "value_target")},
+            value=(group, "state_value"),
+            sample_log_prob=(group, "log_prob"),
+        )
         loss.make_value_estimator(gamma=gamma, lmbda=0.95)
         actors.append(actor)
         losses[group] = loss
@@ -107,8 +123,9 @@ def train_mappo(batches, *, rows=32, steps=64, scale=0.2, lr=2e-3, gamma=0.99, s
     weights = [w for loss in losses.values() for w in loss.parameters()]
     optimiser = torch.optim.Adam(weights, lr)
     frames, told = rows * steps, []
-    collector = Collector(env, policy, frames_per_batch=frames, total_frames=frames * batches,
-                          auto_register_policy_transforms=False)  # fmt: skip
+    collector = Collector(
+        env, policy, frames_per_batch=frames, total_frames=frames * batches, auto_register_policy_transforms=False
+    )
     for data in collector:
         for group in losses:
             data["next", group, "reward"] = data["next", group, "reward"] * scale

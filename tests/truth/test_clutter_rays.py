@@ -29,8 +29,9 @@ class Sky:
         return max(int(geom[0]) - self.first, -1), 1.0 - far
 
 
-@pytest.mark.parametrize("types", [{}, CANS, {"box_objects": (SOUP, TUNA, "002_master_chef_can")}],
-                         ids=["boxes", "both", "cans"])  # fmt: skip
+@pytest.mark.parametrize(
+    "types", [{}, CANS, {"box_objects": (SOUP, TUNA, "002_master_chef_can")}], ids=["boxes", "both", "cans"]
+)
 def test_pixels_meet_what_mujoco_meets(types):
     """Every pixel of height and segmentation images, but those within a hair of an edge, which both see near by."""
     world = tray(4, num_objects_per_type=2, maps=True, map_size=48, bank_size=8, **types)

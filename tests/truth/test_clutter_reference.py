@@ -53,8 +53,11 @@ def test_picks_are_those_of_the_reference(options):
         assert (world.log_result == 2).sum() >= 3
 
 
-@pytest.mark.parametrize("options", [{}, {"canonical": False, **CANS}, {"sleep": False, **VARIED}, {"max_ticks": 90}],
-                         ids=["boxes", "cans", "factors", "ends by ticks"])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"canonical": False, **CANS}, {"sleep": False, **VARIED}, {"max_ticks": 90}],
+    ids=["boxes", "cans", "factors", "ends by ticks"],
+)
 def test_ticks_are_those_of_the_reference(options):
     """Every tick of a pick, with choices given to busy rows that none reads."""
     pair = Pair(2, step_mode="tick", max_episode_steps_discrete=2, ray_samples=1, **options)

@@ -46,8 +46,12 @@ def enumerate_all(world_id, instance, **options):
     Breadth first: the rows of one depth stand in one world, which is branched into the world of the next depth. All
     share the instances. The actions of several days stand side by side.
     """
-    world = milkrun.make(world_id, num_envs=len(instance["capacity" if "capacity" in instance else "prize"]),
-                         autoreset="disabled", **options)  # fmt: skip
+    world = milkrun.make(
+        world_id,
+        num_envs=len(instance["capacity" if "capacity" in instance else "prize"]),
+        autoreset="disabled",
+        **options,
+    )
     world.reset(instance=instance)
     per_row = [f.name for f in world.fields.values() if f.role in (Role.STATE, Role.MASK, Role.VIEW, Role.KEY)]
     width = 3 * world.config.num_loc + 2
@@ -79,13 +83,17 @@ COUNTS = {
     "WCVRP": ("WCVRP", {**BINS, "capacity": 1.6}, WASTE, 10, 3),
     "WCVRP, must-go 3": ("WCVRP", {**BINS, "capacity": 1.6, "must_go": ONLY_3}, WASTE, 5, 1),
     "WCVRP, must-go 3, no reserve": (
-        "WCVRP", {**BINS, "capacity": 1.6, "must_go": ONLY_3}, {**WASTE, "must_go_reserve": False}, 7, 3,
+        "WCVRP",
+        {**BINS, "capacity": 1.6, "must_go": ONLY_3},
+        {**WASTE, "must_go_reserve": False},
+        7,
+        3,
     ),
     "CWCVRP": ("CWCVRP", {**BINS, "capacity": 1.0}, WASTE, 22, 0),
     "SCWCVRP": ("SCWCVRP", SURPRISE, STOCHASTIC, 37, 0),
     "SCWCVRP, round trips": ("SCWCVRP", SURPRISE, {**STOCHASTIC, "recourse": "round_trip"}, 32, 0),
     "SDWCVRP": ("SDWCVRP", TWO_DAYS, {**STOCHASTIC, "horizon": 2}, 1330, 3),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("reward", ["dense", "terminal"])

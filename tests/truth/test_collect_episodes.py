@@ -68,8 +68,9 @@ def test_return_is_the_checkers_cost(name, max_length, n):
 @pytest.mark.parametrize(("recourse", "max_length"), [("return", None), ("round_trip", None), ("return", 2.5)])
 def test_scwcvrp_return_is_the_checkers_cost(recourse, max_length, n):
     """10,000 episodes each; where a truck holds less than all bins some services fail, as often as the world counts."""
-    world, parts = judge("SCWCVRP", EPISODES, n, rules={"recourse": recourse}, num_loc=n, recourse=recourse,
-                         max_length=max_length)  # fmt: skip
+    world, parts = judge(
+        "SCWCVRP", EPISODES, n, rules={"recourse": recourse}, num_loc=n, recourse=recourse, max_length=max_length
+    )
     np.testing.assert_array_equal(world.failures, parts["failures"])
     assert (world.failures.sum() > 0) == (n > 2)
 
@@ -79,8 +80,17 @@ def test_scwcvrp_return_is_the_checkers_cost(recourse, max_length, n):
 def test_sdwcvrp_return_is_the_checkers_cost(recourse, sigma, n):
     """12,000 weeks each, 2,000 at n = 50, 100,000 in all; `lost`, overflows and failures are the checker's."""
     fields = ("sensor_noise",) if sigma else ()
-    world, parts = judge("SDWCVRP", 2_000 if n == 50 else 12_000, n, fields, {"recourse": recourse}, num_loc=n,
-                         recourse=recourse, sensor_sigma=sigma, must_go="level" if sigma else "none")  # fmt: skip
+    world, parts = judge(
+        "SDWCVRP",
+        2_000 if n == 50 else 12_000,
+        n,
+        fields,
+        {"recourse": recourse},
+        num_loc=n,
+        recourse=recourse,
+        sensor_sigma=sigma,
+        must_go="level" if sigma else "none",
+    )
     for part in ("overflows", "failures"):
         np.testing.assert_array_equal(getattr(world, part), parts[part].sum(axis=1))
     np.testing.assert_allclose(world.lost, parts["lost"].sum(axis=1), rtol=1e-4, atol=1e-5)

@@ -233,8 +233,10 @@ def test_scwcvrp_sequences_are_those_of_the_scalar_model(recourse, trips):
     count, nodes = 200, 5
     rng = np.random.default_rng([4, recourse == "return", trips == "multi"])
     flags = np.arange(count) % 4
-    one = {**instances("SCWCVRP", rng, count, nodes, limited=flags % 2 == 1, mandatory=flags >= 2),
-           **expected_and_real(rng, count, nodes)}  # fmt: skip
+    one = {
+        **instances("SCWCVRP", rng, count, nodes, limited=flags % 2 == 1, mandatory=flags >= 2),
+        **expected_and_real(rng, count, nodes),
+    }
     rules = {"trips": trips, "recourse": recourse}
     owner, plans, returns = enumerate_all("milkrun/SCWCVRP-v0", one, num_loc=nodes - 1, **STOCHASTIC, **rules)
     numbers, best = counted_in(owner, returns, count)
@@ -252,9 +254,13 @@ def test_scwcvrp_sequences_are_those_of_the_scalar_model(recourse, trips):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("recourse", "rule", "noisy"),
-    [("return", "none", False), ("round_trip", "level", False), ("return", "lookahead", True),
-     ("round_trip", "service_level", True)],
-)  # fmt: skip
+    [
+        ("return", "none", False),
+        ("round_trip", "level", False),
+        ("return", "lookahead", True),
+        ("round_trip", "service_level", True),
+    ],
+)
 def test_sdwcvrp_sequences_are_those_of_the_scalar_model(recourse, rule, noisy):
     """200 instances of 1 to 3 customers over two days, for each rule of must-go; the checker prices every sequence."""
     count, nodes, days = 200, 4, 2
@@ -270,10 +276,17 @@ def test_sdwcvrp_sequences_are_those_of_the_scalar_model(recourse, rule, noisy):
     }
     if noisy:
         one["sensor_noise"] = rng.lognormal(0, 0.4, (count, days, nodes)).astype(np.float32)
-    told = {**STOCHASTIC, "recourse": recourse, "must_go": rule, "must_go_level": 0.7, "must_go_k": 0.5,
-            "lost_weight": 0.5}  # fmt: skip
-    owner, plans, returns = enumerate_all("milkrun/SDWCVRP-v0", one, num_loc=nodes - 1, horizon=days,
-                                          sensor_sigma=0.4 if noisy else 0.0, **told)  # fmt: skip
+    told = {
+        **STOCHASTIC,
+        "recourse": recourse,
+        "must_go": rule,
+        "must_go_level": 0.7,
+        "must_go_k": 0.5,
+        "lost_weight": 0.5,
+    }
+    owner, plans, returns = enumerate_all(
+        "milkrun/SDWCVRP-v0", one, num_loc=nodes - 1, horizon=days, sensor_sigma=0.4 if noisy else 0.0, **told
+    )
     numbers, best = counted_in(owner, returns, count)
     theirs = counted_by(SDWCVRPModel, one, **told)
     np.testing.assert_array_equal(numbers, theirs[:, 0])

@@ -17,8 +17,21 @@ from tests.reference.tsp import distance_table
 NODES, ROWS, TURNS = 8, 16, 48
 WILD = (-(2**63), -1, NODES, 2**31, 2**63 - 1)
 
-COMMON = ("current_node", "visited", "tour_length", "trip_length", "trips", "collected", "i", "action_mask",
-          "terminated", "truncated", "illegal", "missed_must_go", "skipped")  # fmt: skip
+COMMON = (
+    "current_node",
+    "visited",
+    "tour_length",
+    "trip_length",
+    "trips",
+    "collected",
+    "i",
+    "action_mask",
+    "terminated",
+    "truncated",
+    "illegal",
+    "missed_must_go",
+    "skipped",
+)
 FIELDS = {
     "VRPP": COMMON,
     "CVRPP": (*COMMON, "load"),
@@ -26,7 +39,15 @@ FIELDS = {
     "CWCVRP": (*COMMON, "load"),
     "SCWCVRP": (*COMMON, "load", "expected_waste", "revealed", "failures"),
     "SDWCVRP": (
-        *COMMON[:-2], "load", "expected_waste", "real_waste", "failures", "day", "overflows", "lost", "must_go",
+        *COMMON[:-2],
+        "load",
+        "expected_waste",
+        "real_waste",
+        "failures",
+        "day",
+        "overflows",
+        "lost",
+        "must_go",
     ),
 }
 METRICS = ("euclid", "manhattan", "round", "trunc1", "matrix")
@@ -42,8 +63,9 @@ def space(rng, metric, count, padded, limited):
     else:
         one["locs"] = (scale * rng.random((count, NODES, 2))).astype(np.float32)
     if limited:
-        tables = [distance_table(metric, *((one[k][q] if k in one else None) for k in ("locs", "dist")))
-                  for q in range(count)]  # fmt: skip
+        tables = [
+            distance_table(metric, *((one[k][q] if k in one else None) for k in ("locs", "dist"))) for q in range(count)
+        ]
         reach = np.array([(np.array(d)[0] + np.array(d)[:, 0]).max() for d in tables])
         one["max_length"] = (reach * rng.uniform(0.6, 1.6, count)).astype(np.float32)
     return one
@@ -136,8 +158,15 @@ def compare(world, rows, paid):
 def walk_along(name, one, seed, *, wild, reward="dense", max_steps="auto", world_options=(), **options):
     """Plays the same actions in both; a row that has ended begins anew on the next turn. Counts flags raised."""
     options = {"length_weight": 0.7, **options}
-    world = milkrun.make(f"milkrun/{name}-v0", num_envs=ROWS, num_loc=NODES - 1, reward=reward, max_steps=max_steps,
-                         **options, **dict(world_options))  # fmt: skip
+    world = milkrun.make(
+        f"milkrun/{name}-v0",
+        num_envs=ROWS,
+        num_loc=NODES - 1,
+        reward=reward,
+        max_steps=max_steps,
+        **options,
+        **dict(world_options),
+    )
     world.reset(instance=one)
     limit = 4 * NODES * (options.get("horizon", 1)) if max_steps == "auto" else max_steps
     told = {k: v for k, v in options.items() if k != "horizon"}
@@ -181,8 +210,18 @@ def test_collect_worlds_equal_the_scalar_model(name, trips, metric):
         rng = np.random.default_rng([seed, METRICS.index(metric), trips == "multi"])
         one = instance(name, rng, metric=metric, padded=padded, limited=limited, timed=False)
         weights = {"overflow_weight": 3.0} if name in ("WCVRP", "CWCVRP") else {}
-        seen = walk_along(name, one, seed, wild=wild, reward=reward, max_steps=max_steps, metric=metric, trips=trips,
-                          must_go_reserve=reserve, **weights)  # fmt: skip
+        seen = walk_along(
+            name,
+            one,
+            seed,
+            wild=wild,
+            reward=reward,
+            max_steps=max_steps,
+            metric=metric,
+            trips=trips,
+            must_go_reserve=reserve,
+            **weights,
+        )
         total = {flag: total[flag] + seen[flag] for flag in total}
     assert total["terminated"] > 100 and total["illegal"] > 50, total
 
@@ -196,8 +235,9 @@ def test_windows_equal_the_scalar_model(name, trips):
     for seed in range(8):
         rng = np.random.default_rng([seed, 7])
         one = instance(name, rng, metric="euclid", padded=seed % 3 == 0, limited=seed % 2 == 0, timed=True)
-        seen = walk_along(name, one, seed, wild=0.2, metric="euclid", trips=trips,
-                          world_options=[("time_windows", True)])  # fmt: skip
+        seen = walk_along(
+            name, one, seed, wild=0.2, metric="euclid", trips=trips, world_options=[("time_windows", True)]
+        )
         total = {flag: total[flag] + seen[flag] for flag in total}
     assert total["terminated"] > 300 and total["illegal"] > 300, total
 
@@ -212,9 +252,20 @@ def test_scwcvrp_equals_the_scalar_model(recourse, trips, metric):
     for seed, (wild, reward, max_steps, padded, limited, reserve) in enumerate(RUNS):
         rng = np.random.default_rng([seed, trips == "multi"])
         one = instance("SCWCVRP", rng, metric=metric, padded=padded, limited=limited, timed=False)
-        seen = walk_along("SCWCVRP", one, seed, wild=wild, reward=reward, max_steps=max_steps, metric=metric,
-                          trips=trips, recourse=recourse, failure_weight=2.0, overflow_weight=3.0,
-                          must_go_reserve=reserve)  # fmt: skip
+        seen = walk_along(
+            "SCWCVRP",
+            one,
+            seed,
+            wild=wild,
+            reward=reward,
+            max_steps=max_steps,
+            metric=metric,
+            trips=trips,
+            recourse=recourse,
+            failure_weight=2.0,
+            overflow_weight=3.0,
+            must_go_reserve=reserve,
+        )
         failures += seen["terminated"]
     assert failures > 80
 
@@ -230,9 +281,22 @@ def test_sdwcvrp_equals_the_scalar_model(recourse, rule):
         rng = np.random.default_rng([seed, 3])
         one = instance("SDWCVRP", rng, metric="euclid", padded=padded, limited=limited, timed=False, noisy=noisy)
         seen = walk_along(
-            "SDWCVRP", one, seed, wild=wild, reward=reward, max_steps=max_steps, metric="euclid", recourse=recourse,
-            must_go=rule, must_go_level=0.7, must_go_k=0.5, horizon=3, lost_weight=0.5, overflow_weight=3.0,
-            must_go_reserve=reserve, world_options=[("sensor_sigma", 0.4 if noisy else 0.0)],
-        )  # fmt: skip
+            "SDWCVRP",
+            one,
+            seed,
+            wild=wild,
+            reward=reward,
+            max_steps=max_steps,
+            metric="euclid",
+            recourse=recourse,
+            must_go=rule,
+            must_go_level=0.7,
+            must_go_k=0.5,
+            horizon=3,
+            lost_weight=0.5,
+            overflow_weight=3.0,
+            must_go_reserve=reserve,
+            world_options=[("sensor_sigma", 0.4 if noisy else 0.0)],
+        )
         ended += seen["terminated"]
     assert ended > 40

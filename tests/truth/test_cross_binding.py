@@ -24,9 +24,11 @@ SHORT = {
 }
 """Options under which episodes have some ten steps; `num_loc` is what all others have."""
 CASES = [(id, SHORT.get(id, {"num_loc": 6})) for id in WORLDS]
-CASES += [("milkrun/TruckDrone-v0", {**TEAM, "preset": "published"}),
-          ("milkrun/DARP-v0", {"num_loc": 6, "preset": "published"}),
-          ("milkrun/CVRP-v0", {"num_loc": 8, "max_steps": 9})]  # fmt: skip
+CASES += [
+    ("milkrun/TruckDrone-v0", {**TEAM, "preset": "published"}),
+    ("milkrun/DARP-v0", {"num_loc": 6, "preset": "published"}),
+    ("milkrun/CVRP-v0", {"num_loc": 8, "max_steps": 9}),
+]
 OF_THE_STEP = {"reward", "terminated", "truncated", "illegal"}
 
 

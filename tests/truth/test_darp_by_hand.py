@@ -118,8 +118,9 @@ def test_the_ride_limit_decides_a_detour(ride, allowed):
     assert legal(world) == {1, 3}
     world.step([1])
     assert legal(world) == allowed
-    assert world.explain(0, 3) == ("allowed" if 3 in allowed else
-                                   "would strand a rider, or break a ride or route limit later")  # fmt: skip
+    assert world.explain(0, 3) == (
+        "allowed" if 3 in allowed else "would strand a rider, or break a ride or route limit later"
+    )
 
 
 # -- (3) all episodes -------------------------------------------------------------------------------------------------
@@ -158,16 +159,26 @@ def test_the_checker_lists_the_same_episodes(vehicles):
 @pytest.mark.parametrize(("style", "vehicles"), [("a", 1), ("b", 1), ("a", 2), ("b", 2)])
 def test_legal_episodes_are_the_feasible_plans(style, vehicles):
     """12 drawn instances of three requests each: every plan the checker finds can be played, and no other."""
-    law = milkrun.make("milkrun/DARP-v0", 12, num_requests=3, num_agents=vehicles, style=style, max_duration=120,
-                       window_width=40, max_ride=38.0, seed=vehicles)  # fmt: skip
+    law = milkrun.make(
+        "milkrun/DARP-v0",
+        12,
+        num_requests=3,
+        num_agents=vehicles,
+        style=style,
+        max_duration=120,
+        window_width=40,
+        max_ride=38.0,
+        seed=vehicles,
+    )
     law.reset()
     episodes = 0
     for q in range(12):
         names = ("locs", "demand", "capacity", "time_windows", "window_open", "service_time", "max_ride_time")
         instance = DARPInstance(
-            name=f"row {q}", **{name: getattr(law, name)[q] for name in names},
+            name=f"row {q}",
+            **{name: getattr(law, name)[q] for name in names},
             max_route_duration=float(law.max_route_duration[q]),
-        )  # fmt: skip
+        )
         found = all_episodes(begun(instance))
         assert sorted(found) == sorted(all_plans(instance)), q
         episodes += len(found)
@@ -201,8 +212,9 @@ def test_unequal_vehicles_may_stay():
 
 def test_trace_of_the_rule_by_deadlines():
     """Speed 25: 50 is 2, the way from (0,50) to (30,40) 1.26 and so 1; nobody reaches node 4 by 5, the end strands."""
-    world = milkrun.make("milkrun/DARP-v0", 1, preset="published", num_requests=2, num_agents=2, autoreset="disabled",
-                         illegal="raise")  # fmt: skip
+    world = milkrun.make(
+        "milkrun/DARP-v0", 1, preset="published", num_requests=2, num_agents=2, autoreset="disabled", illegal="raise"
+    )
     world.reset(instance={
         "locs": [[[0, 0], [30, 40], [60, 80], [0, 50], [100, 0]]], "demand": [[0, 2, -2, 1, -1]],
         "time_windows": [[48, 10, 13, 12, 5]], "capacity": [[5, 5]],

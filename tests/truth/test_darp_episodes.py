@@ -53,11 +53,15 @@ def crooked(rows):
 SOURCES = {
     "style a": (30_000, drawn),
     "style b": (30_000, lambda rows: drawn(rows, style="b")),
-    "wide": (10_000, lambda rows: drawn(rows, style="b", num_requests=10, num_agents=3, window_width=60,
-                                        vehicle_capacity=12, max_ride=60.0)),
+    "wide": (
+        10_000,
+        lambda rows: drawn(
+            rows, style="b", num_requests=10, num_agents=3, window_width=60, vehicle_capacity=12, max_ride=60.0
+        ),
+    ),
     "files": (20_000, files),
     "crooked": (10_000, crooked),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("share", [0.05, pytest.param(1.0, marks=pytest.mark.long)])
@@ -112,10 +116,14 @@ def random_limits(rows, rng):
     ride = np.where(rng.random((rows, 5)) < 0.2, np.inf, rng.uniform(10, 90, (rows, 5)))
     return {
         "locs": rng.uniform(-10, 10, (rows, n, 2)).astype(np.float32),
-        "demand": np.tile([0, *([1, -1] * 5)], (rows, 1)), "capacity": np.full((rows, 1), 9),
-        "window_open": opens, "time_windows": closes, "service_time": service, "max_ride_time": ride,
+        "demand": np.tile([0, *([1, -1] * 5)], (rows, 1)),
+        "capacity": np.full((rows, 1), 9),
+        "window_open": opens,
+        "time_windows": closes,
+        "service_time": service,
+        "max_ride_time": ride,
         "max_route_duration": rng.uniform(40, 300, rows),
-    }  # fmt: skip
+    }
 
 
 def random_route(rng, most):
@@ -161,9 +169,12 @@ def moved(instance, by):
     """The same with every limit moved outwards, or inwards if `by` is negative; the depot opens when it did."""
     opens = instance.window_open - by * (np.arange(len(instance.locs)) > 0)
     return dataclasses.replace(
-        instance, window_open=opens, time_windows=np.maximum(instance.time_windows + by, opens),
-        max_ride_time=instance.max_ride_time + by, max_route_duration=instance.max_route_duration + by,
-    )  # fmt: skip
+        instance,
+        window_open=opens,
+        time_windows=np.maximum(instance.time_windows + by, opens),
+        max_ride_time=instance.max_ride_time + by,
+        max_route_duration=instance.max_route_duration + by,
+    )
 
 
 def some_order(instance, route, aboard):
@@ -194,8 +205,15 @@ def mask_by_orders(world, row, instance):
 def test_the_mask_is_what_some_order_of_dropoffs_allows(style, states):
     """In states of play that prefers pickups, some with 5 aboard; those within 1e-3 of a limit are left out."""
     rows = states + states // 5
-    world = drawn(rows, num_requests=9, style=style, vehicle_capacity=5 if style == "a" else 12, window_width=150,
-                  max_ride=75.0, seed=8)  # fmt: skip
+    world = drawn(
+        rows,
+        num_requests=9,
+        style=style,
+        vehicle_capacity=5 if style == "a" else 12,
+        window_width=150,
+        max_ride=75.0,
+        seed=8,
+    )
     rng = np.random.default_rng(9)
     stops = rng.integers(0, 14, rows)
     for turn in range(13):

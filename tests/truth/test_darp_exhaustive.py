@@ -128,12 +128,22 @@ def judge_classic(tree, plan, cost):
 def deadlines_world(places, deadlines, capacity, load=1, speed=1.0):
     loads = np.broadcast_to(load, len(places) // 2)
     demand = [0, *np.stack([loads, -loads], axis=1).ravel().tolist()]
-    world = milkrun.make("milkrun/DARP-v0", rule="deadlines", num_requests=len(places) // 2, num_agents=len(capacity),
-                         speed=speed, autoreset="disabled")  # fmt: skip
-    world.reset(instance={
-        "locs": [[[0, 0], *([x, 0] for x in places)]], "demand": [demand], "capacity": [capacity],
-        "time_windows": [[100, *deadlines]],
-    })  # fmt: skip
+    world = milkrun.make(
+        "milkrun/DARP-v0",
+        rule="deadlines",
+        num_requests=len(places) // 2,
+        num_agents=len(capacity),
+        speed=speed,
+        autoreset="disabled",
+    )
+    world.reset(
+        instance={
+            "locs": [[[0, 0], *([x, 0] for x in places)]],
+            "demand": [demand],
+            "capacity": [capacity],
+            "time_windows": [[100, *deadlines]],
+        }
+    )
     return world
 
 
@@ -216,8 +226,14 @@ def test_random_tiny_problems_agree(block):
         load = rng.integers(1, 4, 2).tolist()
         agree(deadlines_world(places, rng.integers(0, 25, 4).tolist(), capacity, load), 5, judge_deadlines)
         opens = rng.integers(0, 15, 4)
-        fields = {"places": places, "opens": opens, "closes": opens + rng.integers(5, 40, 4), "load": load,
-                  "ride": float(rng.integers(8, 30)), "duration": float(rng.integers(30, 90))}  # fmt: skip
+        fields = {
+            "places": places,
+            "opens": opens,
+            "closes": opens + rng.integers(5, 40, 4),
+            "load": load,
+            "ride": float(rng.integers(8, 30)),
+            "duration": float(rng.integers(30, 90)),
+        }
         try:
             world = classic_world(capacity, int(rng.integers(1, 3)), **fields)
         except BadInstance:

@@ -16,13 +16,45 @@ from tests.reference.darp import DARPModel
 from tests.reference.darp_deadlines import DARPDeadlinesModel
 
 ROWS = 16
-BOTH = ("current_node", "current_agent", "current_time", "current_load", "visited", "picked_up_by_current",
-        "vehicle_finished", "total_distance", "i", "action_mask", "terminated", "truncated", "illegal",
-        "illegal_reason", "vehicles_used", "reward_exact", "reward")  # fmt: skip
-CLASSIC = (*BOTH, "onboard", "onboard_latest", "onboard_elapsed", "departure_latest", "route_elapsed", "tight_open",
-           "tight_close")  # fmt: skip
-INSTANCE = ("locs", "demand", "capacity", "window_open", "time_windows", "service_time", "max_ride_time",
-            "max_route_duration")  # fmt: skip
+BOTH = (
+    "current_node",
+    "current_agent",
+    "current_time",
+    "current_load",
+    "visited",
+    "picked_up_by_current",
+    "vehicle_finished",
+    "total_distance",
+    "i",
+    "action_mask",
+    "terminated",
+    "truncated",
+    "illegal",
+    "illegal_reason",
+    "vehicles_used",
+    "reward_exact",
+    "reward",
+)
+CLASSIC = (
+    *BOTH,
+    "onboard",
+    "onboard_latest",
+    "onboard_elapsed",
+    "departure_latest",
+    "route_elapsed",
+    "tight_open",
+    "tight_close",
+)
+INSTANCE = (
+    "locs",
+    "demand",
+    "capacity",
+    "window_open",
+    "time_windows",
+    "service_time",
+    "max_ride_time",
+    "max_route_duration",
+)
 
 CASES = {
     "style a": {"num_requests": 8},
@@ -80,10 +112,16 @@ def classic_models(world, **options):
         given = {name: getattr(world, name)[q] for name in INSTANCE}
         config = world.config
         return DARPModel(
-            **given, dist=world.dist[q] if world.sizes["M"] else None, n_nodes=int(world.n_nodes[q]),
-            penalty=config.penalty_unvisited, speed=config.speed, max_onboard=config.max_onboard, reward=config.reward,
-            max_steps=world.max_steps, **options,
-        )  # fmt: skip
+            **given,
+            dist=world.dist[q] if world.sizes["M"] else None,
+            n_nodes=int(world.n_nodes[q]),
+            penalty=config.penalty_unvisited,
+            speed=config.speed,
+            max_onboard=config.max_onboard,
+            reward=config.reward,
+            max_steps=world.max_steps,
+            **options,
+        )
 
     return [model(b) for b in range(world.num_envs)]
 
@@ -117,15 +155,19 @@ def test_classic_on_odd_instances_is_the_scalar_model(wild):
         n = 2 * requests + 1
         load = rng.integers(1, 4, requests)
         dist = rng.uniform(1, 20, (n, n)) * (1 - np.eye(n))
-        given.append({
-            "locs": rng.uniform(-5, 5, (n, 2)).astype(np.float32), "dist": dist,
-            "demand": np.concatenate([[0], np.stack([load, -load], 1).ravel()]),
-            "capacity": np.maximum(rng.integers(1, 6, vehicles), load.max() * (np.arange(vehicles) == 0)),
-            "window_open": np.zeros(n), "time_windows": np.where(rng.random(n) < 0.5, np.inf, 200.0),
-            "service_time": np.where(np.arange(n) > 0, rng.uniform(0, 3, n), 0.0),
-            "max_ride_time": np.where(rng.random(requests) < 0.3, np.inf, rng.uniform(25, 60, requests)),
-            "max_route_duration": np.array(rng.choice([200.0, np.inf])),
-        })  # fmt: skip
+        given.append(
+            {
+                "locs": rng.uniform(-5, 5, (n, 2)).astype(np.float32),
+                "dist": dist,
+                "demand": np.concatenate([[0], np.stack([load, -load], 1).ravel()]),
+                "capacity": np.maximum(rng.integers(1, 6, vehicles), load.max() * (np.arange(vehicles) == 0)),
+                "window_open": np.zeros(n),
+                "time_windows": np.where(rng.random(n) < 0.5, np.inf, 200.0),
+                "service_time": np.where(np.arange(n) > 0, rng.uniform(0, 3, n), 0.0),
+                "max_ride_time": np.where(rng.random(requests) < 0.3, np.inf, rng.uniform(25, 60, requests)),
+                "max_route_duration": np.array(rng.choice([200.0, np.inf])),
+            }
+        )
         given[-1]["time_windows"][0] = 300.0
     from milkrun.routing.darp import DARP
 
@@ -137,13 +179,16 @@ def test_classic_on_odd_instances_is_the_scalar_model(wild):
 @pytest.mark.parametrize("options", [{}, {"num_requests": 4, "num_agents": 2}, {"num_loc": 30, "max_steps": 17}])
 def test_by_deadlines_is_the_scalar_model_bit_for_bit(options, wild):
     """Fields, masks, features, rewards and reasons of the frozen rule."""
-    world = milkrun.make("milkrun/DARP-v0", ROWS, preset="published", seed=3, autoreset="disabled", threads=1,
-                         **options)  # fmt: skip
+    world = milkrun.make(
+        "milkrun/DARP-v0", ROWS, preset="published", seed=3, autoreset="disabled", threads=1, **options
+    )
     world.reset()
     models = [
-        DARPDeadlinesModel(world.locs[b], world.demand[b], world.capacity[b], world.time_windows[b],
-                      max_steps=int(world.max_steps)) for b in range(ROWS)
-    ]  # fmt: skip
+        DARPDeadlinesModel(
+            world.locs[b], world.demand[b], world.capacity[b], world.time_windows[b], max_steps=int(world.max_steps)
+        )
+        for b in range(ROWS)
+    ]
     play(world, models, BOTH, np.random.default_rng(5), wild)
 
 
@@ -158,8 +203,15 @@ def test_the_rule_by_deadlines_is_the_first_requirement_in_torch(requests):
     import torch
 
     rows = 20_000
-    world = milkrun.make("milkrun/DARP-v0", rows, preset="published", num_requests=requests, seed=requests,
-                         autoreset="disabled", threads=1)  # fmt: skip
+    world = milkrun.make(
+        "milkrun/DARP-v0",
+        rows,
+        preset="published",
+        num_requests=requests,
+        seed=requests,
+        autoreset="disabled",
+        threads=1,
+    )
     world.reset()
     places = world.locs.astype(np.float64)
     near = np.zeros(rows, bool)

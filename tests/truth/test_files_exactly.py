@@ -42,8 +42,10 @@ LAWS = {
 
 def tsp(name, edge, words):
     rows = "".join(f"{k} {x} {y}\n" for k, (x, y) in enumerate(words, start=1))
-    return (f"NAME : {name}\nTYPE : TSP\nDIMENSION : {len(words)}\nEDGE_WEIGHT_TYPE : {edge}\n"
-            f"NODE_COORD_SECTION\n{rows}EOF\n")  # fmt: skip
+    return (
+        f"NAME : {name}\nTYPE : TSP\nDIMENSION : {len(words)}\nEDGE_WEIGHT_TYPE : {edge}\n"
+        f"NODE_COORD_SECTION\n{rows}EOF\n"
+    )
 
 
 def cvrp(name, edge, words):
@@ -59,10 +61,20 @@ def solomon(words):
 
 def prized(words):
     nodes = range(1, len(words) + 1)
-    text = cvrp("T", "EUC_2D", words).replace("TYPE : CVRP", "TYPE : PCVRPTW").replace("DEPOT_SECTION", (
-        "TIME_WINDOW_SECTION\n" + "".join(f"{k} 0 1600000\n" for k in nodes)
-        + "PRIZE_SECTION\n" + "".join(f"{k} {1000000 * (k > 1)}\n" for k in nodes) + "DEPOT_SECTION"
-    ))  # fmt: skip
+    text = (
+        cvrp("T", "EUC_2D", words)
+        .replace("TYPE : CVRP", "TYPE : PCVRPTW")
+        .replace(
+            "DEPOT_SECTION",
+            (
+                "TIME_WINDOW_SECTION\n"
+                + "".join(f"{k} 0 1600000\n" for k in nodes)
+                + "PRIZE_SECTION\n"
+                + "".join(f"{k} {1000000 * (k > 1)}\n" for k in nodes)
+                + "DEPOT_SECTION"
+            ),
+        )
+    )
     return text
 
 
@@ -147,8 +159,7 @@ def test_unrounded_distances_are_within_the_tolerance(name, tmp_path):
         words = [(COORDINATES[kind](rng), COORDINATES[kind](rng)) for _ in range(6)]
         places = [(float(x), float(y)) for x, y in words]
         instance = read(put(tmp_path / kind, cvrp(name, "EUC_2D", words)))
-        legs = [math.hypot(*(p - q for p, q in zip(places[i], places[j])))
-                for i, j in pairwise([0, 3, 1, 2, 5, 4, 0])]  # fmt: skip
+        legs = [math.hypot(*(p - q for p, q in zip(places[i], places[j]))) for i, j in pairwise([0, 3, 1, 2, 5, 4, 0])]
         assert replay(instance, [[3, 1, 2, 5, 4]])[0] == pytest.approx(sum(legs), rel=1e-5)
         world = instance.world(illegal="raise")
         for node in (3, 1, 2, 5, 4, 0):
@@ -156,18 +167,36 @@ def test_unrounded_distances_are_within_the_tolerance(name, tmp_path):
         assert -world.objective[0] == pytest.approx(sum(legs), rel=1e-5)
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    (explicit("UPPER_ROW", "16777217 2\n3"), "the distance from node 0 to node 1, counted from 0, in EXPLICIT is 167"),
-    (explicit("UPPER_ROW", "1 2\n20000000.5"), "the distance from node 1 to node 2, counted from 0, in EXPLICIT is 2"),
-    (tsp("t", "MAN_2D", [("0", "0"), ("9e6", "8000001")]), "the distance from node 0 to node 1, counted from 0, in"),
-    (SOLOMON.replace("         100 ", "    20000000 ").replace("30          9", "30    2000000"),
-     "the time of a trip can come to 20000"),
-    (SOLOMON.replace("  3         10", "  3  99999999").replace("4          5", "4   88888888"),
-     "the load of a trip can come to 888888"),
-    (PCVRPTW.replace("2 21", "2 1677721.7"), "the prize of node 1, counted from 0, is 16777217"),
-    (PCVRPTW.replace("3 5 0\nDEMAND", "3 900000 0\nDEMAND").replace("1 0 90\n", "1 0 9e9\n"),
-     "the time of a trip can come to"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            explicit("UPPER_ROW", "16777217 2\n3"),
+            "the distance from node 0 to node 1, counted from 0, in EXPLICIT is 167",
+        ),
+        (
+            explicit("UPPER_ROW", "1 2\n20000000.5"),
+            "the distance from node 1 to node 2, counted from 0, in EXPLICIT is 2",
+        ),
+        (
+            tsp("t", "MAN_2D", [("0", "0"), ("9e6", "8000001")]),
+            "the distance from node 0 to node 1, counted from 0, in",
+        ),
+        (
+            SOLOMON.replace("         100 ", "    20000000 ").replace("30          9", "30    2000000"),
+            "the time of a trip can come to 20000",
+        ),
+        (
+            SOLOMON.replace("  3         10", "  3  99999999").replace("4          5", "4   88888888"),
+            "the load of a trip can come to 888888",
+        ),
+        (PCVRPTW.replace("2 21", "2 1677721.7"), "the prize of node 1, counted from 0, is 16777217"),
+        (
+            PCVRPTW.replace("3 5 0\nDEMAND", "3 900000 0\nDEMAND").replace("1 0 90\n", "1 0 9e9\n"),
+            "the time of a trip can come to",
+        ),
+    ],
+)
 def test_what_single_precision_does_not_hold_is_refused(text, said, tmp_path):
     """Whole numbers beyond 2**24, and clocks and loads that could pass it."""
     path = put(tmp_path / "x", text)

@@ -219,8 +219,15 @@ def test_lognormal_noise_keeps_the_mean():
 @pytest.mark.parametrize("most", [1.0, 100.0])
 def test_truncated_normal_noise(level, mu, sigma, most):
     """scipy's truncnorm on [0, max_waste] around mu times the expectation, sigma in bins."""
-    real = made("scwcvrp", fill_distribution="constant", fill_value=level, mu=mu, sigma=sigma, max_waste=most,
-                noise_distribution="truncnorm")["real_waste"].astype(float)  # fmt: skip
+    real = made(
+        "scwcvrp",
+        fill_distribution="constant",
+        fill_value=level,
+        mu=mu,
+        sigma=sigma,
+        max_waste=most,
+        noise_distribution="truncnorm",
+    )["real_waste"].astype(float)
     mean = mu * level
     law = stats.truncnorm(-mean / sigma, (1 - mean) / sigma, loc=mean, scale=sigma)
     assert 0 <= real.min() and real.max() <= most

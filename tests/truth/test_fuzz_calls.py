@@ -16,13 +16,54 @@ from tests.routing.instance_files import CVRP, TSP, put
 pytestmark = [pytest.mark.truth, pytest.mark.filterwarnings("ignore")]
 
 STRANGE = [
-    None, "x", b"abc", [], {}, 0, -1, 0.5, np.nan, np.inf, -np.inf, 10**30, True, 1j, [[1, 2], [3]], [0, 5], [0, -1],
-    [0.5, 0], ["a", "b"], np.array([None]), np.array([1j, 2]), np.zeros(0), np.zeros((3, 0)), np.zeros((1, 2, 3, 4)),
-    object(), np.datetime64("2020-01-01"), range(3), np.array([0, 1], np.uint64), np.array([2**63], np.uint64),
-]  # fmt: skip
+    None,
+    "x",
+    b"abc",
+    [],
+    {},
+    0,
+    -1,
+    0.5,
+    np.nan,
+    np.inf,
+    -np.inf,
+    10**30,
+    True,
+    1j,
+    [[1, 2], [3]],
+    [0, 5],
+    [0, -1],
+    [0.5, 0],
+    ["a", "b"],
+    np.array([None]),
+    np.array([1j, 2]),
+    np.zeros(0),
+    np.zeros((3, 0)),
+    np.zeros((1, 2, 3, 4)),
+    object(),
+    np.datetime64("2020-01-01"),
+    range(3),
+    np.array([0, 1], np.uint64),
+    np.array([2**63], np.uint64),
+]
 PROBLEMS = ("TSP", "CVRP", "VRPP", "CVRPP", "WCVRP", "CWCVRP", "SCWCVRP", "SDWCVRP")
-FIELDS = ("instance_row", "n_nodes", "max_length", "capacity", "service_time", "time_windows", "start_time", "must_go",
-          "dist", "dist_matrix", "depot", "weight", "speed", "vehicle_capacity", "hidden")  # fmt: skip
+FIELDS = (
+    "instance_row",
+    "n_nodes",
+    "max_length",
+    "capacity",
+    "service_time",
+    "time_windows",
+    "start_time",
+    "must_go",
+    "dist",
+    "dist_matrix",
+    "depot",
+    "weight",
+    "speed",
+    "vehicle_capacity",
+    "hidden",
+)
 
 
 def tried(what, call):

@@ -33,14 +33,48 @@ STRANGE = [2**63, 10**400, -(10**400), True, "1", "seed", None, [1], 1j, np.floa
 SIZES = [1, 2, 3, 4, 0, -1, 2**31, 2**63, 2.0, None, True]  # a size that is let in stays small
 
 CONFIGS = {
-    "deadlines": ("speed", "penalty_unvisited", "max_steps", "vehicle_capacity", "min_loc", "max_loc", "min_demand",
-                  "max_demand", "min_pickup_tw", "max_pickup_tw", "depot_deadline", "reward", "metric", "record"),
-    "classic": ("speed", "penalty_unvisited", "max_steps", "vehicle_capacity", "max_onboard", "style", "side",
-                "window_width", "open_end", "max_duration", "max_ride", "service", "reward", "metric", "record"),
+    "deadlines": (
+        "speed",
+        "penalty_unvisited",
+        "max_steps",
+        "vehicle_capacity",
+        "min_loc",
+        "max_loc",
+        "min_demand",
+        "max_demand",
+        "min_pickup_tw",
+        "max_pickup_tw",
+        "depot_deadline",
+        "reward",
+        "metric",
+        "record",
+    ),
+    "classic": (
+        "speed",
+        "penalty_unvisited",
+        "max_steps",
+        "vehicle_capacity",
+        "max_onboard",
+        "style",
+        "side",
+        "window_width",
+        "open_end",
+        "max_duration",
+        "max_ride",
+        "service",
+        "reward",
+        "metric",
+        "record",
+    ),
     "tspd": ("alpha", "max_fly", "max_steps", "law"),
-}  # fmt: skip
-WORDS = {"reward": ["dense", "terminal"], "metric": ["euclid", "matrix"], "style": ["a", "b"],
-         "law": ["uniform", "singlecenter", "doublecenter"], "record": [True, False]}  # fmt: skip
+}
+WORDS = {
+    "reward": ["dense", "terminal"],
+    "metric": ["euclid", "matrix"],
+    "style": ["a", "b"],
+    "law": ["uniform", "singlecenter", "doublecenter"],
+    "record": [True, False],
+}
 
 
 def any_number(rng, strange=0.1):
@@ -238,8 +272,15 @@ def judge_dataset(rng):
     if kind == "tspd":
         world = milkrun.make(TSPD_ID, num_envs=2, seed=5, num_nodes=4)
     else:
-        world = milkrun.make(DARP_ID, num_envs=2, seed=5, rule=kind, num_requests=2, num_agents=2,
-                             **({"max_duration": 200.0} if kind == "classic" else {}))  # fmt: skip
+        world = milkrun.make(
+            DARP_ID,
+            num_envs=2,
+            seed=5,
+            rule=kind,
+            num_requests=2,
+            num_agents=2,
+            **({"max_duration": 200.0} if kind == "classic" else {}),
+        )
     world.reset()
     fields = [f.name for f in world.fields.values() if f.role is Role.INSTANCE and 0 not in f.shape(world.sizes)]
     plans = rng.integers(-1, world.num_actions + 1, (2, rng.integers(0, 8)))

@@ -209,8 +209,30 @@ COSTLY = {"size": (16, 17, 31, 48), "lidar_points": (1, 7, 33), "frame_stack": (
           "ground_cell": (0.99, 2.0, 3.3, 10.0), "half_extent": (120.0, 120.5, 400.0), "max_vehicles": (1, 2, 16, 64),
           "supersample": (1, 2)}  # fmt: skip
 """Sizes: what is let in of them stays small."""
-WORDS = ("D-VAT", "as_published", "velocity", "straight", "lake", ("day", "snow"), ("bus",), "", "citystreet", None,
-         True, False, [], (), {}, object(), b"day", "1", 1j, np.float32(3), np.int8(2), 10**400)  # fmt: skip
+WORDS = (
+    "D-VAT",
+    "as_published",
+    "velocity",
+    "straight",
+    "lake",
+    ("day", "snow"),
+    ("bus",),
+    "",
+    "citystreet",
+    None,
+    True,
+    False,
+    [],
+    (),
+    {},
+    object(),
+    b"day",
+    "1",
+    1j,
+    np.float32(3),
+    np.int8(2),
+    10**400,
+)
 NAMES = [name for name in TrackingConfig.__dataclass_fields__ if name not in ("verbose", "need_render", "norm")]
 
 
@@ -280,9 +302,23 @@ def test_many_mutated_options_are_refused_or_played():
 
 # -- actions --------------------------------------------------------------------------------------------------------
 
-STRANGE: tuple[Any, ...] = (None, "stop", [1, 2], np.zeros(3), np.zeros((ROWS, 2), int), np.zeros(ROWS, bool), 3, {},
-                            [[]], np.zeros((ROWS, 4, 1)), np.full(ROWS, "6"), np.zeros(ROWS, complex), [None] * ROWS,
-                            np.zeros((0, 4)), np.array([object()] * ROWS))  # fmt: skip
+STRANGE: tuple[Any, ...] = (
+    None,
+    "stop",
+    [1, 2],
+    np.zeros(3),
+    np.zeros((ROWS, 2), int),
+    np.zeros(ROWS, bool),
+    3,
+    {},
+    [[]],
+    np.zeros((ROWS, 4, 1)),
+    np.full(ROWS, "6"),
+    np.zeros(ROWS, complex),
+    [None] * ROWS,
+    np.zeros((0, 4)),
+    np.array([object()] * ROWS),
+)
 
 
 def wild_actions(kind: str, rows: int, turns: int) -> int:
@@ -372,11 +408,20 @@ def test_many_strange_pictures_are_refused_or_made():
     assert pictures(range(1000, 11_000))[0] == 10_000
 
 
-@pytest.mark.parametrize(("given", "sentence"), [
-    ({"pos": (0, 0, 1e300)}, r"pos = 1e\+300: must be within \+-1e\+08"),
-    ({"boxes": {"pos": [(0, 0, 0), (1e9, 0, 0)], "half": np.ones((2, 3))}}, r"row 1: boxes\['pos'\] = 1000000000.0: "),
-    ({"light": {"light": [1, 0.5, 0, 0, 1, 0, 2, 1e12]}}, r"light\['light'\]\[7\] = 1000000000000.0: must be in 0..1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"pos": (0, 0, 1e300)}, r"pos = 1e\+300: must be within \+-1e\+08"),
+        (
+            {"boxes": {"pos": [(0, 0, 0), (1e9, 0, 0)], "half": np.ones((2, 3))}},
+            r"row 1: boxes\['pos'\] = 1000000000.0: ",
+        ),
+        (
+            {"light": {"light": [1, 0.5, 0, 0, 1, 0, 2, 1e12]}},
+            r"light\['light'\]\[7\] = 1000000000000.0: must be in 0..1",
+        ),
+    ],
+)
 def test_numbers_that_no_picture_has_are_refused(given, sentence):
     """A place beyond all maps; more flakes than there are pixels, which would be drawn one by one."""
     with pytest.raises(BadInstance, match=sentence):

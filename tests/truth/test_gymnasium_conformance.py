@@ -242,7 +242,7 @@ def test_dict_info_to_list(mode, id):
 
 
 def test_gymnasium_finds_worlds_by_module_and_id():
-    """"milkrun:milkrun/CVRP-v0" in a process that has not imported milkrun; make and make_vec; no warning."""
+    """ "milkrun:milkrun/CVRP-v0" in a process that has not imported milkrun; make and make_vec; no warning."""
     script = (
         "import gymnasium, sys; assert 'milkrun' not in sys.modules\n"
         "env = gymnasium.make('milkrun:milkrun/CVRP-v0', num_loc=6)\n"

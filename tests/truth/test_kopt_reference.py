@@ -29,8 +29,9 @@ def model(world, one, b):
     """A model at the tour that the row starts with."""
     c = world.config
     locs, dist = (one[key][b] if key in one else None for key in ("locs", "dist"))
-    return KoptModel(locs, world.tour[b].tolist(), c.moves, c.action_mode, c.reward_mode, c.metric, dist,
-                     one["n_nodes"][b], LIMIT)  # fmt: skip
+    return KoptModel(
+        locs, world.tour[b].tolist(), c.moves, c.action_mode, c.reward_mode, c.metric, dist, one["n_nodes"][b], LIMIT
+    )
 
 
 def compare(world, b, row):
@@ -53,8 +54,17 @@ def test_moves_equal_the_scalar_model(moves, mode, reward_mode, metric):
     for seed, init in enumerate(("random", "greedy", "identity")):
         rng = np.random.default_rng(seed)
         one = instances(rng, metric)
-        world = milkrun.make("milkrun/TSPKopt-v0", ROWS, num_loc=NODES, moves=moves, action_mode=mode, metric=metric,
-                             reward_mode=reward_mode, init=init, max_steps=LIMIT)  # fmt: skip
+        world = milkrun.make(
+            "milkrun/TSPKopt-v0",
+            ROWS,
+            num_loc=NODES,
+            moves=moves,
+            action_mode=mode,
+            metric=metric,
+            reward_mode=reward_mode,
+            init=init,
+            max_steps=LIMIT,
+        )
         world.reset(instance=one)
         rows = [model(world, one, b) for b in range(ROWS)]
         if init == "greedy":
@@ -82,8 +92,9 @@ def test_moves_equal_the_scalar_model(moves, mode, reward_mode, metric):
 def test_thousand_moves_keep_a_tour_and_its_cost(moves, mode, metric):
     """After 1,000 random legal moves of 64 rows the tour is a permutation with 0 first and the cost is the task's."""
     n = 30
-    world = milkrun.make("milkrun/TSPKopt-v0", 64, seed=5, num_loc=n, moves=moves, action_mode=mode, metric=metric,
-                         max_steps=None)  # fmt: skip
+    world = milkrun.make(
+        "milkrun/TSPKopt-v0", 64, seed=5, num_loc=n, moves=moves, action_mode=mode, metric=metric, max_steps=None
+    )
     world.reset()
     if metric == "matrix":
         rng = np.random.default_rng(0)

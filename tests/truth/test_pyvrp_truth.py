@@ -81,13 +81,15 @@ def test_ftv33_by_ortools():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n", "count", "iterations", "printed", "within"),
-    [("TSP", 20, 200, 50, 3.83, 0.02),
-     pytest.param("TSP", 50, 200, 100, 5.70, 0.02, marks=pytest.mark.long),
-     pytest.param("CVRP", 20, 200, 200, 6.13, 0.025, marks=pytest.mark.long),
-     pytest.param("TSP", 100, 200, 300, 7.77, 0.02, marks=pytest.mark.long),
-     pytest.param("CVRP", 50, 100, 400, 10.37, 0.025, marks=pytest.mark.long),
-     pytest.param("CVRP", 100, 50, 3000, 15.56, 0.025, marks=pytest.mark.long)],
-)  # fmt: skip
+    [
+        ("TSP", 20, 200, 50, 3.83, 0.02),
+        pytest.param("TSP", 50, 200, 100, 5.70, 0.02, marks=pytest.mark.long),
+        pytest.param("CVRP", 20, 200, 200, 6.13, 0.025, marks=pytest.mark.long),
+        pytest.param("TSP", 100, 200, 300, 7.77, 0.02, marks=pytest.mark.long),
+        pytest.param("CVRP", 50, 100, 400, 10.37, 0.025, marks=pytest.mark.long),
+        pytest.param("CVRP", 100, 50, 3000, 15.56, 0.025, marks=pytest.mark.long),
+    ],
+)
 def test_means_are_the_published_ones(name, n, count, iterations, printed, within):
     """Near-optimal means of Kool et al. 2019 on instances of our generator."""
     instances = drawn(name, n, count, seed=41)

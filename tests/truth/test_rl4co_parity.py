@@ -98,12 +98,19 @@ def test_the_layouts_differ_as_the_page_says(name):
 def test_a_cvrp_of_two_trips_ends_a_step_later():
     """Trips 1 and 2: theirs is done with customer 2, ours on the return to the depot; one trip ends both there."""
     for shares, expected in (([0.6, 0.6], (True, False)), ([0.4, 0.4], (False, False))):
-        data = TensorDict({"locs": torch.rand(1, 2, 2), "depot": torch.rand(1, 2), "demand": torch.tensor([shares]),
-                           "capacity": torch.tensor([[10.0]])}, [1])
+        data = TensorDict(
+            {
+                "locs": torch.rand(1, 2, 2),
+                "depot": torch.rand(1, 2),
+                "demand": torch.tensor([shares]),
+                "capacity": torch.tensor([[10.0]]),
+            },
+            [1],
+        )
         theirs = TheirCVRPEnv(generator_params={"num_loc": 2})
         ours = CVRPEnv(generator=theirs.generator)
         td, other = ours.reset(data.clone()), theirs.reset(data.clone())
-        for action in ([1, 0, 2] if shares[0] > 0.5 else [1, 2]):
+        for action in [1, 0, 2] if shares[0] > 0.5 else [1, 2]:
             td.set("action", torch.tensor([action]))
             other.set("action", torch.tensor([action]))
             td, other = ours.step(td)["next"], theirs.step(other)["next"]
@@ -193,10 +200,18 @@ def test_an_epoch_of_reinforce_runs(name, baseline, tmp_path, monkeypatch):
     sizes = {"batch_size": 16, "train_data_size": 64, "val_data_size": 32, "test_data_size": 16}
     model = REINFORCE(env, policy, baseline=baseline, **sizes)
     trainer = RL4COTrainer(
-        max_epochs=1, accelerator="cpu", devices=1, precision="32-true", logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path, matmul_precision=None,
+        max_epochs=1,
+        accelerator="cpu",
+        devices=1,
+        precision="32-true",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+        matmul_precision=None,
         disable_profiling_executor=False,
-    )  # fmt: skip
+    )
     trainer.fit(model)
     assert trainer.global_step == 4
     assert any(not torch.equal(p, q) for p, q in zip(policy.parameters(), before, strict=True))

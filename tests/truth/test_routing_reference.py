@@ -128,8 +128,17 @@ def test_tsp_world_equals_the_scalar_model(start, metric):
     total = {"illegal": 0, "terminated": 0, "truncated": 0}
     for seed, (wild, reward, max_steps, padded) in enumerate(RUNS):
         one = instances(metric, np.random.default_rng([seed, METRICS.index(metric)]), padded=padded)
-        seen = walk_along("milkrun/TSP-v0", TSPModel, one, seed, wild=wild, reward=reward, max_steps=max_steps,
-                          metric=metric, start=start)  # fmt: skip
+        seen = walk_along(
+            "milkrun/TSP-v0",
+            TSPModel,
+            one,
+            seed,
+            wild=wild,
+            reward=reward,
+            max_steps=max_steps,
+            metric=metric,
+            start=start,
+        )
         assert (seen["illegal"] > 0) == (wild > 0)
         total = {name: total[name] + seen[name] for name in total}
     assert total["illegal"] > 300 and total["terminated"] > 150 and total["truncated"] > 10, total
@@ -144,12 +153,12 @@ def test_cvrp_world_equals_the_scalar_model(limited, metric):
     for seed, (wild, reward, max_steps, padded) in enumerate(RUNS):
         rng = np.random.default_rng([seed, METRICS.index(metric), 1])
         one = instances(metric, rng, padded=padded, loads=True, limited=limited)
-        seen = walk_along("milkrun/CVRP-v0", CVRPModel, one, seed, wild=wild, reward=reward, max_steps=max_steps,
-                          metric=metric)  # fmt: skip
+        seen = walk_along(
+            "milkrun/CVRP-v0", CVRPModel, one, seed, wild=wild, reward=reward, max_steps=max_steps, metric=metric
+        )
         assert (seen["illegal"] > 0) == (wild > 0)
         total = {name: total[name] + seen[name] for name in total}
     assert total["illegal"] > 300 and total["terminated"] > 100 and total["truncated"] > 10, total
-
 
 
 def play_pair(world_id, rows, seed, **options):

@@ -81,8 +81,20 @@ class DripEnv(gymnasium.Env):
 def learned_value(env, n_steps=LIMIT):
     """What PPO's critic, a line fitted to one-step targets, says of the only state after 60 rollouts of two rows."""
     line = {"net_arch": {"pi": [], "vf": []}}
-    model = PPO("MlpPolicy", env, n_steps=n_steps, batch_size=2 * n_steps, n_epochs=5, learning_rate=0.1, gamma=GAMMA,
-                gae_lambda=0, max_grad_norm=10, seed=0, policy_kwargs=line, device="cpu")  # fmt: skip
+    model = PPO(
+        "MlpPolicy",
+        env,
+        n_steps=n_steps,
+        batch_size=2 * n_steps,
+        n_epochs=5,
+        learning_rate=0.1,
+        gamma=GAMMA,
+        gae_lambda=0,
+        max_grad_norm=10,
+        seed=0,
+        policy_kwargs=line,
+        device="cpu",
+    )
     model.learn(60 * 2 * n_steps)
     env.close()
     with torch.no_grad():
@@ -134,8 +146,18 @@ def test_maskable_ppo_shortens_routes():
     actions at random need, by more than 2.5; the standard error of the means is 0.1."""
     net = {"features_extractor_class": Distances, "net_arch": {"pi": [], "vf": [32]}}
     rows = SB3VecEnv(CVRP, 64, num_loc=20, seed_rule="row")
-    model = MaskablePPO("MultiInputPolicy", rows, n_steps=32, batch_size=512, n_epochs=4, learning_rate=0.01, gamma=0.9,
-                        policy_kwargs=net, seed=0, device="cpu").learn(32_768)  # fmt: skip
+    model = MaskablePPO(
+        "MultiInputPolicy",
+        rows,
+        n_steps=32,
+        batch_size=512,
+        n_epochs=4,
+        learning_rate=0.01,
+        gamma=0.9,
+        policy_kwargs=net,
+        seed=0,
+        device="cpu",
+    ).learn(32_768)
     assert_finite(model)
     others = SB3VecEnv(CVRP, 256, num_loc=20, seed_rule="row", seed=99)
     trained, _ = evaluate_policy(model, others, n_eval_episodes=256, return_episode_rewards=True)
@@ -169,11 +191,14 @@ def test_maskable_ppo_trains_a_team():
 
 @pytest.mark.parametrize(
     ("algorithm", "maker"),
-    [(PPO, envs.cart_pole), (PPO, partial(MilkrunEnv, CVRP, num_loc=5, layout="flat")),
-     (MaskablePPO, partial(MilkrunEnv, CVRP, num_loc=5, layout="flat", illegal="raise")),
-     (MaskablePPO, partial(MilkrunEnv, TRUCK_DRONE, max_steps=20, layout="flat", illegal="raise"))],
+    [
+        (PPO, envs.cart_pole),
+        (PPO, partial(MilkrunEnv, CVRP, num_loc=5, layout="flat")),
+        (MaskablePPO, partial(MilkrunEnv, CVRP, num_loc=5, layout="flat", illegal="raise")),
+        (MaskablePPO, partial(MilkrunEnv, TRUCK_DRONE, max_steps=20, layout="flat", illegal="raise")),
+    ],
     ids=["CartPole", "CVRP", "CVRP masked", "TruckDrone masked"],
-)  # fmt: skip
+)
 def test_ppo_trains_over_processes(algorithm, maker):
     """256 steps of two environments in aligned turns: losses are finite; by the masks nothing illegal is done, which
     would have raised."""

@@ -61,8 +61,9 @@ def venv_of(kind, count):
     return SubprocVecEnv_TS([partial(MilkrunEnv, CVRP, num_loc=6, layout="flat")] * count, context="fork")
 
 
-@pytest.mark.parametrize(("kind", "collector_class"),
-                         [("one world", Collector), ("processes", Collector), ("processes", TS_Collector)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "collector_class"), [("one world", Collector), ("processes", Collector), ("processes", TS_Collector)]
+)
 def test_dqn_trains_by_the_masks(kind, collector_class):
     """12 rounds of 32 transitions and an update: finite losses, every action allowed by the mask it was chosen under,
     random ones included, and weights that have moved."""
@@ -113,9 +114,12 @@ def test_ppo_beats_random_on_tsp():
     actor, critic = Nearest(), Worth()
     untrained, random = tours(actor).mean(), tours(None).mean()
     policy = ProbabilisticActorPolicy(
-        actor=actor, dist_fn=lambda logits: torch.distributions.Categorical(logits=logits),
-        action_space=venv.action_space[0], action_scaling=False, action_bound_method=None,
-    )  # fmt: skip
+        actor=actor,
+        dist_fn=lambda logits: torch.distributions.Categorical(logits=logits),
+        action_space=venv.action_space[0],
+        action_scaling=False,
+        action_bound_method=None,
+    )
     algorithm = PPO(policy=policy, critic=critic, optim=AdamOptimizerFactory(lr=1e-2), gamma=1.0)
     buffer = VectorReplayBuffer(640, 16)
     collector = Collector(policy, venv, buffer)

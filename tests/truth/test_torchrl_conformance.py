@@ -83,9 +83,12 @@ def policy(width: int = 2) -> ProbabilisticActor:
     scores = torch.nn.Sequential(torch.nn.Linear(width, 1), torch.nn.Flatten(-2))
     module = TensorDictModule(scores, in_keys=["locs"], out_keys=["logits"])
     return ProbabilisticActor(
-        module, in_keys={"logits": "logits", "mask": "action_mask"}, out_keys=["action"],
-        distribution_class=MaskedCategorical, return_log_prob=True,
-    )  # fmt: skip
+        module,
+        in_keys={"logits": "logits", "mask": "action_mask"},
+        out_keys=["action"],
+        distribution_class=MaskedCategorical,
+        return_log_prob=True,
+    )
 
 
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])

@@ -93,8 +93,13 @@ def test_steps_are_those_of_the_reference(case):
 
 
 VELOCITY = {"action_mode": "velocity", "no_reward_done": 10000, "scene": "desert"}
-ABOVE = {"start_pitch": (1.3, 1.3), "start_height": (13.0, 13.0), "start_long": (0.0, 0.0), "start_lat": (0.0, 0.0),
-         "target_kinds": ("pedestrian",)}  # fmt: skip
+ABOVE = {
+    "start_pitch": (1.3, 1.3),
+    "start_height": (13.0, 13.0),
+    "start_long": (0.0, 0.0),
+    "start_lat": (0.0, 0.0),
+    "target_kinds": ("pedestrian",),
+}
 DOWN, UP = (0.0, 0.0, -1.0, 0.0), (0.0, 0.0, 1.0, 0.0)
 
 

@@ -29,11 +29,19 @@ def judge(scene, episodes, seed):
     assert (world.veh_v[world.veh_on] > 0.1).mean() > 0.95
 
 
-@pytest.mark.parametrize("pose, touch", [
-    ((4.5, 0, 0), True), ((4.7, 0, 0), False), ((0, 1.7, 3.1), True), ((0, 1.9, 0), False),
-    ((3.1, 0, np.pi / 2), True), ((3.3, 0, np.pi / 2), False), ((-2.2, 2.2, np.pi / 4), True),
-    ((-2.3, 2.3, np.pi / 4), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "pose, touch",
+    [
+        ((4.5, 0, 0), True),
+        ((4.7, 0, 0), False),
+        ((0, 1.7, 3.1), True),
+        ((0, 1.9, 0), False),
+        ((3.1, 0, np.pi / 2), True),
+        ((3.3, 0, np.pi / 2), False),
+        ((-2.2, 2.2, np.pi / 4), True),
+        ((-2.3, 2.3, np.pi / 4), False),
+    ],
+)
 def test_the_judge_knows_when_two_sedans_overlap(pose, touch):
     """4.6 x 1.8 m; the first stands at the origin. A car at 45 degrees is clear of it where its middle is more than
     0.9 + (2.3 + 0.9) / sqrt 2 = 3.16 m off along its own normal; no side of the first lies between them there."""

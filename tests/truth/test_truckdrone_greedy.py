@@ -84,17 +84,21 @@ def first_leg(world: Any, b: int, goal: int) -> int:
 
 
 TWISTS = [
-    {"preset": "default"}, {"preset": "published"}, {"road_graph": True}, {"end": "depot"},
+    {"preset": "default"},
+    {"preset": "published"},
+    {"road_graph": True},
+    {"end": "depot"},
     {"end": "depot", "road_graph": True},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("options", TWISTS, ids=str)
 @pytest.mark.parametrize("policy", [greedy, parked])
 def test_greedy_is_its_definition(options: dict[str, Any], policy: Any):
     """32 episodes of three drones and seven customers, every action; roads also as trees."""
-    world = milkrun.make("milkrun/TruckDrone-v0", 32, seed=4, autoreset="disabled", num_drones=3, num_customers=7,
-                         **options)  # fmt: skip
+    world = milkrun.make(
+        "milkrun/TruckDrone-v0", 32, seed=4, autoreset="disabled", num_drones=3, num_customers=7, **options
+    )
     world.reset()
     if world.sizes["R"]:
         names = ("customer_pos", "demand", "tw_start", "tw_end", "route_nodes", "road")

@@ -141,8 +141,11 @@ def play(size: tuple[int, int, int], twist: dict[str, Any], masked: bool, transi
             for joint, b in zip(actions.tolist(), live, strict=True):
                 models[b].step(joint)
             if not same(world, models, live):
-                wrong = {b: (found, world.truck_edge[b], models[b].truck_edge) for b in live
-                         if (found := differences(world, b, models[b])) or not same(world, models, [b])}  # fmt: skip
+                wrong = {
+                    b: (found, world.truck_edge[b], models[b].truck_edge)
+                    for b in live
+                    if (found := differences(world, b, models[b])) or not same(world, models, [b])
+                }
                 raise AssertionError((size, twist, masked, episode, turn, wrong))
             seen["compared"] += len(live)
             for was, b in zip(before, live, strict=True):

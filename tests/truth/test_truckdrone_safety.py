@@ -15,13 +15,23 @@ from milkrun.delivery.truckdrone.flight import CRASHED, HOVER, ONBOARD
 
 pytestmark = pytest.mark.truth
 
-CONFIGS = st.fixed_dictionaries({
-    "num_drones": st.integers(1, 3), "num_customers": st.integers(1, 8), "num_route_nodes": st.integers(2, 7),
-    "drone_speed": st.floats(1.3, 3.0), "battery_rate": st.floats(0.1, 0.9), "payload_factor": st.floats(0.0, 1.5),
-    "hover_rate": st.floats(0.0, 1.0), "recovery_threshold": st.floats(0.05, 0.2),
-    "end": st.sampled_from(["served", "returned", "depot"]), "reserve": st.booleans(),
-    "pickup": st.sampled_from(["truck", "air"]), "episode_length": st.just(80), "road_graph": st.booleans(),
-})  # fmt: skip
+CONFIGS = st.fixed_dictionaries(
+    {
+        "num_drones": st.integers(1, 3),
+        "num_customers": st.integers(1, 8),
+        "num_route_nodes": st.integers(2, 7),
+        "drone_speed": st.floats(1.3, 3.0),
+        "battery_rate": st.floats(0.1, 0.9),
+        "payload_factor": st.floats(0.0, 1.5),
+        "hover_rate": st.floats(0.0, 1.0),
+        "recovery_threshold": st.floats(0.05, 0.2),
+        "end": st.sampled_from(["served", "returned", "depot"]),
+        "reserve": st.booleans(),
+        "pickup": st.sampled_from(["truck", "air"]),
+        "episode_length": st.just(80),
+        "road_graph": st.booleans(),
+    }
+)
 
 
 def fleeing(world: Any, actions: np.ndarray) -> np.ndarray:

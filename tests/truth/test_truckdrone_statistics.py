@@ -77,8 +77,10 @@ def test_episodes_look_as_those_of_the_independent_model(
     play = {"random": random_policy(3), "greedy": greedy, "parked": parked}[policy]
     result = evaluate(world(512), play, 1024, seed=12)
     for name, want, digit, scale in (
-        ("served", served, 0.01, 1), ("lateness", lateness, 0.1, 1), ("on_time", on_time, 0.01, 6),
+        ("served", served, 0.01, 1),
+        ("lateness", lateness, 0.1, 1),
+        ("on_time", on_time, 0.01, 6),
         ("energy", energy, 0.01, 1),
-    ):  # fmt: skip
+    ):
         mean, error = result.kpi(name)
         assert abs(mean / scale - want) <= 4 * error / scale + digit / 2, (name, mean / scale, want)

@@ -134,10 +134,14 @@ def test_random_four_nodes_agree():
     rng = np.random.default_rng(1)
     for k in range(20):
         instance = TSPDInstance.of_places(
-            f"draw {k}", rng.integers(0, 9, (4, 2)), 1.0, float(rng.choice([0.5, 1.0, 2.0])),
-            max_fly=float(rng.choice([3.0, 6.0, 9.0, np.inf])), no_visit=np.flatnonzero(rng.random(4) < 0.2),
+            f"draw {k}",
+            rng.integers(0, 9, (4, 2)),
+            1.0,
+            float(rng.choice([0.5, 1.0, 2.0])),
+            max_fly=float(rng.choice([3.0, 6.0, 9.0, np.inf])),
+            no_visit=np.flatnonzero(rng.random(4) < 0.2),
             forbid=np.flatnonzero(rng.random(4) < 0.2),
-        )  # fmt: skip
+        )
         agree(begun(instance), 3, 1500)
 
 

@@ -191,9 +191,10 @@ def test_distances_of_cvrplib_are_those_of_pyvrp(path):
 
 
 @pytest.mark.parametrize(
-    "path", [*published_files("routing/solomon/*.txt"), *published_files("routing/pcvrptw/*.vrp")],
+    "path",
+    [*published_files("routing/solomon/*.txt"), *published_files("routing/pcvrptw/*.vrp")],
     ids=lambda path: path.stem,
-)  # fmt: skip
+)
 def test_tenths_of_files_with_windows_are_the_truncated_ones_of_vrplib(path):
     """Entry by entry, for world, checker and solver, as DIMACS counts."""
     form = {"instance_format": "solomon"} if path.suffix == ".txt" else {}

@@ -36,9 +36,18 @@ def learn(steps, seed=0, rows=64, rate=0.001, **options):
     """What PPO makes of so many steps."""
     env = SB3VecEnv(TRACKING, rows, seed=seed, **options)
     model = PPO(
-        "CnnPolicy", env, n_steps=32, batch_size=512, n_epochs=4, gamma=0.9, gae_lambda=0.9, ent_coef=0.01,
-        learning_rate=rate, seed=seed, policy_kwargs={"features_extractor_class": Eye, "net_arch": [64]},
-    )  # fmt: skip
+        "CnnPolicy",
+        env,
+        n_steps=32,
+        batch_size=512,
+        n_epochs=4,
+        gamma=0.9,
+        gae_lambda=0.9,
+        ent_coef=0.01,
+        learning_rate=rate,
+        seed=seed,
+        policy_kwargs={"features_extractor_class": Eye, "net_arch": [64]},
+    )
     return model.learn(steps)
 
 

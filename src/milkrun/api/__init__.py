@@ -21,8 +21,10 @@ class Binding(NamedTuple):
 
 
 BINDINGS = {
-    "gymnasium": Binding("milkrun.api.gymnasium:make", "world world_id autoreset_mode layout render_mode copy "
-                         "seed_rule max_episode_steps"),
+    "gymnasium": Binding(
+        "milkrun.api.gymnasium:make",
+        "world world_id autoreset_mode layout render_mode copy seed_rule max_episode_steps",
+    ),
     "torchrl": Binding("milkrun.api.torchrl:make", "generator generator_params device batch_size stepping features"),
     "rl4co": Binding("milkrun.api.rl4co:make", ""),
     "pettingzoo": Binding("milkrun.api.pettingzoo:make", "render_mode"),
@@ -30,7 +32,7 @@ BINDINGS = {
     "tianshou": Binding("milkrun.api.tianshou:make", "layout seed_rule"),
     "mappo": Binding("milkrun.api.mappo:make", "pad_actions"),
     "rllib": Binding("milkrun.api.rllib:make", "world render_mode"),
-}  # fmt: skip
+}
 
 
 BENCHMARK_ID = "UAVVAT-v0"

@@ -25,8 +25,10 @@ def world_behind(
     if (world is None) == (world_id is None):
         raise ConfigError("give either world_id or world")
     if fixed := [name for name in ("num_envs", "autoreset", "api") if name in settings]:
-        raise ConfigError(f"{fixed[0]} cannot be set here: {type(env).__name__} has {rows} row"
-                          f"{'' if rows == 1 else 's'} and autoreset {autoreset!r}")  # fmt: skip
+        raise ConfigError(
+            f"{fixed[0]} cannot be set here: {type(env).__name__} has {rows} row"
+            f"{'' if rows == 1 else 's'} and autoreset {autoreset!r}"
+        )
     if world is None:
         made = make(str(world_id), rows, autoreset=autoreset, **settings)
         weakref.finalize(env, made.close)
@@ -55,8 +57,10 @@ def batch_behind(
         rows = world_or_id.num_envs if num_envs is None else num_envs
         return world_behind(env, None, world_or_id, rows, autoreset, settings)
     if not isinstance(world_or_id, str):
-        raise ConfigError(f"{type(env).__name__} takes a world or its id, not {world_or_id!r}: functions that make "
-                          "environments are for Async_SubprocVecEnv, SubprocVecEnv_TS, VRPSubprocVecEnv")  # fmt: skip
+        raise ConfigError(
+            f"{type(env).__name__} takes a world or its id, not {world_or_id!r}: functions that make "
+            "environments are for Async_SubprocVecEnv, SubprocVecEnv_TS, VRPSubprocVecEnv"
+        )
     return world_behind(env, world_or_id, None, 1 if num_envs is None else num_envs, autoreset, settings)
 
 
@@ -90,8 +94,9 @@ def read_indices(indices: Any, count: int) -> np.ndarray:
     chosen = given.reshape(-1)
     if (outside := (chosen < -count) | (chosen >= count)).any():
         wrong = chosen[outside][0]
-        raise ShapeError(f"{wrong} is not in 0..{count - 1}: must be indices in 0..{count - 1}, or in {-count}..-1 "
-                         "from the end")  # fmt: skip
+        raise ShapeError(
+            f"{wrong} is not in 0..{count - 1}: must be indices in 0..{count - 1}, or in {-count}..-1 from the end"
+        )
     chosen = chosen.astype(np.int64) % count
     if len(np.unique(chosen)) < len(chosen):
         raise ShapeError(f"indices={indices!r}: one is named twice")
@@ -163,8 +168,9 @@ class Waiting:
     def refuse(self) -> None:
         """Raises if a step is waiting already."""
         if self._actions is not None:
-            raise ConfigError("step_async() was called twice: step_wait() must play the first step before, or reset() "
-                              "forget it")  # fmt: skip
+            raise ConfigError(
+                "step_async() was called twice: step_wait() must play the first step before, or reset() forget it"
+            )
 
     def take(self) -> Any:
         actions, self._actions = self._actions, None

@@ -54,8 +54,16 @@ class EnvClutterEnv(MilkrunVectorEnv):
             changes["use_discrete_action"] = use_discrete_action
         if step_mode != "pick":
             changes["step_mode"] = step_mode
-        super().__init__(num_envs, "milkrun/Clutter-v0", config=chosen, seed=seed, threads=threads, illegal=illegal,
-                         autoreset_mode=autoreset_mode, **changes)  # fmt: skip
+        super().__init__(
+            num_envs,
+            "milkrun/Clutter-v0",
+            config=chosen,
+            seed=seed,
+            threads=threads,
+            illegal=illegal,
+            autoreset_mode=autoreset_mode,
+            **changes,
+        )
         self.world.reset()
         self._is_first = True
 
@@ -171,8 +179,10 @@ def _chosen(preset: str, custom: Config | ClutterConfig | None) -> ClutterConfig
     if custom is None:
         return get_config(preset).frozen()
     if preset != "default":
-        raise ConfigError(f"config_preset={shown(preset)} and custom_config: give one of them; "
-                          f"get_config({shown(preset)}) is a configuration to start from")
+        raise ConfigError(
+            f"config_preset={shown(preset)} and custom_config: give one of them; "
+            f"get_config({shown(preset)}) is a configuration to start from"
+        )
     if not isinstance(custom, (Config, ClutterConfig)):
         raise ConfigError(f"custom_config must be a Config or a ClutterConfig, not {shown(custom)}")
     return custom.frozen() if isinstance(custom, Config) else custom

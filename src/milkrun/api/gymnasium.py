@@ -45,9 +45,13 @@ from milkrun.core.world import World, autoreset_name
 
 
 def make(
-    world_id: str, num_envs: int | None = None, *, autoreset: Any = "next_step", threads: int | None = None,
+    world_id: str,
+    num_envs: int | None = None,
+    *,
+    autoreset: Any = "next_step",
+    threads: int | None = None,
     **keywords: Any,
-) -> MilkrunEnv | MilkrunVectorEnv:  # fmt: skip
+) -> MilkrunEnv | MilkrunVectorEnv:
     """What `milkrun.make(api="gymnasium")` returns: an Env without `num_envs`, else a VectorEnv.
 
     `seed` is the one the first reset uses when it gets none. The bindings' own keywords (`layout`, `render_mode`, for a

@@ -29,9 +29,13 @@ Infos = dict[str, dict[str, Any]]
 
 
 def make(
-    world_id: str, num_envs: int | None = None, *, autoreset: Any = "next_step", threads: int | None = None,
+    world_id: str,
+    num_envs: int | None = None,
+    *,
+    autoreset: Any = "next_step",
+    threads: int | None = None,
     **keywords: Any,
-) -> MilkrunParallelEnv:  # fmt: skip
+) -> MilkrunParallelEnv:
     """What `milkrun.make(api="pettingzoo")` returns: one row, which its caller resets."""
     refuse_rows(num_envs, "a PettingZoo environment is one row")
     if autoreset_name(autoreset) == "same_step":
@@ -58,9 +62,13 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
     metadata = METADATA
 
     def __init__(
-        self, world_id: str | None = None, *, world: World | None = None, render_mode: str | None = None,
+        self,
+        world_id: str | None = None,
+        *,
+        world: World | None = None,
+        render_mode: str | None = None,
         **settings: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._row = TeamRow(self, world_id, world, settings)
         self.world, team = self._row.world, self._row.team
         self.render_mode = check_render_mode(render_mode)
@@ -111,8 +119,12 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
             row.add_info(info, place, ended)
         each = row.names
         return (
-            obs, dict.fromkeys(each, reward), dict.fromkeys(each, terminated), dict.fromkeys(each, truncated), infos
-        )  # fmt: skip
+            obs,
+            dict.fromkeys(each, reward),
+            dict.fromkeys(each, terminated),
+            dict.fromkeys(each, truncated),
+            infos,
+        )
 
     def state(self) -> np.ndarray:
         """What a central critic sees, float32."""

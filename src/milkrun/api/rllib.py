@@ -32,9 +32,13 @@ ByAgent = dict[Any, Any]
 
 
 def make(
-    world_id: str, num_envs: int | None = None, *, autoreset: Any = "next_step", threads: int | None = None,
+    world_id: str,
+    num_envs: int | None = None,
+    *,
+    autoreset: Any = "next_step",
+    threads: int | None = None,
     **keywords: Any,
-) -> MilkrunMultiAgentEnv:  # fmt: skip
+) -> MilkrunMultiAgentEnv:
     """What `milkrun.make(api="rllib")` returns: one row, which its caller resets."""
     refuse_rows(num_envs, "an RLlib environment is one row; RLlib makes as many as it wants")
     if autoreset_name(autoreset) == "same_step":
@@ -110,9 +114,12 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
             row.add_info(info, place, terminated or truncated)
         all_of = [*row.names, "__all__"]
         return (
-            obs, dict.fromkeys(row.names, reward), dict.fromkeys(all_of, terminated),
-            dict.fromkeys(all_of, truncated), infos,
-        )  # fmt: skip
+            obs,
+            dict.fromkeys(row.names, reward),
+            dict.fromkeys(all_of, terminated),
+            dict.fromkeys(all_of, truncated),
+            infos,
+        )
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
         """The picture of the row, uint8 (H, W, 3), under render_mode="rgb_array"."""

@@ -26,7 +26,10 @@ LOOKED_AT = ", with observe()"
 def bench(
     id: str | None = typer.Argument(None, metavar="[ID]", help="A world; all of them without it.", show_default=False),
     rows: list[int] = typer.Option(
-        [], "--num-envs", min=1, show_default="1, 64, 1024, 8192; of slow worlds fewer, none above 1 GB",
+        [],
+        "--num-envs",
+        min=1,
+        show_default="1, 64, 1024, 8192; of slow worlds fewer, none above 1 GB",
         help="Batch sizes; may be repeated.",
     ),
     threads: int | None = typer.Option(None, "--threads", min=1, help="Threads (default: as a world decides)."),
@@ -50,8 +53,15 @@ def bench(
     from milkrun.solvers import random_policy
 
     options = read_settings(settings)
-    shown = table("", "world", "rows", "steps/s", "µs a call", "steps/s with the random policy",
-                  right=("rows", "steps/s", "µs a call", "steps/s with the random policy"))  # fmt: skip
+    shown = table(
+        "",
+        "world",
+        "rows",
+        "steps/s",
+        "µs a call",
+        "steps/s with the random policy",
+        right=("rows", "steps/s", "µs a call", "steps/s with the random policy"),
+    )
     for world_id in [world_spec(id).id] if id is not None else list_worlds():
         most, bytes_per_row = 8 * world_spec(world_id).load().demo_rows, 0.0
         for count in rows or [n for n in (1, 64, 1024, 8192) if n <= most]:

@@ -10,8 +10,14 @@ from milkrun.cli.details import Details
 from milkrun.core.world import World
 
 HEADLINES = (
-    "success_rate", "percent_cleared", "grasp_success", "disturbance", "blocked_share", "lost_share", "picks_per_hour",
-)  # fmt: skip
+    "success_rate",
+    "percent_cleared",
+    "grasp_success",
+    "disturbance",
+    "blocked_share",
+    "lost_share",
+    "picks_per_hour",
+)
 
 
 def recorded(world: World, film_of: int | None = None) -> Any:

@@ -18,9 +18,16 @@ if TYPE_CHECKING:
 
 
 def solve_darp(
-    instance: DARPInstance, file: str, method: str, time_limit: float, iterations: int | None, best: float | None,
-    seed: int, out: Path, page: bool = False,
-) -> None:  # fmt: skip
+    instance: DARPInstance,
+    file: str,
+    method: str,
+    time_limit: float,
+    iterations: int | None,
+    best: float | None,
+    seed: int,
+    out: Path,
+    page: bool = False,
+) -> None:
     """Solves, prints and writes; the cost is the checker's and, where its mask is complete, the world's."""
     from milkrun.cli.replay import watched_by, write_driven
     from milkrun.core.errors import ConfigError
@@ -46,10 +53,22 @@ def solve_darp(
     stem = file_name(f"{instance.name}_{method}")
     picture, written = folder / f"{stem}.png", folder / f"{stem}.json"
     draw_darp(instance, routes, picture, f"{instance.name}, {method}")
-    figures = {"file": file, "kind": "DARP", "n": n, "method": method, "distance": report.distance,
-               "served": served, "cost": report.cost, "best_known": best, "gap_percent": gap,
-               "optimal": bool(found.optimal[0]), "routes": named, "longest_ride": longest, **taken.figures(),
-               "seed": seed}  # fmt: skip
+    figures = {
+        "file": file,
+        "kind": "DARP",
+        "n": n,
+        "method": method,
+        "distance": report.distance,
+        "served": served,
+        "cost": report.cost,
+        "best_known": best,
+        "gap_percent": gap,
+        "optimal": bool(found.optimal[0]),
+        "routes": named,
+        "longest_ride": longest,
+        **taken.figures(),
+        "seed": seed,
+    }
     write_json(written, figures)
 
     title = f"{instance.name}, DARP, {n} requests, {instance.num_agents} vehicles"
@@ -77,9 +96,7 @@ def in_file(route: list[int], n: int) -> list[int]:
     return [(node + 1) // 2 if node % 2 else n + node // 2 for node in route]
 
 
-def play(
-    instance: DARPInstance, actions: list[int], cost: float, watch: Callable[[World], Any] = as_it_is
-) -> Any:  # fmt: skip
+def play(instance: DARPInstance, actions: list[int], cost: float, watch: Callable[[World], Any] = as_it_is) -> Any:
     """The world that has driven the actions, as `watch` has seen it. None: with so many seats its mask is narrower than
     the rules."""
     from milkrun.core.errors import MilkrunError

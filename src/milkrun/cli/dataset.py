@@ -33,7 +33,16 @@ def dataset(
     from milkrun import scale
 
     where = "ray" if on_ray(on, address=address) else "local"
-    folder = scale.generate(id, instances, out, seed, preset=preset, config=read_settings(settings), on=where,
-                            address=address, shard_rows=shard_rows)  # fmt: skip
+    folder = scale.generate(
+        id,
+        instances,
+        out,
+        seed,
+        preset=preset,
+        config=read_settings(settings),
+        on=where,
+        address=address,
+        shard_rows=shard_rows,
+    )
     files = -(-instances // shard_rows)
     typer.echo(f"{folder}  {instances:,} instances in {files:,} file{'s' * (files > 1)}")

@@ -52,8 +52,15 @@ def days_table(summary: dict[str, Any]) -> Any:
     def line(label: str, pick: Any) -> None:
         got, way = pick(days["waste"]), pick(days["length"])
         ratio = f"{got / way:.2f}" if way > 0 else "-"
-        shown.add_row(label, f"{pick(days['overflows']):.2f}", f"{pick(days['failures']):.2f}", f"{got:,.2f}",
-                      f"{way:,.2f}", ratio, f"{pick(days['profit']):,.2f}")  # fmt: skip
+        shown.add_row(
+            label,
+            f"{pick(days['overflows']):.2f}",
+            f"{pick(days['failures']):.2f}",
+            f"{got:,.2f}",
+            f"{way:,.2f}",
+            ratio,
+            f"{pick(days['profit']):,.2f}",
+        )
 
     for t in range(len(days["waste"])):
         line(str(t + 1), lambda values, t=t: values[t])

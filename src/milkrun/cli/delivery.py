@@ -9,11 +9,24 @@ from milkrun.cli.details import Details
 from milkrun.core.world import World
 
 HEADLINES = (
-    "served", "on_time", "lateness", "energy", "truck_distance", "drone_distance", "truck_drive", "drone_fly",
-    "sorties", "operations", "by_drone", "makespan",
-)  # fmt: skip
-FILES = {"gantt": "Gantt chart of the median episode", "log": "the log of the median episode",
-         "film": "a film of the median episode"}  # fmt: skip
+    "served",
+    "on_time",
+    "lateness",
+    "energy",
+    "truck_distance",
+    "drone_distance",
+    "truck_drive",
+    "drone_fly",
+    "sorties",
+    "operations",
+    "by_drone",
+    "makespan",
+)
+FILES = {
+    "gantt": "Gantt chart of the median episode",
+    "log": "the log of the median episode",
+    "film": "a film of the median episode",
+}
 
 
 def recorded(world: World, film_of: int | None = None) -> Any:
@@ -29,8 +42,10 @@ def write_steps(shown: Any, stem: Path, title: str, _: Any) -> dict[str, str]:
     from milkrun.replay.figures import save
     from milkrun.replay.gantt import chart_of_log, figure_of_chart
 
-    files = {kind: stem.with_name(f"{stem.name}_{ending}")
-             for kind, ending in (("gantt", "gantt.png"), ("log", "log.csv"), ("film", "film.gif"))}  # fmt: skip
+    files = {
+        kind: stem.with_name(f"{stem.name}_{ending}")
+        for kind, ending in (("gantt", "gantt.png"), ("log", "log.csv"), ("film", "film.gif"))
+    }
     save(figure_of_chart(chart_of_log(shown), title), files["gantt"])
     shown.to_csv(files["log"])
     shown.world.save(files["film"])

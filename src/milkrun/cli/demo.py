@@ -20,7 +20,10 @@ from milkrun.cli.output import SEED, console, out_folder, table, text, write_jso
 def demo(
     out: Path = typer.Option(Path("out"), "--out", help="Folder of the pictures and the summary."),
     num_envs: int | None = typer.Option(
-        None, "--num-envs", min=1, show_default="1,024, fewer of slow worlds",
+        None,
+        "--num-envs",
+        min=1,
+        show_default="1,024, fewer of slow worlds",
         help="Rows of each world; each plays one episode.",
     ),
     seed: int = SEED,
@@ -68,8 +71,10 @@ def demo(
     console().print("", shown, "")
     typer.echo("return: mean over the episodes, one a row, +- its 95 % interval; higher is better.")
     typer.echo("steps/s: steps of single rows, choosing random actions included.")
-    typer.echo(f"Done in {time.perf_counter() - start:.0f} s. Look into {folder}: for each world and policy a picture "
-               "of its best and its median episode, and all figures in summary.json.")
+    typer.echo(
+        f"Done in {time.perf_counter() - start:.0f} s. Look into {folder}: for each world and policy a picture "
+        "of its best and its median episode, and all figures in summary.json."
+    )
     if pages:
         from milkrun.replay.report import write_report
 
@@ -88,8 +93,9 @@ def play_apart(ids: list[str], folder: Path, num_envs: int, seed: int, pages: bo
 
     def work() -> None:
         command = [sys.executable, "-c", CHILD, str(folder), str(num_envs), str(seed), str(int(pages))]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                              text=True) as child:  # fmt: skip
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as child:
             assert child.stdin is not None and child.stdout is not None
             in_order.wait()
             try:
@@ -170,8 +176,13 @@ def show_world(id: str, folder: Path, num_envs: int, seed: int, pages: bool) -> 
     world = milkrun.make(id, num_envs, seed=seed, autoreset="disabled", threads=1)
     per_second = speed(world, random_policy(seed), 0.2)[1]
     page = write_demo_page(id, folder, policies, seed) if pages else None
-    return {"rows": num_envs, "steps_per_second": per_second, "looked_at": looks_at(world), "policies": policies,
-            "page": page}  # fmt: skip
+    return {
+        "rows": num_envs,
+        "steps_per_second": per_second,
+        "looked_at": looks_at(world),
+        "policies": policies,
+        "page": page,
+    }
 
 
 def write_demo_page(id: str, folder: Path, policies: dict[str, Any], seed: int) -> str:
@@ -194,7 +205,10 @@ def _cells(id: str, world: dict[str, Any]) -> list[str]:
 
     best = next((name for name in world["policies"] if name != "random"), None)
     return [
-        id + LOOKED_AT * world["looked_at"], f"{world['rows']:,}", f"{world['steps_per_second']:,.0f}",
+        id + LOOKED_AT * world["looked_at"],
+        f"{world['rows']:,}",
+        f"{world['steps_per_second']:,.0f}",
         spoken(world["policies"]["random"]),
-        spoken(world["policies"][best]) if best else "none", best or "",
-    ]  # fmt: skip
+        spoken(world["policies"][best]) if best else "none",
+        best or "",
+    ]

@@ -30,11 +30,19 @@ from milkrun.cli.output import (
 def eval_(
     id: str = ID,
     policies: str | None = typer.Option(
-        None, "--policies", "--policy", metavar="A,B,...", show_default=False,
+        None,
+        "--policies",
+        "--policy",
+        metavar="A,B,...",
+        show_default=False,
         help="Policies of the world, or methods of `milkrun solve` (default: all policies).",
     ),
     instances: int | None = typer.Option(
-        None, "--instances", "--episodes", min=2, show_default="1,000, fewer of slow worlds",
+        None,
+        "--instances",
+        "--episodes",
+        min=2,
+        show_default="1,000, fewer of slow worlds",
         help="Episodes of each policy, on the same instances.",
     ),
     num_envs: int | None = ROWS,
@@ -44,14 +52,19 @@ def eval_(
     seed: int = SEED,
     preset: str | None = PRESET,
     settings: list[str] = SETTINGS,
-    out: Path | None = typer.Option(None, "--out", help="Folder for the figures as JSON (with --page: out).",
-                                    show_default=False),
-    page: bool = typer.Option(False, "--page", help="Write a page that plays the instance where the policies differ "
-                              "most, and the one in the middle; of more than three policies the best three."),
+    out: Path | None = typer.Option(
+        None, "--out", help="Folder for the figures as JSON (with --page: out).", show_default=False
+    ),
+    page: bool = typer.Option(
+        False,
+        "--page",
+        help="Write a page that plays the instance where the policies differ "
+        "most, and the one in the middle; of more than three policies the best three.",
+    ),
     on: str | None = ON,
     address: str | None = ADDRESS,
     keep: Path | None = KEEP,
-) -> None:  # fmt: skip
+) -> None:
     """Compare policies on the same instances.
 
     Prints the mean return of each with its 95 % interval, and the mean gap to the best answer that any of them found
@@ -97,10 +110,14 @@ def eval_(
     shown = table(f"{spec.id}, {instances:,} instances, seed {seed}", "policy", *right, right=right)
     for row in rows:
         shown.add_row(
-            row["policy"], f"{row['mean']:.4f}", f"{row['interval_low']:.4f} to {row['interval_high']:.4f}",
-            f"{row['gap']:.4f} +- {row['gap_error']:.4f}", f"{100 * row['best_share']:.1f} %",
-            f"{row['mean_length']:.1f}", f"{row['seconds']:.2f}",
-        )  # fmt: skip
+            row["policy"],
+            f"{row['mean']:.4f}",
+            f"{row['interval_low']:.4f} to {row['interval_high']:.4f}",
+            f"{row['gap']:.4f} +- {row['gap_error']:.4f}",
+            f"{100 * row['best_share']:.1f} %",
+            f"{row['mean_length']:.1f}",
+            f"{row['seconds']:.2f}",
+        )
     console().print(shown)
     for name, result in results.items():
         if result.reservations:
@@ -112,10 +129,14 @@ def eval_(
         typer.echo(f"{path}  all figures")
         if page:
             best = [row["policy"] for row in rows[:MOST]]
-            groups = [recorded(spec.id, ",".join(best), [row], episode, seed, preset, options)[0]
-                      for row, episode in worth_a_look([results[name] for name in best])]  # fmt: skip
-            typer.echo(f"{write(groups, folder / f'{world_stem(spec.id)}_eval_replay.html')}  the page: where they "
-                       "differ most, and in the middle")  # fmt: skip
+            groups = [
+                recorded(spec.id, ",".join(best), [row], episode, seed, preset, options)[0]
+                for row, episode in worth_a_look([results[name] for name in best])
+            ]
+            typer.echo(
+                f"{write(groups, folder / f'{world_stem(spec.id)}_eval_replay.html')}  the page: where they "
+                "differ most, and in the middle"
+            )
 
 
 def _say(status: Any, name: str, compiling: bool) -> None:
@@ -163,8 +184,9 @@ class Scaled:
             for name in names:
                 began = time.perf_counter()
                 folder = None if self.keep is None else self.keep / name if len(names) > 1 else self.keep
-                results[name] = scale.evaluate(id, name, instances, self.rows, seed, preset=preset, config=settings,
-                                               keep=folder)  # fmt: skip
+                results[name] = scale.evaluate(
+                    id, name, instances, self.rows, seed, preset=preset, config=settings, keep=folder
+                )
                 seconds[name] = time.perf_counter() - began
         return results, seconds
 
@@ -179,11 +201,16 @@ def figures_of(results: dict[str, Any], seconds: dict[str, float]) -> list[dict[
     rows = []
     for name, result in results.items():
         gaps = best - result.returns
-        rows.append({
-            "policy": name, **result.summary(), "gap": float(gaps.mean()),
-            "gap_error": float(Z95 * gaps.std(ddof=1) / np.sqrt(result.episodes)),
-            "best_share": float((gaps <= 1e-9 * np.maximum(1, np.abs(best))).mean()), "seconds": seconds[name],
-        })  # fmt: skip
+        rows.append(
+            {
+                "policy": name,
+                **result.summary(),
+                "gap": float(gaps.mean()),
+                "gap_error": float(Z95 * gaps.std(ddof=1) / np.sqrt(result.episodes)),
+                "best_share": float((gaps <= 1e-9 * np.maximum(1, np.abs(best))).mean()),
+                "seconds": seconds[name],
+            }
+        )
     return sorted(rows, key=lambda row: -row["mean"])
 
 

@@ -83,10 +83,21 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
     save(figure_of(world, 0, heading), files["the map"])
     chart = figure_of_chart(world.chart(0, {"clock": None}), f"{heading}, makespan {plan.cost:.2f}")
     save(chart, files["the Gantt chart"])
-    figures = {"file": file.name, "kind": "TSPD", "n": instance.num_nodes, "method": method, "makespan": plan.cost,
-               "truck_only": alone, "saving": saving, "best_known": best, "gap_percent": gap, "optimal": optimal,
-               "operations": [op._asdict() | {"cost": cost} for op, cost in zip(plan.operations, costs, strict=True)],
-               "kpis": world.kpis(0), **taken.figures()}  # fmt: skip
+    figures = {
+        "file": file.name,
+        "kind": "TSPD",
+        "n": instance.num_nodes,
+        "method": method,
+        "makespan": plan.cost,
+        "truck_only": alone,
+        "saving": saving,
+        "best_known": best,
+        "gap_percent": gap,
+        "optimal": optimal,
+        "operations": [op._asdict() | {"cost": cost} for op, cost in zip(plan.operations, costs, strict=True)],
+        "kpis": world.kpis(0),
+        **taken.figures(),
+    }
     write_json(files["all figures"], figures)
 
     shown = table(f"{instance.name}, TSP-D, {instance.num_nodes} nodes", "", "value", right=("value",))

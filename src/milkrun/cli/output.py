@@ -32,13 +32,19 @@ SEED = typer.Option(0, "--seed", min=0, help="Seed of the worlds and of the poli
 
 ON = typer.Option(None, "--on", metavar="ray", help="Where: ray, a cluster (default: here).", show_default=False)
 ADDRESS = typer.Option(
-    None, "--address", metavar="HOST:PORT", show_default=False,
+    None,
+    "--address",
+    metavar="HOST:PORT",
+    show_default=False,
     help="With --on ray: a running cluster, or auto (default: a Ray of this call).",
-)  # fmt: skip
+)
 KEEP = typer.Option(
-    None, "--keep", metavar="DIR", show_default=False,
+    None,
+    "--keep",
+    metavar="DIR",
+    show_default=False,
     help="With --on ray: folder in which finished shards stay; the same command continues there.",
-)  # fmt: skip
+)
 
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
 

@@ -47,9 +47,15 @@ def play(
     spec = world_spec(world_id)
     name, factory = choose_player(spec.id, policy)
     make = partial(
-        milkrun.make, spec.id, preset=preset, config=settings or {}, seed=seed, autoreset="disabled", threads=threads,
+        milkrun.make,
+        spec.id,
+        preset=preset,
+        config=settings or {},
+        seed=seed,
+        autoreset="disabled",
+        threads=threads,
         debug=debug,
-    )  # fmt: skip
+    )
     world = make(num_envs)
     clock = Clock()
     result = evaluate(world, factory(seed), episodes, seed, progress=progress)
@@ -102,9 +108,13 @@ def details_of(cls: type[World]) -> Details:
 
 
 def replay(
-    make: Callable[..., World], factory: Factory, seed: int, row: int, episode: int,
+    make: Callable[..., World],
+    factory: Factory,
+    seed: int,
+    row: int,
+    episode: int,
     watch: Callable[[World], Any] = as_it_is,
-) -> Any:  # fmt: skip
+) -> Any:
     """A world of one row that has just ended that episode, as `watch` has seen it; rows are the same bits in a batch of
     any size."""
     world, policy = begun(make, row, episode), factory(seed)

@@ -24,7 +24,10 @@ def replay(
         ..., metavar="ID | FILE.json...", help="A world, or files of saved episodes.", show_default=False
     ),
     policies: str | None = typer.Option(
-        None, "--policies", metavar="A,B,C", show_default="random and the heuristic to beat",
+        None,
+        "--policies",
+        metavar="A,B,C",
+        show_default="random and the heuristic to beat",
         help="One to three policies of the world, or methods of `milkrun solve`, side by side.",
     ),
     rows: str = typer.Option("0", "--rows", metavar="R,R,...", help="Rows to choose from: an instance each."),
@@ -34,7 +37,7 @@ def replay(
     settings: list[str] = SETTINGS,
     out: Path = typer.Option(Path("out"), "--out", help="Folder of the page."),
     as_json: bool = typer.Option(False, "--json", help="Write the episodes too, each as a JSON file."),
-) -> None:  # fmt: skip
+) -> None:
     """Write a page that plays episodes: one HTML file, to be opened in any browser, without network.
 
     Up to three policies stand side by side on the same instance: play, step, scrub; what was allowed, and why the rest
@@ -70,11 +73,13 @@ def replay(
 
 
 def report(
-    folder: Path = typer.Argument(..., metavar="FOLDER", help="What demo, eval, bench or training wrote.",
-                                  show_default=False),
-    out: Path | None = typer.Option(None, "--out", metavar="FILE", help="The page (default: index.html of the folder).",
-                                    show_default=False),
-) -> None:  # fmt: skip
+    folder: Path = typer.Argument(
+        ..., metavar="FOLDER", help="What demo, eval, bench or training wrote.", show_default=False
+    ),
+    out: Path | None = typer.Option(
+        None, "--out", metavar="FILE", help="The page (default: index.html of the folder).", show_default=False
+    ),
+) -> None:
     """Write a page of a folder: cards of the demo, tables of evaluations and benchmarks, curves of training runs.
 
     \b
@@ -89,9 +94,14 @@ def report(
 
 
 def recorded(
-    id: str, policies: str | None, rows: Sequence[int], episode: int, seed: int, preset: str | None,
+    id: str,
+    policies: str | None,
+    rows: Sequence[int],
+    episode: int,
+    seed: int,
+    preset: str | None,
     settings: dict[str, Any],
-) -> Groups:  # fmt: skip
+) -> Groups:
     """The episodes of some policies, a list a row."""
     from milkrun.core.registry import world_spec
     from milkrun.replay.record import compare

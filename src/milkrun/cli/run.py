@@ -54,14 +54,28 @@ def run(
     total = num_envs if episodes is None else episodes
     err = console(stderr=True)
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("episodes"),
-        TimeElapsedColumn(), console=err, transient=True, disable=not err.is_terminal,
-    ) as bar:  # fmt: skip
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("episodes"),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    ) as bar:
         task = bar.add_task(spec.id, total=total)
         summary = play(
-            spec.id, policy, folder, num_envs=num_envs, episodes=total, seed=seed, preset=preset, settings=options,
-            debug=debug or None, progress=lambda ended: bar.advance(task, ended),
-        )  # fmt: skip
+            spec.id,
+            policy,
+            folder,
+            num_envs=num_envs,
+            episodes=total,
+            seed=seed,
+            preset=preset,
+            settings=options,
+            debug=debug or None,
+            progress=lambda ended: bar.advance(task, ended),
+        )
     stem = file_stem(spec, summary["policy"])
     write_json(folder / f"{stem}.json", summary)
 
@@ -90,6 +104,8 @@ def run(
     typer.echo(f"{folder / stem}.json  all figures")
     if page:
         chosen = {(summary[label]["row"], summary[label]["episode"]) for label in ("best", "median")}
-        groups = [recorded(spec.id, summary["policy"], [row], episode, seed, preset, options)[0]
-                  for row, episode in sorted(chosen)]  # fmt: skip
+        groups = [
+            recorded(spec.id, summary["policy"], [row], episode, seed, preset, options)[0]
+            for row, episode in sorted(chosen)
+        ]
         typer.echo(f"{write(groups, folder / f'{stem}_replay.html')}  the page of both")

@@ -51,9 +51,15 @@ def simulate(
         print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
 
     server = Server(
-        host, port, token=read_token(token_file), max_envs=max_envs, defaults={"scene": scene, "weather": weather},
-        limits=Limits(idle=idle_timeout), watch=parent_pid, log=log,
-    )  # fmt: skip
+        host,
+        port,
+        token=read_token(token_file),
+        max_envs=max_envs,
+        defaults={"scene": scene, "weather": weather},
+        limits=Limits(idle=idle_timeout),
+        watch=parent_pid,
+        log=log,
+    )
     _allow_files(max_envs)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: server.stop())

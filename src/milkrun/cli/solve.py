@@ -12,28 +12,38 @@ from milkrun.cli.output import ADDRESS, KEEP, ON, SEED, console, on_ray, out_fol
 
 
 def solve(
-    file: Path = typer.Argument(..., metavar="FILE", help="TSPLIB, CVRPLIB, Solomon, Cordeau or TSP-D file, or a "
-                                "folder of files (no TSP-D).", show_default=False),
+    file: Path = typer.Argument(
+        ...,
+        metavar="FILE",
+        help="TSPLIB, CVRPLIB, Solomon, Cordeau or TSP-D file, or a folder of files (no TSP-D).",
+        show_default=False,
+    ),
     method: str | None = typer.Option(
-        None, "--method", show_default=False,
+        None,
+        "--method",
+        show_default=False,
         help="nearest, insertion, savings, 2opt, oropt, ls (default), pyvrp, ortools or exact; of dial-a-ride files "
         "insertion, improve (default), ortools or exact; of TSP-D files exact (default up to 12 nodes), partition "
         "(default beyond) or truck_only.",
     ),
     time_limit: float = typer.Option(10.0, "--time-limit", min=0.01, help="Seconds for pyvrp, ortools and improve."),
     iterations: int | None = typer.Option(
-        None, "--iterations", min=1, show_default=False,
+        None,
+        "--iterations",
+        min=1,
+        show_default=False,
         help="Iterations of pyvrp and improve, solutions of ortools, instead of seconds: any machine answers alike.",
     ),
-    best: float | None = typer.Option(None, "--best", min=1e-9, help="The best known cost, for the gap.",
-                                      show_default=False),
+    best: float | None = typer.Option(
+        None, "--best", min=1e-9, help="The best known cost, for the gap.", show_default=False
+    ),
     seed: int = SEED,
     out: Path = typer.Option(Path("out"), "--out", help="Folder of the solution, the picture and the figures."),
     on: str | None = ON,
     address: str | None = ADDRESS,
     keep: Path | None = KEEP,
     page: bool = typer.Option(False, "--page", help="Write a page that drives the solution, of one file."),
-) -> None:  # fmt: skip
+) -> None:
     """Solve an instance of the literature.
 
     Prints the cost in the file's own measure, judged by the independent checker and replayed through the world, and the
@@ -84,8 +94,9 @@ def solve(
         raise ConfigError(f"{file.name} has distances and no places: there is nothing to see on a page")
     folder = out_folder(out)
     with timed(f"{file.name} by {method}") as taken:
-        found = solve_instances(instance.world_id, instance, method=method, time_limit=time_limit, seed=seed,
-                                iterations=iterations)  # fmt: skip
+        found = solve_instances(
+            instance.world_id, instance, method=method, time_limit=time_limit, seed=seed, iterations=iterations
+        )
     routes = split(found.actions[0].tolist(), closed=instance.kind in ("TSP", "ATSP"))
     cost, valid, reason = replay(instance, routes)
     gap = None if not best else 100 * (cost - best) / best
@@ -105,9 +116,20 @@ def solve(
     picture = folder / f"{stem}.png"
     if places is not None:
         save(figure_of(world, 0, f"{instance.name}, {method}: {cost:g}"), picture)
-    figures = {"file": file.name, "kind": instance.kind, "n": instance.n, "method": method, "cost": cost,
-               "valid": valid, "best_known": best, "gap_percent": gap, "optimal": bool(found.optimal[0]),
-               "routes": len(routes), **taken.figures(), "seed": seed}  # fmt: skip
+    figures = {
+        "file": file.name,
+        "kind": instance.kind,
+        "n": instance.n,
+        "method": method,
+        "cost": cost,
+        "valid": valid,
+        "best_known": best,
+        "gap_percent": gap,
+        "optimal": bool(found.optimal[0]),
+        "routes": len(routes),
+        **taken.figures(),
+        "seed": seed,
+    }
     write_json(folder / f"{stem}.json", figures)
 
     who = "nodes" if is_tour else "customers"
@@ -136,6 +158,8 @@ def refuse_world(file: Path) -> None:
 
     name = str(file)
     if not file.exists() and (re.search(r"-v\d+$", name) or id_of(name) in list_worlds()):
-        raise ConfigError(f"milkrun solve takes files, and there is no file {name!r}; of a world, "
-                          f"`milkrun replay {name} --policies METHOD` drives what a method finds, and solve() of "
-                          "milkrun.solvers solves its instances in Python")  # fmt: skip
+        raise ConfigError(
+            f"milkrun solve takes files, and there is no file {name!r}; of a world, "
+            f"`milkrun replay {name} --policies METHOD` drives what a method finds, and solve() of "
+            "milkrun.solvers solves its instances in Python"
+        )

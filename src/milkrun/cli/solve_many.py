@@ -16,9 +16,16 @@ ENDINGS = (".vrp", ".tsp", ".atsp", ".txt")
 
 
 def solve_many(
-    path: Path, method: str | None, time_limit: float, iterations: int | None, seed: int, out: Path, on_ray: bool,
-    address: str | None, keep: Path | None,
-) -> None:  # fmt: skip
+    path: Path,
+    method: str | None,
+    time_limit: float,
+    iterations: int | None,
+    seed: int,
+    out: Path,
+    on_ray: bool,
+    address: str | None,
+    keep: Path | None,
+) -> None:
     """Solves the files, those of one world together."""
     files = sorted(f for f in path.iterdir() if f.suffix.lower() in ENDINGS) if path.is_dir() else [path]
     if not files:
@@ -43,14 +50,27 @@ def solve_many(
             for (file, instance), (cost, optimal) in zip(members, _answers(world, instances, options, on_ray, inner)):
                 best = getattr(instance, "best", None)
                 gap = None if not best else 100 * (cost - best) / best
-                lines.append({"file": file.name, "world": world, "cost": cost, "best_known": best, "gap_percent": gap,
-                              "optimal": optimal})  # fmt: skip
+                lines.append(
+                    {
+                        "file": file.name,
+                        "world": world,
+                        "cost": cost,
+                        "best_known": best,
+                        "gap_percent": gap,
+                        "optimal": optimal,
+                    }
+                )
     right = ("cost", "best known", "gap")
     shown = table(f"{path.name}, {len(files)} file{'s' * (len(files) > 1)}", "file", "world", *right, right=right)
     for line in lines:
         gap, best, proven = line["gap_percent"], line["best_known"], " (optimal)" if line["optimal"] else ""
-        shown.add_row(text(line["file"]), line["world"], f"{line['cost']:g}{proven}",
-                      "-" if best is None else f"{best:g}", "-" if gap is None else f"{gap:.2f} %")  # fmt: skip
+        shown.add_row(
+            text(line["file"]),
+            line["world"],
+            f"{line['cost']:g}{proven}",
+            "-" if best is None else f"{best:g}",
+            "-" if gap is None else f"{gap:.2f} %",
+        )
     console().print(shown)
     written = folder / f"{path.resolve().name}_solved.json"
     write_json(written, {"method": method, "seed": seed, "files": lines})
@@ -86,8 +106,10 @@ def _answers(
 
         alone = [solve(world, instance, **options) for instance in instances]
         each = [(one.actions[0].tolist(), float(one.cost[0]), bool(one.optimal[0])) for one in alone]
-    return [(_measured(instance, actions, cost), optimal)
-            for instance, (actions, cost, optimal) in zip(instances, each, strict=True)]  # fmt: skip
+    return [
+        (_measured(instance, actions, cost), optimal)
+        for instance, (actions, cost, optimal) in zip(instances, each, strict=True)
+    ]
 
 
 def _measured(instance: Any, actions: list[int], cost: float) -> float:

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from milkrun.clutter.task import clutter_return as clutter_return
     from milkrun.clutter.world import Clutter as Clutter
 
-__getattr__, __dir__, __all__ = lazy(__name__, {
-    ".catalogue": "CATALOGUE register_object_type", ".model": "model_xml", ".motion": "ClutterMotion",
-    ".options": "ClutterConfig", ".task": "clutter_return", ".world": "Clutter",
-})  # fmt: skip
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        ".catalogue": "CATALOGUE register_object_type",
+        ".model": "model_xml",
+        ".motion": "ClutterMotion",
+        ".options": "ClutterConfig",
+        ".task": "clutter_return",
+        ".world": "Clutter",
+    },
+)

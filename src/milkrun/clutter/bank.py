@@ -243,8 +243,10 @@ def _settle(config: ClutterConfig, scenes: np.ndarray) -> np.ndarray:
         tried = pending[:FEW] if len(pending) == count and attempt[0] else pending
         if attempt[tried].max() >= ATTEMPTS:
             worst = int(scenes[tried[attempt[tried].argmax()]])
-            raise ConfigError(f"scene {worst} does not settle: {n} objects in a tray of {config.side:.3g} m with walls "
-                              f"of {config.wall:.3g} m, after {ATTEMPTS} attempts; take fewer objects or a larger tray")
+            raise ConfigError(
+                f"scene {worst} does not settle: {n} objects in a tray of {config.side:.3g} m with walls "
+                f"of {config.wall:.3g} m, after {ATTEMPTS} attempts; take fewer objects or a larger tray"
+            )
         ids = tried.astype(np.int32)
         _put(high, ids, drawn(config, scenes[tried], attempt[tried]))
         _fall(config, high, ids)
@@ -257,8 +259,9 @@ def _settle(config: ClutterConfig, scenes: np.ndarray) -> np.ndarray:
 
 def drawn(config: ClutterConfig, scenes: np.ndarray, attempt: np.ndarray) -> np.ndarray:
     """(len(scenes), N * 7) where the objects begin to fall."""
-    arrays = _run(_drawer(), config, len(scenes), {"scene": scenes, "attempt": attempt},
-                  seed_of(config), PURPOSES[config.split])  # fmt: skip
+    arrays = _run(
+        _drawer(), config, len(scenes), {"scene": scenes, "attempt": attempt}, seed_of(config), PURPOSES[config.split]
+    )
     return arrays["physics"]
 
 
@@ -328,15 +331,27 @@ def hits(config: ClutterConfig, poses: np.ndarray) -> np.ndarray:
 
 # -- kernels without a world ------------------------------------------------------------------------------------------
 
-FIELDS = named({
-    "physics": state(float64, "S"), "hit": state(int16, "N", "R"),
-    "grasped": state(bool_, "N"), "lost": state(bool_, "N"), "scene": state(int64), "attempt": state(int64),
-    "frame": scratch(float64, "N", 9), "extent": scratch(float64, "N", 3),
-    "point": scratch(float64, "R", 3), "order": scratch(int64, "N"),
-    "half": constant(float64, "N", 3), "is_can": constant(bool_, "N"),
-    "sample_at": constant(int64, "R", 3), "spread": constant(float64, "G"),
-    "at_qpos": constant(int64), "half_side": constant(float64), "wall_top": constant(float64),
-})  # fmt: skip
+FIELDS = named(
+    {
+        "physics": state(float64, "S"),
+        "hit": state(int16, "N", "R"),
+        "grasped": state(bool_, "N"),
+        "lost": state(bool_, "N"),
+        "scene": state(int64),
+        "attempt": state(int64),
+        "frame": scratch(float64, "N", 9),
+        "extent": scratch(float64, "N", 3),
+        "point": scratch(float64, "R", 3),
+        "order": scratch(int64, "N"),
+        "half": constant(float64, "N", 3),
+        "is_can": constant(bool_, "N"),
+        "sample_at": constant(int64, "R", 3),
+        "spread": constant(float64, "G"),
+        "at_qpos": constant(int64),
+        "half_side": constant(float64),
+        "wall_top": constant(float64),
+    }
+)
 LAYOUT = Layout(FIELDS, ["N", "S", "G", "R"], "scenes")
 
 

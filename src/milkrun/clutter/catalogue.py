@@ -68,12 +68,16 @@ def register_object_type(name: str, shape: str, size: tuple[float, ...], mass: f
     numbers = [*size, mass] if isinstance(size, (tuple, list)) else [mass]
     if len(numbers) != wanted + 1 or not all(isinstance(x, (int, float)) and 0 < x <= LARGEST for x in numbers):
         spelled = "(x, y, z)" if shape == "box" else "(diameter, height)"
-        raise ConfigError(f"object type {name!r}: size {size!r}, mass {mass!r}: a {shape} has {spelled} and a mass, "
-                          "all finite and above 0")
+        raise ConfigError(
+            f"object type {name!r}: size {size!r}, mass {mass!r}: a {shape} has {spelled} and a mass, "
+            "all finite and above 0"
+        )
     made = _box(*numbers) if shape == "box" else _can(*numbers)
     if made.least < LEAST or mass > HEAVIEST:
-        raise ConfigError(f"object type {name!r}: size {size!r}, mass {mass!r}: the mass must be at most {HEAVIEST:g} "
-                          f"kg; it and the moments of inertia, here down to {made.least:.3g}, at least {LEAST:g}")
+        raise ConfigError(
+            f"object type {name!r}: size {size!r}, mass {mass!r}: the mass must be at most {HEAVIEST:g} "
+            f"kg; it and the moments of inertia, here down to {made.least:.3g}, at least {LEAST:g}"
+        )
     if CATALOGUE.setdefault(name, made) != made:
         raise ConfigError(f"object type {name!r} is in the catalogue already, with other numbers")
 

@@ -18,8 +18,14 @@ from milkrun.clutter.options import BOX_OBJECTS, ClutterConfig
 from milkrun.core.config import read_json, write_json
 from milkrun.core.errors import ConfigError, did_you_mean, shown
 
-FIRST = {"max_steps": "env", "tray_side": "scene", "timestep": "physics", "suction_force": "suction",
-         "ray_samples": "obs", "rewards": "reward"}  # fmt: skip
+FIRST = {
+    "max_steps": "env",
+    "tray_side": "scene",
+    "timestep": "physics",
+    "suction_force": "suction",
+    "ray_samples": "obs",
+    "rewards": "reward",
+}
 """The option with which each section begins, in the order of `ClutterConfig`."""
 LEFT_OUT = {"suction": ("suction_", "weld_"), "obs": ("ray_",), "reward": ("reward_",)}
 """How the names of a section's options begin, which its keys leave out."""
@@ -132,8 +138,10 @@ class EnvConfig(Section):
         """Raises if a total was written that the options do not give."""
         for name, value in self._claimed.items():
             if value != (true := getattr(made, name)):
-                raise ConfigError(f"env.{name} = {shown(value)}: {made.num_objects_per_type} objects of each of "
-                                  f"{made.num_object_types} types make {name} = {true}; leave it out, or change these")
+                raise ConfigError(
+                    f"env.{name} = {shown(value)}: {made.num_objects_per_type} objects of each of "
+                    f"{made.num_object_types} types make {name} = {true}; leave it out, or change these"
+                )
 
 
 class SceneConfig(Section):
@@ -275,5 +283,14 @@ def get_config(preset: str = "default") -> Config:
     return made
 
 
-__all__ = ["PRESET_CONFIGS", "Config", "EnvConfig", "ObsConfig", "PhysicsConfig", "RewardConfig", "SceneConfig",
-           "SuctionConfig", "get_config"]  # fmt: skip
+__all__ = [
+    "PRESET_CONFIGS",
+    "Config",
+    "EnvConfig",
+    "ObsConfig",
+    "PhysicsConfig",
+    "RewardConfig",
+    "SceneConfig",
+    "SuctionConfig",
+    "get_config",
+]

@@ -12,8 +12,17 @@ from milkrun.clutter.options import FACTORS
 from milkrun.clutter.stages import IDLE, LIFT, SETTLE
 from milkrun.core.errors import BadInstance, ShapeError
 
-DRAWN = ("scene_id", "scene_rot", "scene_label", "type_id", "size", "mass", "init_pose", "suction_limit",
-         "friction_factor")  # fmt: skip
+DRAWN = (
+    "scene_id",
+    "scene_rot",
+    "scene_label",
+    "type_id",
+    "size",
+    "mass",
+    "init_pose",
+    "suction_limit",
+    "friction_factor",
+)
 DEEPEST = 0.005  # m that two objects may overlap
 NORM = 1e-3  # that a quaternion may be off
 
@@ -45,13 +54,14 @@ def arrange(world: Any, values: dict[str, Any]) -> dict[str, Any]:
         values = {**values, "scene_id": np.full(len(chosen), -1, np.int32)}
     rows = len(chosen)
     defaults = {
-        "scene_rot": np.zeros(rows, np.int8), "scene_label": np.tile(np.arange(n, dtype=np.int16), (rows, 1)),
+        "scene_rot": np.zeros(rows, np.int8),
+        "scene_label": np.tile(np.arange(n, dtype=np.int16), (rows, 1)),
         "type_id": np.tile(np.arange(n, dtype=np.int16) // c.num_objects_per_type, (rows, 1)),
         "size": np.tile(np.array([t.size for t in c.types], np.float32), (rows, 1, 1)),
         "mass": np.tile(np.array([t.mass for t in c.types], np.float32), (rows, 1)),
         "suction_limit": np.full(rows, c.suction_force, np.float32),
         "friction_factor": np.ones(rows, np.float32),
-    }  # fmt: skip
+    }
     return {**defaults, **values}
 
 
@@ -75,8 +85,10 @@ def check(world: Any, arrays: dict[str, np.ndarray]) -> None:
         _refuse(wrong, f"{name} must be {rule} {factors[0]:g}..{factors[1]:g}")
     _refuse(~np.isfinite(pose).all(2), "init_pose must be finite")
     _refuse(abs(np.linalg.norm(pose[..., 3:], axis=2) - 1) > NORM, f"the quaternion's length must be 1 within {NORM}")
-    _refuse((abs(pose[..., :2]) >= c.side / 2).any(2) | (pose[..., 2] < 0), "the centre must lie in the tray, "
-            f"|x| and |y| below {c.side / 2:.4g}")  # fmt: skip
+    _refuse(
+        (abs(pose[..., :2]) >= c.side / 2).any(2) | (pose[..., 2] < 0),
+        f"the centre must lie in the tray, |x| and |y| below {c.side / 2:.4g}",
+    )
     known = np.flatnonzero(arrays["scene_id"] >= 0)
     world.need_scenes(arrays["scene_id"][known])
     scenes = world.bank[arrays["scene_id"][known, None], arrays["scene_label"][known]]
@@ -109,8 +121,10 @@ def check_states(world: Any, arrays: dict[str, np.ndarray]) -> None:
     if "action_mask" in arrays:
         _refuse(choosing[:, None] & arrays["action_mask"] & (grasped | lost), "action_mask allows what is out of play")
     poses = arrays["physics"][:, world.at_qpos : world.at_qvel].reshape(len(busy), -1, 7)
-    _refuse(abs(np.linalg.norm(poses[..., 3:], axis=2) - 1) > NORM, "physics: the quaternion's length must be 1 within "
-            f"{NORM}")  # fmt: skip
+    _refuse(
+        abs(np.linalg.norm(poses[..., 3:], axis=2) - 1) > NORM,
+        f"physics: the quaternion's length must be 1 within {NORM}",
+    )
 
 
 def _indices(values: dict[str, Any], name: str, usual: np.ndarray, most: int) -> np.ndarray:
@@ -147,8 +161,10 @@ def _check_overlaps(world: Any, arrays: dict[str, np.ndarray]) -> None:
             if contact.dist < -DEEPEST:
                 pair = sorted(int(g) - first for g in contact.geom)
                 other = f"object {pair[0]}" if pair[0] >= 0 else "the tray"
-                raise BadInstance(f"row {b}: object {pair[1]} and {other} overlap by {-1000 * contact.dist:.1f} mm, "
-                                  f"more than {1000 * DEEPEST:.0f}")
+                raise BadInstance(
+                    f"row {b}: object {pair[1]} and {other} overlap by {-1000 * contact.dist:.1f} mm, "
+                    f"more than {1000 * DEEPEST:.0f}"
+                )
 
 
 def _refuse(wrong: np.ndarray, rule: str) -> None:

@@ -39,18 +39,18 @@ def model_xml(config: ClutterConfig, *, wall: float | None = None, cup: bool = T
         )
     x, y, z = config.home_pos
     held = f'<body name="cup" mocap="true" pos="{x} {y} {z}"><site name="cs"/></body>' if cup else ""
-    holds = f"<equality>{''.join(welds)}</equality><sensor><force site=\"cs\"/></sensor>" if cup else ""
+    holds = f'<equality>{"".join(welds)}</equality><sensor><force site="cs"/></sensor>' if cup else ""
     trees = ' midphase="disable"' if cup else ""
     return f"""<mujoco>
 <option timestep="{config.timestep}" integrator="implicitfast" cone="elliptic" solver="Newton"
  iterations="{config.iterations}" ls_iterations="{config.ls_iterations}" tolerance="{config.tolerance}"
- sleep_tolerance="{config.sleep_tolerance}"><flag sleep="{'enable' if config.sleep else 'disable'}"{trees}/></option>
+ sleep_tolerance="{config.sleep_tolerance}"><flag sleep="{"enable" if config.sleep else "disable"}"{trees}/></option>
 <worldbody>
 <geom name="floor" type="plane" size="5 5 .1" {tray}/>
 <geom name="base" type="box" size="{half + RIM} {half + RIM} {BASE / 2}" pos="0 0 {BASE / 2}" {tray}/>
 {side(RIM / 2, half + RIM, half + RIM / 2, 0)}{side(RIM / 2, half + RIM, -half - RIM / 2, 0)}
 {side(half, RIM / 2, 0, half + RIM / 2)}{side(half, RIM / 2, 0, -half - RIM / 2)}
-{''.join(bodies)}
+{"".join(bodies)}
 {held}
 </worldbody>
 {holds}

@@ -185,5 +185,6 @@ class ClutterMotion(MuJoCoPile):
         self._put_to_sleep(busy)
 
 
-ClutterMotion.bind(generate=generate, reset=begin, step=step, settle=settle, idle=idle, update_views=update_views,
-                   observe=observe)  # fmt: skip
+ClutterMotion.bind(
+    generate=generate, reset=begin, step=step, settle=settle, idle=idle, update_views=update_views, observe=observe
+)

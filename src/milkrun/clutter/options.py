@@ -69,8 +69,9 @@ class ClutterConfig(RuledConfig):
     bank_size: int = option(256, "settled scenes to draw from", low=1, high=10**6)
     bank_seed: int = option(0, "seed of these scenes", low=0)
     augment: bool = option(True, "scenes are turned by quarters, and objects of a type exchanged")
-    split: str = option("train", "train: scenes drawn; test: 64 other scenes, one after the other",
-                        choices=("train", "test"))  # fmt: skip
+    split: str = option(
+        "train", "train: scenes drawn; test: 64 other scenes, one after the other", choices=("train", "test")
+    )
     mass_range: Range = option(_RANGE, "factor on each mass, drawn uniformly")
     friction_range: Range = option(_RANGE, "factor on the friction of the objects of a row")
     suction_range: Range = option(_RANGE, "factor on the suction of a row")
@@ -138,27 +139,37 @@ class ClutterConfig(RuledConfig):
             if len(given) != 2 or not all(map(_is_factor, given)) or given[0] > given[1]:
                 self._refuse(name, f"must be two factors in {FACTORS[0]:g}..{FACTORS[1]:g}, the smaller first")
         if (least := min(t.least for t in self.types) * min(1.0, self.mass_range[0])) < LEAST:
-            self._refuse("mass_range", f"the smallest mass or moment of inertia would be {least:.3g}, and must be at "
-                                       f"least {LEAST:g}")  # fmt: skip
+            self._refuse(
+                "mass_range",
+                f"the smallest mass or moment of inertia would be {least:.3g}, and must be at least {LEAST:g}",
+            )
         for name in ("home_pos", "drop_pos"):
             if (at := getattr(self, name)) is not None and (len(at) != 3 or not all(map(_is_number, at))):
                 self._refuse(name, "must be three finite numbers")
         ways = [math.hypot(*place) for place in (self.home_pos, self.drop)]
         # m, more than the cup goes in a stage: from a place or a lift to a grip, or from a lift to a place
         far = max(*ways, self.grip_far) + self.grip_far + self.rise + self.approach + 1
-        ticks = {"cup_speed": far / (self.cup_speed * self.tick) + self.release_ticks + self.settle_max,
-                 "descend_speed": self.descend_ticks, "lift_acc": self.lift_ticks}  # fmt: skip
+        ticks = {
+            "cup_speed": far / (self.cup_speed * self.tick) + self.release_ticks + self.settle_max,
+            "descend_speed": self.descend_ticks,
+            "lift_acc": self.lift_ticks,
+        }
         for name, most in ticks.items():
             if most > LONGEST:
-                self._refuse(name, f"a stage would take up to {most:.6g} ticks of {self.tick:.3g} s, at most "
-                                   f"{LONGEST}: go faster, or take longer ticks or shorter ways")  # fmt: skip
+                self._refuse(
+                    name,
+                    f"a stage would take up to {most:.6g} ticks of {self.tick:.3g} s, at most "
+                    f"{LONGEST}: go faster, or take longer ticks or shorter ways",
+                )
         if self.total_objects_per_env > 4096:
             self._refuse("num_objects_per_type", f"{self.total_objects_per_env} objects: at most 4096")
         if not self.use_discrete_action and self.step_mode == "tick":
             self._refuse("step_mode", "with use_discrete_action=False every step is a tick: leave it at 'pick'")
         if self.max_episode_steps_discrete < self.total_objects_per_env and self.use_discrete_action:
-            warn_caller(f"max_episode_steps_discrete = {self.max_episode_steps_discrete} attempts cannot clear a tray "
-                        f"of {self.total_objects_per_env} objects")
+            warn_caller(
+                f"max_episode_steps_discrete = {self.max_episode_steps_discrete} attempts cannot clear a tray "
+                f"of {self.total_objects_per_env} objects"
+            )
 
     def _refuse(self, name: str, rule: str) -> None:
         raise ConfigError(f"ClutterConfig.{name} = {getattr(self, name)!r}: {rule}")

@@ -44,19 +44,42 @@ class MuJoCoPile(Pile):
 
     def constants(self) -> dict[str, Any]:
         c, scenes = self.config, bank.made(self.config)
-        places = ("qpos", "at_qpos"), ("qvel", "at_qvel"), ("qacc_warmstart", "at_warmstart"), (
-            "eq_active", "at_active"), ("mocap_pos", "at_mocap"), ("mocap_quat", "at_mocap_quat")  # fmt: skip
-        ranges = {f"{name}_{end}": getattr(c, f"{name}_range")[k]
-                  for name in ("mass", "friction", "suction") for k, end in enumerate(("low", "high"))}  # fmt: skip
+        places = (
+            ("qpos", "at_qpos"),
+            ("qvel", "at_qvel"),
+            ("qacc_warmstart", "at_warmstart"),
+            ("eq_active", "at_active"),
+            ("mocap_pos", "at_mocap"),
+            ("mocap_quat", "at_mocap_quat"),
+        )
+        ranges = {
+            f"{name}_{end}": getattr(c, f"{name}_range")[k]
+            for name in ("mass", "friction", "suction")
+            for k, end in enumerate(("low", "high"))
+        }
         return {
-            **{constant: self._offset(field) for field, constant in places}, **ranges,
-            **bank.shapes(c), "bank": scenes.poses, "bank_hit": scenes.hits,
-            "mass_of": [t.mass for t in c.types], "parking": parking(c), "weld_rest": self._model.eq_data,
-            "drop": c.drop, "per_type": c.num_objects_per_type, "in_turn": c.split == "test",
-            "augment": c.augment and c.split != "test", "pick_mode": c.step_mode == "pick" and c.use_discrete_action,
-            "tick_limit": c.tick_limit, "lift_ticks": c.lift_ticks, "descend_ticks": c.descend_ticks, "tick": c.tick,
-            "half_side": c.side / 2, "wall_top": BASE + c.wall, "cup_far": c.cup_far, "cup_high": c.cup_high,
-        }  # fmt: skip
+            **{constant: self._offset(field) for field, constant in places},
+            **ranges,
+            **bank.shapes(c),
+            "bank": scenes.poses,
+            "bank_hit": scenes.hits,
+            "mass_of": [t.mass for t in c.types],
+            "parking": parking(c),
+            "weld_rest": self._model.eq_data,
+            "drop": c.drop,
+            "per_type": c.num_objects_per_type,
+            "in_turn": c.split == "test",
+            "augment": c.augment and c.split != "test",
+            "pick_mode": c.step_mode == "pick" and c.use_discrete_action,
+            "tick_limit": c.tick_limit,
+            "lift_ticks": c.lift_ticks,
+            "descend_ticks": c.descend_ticks,
+            "tick": c.tick,
+            "half_side": c.side / 2,
+            "wall_top": BASE + c.wall,
+            "cup_far": c.cup_far,
+            "cup_high": c.cup_high,
+        }
 
     def connect(self) -> Any:
         quiet_warnings()
@@ -186,8 +209,9 @@ class MuJoCoPile(Pile):
         self._disabled[ids] = np.where(lifting, self._flags, self._flags | NO_SENSOR)  # an empty cup feels nothing
         force, failed = self._force[:n], None
         try:
-            self.engine.rollout(self.config.substeps, self.path[ids], MOCAP_POS, ("sensordata",), ids,
-                                {"sensordata": force})  # fmt: skip
+            self.engine.rollout(
+                self.config.substeps, self.path[ids], MOCAP_POS, ("sensordata",), ids, {"sensordata": force}
+            )
         except mjbatch.SimulationError as e:
             failed = np.isin(ids, e.ids)
         force[~lifting] = 0.0

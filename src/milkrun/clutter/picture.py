@@ -17,19 +17,38 @@ def scene(world: Any, row: int) -> Scene:
     outer, away, types = side / 2 + RIM, (side + RIM) / 2, _types(world)
     s = Scene((-outer, -outer, 0), (outer, outer, 0.5))
     walls = [(x * away, y * away, BASE + wall / 2) for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1))]
-    s.bodies("tray", "box", [(2 * outer, 2 * outer, BASE), *[(RIM, 2 * outer, wall)] * 2, *[(side, RIM, wall)] * 2],
-             [(0, 0, BASE / 2), *walls], colour=colours(["grid", *["muted"] * 4]), transparent=True)  # fmt: skip
+    s.bodies(
+        "tray",
+        "box",
+        [(2 * outer, 2 * outer, BASE), *[(RIM, 2 * outer, wall)] * 2, *[(side, RIM, wall)] * 2],
+        [(0, 0, BASE / 2), *walls],
+        colour=colours(["grid", *["muted"] * 4]),
+        transparent=True,
+    )
     pose, gone = world.obj_pose[row].copy(), world.grasped[row] | world.lost[row]
     if held >= 0 and world.grasped[row, held]:
         pose[held, :3], gone[held] = world.cup_pos[row] - [0, 0, world.half[held, 2]], False
-    s.bodies("objects", ["cylinder" if can else "box" for can in world.is_can], 2 * world.half, pose[:, :3],
-             pose[:, 3:], colour=colours(types), faint=world.blocked[row] & ~gone, target=int(world.env_target[row]),
-             action=np.arange(len(pose)) if world.action.kind == "discrete" else None,
-             label=["" if out else str(i) for i, out in enumerate(gone)],
-             text=lambda: [f"object {i}, {_names(world)[k]}" for i, k in enumerate(types)])  # fmt: skip
-    s.bodies("cup", "cylinder", [(0.03, 0.03, 0.06)], [world.cup_pos[row] + [0, 0, 0.03]],
-             colour="late" if world.is_suction_active[row] else "ink",
-             text=[f"suction cup: {STAGES[world.env_stage[row]]}"])  # fmt: skip
+    s.bodies(
+        "objects",
+        ["cylinder" if can else "box" for can in world.is_can],
+        2 * world.half,
+        pose[:, :3],
+        pose[:, 3:],
+        colour=colours(types),
+        faint=world.blocked[row] & ~gone,
+        target=int(world.env_target[row]),
+        action=np.arange(len(pose)) if world.action.kind == "discrete" else None,
+        label=["" if out else str(i) for i, out in enumerate(gone)],
+        text=lambda: [f"object {i}, {_names(world)[k]}" for i, k in enumerate(types)],
+    )
+    s.bodies(
+        "cup",
+        "cylinder",
+        [(0.03, 0.03, 0.06)],
+        [world.cup_pos[row] + [0, 0, 0.03]],
+        colour="late" if world.is_suction_active[row] else "ink",
+        text=[f"suction cup: {STAGES[world.env_stage[row]]}"],
+    )
     s.camera((0, -3 * side, 2 * side), (0, 0, 0.85 * side))  # the raised cup is in sight too
     s.figure("out", world.grasped[row].sum())
     s.figure("lost", world.lost[row].sum())
@@ -48,18 +67,26 @@ def _tell(world: Any, row: int, s: Scene, types: list[int]) -> None:
         s.tally(str(i), "late", "square")
     for k, name in enumerate(_names(world)):
         s.legend(name, k, "square")
-    for words, colour, shape in (("to be picked: outlined", "late", "ring"), ("blocked: pale", "grid", "square"),
-                                 ("suction cup, red: it sucks", "ink", "disc")):  # fmt: skip
+    for words, colour, shape in (
+        ("to be picked: outlined", "late", "ring"),
+        ("blocked: pale", "grid", "square"),
+        ("suction cup, red: it sucks", "ink", "disc"),
+    ):
         s.legend(words, colour, shape)
-    for words, colour, shape in (("tried, in order: out", "muted", "disc"), ("not out", "muted", "ring"),
-                                 ("lost", "late", "square")):  # fmt: skip
+    for words, colour, shape in (
+        ("tried, in order: out", "muted", "disc"),
+        ("not out", "muted", "ring"),
+        ("lost", "late", "square"),
+    ):
         s.legend(words, colour, shape, tally=True)
 
 
 def _caption(world: Any, row: int) -> str:
     out, lost, busy = int(world.grasped[row].sum()), int(world.lost[row].sum()), world.env_stage[row] != IDLE
-    return (f"attempt {int(world.step_count[row]) + busy}/{world.sizes['T']}  out {out}/{world.sizes['N']}  lost {lost}"
-            f"{f'  {STAGES[world.env_stage[row]]}' if busy else ''}")  # fmt: skip
+    return (
+        f"attempt {int(world.step_count[row]) + busy}/{world.sizes['T']}  out {out}/{world.sizes['N']}  lost {lost}"
+        f"{f'  {STAGES[world.env_stage[row]]}' if busy else ''}"
+    )
 
 
 def _names(world: Any) -> list[str]:

@@ -67,8 +67,13 @@ class Pile(EngineWorld):
     hit = state(int16, "N", "R", low=-1, high="last object", observed=False, doc="what each sample's ray meets first")
     step_count = state(int32, low=0, high="T", observed=False, doc="attempts used, illegal ones too")
     tick_count = state(int32, low=0, observed=False, doc="ticks of the episode")
-    env_stage = state(int8, low=0, high=7, observed=False,
-                      doc="0 idle, 1 above, 2 descend, 3 grip, 4 lift, 5 carry, 6 release, 7 settle")  # fmt: skip
+    env_stage = state(
+        int8,
+        low=0,
+        high=7,
+        observed=False,
+        doc="0 idle, 1 above, 2 descend, 3 grip, 4 lift, 5 carry, 6 release, 7 settle",
+    )
     env_target = state(int16, low=-1, high="last object", observed=False, doc="object being picked, -1 none")
     stage_tick = state(int16, low=0, observed=False, doc="ticks spent in the stage")
     stage_len = state(int16, low=0, observed=False, doc="its length in ticks")
@@ -90,8 +95,9 @@ class Pile(EngineWorld):
     lost_at_choice = state(int16, low=0, high="N", observed=False, doc="objects lost then")
     blocked_at_choice = state(bool_, observed=False, doc="the target was blocked then")
     pick_load = state(float32, low=0, observed=False, doc="largest load of this pick, share of suction_limit")
-    result = state(int8, low=0, high=4, observed=False,
-                   doc="of the pick: 0 none, 1 success, 2 dropped, 3 illegal, 4 physics_error")  # fmt: skip
+    result = state(
+        int8, low=0, high=4, observed=False, doc="of the pick: 0 none, 1 success, 2 dropped, 3 illegal, 4 physics_error"
+    )
     last_result = state(int8, low=0, high=4, observed=False, doc="of the last one that ended")
     fault = state(bool_, observed=False, doc="the physics failed")
     picks = state(int32, low=0, observed=False, doc="picks that ended")
@@ -131,12 +137,20 @@ class Pile(EngineWorld):
     picks_per_hour = view(float32, low=0, doc="successes an hour of simulated time")
     objects = view(float32, "N", FEATURES, low="-reach", high="reach", observed=True, doc="numbers of each object")
     cover = view(float32, "N", "N", low=0, high=1.001, observed=True, doc="share of i under j; of i under i: seen")
-    globals = view(float32, GLOBALS, low="-span", high="span", observed=True,
-                   doc="progress, last result, suction, stage, place of the cup")  # fmt: skip
-    height = view(float32, "M", "M", low=0, high="ceiling", observed=True, on_demand=True,
-                  doc="height of what is seen / 0.3 m")  # fmt: skip
-    segmentation = view(int16, "M", "M", low=-1, high="last object", observed=True, on_demand=True,
-                        doc="which object is seen, -1 none")  # fmt: skip
+    globals = view(
+        float32,
+        GLOBALS,
+        low="-span",
+        high="span",
+        observed=True,
+        doc="progress, last result, suction, stage, place of the cup",
+    )
+    height = view(
+        float32, "M", "M", low=0, high="ceiling", observed=True, on_demand=True, doc="height of what is seen / 0.3 m"
+    )
+    segmentation = view(
+        int16, "M", "M", low=-1, high="last object", observed=True, on_demand=True, doc="which object is seen, -1 none"
+    )
 
     frame = scratch(float64, "N", 9)
     extent = scratch(float64, "N", 3)
@@ -213,12 +227,22 @@ class Pile(EngineWorld):
         # Of `globals` the suction and the place of the cup may be above 1.
         span = max(1.0, config.suction_force * max(1.0, config.suction_range[1]) / PULL, config.cup_most / CUP)
         return {
-            "span": math.ceil(span), "ceiling": math.ceil(max(FAR, (BASE + config.wall + ABOVE_WALL) / TALL)),
-            "N": n, "S": 32 * n + 20, "E": ANCHOR, "G": config.ray_samples, "R": 3 * config.ray_samples**2,
-            "K": config.substeps, "T": config.max_episode_steps_discrete, "M": config.map_size if config.maps else 0,
-            "Q": bank.scenes_of(config), "types": config.num_object_types, "last object": n - 1,
-            "last scene": bank.scenes_of(config) - 1, "reach": -int(-reach // 1),
-        }  # fmt: skip
+            "span": math.ceil(span),
+            "ceiling": math.ceil(max(FAR, (BASE + config.wall + ABOVE_WALL) / TALL)),
+            "N": n,
+            "S": 32 * n + 20,
+            "E": ANCHOR,
+            "G": config.ray_samples,
+            "R": 3 * config.ray_samples**2,
+            "K": config.substeps,
+            "T": config.max_episode_steps_discrete,
+            "M": config.map_size if config.maps else 0,
+            "Q": bank.scenes_of(config),
+            "types": config.num_object_types,
+            "last object": n - 1,
+            "last scene": bank.scenes_of(config) - 1,
+            "reach": -int(-reach // 1),
+        }
 
     # -- what it is to others ---------------------------------------------------------------------------------
 
@@ -274,8 +298,16 @@ class Pile(EngineWorld):
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
         instances.check_states(self, arrays)
 
-    figure_fields = ("success", "percent_cleared", "grasp_success", "action_efficiency", "disturbance",
-                     "blocked_share", "lost_share", "picks_per_hour")  # fmt: skip
+    figure_fields = (
+        "success",
+        "percent_cleared",
+        "grasp_success",
+        "action_efficiency",
+        "disturbance",
+        "blocked_share",
+        "lost_share",
+        "picks_per_hour",
+    )
 
     def figures(self, last: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {"success_rate" if name == "success" else name: last[name] for name in self.figure_fields}

@@ -58,7 +58,15 @@ class Clutter(MuJoCoPile):
         return f"no surface of object {action} can be gripped"
 
 
-Clutter.bind(generate=generate, reset=reset, step=step, settle=settle, legal=legal, idle=idle,
-             update_views=update_views, observe=observe)  # fmt: skip
+Clutter.bind(
+    generate=generate,
+    reset=reset,
+    step=step,
+    settle=settle,
+    legal=legal,
+    idle=idle,
+    update_views=update_views,
+    observe=observe,
+)
 
 __all__ = ["Clutter", "ClutterMotion"]

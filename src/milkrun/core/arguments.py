@@ -21,7 +21,7 @@ Rows = Sequence[int] | np.ndarray | None
 
 
 def autoreset_name(mode: Any) -> str:
-    """"next_step", "same_step" or "disabled", from Gymnasium's AutoresetMode, its value or our word."""
+    """ "next_step", "same_step" or "disabled", from Gymnasium's AutoresetMode, its value or our word."""
     said = getattr(mode, "value", mode)
     word = said.lower().replace("_", "") if isinstance(said, str) else ""
     for name in MODES:
@@ -129,7 +129,7 @@ def is_list(seed: Any) -> bool:
 
 
 def name_rows(rows: np.ndarray) -> str:
-    """"row 3" or "rows 3, 5, ...", for messages."""
+    """ "row 3" or "rows 3, 5, ...", for messages."""
     listed = ", ".join(map(str, rows[:8])) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
     return f"row{'s' if len(rows) > 1 else ''} {listed}"
 

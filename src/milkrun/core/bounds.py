@@ -94,9 +94,14 @@ def _checker() -> Entry:
         ends = "float64" if name.startswith("f") else "int64"
         branches += _BRANCH.format(kind=k, name=name, width=WIDTH, ends=ends)
     names = {
-        "njit": njit, "OPTIONS": KERNEL_OPTIONS, "array_at": array_at, "eight_flags": eight_flags,
-        "boolean": types.boolean, "uint64": types.uint64, **{name: getattr(types, name) for name in KINDS},
-    }  # fmt: skip
+        "njit": njit,
+        "OPTIONS": KERNEL_OPTIONS,
+        "array_at": array_at,
+        "eight_flags": eight_flags,
+        "boolean": types.boolean,
+        "uint64": types.uint64,
+        **{name: getattr(types, name) for name in KINDS},
+    }
     text = _TEXT.format(branches=branches, mask=MASK, width=WIDTH)
     return Entry(compile_module("bounds", text, names).first_broken)
 

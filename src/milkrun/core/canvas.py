@@ -34,8 +34,14 @@ OPEN: Colour = (240, 190, 40)
 LATE: Colour = (204, 51, 51)
 SERVED: Colour = (46, 155, 87)
 MEANINGS: dict[str, Colour] = {
-    "waiting": PAPER, "open": OPEN, "late": LATE, "served": SERVED, "ink": INK, "muted": CUSTOMER, "grid": GRID,
-}  # fmt: skip
+    "waiting": PAPER,
+    "open": OPEN,
+    "late": LATE,
+    "served": SERVED,
+    "ink": INK,
+    "muted": CUSTOMER,
+    "grid": GRID,
+}
 """The colours of scenes by name; their codes are 0, 1, ..., that of colour k of the palette is FIRST_OF_PALETTE + k."""
 FIRST_OF_PALETTE = 16
 
@@ -89,9 +95,14 @@ class Canvas:
         self._origin = np.array([0.0, float(height)])
 
     def fit(
-        self, xy_min: ArrayLike, xy_max: ArrayLike, margin: float = 0.06, keep_aspect: bool = True, above: float = 0,
+        self,
+        xy_min: ArrayLike,
+        xy_max: ArrayLike,
+        margin: float = 0.06,
+        keep_aspect: bool = True,
+        above: float = 0,
         below: float = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Look at the box from `xy_min` to `xy_max`, centred, with `margin` of the shorter side left free all around,
         and so many pixels more `above` and `below`.
 

@@ -115,8 +115,9 @@ class Config:
         if preset is not None:
             preset = cls.new_name("preset", preset)
             if not isinstance(preset, str) or preset not in cls.presets:
-                raise ConfigError(f"{cls.__name__} has no preset {shown(preset)}"
-                                  f"{did_you_mean(shown(preset), cls.presets)}")
+                raise ConfigError(
+                    f"{cls.__name__} has no preset {shown(preset)}{did_you_mean(shown(preset), cls.presets)}"
+                )
             values.update(cls._known(cls.presets[preset]))
         if isinstance(config, cls):
             values.update(config.as_dict())
@@ -182,8 +183,10 @@ class RuledConfig(Config):
         foreign = {name for options in self.by_rule.values() for name in options} - set(self.by_rule[rule])
         for name in sorted(foreign):
             if getattr(self, name) is not None:
-                raise ConfigError(f"{type(self).__name__}.{name} = {getattr(self, name)!r}: "
-                                  f"no option of the {self.rule_option} {rule!r}")
+                raise ConfigError(
+                    f"{type(self).__name__}.{name} = {getattr(self, name)!r}: "
+                    f"no option of the {self.rule_option} {rule!r}"
+                )
 
     def replace(self: R, **changes: Any) -> R:
         """With another rule, options that were not given take their defaults under it."""
@@ -230,8 +233,10 @@ def _check(owner: str, f: dataclasses.Field[Any], value: Any, hint: Any) -> None
     if isinstance(value, str):
         allowed = (*meta.get("choices", ()), *meta.get("words", ()))
         if allowed and value not in allowed:
-            raise ConfigError(f"{where} = {shown(value)}: must be one of {', '.join(map(repr, allowed))}"
-                              f"{did_you_mean(value, [a for a in allowed if isinstance(a, str)])}")
+            raise ConfigError(
+                f"{where} = {shown(value)}: must be one of {', '.join(map(repr, allowed))}"
+                f"{did_you_mean(value, [a for a in allowed if isinstance(a, str)])}"
+            )
     elif meta.get("choices") and value is not None and not callable(value) and value not in meta["choices"]:
         raise ConfigError(f"{where} = {shown(value)}: must be one of {', '.join(map(repr, meta['choices']))}")
     elif isinstance(value, numbers.Real) and not isinstance(value, bool):

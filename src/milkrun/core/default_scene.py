@@ -32,8 +32,13 @@ def scene_of_fields(world: Any, row: int) -> Scene:
     flags = next((f for f in states if f.dtype == np.bool_ and f.dims == (axis,)), None)
     colour = None if flags is None else colours(np.where(getattr(world, flags.name)[row], "served", "waiting"))
     chosen = world.action.kind == "discrete" and world.action.n == axis and world._mask is not None
-    scene.points(places.name, xy, colour=colour, text=[f"{places.name} {k}" for k in range(len(xy))],
-                 action=np.arange(len(xy)) if chosen else None)  # fmt: skip
+    scene.points(
+        places.name,
+        xy,
+        colour=colour,
+        text=[f"{places.name} {k}" for k in range(len(xy))],
+        action=np.arange(len(xy)) if chosen else None,
+    )
     for f in states:
         if f.dims == () and f.index is not None and f.index == axis:
             scene.vehicle(f.name, xy[int(getattr(world, f.name)[row])])

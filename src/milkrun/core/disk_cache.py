@@ -202,5 +202,9 @@ def _not_used(reason: str) -> None:
     global _warned
     if not _warned:
         _warned = True
-        warnings.warn(f"the cache of compiled code is not used: {reason}. All works, but what is not found there is "
-                      f"compiled by every process; MILKRUN_CACHE_DIR names another folder", UserWarning, stacklevel=2)
+        warnings.warn(
+            f"the cache of compiled code is not used: {reason}. All works, but what is not found there is "
+            f"compiled by every process; MILKRUN_CACHE_DIR names another folder",
+            UserWarning,
+            stacklevel=2,
+        )

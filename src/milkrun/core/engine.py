@@ -91,8 +91,10 @@ class EngineWorld(World):
 
     def _allocate(self) -> None:
         if "settle" not in kernels_of(type(self)):
-            raise ConfigError(f"{type(self).__name__} has no kernel 'settle', which says what came of a step: "
-                              f"write {type(self).__name__}.bind(..., settle=settle)")
+            raise ConfigError(
+                f"{type(self).__name__} has no kernel 'settle', which says what came of a step: "
+                f"write {type(self).__name__}.bind(..., settle=settle)"
+            )
         self.check_memory(self.num_envs)
         self.engine, self._process = self.connect(), os.getpid()
         super()._allocate()
@@ -212,6 +214,4 @@ def _after_fork_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-    )
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

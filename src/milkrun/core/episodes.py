@@ -182,8 +182,13 @@ class Episodes(Memory):
         """What `_change_instances` drops, to put it back where a law refuses to draw. Arrays of another count are
         replaced and not written to, so they need no copy; `_draw_rows` puts values back itself."""
         own = {f.name: getattr(self, f.name) for f in self._with_role(Role.INSTANCE)}
-        return {**own, "given": self.given.copy(), "instance_row": self.instance_row.copy(),
-                "_some_given": self._some_given, "_num_instances": self._num_instances}
+        return {
+            **own,
+            "given": self.given.copy(),
+            "instance_row": self.instance_row.copy(),
+            "_some_given": self._some_given,
+            "_num_instances": self._num_instances,
+        }
 
     def _put_back_instances(self, kept: dict[str, Any]) -> None:
         """Undoes `_change_instances`."""

@@ -30,15 +30,32 @@ ALLOCATING = frozenset(
 )
 GENERATORS = np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random
 DRAWS = {
-    "integers": "i, low, high", "normal": "i", "lognormal": "i, mu, sigma", "exponential": "i, scale",
-    "gamma": "i, shape, scale", "beta": "i, a, b", "choice": "i, weights", "permutation": "out", "uniform": "i",
-}  # fmt: skip
+    "integers": "i, low, high",
+    "normal": "i",
+    "lognormal": "i, mu, sigma",
+    "exponential": "i, scale",
+    "gamma": "i, shape, scale",
+    "beta": "i, a, b",
+    "choice": "i, weights",
+    "permutation": "out",
+    "uniform": "i",
+}
 """Draws of `core.rng`, and what they take after the stream."""
 SAME_DRAW = {
-    "randint": "integers", "randrange": "integers", "randn": "normal", "standard_normal": "normal", "gauss": "normal",
-    "normalvariate": "normal", "lognormvariate": "lognormal", "expovariate": "exponential", "gammavariate": "gamma",
-    "betavariate": "beta", "shuffle": "permutation", "choices": "choice", "sample": "permutation",
-}  # fmt: skip
+    "randint": "integers",
+    "randrange": "integers",
+    "randn": "normal",
+    "standard_normal": "normal",
+    "gauss": "normal",
+    "normalvariate": "normal",
+    "lognormvariate": "lognormal",
+    "expovariate": "exponential",
+    "gammavariate": "gamma",
+    "betavariate": "beta",
+    "shuffle": "permutation",
+    "choices": "choice",
+    "sample": "permutation",
+}
 """Names of numpy and Python for draws that have another name in `core.rng`; all others are uniform there."""
 
 _own_streams: set[FunctionType] = set()  # these draw from no generator, nor does what they call
@@ -93,9 +110,11 @@ def _refuse_draw(function: FunctionType, code: CodeType) -> None:
         line = lines.get(step.offset) or line
         if _is_generator(value):
             drawn = step.argval if step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")) else value
-            raise KernelRefused(f"the kernel {function.__name__!r} draws from {path}{_origin(path, value)} "
-                                f"({_file(code.co_filename)}:{at}): rows have streams of their own; write "
-                                f"{_own_draw(getattr(drawn, '__name__', drawn))}")  # fmt: skip
+            raise KernelRefused(
+                f"the kernel {function.__name__!r} draws from {path}{_origin(path, value)} "
+                f"({_file(code.co_filename)}:{at}): rows have streams of their own; write "
+                f"{_own_draw(getattr(drawn, '__name__', drawn))}"
+            )
         if step.opname.startswith(("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME")):
             path, value, at = str(step.argval), known.get(step.argval), line
         elif step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")) and value is not None:

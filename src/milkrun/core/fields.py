@@ -111,8 +111,9 @@ def _field(role: Role, dtype: Any, dims: tuple[str | int, ...], options: dict[st
 def _typed(owner: str, f: Field) -> Field:
     """The field, if its type is one."""
     if not isinstance(f.dtype, np.dtype):
-        raise ConfigError(f"{owner}the field {f.name!r} is of the type {f.dtype!r}, which is none: there are "
-                          f"{', '.join(TYPES)}")  # fmt: skip
+        raise ConfigError(
+            f"{owner}the field {f.name!r} is of the type {f.dtype!r}, which is none: there are {', '.join(TYPES)}"
+        )
     return f
 
 

@@ -56,12 +56,15 @@ def kernels_of(cls: type) -> dict[str, Any]:
             if hook not in owner:
                 found[hook], owner[hook] = function, c
             elif not issubclass(owner[hook], c) and function is not found[hook]:
-                raise ConfigError(f"{cls.__name__} inherits the kernel {hook!r} from {owner[hook].__name__} and from "
-                                  f"{c.__name__}: say which by {cls.__name__}.bind({hook}=...)")
+                raise ConfigError(
+                    f"{cls.__name__} inherits the kernel {hook!r} from {owner[hook].__name__} and from "
+                    f"{c.__name__}: say which by {cls.__name__}.bind({hook}=...)"
+                )
     # `derive_mask` writes what `reset` and `step` leave as mask: a class that rebinds one of these may mask otherwise.
     masks = owner.get("derive_mask")
-    if masks and any(owner[hook] is not masks and issubclass(owner[hook], masks)
-                     for hook in ("reset", "step") if hook in owner):  # fmt: skip
+    if masks and any(
+        owner[hook] is not masks and issubclass(owner[hook], masks) for hook in ("reset", "step") if hook in owner
+    ):
         del found["derive_mask"]
     return found
 
@@ -82,8 +85,10 @@ def _refuse_forgotten(cls: type) -> None:
     for hook in HOOKS:
         function: Any = getattr(sys.modules.get(cls.__module__), hook, None)
         if hasattr(function, "py_func") and function.py_func.__module__ == cls.__module__ and function not in _bound:
-            raise ConfigError(f"no class plays the kernel {hook!r} ({_place(function)}): write "
-                              f"{cls.__name__}.bind({hook}={hook}) below it, or give it another name")
+            raise ConfigError(
+                f"no class plays the kernel {hook!r} ({_place(function)}): write "
+                f"{cls.__name__}.bind({hook}={hook}) below it, or give it another name"
+            )
 
 
 def require_kernel(user: str, function: Any, parameters: tuple[str, ...]) -> None:

@@ -31,8 +31,10 @@ class InstanceRecord:
         """Puts a copy in the place of the array that was given."""
         given = np.asarray(getattr(self, name))
         if given.shape != shape or given.dtype.kind not in KINDS[dtype]:
-            raise ShapeError(f"{self.name}: {name} has shape {given.shape} and dtype {given.dtype}, "
-                             f"expected {shape} of {dtype.__name__}")  # fmt: skip
+            raise ShapeError(
+                f"{self.name}: {name} has shape {given.shape} and dtype {given.dtype}, "
+                f"expected {shape} of {dtype.__name__}"
+            )
         with np.errstate(over="ignore"):
             kept = np.array(given, dtype)
         kept.flags.writeable = False

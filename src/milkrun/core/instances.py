@@ -102,8 +102,9 @@ def check_saved(world: Judge, arrays: dict[str, np.ndarray], given: Given, known
     under them, by their bounds, by `check_states`, by the kernel `fault`."""
     if not known:
         world.check_instances(given.arrays)
-    played = {name: array if given.instance_row is None else array[given.instance_row]
-              for name, array in given.arrays.items()}  # fmt: skip
+    played = {
+        name: array if given.instance_row is None else array[given.instance_row] for name, array in given.arrays.items()
+    }
     check_rows(world, {**arrays, **played})
     world.check_states({**arrays, **played})
     world.refuse_faults(arrays, given)
@@ -150,8 +151,9 @@ def refuse_fault(world: Judge, row: int, code: int, value_of: Callable[[str], np
         return str(value_of(name).tolist())
 
     if code not in world.faults:
-        raise BadInstance(f"row {row}: its state cannot be: the kernel `fault` returns {code}, "
-                          f"{not_told(type(world), code)}")  # fmt: skip
+        raise BadInstance(
+            f"row {row}: its state cannot be: the kernel `fault` returns {code}, {not_told(type(world), code)}"
+        )
     name, rule = world.faults[code]
     rule = re.sub(r"\{(\w+)\}", lambda found: said(found[1]), rule)
     value = f" = {said(name)}" if not world.fields[name].dims else ""
@@ -165,8 +167,10 @@ def check_mask(name: str, array: np.ndarray, choices: Iterable[int], live: np.nd
         closed = live & ~array[:, first : first + n].any(axis=1)
         if closed.any():
             at = f"{name}[{first}:{first + n}]" if n < array.shape[1] else name
-            raise BadInstance(f"row {int(np.flatnonzero(closed)[0])}: {at} is all False: agent {agent} of a row that "
-                              f"has not ended must be allowed something")
+            raise BadInstance(
+                f"row {int(np.flatnonzero(closed)[0])}: {at} is all False: agent {agent} of a row that "
+                f"has not ended must be allowed something"
+            )
         first += n
 
 

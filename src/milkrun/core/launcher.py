@@ -60,25 +60,32 @@ def build_launcher(
         text += _entry("generate_usual", "", "", "generate(w, b)").replace("= record(", "= usual_record(")
     text += _entry("restart_rows", "", "", "restart(w, b)")
     if "settle" in kernels:
-        text += _entry("command_rows", "action, mode", f"actions = {actions}",
-                       "total += command(w, b, actions[r], mode)")
+        text += _entry(
+            "command_rows", "action, mode", f"actions = {actions}", "total += command(w, b, actions[r], mode)"
+        )
         text += _entry("outcome_rows", "", "", "total += outcome(w, b)")
         if "update_views" in kernels:
             text += _entry("update_rows", "", "", "update_views(w, b)")
     else:
         text += _entry(
-            "step_rows", "action, mode, given", f"actions = {actions}\n    {_TAKEN.format(given=given)}",
+            "step_rows",
+            "action, mode, given",
+            f"actions = {actions}\n    {_TAKEN.format(given=given)}",
             _prefetched("w, order[r + AHEAD]", 8) + "total += turn(w, b, actions[r], mode)",
-        )  # fmt: skip
+        )
         text += _entry(
-            "step_from", "action, source", f"actions = {actions}\n    v = record(source, slot)",
+            "step_from",
+            "action, source",
+            f"actions = {actions}\n    v = record(source, slot)",
             fetches + _prefetched("v, r + AHEAD", 12) + "total += turn_from(w, r, v, actions[r], 0)",
             _IN_BLOCKS.format(copies="\n        ".join(copies)),
-        )  # fmt: skip
+        )
     text += _entry(
-        "count_illegal", "action, mode", f"actions = {actions}",
+        "count_illegal",
+        "action, mode",
+        f"actions = {actions}",
         "total += (mode == 2 or not (w.terminated[b] or w.truncated[b])) and not legal(w, b, actions[r])",
-    )  # fmt: skip
+    )
     if "observe" in kernels:
         text += _entry("observe_rows", "", "", "observe(w, b)")
     if "fault" in kernels:
@@ -97,12 +104,18 @@ def build_player(
     text = _head(layout) + _turns(layout, action, kernels, views=False)
     chosen = "w.advice[b]" if action.kind == "multi" else "a"
     # The row is live, so the mode, which is about rows that have ended, does not matter.
-    text += _entry("play_rows", "x", "", f"""while not (w.terminated[b] or w.truncated[b]):
+    text += _entry(
+        "play_rows",
+        "x",
+        "",
+        f"""while not (w.terminated[b] or w.truncated[b]):
             a = choose(w, b, x, w.i[b])
             turn(w, b, {chosen}, 0)
             total += 1
             if w.illegal[b]:
-                break""" + ("\n        update_views(w, b)" if "update_views" in kernels else ""))
+                break"""
+        + ("\n        update_views(w, b)" if "update_views" in kernels else ""),
+    )
     name = f"{_room(kernels['step'])}_plays_{choose.py_func.__name__}"
     return Entry(_module(name, text, layout, {**kernels, "choose": choose}, debug, action).play_rows)
 
@@ -110,8 +123,9 @@ def build_player(
 def build_adviser(layout: Layout, choose: Any, *, debug: bool = False) -> Entry:
     """An entry that stores what the policy choose(w, b, x, i) does in each row, for worlds that play turn by turn."""
     text = _head(layout)
-    text += _entry("advise_rows", "out, x", "result = array_at(out, (hi,), None, int64)",
-                   "result[r] = choose(w, b, x, w.i[b])")
+    text += _entry(
+        "advise_rows", "out, x", "result = array_at(out, (hi,), None, int64)", "result[r] = choose(w, b, x, w.i[b])"
+    )
     name = f"advice_{choose.py_func.__name__}"
     return Entry(_module(name, text, layout, {"choose": choose}, debug).advise_rows)
 
@@ -119,8 +133,12 @@ def build_adviser(layout: Layout, choose: Any, *, debug: bool = False) -> Entry:
 def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool = False) -> Entry:
     """An entry that stores function(w, b, x, y) of each row in an array: policies and reports are made of it."""
     text = _head(layout)
-    text += _entry("map_rows", "out, x, y", f"result = array_at(out, (hi,), None, {_numba_name(dtype)})",
-                   "result[r] = function(w, b, x, y)")
+    text += _entry(
+        "map_rows",
+        "out, x, y",
+        f"result = array_at(out, (hi,), None, {_numba_name(dtype)})",
+        "result[r] = function(w, b, x, y)",
+    )
     return Entry(_module(function.py_func.__name__, text, layout, {"function": function}, debug).map_rows)
 
 
@@ -197,12 +215,22 @@ def _names(layout: Layout) -> dict[str, Any]:
     """What a launcher's text refers to; LOWERING and PARTS only stand there to be part of the fingerprint."""
     numbers = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64", "boolean")
     return {
-        "record": record_at(layout), "array_at": array_at, "copy_rows": copy_rows, "fetch": fetch,
-        "LOWERING": LOWERING, "PARTS": getattr(part_compiler(), "lowering", ()),
-        "njit": njit, "kernel": kernel, "OPTIONS": KERNEL_OPTIONS, "DUE": DUE, "DUE_ONE": DUE_ONE,
-        "AHEAD": AHEAD, "BLOCK": BLOCK, "LAYOUT": layout,
+        "record": record_at(layout),
+        "array_at": array_at,
+        "copy_rows": copy_rows,
+        "fetch": fetch,
+        "LOWERING": LOWERING,
+        "PARTS": getattr(part_compiler(), "lowering", ()),
+        "njit": njit,
+        "kernel": kernel,
+        "OPTIONS": KERNEL_OPTIONS,
+        "DUE": DUE,
+        "DUE_ONE": DUE_ONE,
+        "AHEAD": AHEAD,
+        "BLOCK": BLOCK,
+        "LAYOUT": layout,
         **{n: getattr(types, n) for n in numbers},
-    }  # fmt: skip
+    }
 
 
 def _room(function: Any) -> str:

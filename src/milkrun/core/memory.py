@@ -77,8 +77,11 @@ class Memory:
         cls._compiled = cls._interpreted = None
         cls._row_maps = {}
         if isinstance(kernels := vars(cls).get("kernels"), Mapping):
-            warnings.warn(f"the attribute `kernels` of {cls.__name__} is deprecated: write {cls.__name__}.bind(...)",
-                          DeprecationWarning, stacklevel=2)
+            warnings.warn(
+                f"the attribute `kernels` of {cls.__name__} is deprecated: write {cls.__name__}.bind(...)",
+                DeprecationWarning,
+                stacklevel=2,
+            )
             bind(cls, kernels)
 
     @classmethod
@@ -196,8 +199,10 @@ class Memory:
         """Raises ConfigError for more rows than the machine has memory for; called before any is allocated."""
         needed = rows * self._row_bytes
         if needed > MEMORY:
-            raise ConfigError(f"{rows} rows of {self._row_bytes:,} bytes need {needed / 1e9:,.0f} GB, and this machine "
-                              f"has {MEMORY / 1e9:,.0f} GB: take fewer rows (num_envs, batch_size)")  # fmt: skip
+            raise ConfigError(
+                f"{rows} rows of {self._row_bytes:,} bytes need {needed / 1e9:,.0f} GB, and this machine "
+                f"has {MEMORY / 1e9:,.0f} GB: take fewer rows (num_envs, batch_size)"
+            )
 
     def _allocate(self) -> None:
         self.check_memory(self.num_envs)
@@ -215,14 +220,18 @@ class Memory:
             raise ConfigError(f"{type(self).__name__}: action_mask must have one entry for each of {choices} choices")
         for name, number in self._numbers().items():
             if number is None:
-                raise ConfigError(f"{type(self).__name__}: the constant {name!r} has no value: give the "
-                                  f"configuration an option {name!r}, or name it in constants()")
+                raise ConfigError(
+                    f"{type(self).__name__}: the constant {name!r} has no value: give the "
+                    f"configuration an option {name!r}, or name it in constants()"
+                )
             f = self.fields[name]
             if f.dims:
                 number = np.ascontiguousarray(number, f.dtype)
                 if number.shape != f.shape(self.sizes):
-                    raise ConfigError(f"{type(self).__name__}: the constant {name!r} has the shape {number.shape}, "
-                                      f"not {f.shape(self.sizes)}")
+                    raise ConfigError(
+                        f"{type(self).__name__}: the constant {name!r} has the shape {number.shape}, "
+                        f"not {f.shape(self.sizes)}"
+                    )
             setattr(self, name, number)
             self._launcher_layout.put(self._table, name, number)
         self._lay_scratch(1)
@@ -247,8 +256,10 @@ class Memory:
         named = self.constants()
         for name in named:
             if name not in numbers:
-                raise ConfigError(f"{type(self).__name__}.constants() names {name!r}, which is no declared constant"
-                                  f"{did_you_mean(name, declared)}")
+                raise ConfigError(
+                    f"{type(self).__name__}.constants() names {name!r}, which is no declared constant"
+                    f"{did_you_mean(name, declared)}"
+                )
         return numbers | named
 
     def _lay(self, fields: list[Field], rows: int) -> None:
@@ -262,8 +273,9 @@ class Memory:
         array = self.allocate(f, shape)
         if array.dtype != f.dtype or array.shape != shape or not (f.strided or array.flags.c_contiguous):
             wanted = f"{f.dtype} {shape}" + ("" if f.strided else ", contiguous (or declared strided)")
-            raise ConfigError(f"allocate gave {f.name} as {array.dtype} {array.shape}, strides {array.strides}; "
-                              f"it must be {wanted}")
+            raise ConfigError(
+                f"allocate gave {f.name} as {array.dtype} {array.shape}, strides {array.strides}; it must be {wanted}"
+            )
         return array
 
     def _lay_instances(self, count: int) -> None:

@@ -21,12 +21,22 @@ from numba.np.arrayobj import load_item, store_item
 from milkrun.core.quick_numba import CALLS
 from milkrun.core.record import WORD, RecordType, Words
 
-NEEDLESS = frozenset({
-    untyped_passes.WithLifting, untyped_passes.InlineClosureLikes, untyped_passes.RewriteDynamicRaises,
-    untyped_passes.MakeFunctionToJitFunction, untyped_passes.InlineInlinables, untyped_passes.FindLiterallyCalls,
-    untyped_passes.LiteralUnroll, untyped_passes.LiteralPropagationSubPipelinePass, typed_passes.NopythonRewrites,
-    typed_passes.NoPythonSupportedFeatureValidation, typed_passes.DumpParforDiagnostics, typed_passes.IRLegalization,
-})  # fmt: skip
+NEEDLESS = frozenset(
+    {
+        untyped_passes.WithLifting,
+        untyped_passes.InlineClosureLikes,
+        untyped_passes.RewriteDynamicRaises,
+        untyped_passes.MakeFunctionToJitFunction,
+        untyped_passes.InlineInlinables,
+        untyped_passes.FindLiterallyCalls,
+        untyped_passes.LiteralUnroll,
+        untyped_passes.LiteralPropagationSubPipelinePass,
+        typed_passes.NopythonRewrites,
+        typed_passes.NoPythonSupportedFeatureValidation,
+        typed_passes.DumpParforDiagnostics,
+        typed_passes.IRLegalization,
+    }
+)
 """Passes for what kernels do not have: `with`, raised errors, closures, containers of mixed types, array expressions,
 objects to be let go of.
 A kernel that has a function inside goes through all passes."""
@@ -204,10 +214,13 @@ def _is_loop(value: Any, loops: set[str], typeof: Any) -> bool:
     if op != "call":
         return op in ("getiter", "iternext") and value.value.name in loops
     return (
-        getattr(typeof[value.func.name], "typing_key", None) is range and len(value.args) < 3 and not value.kws
-        and not value.vararg and all(isinstance(typeof[arg.name], types.Integer) for arg in value.args)
+        getattr(typeof[value.func.name], "typing_key", None) is range
+        and len(value.args) < 3
+        and not value.kws
+        and not value.vararg
+        and all(isinstance(typeof[arg.name], types.Integer) for arg in value.args)
         and all(typeof[arg.name].signed for arg in value.args)
-    )  # fmt: skip
+    )
 
 
 def _names_in(part: Any) -> set[str]:
@@ -220,8 +233,12 @@ def _names_in(part: Any) -> set[str]:
 def _one_number(array: Any, index: Any, is_made_here: bool) -> bool:
     """Whether an index of this type is one number of an array; a constant below 0 is left to numba."""
     places = index.types if is_made_here else (index,)
-    return isinstance(array, types.Array) and len(places) == array.ndim and all(
-        isinstance(p, types.Integer) and not (isinstance(p, types.Literal) and p.literal_value < 0) for p in places
+    return (
+        isinstance(array, types.Array)
+        and len(places) == array.ndim
+        and all(
+            isinstance(p, types.Integer) and not (isinstance(p, types.Literal) and p.literal_value < 0) for p in places
+        )
     )
 
 

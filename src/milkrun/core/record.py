@@ -39,9 +39,12 @@ class Layout:
             self.slots[f.name] = width
             width += 1 + (len(f.dims) + 1 if f.strided else 0) + (f.role is Role.SCRATCH)
         self.width = width
-        self.text = "; ".join(
-            f"{f.name} {f.role.value} {f.dtype} {f.dims} {f.strided} {self.slots[f.name]}" for f in fields.values()
-        ) + f"; {self.sizes}"
+        self.text = (
+            "; ".join(
+                f"{f.name} {f.role.value} {f.dtype} {f.dims} {f.strided} {self.slots[f.name]}" for f in fields.values()
+            )
+            + f"; {self.sizes}"
+        )
 
     def table(self, rows: int, instances: int, sizes: dict[str, int]) -> np.ndarray:
         """A table with its sizes filled in."""
@@ -156,8 +159,9 @@ class Words:
             for extent in reversed(shape[1:]):
                 strides.insert(0, builder.mul(strides[0], extent))
         array = make_array(array_type)(self.context, builder)
-        populate_array(array, data=self._start(f), shape=shape, strides=strides, itemsize=itemsize, meminfo=None,
-                       parent=None)  # fmt: skip
+        populate_array(
+            array, data=self._start(f), shape=shape, strides=strides, itemsize=itemsize, meminfo=None, parent=None
+        )
         return array._getvalue()
 
     def element(self, attribute: str, indices: list[Any]) -> Any:

@@ -91,9 +91,15 @@ class EpisodeRecorder(Watched):
     """
 
     def __init__(
-        self, world: Any, rows: Rows = (0,), *, policy: str = "", fields: tuple[str, ...] = (), scenes: bool = True,
+        self,
+        world: Any,
+        rows: Rows = (0,),
+        *,
+        policy: str = "",
+        fields: tuple[str, ...] = (),
+        scenes: bool = True,
         reasons: str = "auto",
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not hasattr(world, "num_envs"):
             raise ConfigError(f"what is recorded is a world, as milkrun.make gives it, not a {type(world).__name__}")
         super().__init__(world)
@@ -294,15 +300,18 @@ class EpisodeRecorder(Watched):
     def _action_names(self, recording: Recording) -> list[list[str]]:
         world, texts = self.world, texts_of_actions(recording.scenes[0])
         named = type(_inner(world)).action_name is not World.action_name  # which would make a scene for each action
-        return [[world.action_name(agent, a) if named else texts.get(low + a, f"action {a}") for a in range(high - low)]
-                for agent, (low, high) in enumerate(pairwise(self._offsets.tolist()))]  # fmt: skip
+        return [
+            [world.action_name(agent, a) if named else texts.get(low + a, f"action {a}") for a in range(high - low)]
+            for agent, (low, high) in enumerate(pairwise(self._offsets.tolist()))
+        ]
 
     def _check_actions(self, scene: Scene) -> None:
         for name, part in scene.marks.items():
             action = part.attributes.get("action")
             if action is not None and action.size and not (-1 <= action.min() and action.max() < self._mask_size):
-                raise ConfigError(f"mark {name!r}, action: {action.min()}..{action.max()} is not within -1.."
-                                  f"{self._mask_size - 1}")  # fmt: skip
+                raise ConfigError(
+                    f"mark {name!r}, action: {action.min()}..{action.max()} is not within -1..{self._mask_size - 1}"
+                )
 
 
 def name_of(world: Any) -> str:
@@ -333,17 +342,27 @@ def _identity(world: Any, row: int) -> dict[str, Any]:
     instance = b"".join(array.tobytes() for array in instances_of(world, [row]).values())
     spec = getattr(world, "spec", None)
     return {
-        "world": name_of(world), "title": spec.title if spec is not None else type(_inner(world)).__name__,
-        "config": world.config.as_json(), "seed": seed, "row": number, "episode": episode,
-        "instance": hashlib.sha256(instance).hexdigest()[:16], "fps": world.fps, "is_cost": world.is_cost,
-    }  # fmt: skip
+        "world": name_of(world),
+        "title": spec.title if spec is not None else type(_inner(world)).__name__,
+        "config": world.config.as_json(),
+        "seed": seed,
+        "row": number,
+        "episode": episode,
+        "instance": hashlib.sha256(instance).hexdigest()[:16],
+        "fps": world.fps,
+        "is_cost": world.is_cost,
+    }
 
 
 def _share(scene: Scene, last: Scene) -> None:
     """A later frame keeps only what differs from the one before, so a long episode takes little memory; what may not
     differ is refused."""
-    for what, now, then in (("mark", scene.marks, last.marks), ("figure", scene.figures, last.figures),
-                            ("gauge", scene.gauges, last.gauges), ("image", scene.images, last.images)):  # fmt: skip
+    for what, now, then in (
+        ("mark", scene.marks, last.marks),
+        ("figure", scene.figures, last.figures),
+        ("gauge", scene.gauges, last.gauges),
+        ("image", scene.images, last.images),
+    ):
         if set(now) != set(then):
             name = sorted(set(now) ^ set(then))[0]
             found = "new" if name in now else "missing"
@@ -366,4 +385,3 @@ def _share_part(name: str, part: Part, before: Part) -> None:
             part.attributes[key] = then
     if missing := set(before.attributes) - set(part.attributes):
         raise ConfigError(f"mark {name!r} has no {sorted(missing)[0]} any more: a scene has the same at every step")
-

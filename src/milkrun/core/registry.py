@@ -130,9 +130,17 @@ def register(
     if not isinstance(entry_point, str):
         _checked(id, entry_point, entry_point)
     spec = WorldSpec(
-        id, match["namespace"], match["name"], int(match["version"]), family, title, entry_point, tuple(extras),
-        nondeterministic, dict(kwargs or {}),
-    )  # fmt: skip
+        id,
+        match["namespace"],
+        match["name"],
+        int(match["version"]),
+        family,
+        title,
+        entry_point,
+        tuple(extras),
+        nondeterministic,
+        dict(kwargs or {}),
+    )
     if _worlds.get(id) == spec and not force:
         return _worlds[id]  # the same line once more: a module that registers on import, and an entry point
     if id in _worlds and not force:
@@ -217,8 +225,10 @@ def id_of(name: str) -> str:
     """The id of a registered world by its name alone, whatever its letter case; one of this library first."""
     short = name.rpartition("/")[2]
     known = sorted(list_worlds(), key=lambda id: not id.startswith("milkrun/"))
-    return next((id for id in known if id.rpartition("/")[2].rpartition("-v")[0].lower() == short.lower()),
-                f"milkrun/{short}-v0")  # fmt: skip
+    return next(
+        (id for id in known if id.rpartition("/")[2].rpartition("-v")[0].lower() == short.lower()),
+        f"milkrun/{short}-v0",
+    )
 
 
 def named_world(name: Any) -> WorldSpec:
@@ -283,14 +293,28 @@ def make(
             raise ConfigError(f"api={shown(api)} is unknown{did_you_mean(shown(api), bindings)}")
         with interpreting(debug):
             return resolve(bindings[api], f"bindings[{api!r}]")(
-                spec.id, num_envs, preset=preset, config=config, seed=seed, first_row=first_row, autoreset=autoreset,
-                illegal=illegal, threads=threads, **overrides,
-            )  # fmt: skip
+                spec.id,
+                num_envs,
+                preset=preset,
+                config=config,
+                seed=seed,
+                first_row=first_row,
+                autoreset=autoreset,
+                illegal=illegal,
+                threads=threads,
+                **overrides,
+            )
     cls = spec.load()
     built = cls.Config.build(preset, config, **{**spec.kwargs, **overrides})
     world = cls.variant(built)(
-        1 if num_envs is None else num_envs, built,
-        seed=seed, first_row=first_row, autoreset=autoreset, illegal=illegal, threads=threads, debug=debug,
-    )  # fmt: skip
+        1 if num_envs is None else num_envs,
+        built,
+        seed=seed,
+        first_row=first_row,
+        autoreset=autoreset,
+        illegal=illegal,
+        threads=threads,
+        debug=debug,
+    )
     world.spec = spec
     return world

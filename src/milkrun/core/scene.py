@@ -82,23 +82,45 @@ class Scene:
         self.words: str | None = None
 
     def points(
-        self, name: str, xy: ArrayLike, *, shape: str | Sequence[str] = "disc", size: ArrayLike | None = None,
-        colour: Any = None, level: ArrayLike | None = None, ring: ArrayLike | None = None, label: Words | None = None,
-        text: Words | None = None, action: ArrayLike | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        xy: ArrayLike,
+        *,
+        shape: str | Sequence[str] = "disc",
+        size: ArrayLike | None = None,
+        colour: Any = None,
+        level: ArrayLike | None = None,
+        ring: ArrayLike | None = None,
+        label: Words | None = None,
+        text: Words | None = None,
+        action: ArrayLike | None = None,
+    ) -> None:
         """Places (n, 2). `size` 0..1; `level` 0..1 fills the disc from below; `ring` marks what must be visited;
         `label` is short, `text` says all; `action` (n,), or (k, n) where several lead there, is the index in the flat
         mask, -1 none."""
         places = _numbers(name, "xy", xy, (None, 2))
         n = len(places)
-        self._add("points", name, xy=places, shape=_shape(name, shape, POINT_SHAPES, n),
-                  **_of_each(name, n, size=size, level=level, ring=ring, colour=colour, label=label, text=text,
-                             action=action))  # fmt: skip
+        self._add(
+            "points",
+            name,
+            xy=places,
+            shape=_shape(name, shape, POINT_SHAPES, n),
+            **_of_each(
+                name, n, size=size, level=level, ring=ring, colour=colour, label=label, text=text, action=action
+            ),
+        )
 
     def route(
-        self, name: str, on: str, stops: ArrayLike, *, cut: int | None = None, closed: bool = False,
-        paint: bool = True, colour: Colour | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        on: str,
+        stops: ArrayLike,
+        *,
+        cut: int | None = None,
+        closed: bool = False,
+        paint: bool = True,
+        colour: Colour | None = None,
+    ) -> None:
         """Indices into the points `on`, in order; a trip ends at node `cut`, and has a colour of its own unless one is
         given. `paint`: visited points take it."""
         if on not in self.marks or self.marks[on].kind != "points":
@@ -107,37 +129,86 @@ class Scene:
         count = len(self.marks[on].attributes["xy"])
         if places.size and not (0 <= places.min() and places.max() < count):
             raise ConfigError(f"mark {name!r}, stops: {places.min()}..{places.max()} is not within 0..{count - 1}")
-        self._add("route", name, on=on, stops=places, cut=cut, closed=bool(closed), paint=bool(paint),
-                  colour=None if colour is None else colour_code(colour))  # fmt: skip
+        self._add(
+            "route",
+            name,
+            on=on,
+            stops=places,
+            cut=cut,
+            closed=bool(closed),
+            paint=bool(paint),
+            colour=None if colour is None else colour_code(colour),
+        )
 
     def vehicle(
-        self, name: str, xy: ArrayLike, *, shape: str = "disc", colour: Colour = "ink", label: str | None = None,
-        trail: bool = False, gauge: float | None = None, shown: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        xy: ArrayLike,
+        *,
+        shape: str = "disc",
+        colour: Colour = "ink",
+        label: str | None = None,
+        trail: bool = False,
+        gauge: float | None = None,
+        shown: bool = True,
+    ) -> None:
         """Something that moves, along the new stops if there is a route; `gauge` 0..1 is a bar beside it."""
-        self._add("vehicle", name, xy=_numbers(name, "xy", xy, (2,)), shape=_shape(name, shape, VEHICLE_SHAPES),
-                  colour=colour_code(colour), label=label, trail=bool(trail), shown=bool(shown),
-                  gauge=None if gauge is None else float(gauge))  # fmt: skip
+        self._add(
+            "vehicle",
+            name,
+            xy=_numbers(name, "xy", xy, (2,)),
+            shape=_shape(name, shape, VEHICLE_SHAPES),
+            colour=colour_code(colour),
+            label=label,
+            trail=bool(trail),
+            shown=bool(shown),
+            gauge=None if gauge is None else float(gauge),
+        )
 
     def line(self, name: str, start: ArrayLike, end: ArrayLike, *, colour: Colour = "ink", shown: bool = True) -> None:
         """A dashed line: where somebody is bound for; among bodies a strip on the ground."""
-        self._add("line", name, start=_numbers(name, "start", start, (2,)), end=_numbers(name, "end", end, (2,)),
-                  colour=colour_code(colour), shown=bool(shown))  # fmt: skip
+        self._add(
+            "line",
+            name,
+            start=_numbers(name, "start", start, (2,)),
+            end=_numbers(name, "end", end, (2,)),
+            colour=colour_code(colour),
+            shown=bool(shown),
+        )
 
     def bodies(
-        self, name: str, shape: str | Sequence[str], size: ArrayLike, pos: ArrayLike, quat: ArrayLike | None = None, *,
-        colour: Any = None, faint: ArrayLike | None = None, transparent: bool = False, label: Words | None = None,
-        text: Words | None = None, action: ArrayLike | None = None, target: int = -1,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        shape: str | Sequence[str],
+        size: ArrayLike,
+        pos: ArrayLike,
+        quat: ArrayLike | None = None,
+        *,
+        colour: Any = None,
+        faint: ArrayLike | None = None,
+        transparent: bool = False,
+        label: Words | None = None,
+        text: Words | None = None,
+        action: ArrayLike | None = None,
+        target: int = -1,
+    ) -> None:
         """Solid bodies in a window of three numbers: full sizes (n, 3) along their own axes, a cylinder's axis along z;
         centres (n, 3); quaternions (n, 4) as w, x, y, z. Body `target` is outlined; what is out of reach is `faint`."""
         centres = _numbers(name, "pos", pos, (None, 3))
         n = len(centres)
         turned = np.tile([1.0, 0, 0, 0], (n, 1)) if quat is None else _numbers(name, "quat", quat, (n, 4))
-        self._add("bodies", name, shape=_shape(name, shape, BODY_SHAPES, n), size=_numbers(name, "size", size, (n, 3)),
-                  pos=centres, quat=turned, **_of_each(name, n, colour=colour, faint=faint),
-                  transparent=bool(transparent), **_of_each(name, n, label=label, text=text, action=action),
-                  target=int(target))  # fmt: skip
+        self._add(
+            "bodies",
+            name,
+            shape=_shape(name, shape, BODY_SHAPES, n),
+            size=_numbers(name, "size", size, (n, 3)),
+            pos=centres,
+            quat=turned,
+            **_of_each(name, n, colour=colour, faint=faint),
+            transparent=bool(transparent),
+            **_of_each(name, n, label=label, text=text, action=action),
+            target=int(target),
+        )
 
     def image(self, name: str, pixels: ArrayLike) -> None:
         """What a camera sees, uint8 (h, w) or (h, w, 3): shown beside the scene."""
@@ -173,8 +244,11 @@ class Scene:
 
     def camera(self, position: ArrayLike, look_at: ArrayLike, follow: str | None = None) -> None:
         """Where a scene of bodies is seen from; `follow` names bodies, the first of which stays in the middle."""
-        self.view = {"position": _numbers("camera", "position", position, (3,)).tolist(),
-                     "look_at": _numbers("camera", "look_at", look_at, (3,)).tolist(), "follow": follow}  # fmt: skip
+        self.view = {
+            "position": _numbers("camera", "position", position, (3,)).tolist(),
+            "look_at": _numbers("camera", "look_at", look_at, (3,)).tolist(),
+            "follow": follow,
+        }
 
     def _add(self, kind: str, name: str, **attributes: Any) -> None:
         _say(self.marks, name, Part(kind, {key: value for key, value in attributes.items() if value is not None}))
@@ -212,8 +286,11 @@ def _shape(name: str, given: str | Sequence[str], known: tuple[str, ...], n: int
 
 def _of_each(name: str, n: int, **given: Any) -> dict[str, Any]:
     """Attributes of n things, one for all or one each; texts that are callables are asked by whoever wants to know."""
-    return {key: value if callable(value) else _read(f"mark {name!r}, {key}", key, value, n)
-            for key, value in given.items() if value is not None}  # fmt: skip
+    return {
+        key: value if callable(value) else _read(f"mark {name!r}, {key}", key, value, n)
+        for key, value in given.items()
+        if value is not None
+    }
 
 
 def _read(place: str, key: str, value: Any, n: int) -> Any:
@@ -346,8 +423,10 @@ class Chart:
                 if one.lane not in self.lanes:
                     raise ConfigError(f"{one!r} is in the lane {one.lane!r}: the lanes are {_listed(self.lanes)}")
                 if one.kind not in self.kinds:
-                    raise ConfigError(f"{one!r} is of the kind {one.kind!r}, of which `kinds` does not say how such a "
-                                      f"{what} looks: it has {_listed(self.kinds)}")  # fmt: skip
+                    raise ConfigError(
+                        f"{one!r} is of the kind {one.kind!r}, of which `kinds` does not say how such a "
+                        f"{what} looks: it has {_listed(self.kinds)}"
+                    )
 
     @property
     def end(self) -> float:

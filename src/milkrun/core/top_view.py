@@ -64,8 +64,18 @@ def bodies_of(scene: Any) -> list[Body]:
         words = said.get("label", [""] * n)
         words = words() if callable(words) else words
         for o in range(n):
-            found.append(Body(shapes[o], np.maximum(said["size"][o] / 2, 1e-9), said["pos"][o], said["quat"][o],
-                              fills[o], words[o], o == said["target"], said["transparent"]))  # fmt: skip
+            found.append(
+                Body(
+                    shapes[o],
+                    np.maximum(said["size"][o] / 2, 1e-9),
+                    said["pos"][o],
+                    said["quat"][o],
+                    fills[o],
+                    words[o],
+                    o == said["target"],
+                    said["transparent"],
+                )
+            )
     return [body for body in found if body.pos[2] - body.half[2] <= scene.high[2]]
 
 
@@ -155,11 +165,13 @@ def _meet(shape: str, rotation: Array, half: Array, dx: Array, dy: Array) -> tup
 
 def _matrix(q: Array) -> Array:
     w, x, y, z = q / max(float(np.linalg.norm(q)), 1e-12)
-    return np.array([
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ])  # fmt: skip
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
 
 
 def _shaded(z: Array, canvas: Canvas) -> Array:

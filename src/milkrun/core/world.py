@@ -341,8 +341,9 @@ class World(Episodes, References):
             self._make_views(self._rows(rows))
         if layout is not None:
             seen, _ = split_entries(self, check_layout(self, layout))
-            return lay_out(self, layout, seen, {f.name: self._field_of_rows(f.name) for f in seen.values()},
-                           self.num_envs)
+            return lay_out(
+                self, layout, seen, {f.name: self._field_of_rows(f.name) for f in seen.values()}, self.num_envs
+            )
         seen = {f.name: getattr(self, f.name) for f in self.observed}
         if self._mask is not None:
             seen["action_mask"] = self.action_mask
@@ -445,8 +446,12 @@ class World(Episodes, References):
         if self._mode != 2:
             return arrays
         ended = arrays["terminated"] | arrays["truncated"]
-        refuse_where("i", arrays["i"], ended & (arrays["i"] > 0), "the episode is over, and a world with "
-                     "autoreset='same_step' begins the next one in the step that ends one")  # fmt: skip
+        refuse_where(
+            "i",
+            arrays["i"],
+            ended & (arrays["i"] > 0),
+            "the episode is over, and a world with autoreset='same_step' begins the next one in the step that ends one",
+        )
         return {**arrays, "terminated": np.zeros_like(ended), "truncated": np.zeros_like(ended)}
 
     def _has(self, given: Given, rows: np.ndarray) -> bool:
@@ -507,4 +512,3 @@ class World(Episodes, References):
         row, action = int(chosen[first]), self._actions[first]
         said = action.item() if action.ndim == 0 else action.tolist()
         raise IllegalAction(f"row {row}: action {said}: {self.why_illegal(row, said)}")
-

@@ -15,8 +15,15 @@ if TYPE_CHECKING:
     from milkrun.delivery.tspd.config import TSPDConfig as TSPDConfig
     from milkrun.delivery.tspd.world import TSPD as TSPD
 
-__getattr__, __dir__, __all__ = lazy(__name__, {
-    ".truckdrone.config": "TruckDroneConfig", ".truckdrone.log": "Recorder", ".truckdrone.reports": "kpis replay",
-    ".truckdrone.world": "TruckDrone", ".tspd.config": "TSPDConfig", ".tspd.world": "TSPD",
-    "milkrun.api.vrp.VRP_env": "VRPEnv",
-})  # fmt: skip
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        ".truckdrone.config": "TruckDroneConfig",
+        ".truckdrone.log": "Recorder",
+        ".truckdrone.reports": "kpis replay",
+        ".truckdrone.world": "TruckDrone",
+        ".tspd.config": "TSPDConfig",
+        ".tspd.world": "TSPD",
+        "milkrun.api.vrp.VRP_env": "VRPEnv",
+    },
+)

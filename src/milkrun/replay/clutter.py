@@ -114,8 +114,10 @@ def figure_of_picks(pictures: Sequence[tuple[Any, int, str]], title: str = "") -
         axes.imshow(np.pad(sheet, ((0, high - len(sheet)), (0, 0), (0, 0)), constant_values=PAPER[0]))
         picks, out = int(world.records[row]), int(world.grasped[row].sum())
         moved = float(world.disturbance[row])
-        return (f"return {world.objective[row]:.3f}: {out} of {world.sizes['N']} out in {picks} attempts, "
-                f"{int(world.lost[row].sum())} lost, others moved {1000 * moved:.0f} mm a pick")  # fmt: skip
+        return (
+            f"return {world.objective[row]:.3f}: {out} of {world.sizes['N']} out in {picks} attempts, "
+            f"{int(world.lost[row].sum())} lost, others moved {1000 * moved:.0f} mm a pick"
+        )
 
     return in_a_row(pictures, title, paint, side=WIDE, height=high / wide + 0.1)
 

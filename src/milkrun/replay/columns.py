@@ -135,8 +135,10 @@ def ragged(lists: Sequence[Sequence[int]]) -> dict[str, Any]:
         flat.extend(now[k:])
         last = list(now)
     columns = {"keep": keep, "add": add, "flat": flat}
-    return {"ragged": True, **{key: pack(np.array(values, np.int64), delta=key == "keep")
-                               for key, values in columns.items()}}  # fmt: skip
+    return {
+        "ragged": True,
+        **{key: pack(np.array(values, np.int64), delta=key == "keep") for key, values in columns.items()},
+    }
 
 
 def unragged(packed: Any, name: str = "ragged") -> list[list[int]]:

@@ -53,21 +53,34 @@ class Plan:
         """Routes with a colour a vehicle; a request that nobody served is hollow."""
         nodes = self.instance.locs.astype(float)
         s, n = Scene(nodes.min(0), nodes.max(0)), len(nodes)
-        s.points("stops", nodes, shape=["square"] + ["disc"] * (n - 1), size=np.where(np.arange(n) % 2 == 1, 0.4, 0.1),
-                 label=[str((j + 1) // 2) for j in range(n)])  # fmt: skip
+        s.points(
+            "stops",
+            nodes,
+            shape=["square"] + ["disc"] * (n - 1),
+            size=np.where(np.arange(n) % 2 == 1, 0.4, 0.1),
+            label=[str((j + 1) // 2) for j in range(n)],
+        )
         for k, route in enumerate(self.routes):
             home = [0] if len(self.report.schedule[k] or ()) != len(route) + 1 else []
             s.route(f"vehicle {k + 1}", "stops", [0, *route, *home] if route else [], cut=0, colour=k)
-        for words, colour, shape in (("depot", "ink", "square"), ("pickup (large), dropoff", 0, "disc"),
-                                     ("not served", "waiting", "disc")):  # fmt: skip
+        for words, colour, shape in (
+            ("depot", "ink", "square"),
+            ("pickup (large), dropoff", 0, "disc"),
+            ("not served", "waiting", "disc"),
+        ):
             s.legend(words, colour, shape)
         return s
 
 
 def draw_darp(
-    instance: DARPInstance, routes: Routes, path: str | os.PathLike[str], title: str | None = None, *,
-    rule: str = "classic", speed: float | None = None,
-) -> None:  # fmt: skip
+    instance: DARPInstance,
+    routes: Routes,
+    path: str | os.PathLike[str],
+    title: str | None = None,
+    *,
+    rule: str = "classic",
+    speed: float | None = None,
+) -> None:
     """Writes a PNG of routes of nodes, the depot left out; route k is vehicle k's and may be empty."""
     save(figure_of_plans([plan_of(instance, routes, title or instance.name, rule, speed)]), Path(path))
 

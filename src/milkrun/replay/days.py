@@ -48,16 +48,30 @@ def days_of(world: Any) -> Days:
     parts = {key: np.asarray(value, np.float64) for key, value in parts.items()}
     bins = parts["waste"] / world.max_waste[world.instance_row].astype(np.float64)[:, None]
     if c.map_name is None or c.stream not in KG_PER_M3:
-        profit = (c.waste_weight * parts["waste"] - c.beta * parts["length"] - c.overflow_price * parts["overflows"]
-                  - c.failure_weight * parts["failures"] - c.lost_weight * parts["lost"])  # fmt: skip
+        profit = (
+            c.waste_weight * parts["waste"]
+            - c.beta * parts["length"]
+            - c.overflow_price * parts["overflows"]
+            - c.failure_weight * parts["failures"]
+            - c.lost_weight * parts["lost"]
+        )
         units = ("bins", "km" if c.metric == "haversine" else "length", "profit")
         return Days(parts["overflows"], parts["failures"], bins, parts["length"], parts["lost"], profit, *units)
     volume = c.map.volume_m3
     kg = bins * (BIN_M3 if volume is None else float(volume[1:].mean())) * KG_PER_M3[c.stream]
     by_road = c.metric == "haversine" or (c.metric == "matrix" and c.map.dist is not None)
     km = parts["length"] * (1.0 if by_road else c.map.km_per_unit)
-    return Days(parts["overflows"], parts["failures"], kg, km, parts["lost"],
-                EUR_PER_KG[c.stream] * kg - EUR_PER_KM * km, "kg", "km", "EUR")  # fmt: skip
+    return Days(
+        parts["overflows"],
+        parts["failures"],
+        kg,
+        km,
+        parts["lost"],
+        EUR_PER_KG[c.stream] * kg - EUR_PER_KM * km,
+        "kg",
+        "km",
+        "EUR",
+    )
 
 
 def figure_of_days(world: Any, row: int, title: str = "") -> Figure:
@@ -77,8 +91,18 @@ def figure_of_days(world: Any, row: int, title: str = "") -> Figure:
         for k, trip in enumerate(trips_of(path, cut=0)):
             axes.plot(*nodes[trip].T, color=rgb(PALETTE[k % len(PALETTE)]), linewidth=1.2, zorder=1)
         x, y = nodes.T
-        axes.scatter(x[1:], y[1:], s=14, c=mornings[day], cmap="YlOrRd", vmin=0, vmax=1, edgecolors=rgb(CUSTOMER),
-                     linewidths=0.4, zorder=2)  # fmt: skip
+        axes.scatter(
+            x[1:],
+            y[1:],
+            s=14,
+            c=mornings[day],
+            cmap="YlOrRd",
+            vmin=0,
+            vmax=1,
+            edgecolors=rgb(CUSTOMER),
+            linewidths=0.4,
+            zorder=2,
+        )
         axes.scatter(x[:1], y[:1], s=34, marker="s", color=rgb(DEPOT), zorder=3)
         square_window(axes, nodes)
         leave_inside(axes)

@@ -31,10 +31,11 @@ PLACES = 32768  # steps across the window
 STEPS = {"pos": 1e-4, "quat": 1 / 4096, "size": 1e-3, "level": 1e-3, "gauge": 1e-3}
 QUALITY, MOST_IMAGES = 80, 300  # of images; in an episode
 KEYS: dict[type, tuple[str, ...]] = {
-    str: ("world", "title", "policy", "instance", "end"), int: ("seed", "row", "episode", "steps", "frames"),
+    str: ("world", "title", "policy", "instance", "end"),
+    int: ("seed", "row", "episode", "steps", "frames"),
     dict: ("config", "action", "reward", "illegal", "series", "gauges"),
     list: ("agents", "names", "window", "legend", "marks", "illegal_reasons"),
-}  # fmt: skip
+}
 """What every episode has, by type."""
 COLUMNS = ("action", "reward", "illegal", "mask", "scores")
 WHO = ("world", "title", "policy", "config", "seed", "row", "episode", "instance")
@@ -141,26 +142,42 @@ def _content(r: Recording) -> dict[str, Any]:
     """All that the format has, in its order; what there is none of is left out."""
     first, moments, every = r.scenes[0], [r.scenes[frame] for frame in (0, *r.ends)], -(-len(r.scenes) // MOST_IMAGES)
     content = {
-        "format": FORMAT, "version": VERSION, "milkrun": importlib.import_module("milkrun").__version__,
-        **{key: _plain(r.who[key]) for key in WHO}, "steps": r.steps, "frames": r.frames,
+        "format": FORMAT,
+        "version": VERSION,
+        "milkrun": importlib.import_module("milkrun").__version__,
+        **{key: _plain(r.who[key]) for key in WHO},
+        "steps": r.steps,
+        "frames": r.frames,
         "ends": pack(np.array(r.ends, np.int64), delta=True) if r.frames != r.steps else None,
-        "fps": r.who["fps"], "is_cost": r.who["is_cost"] or None, "end": r.end,
-        "objective": number(r.objectives[-1]), "action": pack(np.array(r.actions)),
-        "reward": pack(np.array(r.rewards)), "illegal": pack(np.array(r.illegal, np.uint8)),
-        "agents": r.who["agents"], "names": r.who["names"],
+        "fps": r.who["fps"],
+        "is_cost": r.who["is_cost"] or None,
+        "end": r.end,
+        "objective": number(r.objectives[-1]),
+        "action": pack(np.array(r.actions)),
+        "reward": pack(np.array(r.rewards)),
+        "illegal": pack(np.array(r.illegal, np.uint8)),
+        "agents": r.who["agents"],
+        "names": r.who["names"],
         "mask": pack(np.stack(r.masks), delta=True) if r.masks else None,
         "why": None if r.whys is None else _why(r.whys),
         "illegal_reasons": [list(reason) for reason in r.illegal_reasons],
         "scores": pack(np.stack(r.scores).astype(np.float32)) if r.scores else None,
-        "window": [*first.low.tolist(), *first.high.tolist()], "camera": first.view,
-        "legend": [list(entry) for entry in first.legends], "marks": [_mark(r, name) for name in first.marks],
-        "series": {"return": pack(np.array(r.objectives)),
-                   **{name: pack(np.array([s.figures[name] for s in moments])) for name in first.figures}},
+        "window": [*first.low.tolist(), *first.high.tolist()],
+        "camera": first.view,
+        "legend": [list(entry) for entry in first.legends],
+        "marks": [_mark(r, name) for name in first.marks],
+        "series": {
+            "return": pack(np.array(r.objectives)),
+            **{name: pack(np.array([s.figures[name] for s in moments])) for name in first.figures},
+        },
         "gauges": {name: pack(np.array([s.gauges[name] for s in moments])) for name in first.gauges},
         "chart": None if r.chart is None else _chart(r.chart, r.frames),
-        "images": [{"name": name, "every": every, "frames": [_webp(s.images[name]) for s in r.scenes[::every]]}
-                   for name in first.images] or None,
-    }  # fmt: skip
+        "images": [
+            {"name": name, "every": every, "frames": [_webp(s.images[name]) for s in r.scenes[::every]]}
+            for name in first.images
+        ]
+        or None,
+    }
     return {key: value for key, value in content.items() if value is not None or key in ("fps", "objective")}
 
 
@@ -198,8 +215,11 @@ def _in_time(key: str, values: list[Any], step: float) -> Any:
     if words:
         texts = [json.dumps(value) for value in values]
         where = _numbered(texts)
-        return {"time": True, "texts": [json.loads(text) for text in where],
-                "index": pack(np.array([where[text] for text in texts], np.int64), delta=True)}  # fmt: skip
+        return {
+            "time": True,
+            "texts": [json.loads(text) for text in where],
+            "index": pack(np.array([where[text] for text in texts], np.int64), delta=True),
+        }
     return {"time": True, **pack(np.stack([np.asarray(value) for value in values]), True, scale)}
 
 
@@ -217,12 +237,16 @@ def _chart(chart: Chart, frames: int) -> dict[str, Any]:
     packed: dict[str, Any] = {"lanes": list(chart.lanes), "unit": chart.unit}
     if chart.clock is not None and len(chart.clock) == frames + 1 and (np.diff(chart.clock) >= 0).all():
         packed["clock"] = pack(np.asarray(chart.clock, np.float64))
-    packed["kinds"] = {kind: {"words": style.words, "colour": colour_code(style.colour), "hatched": style.hatched}
-                       for kind, style in chart.kinds.items()}  # fmt: skip
+    packed["kinds"] = {
+        kind: {"words": style.words, "colour": colour_code(style.colour), "hatched": style.hatched}
+        for kind, style in chart.kinds.items()
+    }
     packed["bars"] = [[lane[b.lane], b.kind, number(b.t0), number(b.t1), b.label, b.at or 0] for b in chart.bars]
     packed["marks"] = [[lane[m.lane], m.kind, number(m.t), m.label, m.at or 0] for m in chart.marks]
-    packed["windows"] = [[w.name, number(w.opens), number(w.closes), None if w.arrival is None else number(w.arrival),
-                          w.by] for w in chart.windows]  # fmt: skip
+    packed["windows"] = [
+        [w.name, number(w.opens), number(w.closes), None if w.arrival is None else number(w.arrival), w.by]
+        for w in chart.windows
+    ]
     if chart.heat is not None:
         values = np.asarray(chart.heat.values, np.float32)
         packed["heat"] = {"title": chart.heat.title, "values": pack(values), "at": [int(f) for f in chart.heat.at]}

@@ -67,9 +67,13 @@ def figure_of_tours(pictures: Sequence[tuple[Any, int, str]], title: str = "") -
 
 
 def in_a_row(
-    pictures: Sequence[tuple[Any, int, str]], title: str, paint: Callable[[Axes, Any, int], str], side: float = SIDE,
-    height: float = 1.3, upright: bool = False,
-) -> Figure:  # fmt: skip
+    pictures: Sequence[tuple[Any, int, str]],
+    title: str,
+    paint: Callable[[Axes, Any, int], str],
+    side: float = SIDE,
+    height: float = 1.3,
+    upright: bool = False,
+) -> Figure:
     """Pictures side by side, or one below the other, `side` inches wide and so many times as high; `paint` fills one
     and returns what stands above it."""
     lines, columns = (len(pictures), 1) if upright else (1, len(pictures))
@@ -196,8 +200,17 @@ def paint_scene(axes: Axes, scene: Scene, names: str = "") -> None:
 
 def _paint_names(axes: Axes, places: np.ndarray, words: Sequence[str]) -> None:
     for (x, y), name in zip(places.tolist(), words, strict=True):
-        axes.text(x, y, name, fontsize=SMALL, color=rgb(INK), ha="center", va="center_baseline", zorder=5,
-                  path_effects=[withStroke(linewidth=2, foreground=rgb(PAPER))])  # fmt: skip
+        axes.text(
+            x,
+            y,
+            name,
+            fontsize=SMALL,
+            color=rgb(INK),
+            ha="center",
+            va="center_baseline",
+            zorder=5,
+            path_effects=[withStroke(linewidth=2, foreground=rgb(PAPER))],
+        )
 
 
 def scene_legend(scene: Scene) -> list[tuple[Any, str]]:
@@ -217,21 +230,40 @@ def _paint_points(axes: Axes, said: dict[str, Any], visited: dict[int, Colour], 
     size = np.broadcast_to(1.5 if named else said.get("size", 0.15 + 0.85 * said.get("level", 0.0)), n)
     codes = np.broadcast_to(said.get("colour", 0), n).tolist()
     fills = [visited.get(j, coloured(codes[j])) for j in range(n)]
-    square = np.array([said["shape"] == "square"] * n if isinstance(said["shape"], str)
-                      else [shape == "square" for shape in said["shape"]])  # fmt: skip
+    square = np.array(
+        [said["shape"] == "square"] * n
+        if isinstance(said["shape"], str)
+        else [shape == "square" for shape in said["shape"]]
+    )
     late, (x, y) = np.array([fill == LATE for fill in fills]), places.T
     for marker, which in (("o", ~square & ~late), (LATE_MARKERS["disc"], ~square & late)):
         some = np.flatnonzero(which)
         if marker == "o" or len(some):
             edges = [rgb(CUSTOMER if fills[j] == PAPER else PAPER) for j in some]
-            axes.scatter(x[some], y[some], s=12.0 + 90.0 * size[some], c=[rgb(fills[j]) for j in some], linewidths=0.8,
-                         marker=marker, edgecolors=edges, zorder=3)
+            axes.scatter(
+                x[some],
+                y[some],
+                s=12.0 + 90.0 * size[some],
+                c=[rgb(fills[j]) for j in some],
+                linewidths=0.8,
+                marker=marker,
+                edgecolors=edges,
+                zorder=3,
+            )
     rings = np.flatnonzero(np.broadcast_to(said.get("ring", False), n))
-    axes.scatter(x[rings], y[rings], s=72.0 + 90.0 * size[rings], facecolors="none", edgecolors=rgb(INK),
-                 linewidths=0.9, zorder=2)  # fmt: skip
+    axes.scatter(
+        x[rings],
+        y[rings],
+        s=72.0 + 90.0 * size[rings],
+        facecolors="none",
+        edgecolors=rgb(INK),
+        linewidths=0.9,
+        zorder=2,
+    )
     inside = [rgb(fills[j] if "colour" in said else DEPOT) for j in np.flatnonzero(square)]
-    axes.scatter(x[square], y[square], s=110 if named else 70, marker="s", c=inside, edgecolors=rgb(PAPER), lw=0.8,
-                 zorder=2.5)  # fmt: skip
+    axes.scatter(
+        x[square], y[square], s=110 if named else 70, marker="s", c=inside, edgecolors=rgb(PAPER), lw=0.8, zorder=2.5
+    )
     if named and "label" in said:
         _paint_names(axes, places, said["label"])
 
@@ -248,10 +280,18 @@ def _legend_of_loads(axes: Axes, loads: list[int], capacity: int, colours: list[
     columns = min(6, len(loads))
     order = [k for c in range(columns) for k in range(c, len(loads), columns)]  # matplotlib fills columns first
     axes.legend(
-        [Line2D([], [], color=colours[k], linewidth=1.6) for k in order], [str(loads[k]) for k in order],
-        title=f"load of each trip (capacity {capacity})", loc="upper center", bbox_to_anchor=(0.5, -0.01),
-        ncols=columns, fontsize=8, title_fontsize=8, frameon=False, handlelength=1.2, columnspacing=1.2,
-    )  # fmt: skip
+        [Line2D([], [], color=colours[k], linewidth=1.6) for k in order],
+        [str(loads[k]) for k in order],
+        title=f"load of each trip (capacity {capacity})",
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.01),
+        ncols=columns,
+        fontsize=8,
+        title_fontsize=8,
+        frameon=False,
+        handlelength=1.2,
+        columnspacing=1.2,
+    )
 
 
 def rgb(colour: Colour) -> tuple[float, float, float]:

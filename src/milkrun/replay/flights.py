@@ -41,8 +41,16 @@ def figure_of_flights(pictures: Sequence[tuple[Any, int, str]], title: str = "")
         ways = [(Line2D([], [], **line), words) for words, line in WAYS.values()]
         entries = [*ways, *(entry for entry in entries if entry[1] in LEGEND)]
     handles, names = zip(*entries, strict=True)
-    figure.legend(handles, names, loc="outside lower center", ncols=8 if len(pictures) > 1 else 4, fontsize=8,
-                  frameon=False, handlelength=2.2, columnspacing=1.4)  # fmt: skip
+    figure.legend(
+        handles,
+        names,
+        loc="outside lower center",
+        ncols=8 if len(pictures) > 1 else 4,
+        fontsize=8,
+        frameon=False,
+        handlelength=2.2,
+        columnspacing=1.4,
+    )
     return figure
 
 
@@ -60,16 +68,20 @@ def paint_log(axes: Axes, log: Recorder, row: int) -> str:
     came = np.where(in_time, "served", np.where(arrival >= 0, "late", "waiting"))
     scene.marks["customers"].attributes["colour"] = colours(came)
     paint_scene(axes, scene, "inside")
-    return (f"return {log.objective[row]:.3f}, {log.i[row]} steps, {int((arrival >= 0).sum())} of {len(arrival)} "
-            f"served, {int(in_time.sum())} in time")  # fmt: skip
+    return (
+        f"return {log.objective[row]:.3f}, {log.i[row]} steps, {int((arrival >= 0).sum())} of {len(arrival)} "
+        f"served, {int(in_time.sum())} in time"
+    )
 
 
 def paint_plan(axes: Axes, world: Any, row: int) -> str:
     """The truck's tour and the drone's flights; nodes in the colour of who served them."""
     paint_scene(axes, world.scene(row), "beside")
     nodes = int(world.n_nodes[world.instance_row[row]]) - 1
-    return (f"makespan {world.clock[row]:.3f}, {world.num_ops[row]} operations, {int(world.by_drone[row])} of {nodes} "
-            "nodes by drone")  # fmt: skip
+    return (
+        f"makespan {world.clock[row]:.3f}, {world.num_ops[row]} operations, {int(world.by_drone[row])} of {nodes} "
+        "nodes by drone"
+    )
 
 
 def _joined(legs: np.ndarray) -> list[np.ndarray]:

@@ -123,8 +123,9 @@ def _paint_mark(axes: Axes, mark: Mark, y: float, style: Style, late: bool) -> N
 def _paint_window(axes: Axes, window: Window, y: float, end: float) -> None:
     half = 0.26 * WINDOW
     opens, closes = min(max(window.opens, 0.0), end), min(window.closes, end)
-    axes.add_patch(Rectangle((opens, y - half), closes - opens, 2 * half, facecolor=rgb(OPEN), alpha=0.45, lw=0,
-                             zorder=2))  # fmt: skip
+    axes.add_patch(
+        Rectangle((opens, y - half), closes - opens, 2 * half, facecolor=rgb(OPEN), alpha=0.45, lw=0, zorder=2)
+    )
     sharp = [t for t in (window.opens, window.closes) if 0 <= t <= end]
     axes.vlines(sharp, y - 1.6 * half, y + 1.6 * half, color=rgb(INK), linewidth=0.9, zorder=3)
     if window.arrival is None:
@@ -138,9 +139,19 @@ def _paint_window(axes: Axes, window: Window, y: float, end: float) -> None:
     words = f"{window.by}, {window.late:g} late" if window.late > 0 else window.by
     left = window.arrival > 0.85 * end
     ground = {"facecolor": rgb(PAPER), "linewidth": 0, "pad": 0.6} if window.late > 0 else None  # over the dashes
-    axes.annotate(words, (window.arrival, y), xytext=(-6 if left else 6, 0), textcoords="offset points",
-                  fontsize=SMALL - 0.5, color=rgb(INK), ha="right" if left else "left", va="center", zorder=4,
-                  bbox=ground, path_effects=[withStroke(linewidth=2, foreground=rgb(PAPER))])  # fmt: skip
+    axes.annotate(
+        words,
+        (window.arrival, y),
+        xytext=(-6 if left else 6, 0),
+        textcoords="offset points",
+        fontsize=SMALL - 0.5,
+        color=rgb(INK),
+        ha="right" if left else "left",
+        va="center",
+        zorder=4,
+        bbox=ground,
+        path_effects=[withStroke(linewidth=2, foreground=rgb(PAPER))],
+    )
 
 
 def chart_legend(figure: Figure, charts: Sequence[Chart], more: Sequence[tuple[Any, str]] = ()) -> None:
@@ -161,5 +172,13 @@ def chart_legend(figure: Figure, charts: Sequence[Chart], more: Sequence[tuple[A
         for kind, style in chart.kinds.items():
             if any(mark.kind == kind and not mark.label for mark in chart.marks):
                 entries[style.words] = Line2D([], [], linestyle="", **_sign(kind, style))
-    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=min(5, len(entries)), fontsize=8,
-                  frameon=False, handlelength=1.8, columnspacing=1.4)  # fmt: skip
+    figure.legend(
+        entries.values(),
+        entries.keys(),
+        loc="outside lower center",
+        ncols=min(5, len(entries)),
+        fontsize=8,
+        frameon=False,
+        handlelength=1.8,
+        columnspacing=1.4,
+    )

@@ -13,15 +13,26 @@ from milkrun.replay.record import check_names
 from milkrun.replay.template import THREE, UPLOT, script_json, whole_page, write_whole
 
 SCRIPTS = (
-    "words.js", "data.js", "theme.js", "view2d.js", "view3d.js", "images.js", "gantt.js", "curves.js", "player.js",
-)  # fmt: skip
+    "words.js",
+    "data.js",
+    "theme.js",
+    "view2d.js",
+    "view3d.js",
+    "images.js",
+    "gantt.js",
+    "curves.js",
+    "player.js",
+)
 MOST_BYTES = 16 * 2**20
 
 
 def write_page(
-    episodes: Sequence[Episode] | Sequence[Sequence[Episode]], path: str | os.PathLike[str], *,
-    title: str | None = None, source: str | None = None,
-) -> Path:  # fmt: skip
+    episodes: Sequence[Episode] | Sequence[Sequence[Episode]],
+    path: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+    source: str | None = None,
+) -> Path:
     """Write the page of some episodes.
 
     Those of one list stand side by side: at most 3, of different policies on the same instance. A list of lists gives a
@@ -42,10 +53,15 @@ def write_page(
         _check_instance(group)
     first = groups[0][0].data
     title = str(first["title"] if title is None else title)
-    data = script_json({
-        "format": "milkrun-page", "version": 1, "title": title, "subtitle": _subtitle(groups, source),
-        "groups": [{"label": _label(group), "episodes": [e.data for e in group]} for group in groups],
-    })  # fmt: skip
+    data = script_json(
+        {
+            "format": "milkrun-page",
+            "version": 1,
+            "title": title,
+            "subtitle": _subtitle(groups, source),
+            "groups": [{"label": _label(group), "episodes": [e.data for e in group]} for group in groups],
+        }
+    )
     if len(data) > MOST_BYTES:
         raise ConfigError(_too_large(groups, len(data)))
     deep = any(mark["kind"] == "bodies" for group in groups for e in group for mark in e.data["marks"])

@@ -21,7 +21,7 @@ MOST = 3  # policies side by side
 
 def record(
     world: Any, policy: Policy | str, rows: Rows = (0,), *, name: str = "", max_steps: int | None = None
-) -> list[Episode]:  # fmt: skip
+) -> list[Episode]:
     """Plays on from where the world stands until every row has ended; the episodes of these rows.
 
     A policy with a method `scores(world) -> (B, A)` has them recorded.
@@ -39,9 +39,16 @@ def record(
 
 
 def compare(
-    id: str, policies: Sequence[str], *, rows: Sequence[int] = (0,), seed: int = 0, episode: int = 0,
-    preset: str | None = None, threads: int | None = None, **config: Any,
-) -> list[list[Episode]]:  # fmt: skip
+    id: str,
+    policies: Sequence[str],
+    *,
+    rows: Sequence[int] = (0,),
+    seed: int = 0,
+    episode: int = 0,
+    preset: str | None = None,
+    threads: int | None = None,
+    **config: Any,
+) -> list[list[Episode]]:
     """A list for each row, in it an episode of each policy, all on the same instance.
 
     A name that is no policy of the world but a method of `solve` is solved, and the plan driven.

@@ -73,8 +73,15 @@ def read_folder(folder: Path) -> Read:
         except Unusable as reason:
             ignored.append([file.name, str(reason)])
     title = f"Report of {folder.resolve().name or folder}"
-    return {"format": "milkrun-report", "version": 1, "title": title, "cards": cards, "tables": tables,
-            "curves": _curves(runs), "ignored": ignored}  # fmt: skip
+    return {
+        "format": "milkrun-report",
+        "version": 1,
+        "title": title,
+        "cards": cards,
+        "tables": tables,
+        "curves": _curves(runs),
+        "ignored": ignored,
+    }
 
 
 def _json(file: Path) -> Any:
@@ -102,13 +109,22 @@ def _card(id: str, world: Read, folder: Path) -> Read:
         raise Unusable(f"it is no summary of the demo: {id} has no policies with a mean")
     best: Read = max(policies.values(), key=_mean_or_least, default={})
     return {
-        "world": id, "title": title,
-        "speed": _finite(world.get("steps_per_second")), "rows": _finite(world.get("rows")),
-        "policies": [{"name": name, "mean": _finite(p["mean"]), "low": _finite(p.get("interval_low")),
-                      "high": _finite(p.get("interval_high"))} for name, p in policies.items()],
+        "world": id,
+        "title": title,
+        "speed": _finite(world.get("steps_per_second")),
+        "rows": _finite(world.get("rows")),
+        "policies": [
+            {
+                "name": name,
+                "mean": _finite(p["mean"]),
+                "low": _finite(p.get("interval_low")),
+                "high": _finite(p.get("interval_high")),
+            }
+            for name, p in policies.items()
+        ],
         "picture": _thumbnail(folder, best.get("picture")),
         "page": _link(folder, world.get("page") or f"{stem}_replay.html"),
-    }  # fmt: skip
+    }
 
 
 def _link(folder: Path, name: Any) -> str | None:
@@ -138,9 +154,15 @@ def _thumbnail(folder: Path, name: Any) -> str | None:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 EVALUATION = {
-    "policy": "policy", "mean": "mean return", "interval_low": "95 % from", "interval_high": "to", "gap": "gap to best",
-    "best_share": "best on (share)", "mean_length": "mean steps", "seconds": "seconds",
-}  # fmt: skip
+    "policy": "policy",
+    "mean": "mean return",
+    "interval_low": "95 % from",
+    "interval_high": "to",
+    "gap": "gap to best",
+    "best_share": "best on (share)",
+    "mean_length": "mean steps",
+    "seconds": "seconds",
+}
 
 
 def _table(content: Any, name: str) -> Read:
@@ -150,9 +172,11 @@ def _table(content: Any, name: str) -> Read:
         best = {"mean": "high", "gap": "low", "best_share": "high", "seconds": "low"}
         return {
             "title": f"{content.get('world', name)}, {content['instances']} instances, seed {content.get('seed')}",
-            "columns": [EVALUATION[key] for key in keys], "rows": _cells(rows, keys),
-            "best": {EVALUATION[key]: way for key, way in best.items() if key in keys}, "notes": [],
-        }  # fmt: skip
+            "columns": [EVALUATION[key] for key in keys],
+            "rows": _cells(rows, keys),
+            "best": {EVALUATION[key]: way for key, way in best.items() if key in keys},
+            "notes": [],
+        }
     if isinstance(content, dict) and isinstance(content.get("rows"), list) and isinstance(content.get("title"), str):
         rows = _rows(content["rows"])
         keys = list(dict.fromkeys(key for row in rows for key in row))
@@ -236,7 +260,13 @@ def _curves(runs: list[Read]) -> list[Read]:
                 return None if np.isnan(values).all() else pack(values)
 
             if (y := column(metric)) is not None:
-                line = {"name": run["name"], "x": column("step"), "y": y, "low": column(f"{metric}_low"),
-                        "high": column(f"{metric}_high"), "seconds": column("seconds")}  # fmt: skip
+                line = {
+                    "name": run["name"],
+                    "x": column("step"),
+                    "y": y,
+                    "low": column(f"{metric}_low"),
+                    "high": column(f"{metric}_high"),
+                    "seconds": column("seconds"),
+                }
                 lines.setdefault(metric, []).append(line)
     return [{"title": metric, "x": "step", "lines": found} for metric, found in lines.items()]

@@ -36,9 +36,13 @@ def script_json(value: Any) -> str:
 
 
 def whole_page(
-    body: str, title: str, data: str, own: Sequence[str], libraries: Sequence[str],
+    body: str,
+    title: str,
+    data: str,
+    own: Sequence[str],
+    libraries: Sequence[str],
     styles: Sequence[str] = ("page.css",),
-) -> str:  # fmt: skip
+) -> str:
     """The page: `own` scripts share one strict function scope, each library is a script of its own before them, and
     before these what they need of the browser."""
     joined = "\n".join(asset(name) for name in own)
@@ -50,9 +54,13 @@ def whole_page(
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
     parts = {
-        "policy": policy, "title": html.escape(title), "style": style, "body": asset(body).rstrip(), "data": data,
+        "policy": policy,
+        "title": html.escape(title),
+        "style": style,
+        "body": asset(body).rstrip(),
+        "data": data,
         "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
-    }  # fmt: skip
+    }
     # By a function: what it gives is taken as it is, while a text would have its backslashes read.
     return re.sub("@([a-z]+)@", lambda place: parts[place[1]], asset("frame.html"))
 

@@ -43,7 +43,9 @@ def figure_of_flights(pictures: Sequence[tuple[Any, int, str]], title: str = "")
     def paint(axes: Axes, world: Any, row: int) -> str:
         axes.imshow(world.render(row))
         reason = REASONS[int(world.reason[row])] or "it goes on"
-        return (f"CR {world.CR[row]:.1f}, TSR {world.TSR[row]:.3f}, {int(world.agent_step[row])} steps, "
-                f"end: {reason.replace('_', ' ')}")  # fmt: skip
+        return (
+            f"CR {world.CR[row]:.1f}, TSR {world.TSR[row]:.3f}, {int(world.agent_step[row])} steps, "
+            f"end: {reason.replace('_', ' ')}"
+        )
 
     return in_a_row(pictures, title, paint, side=9.0, height=0.62, upright=True)

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from milkrun.routing.instances.darp import DARPInstance as DARPInstance
     from milkrun.routing.tsp import TSP as TSP
 
-__getattr__, __dir__, __all__ = lazy(__name__, {
-    ".cvrp": "CVRP", ".darp.config": "DARPConfig", ".darp.world": "DARP", ".instances.darp": "DARPInstance",
-    ".tsp": "TSP",
-})  # fmt: skip
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        ".cvrp": "CVRP",
+        ".darp.config": "DARPConfig",
+        ".darp.world": "DARP",
+        ".instances.darp": "DARPInstance",
+        ".tsp": "TSP",
+    },
+)

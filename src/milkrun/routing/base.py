@@ -48,24 +48,30 @@ class PlacesConfig(Config):
 
     def validate(self) -> None:
         if not -LARGEST <= self.min_loc < self.max_loc <= LARGEST:
-            raise ConfigError(f"min_loc = {self.min_loc}, max_loc = {self.max_loc}: the box needs min_loc < max_loc, "
-                              f"both within -{LARGEST:g}..{LARGEST:g}")
+            raise ConfigError(
+                f"min_loc = {self.min_loc}, max_loc = {self.max_loc}: the box needs min_loc < max_loc, "
+                f"both within -{LARGEST:g}..{LARGEST:g}"
+            )
 
         law = self.loc_distribution
         if self.map_name is None:
             if law == "map" or self.stream is not None or self.map_path is not None:
                 raise ConfigError("loc_distribution='map', map_path and stream go with a map_name, which is not given")
             if self.metric == "haversine" and not -90 <= self.min_loc < self.max_loc <= 90:
-                raise ConfigError(f"min_loc = {self.min_loc}, max_loc = {self.max_loc}: under metric='haversine' they "
-                                  "bound latitudes, which lie within -90..90")
+                raise ConfigError(
+                    f"min_loc = {self.min_loc}, max_loc = {self.max_loc}: under metric='haversine' they "
+                    "bound latitudes, which lie within -90..90"
+                )
             return
         if law not in ("uniform", "map"):
             raise ConfigError(f"map_name = {self.map_name!r} and loc_distribution = {law!r}: the map gives the places")
         if self.metric not in ("euclid", "haversine", "matrix"):
             raise ConfigError(f"metric = {self.metric!r}: on a map it is 'euclid', 'haversine' or 'matrix'")
         if self.num_loc > self.map.n:
-            raise ConfigError(f"num_loc = {self.num_loc}: the map {self.map_name!r} has {self.map.n} bins"
-                              + (f" of the stream {self.stream!r}" if self.stream else ""))
+            raise ConfigError(
+                f"num_loc = {self.num_loc}: the map {self.map_name!r} has {self.map.n} bins"
+                + (f" of the stream {self.stream!r}" if self.stream else "")
+            )
 
     @cached_property
     def map(self) -> Map:
@@ -150,8 +156,12 @@ class Places(World):
 
     def _map_tables(self) -> dict[str, np.ndarray]:
         places, by_road, filled = (self.sizes[name] for name in "KDF")
-        tables: dict[str, Any] = {"map_locs": np.zeros((0, 2)), "map_dist": np.zeros((0, 0)),
-                                  "map_mean": np.zeros(0), "map_std": np.zeros(0)}  # fmt: skip
+        tables: dict[str, Any] = {
+            "map_locs": np.zeros((0, 2)),
+            "map_dist": np.zeros((0, 0)),
+            "map_mean": np.zeros(0),
+            "map_std": np.zeros(0),
+        }
         if places:
             found = self.config.map
             tables["map_locs"] = found.degrees if self.config.metric == "haversine" else found.locs
@@ -268,13 +278,17 @@ class Places(World):
             if self.config.map_name is not None:
                 raise ConfigError(f"places and map_name = {self.config.map_name!r}: the map gives the places")
             if depots is None and self.depot_apart and self.config.depot_type == "customer":
-                raise ConfigError("depot_type = 'customer': places alone do not say where the depot stands; give "
-                                  "depots too, from a generator by _generate_depot")
+                raise ConfigError(
+                    "depot_type = 'customer': places alone do not say where the depot stands; give "
+                    "depots too, from a generator by _generate_depot"
+                )
             places = self._as_places("places", places, (self.num_envs, self.config.num_loc, 2))
         if depots is not None:
             if self.sizes["D"]:
-                raise ConfigError(f"depots and metric = 'matrix': the map {self.config.map_name!r} knows no way from "
-                                  "any depot but its own")
+                raise ConfigError(
+                    f"depots and metric = 'matrix': the map {self.config.map_name!r} knows no way from "
+                    "any depot but its own"
+                )
             depots = self._as_places("depots", depots, (self.num_envs, 2))
         self._standing = places, depots
         for name, given in (("loc_law", places), ("depot_law", depots)):
@@ -318,11 +332,14 @@ class Places(World):
         with np.errstate(over="ignore"):
             places = array.astype(np.float32) if array.dtype.kind in "fiu" else np.full(array.shape, np.nan, np.float32)
         if places.shape != shape or not (np.abs(places) <= LARGEST).all():
-            raise ConfigError(f"{who} gave {array.dtype} {array.shape} (or non-finite places); it must be {shape} "
-                              f"finite numbers within -{LARGEST:g}..{LARGEST:g}")
+            raise ConfigError(
+                f"{who} gave {array.dtype} {array.shape} (or non-finite places); it must be {shape} "
+                f"finite numbers within -{LARGEST:g}..{LARGEST:g}"
+            )
         if self.config.metric == "haversine" and (wrong := no_latitudes(places)).any():
-            raise ConfigError(f"{who} gave the latitude {places[wrong][0]}: under metric='haversine' it must lie "
-                              "within -90..90")
+            raise ConfigError(
+                f"{who} gave the latitude {places[wrong][0]}: under metric='haversine' it must lie within -90..90"
+            )
         return places
 
 

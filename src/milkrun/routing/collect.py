@@ -41,9 +41,13 @@ from milkrun.routing.vehicle import OVER_CAPACITY, Routing, RoutingConfig
 TRIPS = ("single", "multi")
 
 
-STOPS = {"drive": Style("drives (\u2192 customer)", "ink"), "wait": Style("waits", "muted", hatched=True),
-         "serve": Style("serves", 0)}
+STOPS = {
+    "drive": Style("drives (\u2192 customer)", "ink"),
+    "wait": Style("waits", "muted", hatched=True),
+    "serve": Style("serves", 0),
+}
 """How what a truck does looks in a chart."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CollectConfig(RoutingConfig):
@@ -55,9 +59,12 @@ class CollectConfig(RoutingConfig):
     trips: str = option("single", "single: the first return ends the tour; multi: it empties the truck", choices=TRIPS)
     max_length: float | None = option(None, "limit of one trip's length, the leg home included; None = none", low=0)
     length_weight: float | str = option(
-        "auto", "price of a unit of length; auto makes skipping worth while at any size", low=0, high=1e30,
+        "auto",
+        "price of a unit of length; auto makes skipping worth while at any size",
+        low=0,
+        high=1e30,
         words=("auto",),
-    )  # fmt: skip
+    )
     must_go_reserve: bool = option(True, "single trips keep room for the mandatory customers still to come")
 
     def validate(self) -> None:
@@ -121,8 +128,12 @@ class Collect(Routing):
     @classmethod
     def size_of(cls, config: Any) -> dict[str, int]:
         timed = cls.windows and config.time_windows
-        return {**cls.space(config), "A": cls.record_size(config), "V": config.num_loc + 1 if timed else 0,
-                "U": int(timed)}  # fmt: skip
+        return {
+            **cls.space(config),
+            "A": cls.record_size(config),
+            "V": config.num_loc + 1 if timed else 0,
+            "U": int(timed),
+        }
 
     @classmethod
     def record_size(cls, config: Any) -> int:
@@ -192,8 +203,10 @@ class Collect(Routing):
         c = self.config
         if c.length_weight != "auto" or c.map_name is not None:
             return
-        rule = (f"more than twice the side of the box of min_loc = {c.min_loc:g} and max_loc = {c.max_loc:g}, by which "
-                "length_weight = 'auto' is set; give length_weight, the price of a unit of your lengths")  # fmt: skip
+        rule = (
+            f"more than twice the side of the box of min_loc = {c.min_loc:g} and max_loc = {c.max_loc:g}, by which "
+            "length_weight = 'auto' is set; give length_weight, the price of a unit of your lengths"
+        )
         if "dist" in arrays:
             refuse_where("dist", arrays["dist"], arrays["dist"] > 2.0 * c.side, rule)
         else:
@@ -264,8 +277,10 @@ class Collect(Routing):
                 bars += [Bar(lane, "wait", there, opens, "", at)] if opens > there else []
                 now = opens + service[node]
                 bars += [Bar(lane, "serve", opens, now, str(node), at)] if now > opens else []
-        asked = [Window(f"customer {j}", *windows[j].tolist(), *stops.get(j, (None, "")))
-                 for j in range(1, int(self.n_nodes[q]))]
+        asked = [
+            Window(f"customer {j}", *windows[j].tolist(), *stops.get(j, (None, "")))
+            for j in range(1, int(self.n_nodes[q]))
+        ]
         lanes = tuple(dict.fromkeys(bar.lane for bar in bars))
         return Chart(lanes, tuple(bars), windows=tuple(asked), unit="time since the start of the trip", kinds=STOPS)
 

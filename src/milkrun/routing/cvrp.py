@@ -57,8 +57,9 @@ class CVRPConfig(RoutingConfig):
     """Options of the CVRP."""
 
     presets: ClassVar[Any] = {
-        **RoutingConfig.presets, **{f"kool{n}": {"num_loc": n, "capacity": CAPACITY[n]} for n in (20, 50, 100)}
-    }  # fmt: skip
+        **RoutingConfig.presets,
+        **{f"kool{n}": {"num_loc": n, "capacity": CAPACITY[n]} for n in (20, 50, 100)},
+    }
     synonyms: ClassVar[Any] = {"vehicle_cap": "capacity"}
 
     depot_type: str = option("random", "where the depot stands", choices=DEPOT_TYPES)
@@ -75,8 +76,10 @@ class CVRPConfig(RoutingConfig):
             farthest, where = farthest_drawn(self)
             # The limit as instances keep it, in float32. `py_func`: checking a configuration compiles nothing.
             if not fits.py_func(farthest, float(np.float32(self.max_length))):
-                raise ConfigError(f"max_length = {self.max_length} is below {farthest:g}, there and back {where}: a "
-                                  "customer drawn there could not be served")
+                raise ConfigError(
+                    f"max_length = {self.max_length} is below {farthest:g}, there and back {where}: a "
+                    "customer drawn there could not be served"
+                )
 
     @property
     def truck(self) -> int:
@@ -85,8 +88,12 @@ class CVRPConfig(RoutingConfig):
             return self.capacity
         nearest = min(CAPACITY, key=lambda n: (abs(n - self.num_loc), n))
         if nearest != self.num_loc:
-            logging.getLogger("milkrun").info("no capacity is listed for %d customers: that of %d is taken, %d units",
-                                              self.num_loc, nearest, CAPACITY[nearest])
+            logging.getLogger("milkrun").info(
+                "no capacity is listed for %d customers: that of %d is taken, %d units",
+                self.num_loc,
+                nearest,
+                CAPACITY[nearest],
+            )
         return CAPACITY[nearest]
 
 

@@ -56,8 +56,9 @@ class CVRPPConfig(ProfitConfig):
     def validate(self) -> None:
         super().validate()
         if self.truck < self.heaviest:
-            raise ConfigError(f"capacity = {self.truck:g} is below {self.heaviest:g}, the largest weight drawn: it "
-                              "would fit no truck")
+            raise ConfigError(
+                f"capacity = {self.truck:g} is below {self.heaviest:g}, the largest weight drawn: it would fit no truck"
+            )
 
     @property
     def heaviest(self) -> float:

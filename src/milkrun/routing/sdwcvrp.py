@@ -53,13 +53,18 @@ class SDWCVRPConfig(RecourseConfig):
     """Options of the SDWCVRP."""
 
     presets: ClassVar[Any] = {
-        **RecourseConfig.presets, "week": {"horizon": 7}, "month": {"horizon": 30}, "single_day": {"horizon": 1}
-    }  # fmt: skip
+        **RecourseConfig.presets,
+        "week": {"horizon": 7},
+        "month": {"horizon": 30},
+        "single_day": {"horizon": 1},
+    }
 
     max_steps: int | str | None = option(
-        "auto", "steps until a row is truncated; auto = 4 (num_loc + 1) horizon; None = no limit", low=1,
+        "auto",
+        "steps until a row is truncated; auto = 4 (num_loc + 1) horizon; None = no limit",
+        low=1,
         words=("auto",),
-    )  # fmt: skip
+    )
     horizon: int = option(7, "days of an episode", low=1, high=1000)
     fill_distribution: str = option(
         "gamma3", "how bins fill in a day, or a level law times daily_scale", choices=(*FILL_LAWS, *FILL_ALIASES)
@@ -68,9 +73,11 @@ class SDWCVRPConfig(RecourseConfig):
     sensor_sigma: float = option(0.0, "spread of the morning's measurements; 0 = they are right", low=0, high=10)
     lost_weight: float = option(0.0, "price of a unit of waste that ran over", low=0, high=1e30)
     must_go: str = option(
-        "none", "bins named each morning: level: over must_go_level; lookahead: the mean of a day fills them; "
-        "service_level: a day of mean + must_go_k deviations does", choices=MUST_GO_LAWS,
-    )  # fmt: skip
+        "none",
+        "bins named each morning: level: over must_go_level; lookahead: the mean of a day fills them; "
+        "service_level: a day of mean + must_go_k deviations does",
+        choices=MUST_GO_LAWS,
+    )
     must_go_k: float = option(1.0, "deviations of the rule service_level", low=0, high=100)
 
     def largest_rewards(self) -> dict[str, float]:

@@ -111,9 +111,12 @@ class TSPKopt(Places):
     def constants(self) -> dict[str, Any]:
         c = self.config
         return {
-            **super().constants(), "moves": MOVES.index(c.moves), "action_mode": ACTION_MODES.index(c.action_mode),
-            "init": STARTS.index(c.init), "reward_mode": REWARD_MODES.index(c.reward_mode),
-        }  # fmt: skip
+            **super().constants(),
+            "moves": MOVES.index(c.moves),
+            "action_mode": ACTION_MODES.index(c.action_mode),
+            "init": STARTS.index(c.init),
+            "reward_mode": REWARD_MODES.index(c.reward_mode),
+        }
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_instances(arrays)
@@ -215,8 +218,13 @@ class TSPKopt(Places):
         n = int(self.n_nodes[q])
         places = self.locs[q, :n].astype(float)
         s = Scene(places.min(0), places.max(0))
-        s.points("nodes", places, colour="muted", text=lambda: [f"node {j}" for j in range(n)],
-                 label=lambda: [str(j) for j in range(n)])  # fmt: skip
+        s.points(
+            "nodes",
+            places,
+            colour="muted",
+            text=lambda: [f"node {j}" for j in range(n)],
+            label=lambda: [str(j) for j in range(n)],
+        )
         s.route("tour", "nodes", self.tour[row, :n], closed=True, paint=False)
         s.figure("length", self.cost_current[row])
         s.figure("best", self.cost_best[row])

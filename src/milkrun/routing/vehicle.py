@@ -115,8 +115,16 @@ class Routing(Recorded, Places):
             more["colour"] = colours(np.where(self.visited[row, :n], "muted", "waiting"))
         s = Scene(places.min(0), places.max(0))
         size = None if amounts is None else amounts[:n] / max(1e-9, float(np.max(amounts[:n])))
-        s.points(name, places, shape=["square"] + ["disc"] * (n - 1) if depot else "disc", size=size, text=text,
-                 label=lambda: ["" if depot and j == 0 else str(j) for j in range(n)], action=np.arange(n), **more)
+        s.points(
+            name,
+            places,
+            shape=["square"] + ["disc"] * (n - 1) if depot else "disc",
+            size=size,
+            text=text,
+            label=lambda: ["" if depot and j == 0 else str(j) for j in range(n)],
+            action=np.arange(n),
+            **more,
+        )
         s.route("tour", name, self.driven(row), cut=0 if depot else None)
         s.vehicle("truck", places[self.current_node[row]], shape="truck")
         s.figure("length", self.tour_length[row])

@@ -39,9 +39,11 @@ class ProfitConfig(CollectConfig):
     min_prize: float = option(1, "smallest prize drawn", low=0, high=1e9)
     max_prize: float = option(100, "largest prize drawn", low=0, high=1e9)
     prize_distribution: str = option(
-        "uniform", "whole numbers min_prize..max_prize; const: all max_prize; dist: grows with the way from the depot, "
-        "1..100; continuous: any number between", choices=PRIZE_LAWS,
-    )  # fmt: skip
+        "uniform",
+        "whole numbers min_prize..max_prize; const: all max_prize; dist: grows with the way from the depot, "
+        "1..100; continuous: any number between",
+        choices=PRIZE_LAWS,
+    )
     time_windows: bool = option(False, "customers have windows and service times")
 
     def validate(self) -> None:
@@ -50,8 +52,10 @@ class ProfitConfig(CollectConfig):
             raise ConfigError(f"min_prize = {self.min_prize} is above max_prize = {self.max_prize}")
         whole = self.min_prize == math.floor(self.min_prize) and self.max_prize == math.floor(self.max_prize)
         if self.prize_distribution == "uniform" and not whole:
-            raise ConfigError(f"min_prize = {self.min_prize}, max_prize = {self.max_prize}: the law 'uniform' draws "
-                              "whole numbers; 'continuous' draws any")
+            raise ConfigError(
+                f"min_prize = {self.min_prize}, max_prize = {self.max_prize}: the law 'uniform' draws "
+                "whole numbers; 'continuous' draws any"
+            )
 
     def largest_rewards(self) -> dict[str, float]:
         # The law 'dist' draws up to 100.

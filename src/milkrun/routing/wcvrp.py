@@ -59,9 +59,10 @@ class WasteConfig(CollectConfig):
     )
     capacity: float | str = option("auto", "what a truck takes; auto by the size", low=0, words=("auto",))
     fill_distribution: str = option(
-        "gamma1", "how bins fill in a day, or their level itself (uniform, beta, constant, dist)",
+        "gamma1",
+        "how bins fill in a day, or their level itself (uniform, beta, constant, dist)",
         choices=(*FILL_LAWS, *FILL_ALIASES),
-    )  # fmt: skip
+    )
     fill_days: int = option(4, "the last emptying lies 1..fill_days days back", low=1, high=1000)
     fill_value: float = option(0.5, "level under the law 'constant', as a share of a bin", low=0, high=1)
     max_waste: float = option(1.0, "what a bin holds; 100 gives percent", low=1e-6, high=1e9)
@@ -72,8 +73,9 @@ class WasteConfig(CollectConfig):
     def validate(self) -> None:
         super().validate()
         if self.truck < self.max_waste:
-            raise ConfigError(f"capacity = {self.truck:g} is below max_waste = {self.max_waste:g}: a full bin would "
-                              "fit no truck")
+            raise ConfigError(
+                f"capacity = {self.truck:g} is below max_waste = {self.max_waste:g}: a full bin would fit no truck"
+            )
 
     def largest_rewards(self) -> dict[str, float]:
         waste = f"waste_weight = {self.waste_weight:g} times max_waste"
@@ -125,9 +127,12 @@ class Waste(Collect):
     capacity = instance(float32, low=0, column=True, doc="what a truck takes")
 
     synonyms: ClassVar[Any] = {
-        "demand": "waste", "current_waste": "waste", "vehicle_cap": "capacity", "current_load": "load",
+        "demand": "waste",
+        "current_waste": "waste",
+        "vehicle_cap": "capacity",
+        "current_load": "load",
         "collected_waste": "collected",
-    }  # fmt: skip
+    }
     priced = {"max_waste": "waste_weight"}  # no level is above it
     levels: ClassVar[str] = "waste"  # the field with the levels of the bins that the agent knows
 

@@ -49,8 +49,9 @@ def connected(address: str | None = None) -> Iterator[None]:
     if ray.is_initialized():
         there = ray.get_runtime_context().gcs_address
         if address not in (None, "auto", there):
-            raise ConfigError(f"address={address!r}: this process is connected to the Ray at {there}; ray.shutdown() "
-                              "leaves it")  # fmt: skip
+            raise ConfigError(
+                f"address={address!r}: this process is connected to the Ray at {there}; ray.shutdown() leaves it"
+            )
         yield
         return
     with _own(ray) if address is None else _joined(ray, address):
@@ -131,8 +132,10 @@ def _reach(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
     except OSError as e:
-        raise ScaleError(f"address={address!r}: nobody listens there ({e.strerror or e}): `ray start --head` starts a "
-                         "cluster and prints its address") from None  # fmt: skip
+        raise ScaleError(
+            f"address={address!r}: nobody listens there ({e.strerror or e}): `ray start --head` starts a "
+            "cluster and prints its address"
+        ) from None
 
 
 def _first_line(error: BaseException) -> str:

@@ -46,8 +46,9 @@ class Asked:
     def read(cls, address: Any, retries: Any, cpus_per_shard: Any, threads: Any, progress: Any) -> Asked:
         if not isinstance(cpus_per_shard, (int, float)) or isinstance(cpus_per_shard, bool) or not cpus_per_shard > 0:
             raise ConfigError(f"cpus_per_shard={cpus_per_shard!r}: must be a number above 0")
-        return cls(address, check_count("retries", retries, 0), cpus_per_shard, check_count("threads", threads, 1),
-                   progress)  # fmt: skip
+        return cls(
+            address, check_count("retries", retries, 0), cpus_per_shard, check_count("threads", threads, 1), progress
+        )
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,11 @@ def run(what: Work, asked: Asked, kept: Kept | None, ray_needed: bool = True) ->
         except KeyboardInterrupt:
             if kept is not None:
                 count = sum(kept.path(k).exists() for k in range(what.tasks))
-                print(f"stopped: {count:,} of {what.tasks:,} shards are kept in {kept.folder}; the same call continues "
-                      "there", file=sys.stderr)  # fmt: skip
+                print(
+                    f"stopped: {count:,} of {what.tasks:,} shards are kept in {kept.folder}; the same call continues "
+                    "there",
+                    file=sys.stderr,
+                )
             raise
 
 
@@ -149,13 +153,17 @@ def _result(reference: Any, k: int, asked: Asked) -> Arrays:
         if isinstance(e.cause, ScaleError):
             raise e.cause from None
         lines = str(e).strip().splitlines()
-        raise ScaleError(f"shard {k}: a worker cannot run Milkrun's tasks ({lines[-1]}): the same Milkrun, and what "
-                         "the policy is made of, must be installed on all machines", shard=k,
-                         remote_traceback="\n".join(lines[-12:])) from None  # fmt: skip
+        raise ScaleError(
+            f"shard {k}: a worker cannot run Milkrun's tasks ({lines[-1]}): the same Milkrun, and what "
+            "the policy is made of, must be installed on all machines",
+            shard=k,
+            remote_traceback="\n".join(lines[-12:]),
+        ) from None
     except exceptions.RayError as e:
         reason = str(e).strip().splitlines()[0]
-        raise ScaleError(f"shard {k} was lost with its process or machine more often than retries={asked.retries}: "
-                         f"{reason}", shard=k) from None  # fmt: skip
+        raise ScaleError(
+            f"shard {k} was lost with its process or machine more often than retries={asked.retries}: {reason}", shard=k
+        ) from None
     return arrays
 
 

@@ -24,11 +24,22 @@ COLUMNS = {"returns": np.float64, "lengths": np.int64, "truncated": np.bool_, "i
 
 
 def evaluate(
-    world_id: str, policy: Any, episodes: int, rows: int | None = None, seed: int = 0, *,
-    config: Config | Mapping[str, Any] | str | Path | None = None, preset: str | None = None,
-    address: str | None = None, keep: Any = None, shard_rows: int = SHARD_ROWS, retries: int = 5,
-    cpus_per_shard: float = 1, threads: int = 1, progress: bool | None = None,
-) -> Result:  # fmt: skip
+    world_id: str,
+    policy: Any,
+    episodes: int,
+    rows: int | None = None,
+    seed: int = 0,
+    *,
+    config: Config | Mapping[str, Any] | str | Path | None = None,
+    preset: str | None = None,
+    address: str | None = None,
+    keep: Any = None,
+    shard_rows: int = SHARD_ROWS,
+    retries: int = 5,
+    cpus_per_shard: float = 1,
+    threads: int = 1,
+    progress: bool | None = None,
+) -> Result:
     """Plays `episodes` episodes in `rows` rows (default: as many as episodes, at most 65,536) on Ray.
 
     Number k is episode k // rows of row k % rows, and the result is that of `solvers.evaluate` with as many rows, to
@@ -48,9 +59,16 @@ def evaluate(
     assert played.policy is not None
     kept = None
     if keep is not None:
-        key = {"kind": "evaluate", "world": spec.id, "config": played.config.as_json(),
-               "policy": played.policy.key(spec), "seed": seed, "rows": shards.rows, "episodes": shards.episodes,
-               "shard_rows": shards.shard_rows}  # fmt: skip
+        key = {
+            "kind": "evaluate",
+            "world": spec.id,
+            "config": played.config.as_json(),
+            "policy": played.policy.key(spec),
+            "seed": seed,
+            "rows": shards.rows,
+            "episodes": shards.episodes,
+            "shard_rows": shards.shard_rows,
+        }
         kept = Kept(keep, key)
     whole: Arrays = {name: np.empty(shards.episodes, dtype) for name, dtype in COLUMNS.items()}
 
@@ -65,8 +83,18 @@ def evaluate(
         known = all(name in arrays and arrays[name].dtype == dtype for name, dtype in COLUMNS.items())
         return known and all(values.shape == (shards[k].episodes,) for values in arrays.values())
 
-    run(Work(f"{spec.name} by {played.policy.name}", len(shards), lambda k: (play, (played, shards[k])), fits, take,
-             lambda k: shards[k].episodes), asked, kept)  # fmt: skip
+    run(
+        Work(
+            f"{spec.name} by {played.policy.name}",
+            len(shards),
+            lambda k: (play, (played, shards[k])),
+            fits,
+            take,
+            lambda k: shards[k].episodes,
+        ),
+        asked,
+        kept,
+    )
     kpis = {name.removeprefix(KPI): values for name, values in whole.items() if name.startswith(KPI)}
     return Result(whole["returns"], whole["lengths"], whole["truncated"], shards.rows, kpis, whole["illegal"])
 
@@ -81,6 +109,7 @@ def read_config(spec: WorldSpec, preset: str | None, config: Any) -> Config:
     """The whole configuration, which must be plain values: it is sent, and written into manifests."""
     built: Config = spec.load().Config.build(preset, config, **spec.kwargs)
     if given := [name for name, value in built.as_dict().items() if callable(value)]:
-        raise ConfigError(f"{', '.join(given)} was given as a function, which is not sent to other machines: give its "
-                          "name")  # fmt: skip
+        raise ConfigError(
+            f"{', '.join(given)} was given as a function, which is not sent to other machines: give its name"
+        )
     return built

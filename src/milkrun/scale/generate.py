@@ -22,11 +22,21 @@ from milkrun.scale.work import Played, draw
 
 
 def generate(
-    world_id: str, instances: int, out: str | os.PathLike[str], seed: int = 0, *,
-    config: Config | Mapping[str, Any] | str | Path | None = None, preset: str | None = None, on: str = "ray",
-    address: str | None = None, shard_rows: int = SHARD_ROWS, retries: int = 5, cpus_per_shard: float = 1,
-    threads: int = 1, progress: bool | None = None,
-) -> Path:  # fmt: skip
+    world_id: str,
+    instances: int,
+    out: str | os.PathLike[str],
+    seed: int = 0,
+    *,
+    config: Config | Mapping[str, Any] | str | Path | None = None,
+    preset: str | None = None,
+    on: str = "ray",
+    address: str | None = None,
+    shard_rows: int = SHARD_ROWS,
+    retries: int = 5,
+    cpus_per_shard: float = 1,
+    threads: int = 1,
+    progress: bool | None = None,
+) -> Path:
     """Draws instances into the folder `out`: `data-000042.npz` with the instance fields of `shard_rows` of them, and
     `manifest.json`. Returns the folder. The same call continues one that was stopped.
 
@@ -39,15 +49,33 @@ def generate(
     shards = read_shards(instances, instances, shard_rows)
     asked = Asked.read(address, retries, cpus_per_shard, threads, progress)
     played = Played(spec, read_config(spec, preset, config), check_seed(seed), asked.threads)
-    key = {"kind": "generate", "world": spec.id, "config": played.config.as_json(), "seed": played.seed,
-           "instances": instances, "shard_rows": shards.shard_rows}  # fmt: skip
+    key = {
+        "kind": "generate",
+        "world": spec.id,
+        "config": played.config.as_json(),
+        "seed": played.seed,
+        "instances": instances,
+        "shard_rows": shards.shard_rows,
+    }
     kept = Kept(out, key, STEM)
 
     def fits(k: int, arrays: Arrays) -> bool:
         return bool(arrays) and all(values.shape[:1] == (shards[k].rows,) for values in arrays.values())
 
-    run(Work(f"{spec.name} instances", len(shards), lambda k: (draw, (played, shards[k])), fits, lambda *_: None,
-             lambda k: shards[k].rows, "instances"), asked, kept, ray_needed=on == "ray")  # fmt: skip
+    run(
+        Work(
+            f"{spec.name} instances",
+            len(shards),
+            lambda k: (draw, (played, shards[k])),
+            fits,
+            lambda *_: None,
+            lambda k: shards[k].rows,
+            "instances",
+        ),
+        asked,
+        kept,
+        ray_needed=on == "ray",
+    )
     return kept.folder
 
 

@@ -92,8 +92,11 @@ class Kept:
             with open(self.folder / SUMS, "a") as sums:
                 sums.write(f"{self._sums[k]}  {self.path(k).name}\n")
         except OSError as e:
-            raise ScaleError(f"{self.path(k)}: cannot be written: {e.strerror}; the shards before it stay in "
-                             f"{self.folder}, and the same call continues there", shard=k) from None  # fmt: skip
+            raise ScaleError(
+                f"{self.path(k)}: cannot be written: {e.strerror}; the shards before it stay in "
+                f"{self.folder}, and the same call continues there",
+                shard=k,
+            ) from None
 
     def _open(self) -> None:
         for part in self.folder.glob(f"*{UNFINISHED}"):
@@ -101,15 +104,17 @@ class Kept:
         manifest = self.folder / MANIFEST
         if not manifest.exists():
             if strange := next((p.name for p in sorted(self.folder.iterdir()) if p.name != LOCK), None):
-                raise ConfigError(f"{self.folder} has no {MANIFEST} but other files, as {strange!r}: give a folder of "
-                                  "its own")  # fmt: skip
+                raise ConfigError(
+                    f"{self.folder} has no {MANIFEST} but other files, as {strange!r}: give a folder of its own"
+                )
             self._conclude()
             return
         said = read_manifest(self.folder)
         theirs = {name: value for name, value in said.items() if name != "shards"}
         if differing := list(_differences(theirs, self.key)):
-            raise ConfigError(f"{self.folder} holds other work: {'; '.join(differing)}. Take another folder, or remove "
-                              "this one")  # fmt: skip
+            raise ConfigError(
+                f"{self.folder} holds other work: {'; '.join(differing)}. Take another folder, or remove this one"
+            )
         for name, value in {**said["shards"], **self._added()}.items():
             if match := re.fullmatch(rf"{self.stem}-(\d{{6,}})\.npz", name):
                 self._sums[int(match[1])] = value

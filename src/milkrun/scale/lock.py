@@ -32,16 +32,20 @@ class Lock:
             except OSError:
                 said = _read(file)
                 os.close(file)
-                raise ConfigError(f"{self.path.parent} is in use by process {said.get('pid')} on {said.get('host')}: "
-                                  "wait for it, or take another folder") from None  # fmt: skip
+                raise ConfigError(
+                    f"{self.path.parent} is in use by process {said.get('pid')} on {said.get('host')}: "
+                    "wait for it, or take another folder"
+                ) from None
             if not self._is_still(file):  # its holder removed it in between
                 os.close(file)
                 continue
             said = _read(file)
             if said.get("host", socket.gethostname()) != socket.gethostname():
                 os.close(file)
-                raise ConfigError(f"{self.path.parent} is in use by process {said.get('pid')} on {said['host']}, as "
-                                  f"{self.path.name} says: if that one has ended, remove the file")  # fmt: skip
+                raise ConfigError(
+                    f"{self.path.parent} is in use by process {said.get('pid')} on {said['host']}, as "
+                    f"{self.path.name} says: if that one has ended, remove the file"
+                )
             os.ftruncate(file, 0)
             os.pwrite(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
             self._file = file

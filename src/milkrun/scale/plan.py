@@ -45,16 +45,25 @@ class Plan:
         return -(-self.shards // self.workers) * (self.shard_seconds + SHARD_SECONDS)
 
     def __str__(self) -> str:
-        return (f"{self.shards:,} shards of {self.shard_seconds:.2f} s, {self.seconds:,.0f} s on {self.workers:,} "
-                f"workers; {self.worker_bytes / 1e6:,.0f} MB a worker, {self.caller_bytes / 1e6:,.0f} MB at the "
-                "caller")  # fmt: skip
+        return (
+            f"{self.shards:,} shards of {self.shard_seconds:.2f} s, {self.seconds:,.0f} s on {self.workers:,} "
+            f"workers; {self.worker_bytes / 1e6:,.0f} MB a worker, {self.caller_bytes / 1e6:,.0f} MB at the "
+            "caller"
+        )
 
 
 def plan(
-    world_id: str, policy: Any, episodes: int, rows: int | None = None, seed: int = 0, *,
-    config: Config | Mapping[str, Any] | str | Path | None = None, preset: str | None = None,
-    shard_rows: int = SHARD_ROWS, workers: int | None = None,
-) -> Plan:  # fmt: skip
+    world_id: str,
+    policy: Any,
+    episodes: int,
+    rows: int | None = None,
+    seed: int = 0,
+    *,
+    config: Config | Mapping[str, Any] | str | Path | None = None,
+    preset: str | None = None,
+    shard_rows: int = SHARD_ROWS,
+    workers: int | None = None,
+) -> Plan:
     """Shards, memory and expected time of `evaluate` with these arguments, on so many workers (default: the cores of
     this machine). Starts no Ray and plays a few episodes only, here."""
     spec = world_spec(world_id)
@@ -73,5 +82,11 @@ def plan(
     each = EPISODE_BYTES + sum(values.itemsize for values in result.kpis.values())
     arrays = (getattr(world, name, None) for name in world.fields)
     row_bytes = sum(getattr(array, "nbytes", 0) for array in arrays) / tried
-    return Plan(len(shards), shards.episodes, workers, min(taken) / tried * shards[0].episodes,
-                int(row_bytes * shards[0].rows), each * shards.episodes)  # fmt: skip
+    return Plan(
+        len(shards),
+        shards.episodes,
+        workers,
+        min(taken) / tried * shards[0].episodes,
+        int(row_bytes * shards[0].rows),
+        each * shards.episodes,
+    )

@@ -68,14 +68,20 @@ def read_policy(spec: WorldSpec, policy: Any, seed: int = 0) -> PolicyName:
     elif ":" not in name:
         own = {"random", *spec.load().policies}
         if name not in own and name in policies_for(spec.id):
-            raise ConfigError(f"policy {name!r} was added in this process alone, where no worker finds it: give its "
-                              "function as 'package.module:function'")
+            raise ConfigError(
+                f"policy {name!r} was added in this process alone, where no worker finds it: give its "
+                "function as 'package.module:function'"
+            )
         if name not in own:
-            raise ConfigError(f"{spec.id} has no policy {name!r}{did_you_mean(name, own)}; one of your own is given as "
-                              "'package.module:function'")
+            raise ConfigError(
+                f"{spec.id} has no policy {name!r}{did_you_mean(name, own)}; one of your own is given as "
+                "'package.module:function'"
+            )
     elif name.partition(":")[0] == "__main__":
-        raise ConfigError(f"policy {name!r}: a worker has another __main__; put the function into a module that the "
-                          "workers can import, and give 'package.module:function'")
+        raise ConfigError(
+            f"policy {name!r}: a worker has another __main__; put the function into a module that the "
+            "workers can import, and give 'package.module:function'"
+        )
     read = PolicyName(name, options)
     try:
         read.make(spec, seed)
@@ -87,12 +93,14 @@ def read_policy(spec: WorldSpec, policy: Any, seed: int = 0) -> PolicyName:
 
 
 def _reference_to(function: Any) -> str:
-    """"module:name" of a function or class, if it leads there."""
+    """ "module:name" of a function or class, if it leads there."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     remedy = "give 'package.module:function', which the workers can import"
     if not callable(function) or not module or not name:
-        raise ConfigError(f"policy {shown(function)}: must be the name of a policy, a pair of name and options, or a "
-                          f"function of a module; {remedy}")
+        raise ConfigError(
+            f"policy {shown(function)}: must be the name of a policy, a pair of name and options, or a "
+            f"function of a module; {remedy}"
+        )
     if module == "__main__" or "<" in name:
         raise ConfigError(f"policy {module}:{name} is not importable: {remedy}")
     try:

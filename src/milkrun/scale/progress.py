@@ -16,9 +16,7 @@ Tell = Callable[[int, int], None]
 
 
 @contextmanager
-def bar(
-    progress: bool | None, title: str, shards: int, units: str, nodes: Callable[[], int]
-) -> Iterator[Tell]:  # fmt: skip
+def bar(progress: bool | None, title: str, shards: int, units: str, nodes: Callable[[], int]) -> Iterator[Tell]:
     """What to call when work is done; `progress` None: a bar where stderr is a terminal."""
     if progress not in (None, True, False):
         raise ConfigError(f"progress={progress!r}: must be True, False or None (a bar on a terminal)")
@@ -33,8 +31,14 @@ def bar(
             raise missing_extra("rich", "cli") from None
         yield lambda *_: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("shards"),
-               TextColumn("{task.fields[rate]}"), TimeRemainingColumn())  # fmt: skip
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("shards"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(title, total=shards, rate="")
         began, looked, done, alive = time.monotonic(), 0.0, 0, 0

@@ -22,10 +22,21 @@ from milkrun.solvers.solve import Solution, check_method
 
 
 def solve(
-    world_name: str, instances: Any, method: str | None = None, time_limit: float = 1.0, seed: int = 0, *,
-    rule: str | None = None, iterations: int | None = None, address: str | None = None, keep: Any = None,
-    retries: int = 5, cpus_per_shard: float = 1, progress: bool | None = None, **config: Any,
-) -> Solution:  # fmt: skip
+    world_name: str,
+    instances: Any,
+    method: str | None = None,
+    time_limit: float = 1.0,
+    seed: int = 0,
+    *,
+    rule: str | None = None,
+    iterations: int | None = None,
+    address: str | None = None,
+    keep: Any = None,
+    retries: int = 5,
+    cpus_per_shard: float = 1,
+    progress: bool | None = None,
+    **config: Any,
+) -> Solution:
     """Solves instances of a world on Ray, one a task: files by their paths, what `milkrun.routing.instances.read`
     gives, a list of either, or a dict of arrays with the instance first.
 
@@ -36,9 +47,14 @@ def solve(
     method = check_method(spec, method)
     each = _one_by_one(instances)
     asked = Asked.read(address, retries, cpus_per_shard, 1, progress)
-    keywords = {"method": method, "time_limit": check_seconds("time_limit", time_limit), "seed": check_seed(seed),
-                "rule": rule, "iterations": None if iterations is None else check_count("iterations", iterations, 1),
-                **config}  # fmt: skip
+    keywords = {
+        "method": method,
+        "time_limit": check_seconds("time_limit", time_limit),
+        "seed": check_seed(seed),
+        "rule": rule,
+        "iterations": None if iterations is None else check_count("iterations", iterations, 1),
+        **config,
+    }
     kept = None
     if keep is not None:
         said = {name: value.item() if isinstance(value, np.generic) else value for name, value in keywords.items()}
@@ -54,8 +70,19 @@ def solve(
         shapes = {name: arrays[name].shape for name in ("cost", "optimal") if name in arrays}
         return shapes == {"cost": (1,), "optimal": (1,)} and "actions" in arrays and arrays["actions"].ndim == 1
 
-    run(Work(f"{spec.name} by {method}", len(each), lambda k: (answer, (spec.id, each[k], k, keywords)), fits,
-             found.__setitem__, lambda k: 1, "instances"), asked, kept)  # fmt: skip
+    run(
+        Work(
+            f"{spec.name} by {method}",
+            len(each),
+            lambda k: (answer, (spec.id, each[k], k, keywords)),
+            fits,
+            found.__setitem__,
+            lambda k: 1,
+            "instances",
+        ),
+        asked,
+        kept,
+    )
     actions = np.zeros((len(each), max(len(one["actions"]) for one in found.values())), np.int32)
     for k, one in found.items():
         actions[k, : len(one["actions"])] = one["actions"]
@@ -66,8 +93,13 @@ def solve(
 def _one_by_one(instances: Any) -> list[Any]:
     """The instances of a call, each as `solvers.solve` takes it."""
     if hasattr(instances, "keys"):
-        return _rows({str(name): as_array(str(name), instances[name]) for name in list(instances.keys())
-                      if instances[name] is not None})  # fmt: skip
+        return _rows(
+            {
+                str(name): as_array(str(name), instances[name])
+                for name in list(instances.keys())
+                if instances[name] is not None
+            }
+        )
     several = list(instances) if isinstance(instances, Sequence) and not isinstance(instances, str) else [instances]
     if not several:
         raise ShapeError("there is no instance to solve: the list is empty")
@@ -81,8 +113,13 @@ def _rows(arrays: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     rows = range(most) if owner is None else owners_of(owner, len(np.atleast_1d(owner)), most).tolist()
     if not len(rows):
         raise ShapeError("there is no instance to solve: the batch has 0 rows")
-    return [{name: values if values.ndim == 0 or len(values) != most else values[b : b + 1]
-             for name, values in arrays.items()} for b in rows]  # fmt: skip
+    return [
+        {
+            name: values if values.ndim == 0 or len(values) != most else values[b : b + 1]
+            for name, values in arrays.items()
+        }
+        for b in rows
+    ]
 
 
 def _checksum(instance: Any) -> str:

@@ -40,8 +40,15 @@ class Played:
     def world(self, first: int, rows: int) -> Any:
         if self.spec.id not in list_worlds():  # registered by the caller's program alone
             register(self.spec.id, self.spec.entry_point, family=self.spec.family, kwargs=dict(self.spec.kwargs))
-        return make(self.spec.id, rows, config=self.config, seed=self.seed, first_row=first, autoreset="disabled",
-                    threads=self.threads)  # fmt: skip
+        return make(
+            self.spec.id,
+            rows,
+            config=self.config,
+            seed=self.seed,
+            first_row=first,
+            autoreset="disabled",
+            threads=self.threads,
+        )
 
 
 def same_version(version: str) -> None:
@@ -49,8 +56,10 @@ def same_version(version: str) -> None:
     if version != __version__:
         import socket
 
-        raise ScaleError(f"a worker on {socket.gethostname()} has Milkrun {__version__}, the caller has {version}: "
-                         "install the same version on all machines")  # fmt: skip
+        raise ScaleError(
+            f"a worker on {socket.gethostname()} has Milkrun {__version__}, the caller has {version}: "
+            "install the same version on all machines"
+        )
 
 
 def work(version: str, task: Callable[..., Arrays], *arguments: Any) -> Arrays:
@@ -67,8 +76,13 @@ def play(played: Played, shard: Shard) -> Arrays:
         first, last = _where(played, shard)
         rows = f"row {first}" if first == last else f"rows {first} to {last}"
         raise failed(e, f"shard {shard.index}, {rows}", shard.index, first if first == last else None) from None
-    return {"returns": result.returns, "lengths": result.lengths, "truncated": result.truncated,
-            "illegal": result.illegal, **{KPI + name: values for name, values in result.kpis.items()}}  # fmt: skip
+    return {
+        "returns": result.returns,
+        "lengths": result.lengths,
+        "truncated": result.truncated,
+        "illegal": result.illegal,
+        **{KPI + name: values for name, values in result.kpis.items()},
+    }
 
 
 def draw(played: Played, shard: Shard) -> Arrays:

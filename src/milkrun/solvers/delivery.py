@@ -77,8 +77,9 @@ def advise_drone(w, b, q, d):
         best, shortest = -1, math.inf
         for c in range(w.C):
             if w.action_mask[b, first + DELIVER + c] and not chosen(w, b, d, c):
-                way = distance(w.drone_pos[b, d, 0], w.drone_pos[b, d, 1],
-                               w.customer_pos[q, c, 0], w.customer_pos[q, c, 1])  # fmt: skip
+                way = distance(
+                    w.drone_pos[b, d, 0], w.drone_pos[b, d, 1], w.customer_pos[q, c, 0], w.customer_pos[q, c, 1]
+                )
                 if way < shortest:
                     best, shortest = c, way
         if best >= 0:
@@ -116,8 +117,9 @@ def advise_truck(w, b, q, stays):
         return STAY
     node, shortest = 0, math.inf
     for n in range(w.N):
-        way = distance(w.route_nodes[q, n, 0], w.route_nodes[q, n, 1],
-                       w.customer_pos[q, nearest, 0], w.customer_pos[q, nearest, 1])  # fmt: skip
+        way = distance(
+            w.route_nodes[q, n, 0], w.route_nodes[q, n, 1], w.customer_pos[q, nearest, 0], w.customer_pos[q, nearest, 1]
+        )
         if way < shortest:
             node, shortest = n, way
     return drive_to(w, b, q, node)
@@ -138,8 +140,9 @@ def next_node(w, b, q, goal):
     for n in range(w.N):
         # its own node is open too (the diagonal of `road`), but brings the truck nowhere
         if w.action_mask[b, MOVE + n] and n != w.truck_node[b]:
-            way = w.way_left[n] + distance(w.truck_pos[b, 0], w.truck_pos[b, 1],
-                                           w.route_nodes[q, n, 0], w.route_nodes[q, n, 1])  # fmt: skip
+            way = w.way_left[n] + distance(
+                w.truck_pos[b, 0], w.truck_pos[b, 1], w.route_nodes[q, n, 0], w.route_nodes[q, n, 1]
+            )
             if way < shortest - EPS:
                 first, shortest = n, way
     return first
@@ -160,8 +163,9 @@ def measure_ways(w, q, goal):
         w.settled[near] = True
         for n in range(w.N):
             if w.road[q, near, n]:
-                leg = distance(w.route_nodes[q, near, 0], w.route_nodes[q, near, 1],
-                               w.route_nodes[q, n, 0], w.route_nodes[q, n, 1])  # fmt: skip
+                leg = distance(
+                    w.route_nodes[q, near, 0], w.route_nodes[q, near, 1], w.route_nodes[q, n, 0], w.route_nodes[q, n, 1]
+                )
                 w.way_left[n] = min(w.way_left[n], w.way_left[near] + leg)
 
 
@@ -209,8 +213,13 @@ class Lookahead:
         rows, choices = joint.shape[:2]
         stage = self._stage(world, choices)
         used = np.arange(rows * choices)
-        stage.load_state_dict({name: np.repeat(value, choices, axis=0) if name != "instance_row" else used
-                               for name, value in saved.items()}, used)  # fmt: skip
+        stage.load_state_dict(
+            {
+                name: np.repeat(value, choices, axis=0) if name != "instance_row" else used
+                for name, value in saved.items()
+            },
+            used,
+        )
         stage.step(joint.reshape(rows * choices, -1), rows=used)
         stage.play_out(advise, self.truck_stays)
         return stage.objective[used].reshape(rows, choices).copy()

@@ -67,8 +67,12 @@ def _refuse_contradictions(config: Any, given: dict[str, NDArray[Any]], said: di
         row, value = int(np.argwhere(other)[0][0]), values[other][0]
         automatic = [w for w in ("length_weight", "overflow_weight") if getattr(config, w, None) == "auto"]
         if name in said:
-            raise ConfigError(f"{name} = {said[name]!r}: instance {row} has {name} = {value}, by which it is solved: "
-                              "leave the option out, or the field")
+            raise ConfigError(
+                f"{name} = {said[name]!r}: instance {row} has {name} = {value}, by which it is solved: "
+                "leave the option out, or the field"
+            )
         if name == "max_waste" and automatic:
-            raise ConfigError(f"instance {row} has max_waste = {value}, but the option max_waste is {option!r}, and "
-                              f"{automatic[0]} = 'auto' is set by it: give max_waste={value}, or the weight")
+            raise ConfigError(
+                f"instance {row} has max_waste = {value}, but the option max_waste is {option!r}, and "
+                f"{automatic[0]} = 'auto' is set by it: give max_waste={value}, or the weight"
+            )

@@ -35,9 +35,13 @@ BLOCKS = 50  # pieces in which progress is reported
 
 
 def run_heuristic(
-    problem: Problem, method: str, *, rule: str | None = None, workers: int = 1,
+    problem: Problem,
+    method: str,
+    *,
+    rule: str | None = None,
+    workers: int = 1,
     progress: Callable[[int], object] | None = None,
-) -> NDArray[np.int32]:  # fmt: skip
+) -> NDArray[np.int32]:
     """(B, P) plans: trips, each closed by 0. `progress` is called with the number of instances just done."""
     if problem.windows is not None:
         raise ConfigError(f"method={method!r} does not know time windows; 'pyvrp' and 'exact' do")
@@ -46,8 +50,13 @@ def run_heuristic(
     problem = problem.with_stops_in_the_legs()
     batch, nodes = len(problem), problem.nodes
     pairs = nodes * nodes if method in ("savings", "ls") and problem.multi else 1
-    sizes = {"N": nodes, "L": 0 if problem.locs is None else nodes, "M": 0 if problem.dist is None else nodes,
-             "P": 2 * nodes + 4, "S": pairs}  # fmt: skip
+    sizes = {
+        "N": nodes,
+        "L": 0 if problem.locs is None else nodes,
+        "M": 0 if problem.dist is None else nodes,
+        "P": 2 * nodes + 4,
+        "S": pairs,
+    }
     chosen = RULES.index(rule) if rule is not None else FARTHEST if _all_required(problem) else CHEAPEST
     done = 0
     block = max(1, -(-batch // BLOCKS)) if progress is not None else max(batch, 1)
@@ -126,8 +135,13 @@ def _numbers(problem: Problem) -> dict[str, Any]:
     price = problem.beta
     if price == 0:  # length is free: of plans worth the same the shorter one, which leaves room under max_length
         price = 1e-6 * max(float(problem.gain.max(initial=0.0)), 1e-6) / max(problem.side, 1e-30)
-    return {"metric": METRICS.index(problem.metric), "multi": problem.multi, "reserves": problem.reserves,
-            "circular": problem.circular, "price": price}  # fmt: skip
+    return {
+        "metric": METRICS.index(problem.metric),
+        "multi": problem.multi,
+        "reserves": problem.reserves,
+        "circular": problem.circular,
+        "price": price,
+    }
 
 
 def _arrays(problem: Problem) -> dict[str, Any]:

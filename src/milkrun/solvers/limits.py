@@ -48,8 +48,13 @@ class Stop(NamedTuple):
 def limits_of(problem: Problem, b: int) -> Limits:
     """Those of instance b."""
     n = int(problem.n_nodes[b])
-    plain = (problem.distances(b), problem.weight[b, :n], float(problem.capacity[b]), float(problem.max_length[b]),
-             None if problem.stops is None else problem.stops[b, :n])  # fmt: skip
+    plain = (
+        problem.distances(b),
+        problem.weight[b, :n],
+        float(problem.capacity[b]),
+        float(problem.max_length[b]),
+        None if problem.stops is None else problem.stops[b, :n],
+    )
     if problem.windows is None or problem.service is None or problem.speed is None:
         return Limits(*plain)
     return Limits(*plain, problem.windows[b, :n], problem.service[b, :n], float(problem.speed[b]))

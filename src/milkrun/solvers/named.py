@@ -33,10 +33,13 @@ def choose_player(world_id: str, name: str | None = None, time_limit: float = 1.
     if name in known:
         return name, known[name]
     if name in spec.load().solvers:
-        raise ConfigError(f"{name!r} finds solutions of {spec.id}, not actions: it cannot be played; solve() of "
-                          "milkrun.solvers gives its solutions")  # fmt: skip
-    raise ConfigError(f"{spec.id} has no policy or method {name!r}{did_you_mean(str(name), known)}; it has "
-                      f"{', '.join(known)}")  # fmt: skip
+        raise ConfigError(
+            f"{name!r} finds solutions of {spec.id}, not actions: it cannot be played; solve() of "
+            "milkrun.solvers gives its solutions"
+        )
+    raise ConfigError(
+        f"{spec.id} has no policy or method {name!r}{did_you_mean(str(name), known)}; it has {', '.join(known)}"
+    )
 
 
 class Planned:
@@ -61,8 +64,9 @@ class Planned:
     def _plan(self, world: Any, rows: np.ndarray) -> None:
         """Solves the instances of those of the rows that are not planned yet."""
         played = instances_of(world, rows)
-        digests = [hashlib.sha256(b"".join(array[k].tobytes() for array in played.values())).digest()
-                   for k in range(len(rows))]  # fmt: skip
+        digests = [
+            hashlib.sha256(b"".join(array[k].tobytes() for array in played.values())).digest() for k in range(len(rows))
+        ]
         new = np.array([digest != self._solved[b] for b, digest in zip(rows.tolist(), digests, strict=True)])
         if not new.any():
             return

@@ -54,8 +54,10 @@ def random_policy(seed: int = 0) -> RandomPolicy:
 def meant_for(policy: str, world: Any, of: str, *needed: str) -> None:
     """Refuses a world that lacks what a policy looks at."""
     if lacking := [name for name in needed if not hasattr(world, name)]:
-        raise ConfigError(f"{policy!r} is a policy of {of}: it looks at {', '.join(map(repr, lacking))}, which "
-                          f"{type(world).__name__} does not have; policies_for tells those of a world")  # fmt: skip
+        raise ConfigError(
+            f"{policy!r} is a policy of {of}: it looks at {', '.join(map(repr, lacking))}, which "
+            f"{type(world).__name__} does not have; policies_for tells those of a world"
+        )
 
 
 def nearest(world: Any) -> np.ndarray:
@@ -209,8 +211,10 @@ def add_policy(owner: str, name: str, factory: Factory) -> None:
     """Makes a policy known by name beside those that classes name: to a whole family, or by its full id to one world,
     which then has those of its family no more."""
     if not isinstance(owner, str) or not isinstance(name, str) or not callable(factory):
-        raise RegistryError(f"add_policy({owner!r}, {name!r}, {factory!r}): takes a family or an id, a name, and a "
-                            "function of a seed that gives a policy")  # fmt: skip
+        raise RegistryError(
+            f"add_policy({owner!r}, {name!r}, {factory!r}): takes a family or an id, a name, and a "
+            "function of a seed that gives a policy"
+        )
     if name == "random":
         raise RegistryError("the policy 'random' is every world's and cannot be replaced")
     _added.setdefault(owner, {})[name] = factory

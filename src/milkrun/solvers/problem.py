@@ -52,8 +52,20 @@ class Problem:
 
     def rows(self, chosen: Any) -> Problem:
         """Some of the instances."""
-        per_row = ("locs", "dist", "n_nodes", "gain", "weight", "capacity", "max_length", "required", "stops",
-                   "windows", "service", "speed")  # fmt: skip
+        per_row = (
+            "locs",
+            "dist",
+            "n_nodes",
+            "gain",
+            "weight",
+            "capacity",
+            "max_length",
+            "required",
+            "stops",
+            "windows",
+            "service",
+            "speed",
+        )
         kept = {name: getattr(self, name) for name in per_row}
         some: dict[str, Any] = {name: None if value is None else value[chosen] for name, value in kept.items()}
         return replace(self, **some)

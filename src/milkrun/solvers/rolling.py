@@ -127,12 +127,22 @@ def day_problem(w: Any, rows: NDArray[np.int64], required: NDArray[np.bool_]) ->
     gain = np.where(open_bins, w.config.waste_weight * waste + w.config.overflow_price * chance, 0.0)
     matrix = w.config.metric == "matrix"
     return Problem(
-        metric=w.config.metric, locs=None if matrix else w.locs[q], dist=w.dist[q] if matrix else None,
-        n_nodes=w.n_nodes[q], gain=gain, weight=waste, capacity=w.capacity[q].astype(np.float64),
-        max_length=w.max_length[q].astype(np.float64), required=required & customers, beta=float(w.config.beta),
-        side=float(w.config.side), multi=w.config.trips == "multi", reserves=bool(w.config.must_go_reserve),
-        circular=False, unit=float(most.max()),
-    )  # fmt: skip
+        metric=w.config.metric,
+        locs=None if matrix else w.locs[q],
+        dist=w.dist[q] if matrix else None,
+        n_nodes=w.n_nodes[q],
+        gain=gain,
+        weight=waste,
+        capacity=w.capacity[q].astype(np.float64),
+        max_length=w.max_length[q].astype(np.float64),
+        required=required & customers,
+        beta=float(w.config.beta),
+        side=float(w.config.side),
+        multi=w.config.trips == "multi",
+        reserves=bool(w.config.must_go_reserve),
+        circular=False,
+        unit=float(most.max()),
+    )
 
 
 def chance_full(room: Floats, mean: Any, std: Any) -> Floats:

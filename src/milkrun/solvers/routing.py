@@ -29,9 +29,7 @@ def solve_job(job: Job) -> Solution:
     optimal = np.zeros(len(problem), np.bool_)
     with job.bar(len(problem)) as advance:
         if job.method in heuristics.METHODS:
-            plans = heuristics.run_heuristic(
-                problem, job.method, rule=job.rule, workers=job.workers, progress=advance
-            )
+            plans = heuristics.run_heuristic(problem, job.method, rule=job.rule, workers=job.workers, progress=advance)
         elif job.method == "exact":
             plans, optimal = _solve_apart(problem, job.method, lambda b: (judge.rows([b]),), job.workers, advance)
         else:
@@ -43,9 +41,14 @@ def solve_job(job: Job) -> Solution:
 
 
 def solve_by_package(
-    problem: Problem, method: str, time_limit: float, seed: int, workers: int, iterations: int | None = None,
+    problem: Problem,
+    method: str,
+    time_limit: float,
+    seed: int,
+    workers: int,
+    iterations: int | None = None,
     progress: Progress | None = None,
-) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:  # fmt: skip
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Plans by PyVRP or OR-Tools, each instance on its own, and whether nothing is better."""
     try:
         importlib.import_module({"pyvrp": "pyvrp", "ortools": "ortools.constraint_solver.pywrapcp"}[method])
@@ -55,9 +58,12 @@ def solve_by_package(
 
 
 def _solve_apart(
-    problem: Problem, method: str, more: Callable[[int], tuple[Any, ...]], workers: int,
+    problem: Problem,
+    method: str,
+    more: Callable[[int], tuple[Any, ...]],
+    workers: int,
     progress: Progress | None,
-) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:  # fmt: skip
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """(B, P) plans, padded with 0, and whether nothing is better; `more` are the method's own arguments."""
     found = pool.solve_each(method, lambda b: (problem.rows([b]), 0, *more(b)), len(problem), workers, progress)
     plans = np.zeros((len(problem), 2 * problem.nodes + 4), np.int32)
@@ -82,9 +88,12 @@ class Judge:
     def __call__(self, actions: NDArray[Any], b: int | None = None) -> NDArray[np.float64]:
         """The cost of a plan for each instance; with b, of many plans for that one, inf where they break a rule."""
         cost, _, _ = resolve(self.task, "task").get_costs(
-            self.arrays if b is None else self.rows(slice(b, b + 1)).arrays, actions, self.weights,
-            on_violation="raise" if b is None else "inf", **self.rules,
-        )  # fmt: skip
+            self.arrays if b is None else self.rows(slice(b, b + 1)).arrays,
+            actions,
+            self.weights,
+            on_violation="raise" if b is None else "inf",
+            **self.rules,
+        )
         return np.asarray(cost, np.float64)
 
 

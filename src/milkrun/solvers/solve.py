@@ -69,10 +69,18 @@ class Job:
 
 
 def solve(
-    world_name: str, instances: Any, method: str | None = None, time_limit: float = 1.0, seed: int = 0,
-    workers: int = 1, *, progress: bool | None = None, rule: str | None = None, iterations: int | None = None,
+    world_name: str,
+    instances: Any,
+    method: str | None = None,
+    time_limit: float = 1.0,
+    seed: int = 0,
+    workers: int = 1,
+    *,
+    progress: bool | None = None,
+    rule: str | None = None,
+    iterations: int | None = None,
     **config: Any,
-) -> Solution:  # fmt: skip
+) -> Solution:
     """Solves a batch of instances of a world.
 
     `instances` is a dict of arrays with the instance first, as a generator gives them or under the names of the world's
@@ -95,8 +103,9 @@ def solve(
     workers, seed = check_count("workers", workers, 1), check_seed(seed)
     if iterations is not None:
         iterations = check_count("iterations", iterations, 1)
-    job = Job(spec, instances, method, {**spec.kwargs, **config}, time_limit, seed, workers, iterations, rule,
-              bool(progress))  # fmt: skip
+    job = Job(
+        spec, instances, method, {**spec.kwargs, **config}, time_limit, seed, workers, iterations, rule, bool(progress)
+    )
     if method not in spec.load().solvers:
         policy = policies_for(spec.id)[method](seed)
         return Solution(*Verdict(spec, method, instances, job.config).of_policy(policy))

@@ -23,9 +23,12 @@ Answer = tuple[list[int], bool]
 
 
 def solve_each(
-    method: str, task: Callable[[int], tuple[Any, ...]], batch: int, workers: int,
+    method: str,
+    task: Callable[[int], tuple[Any, ...]],
+    batch: int,
+    workers: int,
     progress: Callable[[int], object] | None,
-) -> list[Answer]:  # fmt: skip
+) -> list[Answer]:
     """An answer for each instance b, by the `solve_one` of the method's module with the arguments `task(b)`."""
     answers: list[Answer] = [([], False)] * batch
 
@@ -42,10 +45,11 @@ def solve_each(
     def serve() -> None:
         with subprocess.Popen(
             [sys.executable, "-c", "from milkrun.solvers.workers import main; main()"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             # the worker finds modules where this process does, also in folders added at run time
             env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-        ) as process:  # fmt: skip
+        ) as process:
             assert process.stdin is not None and process.stdout is not None
             for b in waiting:
                 try:

@@ -16,9 +16,18 @@ if TYPE_CHECKING:
     from milkrun.tracking.velocity import TrackingVelocity as TrackingVelocity
     from milkrun.tracking.world import Tracking as Tracking
 
-__getattr__, __dir__, __all__ = lazy(__name__, {
-    ".config": "REASONS TrackingConfig curriculum_stages", ".env_config": "load_env_config",
-    ".lunar": "LunarLanderConfig", ".rendering": "render", ".velocity": "TrackingVelocity", ".world": "Tracking",
-    "milkrun.api.dat.bench_env": "BenchEnv_Multi", "milkrun.api.dat.constructors": "GE general_env",
-    "milkrun.api.dat.frames": "process_frame", "milkrun.api.parallel.envs": "Envs",
-})  # fmt: skip
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        ".config": "REASONS TrackingConfig curriculum_stages",
+        ".env_config": "load_env_config",
+        ".lunar": "LunarLanderConfig",
+        ".rendering": "render",
+        ".velocity": "TrackingVelocity",
+        ".world": "Tracking",
+        "milkrun.api.dat.bench_env": "BenchEnv_Multi",
+        "milkrun.api.dat.constructors": "GE general_env",
+        "milkrun.api.dat.frames": "process_frame",
+        "milkrun.api.parallel.envs": "Envs",
+    },
+)

@@ -21,8 +21,21 @@ SIM_HZ = 500
 FULL_SPEED = (40.0, 40.0, 5.0, 2.0)
 """vx, vy, vz in m/s and wz in rad/s of a velocity action of 1."""
 REWARDS = ("default", "E2E", "D-VAT")
-REASONS = ("", "crash", "height", "drift", "speed", "yaw_rate", "attitude", "lost", "nan", "range", "time",
-           "target_gone", "link_lost")  # fmt: skip
+REASONS = (
+    "",
+    "crash",
+    "height",
+    "drift",
+    "speed",
+    "yaw_rate",
+    "attitude",
+    "lost",
+    "nan",
+    "range",
+    "time",
+    "target_gone",
+    "link_lost",
+)
 """Why an episode ended, by the code in the field `reason`."""
 CURRICULUM = ("straight_mono", "straight", "full")
 
@@ -45,30 +58,57 @@ class TrackingConfig(Config):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "dat": {},
-        "dat_repo": {"start_pitch": (1.37, 1.37), "start_height": (22.0, 22.0), "start_direction": (0.0, 0.0),
-                     "start_long": (0.0, 0.0), "start_lat": (0.0, 0.0), "reward_mode": "discrete", "view_range": 1.0,
-                     "no_reward_done": 10000},
+        "dat_repo": {
+            "start_pitch": (1.37, 1.37),
+            "start_height": (22.0, 22.0),
+            "start_direction": (0.0, 0.0),
+            "start_long": (0.0, 0.0),
+            "start_lat": (0.0, 0.0),
+            "reward_mode": "discrete",
+            "view_range": 1.0,
+            "no_reward_done": 10000,
+        },
         "published": {"reward": "D-VAT", "reward_params": True, "verbose": True},
-        "dvat": {"reward": "D-VAT", "constants": "as_published", "critic": True, "frame_stack": 3,
-                 "action_mode": "velocity"},
+        "dvat": {
+            "reward": "D-VAT",
+            "constants": "as_published",
+            "critic": True,
+            "frame_stack": 3,
+            "action_mode": "velocity",
+        },
         "aot": {"reward": "E2E"},
         "straight_mono": {"curriculum": "straight_mono"},
         "straight": {"curriculum": "straight"},
-    }  # fmt: skip
+    }
     old_names: ClassVar[Mapping[str, Mapping[str, str]]] = {"preset": {"seed": "published"}}
     synonyms: ClassVar[Mapping[str, str]] = {
-        "Action_dim": "action_dim", "State_size": "size", "State_channel": "channels", "Norm_Type": "norm",
-        "Need_render": "need_render", "Forward_Speed": "forward", "Backward_Speed": "backward", "Left_Speed": "left",
-        "Right_Speed": "right", "CW_omega": "cw", "CCW_omega": "ccw", "Control_Frequence": "control_hz",
-        "RewardType": "reward", "Other_State": "other_state", "CloudPoint": "cloud", "RewardParams": "reward_params",
+        "Action_dim": "action_dim",
+        "State_size": "size",
+        "State_channel": "channels",
+        "Norm_Type": "norm",
+        "Need_render": "need_render",
+        "Forward_Speed": "forward",
+        "Backward_Speed": "backward",
+        "Left_Speed": "left",
+        "Right_Speed": "right",
+        "CW_omega": "cw",
+        "CCW_omega": "ccw",
+        "Control_Frequence": "control_hz",
+        "RewardType": "reward",
+        "Other_State": "other_state",
+        "CloudPoint": "cloud",
+        "RewardParams": "reward_params",
         "port_process": "port",
-    }  # fmt: skip
+    }
     ignored: ClassVar[tuple[str, ...]] = ()
     """Keys of a simulator's file (`load_env_config`) that have no meaning here."""
 
     action_dim: int = option(7, "7 actions, or 6: without stop", choices=(6, 7))
-    action_mode: str = option("discrete", "or velocity: Box(-1, 1, (4,)) times (40, 40, 5, 2) = vx, vy, vz, wz",
-                              choices=("discrete", "velocity"))  # fmt: skip
+    action_mode: str = option(
+        "discrete",
+        "or velocity: Box(-1, 1, (4,)) times (40, 40, 5, 2) = vx, vy, vz, wz",
+        choices=("discrete", "velocity"),
+    )
     forward: float = option(40.0, "speed of action 0", low=0, high=100)
     backward: float = option(-40.0, "speed of action 1, not above 0", low=-100, high=0)
     left: float = option(40.0, "speed of action 2", low=0, high=100)
@@ -77,8 +117,11 @@ class TrackingConfig(Config):
     ccw: float = option(-2.0, "turn of action 4, counter-clockwise: not above 0", low=-6, high=0)
     control_hz: int = option(125, "agent steps a second: a divisor of 500", low=1, high=SIM_HZ)
     filter_hz: float = option(20.0, "of the Butterworth filter on the commands; 0 = off", low=0, high=249)
-    filter_design: str = option("bilinear", "as_coded: the original's, whose -3 dB point lies at 39.2 Hz, not at 20",
-                                choices=("bilinear", "as_coded"))  # fmt: skip
+    filter_design: str = option(
+        "bilinear",
+        "as_coded: the original's, whose -3 dB point lies at 39.2 Hz, not at 20",
+        choices=("bilinear", "as_coded"),
+    )
     wind_mean: Range = option((0.0, 0.0), "mean wind along x and y")
     wind_sigma: float = option(0.0, "standard deviation of gusts; 0 = none", low=0, high=100)
     wind_tau: float = option(2.0, "time constant of gusts", low=0.01, high=1e4)
@@ -104,16 +147,23 @@ class TrackingConfig(Config):
     scene: str | Names | None = option("citystreet", f"{', '.join(SCENES)}, or several to draw from; None = citystreet")
     weather: str | Names | None = option("day", f"{', '.join(WEATHERS)}, or several to draw from; None = day")
     fog_sight: Range | None = option(None, "how far one sees in fog; None = 100 to 300 m")
-    town: str = option("episode", "a new town each episode, one a row, or the same fixed one for all rows",
-                       choices=("episode", "row", "fixed"))  # fmt: skip
+    town: str = option(
+        "episode",
+        "a new town each episode, one a row, or the same fixed one for all rows",
+        choices=("episode", "row", "fixed"),
+    )
     town_seed: int = option(0, "seed of a fixed town", low=0)
-    curriculum: str | None = option(None, "straight_mono: one red car on a straight road; straight: seven of any "
-                                    "colour; full, None: the town", choices=CURRICULUM)  # fmt: skip
+    curriculum: str | None = option(
+        None,
+        "straight_mono: one red car on a straight road; straight: seven of any colour; full, None: the town",
+        choices=CURRICULUM,
+    )
     max_vehicles: int = option(16, "cars at most, the target among them", low=1, high=64)
     target_kinds: Names | None = option(None, f"kinds of the target: {', '.join(KINDS)}; None = as all cars")
     target_rgb: tuple[int, int, int] | None = option(None, "colour of the target; None = drawn")
-    max_car_speed: float | None = option(None, "what no car likes to exceed; None = as the scene has it", low=0.5,
-                                         high=100)  # fmt: skip
+    max_car_speed: float | None = option(
+        None, "what no car likes to exceed; None = as the scene has it", low=0.5, high=100
+    )
     same_colour: float = option(0.1, "chance that another car has the target's colour", low=0, high=1)
     halt_rate: float = option(0.1, "halts of the target a second", low=0, high=10)
     ground_cell: float = option(0.5, "side of a cell of the ground", low=0.25, high=10)
@@ -129,47 +179,65 @@ class TrackingConfig(Config):
 
     max_sim_steps: int = option(1500, "sim steps until a row is truncated", low=1, high=10**7)
     init_no_done: int = option(100, "sim steps before any end but a crash and the time limit", low=0, high=10**7)
-    no_reward_done: int = option(100, "sim steps in a row without reward after which the target is lost", low=0,
-                                 high=10**7)  # fmt: skip
+    no_reward_done: int = option(
+        100, "sim steps in a row without reward after which the target is lost", low=0, high=10**7
+    )
     done_height: Range = option((2.0, 50.0), "heights that may be flown")
     done_drift: float = option(50.0, "how far wind may carry the drone from where it was commanded", low=0, high=1e9)
     done_speed: float = option(10000.0, "speed that ends an episode", low=0, high=1e9)
     done_yaw_rate: float = option(6.283, "turn that ends an episode, rad/s", low=0, high=1e9)
-    done_roll: float = option(1.22, "roll that ends an episode; of linked simulators: here drones are level", low=0,
-                              high=math.pi)  # fmt: skip
+    done_roll: float = option(
+        1.22, "roll that ends an episode; of linked simulators: here drones are level", low=0, high=math.pi
+    )
     done_pitch: float = option(1.22, "pitch of the drone, likewise", low=0, high=math.pi)
 
-    reward: str = option("default", "default: the target in the middle of the window; E2E; D-VAT (also DVAT)",
-                         choices=REWARDS, words=("DVAT",))  # fmt: skip
-    reward_mode: str = option("continuous", "of the default reward: falls with the distance from the middle, or 0 and "
-                              "1", choices=("continuous", "discrete"))  # fmt: skip
-    reward_kind: str = option("view", "of the default reward: by the window on the ground, or by metres",
-                              choices=("view", "distance"))  # fmt: skip
+    reward: str = option(
+        "default",
+        "default: the target in the middle of the window; E2E; D-VAT (also DVAT)",
+        choices=REWARDS,
+        words=("DVAT",),
+    )
+    reward_mode: str = option(
+        "continuous",
+        "of the default reward: falls with the distance from the middle, or 0 and 1",
+        choices=("continuous", "discrete"),
+    )
+    reward_kind: str = option(
+        "view", "of the default reward: by the window on the ground, or by metres", choices=("view", "distance")
+    )
     view_range: float = option(0.7, "share of the picture that is the window", low=0.01, high=1)
     view_scale: float = option(4.0, "steepness of r_c", low=1e-6, high=1e6)
     cut_off: float = option(0.001, "r_c up to which the target counts as out of the window", low=0, high=1)
     distance_range: float = option(7.0, "of reward_kind distance: m within which it pays", low=0, high=1e6)
     distance_scale: float = option(0.01, "of reward_kind distance: how fast it falls", low=0, high=1e6)
-    constants: str = option("as_coded", "E2E and D-VAT as their code has them, or as_published in their papers",
-                            choices=("as_coded", "as_published"))  # fmt: skip
+    constants: str = option(
+        "as_coded",
+        "E2E and D-VAT as their code has them, or as_published in their papers",
+        choices=("as_coded", "as_published"),
+    )
     reward_scale: float = option(1.0, "factor on every reward but end_reward", low=-1e6, high=1e6)
-    occlusion: str = option("ignore", "zero: r_c and r_d are 0 while a static box hides the target",
-                            choices=("ignore", "zero"))  # fmt: skip
+    occlusion: str = option(
+        "ignore", "zero: r_c and r_d are 0 while a static box hides the target", choices=("ignore", "zero")
+    )
     end_reward: bool = option(False, "the default reward adds one of end_reward_list on the last step")
     end_reward_list: Range = option((-20.0, 20.0), "added if the last reward is not above 0, and if it is")
 
     verbose: bool = option(False, "of the original's classes: a line of log a step")
     log_dir: str = option("milkrun_logs", "of the original's classes: the folder of these logs")
 
-    link: str | None = option(None, "of the original's classes: tcp or tcp://host:port/group, a simulator that runs "
-                              "elsewhere; None: in this process")  # fmt: skip
+    link: str | None = option(
+        None,
+        "of the original's classes: tcp or tcp://host:port/group, a simulator that runs "
+        "elsewhere; None: in this process",
+    )
     port: int = option(33727, "of the link, where `link` names none; 0: a free one", low=0, high=65535)
     auto_start: bool = option(False, "of the link: a simulator is started, and ended with the environments")
     delay: float = option(20.0, "of the link: the longest wait for anything, s", low=0.1, high=86400)
     barrier: bool = option(True, "of the link: the environments of a group move together")
     token_file: str | None = option(None, "of the link: the file with the secret that both sides know")
-    max_restarts: int = option(3, "of the link: how often a minute a simulator that died is started again", low=0,
-                               high=1000)  # fmt: skip
+    max_restarts: int = option(
+        3, "of the link: how often a minute a simulator that died is started again", low=0, high=1000
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.reward, str) and self.reward == "DVAT":
@@ -214,13 +282,17 @@ class TrackingConfig(Config):
         self._check_names("weather", self.weather, WEATHERS)
         self._check_names("target_kinds", self.target_kinds, KINDS)
         if math.tan(self.start_pitch[0]) <= self.tan_v:
-            self._refuse("start_pitch", "the picture would reach the horizon: tan(pitch) must be above half of its "
-                                        f"height, {self.tan_v:.4g}")  # fmt: skip
+            self._refuse(
+                "start_pitch",
+                f"the picture would reach the horizon: tan(pitch) must be above half of its height, {self.tan_v:.4g}",
+            )
         if self.cells > 2000:
             self._refuse("ground_cell", f"{self.cells} cells a side: at most 2000")
         if self.end_reward and self.reward != "default":
-            warn_caller(f"end_reward = True changes nothing with reward = {self.reward!r}: only the reward 'default' "
-                        "adds one of end_reward_list on the last step")
+            warn_caller(
+                f"end_reward = True changes nothing with reward = {self.reward!r}: only the reward 'default' "
+                "adds one of end_reward_list on the last step"
+            )
 
     def _check_names(self, name: str, given: str | Names | None, known: tuple[str, ...]) -> None:
         names = () if given is None else (given,) if isinstance(given, str) else given
@@ -228,8 +300,10 @@ class TrackingConfig(Config):
             self._refuse(name, f"must name one or more of {', '.join(known)}")
         for one in names:
             if not isinstance(one, str) or one not in known:
-                raise ConfigError(f"TrackingConfig.{name} = {shown(given)}: must be of {', '.join(known)}"
-                                  f"{did_you_mean(str(one), known, listed=True)}")
+                raise ConfigError(
+                    f"TrackingConfig.{name} = {shown(given)}: must be of {', '.join(known)}"
+                    f"{did_you_mean(str(one), known, listed=True)}"
+                )
         if len(set(names)) < len(names):
             self._refuse(name, "names one twice")
 

@@ -12,47 +12,102 @@ from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.files import in_words_of
 
 AS_THEY_ARE = {
-    "Train_Total_Steps": "max_sim_steps", "Init_No_Done_Steps": "init_no_done",
-    "No_Reward_Done_Steps": "no_reward_done", "Control_Frequence": "control_hz", "Lidar_Enable": "cloud",
-    "Customized_Rewards": "reward_params", "Config_Agen_Num_Port": "port", "Done_Range.velocity": "done_speed",
-    "Done_Range.omiga": "done_yaw_rate", "Done_Range.roll": "done_roll", "Done_Range.pitch": "done_pitch",
-    "Done_Range.distance_error": "done_drift", "Reward_Config.reward_type": "reward_kind",
-    "Reward_Config.reward_mode": "reward_mode", "Reward_Config.reward_cut_off": "cut_off",
-    "Reward_Config.distance_scale": "distance_scale", "Reward_Config.distance_range": "distance_range",
-    "Reward_Config.reward_range": "distance_range", "Reward_Config.view_scale": "view_scale",
-    "Reward_Config.view_range": "view_range", "Sumo_Params.max_sumo_car": "max_vehicles",
+    "Train_Total_Steps": "max_sim_steps",
+    "Init_No_Done_Steps": "init_no_done",
+    "No_Reward_Done_Steps": "no_reward_done",
+    "Control_Frequence": "control_hz",
+    "Lidar_Enable": "cloud",
+    "Customized_Rewards": "reward_params",
+    "Config_Agen_Num_Port": "port",
+    "Done_Range.velocity": "done_speed",
+    "Done_Range.omiga": "done_yaw_rate",
+    "Done_Range.roll": "done_roll",
+    "Done_Range.pitch": "done_pitch",
+    "Done_Range.distance_error": "done_drift",
+    "Reward_Config.reward_type": "reward_kind",
+    "Reward_Config.reward_mode": "reward_mode",
+    "Reward_Config.reward_cut_off": "cut_off",
+    "Reward_Config.distance_scale": "distance_scale",
+    "Reward_Config.distance_range": "distance_range",
+    "Reward_Config.reward_range": "distance_range",
+    "Reward_Config.view_scale": "view_scale",
+    "Reward_Config.view_range": "view_range",
+    "Sumo_Params.max_sumo_car": "max_vehicles",
     "Sumo_Params.max_car_speed": "max_car_speed",
-}  # fmt: skip
+}
 """Keys whose value is that of an option. `reward_range` is the old name of `distance_range`."""
-START = {"view_pitch": "start_pitch", "height": "start_height", "direction": "start_direction",
-         "horizon_bias": "start_lat", "verticle_bias": "start_long"}  # fmt: skip
+START = {
+    "view_pitch": "start_pitch",
+    "height": "start_height",
+    "direction": "start_direction",
+    "horizon_bias": "start_lat",
+    "verticle_bias": "start_long",
+}
 """What is drawn at a start: each is fixed, or drawn between two numbers, or of both signs ("multilateral")."""
-CAR_TYPES = {"passenger": ("sedan", "compact", "suv", "van"), "private": ("sedan", "compact", "suv", "van"),
-             "bus": ("bus",), "truck": ("truck",), "trailer": ("truck",), "motorcycle": ("motorcycle",)}  # fmt: skip
+CAR_TYPES = {
+    "passenger": ("sedan", "compact", "suv", "van"),
+    "private": ("sedan", "compact", "suv", "van"),
+    "bus": ("bus",),
+    "truck": ("truck",),
+    "trailer": ("truck",),
+    "motorcycle": ("motorcycle",),
+}
 """Kinds of the target by SUMO's type of car; `private` is an old name of `passenger`."""
-READ = frozenset((
-    *AS_THEY_ARE, "Done_Range.max_height", "Done_Range.min_height",
-    *(f"Sumo_Params.{key}" for key in "car_type fixed_color normalize_color fixed_seed random_seed".split()),
-    *(f"Drone_Random_Config.{name}_{key}" for name in START for key in "random fixed random_max random_min".split()),
-    "Drone_Random_Config.direction_random_multilateral", "Drone_Random_Config.horizon_bias_multilateral",
-    "Drone_Random_Config.verticle_bias_multilateral", "Env_Params.foggy_use_default",
-    *(f"Env_Params.foggy_visibility_range_{key}" for key in "random fixed max min".split()),
-))  # fmt: skip
+READ = frozenset(
+    (
+        *AS_THEY_ARE,
+        "Done_Range.max_height",
+        "Done_Range.min_height",
+        *(f"Sumo_Params.{key}" for key in "car_type fixed_color normalize_color fixed_seed random_seed".split()),
+        *(
+            f"Drone_Random_Config.{name}_{key}"
+            for name in START
+            for key in "random fixed random_max random_min".split()
+        ),
+        "Drone_Random_Config.direction_random_multilateral",
+        "Drone_Random_Config.horizon_bias_multilateral",
+        "Drone_Random_Config.verticle_bias_multilateral",
+        "Env_Params.foggy_use_default",
+        *(f"Env_Params.foggy_visibility_range_{key}" for key in "random fixed max min".split()),
+    )
+)
 """All keys that have a meaning here."""
-UNREAD = frozenset((
-    *"Simulation_Mode Tracker_Def Drone_Supervisor_Ctrl Socket_Ip Tracking_Object Verbose Sumo_Random_Mode".split(),
-    *(f"Sumo_Params.{key}" for key in ("rou_update fixed_car_group_num car_group_num car_import_interval max_car_accel "
-                                       "max_car_decel max_rou_distance min_rou_distance route_num").split()),
-    *(f"Other_Params.{key}" for key in ("max_obj_num obj_import_interval import_group_num obj_edge_distribution_random "
-                                        "obj_edge_distribution_multilateral obj_edge_distribution_fixed "
-                                        "obj_edge_distribution_max obj_edge_distribution_min").split()),
-    *(f"Out_Video.{key}" for key in ("channels fps start_time total_time warm_up_steps output_car_dir random_action "
-                                     "forward_speed backward_speed left_speed right_speed cw_omega ccw_omega").split()),
-    "Drone_Random_Config.start_time_bias_ms",
-    *(f"Env_Params.{key}" for key in ("enable_each_reset background_luminosity_random bgl_incremental bgl_random_max "
-                                      "bgl_random_min backgroundLight_luminosity_random bgLl_incremental "
-                                      "bgLl_random_max bgLl_random_min").split()),
-))  # fmt: skip
+UNREAD = frozenset(
+    (
+        *"Simulation_Mode Tracker_Def Drone_Supervisor_Ctrl Socket_Ip Tracking_Object Verbose Sumo_Random_Mode".split(),
+        *(
+            f"Sumo_Params.{key}"
+            for key in (
+                "rou_update fixed_car_group_num car_group_num car_import_interval max_car_accel "
+                "max_car_decel max_rou_distance min_rou_distance route_num"
+            ).split()
+        ),
+        *(
+            f"Other_Params.{key}"
+            for key in (
+                "max_obj_num obj_import_interval import_group_num obj_edge_distribution_random "
+                "obj_edge_distribution_multilateral obj_edge_distribution_fixed "
+                "obj_edge_distribution_max obj_edge_distribution_min"
+            ).split()
+        ),
+        *(
+            f"Out_Video.{key}"
+            for key in (
+                "channels fps start_time total_time warm_up_steps output_car_dir random_action "
+                "forward_speed backward_speed left_speed right_speed cw_omega ccw_omega"
+            ).split()
+        ),
+        "Drone_Random_Config.start_time_bias_ms",
+        *(
+            f"Env_Params.{key}"
+            for key in (
+                "enable_each_reset background_luminosity_random bgl_incremental bgl_random_max "
+                "bgl_random_min backgroundLight_luminosity_random bgLl_incremental "
+                "bgLl_random_max bgLl_random_min"
+            ).split()
+        ),
+    )
+)
 """Keys of Webots, SUMO and the original's videos, which nothing here corresponds to."""
 GROUPS = {key.partition(".")[0] for key in READ | UNREAD if "." in key}
 

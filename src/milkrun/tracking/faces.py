@@ -254,8 +254,18 @@ def draw_static_boxes(w, b, q):
     snow = w.weathers[w.weather_id[b], SNOW_TOP]
     for k in range(w.n_box[q]):
         c, s = w.box_cs[q, k, 0], w.box_cs[q, k, 1]
-        if draw_box(w, k, w.box_pos[q, k, 0], w.box_pos[q, k, 1], w.box_pos[q, k, 2], w.box_half[q, k, 0],
-                    w.box_half[q, k, 1], w.box_half[q, k, 2], c, s):  # fmt: skip
+        if draw_box(
+            w,
+            k,
+            w.box_pos[q, k, 0],
+            w.box_pos[q, k, 1],
+            w.box_pos[q, k, 2],
+            w.box_half[q, k, 0],
+            w.box_half[q, k, 1],
+            w.box_half[q, k, 2],
+            c,
+            s,
+        ):
             for a in range(3):
                 w.paint[0, a] = w.box_rgb[q, k, 0, a]
                 w.paint[1, a] = w.box_rgb[q, k, 1, a] * (1.0 - snow) + 255.0 * snow

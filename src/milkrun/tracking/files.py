@@ -46,8 +46,9 @@ def _section_of(source: Source, name: str) -> tuple[Mapping[str, Any], str]:
     if name not in values:
         raise ConfigError(f"{where}: lacks the section {name!r}")
     if not isinstance(values[name], Mapping):
-        raise ConfigError(f"{where}: the section {name!r} must hold options by name, not a "
-                          f"{type(values[name]).__name__}")  # fmt: skip
+        raise ConfigError(
+            f"{where}: the section {name!r} must hold options by name, not a {type(values[name]).__name__}"
+        )
     return values[name], where
 
 

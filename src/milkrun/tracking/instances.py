@@ -43,9 +43,16 @@ def arrange_towns(world: Any, values: dict[str, Any]) -> dict[str, Any]:
         if name not in values:
             raise ShapeError(f"the instance lacks {name!r}")
     fields, rows = world.fields, len(values["node_xy"])
-    values = {**values, **{name: _filled(fields[name], values[name], world.sizes)
-                           for names in COUNTED.values() for name in names if name in values},
-              **_counts(values)}  # fmt: skip
+    values = {
+        **values,
+        **{
+            name: _filled(fields[name], values[name], world.sizes)
+            for names in COUNTED.values()
+            for name in names
+            if name in values
+        },
+        **_counts(values),
+    }
     for name in ("scene_id", *COUNTED):
         if name in values and (values[name].shape != (rows,) or values[name].dtype.kind not in "iu"):
             raise ShapeError(f"{name} must be {rows} integers, one a row")
@@ -55,13 +62,16 @@ def arrange_towns(world: Any, values: dict[str, Any]) -> dict[str, Any]:
     scene = np.clip(values["scene_id"], 0, len(tables.SCENES) - 1)
     built = np.arange(world.sizes["K"]) < _column(values["n_box"])
     values = {
-        "town_key": np.full((rows, 3), -1), "road_half": tables.SCENE_LAWS[scene, tables.ROAD_HALF],
+        "town_key": np.full((rows, 3), -1),
+        "road_half": tables.SCENE_LAWS[scene, tables.ROAD_HALF],
         "box_kind": np.where(built, tables.BUILDING, 0),
         "box_rgb": np.where(built[:, :, None, None], GREY, np.zeros((2, 3), np.int64)),
-        **{name: np.zeros((rows, *fields[name].shape(world.sizes)), fields[name].dtype)
-           for name in ("ground", "box_pos", "box_half", "box_yaw")},
+        **{
+            name: np.zeros((rows, *fields[name].shape(world.sizes)), fields[name].dtype)
+            for name in ("ground", "box_pos", "box_half", "box_yaw")
+        },
         **values,
-    }  # fmt: skip
+    }
     if any(name not in values for name in DERIVED):
         values = {**_derived(world, values, rows), **values}
     return values
@@ -80,8 +90,11 @@ def _filled(f: Field, array: np.ndarray, sizes: dict[str, int]) -> np.ndarray:
 
 def _counts(values: dict[str, Any]) -> dict[str, np.ndarray]:
     """The counts that were left out: as many as there are entries."""
-    return {count: np.full(len(values[names[0]]), values[names[0]].shape[1])
-            for count, names in COUNTED.items() if count not in values and names[0] in values}  # fmt: skip
+    return {
+        count: np.full(len(values[names[0]]), values[names[0]].shape[1])
+        for count, names in COUNTED.items()
+        if count not in values and names[0] in values
+    }
 
 
 def _derived(world: Any, values: dict[str, Any], rows: int) -> dict[str, np.ndarray]:
@@ -169,8 +182,9 @@ def _check_roads(arrays: dict[str, np.ndarray]) -> None:
     refuse_where("edge_cut", cut, long[:, :, None] & (cut > 0), "both zones together are longer than the edge")
     ways, following = arrays["edge_ways"], arrays["edge_next"]
     named = (np.arange(following.shape[2]) < ways[:, :, None]) & used[:, :, None]
-    refuse_where("edge_next", following, named & (following >= n_edge[:, None, None]),
-                 "points nowhere: edges are 0..n_edge-1")  # fmt: skip
+    refuse_where(
+        "edge_next", following, named & (following >= n_edge[:, None, None]), "points nowhere: edges are 0..n_edge-1"
+    )
     starts = edge[b[:, :, None], np.where(named, following, 0), 0]
     refuse_where("edge_next", following, named & (starts != edge[:, :, 1:]), "leaves from another node")
     refuse_where("edge_next", following, ~named & (following != 0), "must be 0 behind the first edge_ways")

@@ -50,16 +50,29 @@ def scene(world: Any, row: int) -> Scene:
     boxes, reach, (x, y, z) = int(world.n_box[q]), world.config.half_extent, world.pos[row].tolist()
     s = Scene((-reach, -reach, 0), (reach, reach, max(60.0, z + 1)))
     s.ground(lambda: ground(world, row))
-    s.bodies("town", "box", 2 * world.box_half[q, :boxes], world.box_pos[q, :boxes], _turned(world.box_yaw[q, :boxes]),
-             colour=colours([BOX_COLOURS[kind] for kind in world.box_kind[q, :boxes].tolist()]),
-             transparent=True)  # fmt: skip
+    s.bodies(
+        "town",
+        "box",
+        2 * world.box_half[q, :boxes],
+        world.box_pos[q, :boxes],
+        _turned(world.box_yaw[q, :boxes]),
+        colour=colours([BOX_COLOURS[kind] for kind in world.box_kind[q, :boxes].tolist()]),
+        transparent=True,
+    )
     size, pose = tables.KIND_SIZES[world.veh_kind[row, :n]][:, :3], world.veh_pose[row, :n]
     height = np.where(world.veh_on[row, :n], size[:, 2] / 2, -BURIED)
     unseen = is_hidden(world, row)
-    s.bodies("traffic", "box", size, np.c_[pose[:, :2], height], _turned(pose[:, 2]), target=0,
-             colour=colours(["late", *[5] * (n - 1)]), faint=[unseen, *[False] * (n - 1)],
-             text=lambda: [f"{tables.KINDS[k]}{'' if v else ', the target'}"
-                           for v, k in enumerate(world.veh_kind[row, :n])])  # fmt: skip
+    s.bodies(
+        "traffic",
+        "box",
+        size,
+        np.c_[pose[:, :2], height],
+        _turned(pose[:, 2]),
+        target=0,
+        colour=colours(["late", *[5] * (n - 1)]),
+        faint=[unseen, *[False] * (n - 1)],
+        text=lambda: [f"{tables.KINDS[k]}{'' if v else ', the target'}" for v, k in enumerate(world.veh_kind[row, :n])],
+    )
     s.bodies("drone", "box", [(2.0, 2.0, 0.6)], [(x, y, z)], _turned(world.yaw[row : row + 1]), colour="open")
     c, sn = math.cos(world.yaw[row]), math.sin(world.yaw[row])
     s.camera((x - 14 * c, y - 14 * sn, z + 18), (x + 6 * c, y + 6 * sn, z - 8), follow="drone")
@@ -78,11 +91,18 @@ def _tell(world: Any, row: int, s: Scene) -> None:
     for k in range(4):
         s.line(f"view, side {k}", corners[k - 1], corners[k], colour="open")
     s.line("view", world.pos[row, :2], corners.mean(0), colour="open")
-    s.caption(f"step {int(world.agent_step[row])}/{world.config.max_agent_steps}  r_c {world.r_c[row]:.3f}  "
-              f"CR {world.CR[row]:.1f}  TSR {world.TSR[row]:.3f}  {town}, {tables.WEATHERS[world.weather_id[row]]}"
-              f"{'  HIDDEN' if is_hidden(world, row) else ''}")  # fmt: skip
-    for words, colour in (("target, pale: hidden", "late"), ("traffic", 5), ("drone and its window", "open"),
-                          ("building", "muted"), ("tree", 9)):  # fmt: skip
+    s.caption(
+        f"step {int(world.agent_step[row])}/{world.config.max_agent_steps}  r_c {world.r_c[row]:.3f}  "
+        f"CR {world.CR[row]:.1f}  TSR {world.TSR[row]:.3f}  {town}, {tables.WEATHERS[world.weather_id[row]]}"
+        f"{'  HIDDEN' if is_hidden(world, row) else ''}"
+    )
+    for words, colour in (
+        ("target, pale: hidden", "late"),
+        ("traffic", 5),
+        ("drone and its window", "open"),
+        ("building", "muted"),
+        ("tree", 9),
+    ):
         s.legend(words, colour, "square")
 
 

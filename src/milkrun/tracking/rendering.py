@@ -37,9 +37,16 @@ LIGHTS = np.array([(0, 1e6), (0, 1), (-1, 1), (-1, 1), (-1, 1), (0, 1e6), (0, 1e
 
 
 def render(
-    pos: ArrayLike, yaw: float, pitch: float, roll: float, boxes: Mapping[str, ArrayLike] | None,
-    ground: ArrayLike | None, light: str | Mapping[str, ArrayLike] = "day", size: int = 84, noise: bool = False,
-) -> Shot:  # fmt: skip
+    pos: ArrayLike,
+    yaw: float,
+    pitch: float,
+    roll: float,
+    boxes: Mapping[str, ArrayLike] | None,
+    ground: ArrayLike | None,
+    light: str | Mapping[str, ArrayLike] = "day",
+    size: int = 84,
+    noise: bool = False,
+) -> Shot:
     """The picture that a camera at `pos` takes, turned left by `yaw`, down by `pitch`, and about its axis by `roll`.
 
     `boxes`: arrays by name: `pos` and `half` (n, 3); if wanted `yaw` (n,), `rgb` uint8 (n, 3), or (n, 2, 3) for walls
@@ -52,8 +59,14 @@ def render(
     given = _boxes({} if boxes is None else boxes)
     lit = _light(light)
     n = len(given["box_pos"])
-    config = TrackingConfig(size=size, noise=bool(noise), max_boxes=max(n, 1), max_vehicles=1, half_extent=EXTENT,
-                            ground_cell=2 * EXTENT / len(cells))  # fmt: skip
+    config = TrackingConfig(
+        size=size,
+        noise=bool(noise),
+        max_boxes=max(n, 1),
+        max_vehicles=1,
+        half_extent=EXTENT,
+        ground_cell=2 * EXTENT / len(cells),
+    )
     world = Tracking(1, config, seed=0, threads=1)
     for name, array in given.items():
         getattr(world, name)[0, :n] = array
@@ -77,15 +90,25 @@ def weather(name: str, scene: str = "citystreet") -> dict[str, Array]:
         raise BadInstance(f"light: {shown(name)}: must be of {', '.join(tables.WEATHERS)}, or a mapping")
     law = tables.WEATHER_LAWS[tables.WEATHERS.index(name)]
     sight = (law[tables.SIGHT_LOW] + law[tables.SIGHT_HIGH]) / 2
-    light = [law[tables.GAIN], law[tables.AMBIENT], *tables.SUN, 3.912 / sight if sight else 0.0, law[tables.NOISE],
-             law[tables.FLAKE_LAW]]  # fmt: skip
+    light = [
+        law[tables.GAIN],
+        law[tables.AMBIENT],
+        *tables.SUN,
+        3.912 / sight if sight else 0.0,
+        law[tables.NOISE],
+        law[tables.FLAKE_LAW],
+    ]
     albedo = tables.MATERIALS.copy()
     albedo[tables.BASE] = tables.BASES[tables.SCENES.index(scene)]
     snow = np.full((16, 1), law[tables.SNOW_GROUND])
     snow[[tables.ASPHALT, tables.DIRT, tables.MARKING]] = law[tables.SNOW_ROAD]
     palette = np.floor(albedo + snow * (255 - albedo) + 0.5).astype(np.uint8)
-    return {"light": np.array(light), "sky": law[tables.SKY : tables.SKY + 3].astype(np.uint8), "palette": palette,
-            "weather_id": np.int8(tables.WEATHERS.index(name))}  # fmt: skip
+    return {
+        "light": np.array(light),
+        "sky": law[tables.SKY : tables.SKY + 3].astype(np.uint8),
+        "palette": palette,
+        "weather_id": np.int8(tables.WEATHERS.index(name)),
+    }
 
 
 # -- the world that is looked at ------------------------------------------------------------------------------------
@@ -168,8 +191,7 @@ def _boxes(boxes: Mapping[str, ArrayLike]) -> dict[str, Array]:
     n = len(np.atleast_1d(np.asarray(boxes["pos"], object))) if boxes else 0
     if n > 2000:
         _refuse("boxes", n, "there may be 2000 of them")
-    pos, half = (_numbers(f"boxes[{k!r}]", boxes.get(k, np.zeros((0, 3))), (n, 3), TOWN_REACH)
-                 for k in ("pos", "half"))  # fmt: skip
+    pos, half = (_numbers(f"boxes[{k!r}]", boxes.get(k, np.zeros((0, 3))), (n, 3), TOWN_REACH) for k in ("pos", "half"))
     bad = np.argwhere(half <= 0)
     if len(bad):
         _refuse("boxes['half']", float(half[tuple(bad[0])]), "must be above 0", int(bad[0][0]))
@@ -180,8 +202,14 @@ def _boxes(boxes: Mapping[str, ArrayLike]) -> dict[str, Array]:
     rgb = np.asarray(boxes.get("rgb", np.full((n, 3), GREY, np.uint8)))
     if rgb.dtype != np.uint8 or rgb.shape not in ((n, 3), (n, 2, 3)):
         _refuse("boxes['rgb']", f"{rgb.dtype} {rgb.shape}", f"must be uint8 of shape {(n, 3)} or {(n, 2, 3)}")
-    return {"box_pos": pos, "box_half": half, "box_yaw": yaw, "box_cs": np.stack([np.cos(yaw), np.sin(yaw)], 1),
-            "box_rgb": rgb if rgb.ndim == 3 else np.repeat(rgb[:, None], 2, axis=1), "box_kind": kind}  # fmt: skip
+    return {
+        "box_pos": pos,
+        "box_half": half,
+        "box_yaw": yaw,
+        "box_cs": np.stack([np.cos(yaw), np.sin(yaw)], 1),
+        "box_rgb": rgb if rgb.ndim == 3 else np.repeat(rgb[:, None], 2, axis=1),
+        "box_kind": kind,
+    }
 
 
 def _light(light: str | Mapping[str, ArrayLike]) -> dict[str, Array]:

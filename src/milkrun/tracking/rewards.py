@@ -50,9 +50,13 @@ def gauge(params: ArrayLike, *, view_range: float = 0.7) -> Floats:
 
 
 def scores(
-    params: ArrayLike, *, view_range: float = 0.7, view_scale: float = 4.0, occlusion: str = "ignore",
+    params: ArrayLike,
+    *,
+    view_range: float = 0.7,
+    view_scale: float = 4.0,
+    occlusion: str = "ignore",
     visible: ArrayLike = True,
-) -> tuple[Floats, Floats]:  # fmt: skip
+) -> tuple[Floats, Floats]:
     """r_c, 1 in the middle of the window and falling to 0 at its edge, and r_d, 1 inside. With `occlusion="zero"` both
     are 0 where the target is not `visible`."""
     x = gauge(params, view_range=view_range)
@@ -63,18 +67,28 @@ def scores(
 
 
 def view(
-    params: ArrayLike, *, mode: str = "continuous", view_range: float = 0.7, view_scale: float = 4.0,
-    occlusion: str = "ignore", visible: ArrayLike = True, scale: float = 1.0,
-) -> Floats:  # fmt: skip
+    params: ArrayLike,
+    *,
+    mode: str = "continuous",
+    view_range: float = 0.7,
+    view_scale: float = 4.0,
+    occlusion: str = "ignore",
+    visible: ArrayLike = True,
+    scale: float = 1.0,
+) -> Floats:
     """The default reward: r_c (`mode="continuous"`) or r_d ("discrete") times `scale`; 0 on a crash."""
     r_c, r_d = scores(params, view_range=view_range, view_scale=view_scale, occlusion=occlusion, visible=visible)
     return np.where(_crash(params), 0.0, r_d if mode == "discrete" else r_c) * scale
 
 
 def distance(
-    params: ArrayLike, *, mode: str = "continuous", distance_range: float = 7.0, distance_scale: float = 0.01,
+    params: ArrayLike,
+    *,
+    mode: str = "continuous",
+    distance_range: float = 7.0,
+    distance_scale: float = 0.01,
     scale: float = 1.0,
-) -> Floats:  # fmt: skip
+) -> Floats:
     """The default reward of `reward_kind="distance"`: by the metres from the middle of the image to the target, on the
     ground; 0 on a crash."""
     p = _params(params)
@@ -96,9 +110,13 @@ def e2e(params: ArrayLike, d_ref: ArrayLike, *, constants: str = CODED, scale: f
 
 
 def dvat(
-    params: ArrayLike, d_ref: ArrayLike, cmd: ArrayLike = (0.0, 0.0, 0.0, 0.0), *, constants: str = CODED,
+    params: ArrayLike,
+    d_ref: ArrayLike,
+    cmd: ArrayLike = (0.0, 0.0, 0.0, 0.0),
+    *,
+    constants: str = CODED,
     scale: float = 1.0,
-) -> Floats:  # fmt: skip
+) -> Floats:
     """Dionigi et al. 2024: the target at the distance `d_ref` in the middle of the picture; -10 on a crash.
 
     As published it is seen along the optical axis, relative speed and the command `cmd` (..., 4: vx, vy, vz, wz) cost

@@ -12,27 +12,41 @@ from milkrun.core.kernels import kernel
 from milkrun.tracking.tables import AMBIENT, FLAKE_SHARE, FOG, GAIN, SIGMA, SUN_X, SUN_Y, SUN_Z
 from milkrun.tracking.traffic import straight
 
-(NO_EDGE, NO_WAY, BEYOND, NO_OWNER, HORIZON, SUNK, WRONG_LIGHT, MISCOUNTED, OVERDUE, WRONG_SUMS,
- AWAY, WRONG_PAST) = range(1, 13)  # fmt: skip
+(NO_EDGE, NO_WAY, BEYOND, NO_OWNER, HORIZON, SUNK, WRONG_LIGHT, MISCOUNTED, OVERDUE, WRONG_SUMS, AWAY, WRONG_PAST) = (
+    range(1, 13)
+)
 FAULTS = {
     NO_EDGE: ("veh_edge", "names an edge that this town does not have: edges are 0..n_edge-1"),
-    NO_WAY: ("veh_to", "must be an edge that follows veh_edge, one of the edge_ways in edge_next, or veh_edge itself "
-             "where none does"),
-    BEYOND: ("veh_s", "lies beyond the straight part of its edge, edge_len less edge_cut, or while veh_turning beyond "
-             "1, the end of a curve"),
-    NO_OWNER: ("node_owner", "names a vehicle that is not there (n_veh, veh_on), or holds a node that this town does "
-               "not have (n_node)"),
+    NO_WAY: (
+        "veh_to",
+        "must be an edge that follows veh_edge, one of the edge_ways in edge_next, or veh_edge itself where none does",
+    ),
+    BEYOND: (
+        "veh_s",
+        "lies beyond the straight part of its edge, edge_len less edge_cut, or while veh_turning beyond "
+        "1, the end of a curve",
+    ),
+    NO_OWNER: (
+        "node_owner",
+        "names a vehicle that is not there (n_veh, veh_on), or holds a node that this town does not have (n_node)",
+    ),
     HORIZON: ("pitch", "the picture would reach the horizon: it must look down more steeply than half its height"),
     SUNK: ("pos", "the drone of a row that has not ended (terminated, truncated) must be above the ground"),
-    WRONG_LIGHT: ("light", "must be a gain of 0 or more, an ambient share and a share of flakes in 0..1, a sun of "
-                  "length 1 and at least 0.05 high, fog and noise of 0 or more"),
-    MISCOUNTED: ("sim_step", "must be agent_step times the sim steps of an agent step in a row that has not ended "
-                 "(terminated, truncated), agent_step the same as i, and lost_steps no more than sim_step"),
+    WRONG_LIGHT: (
+        "light",
+        "must be a gain of 0 or more, an ambient share and a share of flakes in 0..1, a sun of "
+        "length 1 and at least 0.05 high, fog and noise of 0 or more",
+    ),
+    MISCOUNTED: (
+        "sim_step",
+        "must be agent_step times the sim steps of an agent step in a row that has not ended "
+        "(terminated, truncated), agent_step the same as i, and lost_steps no more than sim_step",
+    ),
     OVERDUE: ("sim_step", "has reached max_sim_steps in a row that has not ended (terminated, truncated)"),
     WRONG_SUMS: ("tsr_sum", "and cr_sum cannot be more than the agent steps played, agent_step"),
     AWAY: ("veh_on", "a vehicle behind n_veh cannot be on the road"),
     WRONG_PAST: ("past", "must have whole agent steps, none after agent_step"),
-}  # fmt: skip
+}
 """By the number that `fault` gives: the field to blame and the rule."""
 
 SLACK = 1e-5

@@ -40,8 +40,9 @@ THINGS = ((90, 65, 45), (50, 100, 45), (60, 118, 50), (70, 110, 60), (80, 125, 7
 TONES_OF_BOXES = np.array([*WALLS, *ROOFS, *FLAT_ROOFS, *THINGS], np.float64)
 """Colours of boxes; a kernel names them by their number."""
 WALL_TONES, ROOF_TONES, FLAT_TONES = 0, 8, 12
-(BARK, LEAF, LEAF_TOP, CACTUS, CACTUS_TOP, STONE, STONE_TOP, STRAW, STRAW_TOP, HULL, DECK, CONCRETE,
- CONCRETE_TOP) = range(16, 29)  # fmt: skip
+(BARK, LEAF, LEAF_TOP, CACTUS, CACTUS_TOP, STONE, STONE_TOP, STRAW, STRAW_TOP, HULL, DECK, CONCRETE, CONCRETE_TOP) = (
+    range(16, 29)
+)
 
 # -- cars ---------------------------------------------------------------------------------------------------
 
@@ -68,8 +69,9 @@ LAMPS = np.array([(255, 250, 220), (190, 20, 20)], np.float64)
 # -- scenes -------------------------------------------------------------------------------------------------
 
 GRID, LAKE, VILLAGE, DESERT = range(4)
-(ROAD_LAW, SPACING, ROAD_HALF, ASPHALT_SHARE, LOT, FILL, H_LOW, H_HIGH, KERBED, LIT, CARS, V_LOW, V_HIGH,
- CROPPED) = range(14)  # fmt: skip
+(ROAD_LAW, SPACING, ROAD_HALF, ASPHALT_SHARE, LOT, FILL, H_LOW, H_HIGH, KERBED, LIT, CARS, V_LOW, V_HIGH, CROPPED) = (
+    range(14)
+)
 SCENE_LAWS = np.array([
     (GRID, 55, 5, 1, 20, 0.9, 6, 18, 1, 1, 16, 8, 16, 0),
     (GRID, 44, 6, 1, 14, 0.85, 10, 30, 1, 1, 16, 6, 14, 0),
@@ -102,17 +104,20 @@ BOX_LAWS = np.array([
 ], np.float64)  # fmt: skip
 """A law of boxes a line: scene, how many, what, where, width, depth and height (full sizes), each from low to high."""
 KIND, FIRST_WALL, N_WALLS, FIRST_TOP, N_TOPS, EAVES, TURNED = range(7)
-THINGS_BUILT = np.array([
-    (BUILDING, WALL_TONES, 8, ROOF_TONES, 4, 0.5, 0),
-    (CROWN, LEAF, 1, LEAF_TOP, 1, 0, 1),
-    (OTHER, CACTUS, 1, CACTUS_TOP, 1, 0, 0),
-    (ROCK, STONE, 1, STONE_TOP, 1, 0, 1),
-    (OTHER, STRAW, 1, STRAW_TOP, 1, 0, 0),
-    (BOAT, HULL, 1, DECK, 1, 0, 1),
-    (OVERPASS, CONCRETE, 1, CONCRETE_TOP, 1, 0, 0),
-    (BUILDING, WALL_TONES, 8, FLAT_TONES, 4, 0, 0),
-    (OTHER, WALL_TONES, 8, ROOF_TONES, 4, 0.5, 0),
-], np.float64)  # fmt: skip
+THINGS_BUILT = np.array(
+    [
+        (BUILDING, WALL_TONES, 8, ROOF_TONES, 4, 0.5, 0),
+        (CROWN, LEAF, 1, LEAF_TOP, 1, 0, 1),
+        (OTHER, CACTUS, 1, CACTUS_TOP, 1, 0, 0),
+        (ROCK, STONE, 1, STONE_TOP, 1, 0, 1),
+        (OTHER, STRAW, 1, STRAW_TOP, 1, 0, 0),
+        (BOAT, HULL, 1, DECK, 1, 0, 1),
+        (OVERPASS, CONCRETE, 1, CONCRETE_TOP, 1, 0, 0),
+        (BUILDING, WALL_TONES, 8, FLAT_TONES, 4, 0, 0),
+        (OTHER, WALL_TONES, 8, ROOF_TONES, 4, 0.5, 0),
+    ],
+    np.float64,
+)
 """What a law may place, HOUSE to BARN a line: kind of the box; colours of its walls and of its top, the first and how
 many to draw from; how far a roof juts out (0: it has none); turned at random instead of along the nearest road."""
 

@@ -88,11 +88,22 @@ class Tracking(World):
     box_yaw = instance(float64, "K", low=-TOWN_REACH, high=TOWN_REACH, observed=False, doc="their yaw")
     box_cs = instance(float64, "K", 2, low=-1.000001, high=1.000001, observed=False, doc="its cosine and sine")
     box_rgb = instance(uint8, "K", 2, 3, observed=False, doc="colour of their walls, and of their top")
-    box_kind = instance(int8, "K", low=0, high=8, observed=False,
-                        doc="1 building, 2 trunk, 3 crown, 4 rock, 5 overpass, 6 roof, 7 boat, 8 other")  # fmt: skip
+    box_kind = instance(
+        int8,
+        "K",
+        low=0,
+        high=8,
+        observed=False,
+        doc="1 building, 2 trunk, 3 crown, 4 rock, 5 overpass, 6 roof, 7 boat, 8 other",
+    )
     tallest = instance(float64, low=0, high=2 * TOWN_REACH, observed=False, doc="highest top of a box")
-    ground = instance(uint8, "G", "G", observed=False,
-                      doc="cells, y first: bits 0-3 material, 4-5 shade, 6 in a shadow, 7 lit by a lamp")  # fmt: skip
+    ground = instance(
+        uint8,
+        "G",
+        "G",
+        observed=False,
+        doc="cells, y first: bits 0-3 material, 4-5 shade, 6 in a shadow, 7 lit by a lamp",
+    )
     n_node = instance(int64, low=0, high="N", observed=False, doc="road nodes")
     node_xy = instance(float64, "N", 2, low=-TOWN_REACH, high=TOWN_REACH, observed=False, doc="where they are")
     guarded = instance(bool_, "N", observed=False, doc="junctions that one car at a time may pass")
@@ -107,13 +118,25 @@ class Tracking(World):
 
     # What an episode draws.
     weather_id = state(int8, low=0, high=3, observed=False, doc="day, night, foggy, snow")
-    light = state(float64, 8, low=-1e6, high=1e6, observed=False,
-                  doc="gain, ambient, sun xyz, fog beta, noise sigma, share of flakes")  # fmt: skip
+    light = state(
+        float64,
+        8,
+        low=-1e6,
+        high=1e6,
+        observed=False,
+        doc="gain, ambient, sun xyz, fog beta, noise sigma, share of flakes",
+    )
     sky = state(uint8, 3, observed=False, doc="colour of sky and fog")
     palette = state(uint8, 16, 3, observed=False, doc="colours of the materials, snow on them included")
     pitch = state(float64, low=0, high=1.6, observed=False, doc="of the camera, downwards")
-    start = state(float64, 4, low=-LARGE, high=LARGE, observed=False,
-                  doc="height, direction, bias ahead and aside that were drawn")  # fmt: skip
+    start = state(
+        float64,
+        4,
+        low=-LARGE,
+        high=LARGE,
+        observed=False,
+        doc="height, direction, bias ahead and aside that were drawn",
+    )
     n_veh = state(int64, low=0, high="V", observed=False, doc="vehicles; number 0 is the target")
     veh_kind = state(int8, "V", low=0, high=7, observed=False, doc="their kinds")
     veh_rgb = state(uint8, "V", 3, observed=False, doc="their colours")
@@ -126,22 +149,41 @@ class Tracking(World):
     vel = state(float64, 3, low=-LARGE, high=LARGE, observed=False, doc="its velocity, world axes")
     acc = state(float64, 3, low=-LARGE, high=LARGE, observed=False, doc="its acceleration, world axes, without gravity")
     yaw_rate = state(float64, low=-LARGE, high=LARGE, observed=False, doc="its turn, rad/s")
-    roll = state(float64, low=-LARGE, high=LARGE, hidden=True,
-                 doc="of the camera about its axis: 0 in play, for pictures of other poses")  # fmt: skip
-    cmd = state(float64, 4, low=-LARGE, high=LARGE, observed=False,
-                doc="command of this step: vx, vy, vz, wz in the drone's axes")  # fmt: skip
-    cmd_pos = state(float64, 3, low=-REACH, high=REACH, observed=False,
-                    doc="where the commands alone would have led it")  # fmt: skip
-    filt = state(float64, 4, 4, low=-LARGE, high=LARGE, observed=False,
-                 doc="filter memory of each command: x1, x2, y1, y2")  # fmt: skip
+    roll = state(
+        float64,
+        low=-LARGE,
+        high=LARGE,
+        hidden=True,
+        doc="of the camera about its axis: 0 in play, for pictures of other poses",
+    )
+    cmd = state(
+        float64,
+        4,
+        low=-LARGE,
+        high=LARGE,
+        observed=False,
+        doc="command of this step: vx, vy, vz, wz in the drone's axes",
+    )
+    cmd_pos = state(
+        float64, 3, low=-REACH, high=REACH, observed=False, doc="where the commands alone would have led it"
+    )
+    filt = state(
+        float64, 4, 4, low=-LARGE, high=LARGE, observed=False, doc="filter memory of each command: x1, x2, y1, y2"
+    )
     wind = state(float64, 2, low=-LARGE, high=LARGE, observed=False, doc="gust velocity")
 
     # The traffic.
     veh_edge = state(int16, "V", index="E", observed=False, doc="edge that it drives on")
     veh_to = state(int16, "V", index="E", observed=False, doc="edge that it takes next")
     veh_turning = state(bool_, "V", observed=False, doc="it is on the curve between them")
-    veh_s = state(float64, "V", low=0, high=4 * TOWN_REACH, observed=False,
-                  doc="metres on the straight part, or share of the curve")  # fmt: skip
+    veh_s = state(
+        float64,
+        "V",
+        low=0,
+        high=4 * TOWN_REACH,
+        observed=False,
+        doc="metres on the straight part, or share of the curve",
+    )
     veh_v = state(float64, "V", low=0, high=1e3, observed=False, doc="speed")
     veh_curve = state(float64, "V", low=0, high=4 * TOWN_REACH, observed=False, doc="length of its next curve")
     veh_pose = state(float64, "V", 3, low=-4 * TOWN_REACH, high=4 * TOWN_REACH, observed=False, doc="x, y, heading")
@@ -153,8 +195,14 @@ class Tracking(World):
     halt_left = state(float64, low=0, high=10, observed=False, doc="seconds left of this one")
 
     # What the reward and the ends need.
-    rel = state(float64, 9, low=-LARGE, high=LARGE, observed=False,
-                doc="the target in the drone's frame; its velocity and acceleration there")  # fmt: skip
+    rel = state(
+        float64,
+        9,
+        low=-LARGE,
+        high=LARGE,
+        observed=False,
+        doc="the target in the drone's frame; its velocity and acceleration there",
+    )
     d_ref = state(float64, low=-LARGE, high=LARGE, observed=False, doc="distance that E2E and D-VAT hold")
     sim_step = state(int32, low=0, observed=False, doc="sim steps")
     agent_step = state(int32, low=0, observed=False, doc="agent steps")
@@ -162,8 +210,15 @@ class Tracking(World):
     crash = state(bool_, observed=False, doc="the drone touches something")
     cr_sum = state(float64, low=0, observed=False, doc="sum of r_c")
     tsr_sum = state(float64, low=0, observed=False, doc="sum of r_d")
-    past = state(float64, "H", "P", low=-REACH, high=REACH, observed=False,
-                 doc="of the last steps pos, yaw, agent step; of vehicles x, y, heading, there?")  # fmt: skip
+    past = state(
+        float64,
+        "H",
+        "P",
+        low=-REACH,
+        high=REACH,
+        observed=False,
+        doc="of the last steps pos, yaw, agent step; of vehicles x, y, heading, there?",
+    )
 
     reward_exact = view(float64, doc="the reward before it is rounded")
     r_c = view(float64, low=0, high=1, in_info=True, doc="how near the target is to the middle of the window")
@@ -175,10 +230,16 @@ class Tracking(World):
     reason = view(int8, low=0, high=12, doc="why the episode ended, 0 while it lasts")
     target_kind = view(int8, low=0, high=7, doc="kind of the target")
     image = view(uint8, "C", "side", "side", low=0, high=255, primary=True, on_demand=True, doc="the camera's picture")
-    frames = view(uint8, "H", "C", "S", "S", low=0, high=255, primary=True, on_demand=True,
-                  doc="the last pictures, oldest first")  # fmt: skip
-    other_state = view(float64, "other", observed=True, on_demand=True,
-                       doc="pos, vel, acc, angular velocity, quaternion wxyz, roll, pitch, yaw")  # fmt: skip
+    frames = view(
+        uint8, "H", "C", "S", "S", low=0, high=255, primary=True, on_demand=True, doc="the last pictures, oldest first"
+    )
+    other_state = view(
+        float64,
+        "other",
+        observed=True,
+        on_demand=True,
+        doc="pos, vel, acc, angular velocity, quaternion wxyz, roll, pitch, yaw",
+    )
     cloud = view(float32, "L5", observed=True, on_demand=True, doc="lidar points: x, y, z, layer, time; 0: nothing met")
     reward_params = view(float64, "params60", observed=True, doc="camera, target and what lies between them")
     critic = view(float64, "critic9", observed=True, doc="the target in the drone's frame: place, speed, acceleration")
@@ -300,8 +361,10 @@ class Tracking(World):
     def __init__(self, num_envs: int = 1, config: Any = None, **keywords: Any) -> None:
         if isinstance(config, TrackingConfig) and (config.link is not None or config.auto_start):
             given = f"link = {config.link!r}" if config.link is not None else "auto_start = True"
-            raise ConfigError(f"TrackingConfig.{given}: a world plays in this process; environments whose simulator is "
-                              "elsewhere are made by milkrun.api.dat (GE, general_env, BenchEnv_Multi)")  # fmt: skip
+            raise ConfigError(
+                f"TrackingConfig.{given}: a world plays in this process; environments whose simulator is "
+                "elsewhere are made by milkrun.api.dat (GE, general_env, BenchEnv_Multi)"
+            )
         super().__init__(num_envs, config, **keywords)
 
     @classmethod
@@ -315,13 +378,27 @@ class Tracking(World):
         k, v, h, size = config.max_boxes, config.max_vehicles, config.frame_stack, config.size
         # A box has six faces and eight numbers: its number is face >> 3, the side face & 7 (`faces`, `ids`).
         return {
-            "A": config.action_dim if config.action_mode == "discrete" else 0, "K": k, "V": v, "N": NODES, "E": EDGES,
-            "G": config.cells, "C": config.channels, "S": size, "side": 0 if h else size, "H": h, "P": 5 + 4 * v,
-            "F": size * config.supersample, "faces": 8 * (k + 2 * v), "last vehicle": v - 1, "K+V": k + v,
+            "A": config.action_dim if config.action_mode == "discrete" else 0,
+            "K": k,
+            "V": v,
+            "N": NODES,
+            "E": EDGES,
+            "G": config.cells,
+            "C": config.channels,
+            "S": size,
+            "side": 0 if h else size,
+            "H": h,
+            "P": 5 + 4 * v,
+            "F": size * config.supersample,
+            "faces": 8 * (k + 2 * v),
+            "last vehicle": v - 1,
+            "K+V": k + v,
             "noise words": 4 * size * (-(-size // 16)),
-            "other": OTHER if config.other_state else 0, "L5": 5 * config.lidar_points if config.cloud else 0,
-            "params60": PARAMS if config.reward_params else 0, "critic9": CRITIC if config.critic else 0,
-        }  # fmt: skip
+            "other": OTHER if config.other_state else 0,
+            "L5": 5 * config.lidar_points if config.cloud else 0,
+            "params60": PARAMS if config.reward_params else 0,
+            "critic9": CRITIC if config.critic else 0,
+        }
 
     def constants(self) -> dict[str, Any]:
         c = self.config
@@ -330,22 +407,50 @@ class Tracking(World):
         b0, a1, a2 = c.filter_numbers()
         red = c.stage == 0 and c.target_rgb is None
         return {
-            "town_mode": ("episode", "row", "fixed").index(c.town), "stage": c.stage,
-            "n_scenes": len(scenes), "scene_list": _padded(scenes, 6), "n_weathers": len(weathers),
-            "weather_list": _padded(weathers, 4), "n_kinds": len(kinds), "kind_list": _padded(kinds, 8),
-            "fixed_rgb": red or c.target_rgb is not None, "target_rgb": c.target_rgb or (255, 0, 0), "n_sub": c.n_sub,
-            "reward_type": REWARDS.index(c.reward), "pays_discrete": c.reward_mode == "discrete",
-            "pays_distance": c.reward_kind == "distance", "as_published": c.constants == "as_published",
-            "hides": c.occlusion == "zero", "pays_end": c.end_reward, "grey": c.channels == 1, "cell": c.ground_cell,
-            "extent": c.half_extent, "jitter": c.palette_jitter, "tan_h": c.tan_h, "tan_v": c.tan_v,
-            "cam_width": c.camera_px[0], "cam_height": c.camera_px[1], "b0": b0, "a1": a1, "a2": a2,
-            "most_steps": c.max_agent_steps, "moves": c.moves, "kinds": tables.KIND_SIZES,
-            "kind_weights": tables.KIND_WEIGHTS, "car_colours": tables.CAR_COLOURS, "tones": tables.TONES_OF_BOXES,
-            "materials": tables.MATERIALS, "bases": tables.BASES, "scenes": _scenes(c),
-            "box_laws": tables.BOX_LAWS, "things": tables.THINGS_BUILT, "weathers": _weathers(c),
-            "quantiles": QUANTILES, "lamps": tables.LAMPS,
+            "town_mode": ("episode", "row", "fixed").index(c.town),
+            "stage": c.stage,
+            "n_scenes": len(scenes),
+            "scene_list": _padded(scenes, 6),
+            "n_weathers": len(weathers),
+            "weather_list": _padded(weathers, 4),
+            "n_kinds": len(kinds),
+            "kind_list": _padded(kinds, 8),
+            "fixed_rgb": red or c.target_rgb is not None,
+            "target_rgb": c.target_rgb or (255, 0, 0),
+            "n_sub": c.n_sub,
+            "reward_type": REWARDS.index(c.reward),
+            "pays_discrete": c.reward_mode == "discrete",
+            "pays_distance": c.reward_kind == "distance",
+            "as_published": c.constants == "as_published",
+            "hides": c.occlusion == "zero",
+            "pays_end": c.end_reward,
+            "grey": c.channels == 1,
+            "cell": c.ground_cell,
+            "extent": c.half_extent,
+            "jitter": c.palette_jitter,
+            "tan_h": c.tan_h,
+            "tan_v": c.tan_v,
+            "cam_width": c.camera_px[0],
+            "cam_height": c.camera_px[1],
+            "b0": b0,
+            "a1": a1,
+            "a2": a2,
+            "most_steps": c.max_agent_steps,
+            "moves": c.moves,
+            "kinds": tables.KIND_SIZES,
+            "kind_weights": tables.KIND_WEIGHTS,
+            "car_colours": tables.CAR_COLOURS,
+            "tones": tables.TONES_OF_BOXES,
+            "materials": tables.MATERIALS,
+            "bases": tables.BASES,
+            "scenes": _scenes(c),
+            "box_laws": tables.BOX_LAWS,
+            "things": tables.THINGS_BUILT,
+            "weathers": _weathers(c),
+            "quantiles": QUANTILES,
+            "lamps": tables.LAMPS,
             "columns": np.arange(self.sizes["F"]),
-        }  # fmt: skip
+        }
 
     @classmethod
     def auto_max_steps(cls, config: TrackingConfig) -> int:

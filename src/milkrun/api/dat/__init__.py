@@ -28,10 +28,18 @@ if TYPE_CHECKING:
     from milkrun.api.tianshou import SubprocVecEnv_TS as SubprocVecEnv_TS
     from milkrun.api.tianshou import TS_Collector as TS_Collector
 
-__getattr__, __dir__, __all__ = lazy(__name__, {
-    ".bench_env": "BenchEnv_Multi", ".constructors": "GE general_env make_env", ".frames": "process_frame",
-    ".gym_env": "UAV_VAT", ".gymnasium_env": "UAV_VAT_Gymnasium",
-    ".smoke": "gym_test stableparallel_test test_tianshou_env", "milkrun.api.parallel.envs": "Envs",
-    "milkrun.api.rows": "handles", "milkrun.api.sb3": "ASYNC_SubprocVecEnv Async_SubprocVecEnv",
-    "milkrun.api.tianshou": "SubprocVecEnv_TS TS_Collector",
-})  # fmt: skip
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        ".bench_env": "BenchEnv_Multi",
+        ".constructors": "GE general_env make_env",
+        ".frames": "process_frame",
+        ".gym_env": "UAV_VAT",
+        ".gymnasium_env": "UAV_VAT_Gymnasium",
+        ".smoke": "gym_test stableparallel_test test_tianshou_env",
+        "milkrun.api.parallel.envs": "Envs",
+        "milkrun.api.rows": "handles",
+        "milkrun.api.sb3": "ASYNC_SubprocVecEnv Async_SubprocVecEnv",
+        "milkrun.api.tianshou": "SubprocVecEnv_TS TS_Collector",
+    },
+)

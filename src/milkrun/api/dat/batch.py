@@ -103,14 +103,21 @@ class Batch:
             picture = self.picture(row)
         truncated = world.truncated.item(row)
         return Moment(
-            picture, world.reward_exact.item(row), world.r_c.item(row), world.r_d.item(row),
-            world.terminated.item(row), truncated, world.reason.item(row) or (TIME if truncated else 0),
-            world.sim_step.item(row), KINDS[world.target_kind.item(row)], world.visible.item(row),
+            picture,
+            world.reward_exact.item(row),
+            world.r_c.item(row),
+            world.r_d.item(row),
+            world.terminated.item(row),
+            truncated,
+            world.reason.item(row) or (TIME if truncated else 0),
+            world.sim_step.item(row),
+            KINDS[world.target_kind.item(row)],
+            world.visible.item(row),
             world.illegal.item(row),
             world.other_state[row].copy() if config.other_state else None,
             world.reward_params[row].copy() if config.reward_params else None,
             world.cloud[row].copy() if config.cloud else None,
-        )  # fmt: skip
+        )
 
     def picture(self, row: int) -> np.ndarray:
         """A copy of what one row sees now, uint8; no other row is looked at."""
@@ -132,9 +139,16 @@ class Batch:
 
     def _log_turn(self, actions: Any, begun: Any) -> None:
         world = self.world
-        columns = (np.asarray(actions).tolist(), world.sim_step.tolist(), world.reward_exact.tolist(),
-                   world.r_c.tolist(), world.r_d.tolist(), world.visible.tolist(), world.reason.tolist(),
-                   world.truncated.tolist())  # fmt: skip
+        columns = (
+            np.asarray(actions).tolist(),
+            world.sim_step.tolist(),
+            world.reward_exact.tolist(),
+            world.r_c.tolist(),
+            world.r_d.tolist(),
+            world.visible.tolist(),
+            world.reason.tolist(),
+            world.truncated.tolist(),
+        )
         for log, new, *step, reason, cut in zip(self._logs or (), begun.tolist(), *columns):
             if new:
                 log.begin()
@@ -204,5 +218,10 @@ def supplements(now: Moment) -> list[Any]:
 
 def info_of_moment(now: Moment) -> dict[str, Any]:
     """A moment, with its SuppleInfo, as an `info`."""
-    return {"SuppleInfo": supplements(now), "reason": REASONS[now.reason], "r_c": now.r_c, "r_d": now.r_d,
-            "illegal": now.illegal}  # fmt: skip
+    return {
+        "SuppleInfo": supplements(now),
+        "reason": REASONS[now.reason],
+        "r_c": now.r_c,
+        "r_d": now.r_d,
+        "illegal": now.illegal,
+    }

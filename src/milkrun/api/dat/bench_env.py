@@ -26,10 +26,15 @@ from milkrun.tracking.moment import Moment
 MOVES = ("forward", "backward", "left", "right", "ccw", "cw")
 """What `action_list` holds, in its order."""
 ARGUMENTS = {
-    "action_dim": "Action_dim", "other_state": "Other_State", "cloud": "CloudPoint", "reward_params": "RewardParams",
-    "port": "port_process", "control_hz": "Control_Frequence", "reward": "reward_type",
+    "action_dim": "Action_dim",
+    "other_state": "Other_State",
+    "cloud": "CloudPoint",
+    "reward_params": "RewardParams",
+    "port": "port_process",
+    "control_hz": "Control_Frequence",
+    "reward": "reward_type",
     **{move: f"action_list[{k}]" for k, move in enumerate(MOVES)},
-}  # fmt: skip
+}
 """Options by the names of the arguments."""
 
 ProcessState = Callable[[np.ndarray], Any]
@@ -89,12 +94,22 @@ class BenchEnv_Multi:
             raise ConfigError(f"action_list={action_list!r}: must be six numbers: {', '.join(MOVES)}")
         base = TrackingConfig.build(config=Path(config) if isinstance(config, str) else config)
         given: dict[str, Any] = {
-            "action_dim": Action_dim, "other_state": Other_State, "cloud": CloudPoint, "reward_params": RewardParams,
-            "port": port_process, "end_reward": end_reward, "end_reward_list": _plain(end_reward_list),
-            "scene": _plain(scene), "weather": _plain(weather), "auto_start": auto_start,
-            "control_hz": Control_Frequence, "reward": reward_type, "verbose": verbose, "delay": delay,
+            "action_dim": Action_dim,
+            "other_state": Other_State,
+            "cloud": CloudPoint,
+            "reward_params": RewardParams,
+            "port": port_process,
+            "end_reward": end_reward,
+            "end_reward_list": _plain(end_reward_list),
+            "scene": _plain(scene),
+            "weather": _plain(weather),
+            "auto_start": auto_start,
+            "control_hz": Control_Frequence,
+            "reward": reward_type,
+            "verbose": verbose,
+            "delay": delay,
             **dict(zip(MOVES, action_list)),
-        }  # fmt: skip
+        }
         if link is not None:
             given["link"] = link
         try:
@@ -300,5 +315,8 @@ def check_place(arg_worker: Any, process_idx: Any) -> tuple[int, int]:
 
 def _plain(given: Any) -> Any:
     """Lists and arrays as options have them."""
-    return tuple(given.tolist() if isinstance(given, np.ndarray) else given) if isinstance(given, (list, np.ndarray)) \
-        else given  # fmt: skip
+    return (
+        tuple(given.tolist() if isinstance(given, np.ndarray) else given)
+        if isinstance(given, (list, np.ndarray))
+        else given
+    )

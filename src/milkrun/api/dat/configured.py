@@ -20,8 +20,24 @@ def read_config(env_conf: Any, env_conf_path: Any = None, obs_buffer_len: int = 
 def bench_env(config: TrackingConfig, count: int, row: int, seed: int | None) -> BenchEnv_Multi:
     """Environment `row` of `count`, by the arguments of its class."""
     return BenchEnv_Multi(
-        config.action_dim, [getattr(config, move) for move in MOVES], None, count, row, config.other_state,
-        config.cloud, config.reward_params, config.port, config.end_reward, config.end_reward_list, config.scene,
-        config.weather, config.auto_start, config.control_hz, config.reward, config.verbose, config.delay,
-        config=config, seed=seed,
-    )  # fmt: skip
+        config.action_dim,
+        [getattr(config, move) for move in MOVES],
+        None,
+        count,
+        row,
+        config.other_state,
+        config.cloud,
+        config.reward_params,
+        config.port,
+        config.end_reward,
+        config.end_reward_list,
+        config.scene,
+        config.weather,
+        config.auto_start,
+        config.control_hz,
+        config.reward,
+        config.verbose,
+        config.delay,
+        config=config,
+        seed=seed,
+    )

@@ -54,9 +54,16 @@ def GE(n: int, env_conf: Any = None, *, seed: int | None = None) -> list[Any]:
 
 
 def make_env(
-    n_envs: int, rank: int, gym: bool = True, monitor: bool = False, *, conf_path: Any = None,
-    env_conf_path: Any = None, obs_buffer_len: int = 0, seed: int | None = None,
-) -> Callable[[], Any]:  # fmt: skip
+    n_envs: int,
+    rank: int,
+    gym: bool = True,
+    monitor: bool = False,
+    *,
+    conf_path: Any = None,
+    env_conf_path: Any = None,
+    obs_buffer_len: int = 0,
+    seed: int | None = None,
+) -> Callable[[], Any]:
     """A function of no arguments that makes environment `rank` of `n_envs`, for processes of their own.
 
     gym: the classic UAV_VAT with four results, which needs no package gym; False: UAV_VAT_Gymnasium.
@@ -66,8 +73,14 @@ def make_env(
     row = check_count("rank", rank, 0, count - 1)
     if monitor and gym:
         raise ConfigError("monitor=True: Stable-Baselines3's Monitor is for gym=False, the Gymnasium kind")
-    options = {"arg_worker": count, "conf_path": conf_path, "env_conf_path": env_conf_path, "process_idx": row,
-               "obs_buffer_len": obs_buffer_len, "seed": seed}  # fmt: skip
+    options = {
+        "arg_worker": count,
+        "conf_path": conf_path,
+        "env_conf_path": env_conf_path,
+        "process_idx": row,
+        "obs_buffer_len": obs_buffer_len,
+        "seed": seed,
+    }
     return partial(_made, bool(gym), bool(monitor), options)
 
 

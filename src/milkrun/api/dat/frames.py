@@ -94,8 +94,13 @@ def normalise(pixels: np.ndarray, norm: int | None, chunks: int = 1) -> np.ndarr
 
 @cache
 def _scale() -> Entry:
-    names = {"njit": njit, "OPTIONS": KERNEL_OPTIONS, "array_at": array_at, "uint8": types.uint8,
-             "float32": types.float32}  # fmt: skip
+    names = {
+        "njit": njit,
+        "OPTIONS": KERNEL_OPTIONS,
+        "array_at": array_at,
+        "uint8": types.uint8,
+        "float32": types.float32,
+    }
     return Entry(compile_module("scale_pixels", _SCALE, names).scale_pixels)
 
 

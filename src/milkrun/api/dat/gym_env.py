@@ -40,9 +40,15 @@ class UAV_VAT(Base):
     spec: Any = None
 
     def __init__(
-        self, arg_worker: int = 1, conf_path: Any = None, env_conf_path: Any = None, process_idx: int = 0, *,
-        obs_buffer_len: int = 0, seed: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        arg_worker: int = 1,
+        conf_path: Any = None,
+        env_conf_path: Any = None,
+        process_idx: int = 0,
+        *,
+        obs_buffer_len: int = 0,
+        seed: int | None = None,
+    ) -> None:
         place = check_place(arg_worker, process_idx)
         self.config = read_config(conf_path, env_conf_path, obs_buffer_len)
         self.metadata = {**self.metadata, "render_fps": self.config.control_hz}

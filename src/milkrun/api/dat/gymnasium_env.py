@@ -23,9 +23,16 @@ class UAV_VAT_Gymnasium(gymnasium.Env[Any, Any]):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 125}
 
     def __init__(
-        self, arg_worker: int = 1, conf_path: Any = None, env_conf_path: Any = None, process_idx: int = 0, *,
-        obs_buffer_len: int = 0, seed: int | None = None, render_mode: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        arg_worker: int = 1,
+        conf_path: Any = None,
+        env_conf_path: Any = None,
+        process_idx: int = 0,
+        *,
+        obs_buffer_len: int = 0,
+        seed: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
         place = check_place(arg_worker, process_idx)
         self.render_mode = check_render_mode(render_mode)
         self.config = read_config(conf_path, env_conf_path, obs_buffer_len)

@@ -79,8 +79,9 @@ def stableparallel_test(n_envs: int = 16, gym: bool = True, steps: int = 2048, *
         turns = max(2, -(-total // count))
         turns += _divisor(turns * count) == 1  # PPO takes no batches of one
         policy, how = policy_for(env.observation_space)
-        learner = PPO(policy, env, n_steps=turns, batch_size=_divisor(turns * count), n_epochs=1, device="cpu",
-                      policy_kwargs=how)  # fmt: skip
+        learner = PPO(
+            policy, env, n_steps=turns, batch_size=_divisor(turns * count), n_epochs=1, device="cpu", policy_kwargs=how
+        )
         learner.learn(turns * count, callback=Counts())
     finally:
         env.close()

@@ -27,9 +27,7 @@ Observed = tuple[np.ndarray, np.ndarray, np.ndarray]
 Turn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos, np.ndarray]
 
 
-def make(
-    world_id: str, num_envs: int | None = None, *, autoreset: Any = "same_step", **keywords: Any
-) -> MAPPOVecEnv:
+def make(world_id: str, num_envs: int | None = None, *, autoreset: Any = "same_step", **keywords: Any) -> MAPPOVecEnv:
     """What `milkrun.make(api="mappo")` returns; rows begin their next episode in the step that ends one."""
     if autoreset_name(autoreset) == "disabled":
         raise ConfigError("autoreset='disabled': on-policy never resets single rows, so MAPPOVecEnv does")
@@ -146,14 +144,19 @@ class MAPPOVecEnv(Follower):
         for k, cut in enumerate(truncated.tolist()):
             shared = {key: column[k] for key, column in columns.items()}
             shared["bad_transition"] = cut
-            ends.append([{
-                **shared,
-                "illegal": wrong.item(k) if wrong.ndim == 1 else wrong.item(k, a),
-                "episode": {"r": shared["objective"], "l": shared["episode_steps"]},
-                "terminal_obs": obs[k, a],
-                "terminal_share_obs": share_obs[k, a],
-                "terminal_available_actions": available[k, a],
-            } for a in range(self.n_agents)])  # fmt: skip
+            ends.append(
+                [
+                    {
+                        **shared,
+                        "illegal": wrong.item(k) if wrong.ndim == 1 else wrong.item(k, a),
+                        "episode": {"r": shared["objective"], "l": shared["episode_steps"]},
+                        "terminal_obs": obs[k, a],
+                        "terminal_share_obs": share_obs[k, a],
+                        "terminal_available_actions": available[k, a],
+                    }
+                    for a in range(self.n_agents)
+                ]
+            )
         return ends
 
     def _arrange(self, parts: Parts, rows: int) -> Observed:

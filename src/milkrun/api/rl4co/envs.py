@@ -113,14 +113,18 @@ class Compiled(RL4COEnvBase):
     def _reset(self, td: TensorDict | None = None, batch_size: Any = None) -> TensorDict:
         assert td is not None  # RL4CO's reset asks the generator first
         batch = torch.Size(batch_size)
-        given = {key: value.detach().cpu().reshape(batch.numel(), *value.shape[len(batch) :]).numpy()
-                 for key, value in self._instance(td).items()}  # fmt: skip
+        given = {
+            key: value.detach().cpu().reshape(batch.numel(), *value.shape[len(batch) :]).numpy()
+            for key, value in self._instance(td).items()
+        }
         stepper = self._stepper(given["locs"].shape[1])
         # The world is made for this reset alone, so its memory may become that of the tensors.
         world = self.view(batch.numel(), stepper.world.config, threads=self._threads, debug=self._debug)
         world.reset(instance=given)
-        made = {slot.name: torch.from_numpy(getattr(world, slot.name)).view((*batch, *slot.tail()))
-                for slot in (*stepper.instance, *stepper.carried)}  # fmt: skip
+        made = {
+            slot.name: torch.from_numpy(getattr(world, slot.name)).view((*batch, *slot.tail()))
+            for slot in (*stepper.instance, *stepper.carried)
+        }
         own = {key: made.pop(key) for key in (*self._own_instance, *self._own_state)}
         made["done"], made["reward"] = made["terminated"].clone(), torch.zeros((*batch, 1))
         return TensorDict({**made, OWN: TensorDict(own, batch_size=batch)}, batch_size=batch, device=td.device)

@@ -57,8 +57,10 @@ def laws_of(name: str, config: RoutingConfig) -> generators.Generator:
     plain = type(config)()
     for option, value in config.as_dict().items():
         if option not in (*LAWS[name], "start") and value != getattr(plain, option):
-            raise ConfigError(f"{option} = {value!r}: an RL4CO environment has no such option; those of the instances "
-                              f"are {', '.join(LAWS[name])}")
+            raise ConfigError(
+                f"{option} = {value!r}: an RL4CO environment has no such option; those of the instances "
+                f"are {', '.join(LAWS[name])}"
+            )
     return generators.get_generator(name, **config.as_dict())
 
 
@@ -67,12 +69,15 @@ def from_params(name: str, params: Mapping[str, Any]) -> RL4COGenerator:
     options = dict(params)
     for key in options:
         if key not in PARAMS[name]:
-            raise ConfigError(f"generator_params has no {key!r} here{did_you_mean(key, PARAMS[name])}; "
-                              "for other laws give RL4CO's generator as `generator`")
+            raise ConfigError(
+                f"generator_params has no {key!r} here{did_you_mean(key, PARAMS[name])}; "
+                "for other laws give RL4CO's generator as `generator`"
+            )
     law = options.get("loc_distribution", "uniform")
     if law not in ("uniform", torch.distributions.Uniform):
-        raise ConfigError(f"loc_distribution = {law!r}: must be 'uniform'; "
-                          "for other laws give RL4CO's generator as `generator`")
+        raise ConfigError(
+            f"loc_distribution = {law!r}: must be 'uniform'; for other laws give RL4CO's generator as `generator`"
+        )
     options["loc_distribution"] = "uniform"
     for key in ("min_demand", "vehicle_capacity"):
         if options.pop(key, 1) != 1:

@@ -69,8 +69,14 @@ class CVRPView(CVRP):
     """The CVRP of RL4CO: demand as shares of a truck beside the units that decide."""
 
     shown: ClassVar[tuple[str, ...]] = (
-        "locs", "demand", "vehicle_capacity", "current_node", "used_capacity", "visited", "action_mask",
-    )  # fmt: skip
+        "locs",
+        "demand",
+        "vehicle_capacity",
+        "current_node",
+        "used_capacity",
+        "visited",
+        "action_mask",
+    )
 
     demand = instance(float32, "C", low=0, doc="of the customers, as shares of a truck")
     vehicle_capacity = instance(float32, column=True, doc="1: a whole truck")
@@ -91,13 +97,15 @@ class CVRPView(CVRP):
         if demand.shape != expected:
             raise ShapeError(f"demand must have the shape {expected}, not {demand.shape}")
         units, capacity = whole_units(demand, values["capacity"])
-        return super().arrange_instances({
-            "locs": values["locs"],
-            "demand": demand,
-            "vehicle_capacity": np.ones(len(demand), np.float32),
-            "demand_units": np.pad(units, ((0, 0), (1, 0))),
-            "capacity": capacity,
-        })  # fmt: skip
+        return super().arrange_instances(
+            {
+                "locs": values["locs"],
+                "demand": demand,
+                "vehicle_capacity": np.ones(len(demand), np.float32),
+                "demand_units": np.pad(units, ((0, 0), (1, 0))),
+                "capacity": capacity,
+            }
+        )
 
 
 def whole_units(demand: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -80,9 +80,17 @@ class TS_Collector(Collector[CollectStats]):
         self._pre_collect_obs_RO, self._pre_collect_info_R = obs_next, infos
         self._pre_collect_hidden_state_RH = _without(copy(action.hidden_state), np.flatnonzero(begun))
         turn = {
-            "obs": obs, "act": action.act, "policy": action.policy_entry, "dist": action.dist, "obs_next": obs_next,
-            "rew": rew, "terminated": terminated, "truncated": truncated, "done": terminated | truncated, "info": infos,
-        }  # fmt: skip
+            "obs": obs,
+            "act": action.act,
+            "policy": action.policy_entry,
+            "dist": action.dist,
+            "obs_next": obs_next,
+            "rew": rew,
+            "terminated": terminated,
+            "truncated": truncated,
+            "done": terminated | truncated,
+            "info": infos,
+        }
         return action, turn, begun
 
     def _store(

@@ -31,6 +31,21 @@ from milkrun.api.torchrl.kopt import TSPkoptEnv
 from milkrun.api.torchrl.mixins import BatchMixin, OpsMixin
 
 __all__ = [
-    "BatchMixin", "CVRPEnv", "CVRPPEnv", "CWCVRPEnv", "DARPEnv", "ImprovementEnvBase", "OpsMixin", "RL4COEnvBase",
-    "SCWCVRPEnv", "SDWCVRPEnv", "TSPEnv", "TSPkoptEnv", "TorchRLEnv", "VRPPEnv", "WCVRPEnv", "env_class", "make",
-]  # fmt: skip
+    "BatchMixin",
+    "CVRPEnv",
+    "CVRPPEnv",
+    "CWCVRPEnv",
+    "DARPEnv",
+    "ImprovementEnvBase",
+    "OpsMixin",
+    "RL4COEnvBase",
+    "SCWCVRPEnv",
+    "SDWCVRPEnv",
+    "TSPEnv",
+    "TSPkoptEnv",
+    "TorchRLEnv",
+    "VRPPEnv",
+    "WCVRPEnv",
+    "env_class",
+    "make",
+]

@@ -73,9 +73,7 @@ class Groups:
             acts[group.name] = make_td({"action": chosen}, _team(group, batch), device)
         return acts
 
-    def specs(
-        self, seen: Composite, batch: torch.Size, device: torch.device
-    ) -> tuple[TensorSpec, TensorSpec]:
+    def specs(self, seen: Composite, batch: torch.Size, device: torch.device) -> tuple[TensorSpec, TensorSpec]:
         """Puts the groups into the observation spec; the specs of actions and rewards."""
         actions, rewards = Composite(shape=batch, device=device), Composite(shape=batch, device=device)
         for group in self.all:

@@ -51,9 +51,11 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            device=as_device(device), batch_size=as_size(batch_size), run_type_checks=run_type_checks,
+            device=as_device(device),
+            batch_size=as_size(batch_size),
+            run_type_checks=run_type_checks,
             allow_done_after_reset=allow_done_after_reset,
-        )  # fmt: skip
+        )
         self.check_solution, self.allow_done_after_reset = check_solution, allow_done_after_reset
         self._set_seed(seed)
         self._set_up(generator, {**(generator_params or {}), **kwargs})
@@ -104,8 +106,9 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         """
         given = tensordict if td is None else td
         reads = set_state is not False and not select_reset_only
-        fresh = self._reset(given, batch_size=batch_size, set_state=set_state, select_reset_only=select_reset_only,
-                            **unknown)  # fmt: skip
+        fresh = self._reset(
+            given, batch_size=batch_size, set_state=set_state, select_reset_only=select_reset_only, **unknown
+        )
         return fresh if given is None else self._merge(given, fresh, reads)
 
     def _reset(
@@ -210,8 +213,10 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
             self.max_steps = check_count("max_steps", options["max_steps"], 1)
         options.pop("max_steps", None)
         if not (self.records_tour or self.dense_reward):
-            raise ConfigError(f"{type(self).__name__}.records_tour is False: a reward at the end is that of the tour; "
-                              "record it, or pay at each step with `dense_reward`")
+            raise ConfigError(
+                f"{type(self).__name__}.records_tour is False: a reward at the end is that of the tour; "
+                "record it, or pay at each step with `dense_reward`"
+            )
         if generator is None:
             if not self.name:
                 raise ConfigError(f"{type(self).__name__} needs a generator: give one, or let its `name` name one")

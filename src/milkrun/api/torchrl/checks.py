@@ -97,8 +97,10 @@ class Checks:
         tensors = {name: (root if slot.root else hidden)[name] for name, _, _, _, slot in plan.instance}
         shared = [all(tensor.stride(k) == 0 for tensor in tensors.values()) for k in range(len(plan.batch))]
         once = tuple(0 if s else slice(None) for s in shared)
-        return {name: tensor[once].reshape(-1, *self._world.fields[name].shape(self._world.sizes)).numpy(force=True)
-                for name, tensor in tensors.items()}  # fmt: skip
+        return {
+            name: tensor[once].reshape(-1, *self._world.fields[name].shape(self._world.sizes)).numpy(force=True)
+            for name, tensor in tensors.items()
+        }
 
     # -- tensors ---------------------------------------------------------------------------------------------
 
@@ -141,8 +143,10 @@ class Checks:
                 tensor = tensor[tuple(0 if p else slice(None) for p in pattern)].contiguous()
                 keep.append(tensor)
             if expanded is not None and pattern != expanded:  # some fields expanded, others not: copy them all
-                whole = {name: slot.checked((root if slot.root else hidden).get(name), dtype, shape).contiguous()
-                         for name, dtype, shape, _, slot in plan.instance}  # fmt: skip
+                whole = {
+                    name: slot.checked((root if slot.root else hidden).get(name), dtype, shape).contiguous()
+                    for name, dtype, shape, _, slot in plan.instance
+                }
                 keep.extend(whole.values())
                 # All are in order now, so the second call ends. A name is in one of the two parts only: one mapping can
                 # be both.

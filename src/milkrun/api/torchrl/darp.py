@@ -34,8 +34,10 @@ class DARPEnv(WorldEnv):
 
     def _get_action_mask(self, td: TensorDictBase) -> torch.Tensor:
         """The actions allowed in the state that stands in `td`, worked out anew, whatever made it."""
-        root, hidden = ({name: value.to(CPU) for name, value in part.items() if isinstance(value, torch.Tensor)}
-                        for part in self._fields(td))  # fmt: skip
+        root, hidden = (
+            {name: value.to(CPU) for name, value in part.items() if isinstance(value, torch.Tensor)}
+            for part in self._fields(td)
+        )
         return self._stepper.derive_mask(root, hidden, td.batch_size).to(self.device)
 
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
@@ -56,8 +58,9 @@ class DARPEnv(WorldEnv):
     def check_solution_validity(self, td: TensorDictBase, actions: torch.Tensor) -> None:
         """Raises BadSolution with row, position and the rule that a plan breaks."""
         if actions.shape[:-1] != td.batch_size:
-            raise ShapeError(f"actions must be (*batch, T) with the batch {tuple(td.batch_size)}, not "
-                             f"{tuple(actions.shape)}")
+            raise ShapeError(
+                f"actions must be (*batch, T) with the batch {tuple(td.batch_size)}, not {tuple(actions.shape)}"
+            )
         self._check_solution(contract.flat(td), actions.reshape(td.batch_size.numel(), actions.shape[-1]))
 
     def _set_up(self, generator: Any, options: dict[str, Any]) -> None:

@@ -36,9 +36,23 @@ from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
 
-KEYWORDS = ("generator", "generator_params", "device", "batch_size", "seed", "check_solution", "run_type_checks",
-            "allow_done_after_reset", "stepping", "illegal", "preset", "config", "first_row", "threads",
-            "features")  # fmt: skip
+KEYWORDS = (
+    "generator",
+    "generator_params",
+    "device",
+    "batch_size",
+    "seed",
+    "check_solution",
+    "run_type_checks",
+    "allow_done_after_reset",
+    "stepping",
+    "illegal",
+    "preset",
+    "config",
+    "first_row",
+    "threads",
+    "features",
+)
 
 
 CPU = torch.device("cpu")
@@ -77,9 +91,16 @@ class TorchRLEnv(RL4COEnvBase):
         self.features = features
         self._base = preset, config
         super().__init__(
-            generator, generator_params, device, batch_size, seed=seed, check_solution=check_solution,
-            run_type_checks=run_type_checks, allow_done_after_reset=allow_done_after_reset, **overrides,
-        )  # fmt: skip
+            generator,
+            generator_params,
+            device,
+            batch_size,
+            seed=seed,
+            check_solution=check_solution,
+            run_type_checks=run_type_checks,
+            allow_done_after_reset=allow_done_after_reset,
+            **overrides,
+        )
 
     def _set_up(self, generator: Any, options: dict[str, Any]) -> None:
         spec, (preset, config) = world_spec(self.world_id), self._base
@@ -446,8 +467,10 @@ class TorchRLEnv(RL4COEnvBase):
 
     def __repr__(self) -> str:
         device = f"device={self.device}" + ("" if self.device.type == "cpu" else " (cuda: untested)")
-        return (f"{type(self).__name__}({self.world_id!r}, batch_size={list(self.batch_size)}, "
-                f"stepping={self.stepping!r}, seed={self.seed}, {device})")
+        return (
+            f"{type(self).__name__}({self.world_id!r}, batch_size={list(self.batch_size)}, "
+            f"stepping={self.stepping!r}, seed={self.seed}, {device})"
+        )
 
 
 def on_cpu(value: Any) -> Any:

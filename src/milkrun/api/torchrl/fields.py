@@ -12,10 +12,15 @@ from milkrun.core.fields import Field, Role, raw_fields
 from milkrun.core.world import World
 
 DTYPES = {
-    np.dtype(np.bool_): torch.bool, np.dtype(np.uint8): torch.uint8, np.dtype(np.int8): torch.int8,
-    np.dtype(np.int16): torch.int16, np.dtype(np.int32): torch.int32, np.dtype(np.int64): torch.int64,
-    np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64,
-}  # fmt: skip
+    np.dtype(np.bool_): torch.bool,
+    np.dtype(np.uint8): torch.uint8,
+    np.dtype(np.int8): torch.int8,
+    np.dtype(np.int16): torch.int16,
+    np.dtype(np.int32): torch.int32,
+    np.dtype(np.int64): torch.int64,
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.float64): torch.float64,
+}
 
 FLAGS = ("terminated", "truncated")
 RESULTS = ("reward", "done")  # what a step gives beside the state
@@ -75,5 +80,7 @@ class Slot:
             return ShapeError(f"{self.key!r} must be a plain tensor, not {tensor.layout}")
         if tensor.is_cpu and tensor.numel() and not tensor.data_ptr():
             return ShapeError(f"{self.key!r} has no memory: its storage was emptied")
-        return ShapeError(f"{self.key!r} must be {self.dtype} of shape {tuple(expected)} on {device}, "
-                          f"not {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}")
+        return ShapeError(
+            f"{self.key!r} must be {self.dtype} of shape {tuple(expected)} on {device}, "
+            f"not {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}"
+        )

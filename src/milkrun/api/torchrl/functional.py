@@ -147,9 +147,7 @@ class Stepper:
         if not known:
             space.learn(shared)
 
-    def _check_instances(
-        self, source: array[int], root: Tensors, hidden: Tensors, plan: Plan, chunks: int
-    ) -> None:
+    def _check_instances(self, source: array[int], root: Tensors, hidden: Tensors, plan: Plan, chunks: int) -> None:
         """Checks instances that no reset of ours has checked: rules between their fields, and that the state of each
         live row allows an action on its instance."""
         if not plan.rows:
@@ -295,9 +293,14 @@ class Stepper:
         return self._begin(made, stream, plan, rows, sound, lacks_views)
 
     def _begin(
-        self, made: dict[str, torch.Tensor], stream: torch.Tensor, plan: Plan, rows: torch.Tensor, sound: bool,
+        self,
+        made: dict[str, torch.Tensor],
+        stream: torch.Tensor,
+        plan: Plan,
+        rows: torch.Tensor,
+        sound: bool,
         lacks_views: bool = False,
-    ) -> Rows:  # fmt: skip
+    ) -> Rows:
         """Runs the kernels that draw an instance and set the state to its start, on tensors that are ours. `sound`: all
         rows are what kernels made, so that the next step need not check them as it would a stranger's. `lacks_views`:
         rows that go on need theirs too."""

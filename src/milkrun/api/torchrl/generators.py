@@ -131,8 +131,10 @@ def draw(generator: Any, streams: torch.Tensor, device: torch.device) -> TensorD
     """As many instances as there are keys (rows, 3): of these keys if it knows keys, else the next ones it makes."""
     count = len(streams)
     if is_addressable(generator):
-        pieces = [generator.generate(n, seed=seed, first=first, episode=episode)
-                  for seed, first, episode, n in _runs(streams.tolist()) or [(0, 0, 0, 0)]]  # fmt: skip
+        pieces = [
+            generator.generate(n, seed=seed, first=first, episode=episode)
+            for seed, first, episode, n in _runs(streams.tolist()) or [(0, 0, 0, 0)]
+        ]
         made: Any = {key: _joined([piece[key] for piece in pieces]) for key in list(pieces[0].keys())}
     else:
         made = generator.generate(count) if hasattr(generator, "generate") else generator(count)
@@ -141,8 +143,10 @@ def draw(generator: Any, streams: torch.Tensor, device: torch.device) -> TensorD
     tensors = {k: torch.as_tensor(v) for k, v in made.items()}
     for key, value in tensors.items():
         if value.shape[:1] != (count,):
-            raise ShapeError(f"{type(generator).__name__} was asked for {count} instances; its {key!r} has the shape "
-                             f"{tuple(value.shape)}")
+            raise ShapeError(
+                f"{type(generator).__name__} was asked for {count} instances; its {key!r} has the shape "
+                f"{tuple(value.shape)}"
+            )
     return TensorDict(tensors, [count]).to(device)
 
 

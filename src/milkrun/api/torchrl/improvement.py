@@ -87,11 +87,13 @@ class ImprovementEnvBase(RL4COEnvBase):
     def _reset_instance(self, td: TensorDict) -> TensorDict:
         solution = self._get_initial_solution(td)
         if solution.dtype is not torch.int64 or solution.ndim != 2 or len(solution) != len(td):
-            raise ShapeError(f"_get_initial_solution must give int64 ({len(td)}, N), not {solution.dtype} "
-                             f"{tuple(solution.shape)}")
+            raise ShapeError(
+                f"_get_initial_solution must give int64 ({len(td)}, N), not {solution.dtype} {tuple(solution.shape)}"
+            )
         cost = self._priced(td, solution)
-        return td.update({"solution": solution, "best_solution": solution.clone(), "cost_current": cost,
-                          "cost_best": cost.clone()})  # fmt: skip
+        return td.update(
+            {"solution": solution, "best_solution": solution.clone(), "cost_current": cost, "cost_best": cost.clone()}
+        )
 
     def _step_instance(self, td: TensorDict) -> TensorDict:
         before = td["solution"].clone()
@@ -117,10 +119,15 @@ class ImprovementEnvBase(RL4COEnvBase):
         cost, current, best = self._priced(td, solution), td["cost_current"], td["cost_best"]
         better = cost < best
         gained = torch.where(better, best - cost, 0.0) if self.reward_mode == "best" else current - cost
-        return td.update({
-            "solution": solution, "best_solution": torch.where(better[:, None], solution, td["best_solution"]),
-            "cost_current": cost, "cost_best": torch.where(better, cost, best), "_gain": gained,
-        })  # fmt: skip
+        return td.update(
+            {
+                "solution": solution,
+                "best_solution": torch.where(better[:, None], solution, td["best_solution"]),
+                "cost_current": cost,
+                "cost_best": torch.where(better, cost, best),
+                "_gain": gained,
+            }
+        )
 
     def _priced(self, td: TensorDict, solution: torch.Tensor) -> torch.Tensor:
         cost = self._cost(td, solution)
@@ -130,8 +137,9 @@ class ImprovementEnvBase(RL4COEnvBase):
 
     def _checked(self, solution: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         if solution.dtype is not torch.int64 or solution.shape != like.shape:
-            raise ShapeError(f"a solution must be int64 {tuple(like.shape)}, not {solution.dtype} "
-                             f"{tuple(solution.shape)}")
+            raise ShapeError(
+                f"a solution must be int64 {tuple(like.shape)}, not {solution.dtype} {tuple(solution.shape)}"
+            )
         return solution
 
     def _found(self, td: TensorDictBase, key: str) -> torch.Tensor:

@@ -25,9 +25,13 @@ class Owner:
         template = stepper.world
         self.stepper, self.batch = stepper, batch
         self.world: World = type(template)(
-            max(batch.numel(), 1), template.config, autoreset="disabled", illegal=illegal, threads=template.threads,
+            max(batch.numel(), 1),
+            template.config,
+            autoreset="disabled",
+            illegal=illegal,
+            threads=template.threads,
             debug=template.debug,
-        )  # fmt: skip
+        )
         self._kept: dict[str, torch.Tensor] = {}
         self._memory: dict[str, tuple[np.ndarray, torch.Tensor]] = {}  # arrays of the world, each also as a tensor
 

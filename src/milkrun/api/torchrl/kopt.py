@@ -45,11 +45,16 @@ class TSPkoptEnv(WorldEnv):
         before = rows["cost_best" if self.config.reward_mode == "best" else "cost_current"]
         best = torch.where(better, cost, rows["cost_best"])
         after = rows.copy()
-        after.update({
-            "tour": tour.to(torch.int32), "pos": tour.argsort(1).to(torch.int32), "cost_current": cost,
-            "best_tour": torch.where(better[:, None], tour.to(torch.int32), rows["best_tour"]), "cost_best": best,
-            "reward": (before - (best if self.config.reward_mode == "best" else cost))[:, None],
-        })  # fmt: skip
+        after.update(
+            {
+                "tour": tour.to(torch.int32),
+                "pos": tour.argsort(1).to(torch.int32),
+                "cost_current": cost,
+                "best_tour": torch.where(better[:, None], tour.to(torch.int32), rows["best_tour"]),
+                "cost_best": best,
+                "reward": (before - (best if self.config.reward_mode == "best" else cost))[:, None],
+            }
+        )
         if self.config.action_mode == "node":
             after.set("action_mask", torch.where(live[:, None], self._paths(after), rows["action_mask"]))
         return self._link(after.reshape(td.batch_size))

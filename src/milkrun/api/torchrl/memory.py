@@ -98,9 +98,14 @@ class Workspace:
         return made
 
     def remember(
-        self, plan: Plan, state: State, shared: tuple[Any, ...], addresses: tuple[int, ...], versions: tuple[int, ...],
+        self,
+        plan: Plan,
+        state: State,
+        shared: tuple[Any, ...],
+        addresses: tuple[int, ...],
+        versions: tuple[int, ...],
         known: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Keeps the result of a step, to know it again. `known`: it hands on what the result before handed on."""
         self.last = None  # an interrupt leaves nothing behind that would be compared with the words of something else
         if not known or state[4] is None or not self._shared_is_noted:
@@ -151,8 +156,10 @@ class Workspace:
             return False
         refs, versions = self.instances
         try:
-            return (all(tensor is ref() for tensor, ref in zip(shared, refs, strict=True))
-                    and tuple(map(version_of, shared)) == versions)  # fmt: skip
+            return (
+                all(tensor is ref() for tensor, ref in zip(shared, refs, strict=True))
+                and tuple(map(version_of, shared)) == versions
+            )
         except RuntimeError:  # made in inference mode, where changes are not counted
             return False
 
@@ -165,9 +172,13 @@ class Workspace:
 
 
 def _unchanged(
-    plan: Plan, state: tuple[Any, ...], places: tuple[int, ...], shared: tuple[Any, ...], addresses: tuple[int, ...],
+    plan: Plan,
+    state: tuple[Any, ...],
+    places: tuple[int, ...],
+    shared: tuple[Any, ...],
+    addresses: tuple[int, ...],
     versions: tuple[int, ...],
-) -> bool:  # fmt: skip
+) -> bool:
     """Whether these tensors are as and where they were: whatever changes the values of a tensor in place counts up its
     version. A state that a kernel made has the version 0. In inference mode nothing is counted: without versions the
     caller has to check the values."""
@@ -177,8 +188,11 @@ def _unchanged(
             return False
         if versions and (any(map(version_of, state)) or tuple(map(version_of, shared)) != versions):
             return False
-        return (tuple([tensor.shape for tensor in both]) == plan.shapes and all(t.is_contiguous() for t in both)
-                and tuple([tensor.dtype for tensor in both]) == plan.dtypes)  # fmt: skip
+        return (
+            tuple([tensor.shape for tensor in both]) == plan.shapes
+            and all(t.is_contiguous() for t in both)
+            and tuple([tensor.dtype for tensor in both]) == plan.dtypes
+        )
     except RuntimeError:  # one has no memory, or no version
         return False
 

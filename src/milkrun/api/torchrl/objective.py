@@ -59,8 +59,10 @@ class Objective:
         if actions.ndim == self.task.plan_axes:
             return actions
         if (steps := rows[0].get("i")) is None or steps.any():
-            raise ShapeError("actions (*batch, T) of many days need the TensorDict of their reset; others come by day, "
-                             "(*batch, days, L)")
+            raise ShapeError(
+                "actions (*batch, T) of many days need the TensorDict of their reset; others come by day, "
+                "(*batch, days, L)"
+            )
         count, width = actions.shape
         plans = torch.zeros((count, self._world.sizes["T"], max(width, 1)), dtype=torch.int64)
         taken = torch.zeros(plans.shape[:2], dtype=torch.int64)

@@ -79,8 +79,13 @@ class Plan:
         self.shapes = tuple(w.shape for w in (*self.state, *self.shared))
         self.dtypes = tuple(w.dtype for w in (*self.state, *self.shared))
         self.is_flat = all(len(w.shape) <= INLINE for w in self.outputs)
-        scope: dict[str, Any] = {"getrefcount": sys.getrefcount, "torch": torch, "empty_like": torch.empty_like,
-                                 "wanted": self.outputs, "like": None}  # fmt: skip
+        scope: dict[str, Any] = {
+            "getrefcount": sys.getrefcount,
+            "torch": torch,
+            "empty_like": torch.empty_like,
+            "wanted": self.outputs,
+            "like": None,
+        }
         exec(_are_those(self) + _make(self) + _lend(self), scope)
         self.are_those: Callable[..., bool] = scope["are_those"]
         self.make: Maker = scope["make"]
@@ -204,8 +209,9 @@ def _source(wanted: Wanted) -> str:
 
 def _entries(plan: Plan) -> str:
     """Two dictionaries of the outputs t0, t1, ...: at the root, under "hidden"."""
-    entries = [[f"{w.name!r}: t{k}" for k, w in enumerate(plan.outputs) if _source(w) == where]
-               for where in ("root", "hidden")]  # fmt: skip
+    entries = [
+        [f"{w.name!r}: t{k}" for k, w in enumerate(plan.outputs) if _source(w) == where] for where in ("root", "hidden")
+    ]
     return ", ".join(f"{{{', '.join(part)}}}" for part in entries)
 
 

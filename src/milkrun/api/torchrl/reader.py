@@ -19,10 +19,16 @@ from milkrun.core.world import World
 LEVELS = ("waste", "expected0", "initial_waste")
 
 LAYOUT_KEYS = {
-    "depot": (), "dist_matrix": ("dist",), "demand": ("demand_units", "prize", *LEVELS), "current_waste": LEVELS,
-    "expected_waste": ("expected0",), "vehicle_cap": ("capacity",), "capacity": ("prize",),
-    "start_time": ("time_windows",), "end_time": ("time_windows",),
-}  # fmt: skip
+    "depot": (),
+    "dist_matrix": ("dist",),
+    "demand": ("demand_units", "prize", *LEVELS),
+    "current_waste": LEVELS,
+    "expected_waste": ("expected0",),
+    "vehicle_cap": ("capacity",),
+    "capacity": ("prize",),
+    "start_time": ("time_windows",),
+    "end_time": ("time_windows",),
+}
 """Keys beside the fields of a world in which an instance may come, and the fields that speak for them: a world without
 these does not know the key, and where one of them is there the key says nothing. (An infinite `capacity` comes with the
 prizes of a truck without limit.)"""
@@ -36,8 +42,11 @@ class InstanceReader:
         self._scalars = {name for name in names if not world.fields[name].dims}
         self._scalars |= {name for name in ("capacity", "vehicle_cap") if name not in names}
         always = ("depot", "dist_matrix")
-        self._keys = [key for key, fields in LAYOUT_KEYS.items()
-                      if key not in names and (key in always or not {*fields}.isdisjoint(names))]  # fmt: skip
+        self._keys = [
+            key
+            for key, fields in LAYOUT_KEYS.items()
+            if key not in names and (key in always or not {*fields}.isdisjoint(names))
+        ]
 
     def find(self, td: TensorDictBase, key: str) -> torch.Tensor | None:
         """The entry of a key, at the root or under "hidden"."""
@@ -74,8 +83,10 @@ class InstanceReader:
         """The instance with one row axis; a scalar field loses the last of (*batch, 1)."""
         rows, arrays = td.batch_size.numel(), {}
         if self.find(td, "instance_row") is not None:
-            raise ShapeError("'instance_row': every row of a TensorDict holds the instance that it plays; index or "
-                             "expand the TensorDict instead")
+            raise ShapeError(
+                "'instance_row': every row of a TensorDict holds the instance that it plays; index or "
+                "expand the TensorDict instead"
+            )
         for key, value in self.tensors(td).items():
             if not isinstance(value, torch.Tensor) or value.is_meta:
                 raise ShapeError(f"{key!r} must be a tensor with values, not a {getattr(value, 'device', type(value))}")
@@ -88,6 +99,7 @@ def as_given(given: torch.Tensor | None, copied: torch.Tensor) -> torch.Tensor:
     """The tensor given, where it is what the world made of it and lies in order, expanded batches allowed."""
     if given is None or given.dtype is not copied.dtype or given.shape != copied.shape or given.device != copied.device:
         return copied
-    index: Any = tuple(0 if stride == 0 and size > 1 else slice(None)
-                       for stride, size in zip(given.stride(), given.shape, strict=True))  # fmt: skip
+    index: Any = tuple(
+        0 if stride == 0 and size > 1 else slice(None) for stride, size in zip(given.stride(), given.shape, strict=True)
+    )
     return given.detach() if given[index].is_contiguous() else copied

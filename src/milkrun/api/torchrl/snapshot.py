@@ -133,8 +133,13 @@ def _compiled() -> Compiled | None:
     if layout is None:
         return None
     # Python's lock is not released: nobody can take hold of a tensor, or let go of one, while its words are read.
-    names = {"njit": njit, "OPTIONS": {**KERNEL_OPTIONS, "nogil": False}, "array_at": array_at, "fetch": fetch,
-             "int64": types.int64}  # fmt: skip
+    names = {
+        "njit": njit,
+        "OPTIONS": {**KERNEL_OPTIONS, "nogil": False},
+        "array_at": array_at,
+        "fetch": fetch,
+        "int64": types.int64,
+    }
     module = compile_module("snapshot", _text(layout), names)
     entries = [Entry(getattr(module, name)) for name in Compiled._fields]
     sound = _tried(Compiled(*(entry.serial for entry in entries)), layout)
@@ -188,13 +193,15 @@ def _found(tensor: torch.Tensor, untouched: torch.Tensor) -> Layout:
     seen = _word(at, flags) ^ stored[flags]
     compared = [
         *(Word("o", k, "count" if k == 0 else "address" if k == body else "other") for k in (*before, *range(size))),
-        *(Word("b", k, "count" if k == body_count else "address" if k in (counter, storage) else "other")
-          for k in range(end)),
+        *(
+            Word("b", k, "count" if k == body_count else "address" if k in (counter, storage) else "other")
+            for k in range(end)
+        ),
         Word("c", version, "other"),
         Word("s", storage_count, "count"),
         *(Word("s", k, "address") for k in range(data, data + MEMORY)),
         Word("s", flags, "flag"),
-    ]  # fmt: skip
+    ]
     single = _word(untouched._cdata, body_count), _word(_word(untouched._cdata, storage), storage_count)
     return Layout(tuple(compared), body, counter, storage, *single, seen, stored[flags] & seen)
 
@@ -319,24 +326,52 @@ def _text(layout: Layout) -> str:
         return f"{word.place}[{word.number - start if word.place == 'o' else word.number}]"
 
     def comparison(name: str, kinds: str) -> str:
-        differ = {place: " | ".join(f"({shown(word)} ^ w[k, {PLACES + k}])" for k, word in enumerate(layout.words)
-                                    if word.place == place and word.kind in kinds) or "int64(0)"
-                  for place in "obcs"}  # fmt: skip
-        return _COMPARISON.format(name=name, start=8 * start, size=end - start, body=layout.body_size, counter=COUNTER,
-                                  storage=STORAGE, **differ)  # fmt: skip
+        differ = {
+            place: " | ".join(
+                f"({shown(word)} ^ w[k, {PLACES + k}])"
+                for k, word in enumerate(layout.words)
+                if word.place == place and word.kind in kinds
+            )
+            or "int64(0)"
+            for place in "obcs"
+        }
+        return _COMPARISON.format(
+            name=name,
+            start=8 * start,
+            size=end - start,
+            body=layout.body_size,
+            counter=COUNTER,
+            storage=STORAGE,
+            **differ,
+        )
 
     flags = next(word for word in layout.words if word.kind == "flag")
     counts = [PLACES + k for k, word in enumerate(layout.words) if word.kind == "count"]
     noted = [f"w[k, {PLACES + k}] = {shown(word)}" for k, word in enumerate(layout.words)]
     comparisons = (("as_given", "address other"), ("as_held", "address count"), ("as_was", "address count other"))
     return _TEXT.format(
-        comparisons="".join(comparison(*each) for each in comparisons), width=layout.width, items=8 * ITEMS,
-        start=8 * start, size=end - start, at_body=layout.body - start, at_counter=layout.counter,
-        at_storage=layout.storage, body=layout.body_size, counter=COUNTER, storage=STORAGE,
-        noted="\n        ".join(noted), o_count=counts[0], b_count=counts[1], s_count=counts[2],
-        single_body=layout.single_body, single_storage=layout.single_storage, seen=layout.seen, unseen=layout.unseen,
-        flags=flags.number, noted_flags=PLACES + layout.words.index(flags),
-    )  # fmt: skip
+        comparisons="".join(comparison(*each) for each in comparisons),
+        width=layout.width,
+        items=8 * ITEMS,
+        start=8 * start,
+        size=end - start,
+        at_body=layout.body - start,
+        at_counter=layout.counter,
+        at_storage=layout.storage,
+        body=layout.body_size,
+        counter=COUNTER,
+        storage=STORAGE,
+        noted="\n        ".join(noted),
+        o_count=counts[0],
+        b_count=counts[1],
+        s_count=counts[2],
+        single_body=layout.single_body,
+        single_storage=layout.single_storage,
+        seen=layout.seen,
+        unseen=layout.unseen,
+        flags=flags.number,
+        noted_flags=PLACES + layout.words.index(flags),
+    )
 
 
 _COMPARISON = """

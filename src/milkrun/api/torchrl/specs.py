@@ -90,9 +90,7 @@ def _tensor_spec(dtype: torch.dtype, shape: torch.Size, device: torch.device) ->
     return Unbounded(shape=shape, dtype=dtype, device=device)
 
 
-def _complete(
-    seen: Composite, state: Composite, action: TensorSpec, batch: torch.Size, device: torch.device
-) -> Specs:
+def _complete(seen: Composite, state: Composite, action: TensorSpec, batch: torch.Size, device: torch.device) -> Specs:
     column = torch.Size((*batch, 1))
 
     def flag() -> TensorSpec:

@@ -131,8 +131,11 @@ class CustomerState(View):
     """A customer's place, window and parcel."""
 
     fields = {
-        "p_pos": "customer_pos", "demand": "demand", "time_window_start": "tw_start", "time_window_end": "tw_end",
-    }  # fmt: skip
+        "p_pos": "customer_pos",
+        "demand": "demand",
+        "time_window_start": "tw_start",
+        "time_window_end": "tw_end",
+    }
 
     p_pos: np.ndarray = of_instance("customer_pos", locked)
     served: bool = of_entity("served", bool)
@@ -163,10 +166,15 @@ class World(View):
     drones: list[Drone]
     customers: list[Customer]
     options = {
-        "drones": "num_drones", "customers": "num_customers", "route_nodes": "num_route_nodes", "dt": "dt",
-        "world_length": "episode_length", "delivery_threshold": "delivery_threshold",
-        "recovery_threshold": "recovery_threshold", "num_agents": "num_drones",
-    }  # fmt: skip
+        "drones": "num_drones",
+        "customers": "num_customers",
+        "route_nodes": "num_route_nodes",
+        "dt": "dt",
+        "world_length": "episode_length",
+        "delivery_threshold": "delivery_threshold",
+        "recovery_threshold": "recovery_threshold",
+        "num_agents": "num_drones",
+    }
 
     dt: float = of_config("dt", float)
     world_length: int = of_config("episode_length", int)

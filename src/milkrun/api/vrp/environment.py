@@ -152,12 +152,16 @@ def share_world(envs: Sequence[Any]) -> TruckDrone | None:
 def describe(world: World) -> list[str]:
     """A line for each entity."""
     truck = world.truck.state
-    lines = [f"step {world.world_step} truck_0 at {_place(truck.p_pos)} node {truck.current_node} "
-             f"bound for {truck.target_node}"]  # fmt: skip
+    lines = [
+        f"step {world.world_step} truck_0 at {_place(truck.p_pos)} node {truck.current_node} "
+        f"bound for {truck.target_node}"
+    ]
     for drone in world.drones:
         own = drone.state
-        lines.append(f"{drone.name} {own.status} at {_place(own.p_pos)} battery {own.battery:.3f} "
-                     f"carrying {own.carrying_package}")  # fmt: skip
+        lines.append(
+            f"{drone.name} {own.status} at {_place(own.p_pos)} battery {own.battery:.3f} "
+            f"carrying {own.carrying_package}"
+        )
     for customer in world.customers:
         own_state = customer.state
         fate = f"served at step {own_state.arrival_step}" if own_state.served else "waiting"

@@ -60,15 +60,19 @@ class Lists:
         return [
             [
                 {
-                    "available_actions": mask, "policy_id": 1 if agent else 0, "share_obs": shared,
-                    "customers_served": served, "total_customers": self._customers, "time_step": step,
+                    "available_actions": mask,
+                    "policy_id": 1 if agent else 0,
+                    "share_obs": shared,
+                    "customers_served": served,
+                    "total_customers": self._customers,
+                    "time_step": step,
                 }
                 for agent, (mask, shared) in enumerate(zip(masks, all_shared))
             ]
             for masks, all_shared, served, step in zip(
                 self.masks(), self.shared(), self._served.tolist(), self._steps.tolist()
             )
-        ]  # fmt: skip
+        ]
 
     def infos(self) -> list[list[Info]]:
         """By row and agent, what a step says: what goes with its observation and what became of the action."""

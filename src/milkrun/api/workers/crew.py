@@ -35,7 +35,7 @@ TERMINATE_SECONDS = 1.0
 GLANCE_SECONDS = 1.0  # how often processes are looked at whose pipe and sentinel a grandchild may hold open
 UNGUARDED = (
     "; perhaps the script, which each worker imports, makes its pool in the open: it must do it below "
-    "`if __name__ == \"__main__\":`"
+    '`if __name__ == "__main__":`'
 )
 
 
@@ -178,8 +178,11 @@ class Crew:
         text = f"worker {i} (process {self.pids[i]}) raised {failure.summary} {_while(command)}"
         return WorkerError(
             f"{text}\n\n{failure.remote_traceback}" if failure.remote_traceback else text,
-            index=i, pid=self.pids[i], command=command, remote_traceback=failure.remote_traceback,
-        )  # fmt: skip
+            index=i,
+            pid=self.pids[i],
+            command=command,
+            remote_traceback=failure.remote_traceback,
+        )
 
     def _start(self, context: Any, i: int, packed: bytes) -> None:
         ours, theirs = context.Pipe()

@@ -116,8 +116,10 @@ def _write(tree: Any, row: int, obs: Any, where: str) -> None:
         return
     if isinstance(tree, tuple):
         if not isinstance(obs, (tuple, list)) or len(obs) != len(tree):
-            raise ShapeError(f"observation{where}: its space has {len(tree)} parts, it is {type(obs).__name__} "
-                             f"of {len(obs) if hasattr(obs, '__len__') else 1}")  # fmt: skip
+            raise ShapeError(
+                f"observation{where}: its space has {len(tree)} parts, it is {type(obs).__name__} "
+                f"of {len(obs) if hasattr(obs, '__len__') else 1}"
+            )
         for k, (part, value) in enumerate(zip(tree, obs)):
             _write(part, row, value, f"{where}[{k}]")
         return

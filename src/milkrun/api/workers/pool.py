@@ -164,9 +164,7 @@ class Workers:
         return started
 
     @_one_thread
-    def step(
-        self, actions: Sequence[Any] | np.ndarray, ids: Ids = None, *, reset: Resets = None
-    ) -> Turn | list[Any]:
+    def step(self, actions: Sequence[Any] | np.ndarray, ids: Ids = None, *, reset: Resets = None) -> Turn | list[Any]:
         """One turn of these environments: observations, rewards, terminated, truncated, infos.
 
         reset: True for each worker named that shall be reset instead, or "due": those that have `ended`. Of these the

@@ -39,9 +39,17 @@ class Bench:
         self._guards: list[tuple[str, int, np.ndarray]] = []
 
     def make(
-        self, rows: int | None = None, *, seed: int | None = None, guard: int = 0xA5, config: Config | None = None,
-        autoreset: str = "disabled", first_row: int = 0, threads: int = 1, debug: bool = False,
-    ) -> World:  # fmt: skip
+        self,
+        rows: int | None = None,
+        *,
+        seed: int | None = None,
+        guard: int = 0xA5,
+        config: Config | None = None,
+        autoreset: str = "disabled",
+        first_row: int = 0,
+        threads: int = 1,
+        debug: bool = False,
+    ) -> World:
         def allocate(field: Field, shape: tuple[int, ...]) -> np.ndarray:
             own = self.cls.allocate(world, field, shape)
             if field.strided:
@@ -55,9 +63,15 @@ class Bench:
         world = self.cls.__new__(self.cls)
         vars(world)["allocate"] = allocate
         self.cls.__init__(
-            world, rows or self.rows, config or self.config, seed=self.seed if seed is None else seed,
-            first_row=first_row, autoreset=autoreset, threads=threads, debug=debug,
-        )  # fmt: skip
+            world,
+            rows or self.rows,
+            config or self.config,
+            seed=self.seed if seed is None else seed,
+            first_row=first_row,
+            autoreset=autoreset,
+            threads=threads,
+            debug=debug,
+        )
         return world
 
     def overrun(self) -> list[str]:
@@ -122,9 +136,15 @@ def bits_differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def differences(
-    one: World, two: World, told: str, *, skip: Collection[str] = (), only: Collection[str] | None = None,
-    instances: bool = True, on_demand: bool = False,
-) -> Iterator[Fault]:  # fmt: skip
+    one: World,
+    two: World,
+    told: str,
+    *,
+    skip: Collection[str] = (),
+    only: Collection[str] | None = None,
+    instances: bool = True,
+    on_demand: bool = False,
+) -> Iterator[Fault]:
     """The fields in which world two is not, bit for bit, the slice of world one that it should be."""
     part = slice(two.first_row - one.first_row, two.first_row - one.first_row + two.num_envs)
     for f in one.fields.values():

@@ -28,8 +28,9 @@ from milkrun.core.world import World
 
 ROWS = 64
 TURNS, MOST = 80, 5  # turns of the play; up to five times that it goes on until every row has ended once
-_NOT_THEIRS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep
-                    for file in (os.path.dirname(__file__), np.__file__, numba.__file__))  # fmt: skip
+_NOT_THEIRS = tuple(
+    os.path.dirname(os.path.abspath(file)) + os.sep for file in (os.path.dirname(__file__), np.__file__, numba.__file__)
+)
 """Where code stands that no author of a world wrote: `core`, numpy and numba."""
 CLOSED = 0.1  # share of actions that are not allowed
 

@@ -152,11 +152,12 @@ def ends_guarded(bench: Bench) -> Iterator[Fault]:
                     continue
                 except KernelFault as error:
                     f, value = lot[loading if loading is not None else error.row if error.row in lot else taken[0]]
-                    yield None, f.name, (
+                    told = (
                         f"a saved state with {f.name} = {value} is taken, and then {_told(error)}"
-                        f"{_size(bench, take.config)}: the kernel `fault` or check_states must refuse such a state, or "
-                        f"the kernel guard its access"
+                        f"{_size(bench, take.config)}: the kernel `fault` or check_states must refuse such a state, "
+                        "or the kernel guard its access"
                     )
+                    yield None, f.name, told
                     return
 
 

@@ -240,10 +240,25 @@ def threads_agree(bench: Bench) -> Iterator[Fault]:
 
 
 REPLAY_RULES = (
-    ends, reproducible, interpreted_alike, reads_inside, rows_alone, reset_forgets, looking_changes_nothing,
-    episodes_shown, views_in_bounds, views_not_read, remade_not_read, takes_own_instances, saves_all,
-    autoreset_as_by_hand, instances_shared, terminal_is_dense, threads_agree, ends_guarded,
-)  # fmt: skip
+    ends,
+    reproducible,
+    interpreted_alike,
+    reads_inside,
+    rows_alone,
+    reset_forgets,
+    looking_changes_nothing,
+    episodes_shown,
+    views_in_bounds,
+    views_not_read,
+    remade_not_read,
+    takes_own_instances,
+    saves_all,
+    autoreset_as_by_hand,
+    instances_shared,
+    terminal_is_dense,
+    threads_agree,
+    ends_guarded,
+)
 """In the order of cause and effect: what breaks one is likely to break those behind it."""
 
 

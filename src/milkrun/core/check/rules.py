@@ -310,13 +310,25 @@ def task_of(cls: type[World], config: Any) -> Task | None:
 
 
 DECLARATIONS = (
-    sizes_known, types_known, bounds_declared, mask_width, faults_told, references_lead_somewhere, documented,
-)  # fmt: skip
+    sizes_known,
+    types_known,
+    bounds_declared,
+    mask_width,
+    faults_told,
+    references_lead_somewhere,
+    documented,
+)
 ALWAYS = (in_bounds, finite, open_while_live, shut_when_ended, one_end, rows_apart)
 RESET_RULES = (*ALWAYS, fresh_start)
 STEP_RULES = (
-    *ALWAYS, instance_constant, open_is_legal, closed_is_illegal, illegal_changes_nothing, steps_counted, rewards_sum,
-)  # fmt: skip
+    *ALWAYS,
+    instance_constant,
+    open_is_legal,
+    closed_is_illegal,
+    illegal_changes_nothing,
+    steps_counted,
+    rewards_sum,
+)
 
 
 # -- reading a moment -------------------------------------------------------------------------------------------

@@ -24,9 +24,18 @@ OPEN, GENERATED, CONSTANT, LOOKED_AT = 0, 1, 2, 3
 """Who may write: every kernel, `generate` alone, nobody, nobody while a state is judged by `fault`."""
 
 _READ: dict[str, Callable[[Any], Any] | None] = {
-    "b1": None, "i1": Short, "i2": Short, "i4": None, "i8": None,
-    "u1": UInt8, "u2": UInt16, "u4": UInt32, "u8": UInt64, "f4": Float32, "f8": Float64,
-}  # fmt: skip
+    "b1": None,
+    "i1": Short,
+    "i2": Short,
+    "i4": None,
+    "i8": None,
+    "u1": UInt8,
+    "u2": UInt16,
+    "u4": UInt32,
+    "u8": UInt64,
+    "f4": Float32,
+    "f8": Float64,
+}
 _ENDS = {kind: (int(np.iinfo(kind).min), int(np.iinfo(kind).max)) for kind in _READ if kind[0] in "iu"}
 
 
@@ -47,9 +56,16 @@ class Array:
     __slots__ = ("_access", "_axis", "_data", "_name", "_origin", "_read", "_turn", "_written", "ndim", "shape")
 
     def __init__(
-        self, data: np.ndarray, name: str, turn: Turn, *, axis: int = FREE, access: int = OPEN,
-        written: np.ndarray | None = None, origin: tuple[Array, tuple[Any, ...]] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        data: np.ndarray,
+        name: str,
+        turn: Turn,
+        *,
+        axis: int = FREE,
+        access: int = OPEN,
+        written: np.ndarray | None = None,
+        origin: tuple[Array, tuple[Any, ...]] | None = None,
+    ) -> None:
         self._data, self._name, self._turn = data, name, turn
         self._axis, self._access, self._written = axis, access, written
         self._origin = origin  # the array that this is a part of, and which
@@ -79,8 +95,11 @@ class Array:
         if self._axis and key[0] != self._turn.own[self._axis]:
             self._check_row(key, "reads")
         if self._written is not None and not self._written[key]:
-            raise fault(f"{self._at(key)} is scratch that this row has not written yet: its value is left over from "
-                        f"another row", field=self._name)  # fmt: skip
+            raise fault(
+                f"{self._at(key)} is scratch that this row has not written yet: its value is left over from "
+                f"another row",
+                field=self._name,
+            )
         value = self._data.item(*key)
         return value if self._read is None else self._read(value)
 
@@ -169,8 +188,9 @@ class Array:
         """All elements: of one number, or of an array of the same shape."""
         if isinstance(value, Array):
             if value.shape != self.shape:
-                raise fault(f"{self._label} has the shape {self.shape}, what is written there {value.shape}",
-                            field=self._name)  # fmt: skip
+                raise fault(
+                    f"{self._label} has the shape {self.shape}, what is written there {value.shape}", field=self._name
+                )
             for key in np.ndindex(*self.shape):
                 self[key] = value[key]
         else:
@@ -189,18 +209,21 @@ class Array:
         for k, extent in zip(key, self.shape):
             if isinstance(k, slice):
                 if any(end is not None and end < 0 for end in (k.start, k.stop, k.step)):
-                    raise fault(f"{self._at(key)}: a slice that counts from the end, of shape {self.shape}",
-                                field=self._name)  # fmt: skip
+                    raise fault(
+                        f"{self._at(key)}: a slice that counts from the end, of shape {self.shape}", field=self._name
+                    )
                 clean.append(slice(*(None if end is None else int(end) for end in (k.start, k.stop, k.step))))
                 continue
             if not isinstance(k, (int, np.integer)):
                 raise fault(f"{self._at(key)}: an index must be a whole number, not {k!r}", field=self._name)
             if k < 0:
-                raise fault(f"{self._at(key)}: the index {int(k)} is negative; the shape is {self.shape}",
-                            field=self._name)  # fmt: skip
+                raise fault(
+                    f"{self._at(key)}: the index {int(k)} is negative; the shape is {self.shape}", field=self._name
+                )
             if k >= extent:
-                raise fault(f"{self._at(key)}: the index {int(k)} is out of range; the shape is {self.shape}",
-                            field=self._name)  # fmt: skip
+                raise fault(
+                    f"{self._at(key)}: the index {int(k)} is out of range; the shape is {self.shape}", field=self._name
+                )
             clean.append(int(k))
         return tuple(clean)
 
@@ -231,14 +254,18 @@ class Array:
             return number
         if dtype.kind == "b":
             if value in (-1, -2) and isinstance(value, int):
-                raise fault(f"{self._at(key)} = {int(value)}, which Python makes of the ~ of a bool: write `not`",
-                            field=self._name)  # fmt: skip
+                raise fault(
+                    f"{self._at(key)} = {int(value)}, which Python makes of the ~ of a bool: write `not`",
+                    field=self._name,
+                )
             return bool(value)
         if isinstance(value, float):
             if not value.is_integer():  # neither are nan and inf; compiled code would cut off in silence
                 cut = "; int(...) would cut it off" if math.isfinite(value) else ""
-                raise fault(f"{self._at(key)} = {float(value)!r}: no whole number, as its type {dtype} needs{cut}",
-                            field=self._name)  # fmt: skip
+                raise fault(
+                    f"{self._at(key)} = {float(value)!r}: no whole number, as its type {dtype} needs{cut}",
+                    field=self._name,
+                )
             value = int(value)
         low, high = _ENDS[dtype.str[1:]]
         if not low <= value <= high:
@@ -250,8 +277,9 @@ class Array:
     def _part(self, key: tuple[Any, ...]) -> Array:
         axis = self._axis if type(key[0]) is slice else FREE
         written = None if self._written is None else self._written[key]
-        return Array(self._data[key], self._name, self._turn, axis=axis, access=self._access, written=written,
-                     origin=(self, key))  # fmt: skip
+        return Array(
+            self._data[key], self._name, self._turn, axis=axis, access=self._access, written=written, origin=(self, key)
+        )
 
     @property
     def _label(self) -> str:
@@ -284,8 +312,10 @@ _OF_ROWS += [f"__{name}__" for name in "eq ne lt le gt ge neg pos invert abs".sp
 
 
 def _refuse_arithmetic(self: Array, *others: Any) -> Any:
-    raise fault(f"it computes with the whole row {self._label}: kernels have no arithmetic on whole rows, write a loop",
-                field=self._name)  # fmt: skip
+    raise fault(
+        f"it computes with the whole row {self._label}: kernels have no arithmetic on whole rows, write a loop",
+        field=self._name,
+    )
 
 
 for _name in _OF_ROWS:  # Python compares anything; numba would allocate what comes of it
@@ -304,8 +334,12 @@ class _At:
 
     def __init__(self, address: int, shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None) -> None:
         self.__array_interface__ = {
-            "data": (address, False), "shape": shape, "typestr": dtype.str, "strides": strides, "version": 3,
-        }  # fmt: skip
+            "data": (address, False),
+            "shape": shape,
+            "typestr": dtype.str,
+            "strides": strides,
+            "version": 3,
+        }
 
 
 def memory_at(

@@ -23,13 +23,23 @@ OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}
 """Those of `kernels.KERNEL_OPTIONS` that decide what compiles, and to what."""
 
 _GIVEN = {
-    bool: types.boolean, Short: types.int16, int: types.int64,
-    UInt8: types.uint8, UInt16: types.uint16, UInt32: types.uint32, UInt64: types.uint64,
-    Float32: types.float32, Float64: types.float64, Literal: types.float64, float: types.float64,
-}  # fmt: skip
+    bool: types.boolean,
+    Short: types.int16,
+    int: types.int64,
+    UInt8: types.uint8,
+    UInt16: types.uint16,
+    UInt32: types.uint32,
+    UInt64: types.uint64,
+    Float32: types.float32,
+    Float64: types.float64,
+    Literal: types.float64,
+    float: types.float64,
+}
 _MADE = {kind: make for make, kind in _GIVEN.items() if make not in (Literal, float)} | {
-    types.float64: Float64, types.int8: Short, types.int32: int
-}  # fmt: skip
+    types.float64: Float64,
+    types.int8: Short,
+    types.int32: int,
+}
 
 
 def asked(call: str, shown: str, field: str, *args: Any, **named: Any) -> Any:
@@ -38,8 +48,10 @@ def asked(call: str, shown: str, field: str, *args: Any, **named: Any) -> Any:
     try:
         entry, result = _compiled(call, tuple(named), tuple(_kind(a) for a in (*args, *named.values())))
     except Exception as e:
-        raise fault(f"{shown} cannot be interpreted: numba makes no number of it without allocating memory; "
-                    "write a loop", field=field) from e  # fmt: skip
+        raise fault(
+            f"{shown} cannot be interpreted: numba makes no number of it without allocating memory; write a loop",
+            field=field,
+        ) from e
     return _number(entry(*args, *named.values()), result)
 
 

@@ -94,4 +94,3 @@ def _played(label: str, space: Mapping[str, Any], action: Action | None) -> Call
             PLAYING.row = before
 
     return play
-

@@ -92,8 +92,9 @@ class Record:
             return Float64(word.view(np.float64)) if f.dtype.kind == "f" else int(word)
         if self._judging and (f.tally or f.role is Role.VIEW):
             kind = "a tally" if f.tally else "a view"
-            raise fault(f"it reads {name}, {kind}: TensorDicts do not carry it, so no state can be judged by it",
-                        field=name)  # fmt: skip
+            raise fault(
+                f"it reads {name}, {kind}: TensorDicts do not carry it, so no state can be judged by it", field=name
+            )
         data = self._memory(name)
         written = None
         if f.role is Role.SCRATCH:

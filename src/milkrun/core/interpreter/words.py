@@ -75,10 +75,11 @@ _FLOATS: dict[str, Callable[[Any], Any]] = {
     "float64": lambda value: Float64(value),
     "float32": lambda value: value if type(value) is Float32 else Float32(rounded(float(value))),
 }
-CASTS = {
-    name: Cast(name)
-    for name in "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split()
-} | {"bool_": Cast(np.bool_), "boolean": Cast(np.bool_), "intp": Cast(np.int64)}  # fmt: skip
+CASTS = {name: Cast(name) for name in "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split()} | {
+    "bool_": Cast(np.bool_),
+    "boolean": Cast(np.bool_),
+    "intp": Cast(np.int64),
+}
 
 
 # -- functions of real numbers ------------------------------------------------------------------------------------
@@ -170,26 +171,46 @@ _C_NAMES = (
 def _common(module: str) -> dict[str, Any]:
     """What both modules have."""
     return {name: _real(f"{module}.{name}", name) for name in _C_NAMES if hasattr(_MODULES[module], name)} | {
-        "radians": _factor(f"{module}.radians", math.pi / 180), "degrees": _factor(f"{module}.degrees", 180 / math.pi),
-        "isnan": lambda x: math.isnan(x), "isinf": lambda x: math.isinf(x), "isfinite": lambda x: math.isfinite(x),
-        "inf": Literal(math.inf), "nan": Literal(math.nan), "pi": Literal(math.pi), "e": Literal(math.e),
-    }  # fmt: skip
+        "radians": _factor(f"{module}.radians", math.pi / 180),
+        "degrees": _factor(f"{module}.degrees", 180 / math.pi),
+        "isnan": lambda x: math.isnan(x),
+        "isinf": lambda x: math.isinf(x),
+        "isfinite": lambda x: math.isfinite(x),
+        "inf": Literal(math.inf),
+        "nan": Literal(math.nan),
+        "pi": Literal(math.pi),
+        "e": Literal(math.e),
+    }
 
 
 _MODULES = {"math": math, "np": np}
 _MATH: dict[str, Any] = _common("math") | {
-    "tau": Literal(math.tau), "floor": _whole("math.floor", math.floor), "ceil": _whole("math.ceil", math.ceil),
-    "trunc": _whole("math.trunc", math.trunc), "pow": _power("math.pow"),
+    "tau": Literal(math.tau),
+    "floor": _whole("math.floor", math.floor),
+    "ceil": _whole("math.ceil", math.ceil),
+    "trunc": _whole("math.trunc", math.trunc),
+    "pow": _power("math.pow"),
     **{name: _real(f"math.{name}", name, 2) for name in ("hypot", "atan2", "copysign", "nextafter")},
-}  # fmt: skip
-_NUMPY: dict[str, Any] = _common("np") | CASTS | {
-    "arcsin": _real("np.arcsin", "asin"), "arccos": _real("np.arccos", "acos"), "arctan": _real("np.arctan", "atan"),
-    "arctan2": _real("np.arctan2", "atan2", 2), "hypot": _real("np.hypot", "hypot", 2),
-    "nextafter": _real("np.nextafter", "nextafter", 2), "rint": _real("np.rint", "rint"), "power": _power("np.power"),
-    **{name: _same(f"np.{name}", getattr(np, name)) for name in ("floor", "ceil", "trunc")},
-    "abs": _same("np.abs", abs), "absolute": _same("np.abs", abs),
-    "minimum": _chosen("np.minimum", lambda x, y: x <= y), "maximum": _chosen("np.maximum", lambda x, y: x >= y),
-}  # fmt: skip
+}
+_NUMPY: dict[str, Any] = (
+    _common("np")
+    | CASTS
+    | {
+        "arcsin": _real("np.arcsin", "asin"),
+        "arccos": _real("np.arccos", "acos"),
+        "arctan": _real("np.arctan", "atan"),
+        "arctan2": _real("np.arctan2", "atan2", 2),
+        "hypot": _real("np.hypot", "hypot", 2),
+        "nextafter": _real("np.nextafter", "nextafter", 2),
+        "rint": _real("np.rint", "rint"),
+        "power": _power("np.power"),
+        **{name: _same(f"np.{name}", getattr(np, name)) for name in ("floor", "ceil", "trunc")},
+        "abs": _same("np.abs", abs),
+        "absolute": _same("np.abs", abs),
+        "minimum": _chosen("np.minimum", lambda x, y: x <= y),
+        "maximum": _chosen("np.maximum", lambda x, y: x >= y),
+    }
+)
 
 
 _MAKE_ARRAYS = {"zeros", "ones", "empty", "full", "array", "arange", "linspace"}
@@ -287,6 +308,12 @@ def _sum(values: Any) -> Any:
 
 
 BUILTINS: dict[str, Any] = {
-    "range": _range, "min": _extreme(builtins.min), "max": _extreme(builtins.max), "int": _int, "round": _round,
-    "float": lambda value=0.0: value if type(value) is Float32 else Float64(value), "divmod": _divmod, "sum": _sum,
-}  # fmt: skip
+    "range": _range,
+    "min": _extreme(builtins.min),
+    "max": _extreme(builtins.max),
+    "int": _int,
+    "round": _round,
+    "float": lambda value=0.0: value if type(value) is Float32 else Float64(value),
+    "divmod": _divmod,
+    "sum": _sum,
+}

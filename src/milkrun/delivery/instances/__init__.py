@@ -1,13 +1,19 @@
 """Truck-and-drone instances and plans of the literature, read from files and written to them.
 
-    instance = load_tspd("uniform-1-n5.txt")
-    solution = load_tspd_solution("uniform-1-n5-DP.txt", nodes=instance.num_nodes)
+instance = load_tspd("uniform-1-n5.txt")
+solution = load_tspd_solution("uniform-1-n5-DP.txt", nodes=instance.num_nodes)
 """
 
 from milkrun.delivery.instances.tspd import EPS, Operation, Solution, TSPDInstance
 from milkrun.delivery.instances.tspd_text import load_tspd, load_tspd_solution, write_tspd, write_tspd_solution
 
 __all__ = [
-    "EPS", "Operation", "Solution", "TSPDInstance", "load_tspd", "load_tspd_solution", "write_tspd",
+    "EPS",
+    "Operation",
+    "Solution",
+    "TSPDInstance",
+    "load_tspd",
+    "load_tspd_solution",
+    "write_tspd",
     "write_tspd_solution",
-]  # fmt: skip
+]

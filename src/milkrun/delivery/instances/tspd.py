@@ -94,18 +94,31 @@ class TSPDInstance(InstanceRecord):
 
     @classmethod
     def of_places(
-        cls, name: str, locs: ArrayLike, truck_factor: float = 1.0, drone_factor: float = 0.5, *,
-        max_fly: float = np.inf, no_visit: ArrayLike = (), forbid: ArrayLike = (),
-    ) -> TSPDInstance:  # fmt: skip
+        cls,
+        name: str,
+        locs: ArrayLike,
+        truck_factor: float = 1.0,
+        drone_factor: float = 0.5,
+        *,
+        max_fly: float = np.inf,
+        no_visit: ArrayLike = (),
+        forbid: ArrayLike = (),
+    ) -> TSPDInstance:
         """The instance where a leg costs a factor times its Euclidean length; `no_visit` and `forbid` list nodes."""
         xy = np.asarray(locs, np.float64)
         way = distances(xy)
         node = np.arange(len(xy))
         return cls(
-            name=name, locs=xy, c_truck=truck_factor * way, c_drone=drone_factor * way, max_fly=max_fly,
-            no_visit=np.isin(node, no_visit), forbid=np.isin(node, forbid), truck_factor=truck_factor,
+            name=name,
+            locs=xy,
+            c_truck=truck_factor * way,
+            c_drone=drone_factor * way,
+            max_fly=max_fly,
+            no_visit=np.isin(node, no_visit),
+            forbid=np.isin(node, forbid),
+            truck_factor=truck_factor,
             drone_factor=drone_factor,
-        )  # fmt: skip
+        )
 
     @classmethod
     def of_row(cls, name: str, row: Mapping[str, Any]) -> TSPDInstance:

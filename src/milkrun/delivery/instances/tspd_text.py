@@ -63,8 +63,9 @@ def write_tspd(instance: TSPDInstance, path: str | os.PathLike[str]) -> None:
     for name in ("truck", "drone"):
         factor = getattr(instance, f"{name}_factor")
         if factor is None or not np.array_equal(factor * way, getattr(instance, f"c_{name}")):
-            raise ConfigError(f"{instance.name}: c_{name} is not {name}_factor times the distance, "
-                              "and the files hold no other costs")  # fmt: skip
+            raise ConfigError(
+                f"{instance.name}: c_{name} is not {name}_factor times the distance, and the files hold no other costs"
+            )
     lines = [] if math.isinf(instance.max_fly) else [f"#MAXFLY {instance.max_fly!r}"]
     lines += [f"#NOVISIT {i}" for i in np.flatnonzero(instance.no_visit)]
     lines += [f"#FORBID {i}" for i in np.flatnonzero(instance.forbid)]

@@ -27,8 +27,21 @@ PUBLISHED_HOVER, PUBLISHED_CHARGE, PUBLISHED_MARGIN = 0.001, 0.2, 1.2
 
 SERVED, ON_TIME, LATENESS, LATENESS_MAX, SORTIES, ABORTED, FORCED_ONSETS = range(7)
 CRASHES, TRUCK_WAIT, DRONE_WAIT, ONBOARD_STEPS, ILLEGAL, CONFLICTS = range(7, 13)
-COUNTS = ("served", "on_time", "lateness", "lateness_max", "sorties", "aborted", "forced_onsets", "crashes",
-          "truck_wait", "drone_wait", "onboard_steps", "illegal", "conflicts")  # fmt: skip
+COUNTS = (
+    "served",
+    "on_time",
+    "lateness",
+    "lateness_max",
+    "sorties",
+    "aborted",
+    "forced_onsets",
+    "crashes",
+    "truck_wait",
+    "drone_wait",
+    "onboard_steps",
+    "illegal",
+    "conflicts",
+)
 """The columns of `sum_counts`."""
 ENERGY, TRUCK_DISTANCE, DRONE_DISTANCE = range(3)
 AMOUNTS = ("energy", "truck_distance", "drone_distance")

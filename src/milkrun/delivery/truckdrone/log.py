@@ -22,19 +22,44 @@ from milkrun.core.scene import Bar, Chart, Mark, Window
 from milkrun.delivery.styles import STYLES
 from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, HOVER, MOVE, NEAR, ONBOARD, RETURN
 
-EVENT = np.dtype([
-    ("row", np.int64), ("episode", np.int64), ("agent", "U16"), ("kind", "U9"), ("t0", np.int64), ("t1", np.int64),
-    ("x0", np.float64), ("y0", np.float64), ("x1", np.float64), ("y1", np.float64), ("ref", np.int64),
-    ("energy", np.float64),
-])  # fmt: skip
+EVENT = np.dtype(
+    [
+        ("row", np.int64),
+        ("episode", np.int64),
+        ("agent", "U16"),
+        ("kind", "U9"),
+        ("t0", np.int64),
+        ("t1", np.int64),
+        ("x0", np.float64),
+        ("y0", np.float64),
+        ("x1", np.float64),
+        ("y1", np.float64),
+        ("ref", np.int64),
+        ("energy", np.float64),
+    ]
+)
 INTERVALS = ("drive", "wait", "onboard", "hover", "fly_out", "wait_open", "return", "crashed")
 POINTS = ("release", "recover", "load", "served", "landed", "forced", "conflict", "illegal", "crash")
 CHARTED = ["agent", "kind", "t0", "t1", "ref"]
 
 FIELDS = (
-    "i", "truck_pos", "truck_node", "truck_target", "truck_step_dist", "drone_pos", "battery", "carrying", "status",
-    "forced_phase", "executed", "illegal_agents", "forced", "conflict", "battery_used", "customer_pos",
-)  # fmt: skip
+    "i",
+    "truck_pos",
+    "truck_node",
+    "truck_target",
+    "truck_step_dist",
+    "drone_pos",
+    "battery",
+    "carrying",
+    "status",
+    "forced_phase",
+    "executed",
+    "illegal_agents",
+    "forced",
+    "conflict",
+    "battery_used",
+    "customer_pos",
+)
 """What a step is told from, before and after it."""
 
 Place = list[float]
@@ -83,13 +108,18 @@ class Recorder(EpisodeRecorder):
 def events_of(world: Any, frames: Mapping[str, np.ndarray], row: int = 0, episode: int = 0) -> np.ndarray:
     """What happened in an episode whose FIELDS stand in `frames`, as an array of `EVENT`."""
     agents = _agents(world)
-    moments = [SimpleNamespace(**dict(zip(FIELDS, values, strict=True)))
-               for values in zip(*(frames[name].tolist() for name in FIELDS), strict=True)]  # fmt: skip
-    return np.array([
-        (row, episode, agents[agent], kind, t0, t1, *start, *end, ref, energy)
-        for was, now, asked in zip(moments, moments[1:], frames["action"], strict=False)
-        for agent, kind, t0, t1, start, end, ref, energy in happenings(world, was, now, asked)
-    ], EVENT)  # fmt: skip
+    moments = [
+        SimpleNamespace(**dict(zip(FIELDS, values, strict=True)))
+        for values in zip(*(frames[name].tolist() for name in FIELDS), strict=True)
+    ]
+    return np.array(
+        [
+            (row, episode, agents[agent], kind, t0, t1, *start, *end, ref, energy)
+            for was, now, asked in zip(moments, moments[1:], frames["action"], strict=False)
+            for agent, kind, t0, t1, start, end, ref, energy in happenings(world, was, now, asked)
+        ],
+        EVENT,
+    )
 
 
 def bars_of(world: Any, events: np.ndarray) -> np.ndarray:

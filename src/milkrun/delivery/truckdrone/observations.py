@@ -14,9 +14,11 @@ from milkrun.delivery.truckdrone.safety import slack
 SIZES = {
     "v1": lambda d, c, n: {"Ft": 5 + 9 * d + 5 * c, "Fd": 8 + 5 * c + 5 * d, "S": 5 + 7 * d + 5 * c},
     "v2": lambda d, c, n: {
-        "Ft": 8 + 3 * n + 11 * d + 7 * c, "Fd": 14 + 8 * c + 9 * d, "S": 7 + 2 * n + d * (10 + c) + 6 * c
+        "Ft": 8 + 3 * n + 11 * d + 7 * c,
+        "Fd": 14 + 8 * c + 9 * d,
+        "S": 7 + 2 * n + d * (10 + c) + 6 * c,
     },
-}  # fmt: skip
+}
 """Lengths of the three vectors by the numbers of drones, customers and nodes."""
 
 

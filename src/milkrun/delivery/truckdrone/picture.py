@@ -11,9 +11,17 @@ from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, FLYING, MOVE, O
 
 STATUS: dict[int, Colour] = {ONBOARD: "ink", FLYING: 0, RETURNING: 3, CRASHED: "late"}
 """Colours of drones: on board, flying, returning, crashed."""
-LEGEND = (("not yet open", "waiting", "disc"), ("open", "open", "disc"), ("late", "late", "disc"),
-          ("served", "served", "disc"), ("node of the truck (N)", "grid", "square"), ("truck", "ink", "truck"),
-          ("drone flying", 0, "drone"), ("returning", 3, "drone"), ("crashed", "late", "drone"))  # fmt: skip
+LEGEND = (
+    ("not yet open", "waiting", "disc"),
+    ("open", "open", "disc"),
+    ("late", "late", "disc"),
+    ("served", "served", "disc"),
+    ("node of the truck (N)", "grid", "square"),
+    ("truck", "ink", "truck"),
+    ("drone flying", 0, "drone"),
+    ("returning", 3, "drone"),
+    ("crashed", "late", "drone"),
+)
 
 
 def scene(world: Any, row: int) -> Scene:
@@ -23,14 +31,30 @@ def scene(world: Any, row: int) -> Scene:
     s = Scene(reached.min(0), reached.max(0))
     for i, j in zip(*np.nonzero(np.triu(world.road[q], 1)), strict=True) if world.sizes["R"] else ():
         s.line(f"road {i} to {j}", nodes[i], nodes[j], colour="grid")
-    s.points("nodes", nodes, shape="square", colour="grid", label=lambda: [f"N{n}" for n in range(len(nodes))],
-             text=lambda: [f"node N{n}" for n in range(len(nodes))], action=MOVE + np.arange(len(nodes)))  # fmt: skip
+    s.points(
+        "nodes",
+        nodes,
+        shape="square",
+        colour="grid",
+        label=lambda: [f"N{n}" for n in range(len(nodes))],
+        text=lambda: [f"node N{n}" for n in range(len(nodes))],
+        action=MOVE + np.arange(len(nodes)),
+    )
     lists = np.full((1 + len(drones), len(places)), -1)
     lists[1:] = world.sizes["T"] + DELIVER + np.arange(len(places)) + world.sizes["K"] * np.array(drones)[:, None]
-    s.points("customers", places, colour=_colours(world, row, q, step), action=lists,
-             text=lambda: [f"customer {c}, window {a} to {b}, parcel {d:.2f}" for c, (a, b, d) in enumerate(
-                 zip(world.tw_start[q].tolist(), world.tw_end[q].tolist(), world.demand[q].tolist(), strict=True))],
-             label=lambda: [str(c) for c in range(len(places))])  # fmt: skip
+    s.points(
+        "customers",
+        places,
+        colour=_colours(world, row, q, step),
+        action=lists,
+        text=lambda: [
+            f"customer {c}, window {a} to {b}, parcel {d:.2f}"
+            for c, (a, b, d) in enumerate(
+                zip(world.tw_start[q].tolist(), world.tw_end[q].tolist(), world.demand[q].tolist(), strict=True)
+            )
+        ],
+        label=lambda: [str(c) for c in range(len(places))],
+    )
     bound = int(world.truck_target[row])
     s.line("way of the truck", truck, nodes[max(bound, 0)], shown=bound >= 0)
     s.vehicle("truck", truck, shape="truck", trail=True)
@@ -38,10 +62,23 @@ def scene(world: Any, row: int) -> Scene:
         status, place, parcel = int(world.status[row, d]), world.drone_pos[row, d], int(world.carrying[row, d])
         name = f"d{d}" if parcel < 0 else f"d{d} ({parcel})"
         back, out = status == RETURNING, status == FLYING and bool(world.has_target[row, d])
-        s.line(f"way of drone {d}", place, truck if back else world.target_pos[row, d], colour=STATUS[status],
-               shown=back or out)  # fmt: skip
-        s.vehicle(f"drone {d}", place, shape="drone", colour=STATUS[status], label=name, trail=True,
-                  gauge=float(world.battery[row, d]), shown=status != ONBOARD)  # fmt: skip
+        s.line(
+            f"way of drone {d}",
+            place,
+            truck if back else world.target_pos[row, d],
+            colour=STATUS[status],
+            shown=back or out,
+        )
+        s.vehicle(
+            f"drone {d}",
+            place,
+            shape="drone",
+            colour=STATUS[status],
+            label=name,
+            trail=True,
+            gauge=float(world.battery[row, d]),
+            shown=status != ONBOARD,
+        )
         s.gauge(f"drone {d}", world.battery[row, d], 1.0)
     s.figure("served", world.customers_served[row])
     for entry in LEGEND:

@@ -8,8 +8,15 @@ import numpy as np
 
 from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, HOVER, MOVE, ONBOARD, RETURN
 
-WORDS = {"STAY": "stay", "MOVE": "drive to N", "RELEASE": "release drone ", "RECOVER": "take up drone ",
-         "HOVER": "hover", "RETURN": "return to the truck", "DELIVER": "deliver to customer "}  # fmt: skip
+WORDS = {
+    "STAY": "stay",
+    "MOVE": "drive to N",
+    "RELEASE": "release drone ",
+    "RECOVER": "take up drone ",
+    "HOVER": "hover",
+    "RETURN": "return to the truck",
+    "DELIVER": "deliver to customer ",
+}
 STRANDED = "the battery might not bring it home from there"
 
 

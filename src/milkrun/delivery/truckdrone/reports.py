@@ -20,27 +20,44 @@ from milkrun.delivery.truckdrone.log import Recorder
 
 WORLD_ID = "milkrun/TruckDrone-v0"
 KPIS = (
-    "makespan", "served", "on_time", "lateness", "lateness_max", "energy", "truck_distance", "drone_distance",
-    "sorties", "aborted", "forced_onsets", "crashes", "truck_wait", "drone_wait", "onboard_steps", "illegal",
-    "conflicts", "objective",
-)  # fmt: skip
+    "makespan",
+    "served",
+    "on_time",
+    "lateness",
+    "lateness_max",
+    "energy",
+    "truck_distance",
+    "drone_distance",
+    "sorties",
+    "aborted",
+    "forced_onsets",
+    "crashes",
+    "truck_wait",
+    "drone_wait",
+    "onboard_steps",
+    "illegal",
+    "conflicts",
+    "objective",
+)
 UNITS = {
     "km_per_unit": ("km", ("truck_distance", "drone_distance")),
     "seconds_per_step": (
-        "s", ("makespan", "lateness", "lateness_max", "truck_wait", "drone_wait", "onboard_steps"),
+        "s",
+        ("makespan", "lateness", "lateness_max", "truck_wait", "drone_wait", "onboard_steps"),
     ),
     "wh_per_battery": ("wh", ("energy",)),
-}  # fmt: skip
+}
 """Of each scale: the ending of the figures it adds, and which are scaled."""
 
 
 def figures(tallies: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The figures of rows from their tallies."""
     found = {
-        "makespan": tallies["i"], "objective": tallies["objective"],
+        "makespan": tallies["i"],
+        "objective": tallies["objective"],
         **dict(zip(COUNTS, tallies["sum_counts"].T, strict=True)),
         **dict(zip(AMOUNTS, tallies["sum_amounts"].T, strict=True)),
-    }  # fmt: skip
+    }
     return {name: found[name].copy() for name in KPIS}
 
 

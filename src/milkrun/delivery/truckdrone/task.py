@@ -260,12 +260,24 @@ class _Log:
                 raise BadSolution(f"the log of {name} ends at {drone.clock}, the truck's at {self.clock}")
         late = [max(0, t - int(self.closes[c])) for c, t in self.arrival.items()]
         found = {
-            "makespan": self.clock, "served": len(late), "on_time": late.count(0), "lateness": sum(late),
-            "lateness_max": max(late, default=0), **self.amounts,
-        }  # fmt: skip
-        kinds = {"sorties": "release", "aborted": "aborted", "forced_onsets": "forced", "crashes": "crash",
-                 "truck_wait": "wait", "drone_wait": "still", "onboard_steps": "onboard", "illegal": "illegal",
-                 "conflicts": "conflict"}  # fmt: skip
+            "makespan": self.clock,
+            "served": len(late),
+            "on_time": late.count(0),
+            "lateness": sum(late),
+            "lateness_max": max(late, default=0),
+            **self.amounts,
+        }
+        kinds = {
+            "sorties": "release",
+            "aborted": "aborted",
+            "forced_onsets": "forced",
+            "crashes": "crash",
+            "truck_wait": "wait",
+            "drone_wait": "still",
+            "onboard_steps": "onboard",
+            "illegal": "illegal",
+            "conflicts": "conflict",
+        }
         found |= {name: self.count.get(kind, 0) for name, kind in kinds.items()}
         complete, over = self.ending()
         pays = truckdrone_return(found, self.config, complete) if over else _on_the_way(found, self.config)

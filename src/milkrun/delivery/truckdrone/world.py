@@ -146,10 +146,22 @@ class TruckDrone(World):
         reach = 2 if config.obs == "v2" else max(2, math.ceil(config.drone_speed), math.ceil(config.truck_speed))
         roads = {"R": n, "E": 2} if config.road_graph else {"R": 0, "E": 0}
         return {
-            "D": d, "C": c, "N": n, "A": 1 + d, "T": 1 + n + 2 * d, "K": 2 + c, "M": 1 + n + 2 * d + d * (2 + c),
-            **SIZES[config.obs](d, c, n), "length": config.episode_length, "last node": n - 1, "last customer": c - 1,
-            "reach of view": reach, "counts": len(COUNTS), "amounts": len(AMOUNTS), **roads,
-        }  # fmt: skip
+            "D": d,
+            "C": c,
+            "N": n,
+            "A": 1 + d,
+            "T": 1 + n + 2 * d,
+            "K": 2 + c,
+            "M": 1 + n + 2 * d + d * (2 + c),
+            **SIZES[config.obs](d, c, n),
+            "length": config.episode_length,
+            "last node": n - 1,
+            "last customer": c - 1,
+            "reach of view": reach,
+            "counts": len(COUNTS),
+            "amounts": len(AMOUNTS),
+            **roads,
+        }
 
     def constants(self) -> dict[str, Any]:
         k = self.config
@@ -162,11 +174,19 @@ class TruckDrone(World):
         names = ("late_penalty", "crash_penalty", "payload_factor", "reserve")
         return {
             **{name: getattr(k, name) or 0 for name in names},
-            "sound": sound, "second_form": k.obs == "v2", "max_steps": k.limit,
-            "start_last": windows[0], "width_least": windows[1], "width_most": windows[2],
-            "safe": k.battery_rule == "safe", "air": k.pickup == "air", "wait": k.early == "wait",
-            "end": ENDS.index(k.end or "served"), "tw_law": LAWS.index(k.tw_law),
-            "truck_stride": k.truck_speed * k.dt, "drone_stride": k.drone_speed * k.dt,
+            "sound": sound,
+            "second_form": k.obs == "v2",
+            "max_steps": k.limit,
+            "start_last": windows[0],
+            "width_least": windows[1],
+            "width_most": windows[2],
+            "safe": k.battery_rule == "safe",
+            "air": k.pickup == "air",
+            "wait": k.early == "wait",
+            "end": ENDS.index(k.end or "served"),
+            "tw_law": LAWS.index(k.tw_law),
+            "truck_stride": k.truck_speed * k.dt,
+            "drone_stride": k.drone_speed * k.dt,
             # velocities are divided by it, and a truck of speed 0 is allowed
             "truck_top": k.truck_speed or 1.0,
             "reach": k.recovery_threshold + EPS if sound else k.recovery_threshold,
@@ -174,8 +194,9 @@ class TruckDrone(World):
             "boarding_charge": k.recovery_charge if sound else PUBLISHED_CHARGE,
             "charge": k.charge_rate * k.dt if sound else 0.0,
             "battery_margin": k.battery_margin if sound else PUBLISHED_MARGIN,
-            "ring": ring, "ring_road": roads_between(ring) if k.road_graph else np.zeros((0, 0)),
-        }  # fmt: skip
+            "ring": ring,
+            "ring_road": roads_between(ring) if k.road_graph else np.zeros((0, 0)),
+        }
 
     @property
     def truck_mask(self) -> np.ndarray:

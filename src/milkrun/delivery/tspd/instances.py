@@ -105,8 +105,9 @@ def _arrays(cls: Any, k: int, one: Any) -> dict[str, np.ndarray]:
     if isinstance(one, TSPDInstance):
         return {name: array[0] for name, array in one.fields().items()}
     if not isinstance(one, Mapping) or not ("locs" in one or {"c_truck", "c_drone"} <= set(one)):
-        raise ShapeError(f"instance {k} must be a TSPDInstance or a mapping with `locs`, or with `c_truck` and "
-                         "`c_drone`")  # fmt: skip
+        raise ShapeError(
+            f"instance {k} must be a TSPDInstance or a mapping with `locs`, or with `c_truck` and `c_drone`"
+        )
     arrays = {name: as_array(name, value) for name, value in one.items()}
     known = {name: f for name, f in cls.fields.items() if f.role is Role.INSTANCE}
     places = arrays["locs" if "locs" in arrays else "c_truck"]

@@ -37,8 +37,10 @@ class Trip(NamedTuple):
 
 
 def operations(world: Any, row: int) -> list[Operation]:
-    return [Operation(trip.start, (trip.start, *trip.stops)[-1], trip.fly, tuple(trip.stops[:-1]))
-            for trip in _trips(world, row)]  # fmt: skip
+    return [
+        Operation(trip.start, (trip.start, *trip.stops)[-1], trip.fly, tuple(trip.stops[:-1]))
+        for trip in _trips(world, row)
+    ]
 
 
 def events(world: Any, row: int) -> list[Event]:

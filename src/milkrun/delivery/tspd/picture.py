@@ -20,12 +20,23 @@ def scene(world: Any, row: int) -> Scene:
     way, drone, flown = paths(world, row)
     served = np.isin(np.arange(n), flown)
     s = Scene(places.min(0), places.max(0))
-    s.points("nodes", places, shape=["square"] + ["disc"] * (n - 1),
-             colour=colours(["ink", *(("waiting" if not c else FLOWN if f else DRIVEN)
-                                      for c, f in zip(covered[1:], served[1:], strict=True))]),
-             label=lambda: ["", *(str(j) for j in range(1, n))],
-             text=lambda: ["depot", *(f"node {j}" for j in range(1, n))],
-             action=np.array([np.arange(n), size + np.arange(n)]))  # fmt: skip
+    s.points(
+        "nodes",
+        places,
+        shape=["square"] + ["disc"] * (n - 1),
+        colour=colours(
+            [
+                "ink",
+                *(
+                    ("waiting" if not c else FLOWN if f else DRIVEN)
+                    for c, f in zip(covered[1:], served[1:], strict=True)
+                ),
+            ]
+        ),
+        label=lambda: ["", *(str(j) for j in range(1, n))],
+        text=lambda: ["depot", *(f"node {j}" for j in range(1, n))],
+        action=np.array([np.arange(n), size + np.arange(n)]),
+    )
     s.route("flights", "nodes", drone, paint=False, colour=FLOWN)
     s.route("tour", "nodes", way, paint=False, colour=DRIVEN)
     s.vehicle("truck", places[world.truck[row]], shape="truck")
@@ -33,7 +44,11 @@ def scene(world: Any, row: int) -> Scene:
     s.vehicle("drone", places[out if out >= 0 else world.truck[row]], shape="drone", colour=FLOWN, shown=out >= 0)
     s.figure("clock", world.clock[row])
     s.figure("nodes covered", int(covered[1:].sum()))
-    for words, colour, shape in (("depot", "ink", "square"), ("not yet served", "waiting", "disc"),
-                                 ("served by truck", DRIVEN, "disc"), ("served by drone", FLOWN, "disc")):  # fmt: skip
+    for words, colour, shape in (
+        ("depot", "ink", "square"),
+        ("not yet served", "waiting", "disc"),
+        ("served by truck", DRIVEN, "disc"),
+        ("served by drone", FLOWN, "disc"),
+    ):
         s.legend(words, colour, shape)
     return s

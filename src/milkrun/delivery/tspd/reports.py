@@ -57,8 +57,11 @@ def replay(
             world.step([action])
     if not world.terminated[0]:
         left = np.flatnonzero(~world.covered[0]).tolist()
-        raise BadSolution(f"the plan leaves node {left[0]} uncovered" if left else
-                          f"the plan ends at node {world.truck[0]}, not at the depot")  # fmt: skip
+        raise BadSolution(
+            f"the plan leaves node {left[0]} uncovered"
+            if left
+            else f"the plan ends at node {world.truck[0]}, not at the depot"
+        )
     return kpis(world, 0), events(world, 0)
 
 

@@ -20,9 +20,14 @@ from milkrun.delivery.instances.tspd import EPS, NO_FLY, Operation, TSPDInstance
 
 Floats = NDArray[np.float64]
 FIELDS: dict[str, tuple[Any, ...]] = {
-    "locs": ("fiu", "N", 2), "c_truck": ("fiu", "N", "N"), "c_drone": ("fiu", "N", "N"), "max_fly": ("fiu",),
-    "no_visit": ("b", "N"), "forbid": ("b", "N"), "n_nodes": ("iu",),
-}  # fmt: skip
+    "locs": ("fiu", "N", 2),
+    "c_truck": ("fiu", "N", "N"),
+    "c_drone": ("fiu", "N", "N"),
+    "max_fly": ("fiu",),
+    "no_visit": ("b", "N"),
+    "forbid": ("b", "N"),
+    "n_nodes": ("iu",),
+}
 """What a dataset has of each row: the kinds of dtype, and the shape."""
 
 
@@ -194,11 +199,18 @@ def _rows(dataset: Any, plans: NDArray[Any]) -> Iterator[tuple[TSPDInstance, lis
             raise BadInstance(f"row {b}: n_nodes is {n}, allowed are 2..{nodes}")
     for b, actions in enumerate(plans.tolist()):
         n = int(fields["n_nodes"][b])
-        yield TSPDInstance(
-            name=f"row {b}", locs=fields["locs"][b, :n], c_truck=fields["c_truck"][b, :n, :n],
-            c_drone=fields["c_drone"][b, :n, :n], max_fly=float(fields["max_fly"][b]),
-            no_visit=fields["no_visit"][b, :n], forbid=fields["forbid"][b, :n],
-        ), actions  # fmt: skip
+        yield (
+            TSPDInstance(
+                name=f"row {b}",
+                locs=fields["locs"][b, :n],
+                c_truck=fields["c_truck"][b, :n, :n],
+                c_drone=fields["c_drone"][b, :n, :n],
+                max_fly=float(fields["max_fly"][b]),
+                no_visit=fields["no_visit"][b, :n],
+                forbid=fields["forbid"][b, :n],
+            ),
+            actions,
+        )
 
 
 def _columns(dataset: Any) -> int:

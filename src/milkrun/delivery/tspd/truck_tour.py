@@ -45,8 +45,14 @@ def _two_opt(tour: list[int], cost: np.ndarray) -> list[int]:
         after = np.roll(order, -1)
         there = np.concatenate([[0.0], np.cumsum(cost[order, after])])
         back = np.concatenate([[0.0], np.cumsum(cost[after, order])])
-        gain = (cost[order[i - 1], order[i]] + cost[order[j], after[j]] - cost[order[i - 1], order[j]]
-                - cost[order[i], after[j]] + (there[j] - there[i]) - (back[j] - back[i]))  # fmt: skip
+        gain = (
+            cost[order[i - 1], order[i]]
+            + cost[order[j], after[j]]
+            - cost[order[i - 1], order[j]]
+            - cost[order[i], after[j]]
+            + (there[j] - there[i])
+            - (back[j] - back[i])
+        )
         # Gains are differences of sums, so one that is 0 may come out above it, by more for longer legs: without a
         # bound ties would turn for ever.
         if not len(gain) or gain.max() <= least:

@@ -74,9 +74,14 @@ class TSPD(World):
     steps = state(int64, low=0, high="A", doc="legal actions taken")
 
     ops = state(
-        int64, "O", 3, low=-1, high="last node", tally=True,
+        int64,
+        "O",
+        3,
+        low=-1,
+        high="last node",
+        tally=True,
         doc="operations done: start, end, node of the drone (-1 = none); -1 beyond",
-    )  # fmt: skip
+    )
     # An action is 2 N at most, and N <= 1000: int16 holds it.
     plan = state(int16, "A", low=-1, tally=True, doc="the legal actions taken; -1 beyond")
     num_ops = state(int32, low=0, tally=True, doc="operations done")
@@ -203,9 +208,7 @@ def open_drives(w, b):
 def open_launches(w, b, q):
     """Drone aboard: where it may go from here. Some node is left where it can join, so no play ends with it out."""
     here = w.truck[b]
-    launches, covered, no_visit, forbid = (
-        w.action_mask[b, w.N : 2 * w.N], w.covered[b], w.no_visit[q], w.forbid[q]
-    )  # fmt: skip
+    launches, covered, no_visit, forbid = (w.action_mask[b, w.N : 2 * w.N], w.covered[b], w.no_visit[q], w.forbid[q])
     grounded = forbid[here]
     for k in range(w.N):
         launches[k] = not (grounded | covered[k] | no_visit[k] | forbid[k])

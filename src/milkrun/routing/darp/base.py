@@ -26,16 +26,22 @@ from milkrun.routing.instances.darp import MOST, MOST_RIDERS
 from milkrun.routing.vehicle import Recorded, clear_record
 
 REASONS = (
-    "allowed", "out of range", "visited already, or no node of this instance", "its rider is not aboard",
-    "riders are aboard", "the vehicle is at the depot", "over the capacity", "too many requests aboard",
-    "too late at the node itself", "would strand a rider, or break a ride or route limit later",
-)  # fmt: skip
-(ALLOWED, OUT_OF_RANGE, VISITED, NOT_ABOARD, RIDERS_ABOARD, AT_DEPOT, OVER_CAPACITY, TOO_MANY, TOO_LATE,
- STRANDS) = range(10)  # fmt: skip
+    "allowed",
+    "out of range",
+    "visited already, or no node of this instance",
+    "its rider is not aboard",
+    "riders are aboard",
+    "the vehicle is at the depot",
+    "over the capacity",
+    "too many requests aboard",
+    "too late at the node itself",
+    "would strand a rider, or break a ride or route limit later",
+)
+(ALLOWED, OUT_OF_RANGE, VISITED, NOT_ABOARD, RIDERS_ABOARD, AT_DEPOT, OVER_CAPACITY, TOO_MANY, TOO_LATE, STRANDS) = (
+    range(10)
+)
 UNKNOWN = -1
-VARIANTS = {
-    "classic": "milkrun.routing.darp.world:DARP", "deadlines": "milkrun.routing.darp.deadlines:DARPDeadlines"
-}  # fmt: skip
+VARIANTS = {"classic": "milkrun.routing.darp.world:DARP", "deadlines": "milkrun.routing.darp.deadlines:DARPDeadlines"}
 """The class that plays each rule."""
 
 OVERLOADED = 1
@@ -79,13 +85,22 @@ class DARPBase(Recorded):
     unserved = view(int32, doc="requests that nobody served, known when the day ends by its rules")
     reward_exact = view(float64, doc="the reward of the last step before it is rounded to float32")
     nodes = view(
-        float32, "N", 14, low=-10, high=10, feature=True,
+        float32,
+        "N",
+        14,
+        low=-10,
+        high=10,
+        feature=True,
         doc="place, riders, service, window, kind, state and reach of each node",
-    )  # fmt: skip
+    )
     vehicle = view(
-        float32, 7, low=-10, high=10, feature=True,
+        float32,
+        7,
+        low=-10,
+        high=10,
+        feature=True,
         doc="clock, load, aboard, route, and shares of vehicles, requests and steps done",
-    )  # fmt: skip
+    )
     action_mask = mask("N")
 
     faults: ClassVar[Mapping[int, tuple[str, str]]] = {
@@ -94,8 +109,10 @@ class DARPBase(Recorded):
 
     def __init__(self, num_envs: int = 1, config: DARPConfig | None = None, **options: Any) -> None:
         if isinstance(config, DARPConfig) and self.variant(config) is not type(self):
-            raise ConfigError(f"{type(self).__name__} does not play the rule {config.rule!r}: "
-                              f"milkrun.make('{self.id}', config=...) finds the class that does")
+            raise ConfigError(
+                f"{type(self).__name__} does not play the rule {config.rule!r}: "
+                f"milkrun.make('{self.id}', config=...) finds the class that does"
+            )
         super().__init__(num_envs, config, **options)
 
     @classmethod

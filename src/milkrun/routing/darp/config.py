@@ -37,12 +37,17 @@ class DARPConfig(RuledConfig):
     """Options of the dial-a-ride problem. Those that are None here have a default by the rule, or by the style."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {}, "classic": {}, "classic-b": {"style": "b"}, "published": {"rule": "deadlines"}
-    }  # fmt: skip
+        "default": {},
+        "classic": {},
+        "classic-b": {"style": "b"},
+        "published": {"rule": "deadlines"},
+    }
     by_rule: ClassVar[Mapping[str, Mapping[str, Any]]] = BY_RULE
     old_names: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        "preset": {"seed": "published"}, "rule": {"seed": "deadlines"}, "law": {"seed": "deadlines"}
-    }  # fmt: skip
+        "preset": {"seed": "published"},
+        "rule": {"seed": "deadlines"},
+        "law": {"seed": "deadlines"},
+    }
     synonyms: ClassVar[Mapping[str, str]] = {"vehicle_speed": "speed", "num_loc": "num_requests"}
 
     rule: str = option("classic", "classic: windows, ride times, durations; deadlines: those alone", choices=RULES)
@@ -91,27 +96,34 @@ class DARPConfig(RuledConfig):
         if self.rule == "deadlines":
             self._validate_deadlines()
         elif not self.duration >= 60:
-            raise ConfigError(f"DARPConfig.max_duration = {self.duration:g}: the classic law needs at least 60 "
-                              "(60 requests / vehicles unless given)")
+            raise ConfigError(
+                f"DARPConfig.max_duration = {self.duration:g}: the classic law needs at least 60 "
+                "(60 requests / vehicles unless given)"
+            )
 
     def _validate_deadlines(self) -> None:
         for name, only in (("metric", "euclid"), ("reward", "terminal")):
             if getattr(self, name) != only:
-                raise ConfigError(f"DARPConfig.{name} = {getattr(self, name)!r}: under the rule 'deadlines' it is "
-                                  f"{only!r}")
+                raise ConfigError(
+                    f"DARPConfig.{name} = {getattr(self, name)!r}: under the rule 'deadlines' it is {only!r}"
+                )
         for low, high in (("min_loc", "max_loc"), ("min_demand", "max_demand"), ("min_pickup_tw", "max_pickup_tw")):
             if getattr(self, low) > getattr(self, high):
                 raise ConfigError(f"DARPConfig.{low} = {getattr(self, low)} is above {high} = {getattr(self, high)}")
         assert self.min_loc is not None and self.max_loc is not None and self.speed is not None
         across = math.hypot(self.max_loc - self.min_loc, self.max_loc - self.min_loc) / self.speed
         if 1.001 * across > FARTHEST:  # float32 may round places outwards
-            raise ConfigError(f"DARPConfig.speed = {self.speed:g}: from min_loc = {self.min_loc:g} to max_loc = "
-                              f"{self.max_loc:g} and across it takes {across:g} units of time, at most {FARTHEST:g} is "
-                              "allowed")  # fmt: skip
+            raise ConfigError(
+                f"DARPConfig.speed = {self.speed:g}: from min_loc = {self.min_loc:g} to max_loc = "
+                f"{self.max_loc:g} and across it takes {across:g} units of time, at most {FARTHEST:g} is "
+                "allowed"
+            )
         assert self.max_demand is not None and self.vehicle_capacity is not None
         if self.max_demand > self.vehicle_capacity:
-            raise ConfigError(f"DARPConfig.max_demand = {self.max_demand} is over vehicle_capacity = "
-                              f"{self.vehicle_capacity}: such a group fits no vehicle")
+            raise ConfigError(
+                f"DARPConfig.max_demand = {self.max_demand} is over vehicle_capacity = "
+                f"{self.vehicle_capacity}: such a group fits no vehicle"
+            )
 
     @property
     def num_loc(self) -> int:

@@ -93,8 +93,13 @@ class DARPDeadlines(DARPBase):
             refuse("time_windows", deadlines, wrong, f"the depot's must be <= {MOST:g}")
         out = np.hypot(*np.moveaxis(locs - locs[:, :1], 2, 0)) / self.speed
         if (wrong := out > FARTHEST).any():
-            refuse("locs", locs, wrong, f"is {out[wrong][0]:g} units of time from the depot at the speed "
-                   f"{self.speed:g}, at most {FARTHEST:g} is allowed")  # fmt: skip
+            refuse(
+                "locs",
+                locs,
+                wrong,
+                f"is {out[wrong][0]:g} units of time from the depot at the speed "
+                f"{self.speed:g}, at most {FARTHEST:g} is allowed",
+            )
 
 
 @kernel

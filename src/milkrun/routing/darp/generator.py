@@ -63,8 +63,16 @@ def draw_request(w, b, q, r, attempt):
         elif part == 0 and r >= w.R // 2:
             opens = np.float64(integers(window, index, 0, last - 59))
             closes = opens + w.window_width
-        set_node(w, q, p + part, thousandths(w.side * (2.0 * x - 1.0)), thousandths(w.side * (2.0 * y - 1.0)),
-                 -load if part else load, opens, closes)  # fmt: skip
+        set_node(
+            w,
+            q,
+            p + part,
+            thousandths(w.side * (2.0 * x - 1.0)),
+            thousandths(w.side * (2.0 * y - 1.0)),
+            -load if part else load,
+            opens,
+            closes,
+        )
     return tighten(w, q, r)
 
 
@@ -97,8 +105,20 @@ def tighten(w, q, r):
     p, d = 2 * r + 1, 2 * r + 2
     out, direct, home = between(w, q, 0, p), between(w, q, p, d), between(w, q, d, 0)
     stop_p, stop_d, ride = w.service_time[q, p], w.service_time[q, d], w.max_ride_time[q, r]
-    tight = tightened(w.window_open[q, p], w.time_windows[q, p], w.window_open[q, d], w.time_windows[q, d],
-                      w.window_open[q, 0], w.time_windows[q, 0], stop_p, stop_d, ride, out, direct, home)  # fmt: skip
+    tight = tightened(
+        w.window_open[q, p],
+        w.time_windows[q, p],
+        w.window_open[q, d],
+        w.time_windows[q, d],
+        w.window_open[q, 0],
+        w.time_windows[q, 0],
+        stop_p,
+        stop_d,
+        ride,
+        out,
+        direct,
+        home,
+    )
     w.tight_open[q, p], w.tight_close[q, p], w.tight_open[q, d], w.tight_close[q, d] = tight
     capacity, too_long, duration, window = faults_alone(
         tight, w.demand[q, p], w.seats, stop_p, stop_d, ride, out, direct, home, w.duration
@@ -144,14 +164,24 @@ class DARPGenerator(Generator):
     `classic` also `window_open`, `service_time`, `max_ride_time` (B, R), `max_route_duration` (B,)."""
 
     world = "milkrun.routing.darp.world:DARP"
-    keys = ("locs", "demand", "capacity", "time_windows", "window_open", "service_time", "max_ride_time",
-            "max_route_duration")  # fmt: skip
+    keys = (
+        "locs",
+        "demand",
+        "capacity",
+        "time_windows",
+        "window_open",
+        "service_time",
+        "max_ride_time",
+        "max_route_duration",
+    )
 
     def __init__(self, **options: Any) -> None:
         for hook in ("_generate_locations", "_generate_depot"):
             if getattr(type(self), hook) is not getattr(Generator, hook):
-                raise ConfigError(f"{type(self).__name__} has a {hook}: the laws of DARP draw places and times "
-                                  "together, so none can be given; reset(instance=...) plays requests of your own")
+                raise ConfigError(
+                    f"{type(self).__name__} has a {hook}: the laws of DARP draw places and times "
+                    "together, so none can be given; reset(instance=...) plays requests of your own"
+                )
         if "law" in options and "preset" not in options:
             options.setdefault("rule", options["law"])
         super().__init__(**options)

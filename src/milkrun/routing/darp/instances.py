@@ -47,8 +47,14 @@ class DARPInstances(DARPBase):
         requests = sizes["N"] // 2
         # Levels of a plan: a row's own route is 0 or 1, the node under trial one more; then come up to P dropoffs and
         # the way home. So the highest is 1 + 1 + P + 1.
-        return {**sizes, "R": requests, "last request": requests - 1, "P": most, "L": most + 4,
-                "M": sizes["N"] if config.metric == "matrix" else 0}  # fmt: skip
+        return {
+            **sizes,
+            "R": requests,
+            "last request": requests - 1,
+            "P": most,
+            "L": most + 4,
+            "M": sizes["N"] if config.metric == "matrix" else 0,
+        }
 
     def constants(self) -> dict[str, Any]:
         config = self.config
@@ -64,9 +70,7 @@ class DARPInstances(DARPBase):
         }
 
     @classmethod
-    def from_instances(
-        cls, instances: Sequence[DARPInstance | Mapping[str, Any]], repeat: int = 1, **make: Any
-    ) -> Any:
+    def from_instances(cls, instances: Sequence[DARPInstance | Mapping[str, Any]], repeat: int = 1, **make: Any) -> Any:
         """A world that plays these instances of any sizes and fleets, each in `repeat` rows without a copy; ready."""
         from milkrun.core.registry import make as make_world
 
@@ -108,8 +112,14 @@ class DARPInstances(DARPBase):
             refuse("capacity", seats, seats == 0, "must be at least 1")
         nodes = self.sizes["N"]
         values.setdefault("n_nodes", np.full(rows, nodes, np.int32))
-        needed = ("window_open", "time_windows", "service_time", "max_ride_time", "n_nodes",
-                  "dist" if self.sizes["M"] else "locs")  # fmt: skip
+        needed = (
+            "window_open",
+            "time_windows",
+            "service_time",
+            "max_ride_time",
+            "n_nodes",
+            "dist" if self.sizes["M"] else "locs",
+        )
         if all(name in values and self._fits(name, values[name], rows) for name in needed):
             with np.errstate(invalid="ignore", over="ignore"):
                 values["tight_open"], values["tight_close"] = self._tightened(values)
@@ -172,16 +182,25 @@ class DARPInstances(DARPBase):
         """Nobody may be listed whom no vehicle could serve even alone."""
         service, opens, closes = arrays["service_time"], arrays["tight_open"], arrays["tight_close"]
         wrong = faults_alone(
-            (opens[:, 1::2], closes[:, 1::2], opens[:, 2::2], closes[:, 2::2]), arrays["demand"][:, 1::2],
-            arrays["capacity"].max(axis=1)[:, None], service[:, 1::2], service[:, 2::2], arrays["max_ride_time"],
-            *self._legs(arrays), arrays["max_route_duration"][:, None],
-        )  # fmt: skip
+            (opens[:, 1::2], closes[:, 1::2], opens[:, 2::2], closes[:, 2::2]),
+            arrays["demand"][:, 1::2],
+            arrays["capacity"].max(axis=1)[:, None],
+            service[:, 1::2],
+            service[:, 2::2],
+            arrays["max_ride_time"],
+            *self._legs(arrays),
+            arrays["max_route_duration"][:, None],
+        )
         requests = self.true_nodes(arrays)[:, 1::2]
         for kind, found in zip(FAULTS, wrong, strict=True):
             if (found := found & requests).any():
                 r = int(np.argwhere(found)[0][1])
-                refuse("demand", arrays["demand"][:, 1::2], found, f"request {r} (nodes {2 * r + 1} and {2 * r + 2}) "
-                       f"cannot be served even alone: {kind}")
+                refuse(
+                    "demand",
+                    arrays["demand"][:, 1::2],
+                    found,
+                    f"request {r} (nodes {2 * r + 1} and {2 * r + 2}) cannot be served even alone: {kind}",
+                )
 
     def _legs(self, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(Q, R) times from the depot to each pickup, on to its dropoff, and home."""
@@ -203,9 +222,17 @@ class DARPInstances(DARPBase):
         opens, closes, s = (values[name].astype(np.float64) for name in ("window_open", "time_windows", "service_time"))
         tight_open, tight_close = opens.copy(), closes.copy()
         tight_open[:, 1::2], tight_close[:, 1::2], tight_open[:, 2::2], tight_close[:, 2::2] = tightened(
-            opens[:, 1::2], closes[:, 1::2], opens[:, 2::2], closes[:, 2::2], opens[:, :1], closes[:, :1], s[:, 1::2],
-            s[:, 2::2], values["max_ride_time"].astype(np.float64), *self._legs(values),
-        )  # fmt: skip
+            opens[:, 1::2],
+            closes[:, 1::2],
+            opens[:, 2::2],
+            closes[:, 2::2],
+            opens[:, :1],
+            closes[:, :1],
+            s[:, 1::2],
+            s[:, 2::2],
+            values["max_ride_time"].astype(np.float64),
+            *self._legs(values),
+        )
         padding = np.arange(self.sizes["N"]) >= values["n_nodes"][:, None]
         tight_open[padding], tight_close[padding] = opens[padding], closes[padding]
         return tight_open, tight_close
@@ -218,8 +245,10 @@ class DARPInstances(DARPBase):
         if (self.max_route_duration[owned] == GAVE_UP).any():
             for name, array in before.items():
                 getattr(self, name)[owned] = array
-            raise ConfigError("the law found no request that can be served alone in 1,000 draws: its duration, ride or "
-                              "capacity leaves no room")
+            raise ConfigError(
+                "the law found no request that can be served alone in 1,000 draws: its duration, ride or "
+                "capacity leaves no room"
+            )
 
 
 def _instance(k: int, one: Any) -> DARPInstance:

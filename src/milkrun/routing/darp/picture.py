@@ -22,11 +22,22 @@ def scene(world: Any, row: int) -> Scene:
     s = Scene(places.min(0), places.max(0))
     for r in range((n - 1) // 2 if n <= 2 * MOST_LINES else 0):
         s.line(f"request {r + 1}", places[2 * r + 1], places[2 * r + 2], colour="muted", shown=bool(aboard[r]))
-    s.points("stops", places, shape=["square"] + ["disc"] * (n - 1), ring=set_down, action=np.arange(n),
-             size=np.where(np.arange(n) % 2 == 1, 0.6, 0.2),
-             label=lambda: ["", *(f"{(j + 1) // 2}{'−+'[j % 2]}" for j in range(1, n))],
-             text=lambda: ["depot", *(f"{('dropoff', 'pickup')[j % 2]} of request {(j + 1) // 2}, "
-                                      f"riders: {abs(int(riders[j]))}" for j in range(1, n))])  # fmt: skip
+    s.points(
+        "stops",
+        places,
+        shape=["square"] + ["disc"] * (n - 1),
+        ring=set_down,
+        action=np.arange(n),
+        size=np.where(np.arange(n) % 2 == 1, 0.6, 0.2),
+        label=lambda: ["", *(f"{(j + 1) // 2}{'−+'[j % 2]}" for j in range(1, n))],
+        text=lambda: [
+            "depot",
+            *(
+                f"{('dropoff', 'pickup')[j % 2]} of request {(j + 1) // 2}, riders: {abs(int(riders[j]))}"
+                for j in range(1, n)
+            ),
+        ],
+    )
     s.route("routes", "stops", world.path(row), cut=0)
     s.vehicle("vehicle", places[world.current_node[row]], shape="car", label=f"vehicle {k + 1}")
     s.gauge("riders aboard", world.current_load[row], max(1, int(world.capacity[q].max())))

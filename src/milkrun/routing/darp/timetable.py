@@ -22,16 +22,22 @@ from milkrun.routing.instances.darp import DARPInstance
 Span = tuple[float, float]
 Part = Bar | Mark | Window
 STYLES = {
-    "drive": Style("drives", "muted"), "service": Style("at a stop", "ink"),
-    "wait": Style("waits", "muted", hatched=True), "ride": Style("rides", 0),
-    "limit": Style("could ride until", "grid"), "left": Style("never set down", "late"),
-}  # fmt: skip
+    "drive": Style("drives", "muted"),
+    "service": Style("at a stop", "ink"),
+    "wait": Style("waits", "muted", hatched=True),
+    "ride": Style("rides", 0),
+    "limit": Style("could ride until", "grid"),
+    "left": Style("never set down", "late"),
+}
 
 
 def timetable(
-    instance: DARPInstance, routes: Sequence[Sequence[int]], rule: str = "classic", speed: float | None = None,
+    instance: DARPInstance,
+    routes: Sequence[Sequence[int]],
+    rule: str = "classic",
+    speed: float | None = None,
     known: Sequence[int] = (),
-) -> tuple[DARPReport, Chart]:  # fmt: skip
+) -> tuple[DARPReport, Chart]:
     """What the checker says of routes of nodes; and a lane for each vehicle, below it one for each of its riders. What
     vehicle k does is known from frame `known[k]` on."""
     case = of_instance(instance, rule, speed)
@@ -75,7 +81,7 @@ def _drives(case: Case, walk: list[int], starts: Sequence[float], lane: str, at:
 
 def _rides(
     case: Case, pickup: int, when: dict[int, float], back: float, lane: str, vehicle: str, at: int | None
-) -> Iterator[Part]:  # fmt: skip
+) -> Iterator[Part]:
     """The ride of a request in a vehicle: one that is not set down ends with the vehicle's day."""
     services = [(stop, when[stop], when[stop] + case.service[stop]) for stop in (pickup, pickup + 1) if stop in when]
     picked, down = services[0][2], when.get(pickup + 1, back)

@@ -18,9 +18,19 @@ FAULTS = ("capacity", "ride", "duration", "window")
 
 
 def tightened(
-    opens_p: Any, closes_p: Any, opens_d: Any, closes_d: Any, day_opens: Any, day_closes: Any, stop_p: Any, stop_d: Any,
-    ride: Any, out: Any, direct: Any, home: Any,
-) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    opens_p: Any,
+    closes_p: Any,
+    opens_d: Any,
+    closes_d: Any,
+    day_opens: Any,
+    day_closes: Any,
+    stop_p: Any,
+    stop_d: Any,
+    ride: Any,
+    out: Any,
+    direct: Any,
+    home: Any,
+) -> tuple[Any, Any, Any, Any]:
     """The windows of a pickup and of its dropoff (opening, closing; opening, closing) without the parts that no
     schedule can use: a vehicle comes from the depot and goes back within the day, and the windows of the two are at
     least the direct way and at most the ride limit apart. `stop_*` are service times; `out`, `direct` and `home` the
@@ -34,9 +44,17 @@ def tightened(
 
 
 def faults_alone(
-    tight: tuple[Any, Any, Any, Any], riders: Any, seats: Any, stop_p: Any, stop_d: Any, ride: Any, out: Any,
-    direct: Any, home: Any, duration: Any,
-) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    tight: tuple[Any, Any, Any, Any],
+    riders: Any,
+    seats: Any,
+    stop_p: Any,
+    stop_d: Any,
+    ride: Any,
+    out: Any,
+    direct: Any,
+    home: Any,
+    duration: Any,
+) -> tuple[Any, Any, Any, Any]:
     """Which limits, in the order of `FAULTS`, keep a vehicle that does nothing else from serving a request."""
     alone = out + stop_p + direct + stop_d + home
     late = (tight[0] > tight[1] + TIME_EPS) | (tight[2] > tight[3] + TIME_EPS)

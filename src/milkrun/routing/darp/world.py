@@ -58,9 +58,12 @@ class DARP(DARPInstances):
 
     faults = {
         **DARPInstances.faults,
-        MISLISTED: ("onboard", "must list the requests aboard, each once, then -1; aboard are those with "
-                    "picked_up_by_current whose dropoff is not visited"),
-    }  # fmt: skip
+        MISLISTED: (
+            "onboard",
+            "must list the requests aboard, each once, then -1; aboard are those with "
+            "picked_up_by_current whose dropoff is not visited",
+        ),
+    }
 
     # A plan: a level is the summary of a route, the next one that of a route one node longer (`schedule`). It is work
     # space of a thread, not of a row: what a row keeps of it is in the state fields above.
@@ -242,13 +245,21 @@ def observe(w, b):
         way = travel_time(w, q, here, j)
         # Summed in the order of `time_to` and `extend`: to the bit the start that a step there would give.
         start = max(w.tight_open[q, j], w.current_time[b] + (w.service_time[q, here] + way))
-        describe_node(w, b, q, j, far, day, w.service_time[q, j], w.tight_open[q, j], w.tight_close[q, j], way, start,
-                     began)  # fmt: skip
+        describe_node(
+            w, b, q, j, far, day, w.service_time[q, j], w.tight_open[q, j], w.tight_close[q, j], way, start, began
+        )
     aboard = 0
     while aboard < w.P and 0 <= w.onboard[b, aboard] < w.R:
         aboard += 1
-    describe_vehicle(w, b, q, w.n_nodes[q], (w.current_time[b] - began) / day, aboard / w.P,
-                    w.route_elapsed[b] / w.max_route_duration[q])  # fmt: skip
+    describe_vehicle(
+        w,
+        b,
+        q,
+        w.n_nodes[q],
+        (w.current_time[b] - began) / day,
+        aboard / w.P,
+        w.route_elapsed[b] / w.max_route_duration[q],
+    )
 
 
 @kernel

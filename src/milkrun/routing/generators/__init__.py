@@ -20,11 +20,19 @@ if TYPE_CHECKING:
     from milkrun.routing.generators.vrpp import VRPPGenerator as VRPPGenerator
     from milkrun.routing.generators.wcvrp import WCVRPGenerator as WCVRPGenerator
 
-__getattr__, __dir__, __all__ = lazy(__name__, {
-    ".base": "Generator", ".cvrp": "CVRPGenerator", ".scwcvrp": "SCWCVRPGenerator", ".sdwcvrp": "SDWCVRPGenerator",
-    ".tsp": "TSPGenerator", ".vrpp": "VRPPGenerator", ".wcvrp": "WCVRPGenerator",
-    "milkrun.routing.darp.generator": "DARPGenerator",
-})  # fmt: skip
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        ".base": "Generator",
+        ".cvrp": "CVRPGenerator",
+        ".scwcvrp": "SCWCVRPGenerator",
+        ".sdwcvrp": "SDWCVRPGenerator",
+        ".tsp": "TSPGenerator",
+        ".vrpp": "VRPPGenerator",
+        ".wcvrp": "WCVRPGenerator",
+        "milkrun.routing.darp.generator": "DARPGenerator",
+    },
+)
 
 
 GENERATOR_REGISTRY = ByWorld("generator", lambda spec: spec.problem, lambda world: refer(world, "generator"))

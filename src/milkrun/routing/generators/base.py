@@ -30,8 +30,10 @@ class Generator:
 
     def __init__(self, *, problem: str | None = None, seed: int = 0, device: Any = "cpu", **config: Any) -> None:
         if str(device) != "cpu":
-            raise ConfigError(f"device={device!r}: these generators make numpy arrays; milkrun.api.torchrl.generators "
-                              "has the same laws on a device")
+            raise ConfigError(
+                f"device={device!r}: these generators make numpy arrays; milkrun.api.torchrl.generators "
+                "has the same laws on a device"
+            )
         self.problem, self._world = self._meant(problem)
         self.config = self._world.Config.build(**config)
         self.seed = check_seed(seed)
@@ -42,8 +44,11 @@ class Generator:
     def _meant(cls, problem: str | None) -> tuple[str, Any]:
         """The world of a problem: one whose class names this generator or one that this is made of."""
         default = resolve(cls.world, f"{cls.__name__}.world")
-        known = {spec.problem: world for spec, world in each_world()
-                 if world is default or (world.generator and refer(world, "generator") in cls.__mro__)}  # fmt: skip
+        known = {
+            spec.problem: world
+            for spec, world in each_world()
+            if world is default or (world.generator and refer(world, "generator") in cls.__mro__)
+        }
         if problem is None:
             return next((name for name, world in known.items() if world is default), default.__name__.lower()), default
         if problem not in known:

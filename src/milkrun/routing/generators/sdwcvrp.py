@@ -56,6 +56,15 @@ class SDWCVRPGenerator(Generator):
     `fill_std` (B, n), `max_waste`, `capacity`; with a noisy sensor also `sensor_noise` (B, T, n)."""
 
     world = "milkrun.routing.sdwcvrp:SDWCVRP"
-    keys = ("locs", "initial_waste", "daily_fill", "sensor_noise", "fill_mean", "fill_std", "max_waste", "capacity",
-            "max_length")  # fmt: skip
+    keys = (
+        "locs",
+        "initial_waste",
+        "daily_fill",
+        "sensor_noise",
+        "fill_mean",
+        "fill_std",
+        "max_waste",
+        "capacity",
+        "max_length",
+    )
     aliases = {"demand": "initial_waste"}

@@ -1,8 +1,8 @@
 """Instances of the literature: files of TSPLIB, CVRPLIB, Solomon and Cordeau, read, played, checked and written.
 
-    instance = read("A-n32-k5.vrp")
-    world = instance.world(repeat=64)
-    cost, valid, reason = replay(instance, read_solution("A-n32-k5.sol"))
+instance = read("A-n32-k5.vrp")
+world = instance.world(repeat=64)
+cost, valid, reason = replay(instance, read_solution("A-n32-k5.sol"))
 """
 
 from __future__ import annotations
@@ -51,5 +51,13 @@ def _cost_in(path: Path) -> float | None:
 
 
 __all__ = [
-    "DARPInstance", "Instance", "Solution", "cordeau", "read", "read_solution", "replay", "write", "write_solution",
-]  # fmt: skip
+    "DARPInstance",
+    "Instance",
+    "Solution",
+    "cordeau",
+    "read",
+    "read_solution",
+    "replay",
+    "write",
+    "write_solution",
+]

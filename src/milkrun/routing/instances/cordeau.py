@@ -79,10 +79,16 @@ def parse(text: Text) -> DARPInstance:
     # The depot as the day ends: its window closes no later than at the start, so it is the one that binds.
     table = np.array([end[1]] + [rows[k][1] for i in range(1, n + 1) for k in (i, n + i)])
     instance = DARPInstance(
-        name=Path(text.file).stem, locs=table[:, :2].astype(np.float32), demand=table[:, 3].astype(np.int64),
-        capacity=np.full(vehicles, capacity), time_windows=table[:, 5], window_open=table[:, 4],
-        service_time=table[:, 2], max_ride_time=np.full(n, limit), max_route_duration=duration,
-    )  # fmt: skip
+        name=Path(text.file).stem,
+        locs=table[:, :2].astype(np.float32),
+        demand=table[:, 3].astype(np.int64),
+        capacity=np.full(vehicles, capacity),
+        time_windows=table[:, 5],
+        window_open=table[:, 4],
+        service_time=table[:, 2],
+        max_ride_time=np.full(n, limit),
+        max_route_duration=duration,
+    )
     for r, kind in instance.unservable().items():
         raise text.fault(rows[r + 1][0], None, f"request {r + 1} cannot be served even alone: {kind}")
     return instance
@@ -95,8 +101,12 @@ def _requests(text: Text, counted: int, lines: list[Line]) -> int:
         # An odd count is no count of nodes: its half is left out.
         if n in (counted, counted / 2) and below in (2 * n + 1, 2 * n + 2):
             return n
-    raise text.fault(lines[-1].number, None, f"{below} lines below the first, where {counted} requests have "
-                     f"{2 * counted + 2} and {counted} nodes have {counted + 2}, or one less")  # fmt: skip
+    raise text.fault(
+        lines[-1].number,
+        None,
+        f"{below} lines below the first, where {counted} requests have "
+        f"{2 * counted + 2} and {counted} nodes have {counted + 2}, or one less",
+    )
 
 
 def _rows(text: Text, lines: list[Line]) -> dict[int, Row]:
@@ -131,8 +141,12 @@ def _check_depots(text: Text, start: Row, end: Row) -> None:
     if there[:2] != start[1][:2]:
         raise text.fault(at, None, f"the day ends at {there[:2]}, but starts at {start[1][:2]} (line {start[0]})")
     if there[4] != start[1][4] or there[5] > start[1][5]:
-        raise text.fault(at, None, f"the depot's window is {there[4:]} at the end and {start[1][4:]} at the start "
-                         f"(line {start[0]}); both must open alike and the end close no later")  # fmt: skip
+        raise text.fault(
+            at,
+            None,
+            f"the depot's window is {there[4:]} at the end and {start[1][4:]} at the start "
+            f"(line {start[0]}); both must open alike and the end close no later",
+        )
 
 
 def _check_loads(text: Text, rows: dict[int, Row], n: int) -> None:
@@ -141,8 +155,11 @@ def _check_loads(text: Text, rows: dict[int, Row], n: int) -> None:
         if pickup[3] < 1:
             raise text.fault(at, None, f"pickup {i} has load {pickup[3]:g}, at least 1 is allowed")
         if dropoff[3] != -pickup[3]:
-            raise text.fault(below, None, f"dropoff {n + i} has load {dropoff[3]:g}, not the negative of {pickup[3]:g} "
-                             f"at its pickup (line {at})")  # fmt: skip
+            raise text.fault(
+                below,
+                None,
+                f"dropoff {n + i} has load {dropoff[3]:g}, not the negative of {pickup[3]:g} at its pickup (line {at})",
+            )
 
 
 def _positive(text: Text, word: str, line: int) -> float:

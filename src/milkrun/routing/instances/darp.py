@@ -75,13 +75,17 @@ class DARPInstance(InstanceRecord):
         n = int(row.get("n_nodes", len(row["demand"])))
         seats, dist = np.asarray(row["capacity"]), row.get("dist")
         return cls(
-            name=name, locs=row["locs"][:n], demand=row["demand"][:n], capacity=seats[seats > 0],
-            time_windows=row["time_windows"][:n], window_open=row.get("window_open", np.zeros(n))[:n],
+            name=name,
+            locs=row["locs"][:n],
+            demand=row["demand"][:n],
+            capacity=seats[seats > 0],
+            time_windows=row["time_windows"][:n],
+            window_open=row.get("window_open", np.zeros(n))[:n],
             service_time=row.get("service_time", np.zeros(n))[:n],
             max_ride_time=row.get("max_ride_time", np.full(n // 2, np.inf))[: n // 2],
             max_route_duration=float(np.reshape(row.get("max_route_duration", np.inf), ())),
             dist=None if dist is None or not np.size(dist) else dist[:n, :n],
-        )  # fmt: skip
+        )
 
     @property
     def num_requests(self) -> int:
@@ -117,9 +121,9 @@ class DARPInstance(InstanceRecord):
         legs = way[0, p], way[p, d], way[d, 0]
         opens, closes, s, limit = self.window_open, self.time_windows, self.service_time, self.max_ride_time
         tight = tightened(opens[p], closes[p], opens[d], closes[d], opens[0], closes[0], s[p], s[d], limit, *legs)
-        wrong = np.array(faults_alone(
-            tight, self.demand[p], self.capacity.max(), s[p], s[d], limit, *legs, self.max_route_duration
-        ))  # fmt: skip
+        wrong = np.array(
+            faults_alone(tight, self.demand[p], self.capacity.max(), s[p], s[d], limit, *legs, self.max_route_duration)
+        )
         return {int(r): FAULTS[int(wrong[:, r].argmax())] for r in np.flatnonzero(wrong.any(axis=0))}
 
     def _check_places(self) -> None:

@@ -97,8 +97,10 @@ class Instance:
     def arrays(self) -> dict[str, Any]:
         """The instance fields by name, without a row axis: what `from_instances` takes."""
         if self.fixed_edges:
-            raise ConfigError(f"{self.name}: its tour must contain {len(self.fixed_edges)} fixed edges, which no world "
-                              "can demand; dataclasses.replace(instance, fixed_edges=()) is the problem without them")
+            raise ConfigError(
+                f"{self.name}: its tour must contain {len(self.fixed_edges)} fixed edges, which no world "
+                "can demand; dataclasses.replace(instance, fixed_edges=()) is the problem without them"
+            )
         places = {"locs": self.locs, "dist": self.dist}
         return {**{name: value for name, value in places.items() if value is not None}, **self.fields}
 

@@ -57,8 +57,12 @@ def _refuse_lost(text: Text, what: str, values: Floats, where: str) -> None:
     lost = (np.abs(values) > WHOLE) & (kept != values)
     if lost.any():
         at = tuple(int(k) for k in np.argwhere(lost)[0])
-        raise text.fault(None, None, f"{what} {where.format(*at)} is {values[at]:.10g}: single precision, which the "
-                         f"worlds keep, holds whole numbers up to {WHOLE:.0f}")  # fmt: skip
+        raise text.fault(
+            None,
+            None,
+            f"{what} {where.format(*at)} is {values[at]:.10g}: single precision, which the "
+            f"worlds keep, holds whole numbers up to {WHOLE:.0f}",
+        )
 
 
 def _refuse_sums(text: Text, instance: Instance, longest: float) -> None:
@@ -77,5 +81,9 @@ def _refuse_sums(text: Text, instance: Instance, longest: float) -> None:
     for what, most in can_come_to.items():
         if most > WHOLE:
             unit = " tenths" if instance.scale != 1 and "load" not in what else ""
-            raise text.fault(None, None, f"{what} can come to {most:.10g}{unit}: single precision, in which the worlds "
-                             f"count, holds whole numbers up to {WHOLE:.0f}")  # fmt: skip
+            raise text.fault(
+                None,
+                None,
+                f"{what} can come to {most:.10g}{unit}: single precision, in which the worlds "
+                f"count, holds whole numbers up to {WHOLE:.0f}",
+            )

@@ -29,8 +29,10 @@ def replay(instance: Instance, solution: Solution | Routes) -> tuple[float, bool
     if not isinstance(instance, Instance):
         raise ConfigError(f"what is replayed is an Instance, not a {type(instance).__name__}")
     if instance.world_id not in list_worlds():
-        raise ConfigError(f"{instance.name}: a {instance.kind} can be read and written; {instance.world_id}, the world "
-                          "and the checker that would replay it, is not in this version")  # fmt: skip
+        raise ConfigError(
+            f"{instance.name}: a {instance.kind} can be read and written; {instance.world_id}, the world "
+            "and the checker that would replay it, is not in this version"
+        )
     routes = [list(route) for route in read_routes(solution.routes if isinstance(solution, Solution) else solution)]
     if wrong := _misnamed(instance, routes) or _without_fixed_edge(instance, routes):
         return math.inf, False, wrong

@@ -33,8 +33,11 @@ def parse(text: Text) -> Instance:
     name = " ".join(lines[0].words)
     heads = {line.words[0]: k for k, line in enumerate(lines) if line.words in (["VEHICLE"], ["CUSTOMER"])}
     if "CUSTOMER" not in heads or heads["CUSTOMER"] != 4:
-        raise text.fault(lines[min(4, len(lines) - 1)].number, "VEHICLE", "after NUMBER, CAPACITY and their values the "
-                         "line CUSTOMER must follow")  # fmt: skip
+        raise text.fault(
+            lines[min(4, len(lines) - 1)].number,
+            "VEHICLE",
+            "after NUMBER, CAPACITY and their values the line CUSTOMER must follow",
+        )
     fleet = lines[3]
     if len(fleet.words) != 2:
         raise text.fault(fleet.number, "VEHICLE", f"{len(fleet.words)} words; this line has NUMBER and CAPACITY")
@@ -45,11 +48,24 @@ def parse(text: Text) -> Instance:
     table = _customers(text, lines[6:], lines[4].number, capacity)
     must_go = np.arange(len(table)) > 0
     fields = {
-        "prize": np.zeros(len(table)), "weight": table[:, 2], "capacity": float(capacity), "must_go": must_go,
-        "max_length": math.inf, "time_windows": table[:, 3:5], "service_time": table[:, 5],
-    }  # fmt: skip
-    stated = {"name": name, "kind": "CVRPTW", "n": len(table) - 1, "scale": TENTHS, "metric": "trunc1",
-            "edge": "EUC_2D", "vehicles": vehicles, "fields": fields}  # fmt: skip
+        "prize": np.zeros(len(table)),
+        "weight": table[:, 2],
+        "capacity": float(capacity),
+        "must_go": must_go,
+        "max_length": math.inf,
+        "time_windows": table[:, 3:5],
+        "service_time": table[:, 5],
+    }
+    stated = {
+        "name": name,
+        "kind": "CVRPTW",
+        "n": len(table) - 1,
+        "scale": TENTHS,
+        "metric": "trunc1",
+        "edge": "EUC_2D",
+        "vehicles": vehicles,
+        "fields": fields,
+    }
     return guarded(text, stated, table[:, :2])
 
 

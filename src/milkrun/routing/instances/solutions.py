@@ -26,9 +26,7 @@ MOST = 10_001
 # As in `text`, no two repetitions in a row match the same characters.
 ROUTE = re.compile(r"\s*route(?:\s*#)?\s*\d+\s*:(.*)", re.IGNORECASE)
 COST = re.compile(r"\s*cost(?:\s*:)?\s*(\S+)\s*", re.IGNORECASE)
-LENGTH = re.compile(
-    r"\((?:\s*length)?\s*(\d+(?:\.\d+)?)\s*\)|length(?:\s*:)?\s*(\d+(?:\.\d+)?)", re.IGNORECASE
-)
+LENGTH = re.compile(r"\((?:\s*length)?\s*(\d+(?:\.\d+)?)\s*\)|length(?:\s*:)?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 TOUR_KEYS = ("NAME", "TYPE", "COMMENT", "DIMENSION")
 
 

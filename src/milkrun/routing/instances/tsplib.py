@@ -34,8 +34,16 @@ SECTIONS = {
     "PCVRPTW": ("DEMAND_SECTION", "DEPOT_SECTION", "TIME_WINDOW_SECTION", "PRIZE_SECTION"),
     "VRPB": ("DEMAND_SECTION", "DEPOT_SECTION", "BACKHAUL_SECTION"),
 }
-COMMON = ("NAME", "TYPE", "COMMENT", "DIMENSION", "EDGE_WEIGHT_TYPE", "EDGE_WEIGHT_FORMAT", "DISPLAY_DATA_TYPE",
-          "NODE_COORD_TYPE")  # fmt: skip
+COMMON = (
+    "NAME",
+    "TYPE",
+    "COMMENT",
+    "DIMENSION",
+    "EDGE_WEIGHT_TYPE",
+    "EDGE_WEIGHT_FORMAT",
+    "DISPLAY_DATA_TYPE",
+    "NODE_COORD_TYPE",
+)
 KEYS = {
     "TSP": (),
     "ATSP": (),
@@ -169,15 +177,17 @@ def _pcvrptw(page: Page, nodes: int) -> dict[str, Any]:
         raise page.text.fault(line, "PRIZE_SECTION", f"the depot has {prize / TENTHS:g}, it must be 0")
     if windows[0][1][0] != 0:
         raise page.text.fault(windows[0][0], "TIME_WINDOW_SECTION", "the depot must open at 0")
-    return {"fields": {
-        "prize": np.array([prize for _, (prize,) in prizes]),
-        "weight": _column(page, "DEMAND_SECTION", nodes, 0, capacity).astype(np.float64),
-        "capacity": float(capacity),
-        "must_go": np.zeros(nodes, np.bool_),
-        "max_length": math.inf,
-        "time_windows": np.array([pair for _, pair in windows]),
-        "service_time": service * (np.arange(nodes) > 0),
-    }}  # fmt: skip
+    return {
+        "fields": {
+            "prize": np.array([prize for _, (prize,) in prizes]),
+            "weight": _column(page, "DEMAND_SECTION", nodes, 0, capacity).astype(np.float64),
+            "capacity": float(capacity),
+            "must_go": np.zeros(nodes, np.bool_),
+            "max_length": math.inf,
+            "time_windows": np.array([pair for _, pair in windows]),
+            "service_time": service * (np.arange(nodes) > 0),
+        }
+    }
 
 
 def _vrpb(page: Page, nodes: int) -> dict[str, Any]:

@@ -29,8 +29,10 @@ def write(instance: Instance, path: str | os.PathLike[str]) -> None:
     text = Text(str(path), raw)
     again = solomon.parse(text) if instance.kind == "CVRPTW" else tsplib.parse(text)
     if again != instance:
-        raise ConfigError(f"{instance.name}: a {instance.kind} file of that name cannot say metric {instance.metric!r} "
-                          "with these fields: it would read back as another instance")  # fmt: skip
+        raise ConfigError(
+            f"{instance.name}: a {instance.kind} file of that name cannot say metric {instance.metric!r} "
+            "with these fields: it would read back as another instance"
+        )
     write_bytes(path, raw)
 
 
@@ -92,7 +94,14 @@ def _solomon(instance: Instance) -> list[str]:
     places = np.column_stack([np.arange(instance.n + 1), locs, fields["weight"]]).tolist()
     times = np.column_stack([fields["time_windows"], fields["service_time"]]).tolist()
     return [
-        instance.name, "", "VEHICLE", "NUMBER CAPACITY", f"{instance.vehicles} {as_written(fields['capacity'])}", "",
-        "CUSTOMER", "CUST NO. XCOORD. YCOORD. DEMAND READY TIME DUE DATE SERVICE TIME", "",
+        instance.name,
+        "",
+        "VEHICLE",
+        "NUMBER CAPACITY",
+        f"{instance.vehicles} {as_written(fields['capacity'])}",
+        "",
+        "CUSTOMER",
+        "CUST NO. XCOORD. YCOORD. DEMAND READY TIME DUE DATE SERVICE TIME",
+        "",
         *(" ".join([*map(as_written, at), *map(from_tenths, when)]) for at, when in zip(places, times, strict=True)),
-    ]  # fmt: skip
+    ]

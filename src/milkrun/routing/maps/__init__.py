@@ -1,7 +1,7 @@
 """Maps: real or synthetic places of bins, from CSV or GeoJSON files, for worlds that are not drawn from a law.
 
-    town = load_map("synthetic-town").filter(stream="glass")
-    town.locs, town.km_per_unit
+town = load_map("synthetic-town").filter(stream="glass")
+town.locs, town.km_per_unit
 """
 
 from milkrun.routing.maps.map import Map

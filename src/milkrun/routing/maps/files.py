@@ -85,10 +85,19 @@ def read_map(path: Path) -> Map:
     lat, lon, x, y = _places(path, nodes)
     unless_stated: dict[str, Any] = {"title": path.stem, "synthetic": False, "source": "", "licence": ""}
     return Map(
-        name=path.stem, ids=ids, kinds=tuple(r.text("kind") for r in nodes), lat=lat, lon=lon, x=x, y=y,
-        width_km=float(x.max()), height_km=float(y.max()), dist=_matrix(path.with_name(f"{path.stem}.dist.csv"), ids),
-        **_attributes(nodes), **(unless_stated | _sidecar(path.with_name(f"{path.stem}.json"))),
-    )  # fmt: skip
+        name=path.stem,
+        ids=ids,
+        kinds=tuple(r.text("kind") for r in nodes),
+        lat=lat,
+        lon=lon,
+        x=x,
+        y=y,
+        width_km=float(x.max()),
+        height_km=float(y.max()),
+        dist=_matrix(path.with_name(f"{path.stem}.dist.csv"), ids),
+        **_attributes(nodes),
+        **(unless_stated | _sidecar(path.with_name(f"{path.stem}.json"))),
+    )
 
 
 def _ids(nodes: list[Record]) -> tuple[str, ...]:
@@ -119,8 +128,11 @@ def _attributes(nodes: list[Record]) -> dict[str, Any]:
         if depot.has(column):
             raise depot.fault(column, "the depot has none")
         if any(r.has(column) for r in bins):
-            found[column] = ("", *(r.text(column) for r in bins)) if column == "stream" else \
-                np.array([0.0, *(r.real(column) for r in bins)])  # fmt: skip
+            found[column] = (
+                ("", *(r.text(column) for r in bins))
+                if column == "stream"
+                else np.array([0.0, *(r.real(column) for r in bins)])
+            )
     if ("fill_mean" in found) != ("fill_std" in found):
         missing = "fill_std" if "fill_mean" in found else "fill_mean"
         raise bins[0].fault(missing, "fill_mean and fill_std go together")

@@ -24,8 +24,10 @@ def load_map(name: str, path: str | os.PathLike[str] | None = None) -> Map:
         if found:
             return read_map(found[0])
     places = ", ".join(map(str, _folders(path)))
-    raise MapError(f"there is no map {name!r} in {places}; available: {', '.join(available_maps(path))}. "
-                   "How to write one: docs/maps.md")  # fmt: skip
+    raise MapError(
+        f"there is no map {name!r} in {places}; available: {', '.join(available_maps(path))}. "
+        "How to write one: docs/maps.md"
+    )
 
 
 def available_maps(path: str | os.PathLike[str] | None = None) -> list[str]:

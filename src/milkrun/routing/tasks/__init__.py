@@ -20,8 +20,19 @@ if TYPE_CHECKING:
     from milkrun.routing.tasks.wcvrp import WCVRP as WCVRP
     from milkrun.routing.tasks.weights import default_weights as default_weights
 
-__getattr__, __dir__, __all__ = lazy(__name__, {
-    ".base": "BaseProblem", ".cvrp": "CVRP", ".cvrpp": "CVRPP", ".cwcvrp": "CWCVRP", ".scwcvrp": "SCWCVRP",
-    ".sdwcvrp": "SDWCVRP", ".tsp": "TSP", ".vrpp": "VRPP", ".wcvrp": "WCVRP", ".weights": "default_weights",
-    "milkrun.routing.darp.task.checker": "DARPProblem DARPReport",
-})  # fmt: skip
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        ".base": "BaseProblem",
+        ".cvrp": "CVRP",
+        ".cvrpp": "CVRPP",
+        ".cwcvrp": "CWCVRP",
+        ".scwcvrp": "SCWCVRP",
+        ".sdwcvrp": "SDWCVRP",
+        ".tsp": "TSP",
+        ".vrpp": "VRPP",
+        ".wcvrp": "WCVRP",
+        ".weights": "default_weights",
+        "milkrun.routing.darp.task.checker": "DARPProblem DARPReport",
+    },
+)

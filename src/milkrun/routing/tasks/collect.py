@@ -43,8 +43,10 @@ class Collecting(BaseProblem):
     def _price(cls, data: Dataset, parts: Mapping[str, NDArray[Any]], weights: Mapping[str, float]) -> Floats:
         """Without a weight of length it is that of the unit square, which is no price of a kilometre."""
         if "length" not in weights and not data.in_unit_square():
-            raise ConfigError("the weight 'length' is not given, and its default is for places in the unit square; "
-                              "these are not: give 'length', the price of a unit of their lengths")  # fmt: skip
+            raise ConfigError(
+                "the weight 'length' is not given, and its default is for places in the unit square; "
+                "these are not: give 'length', the price of a unit of their lengths"
+            )
         return super()._price(data, parts, weights)
 
     @classmethod

@@ -53,8 +53,15 @@ def lay_out(
     aboard = min(requests, int(np.max(fields["capacity"])), requests if max_onboard is None else max_onboard)
     # P: one place more than may be aboard, since `extend` writes a rider down before `trace` finds one too many. A
     # request has one rider at least, so there are never more aboard than seats.
-    sizes = {"N": nodes, "R": requests, "V": vehicles, "L": 0 if matrix else nodes, "M": nodes if matrix else 0,
-             "K": 2 * requests + 2, "P": aboard + 1}  # fmt: skip
+    sizes = {
+        "N": nodes,
+        "R": requests,
+        "V": vehicles,
+        "L": 0 if matrix else nodes,
+        "M": nodes if matrix else 0,
+        "K": 2 * requests + 2,
+        "P": aboard + 1,
+    }
     given: dict[str, Any] = {"n_nodes": np.full(batch, nodes), **fields, "speed": speed, "max_onboard": aboard}
     given["max_route_duration"] = np.reshape(fields["max_route_duration"], batch)
     given.pop("locs" if matrix else "dist", None)

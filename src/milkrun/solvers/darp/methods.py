@@ -20,8 +20,15 @@ from milkrun.solvers.darp import construct, ortools, search
 from milkrun.solvers.darp.construct import ORDERS, Routes
 
 __all__ = [
-    "DARPPlan", "best_insertion", "improve", "insertion", "insertion_batch", "judged", "solve_exact", "solve_ortools",
-]  # fmt: skip
+    "DARPPlan",
+    "best_insertion",
+    "improve",
+    "insertion",
+    "insertion_batch",
+    "judged",
+    "solve_exact",
+    "solve_ortools",
+]
 
 MOST_REQUESTS = 3  # of solve_exact; 90 orders of three requests, 2520 of four
 
@@ -57,8 +64,17 @@ def insertion_batch(world: Any, order: str = "deadline", threads: int | None = N
         raise ConfigError(f"{type(world).__name__} has no service windows: insertion_batch takes rule 'classic' only")
     rows = np.asarray(world.instance_row, np.int64)
     played, where = np.unique(rows, return_inverse=True)
-    names = ("locs", "demand", "capacity", "time_windows", "window_open", "service_time", "max_ride_time",
-             "max_route_duration", "n_nodes")  # fmt: skip
+    names = (
+        "locs",
+        "demand",
+        "capacity",
+        "time_windows",
+        "window_open",
+        "service_time",
+        "max_ride_time",
+        "max_route_duration",
+        "n_nodes",
+    )
     fields = {name: np.asarray(getattr(world, name))[played] for name in names}
     if world.config.metric == "matrix":
         fields["dist"] = np.asarray(world.dist)[played]

@@ -32,8 +32,10 @@ class Model:
         day = instance.time_windows[0] - instance.window_open[0]
         largest = scale * max(float(instance.distances().max()), float(day), penalty_unvisited)
         if largest > MOST:
-            raise ConfigError(f"{instance.name}: at scale={scale} numbers reach {largest:g}, but only {MOST:g} are "
-                              "counted exactly: take a smaller one")  # fmt: skip
+            raise ConfigError(
+                f"{instance.name}: at scale={scale} numbers reach {largest:g}, but only {MOST:g} are "
+                "counted exactly: take a smaller one"
+            )
         self.manager = pywrapcp.RoutingIndexManager(len(instance.locs), instance.num_agents, 0)
         self.routing = pywrapcp.RoutingModel(self.manager)
         # costs are rounded to the nearest: only limits must be on the safe side

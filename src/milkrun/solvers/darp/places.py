@@ -100,9 +100,19 @@ def tighten(w, b, p, d):
     """The windows of a request, less what no schedule can use."""
     out, direct, home = w.d[0, p] / w.speed, w.d[p, d] / w.speed, w.d[d, 0] / w.speed
     w.opens[p], w.closes[p], w.opens[d], w.closes[d] = tightened(
-        w.window_open[b, p], w.time_windows[b, p], w.window_open[b, d], w.time_windows[b, d], w.opens[0], w.closes[0],
-        w.service_time[b, p], w.service_time[b, d], w.max_ride_time[b, p // 2], out, direct, home,
-    )  # fmt: skip
+        w.window_open[b, p],
+        w.time_windows[b, p],
+        w.window_open[b, d],
+        w.time_windows[b, d],
+        w.opens[0],
+        w.closes[0],
+        w.service_time[b, p],
+        w.service_time[b, d],
+        w.max_ride_time[b, p // 2],
+        out,
+        direct,
+        home,
+    )
 
 
 @kernel(inline=True)

@@ -28,14 +28,24 @@ def solve_job(job: Job) -> Solution:
     """Every method of dial-a-ride; which they are, the class of the world says."""
     rows = rows_of(job.instances)
     with job.bar(len(rows)) as advance:
-        return Solution(*solve_rows(rows, job.method, job.time_limit, job.seed, job.workers, job.iterations, job.rule,
-                                    job.config, advance))  # fmt: skip
+        return Solution(
+            *solve_rows(
+                rows, job.method, job.time_limit, job.seed, job.workers, job.iterations, job.rule, job.config, advance
+            )
+        )
 
 
 def solve_rows(
-    rows: Sequence[DARPInstance], method: str, time_limit: float, seed: int, cores: int, iterations: int | None,
-    order: str | None, options: Mapping[str, Any], progress: Callable[[int], object] | None,
-) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.bool_]]:  # fmt: skip
+    rows: Sequence[DARPInstance],
+    method: str,
+    time_limit: float,
+    seed: int,
+    cores: int,
+    iterations: int | None,
+    order: str | None,
+    options: Mapping[str, Any],
+    progress: Callable[[int], object] | None,
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.bool_]]:
     """Actions (B, L), costs (B,) by the checker, and whether nothing is better (B,)."""
     for name in options:
         if name not in OPTIONS:
@@ -43,8 +53,9 @@ def solve_rows(
             raise ConfigError(f"{name}={options[name]!r} is no option of the solvers of DARP{hint}")
         check_number(name, options[name])
     if iterations is not None and method not in ("improve", "ortools"):
-        raise ConfigError(f"iterations={iterations}: of the methods of DARP 'improve' and 'ortools' count them, not "
-                          f"{method!r}")  # fmt: skip
+        raise ConfigError(
+            f"iterations={iterations}: of the methods of DARP 'improve' and 'ortools' count them, not {method!r}"
+        )
     task = (method, time_limit, seed, iterations, order, dict(options))
     found = workers.solve_each("darp.rows", lambda b: (rows[b], *task), len(rows), cores, progress)
     actions = np.zeros((len(rows), max(1, *(len(plan) for plan, _ in found))), np.int32)
@@ -55,18 +66,28 @@ def solve_rows(
 
 
 def solve_one(
-    instance: DARPInstance, method: str, time_limit: float, seed: int, iterations: int | None, order: str | None,
+    instance: DARPInstance,
+    method: str,
+    time_limit: float,
+    seed: int,
+    iterations: int | None,
+    order: str | None,
     options: dict[str, Any],
-) -> tuple[list[int], bool]:  # fmt: skip
+) -> tuple[list[int], bool]:
     """One instance, as actions; whether nothing is better."""
     plan = plan_by(instance, method, time_limit, seed, iterations, order, options)
     return actions_of(instance, plan.routes, options.get("speed", 1.0)), method == "exact"
 
 
 def plan_by(
-    instance: DARPInstance, method: str, seconds: float = 10.0, seed: int = 0, iterations: int | None = None,
-    order: str | None = None, options: Mapping[str, Any] | None = None,
-) -> DARPPlan:  # fmt: skip
+    instance: DARPInstance,
+    method: str,
+    seconds: float = 10.0,
+    seed: int = 0,
+    iterations: int | None = None,
+    order: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> DARPPlan:
     """The plan of a method for one instance; `insertion` without an order tries both."""
     rules = dict(options or {})
     if method == "improve":
@@ -108,8 +129,13 @@ def rows_of(instances: Any) -> list[DARPInstance]:
     if isinstance(instances, DARPInstance):
         return [instances]
     if hasattr(instances, "keys"):
-        return _of_fields({str(name): as_array(str(name), instances[name]) for name in list(instances.keys())
-                           if instances[name] is not None})  # fmt: skip
+        return _of_fields(
+            {
+                str(name): as_array(str(name), instances[name])
+                for name in list(instances.keys())
+                if instances[name] is not None
+            }
+        )
     rows = list(instances) if isinstance(instances, Sequence) else []
     if not rows or not all(isinstance(one, DARPInstance) for one in rows):
         raise ShapeError("instances of DARP are a DARPInstance, a list of them, or a mapping of fields to arrays")
@@ -124,8 +150,10 @@ def _of_fields(fields: dict[str, NDArray[Any]]) -> list[DARPInstance]:
     batch = fields["locs"].shape[:1]
     for name, array in known.items():
         if array.ndim not in AXES.get(name, (2,)) or array.shape[:1] != batch or batch == (0,):
-            raise ShapeError(f"{name} has the shape {array.shape}; the fields of a batch have the instance first, at "
-                             f"least one and as many as locs {fields['locs'].shape}")  # fmt: skip
+            raise ShapeError(
+                f"{name} has the shape {array.shape}; the fields of a batch have the instance first, at "
+                f"least one and as many as locs {fields['locs'].shape}"
+            )
         if array.dtype.kind not in "fiub":
             raise ShapeError(f"{name} is of dtype {array.dtype}, expected numbers")
     rows = range(batch[0])

@@ -45,9 +45,14 @@ LAYOUT = Layout({**WORK, **named(STATE)}, SIZES)
 
 
 def search(
-    instance: DARPInstance, routes: Routes, seconds: float, seed: int, iterations: int | None, speed: float,
+    instance: DARPInstance,
+    routes: Routes,
+    seconds: float,
+    seed: int,
+    iterations: int | None,
+    speed: float,
     penalty: float,
-) -> Routes:  # fmt: skip
+) -> Routes:
     """The best routes found from a start on; for `iterations` if given, else until `seconds` are over."""
     table, kept = lay_out(LAYOUT, instance.fields(), speed, None, 1)
     LAYOUT.put(table, "penalty", penalty)

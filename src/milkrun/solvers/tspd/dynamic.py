@@ -44,8 +44,12 @@ LAYOUT = Layout({**GIVEN, **named(TABLES)}, ["N", "S"])
 
 def lay_out(layout: Layout, instance: TSPDInstance, sizes: dict[str, int]) -> tuple[Any, dict[str, NDArray[Any]]]:
     """A table with an instance in it, and its arrays by name, the others zero. The table lends their memory."""
-    given = {"truck": instance.c_truck, "drone": instance.c_drone, "meets": ~instance.forbid,
-             "lands": ~(instance.no_visit | instance.forbid)}  # fmt: skip
+    given = {
+        "truck": instance.c_truck,
+        "drone": instance.c_drone,
+        "meets": ~instance.forbid,
+        "lands": ~(instance.no_visit | instance.forbid),
+    }
     rows = {name: array[None] for name, array in given.items()}
     table, kept = layout.fill(1, sizes, {**rows, "limit": instance.max_fly + EPS})
     return table, {name: array[0] for name, array in kept.items()}

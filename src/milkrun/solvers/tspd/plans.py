@@ -1,7 +1,7 @@
 """Plans for the TSP with drone: the best for a few nodes, the best without drone, the best along a given tour.
 
-    tour = [op.start for op in truck_only(instance).operations]
-    operations, cost = partition(instance, tour)
+tour = [op.start for op in truck_only(instance).operations]
+operations, cost = partition(instance, tour)
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ def exact(instance: TSPDInstance, max_nodes: int = 12) -> Plan:
     """
     _check(instance)
     if instance.num_nodes > min(max_nodes, CEILING):
-        raise ConfigError(f"{instance.name}: {instance.num_nodes} nodes are too many to solve exactly: "
-                          f"max_nodes={max_nodes}, at most {CEILING}; partition and truck_only take more")  # fmt: skip
+        raise ConfigError(
+            f"{instance.name}: {instance.num_nodes} nodes are too many to solve exactly: "
+            f"max_nodes={max_nodes}, at most {CEILING}; partition and truck_only take more"
+        )
     operations, cost = best_chain(instance)
     return Plan(tuple(operations), cost)
 
@@ -70,8 +72,9 @@ def partition(instance: TSPDInstance, tour: Sequence[int]) -> Plan:
     _check(instance)
     nodes = [int(i) for i in tour]
     if nodes[:1] != [0] or sorted(nodes) != list(range(instance.num_nodes)):
-        raise BadSolution(f"{instance.name}: a tour has each of 0..{instance.num_nodes - 1} once and 0 first, "
-                          f"not {nodes}")  # fmt: skip
+        raise BadSolution(
+            f"{instance.name}: a tour has each of 0..{instance.num_nodes - 1} once and 0 first, not {nodes}"
+        )
     table, kept = _laid_out(instance)
     kept["tour"][:-1] = nodes
     _entry().run((table.ctypes.data,), 1, 1)
@@ -88,8 +91,10 @@ def partition(instance: TSPDInstance, tour: Sequence[int]) -> Plan:
 
 def _check(instance: Any) -> None:
     if not isinstance(instance, TSPDInstance):
-        raise ShapeError(f"an instance is a TSPDInstance, not a {type(instance).__name__}; TSPDInstance.of_places and "
-                         "load_tspd make one")  # fmt: skip
+        raise ShapeError(
+            f"an instance is a TSPDInstance, not a {type(instance).__name__}; TSPDInstance.of_places and "
+            "load_tspd make one"
+        )
 
 
 def _laid_out(instance: TSPDInstance) -> tuple[Any, dict[str, Any]]:

@@ -267,8 +267,18 @@ def is_off_roads(w, q, is_tree):
 @kernel
 def is_off_boxes(w, q, least):
     for k in range(w.n_box[q]):
-        if gap_to(w, w.box_pos[q, k, 0], w.box_pos[q, k, 1], w.box_cs[q, k, 0], w.box_cs[q, k, 1],
-                  w.box_half[q, k, 0], w.box_half[q, k, 1]) < least:  # fmt: skip
+        if (
+            gap_to(
+                w,
+                w.box_pos[q, k, 0],
+                w.box_pos[q, k, 1],
+                w.box_cs[q, k, 0],
+                w.box_cs[q, k, 1],
+                w.box_half[q, k, 0],
+                w.box_half[q, k, 1],
+            )
+            < least
+        ):
             return False
     return True
 

@@ -217,8 +217,15 @@ def light_road(w, q, e, aside):
 def cast_shadows(w, q):
     """Where boxes keep the sun from the ground: the footprint of each, moved as its bottom and its top are."""
     for k in range(w.n_box[q]):
-        put_turned(w, w.box_pos[q, k, 0], w.box_pos[q, k, 1], w.box_cs[q, k, 0], w.box_cs[q, k, 1],
-                   w.box_half[q, k, 0], w.box_half[q, k, 1])  # fmt: skip
+        put_turned(
+            w,
+            w.box_pos[q, k, 0],
+            w.box_pos[q, k, 1],
+            w.box_cs[q, k, 0],
+            w.box_cs[q, k, 1],
+            w.box_half[q, k, 0],
+            w.box_half[q, k, 1],
+        )
         low, top = w.box_pos[q, k, 2] - w.box_half[q, k, 2], w.box_pos[q, k, 2] + w.box_half[q, k, 2]
         n = sweep(w, 4, low * SHADOW_X, low * SHADOW_Y, top * SHADOW_X, top * SHADOW_Y)
         stamp(w, q, w.hull_x, w.hull_y, n, SHADOW_BIT)

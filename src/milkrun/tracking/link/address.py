@@ -39,15 +39,18 @@ def read_address(config: TrackingConfig) -> Address:
     else:
         form = _FORM.fullmatch(link)
         if form is None or int(form[2] or 0) > 65535:
-            raise ConfigError(f"TrackingConfig.link = {link!r}: must be 'tcp', 'tcp://host:port' or "
-                              "'tcp://host:port/group'")  # fmt: skip
+            raise ConfigError(
+                f"TrackingConfig.link = {link!r}: must be 'tcp', 'tcp://host:port' or 'tcp://host:port/group'"
+            )
         port = config.port if form[2] is None else int(form[2])
         found = Address(form[1].strip("[]"), port, form[3] or GROUP)
     if not 1 <= len(found.group.encode(errors="replace")) <= 128 or not found.group.isprintable():
         raise ConfigError(f"TrackingConfig.link = {link!r}: the name of a group has 1 to 128 bytes that can be printed")
     if config.auto_start and found.host not in LOOPBACK:
-        raise ConfigError(f"TrackingConfig.link = {link!r}: auto_start starts a simulator on this machine: leave the "
-                          "host out, or set auto_start to false")  # fmt: skip
+        raise ConfigError(
+            f"TrackingConfig.link = {link!r}: auto_start starts a simulator on this machine: leave the "
+            "host out, or set auto_start to false"
+        )
     if not config.auto_start and found.port == 0:
         raise ConfigError("TrackingConfig.port = 0: a free port is taken with auto_start only")
     return found
@@ -64,9 +67,13 @@ def read_token(path: str | None) -> bytes | None:
     except (OSError, ValueError) as e:
         raise ConfigError(f"token_file {path!r}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
     if mode & 0o077:
-        raise ConfigError(f"token_file {path!r}: has the mode {mode:04o}, so other users may read or write it; "
-                          f"set it to 0600: chmod 600 {shlex.quote(str(path))}")
+        raise ConfigError(
+            f"token_file {path!r}: has the mode {mode:04o}, so other users may read or write it; "
+            f"set it to 0600: chmod 600 {shlex.quote(str(path))}"
+        )
     if len(token) < SHORTEST:
-        raise ConfigError(f"token_file {path!r}: holds {len(token)} bytes; put a random secret of at least {SHORTEST} "
-                          "bytes in it, for example by: openssl rand -hex 32")
+        raise ConfigError(
+            f"token_file {path!r}: holds {len(token)} bytes; put a random secret of at least {SHORTEST} "
+            "bytes in it, for example by: openssl rand -hex 32"
+        )
     return token

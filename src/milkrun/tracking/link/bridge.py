@@ -35,8 +35,10 @@ KEYS: dict[Any, dict[str, type]] = {
     "hello": {"proto": int, "group": str, "n": int, "idx": int, "barrier": bool, "config": dict},
     "reset": {"turn": int, "seed": int, "row": int, "episode": int},
     "step": {"turn": int, "cmd": list},
-    "ping": {}, "pong": {}, "close": {},
-}  # fmt: skip
+    "ping": {},
+    "pong": {},
+    "close": {},
+}
 """What a client sends."""
 OPTIONS: dict[str, Any] = {
     "control_hz": 125, "hfov": 0.785398, "half_extent": 120, "start_pitch": [0.6, 1.38], "start_height": [13, 22],
@@ -105,8 +107,14 @@ class Bridge:
     """Listens, greets, keeps turns and groups. `simulator()` makes a simulator for an environment that connects, or
     raises `Refused("busy", "no drone is left")`."""
 
-    def __init__(self, simulator: Callable[[], Any], host: str = "127.0.0.1", port: int = 0,
-                 token: bytes | None = None, max_envs: int = 64) -> None:  # fmt: skip
+    def __init__(
+        self,
+        simulator: Callable[[], Any],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: bytes | None = None,
+        max_envs: int = 64,
+    ) -> None:
         if host not in ("127.0.0.1", "localhost") and len(token or b"") < 16:
             raise ValueError(f"any machine that reaches {host} could fly here: that needs a token of 16 bytes or more")
         self.simulator, self.token, self.max_envs = simulator, token, max_envs
@@ -216,11 +224,20 @@ class Bridge:
                 reason = int(sim.fly(question["cmd"], sim.sim_hz // config["control_hz"]))
             state = sim.state()
             base = [*state["base"], 0, reason > 0]  # 0: the client computes the reward
-            arrays = {"image": np.asarray(sim.look(), "u1").reshape(sim.image),
-                      "base": np.array(base, "<f8").reshape(22),
-                      "params": np.array(state["params"], "<f8").reshape(60)}  # fmt: skip
-            keys = {"sim_step": int(base[0]), "done": reason > 0, "truncated": reason >= 10, "reason": reason,
-                    "kind": str(state["kind"]), "visible": bool(state["visible"]), "illegal": False}  # fmt: skip
+            arrays = {
+                "image": np.asarray(sim.look(), "u1").reshape(sim.image),
+                "base": np.array(base, "<f8").reshape(22),
+                "params": np.array(state["params"], "<f8").reshape(60),
+            }
+            keys = {
+                "sim_step": int(base[0]),
+                "done": reason > 0,
+                "truncated": reason >= 10,
+                "reason": reason,
+                "kind": str(state["kind"]),
+                "visible": bool(state["visible"]),
+                "illegal": False,
+            }
         except Exception as fault:  # whatever it is, it is the simulator's, and a reset may mend it
             arrays, keys = {}, {"code": "internal", "text": f"the simulator failed: {fault!r}"[:1000]}
         client.question, client.turn, client.playing = None, client.turn + 1, keys.get("reason") == 0
@@ -260,17 +277,41 @@ def relative(drone: Body, target: Body, before: NDArray[np.float64] | None, dt: 
     return np.concatenate([place, speed, (speed - before[3:6]) / dt])
 
 
-def params_of(drone: Body, target: Body, near: NDArray[np.float64], image: tuple[int, int, int], hfov: float,
-              pitch: float, direction: float, crash: bool, motion: int) -> list[float]:  # fmt: skip
+def params_of(
+    drone: Body,
+    target: Body,
+    near: NDArray[np.float64],
+    image: tuple[int, int, int],
+    hfov: float,
+    pitch: float,
+    direction: float,
+    crash: bool,
+    motion: int,
+) -> list[float]:
     """The 60 `params` of a level drone with the camera at its place. `near`: the nine numbers of `relative`; `motion`
     of the target: 0 stands, 1 straight on, 2 turns left, 3 turns right."""
     width, camera, there = image[2], np.eye(4), np.eye(4)
     camera[:3, :3], camera[:3, 3] = axes(drone.yaw, pitch), drone.pos
     there[:3, :3], there[:3, 3] = axes(target.yaw), target.pos
     middle = drone.pos - camera[:3, 0] * (drone.pos[2] / camera[2, 0])
-    return [width, image[1], hfov, width / 2 / math.tan(hfov / 2), pitch, drone.pos[2], direction, *camera.flat,
-            *there.flat, *middle, *target.pos, *drone.pos, math.remainder(target.yaw - drone.yaw, 2 * math.pi),
-            *near, crash, motion]  # fmt: skip
+    return [
+        width,
+        image[1],
+        hfov,
+        width / 2 / math.tan(hfov / 2),
+        pitch,
+        drone.pos[2],
+        direction,
+        *camera.flat,
+        *there.flat,
+        *middle,
+        *target.pos,
+        *drone.pos,
+        math.remainder(target.yaw - drone.yaw, 2 * math.pi),
+        *near,
+        crash,
+        motion,
+    ]
 
 
 class FakeSimulator:
@@ -311,9 +352,12 @@ class FakeSimulator:
         """The reason of an end. There is no wind here, and the drone is level: neither drift nor attitude."""
         option, height = self.config, self.drone.pos[2]
         low, high = option["done_height"]
-        ends = {2: not low <= height <= high, 4: math.hypot(*self.drone.vel) > option["done_speed"],
-                5: abs(self.drone.yaw_rate) > option["done_yaw_rate"],
-                11: max(abs(self.target.pos)) > option["half_extent"]}  # fmt: skip
+        ends = {
+            2: not low <= height <= high,
+            4: math.hypot(*self.drone.vel) > option["done_speed"],
+            5: abs(self.drone.yaw_rate) > option["done_yaw_rate"],
+            11: max(abs(self.target.pos)) > option["half_extent"],
+        }
         late = self.sim_step >= option["init_no_done"]
         return 1 if height <= 0 else next((reason for reason, met in ends.items() if met and late), 0)
 
@@ -334,10 +378,23 @@ class FakeSimulator:
         """`base` without its last two numbers, `params`, the target's `kind`, whether it is `visible`."""
         ahead, aside, above = (self.target.pos - self.drone.pos) @ axes(self.drone.yaw, self.pitch)
         right, down = self.half_width * ahead, self.half_width * ahead * self.image[1] / self.image[2]
-        params = params_of(self.drone, self.target, self.near, self.image, self.config["hfov"], self.pitch,
-                           self.direction, crash=self.reason == 1, motion=1)  # fmt: skip
-        return {"base": base_of(self.drone, self.sim_step), "params": params, "kind": "sedan",
-                "visible": abs(aside) < right and abs(above) < down}  # fmt: skip
+        params = params_of(
+            self.drone,
+            self.target,
+            self.near,
+            self.image,
+            self.config["hfov"],
+            self.pitch,
+            self.direction,
+            crash=self.reason == 1,
+            motion=1,
+        )
+        return {
+            "base": base_of(self.drone, self.sim_step),
+            "params": params,
+            "kind": "sedan",
+            "visible": abs(aside) < right and abs(above) < down,
+        }
 
 
 if __name__ == "__main__":

@@ -66,9 +66,14 @@ class Failed(LinkError):
 
 
 ERRORS: Mapping[str, type[LinkError]] = {
-    "version": LinkVersion, "auth": LinkAuth, "protocol": LinkProtocol, "too_large": LinkProtocol, "turn": LinkProtocol,
-    "index": IndexTaken, "internal": Failed,
-}  # fmt: skip
+    "version": LinkVersion,
+    "auth": LinkAuth,
+    "protocol": LinkProtocol,
+    "too_large": LinkProtocol,
+    "turn": LinkProtocol,
+    "index": IndexTaken,
+    "internal": Failed,
+}
 
 
 class Welcome(NamedTuple):
@@ -142,8 +147,11 @@ class Channel:
             mac = None
             if wire.flag(challenge, "auth"):
                 if token is None:
-                    self.fail(LinkAuth, "asks for a token: set the option token_file to a file with the secret that "
-                                        "the simulator was started with")  # fmt: skip
+                    self.fail(
+                        LinkAuth,
+                        "asks for a token: set the option token_file to a file with the secret that "
+                        "the simulator was started with",
+                    )
                 mac = wire.mac_of(token, nonce, hello["group"], hello["idx"])
             self.send({**hello, "mac": mac})
             welcome, _ = self.receive("welcome", deadline)
@@ -248,9 +256,12 @@ class Channel:
     def _overdue(self) -> NoReturn:
         if self.missing:
             named = ", ".join(map(str, self.missing[:16])) + (" ..." if len(self.missing) > 16 else "")
-            self.fail(LinkTimeout, f"waits for environments {named} of the group, which are connected and have asked "
-                      "for nothing", "with barrier all must be asked before one is waited for, as `Envs` does; if they "
-                      "are stepped one after another, set barrier to false")  # fmt: skip
+            self.fail(
+                LinkTimeout,
+                f"waits for environments {named} of the group, which are connected and have asked for nothing",
+                "with barrier all must be asked before one is waited for, as `Envs` does; if they "
+                "are stepped one after another, set barrier to false",
+            )
         if self._alive:
             self.fail(LinkTimeout, "is alive but busy, and did not answer within the option delay")
         self.fail(LinkTimeout, "said nothing within the option delay. It hangs, or another program listens there")
@@ -265,8 +276,11 @@ class Channel:
     def blame(self, fault: Fault) -> NoReturn:
         """Raises the error for what the simulator should not have sent."""
         if fault.code == "version":
-            self.fail(LinkVersion, f"is none that this Milkrun can speak with: {fault.text}", "another program may "
-                      "listen on this port, or a simulator of another version")  # fmt: skip
+            self.fail(
+                LinkVersion,
+                f"is none that this Milkrun can speak with: {fault.text}",
+                "another program may listen on this port, or a simulator of another version",
+            )
         self.fail(LinkProtocol, f"broke the protocol: {fault.text}")
 
 

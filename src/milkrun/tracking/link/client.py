@@ -65,9 +65,14 @@ class Link:
         self._key: Key = check_seed(seed), self.row, -1  # of the last episode that was given
         self._moves = [[float(x) for x in move] for move in config.moves[: config.action_dim]]
         self._hello = {
-            "type": "hello", "proto": wire.PROTO, "group": self._address.group, "n": self.count, "idx": self.row,
-            "barrier": config.barrier, "config": options_of(config),
-        }  # fmt: skip
+            "type": "hello",
+            "proto": wire.PROTO,
+            "group": self._address.group,
+            "n": self.count,
+            "idx": self.row,
+            "barrier": config.barrier,
+            "config": options_of(config),
+        }
         self._asked: Asked | None = None
         self._broken: str | None = None  # why the question under way was lost before its answer
         self._live = False  # an episode goes on
@@ -289,8 +294,9 @@ class Link:
             array = arrays.get(name)
             if array is None or array.dtype != wire.DTYPES[dtype] or array.shape != shape:
                 raise Fault("protocol", f"`obs` has an array {name!r}, {dtype} {shape}")
-        base, params, scores, cloud = (arrays[name] if name in self._shapes else None
-                                       for name in ("base", "params", "scores", "cloud"))  # fmt: skip
+        base, params, scores, cloud = (
+            arrays[name] if name in self._shapes else None for name in ("base", "params", "scores", "cloud")
+        )
         finite = True
         for a in (base, params, scores, cloud):
             if a is not None and not np.isfinite(a).all():
@@ -311,12 +317,21 @@ class Link:
             cloud = np.zeros(5 * c.lidar_points, np.float32)
         image = self._stack(self._fitter.fit(arrays["image"]), asked.key is not None)
         return Moment(
-            image, verdict.reward, verdict.r_c, verdict.r_d, 0 < verdict.reason < TIME, verdict.reason >= TIME,
-            verdict.reason, sim_step, wire.text(header, "kind", 64), visible, illegal,
+            image,
+            verdict.reward,
+            verdict.r_c,
+            verdict.r_d,
+            0 < verdict.reason < TIME,
+            verdict.reason >= TIME,
+            verdict.reason,
+            sim_step,
+            wire.text(header, "kind", 64),
+            visible,
+            illegal,
             _finite(base[1 : wire.REWARD], finite) if c.other_state else None,  # type: ignore[index]
             _finite(params, finite) if c.reward_params else None,  # type: ignore[arg-type]
             _finite(cloud, finite) if c.cloud else None,  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
 
     def _stack(self, image: np.ndarray, first: bool) -> np.ndarray:
         """With `frame_stack` the last pictures, oldest first; the first of an episode stands for those before it."""
@@ -330,8 +345,22 @@ class Link:
         """A copy: what was handed out is the receiver's."""
         m = moment
         other, params, cloud = (None if a is None else a.copy() for a in (m.other_state, m.params, m.cloud))
-        return Moment(m.image.copy(), m.reward, m.r_c, m.r_d, m.terminated, m.truncated, m.reason, m.sim_step, m.kind,
-                      m.visible, m.illegal, other, params, cloud)  # fmt: skip
+        return Moment(
+            m.image.copy(),
+            m.reward,
+            m.r_c,
+            m.r_d,
+            m.terminated,
+            m.truncated,
+            m.reason,
+            m.sim_step,
+            m.kind,
+            m.visible,
+            m.illegal,
+            other,
+            params,
+            cloud,
+        )
 
     def _lost_moment(self, why: str) -> Moment:
         logging.getLogger("milkrun").warning("the simulator at %s (%s) was lost: %s", self.address, self._who, why)

@@ -47,7 +47,7 @@ class Connection:
         "stage",
         "taken",
         "turn",
-    )  # fmt: skip
+    )
 
     def __init__(self, sock: socket.socket, peer: str, now: float) -> None:
         self.sock, self.peer = sock, peer
@@ -78,8 +78,10 @@ def listen(host: str, port: int) -> socket.socket:
         sock = socket.create_server((host, port), family=family, backlog=256)
     except OSError as e:
         if e.errno == errno.EADDRINUSE:
-            raise LinkError(f"port {port} of {host} is taken: another program listens there, maybe another simulator. "
-                            "End it, or choose another port (0: a free one)") from None  # fmt: skip
+            raise LinkError(
+                f"port {port} of {host} is taken: another program listens there, maybe another simulator. "
+                "End it, or choose another port (0: a free one)"
+            ) from None
         raise LinkError(f"cannot listen at {host}:{port}: {e.strerror or e}") from None
     except OverflowError:
         raise ConfigError(f"port {port}: must be in 0..65535") from None
@@ -93,7 +95,11 @@ def set_options(sock: socket.socket, limits: Limits) -> None:
     with contextlib.suppress(OSError):  # one that is gone again, or no TCP
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4),
-                            ("TCP_USER_TIMEOUT", int(1000 * limits.unread))):  # fmt: skip
+        for name, value in (
+            ("TCP_KEEPIDLE", 10),
+            ("TCP_KEEPINTVL", 5),
+            ("TCP_KEEPCNT", 4),
+            ("TCP_USER_TIMEOUT", int(1000 * limits.unread)),
+        ):
             if hasattr(socket, name):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -19,8 +19,23 @@ from milkrun.tracking.tables import KINDS
 from milkrun.tracking.world import Tracking
 
 CAPS = ("ends", "rewards", "cloud")
-CLIENTS_OWN = ("norm", "need_render", "verbose", "log_dir", "link", "port", "auto_start", "delay", "barrier",
-               "token_file", "max_restarts", "other_state", "reward_params", "critic", "frame_stack")  # fmt: skip
+CLIENTS_OWN = (
+    "norm",
+    "need_render",
+    "verbose",
+    "log_dir",
+    "link",
+    "port",
+    "auto_start",
+    "delay",
+    "barrier",
+    "token_file",
+    "max_restarts",
+    "other_state",
+    "reward_params",
+    "critic",
+    "frame_stack",
+)
 """Options that change nothing of what a simulator computes."""
 TRIED = 8
 """Rows that are played once before anybody plays: enough that the code for several threads is made too."""
@@ -116,8 +131,12 @@ class Group:
         self.world = world
         self._piece = max(1, min(self.n, int(AT_ONCE / max(seconds, 1e-9))))
         shape, cloud = world.image.shape[1:], world.cloud.shape[1]
-        arrays: list[Any] = [["image", "u1", list(shape)], ["base", "f8", [wire.BASE]], ["params", "f8", [wire.PARAMS]],
-                             ["scores", "f8", [wire.SCORES]]]  # fmt: skip
+        arrays: list[Any] = [
+            ["image", "u1", list(shape)],
+            ["base", "f8", [wire.BASE]],
+            ["params", "f8", [wire.PARAMS]],
+            ["scores", "f8", [wire.SCORES]],
+        ]
         if cloud:
             arrays.append(["cloud", "f4", [cloud]])
         self._arrays = arrays
@@ -191,16 +210,30 @@ class Group:
         table[:, wire.DONE] = done
         table[:, wire.BASE : wire.BASE + wire.PARAMS] = world.reward_params[rows]
         table[:, -2], table[:, -1] = world.r_c[rows], world.r_d[rows]
-        columns = (steps, done, truncated, world.reason[rows], world.target_kind[rows], world.visible[rows],
-                   world.illegal[rows] & ~fresh)  # fmt: skip
+        columns = (
+            steps,
+            done,
+            truncated,
+            world.reason[rows],
+            world.target_kind[rows],
+            world.visible[rows],
+            world.illegal[rows] & ~fresh,
+        )
         frames = []
         listed = zip(*(values.tolist() for values in columns))
         for k, (b, (sim_step, ended, cut, reason, vehicle, visible, illegal)) in enumerate(zip(order, listed)):
             header = {
-                "type": "obs", "turn": asked[b].turn, "sim_step": sim_step, "done": ended, "truncated": cut,
-                "reason": reason, "kind": KINDS[vehicle], "visible": visible, "illegal": illegal,
+                "type": "obs",
+                "turn": asked[b].turn,
+                "sim_step": sim_step,
+                "done": ended,
+                "truncated": cut,
+                "reason": reason,
+                "kind": KINDS[vehicle],
+                "visible": visible,
+                "illegal": illegal,
                 "arrays": self._arrays,
-            }  # fmt: skip
+            }
             arrays = [world.image[b], table[k]]
             if len(self._arrays) > 4:
                 arrays.append(world.cloud[b])

@@ -40,8 +40,16 @@ class Judge:
         r_c, r_d = self._scores(params, visible) if scores is None else scores.tolist()
         return Verdict(0.0, r_c, r_d, 0)
 
-    def step(self, sim_step: int, params: np.ndarray, visible: bool, cmd: Sequence[float], reason: int, paid: float,
-             scores: np.ndarray | None) -> Verdict:  # fmt: skip
+    def step(
+        self,
+        sim_step: int,
+        params: np.ndarray,
+        visible: bool,
+        cmd: Sequence[float],
+        reason: int,
+        paid: float,
+        scores: np.ndarray | None,
+    ) -> Verdict:
         """After a step: `reason` is the simulator's, `paid` and `scores` too if it computes them."""
         flown, self._sim_step = sim_step - self._sim_step, sim_step
         self._steps += 1
@@ -105,9 +113,21 @@ class Judge:
             elif c.reward == "D-VAT":
                 paid = rewards.dvat(params, self._d_ref, cmd, constants=c.constants, scale=scale)
             elif c.reward_kind == "distance":
-                paid = rewards.distance(params, mode=c.reward_mode, distance_range=c.distance_range,
-                                        distance_scale=c.distance_scale, scale=scale)  # fmt: skip
+                paid = rewards.distance(
+                    params,
+                    mode=c.reward_mode,
+                    distance_range=c.distance_range,
+                    distance_scale=c.distance_scale,
+                    scale=scale,
+                )
             else:
-                paid = rewards.view(params, mode=c.reward_mode, view_range=c.view_range, view_scale=c.view_scale,
-                                    occlusion=c.occlusion, visible=visible, scale=scale)  # fmt: skip
+                paid = rewards.view(
+                    params,
+                    mode=c.reward_mode,
+                    view_range=c.view_range,
+                    view_scale=c.view_scale,
+                    occlusion=c.occlusion,
+                    visible=visible,
+                    scale=scale,
+                )
         return float(paid)

@@ -109,8 +109,10 @@ class Simulator:
                 while self._restarts and now - self._restarts[0] > MINUTE:
                     self._restarts.popleft()
                 if len(self._restarts) >= self._max_restarts:
-                    raise LinkError(f"{self._name} {self.state}. It was started again {len(self._restarts)} times "
-                                    "within a minute, and is not once more (option max_restarts)")
+                    raise LinkError(
+                        f"{self._name} {self.state}. It was started again {len(self._restarts)} times "
+                        "within a minute, and is not once more (option max_restarts)"
+                    )
                 self._restarts.append(now)
                 logging.getLogger("milkrun").warning("%s %s; it is started again", self._name, self.state)
             self._start(deadline)
@@ -139,17 +141,35 @@ class Simulator:
         self._end()
         # Room for the largest group: how many environments it is for is known only when they come. No idle timeout: it
         # ends with the last of them, or with this process.
-        command = [sys.executable, "-m", "milkrun", "simulate", "--host", self._host, "--port", str(self._asked_port),
-                   "--parent-pid", str(os.getpid()), "--idle-timeout", "0", "--max-envs", str(MOST_ENVS)]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "milkrun",
+            "simulate",
+            "--host",
+            self._host,
+            "--port",
+            str(self._asked_port),
+            "--parent-pid",
+            str(os.getpid()),
+            "--idle-timeout",
+            "0",
+            "--max-envs",
+            str(MOST_ENVS),
+        ]
         if self._token_file is not None:
             command += ["--token-file", self._token_file]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
         try:
             # a session of its own: Ctrl-C in a terminal is for the one who trains
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._log, env=_environment(),
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env=_environment(),
                 start_new_session=True,
-            )  # fmt: skip
+            )
         except OSError as e:
             raise LinkError(f"cannot start a simulator ({' '.join(command)}): {e.strerror or e}") from None
         try:
@@ -167,8 +187,10 @@ class Simulator:
             while b"\n" not in said:
                 left = deadline - time.monotonic()
                 if left <= 0 or not ready.select(left):
-                    raise LinkTimeout(f"{self._name} was not ready within the option delay; on a "
-                                      f"busy machine a larger one helps{self._last_words()}")
+                    raise LinkTimeout(
+                        f"{self._name} was not ready within the option delay; on a "
+                        f"busy machine a larger one helps{self._last_words()}"
+                    )
                 some = os.read(pipe.fileno(), 4096)
                 if not some:
                     process.wait()

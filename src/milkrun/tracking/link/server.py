@@ -50,16 +50,27 @@ class Server:
     """
 
     def __init__(
-        self, host: str = "127.0.0.1", port: int = wire.PORT, *, token: bytes | None = None, max_envs: int = 256,
-        defaults: Mapping[str, Any] | None = None, limits: Limits | None = None, watch: int | None = None,
+        self,
+        host: str = "127.0.0.1",
+        port: int = wire.PORT,
+        *,
+        token: bytes | None = None,
+        max_envs: int = 256,
+        defaults: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        watch: int | None = None,
         log: Callable[[str], object] = lambda line: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if host not in LOOPBACK and not token:
-            raise ConfigError(f"host {host!r} can be reached from other machines: that needs a token, a file with a "
-                              "secret of your own (--token-file)")  # fmt: skip
+            raise ConfigError(
+                f"host {host!r} can be reached from other machines: that needs a token, a file with a "
+                "secret of your own (--token-file)"
+            )
         if host not in LOOPBACK and token and len(token) < SHORTEST:
-            raise ConfigError(f"host {host!r} can be reached from other machines: that needs a token of at least "
-                              f"{SHORTEST} bytes, not {len(token)}")
+            raise ConfigError(
+                f"host {host!r} can be reached from other machines: that needs a token of at least "
+                f"{SHORTEST} bytes, not {len(token)}"
+            )
         self._token, self._max_envs, self._log = token, max_envs, log
         self._defaults = {name: value for name, value in (defaults or {}).items() if value is not None}
         self.limits = limits or Limits()
@@ -191,8 +202,10 @@ class Server:
                 continue
             self._connections[sock] = connection
             self._selector.register(sock, selectors.EVENT_READ, connection)
-            self._tell(connection, {"type": "challenge", "proto": wire.PROTO, "nonce": connection.nonce,
-                                    "auth": self._token is not None})  # fmt: skip
+            self._tell(
+                connection,
+                {"type": "challenge", "proto": wire.PROTO, "nonce": connection.nonce, "auth": self._token is not None},
+            )
 
     def _attend(self, c: Connection, events: int) -> None:
         """Sends what could not be sent, reads what has come."""

@@ -40,8 +40,13 @@ MOST_ENVS = 4_096
 """Environments of a group."""
 MOST_NAMED = 1_000
 """Environments that a `wait` names."""
-DTYPES: dict[str, np.dtype[Any]] = {"u1": np.dtype("<u1"), "i4": np.dtype("<i4"), "i8": np.dtype("<i8"),
-                                    "f4": np.dtype("<f4"), "f8": np.dtype("<f8")}  # fmt: skip
+DTYPES: dict[str, np.dtype[Any]] = {
+    "u1": np.dtype("<u1"),
+    "i4": np.dtype("<i4"),
+    "i8": np.dtype("<i8"),
+    "f4": np.dtype("<f4"),
+    "f8": np.dtype("<f8"),
+}
 SPEEDS = 4
 """Numbers of a command: forward, left, up, turn."""
 BASE, PARAMS, SCORES = 22, 60, 2
@@ -170,9 +175,17 @@ def read_header(data: memoryview | bytes) -> Header:
         # The checks below find whatever is too large; these limits keep the decoder from making it first. max_ext_len
         # refuses timestamps too, which the decoder makes without asking the hook.
         header = msgpack.unpackb(
-            data, raw=False, use_list=True, strict_map_key=True, ext_hook=_no_extension, max_ext_len=0,
-            max_str_len=MOST_HEADER, max_bin_len=MOST_HEADER, max_array_len=MOST_HEADER, max_map_len=MOST_HEADER,
-        )  # fmt: skip
+            data,
+            raw=False,
+            use_list=True,
+            strict_map_key=True,
+            ext_hook=_no_extension,
+            max_ext_len=0,
+            max_str_len=MOST_HEADER,
+            max_bin_len=MOST_HEADER,
+            max_array_len=MOST_HEADER,
+            max_map_len=MOST_HEADER,
+        )
     except msgpack.StackError:
         raise Fault("too_large", f"a header has at most {MOST_LEVELS} levels") from None
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as e:

@@ -20,11 +20,21 @@ from milkrun.delivery.truckdrone.config import TruckDroneConfig
 
 WORLD_ID = "milkrun/TruckDrone-v0"
 WEIGHTS = (
-    "time_penalty", "delivery_bonus", "completion_bonus", "incomplete_penalty", "energy_cost", "forced_return_penalty",
-)  # fmt: skip
+    "time_penalty",
+    "delivery_bonus",
+    "completion_bonus",
+    "incomplete_penalty",
+    "energy_cost",
+    "forced_return_penalty",
+)
 OPTIONS = (
-    "num_drones", "num_customers", "num_route_nodes", "episode_length", "delivery_threshold", "recovery_threshold",
-)  # fmt: skip
+    "num_drones",
+    "num_customers",
+    "num_route_nodes",
+    "episode_length",
+    "delivery_threshold",
+    "recovery_threshold",
+)
 """What is read from an argument list, beside the preset, the seed and `road_graph`."""
 
 

@@ -77,13 +77,18 @@ def of_instance(instance: DARPInstance, rule: str, speed: float | None) -> Case:
     classic = rule != "deadlines"
     n = len(instance.locs)
     return Case(
-        rule=rule, speed=speed_of(rule, speed), places=instance.locs.astype(np.float64 if classic else np.float32),
-        matrix=instance.dist, demand=instance.demand.tolist(), capacity=instance.capacity.tolist(),
-        opens=instance.window_open.tolist() if classic else [0.0] * n, closes=instance.time_windows.tolist(),
+        rule=rule,
+        speed=speed_of(rule, speed),
+        places=instance.locs.astype(np.float64 if classic else np.float32),
+        matrix=instance.dist,
+        demand=instance.demand.tolist(),
+        capacity=instance.capacity.tolist(),
+        opens=instance.window_open.tolist() if classic else [0.0] * n,
+        closes=instance.time_windows.tolist(),
         service=instance.service_time.tolist() if classic else [0.0] * n,
         ride=instance.max_ride_time.tolist() if classic else [np.inf] * (n // 2),
         duration=instance.max_route_duration if classic else np.inf,
-    )  # fmt: skip
+    )
 
 
 def of_dataset(
@@ -110,8 +115,12 @@ def of_dataset(
     capacity = _field(data, "capacity", "iu", (count, None))
     _check_demand(demand, real)
     refuse(capacity < 0, "capacity", capacity, "must be >= 0")
-    for name, value, most in (("demand", demand, MOST_RIDERS), ("capacity", capacity, MOST_RIDERS),
-                              ("locs", data.locs, MOST), ("dist", data.dist, MOST)):  # fmt: skip
+    for name, value, most in (
+        ("demand", demand, MOST_RIDERS),
+        ("capacity", capacity, MOST_RIDERS),
+        ("locs", data.locs, MOST),
+        ("dist", data.dist, MOST),
+    ):
         if value is not None:
             refuse((value > most) | (value < -most), name, value, f"must be within -{most:g}..{most:g}")
     if rule == "classic":
@@ -140,10 +149,18 @@ def of_dataset(
             matrix = data.dist[q if len(data.dist) > 1 else 0]
         places = None if rounded is None else rounded[q, :n].astype(np.float32 if rule == "deadlines" else np.float64)
         return Case(
-            rule=rule, speed=pace, places=places, matrix=matrix, demand=demand[q, :n].tolist(),
-            capacity=capacity[q].tolist(), opens=opens[q, :n].tolist(), closes=closes[q, :n].tolist(),
-            service=service[q, :n].tolist(), ride=ride[q, : n // 2].tolist(), duration=float(duration[q]),
-        )  # fmt: skip
+            rule=rule,
+            speed=pace,
+            places=places,
+            matrix=matrix,
+            demand=demand[q, :n].tolist(),
+            capacity=capacity[q].tolist(),
+            opens=opens[q, :n].tolist(),
+            closes=closes[q, :n].tolist(),
+            service=service[q, :n].tolist(),
+            ride=ride[q, : n // 2].tolist(),
+            duration=float(duration[q]),
+        )
 
     return data.rows, case
 

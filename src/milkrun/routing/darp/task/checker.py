@@ -203,11 +203,18 @@ class DARPProblem:
 def _report(case: Case, routes: Routes, log: Log, penalty: float) -> DARPReport:
     unvisited = case.num_nodes - 1 - len(log.visited)
     return DARPReport(
-        feasible=not log.violations, violations=log.violations, cost=log.distance + penalty * unvisited,
-        distance=log.distance, unvisited=unvisited, unserved=case.num_nodes // 2 - len(log.served),
-        vehicles=sum(1 for route in routes if route), schedule=log.schedule, ride_times=log.ride_times,
-        waiting=log.waiting, duration=log.duration,
-    )  # fmt: skip
+        feasible=not log.violations,
+        violations=log.violations,
+        cost=log.distance + penalty * unvisited,
+        distance=log.distance,
+        unvisited=unvisited,
+        unserved=case.num_nodes // 2 - len(log.served),
+        vehicles=sum(1 for route in routes if route),
+        schedule=log.schedule,
+        ride_times=log.ride_times,
+        waiting=log.waiting,
+        duration=log.duration,
+    )
 
 
 def _price(penalty: float) -> float:

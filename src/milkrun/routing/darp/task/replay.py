@@ -234,9 +234,7 @@ def _drive_one(case: Case, k: int, route: Sequence[int], log: Log) -> None:
     log.time(case, walk, tuple(starts))
 
 
-def _can_go_on(
-    case: Case, here: int, clock: int, load: int, seats: int, aboard: set[int], visited: set[int]
-) -> bool:  # fmt: skip
+def _can_go_on(case: Case, here: int, clock: int, load: int, seats: int, aboard: set[int], visited: set[int]) -> bool:
     """Whether any customer may be driven to: in time, with a seat free or its rider aboard."""
     nodes = np.arange(1, case.num_nodes)
     arrival = clock + case.travel(case.distance(np.full_like(nodes, here), nodes))
