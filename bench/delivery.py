@@ -93,8 +93,8 @@ def _add_one_row(results: _Results, small: float, repeats: int) -> None:
 
 def _add_vector_envs(results: _Results, options: argparse.Namespace) -> None:
     """Eight environments on one world beside eight in processes, in turns; the same actions, the same rewards."""
-    from milkrun.api.mappo import VRPDummyVecEnv, VRPSubprocVecEnv
-    from milkrun.api.vrp.VRP_env import VRPEnv
+    from milkrun.compat.vrp.env_wrappers import VRPDummyVecEnv, VRPSubprocVecEnv
+    from milkrun.compat.vrp.VRP_env import VRPEnv
 
     count, rounds = 8, 15 if options.quick else 50
     makers = [partial(VRPEnv, Namespace(seed=k)) for k in range(count)]

@@ -218,7 +218,7 @@ class ListEnv(_OneRow):
     """`VRPEnv`: lists of actions in, lists of observations, rewards, dones and infos out."""
 
     def __init__(self, steps: int) -> None:
-        from milkrun.api.vrp.VRP_env import VRPEnv
+        from milkrun.compat.vrp.VRP_env import VRPEnv
 
         self.env = VRPEnv(Namespace(seed=0))
         super().__init__(steps)

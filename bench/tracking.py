@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import milkrun
-from milkrun.api.dat import GE, Envs, general_env, make_env
 from milkrun.api.workers import Workers
+from milkrun.compat.dat import GE, Envs, general_env, make_env
 from milkrun.solvers.tracking import servo
 from milkrun.tracking.rendering import shot
 from milkrun.tracking.tables import BODY, CABIN, CABIN_SHARE, FLOOR, GLASS, LENGTH, SCENES, SUN, WIDTH

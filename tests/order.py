@@ -64,7 +64,7 @@ truth/test_tracking_reference
 routing/test_darp
 routing/test_collect_bad_input
 truth/test_sb3_learning
-api/test_dat_link_deaths
+compat/test_dat_link_deaths
 """.split()
 
 SMALL_FOLDERS = "core clutter delivery reference routing tracking".split()

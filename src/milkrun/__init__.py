@@ -15,7 +15,6 @@ from milkrun._version import __version__
 from milkrun.api import announce
 from milkrun.core.lazy import lazy
 from milkrun.core.registry import WorldSpec, list_worlds, make, register, world_spec
-from milkrun.moved import install
 from milkrun.worlds import register_all
 
 if TYPE_CHECKING:
@@ -35,6 +34,5 @@ __getattr__, __dir__, __all__ = lazy(
 __all__ += ["WorldSpec", "__version__", "list_worlds", "make", "register", "world_spec"]
 
 
-install()
 announce()
 register_all()

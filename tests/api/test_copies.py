@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.api.mappo import VRPDummyVecEnv
-from milkrun.api.rows import handles
-from milkrun.api.vrp.VRP_env import VRPEnv
+from milkrun.compat.parallel.rows import handles
+from milkrun.compat.vrp.env_wrappers import VRPDummyVecEnv
+from milkrun.compat.vrp.VRP_env import VRPEnv
 from tests.truth.test_gymnasium_conformance import assert_same
 
 WAYS = {"deepcopy": copy.deepcopy, "pickle": lambda env: pickle.loads(pickle.dumps(env))}

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.api.mappo import VRPDummyVecEnv, VRPSubprocVecEnv
-from milkrun.api.rows import handles
 from milkrun.api.sb3 import Async_SubprocVecEnv
 from milkrun.api.tianshou import SubprocVecEnv_TS
-from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.api.workers import Aligned, Workers
+from milkrun.compat.parallel.rows import handles
+from milkrun.compat.vrp.env_wrappers import VRPDummyVecEnv, VRPSubprocVecEnv
+from milkrun.compat.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import ResetNeeded
 from milkrun.tracking import Envs
 from tests.api import worker_envs as envs

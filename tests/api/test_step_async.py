@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from milkrun.api.mappo import MAPPOVecEnv, VRPDummyVecEnv
+from milkrun.api.mappo import MAPPOVecEnv
 from milkrun.api.sb3 import Async_SubprocVecEnv, SB3VecEnv
-from milkrun.api.vrp.VRP_env import VRPEnv
 from milkrun.api.workers import Workers
+from milkrun.compat.vrp.env_wrappers import VRPDummyVecEnv
+from milkrun.compat.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import Closed, ConfigError, ShapeError
 from tests.api import worker_envs as envs
 

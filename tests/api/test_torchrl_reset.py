@@ -48,7 +48,7 @@ def test_full_resets_are_keyed_by_seed_row_and_count(id):
 
 
 def test_given_instances_are_checked_by_the_reset_and_not_again(monkeypatch):
-    """The first step after a reset on given instances reads every value as little as later steps do; what is changed in
+    """The first step after a reset on given instances validates the state alone, as later steps do; what is changed in
     between is refused all the same."""
     env = CVRPEnv(batch_size=[3], num_loc=5, seed=1)
     instance = CVRPGenerator(num_loc=5, seed=2)(3)
@@ -60,7 +60,7 @@ def test_given_instances_are_checked_by_the_reset_and_not_again(monkeypatch):
     assert counts == [env._stepper.checks.of_all]
     for _ in range(2):
         td = env.step(td.set("action", env.sample_actions(td)))["next"]
-    assert counts[1:] == [env._stepper.checks.of_indices] * 2
+    assert counts[1:] == [env._stepper.checks.of_state] * 2
     td = env.reset(instance.clone())
     td["load"][1] = 1000
     with pytest.raises(BadInstance, match="row 1: load"):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.core.config import Config, RuledConfig, option
+from milkrun.core.config import Config, option
 from milkrun.core.errors import ConfigError, MilkrunError, did_you_mean
 from milkrun.routing.cvrp import CVRPConfig
 from milkrun.routing.tsp import TSPConfig
@@ -28,7 +28,6 @@ class VanConfig(Config):
 
     presets: ClassVar[Any] = {"big": {"seats": 9, "colour": "red"}}
     synonyms: ClassVar[Any] = {"chairs": "seats"}
-    old_names: ClassVar[Any] = {"preset": {"huge": "big"}, "colour": {"navy": "blue"}}
 
     seats: int = option(3, "places to sit", low=1, high=20)
     colour: str = option("blue", "of the paint", choices=("blue", "red"))
@@ -178,35 +177,6 @@ def test_synonyms():
     with pytest.raises(ConfigError, match=r"(chairs|seats).*both"):
         VanConfig.build(config={"seats": 4, "chairs": 5})
     assert VanConfig.build(config={"seats": 4}, chairs=5).seats == 5
-
-
-def test_old_names_of_presets_and_values_are_accepted(tmp_path):
-    """They mean the new one, which is what the configuration says from then on, and warn at the caller's own line."""
-    (tmp_path / "old.json").write_text('{"colour": "navy"}')
-    with pytest.warns(DeprecationWarning, match="the preset 'huge' is now called 'big'") as caught:
-        assert VanConfig.build("huge") == VanConfig.build("big")
-    assert [w.filename for w in caught] == [__file__]
-    with pytest.warns(DeprecationWarning, match="the colour 'navy' is now called 'blue'") as caught:
-        assert VanConfig(colour="navy") == VanConfig.from_json(tmp_path / "old.json") == VanConfig(colour="blue")
-    with pytest.raises(ConfigError, match="no preset 'navy'"):
-        VanConfig.build("navy")
-
-
-def test_an_old_name_of_a_rule_chooses_its_defaults():
-    """Before the options left open take theirs, so that the result is that of the new name."""
-
-    @dataclass(frozen=True, kw_only=True)
-    class ShopConfig(RuledConfig):
-        by_rule: ClassVar[Any] = {"cash": {"till": 2}, "card": {"till": 1}}
-        old_names: ClassVar[Any] = {"rule": {"plastic": "card"}}
-
-        rule: str = option("cash", "how one pays", choices=("cash", "card"))
-        till: int | None = option(None, "how many")
-
-    with pytest.warns(DeprecationWarning, match="'plastic' is now called 'card'"):
-        assert ShopConfig(rule="plastic").as_dict() == {"max_steps": None, "rule": "card", "till": 1}
-    with pytest.warns(DeprecationWarning):
-        assert ShopConfig().replace(rule="plastic") == ShopConfig(rule="card")
 
 
 @pytest.mark.parametrize(

@@ -398,13 +398,6 @@ def test_sampling_covers_every_allowed_action_of_every_agent():
     assert np.bincount(drawn[:, 0]).min() > 90
 
 
-def test_the_old_keyword_of_a_field_in_every_info_is_accepted_and_warns():
-    """`told=` is now `in_info=`."""
-    with pytest.warns(DeprecationWarning, match="told= of a field is now in_info="):
-        old = view(int32, told=True)
-    assert old == view(int32, in_info=True) and old.in_info
-
-
 def test_a_type_that_is_none_is_refused_with_the_name_of_the_field():
     """numpy knows neither the field nor the class; here both are named, and the types there are."""
     said = (

@@ -127,10 +127,3 @@ def test_what_is_bound_stays():
     counted(fresh)
     with pytest.raises(ConfigError, match="comes too late: a Fresh has been made already"):
         fresh.bind(idle=add_one)
-
-
-def test_the_attribute_kernels_is_read_with_a_warning():
-    """As worlds were written before `bind`."""
-    with pytest.warns(DeprecationWarning, match=r"write Old\.bind"):
-        old = type("Old", (Counter,), {"kernels": {"step": add_ten}})
-    assert counted(old) == 10

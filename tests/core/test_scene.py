@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.core import scene as module
 from milkrun.core.canvas import INK, LATE, OPEN, PALETTE, PAPER, SERVED, Canvas, coloured
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError
 from milkrun.core.painter import paint, trips_of
@@ -169,12 +168,6 @@ def test_a_scene_without_marks_shows_its_image():
     scene.image("picture", pixels)
     shown = picture(scene).pixels[56:456, 56:456]
     assert (shown[::2, ::2] == pixels[..., None]).all() and (shown[1::2, 1::2] == pixels[..., None]).all()
-
-
-def test_the_old_name_of_a_style_warns():
-    """It is the same class."""
-    with pytest.warns(DeprecationWarning, match="scene.Look is now Style"):
-        assert module.Look is module.Style
 
 
 def test_ground_below_flat_marks(scene):

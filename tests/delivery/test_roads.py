@@ -12,8 +12,8 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import pdist, squareform
 
 import milkrun
-from milkrun.api.vrp.core import World
-from milkrun.api.vrp.environment import MultiAgentVRPEnv
+from milkrun.compat.vrp.core import World
+from milkrun.compat.vrp.environment import MultiAgentVRPEnv
 from milkrun.core.canvas import GRID, PAPER
 from milkrun.core.errors import BadInstance, BadSolution, ConfigError, IllegalAction, ShapeError
 from milkrun.delivery import TruckDroneConfig, replay

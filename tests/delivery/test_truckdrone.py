@@ -270,11 +270,3 @@ def test_groups_and_sizes():
         for w in (default, published)
     ]
     assert shapes == [(90, 80, 87, 27), (38, 33, 34, 20)]
-
-
-def test_the_old_name_of_the_published_rules_is_accepted_and_warns():
-    """The preset, the rules and the law of windows were called "seed"."""
-    published = TruckDroneConfig.build("published")
-    for old in ({"preset": "seed"}, {"rules": "seed"}, {"rules": "published", "tw_law": "seed"}):
-        with pytest.warns(DeprecationWarning, match="'seed' is now called 'published'"):
-            assert TruckDroneConfig.build(**old) == published

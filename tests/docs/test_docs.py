@@ -43,7 +43,7 @@ import numba
 numba.config.DISABLE_JIT, jit = 1, numba.config.DISABLE_JIT
 import tianshou.data
 numba.config.DISABLE_JIT = jit
-from milkrun.api.dat import smoke
+from milkrun.compat.dat import smoke
 gym_test, stableparallel_test, test_tianshou_env = smoke.gym_test, smoke.stableparallel_test, smoke.test_tianshou_env
 small = {"conf_path": {"size": 36, "ground_cell": 2.0, "max_vehicles": 4, "max_sim_steps": 60}, "seed": 1}
 smoke.gym_test = lambda: gym_test(100, **small)

@@ -12,7 +12,6 @@ import milkrun
 from milkrun.core.errors import IllegalAction, ResetNeeded
 from milkrun.routing import DARP, DARPConfig
 from milkrun.routing.darp.deadlines import DARPDeadlines
-from milkrun.routing.tasks import DARPProblem
 from tests.core.toys import rows_of
 from tests.routing.darp_by_hand import TWO, darp
 
@@ -311,24 +310,3 @@ def test_configurations_survive_a_file(preset, tmp_path):
     assert world.config == config and world.sizes["N"] == 25
     (tmp_path / "few.json").write_text('{"rule": "deadlines", "num_loc": 8}')
     assert DARPConfig.from_json(tmp_path / "few.json") == DARPConfig.preset("published").replace(num_requests=4)
-
-
-def test_the_old_names_of_rule_law_and_preset_are_accepted(tmp_path):
-    """`seed` was the rule, its law and the preset: in calls, in files written then, for the checker; each warns."""
-    published = DARPConfig.preset("published")
-    (tmp_path / "old.json").write_text('{"rule": "seed", "law": "seed", "num_requests": 10}')
-    with pytest.warns(DeprecationWarning, match="'seed' is now called 'deadlines'"):
-        assert DARPConfig(rule="seed", law="seed") == published == DARPConfig.from_json(tmp_path / "old.json")
-    with pytest.warns(DeprecationWarning, match="the preset 'seed' is now called 'published'"):
-        assert DARPConfig.preset("seed") == published
-    published.to_json(tmp_path / "new.json")
-    assert DARPConfig.from_json(tmp_path / "new.json") == published and published.rule == published.law == "deadlines"
-    world = begun(3, rule="deadlines", num_requests=2, num_agents=2)
-    fields = {name: getattr(world, name) for name in ("locs", "demand", "capacity", "time_windows")}
-    plan = np.zeros((3, 1), np.int64)
-    new = DARPProblem.get_costs(fields, plan, rule="deadlines", on_violation="inf")[1]["unvisited"]
-    with pytest.warns(DeprecationWarning, match="the rule 'seed'"):
-        assert (DARPProblem.get_costs(fields, plan, rule="seed", on_violation="inf")[1]["unvisited"] == new).all()
-    with pytest.warns(DeprecationWarning, match="DARPSeed is now DARPDeadlines"):
-        from milkrun.routing.darp.deadlines import DARPSeed
-    assert DARPSeed is DARPDeadlines

@@ -59,8 +59,6 @@ def test_presets():
     assert TrackingConfig.preset("published").reward == "D-VAT"
     assert TrackingConfig.preset("dvat").action_mode == "velocity"
     assert TrackingConfig.preset("aot").reward == "E2E"
-    with pytest.warns(DeprecationWarning, match="now called 'published'"):
-        assert TrackingConfig.preset("seed") == TrackingConfig.preset("published")
 
 
 def test_curriculum_has_three_stages():

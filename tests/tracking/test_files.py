@@ -253,10 +253,3 @@ def test_sight_in_fog_is_as_asked():
         world = Tracking(2, TrackingConfig(**small, weather=weather), seed=1)
         world.reset()
         assert world.light[:, 5] == pytest.approx([beta, beta]) and (world.weather_id == FOGGY).all() == (beta > 0)
-
-
-@pytest.mark.parametrize("config", [TrackingConfig, LunarLanderConfig])
-def test_the_old_name_of_the_reader_warns(config):
-    """A seed is a number that random ones begin with."""
-    with pytest.warns(DeprecationWarning, match=f"{config.__name__}.from_seed is now from_dat"):
-        assert config.from_seed(None) == config.from_dat(None)

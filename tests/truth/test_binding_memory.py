@@ -16,13 +16,13 @@ import torch
 from tensordict import TensorDictBase
 
 import milkrun
-from milkrun.api.dat import Envs, handles
 from milkrun.api.gymnasium import MilkrunEnv, MilkrunVectorEnv
-from milkrun.api.mappo import VRPDummyVecEnv
 from milkrun.api.rl4co import CVRPEnv
 from milkrun.api.sb3 import Async_SubprocVecEnv
 from milkrun.api.tianshou import SubprocVecEnv_TS
-from milkrun.api.vrp.VRP_env import VRPEnv
+from milkrun.compat.dat import Envs, handles
+from milkrun.compat.vrp.env_wrappers import VRPDummyVecEnv
+from milkrun.compat.vrp.VRP_env import VRPEnv
 from tests.api.tianshou_tools import plain
 from tests.api.torchrl_tools import global_states, leaves
 from tests.truth.binding_players import PLAYERS

@@ -12,7 +12,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_checker import check_env
 from tianshou.data import Collector, VectorReplayBuffer
 
-from milkrun.api.dat import (
+from milkrun.api.sb3 import SB3VecEnv
+from milkrun.compat.dat import (
     Async_SubprocVecEnv,
     SubprocVecEnv_TS,
     TS_Collector,
@@ -21,10 +22,9 @@ from milkrun.api.dat import (
     stableparallel_test,
     test_tianshou_env,
 )
-from milkrun.api.dat.smoke import policy_for
-from milkrun.api.sb3 import SB3VecEnv
-from tests.api.dat_tools import SEED, SMALL, by_turns, by_world, flat, without_supplements_at_resets
+from milkrun.compat.dat.smoke import policy_for
 from tests.api.tianshou_tools import lowest
+from tests.compat.dat_tools import SEED, SMALL, by_turns, by_world, flat, without_supplements_at_resets
 
 pytestmark = [pytest.mark.truth, pytest.mark.usefixtures("torch_alone")]
 TRACKING, ROWS, ROW = "milkrun/Tracking-v0", 3, 2

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.api.mappo import VRPDummyVecEnv
-from milkrun.api.rows import handles
-from milkrun.api.vrp.VRP_env import VRPEnv
+from milkrun.compat.parallel.rows import handles
+from milkrun.compat.vrp.env_wrappers import VRPDummyVecEnv
+from milkrun.compat.vrp.VRP_env import VRPEnv
 from milkrun.core.errors import MilkrunError
 from milkrun.tracking import Envs
 from tests.truth import fuzz_tools as fuzz

@@ -52,7 +52,7 @@ def register_benchmark() -> None:
     import gymnasium
 
     if BENCHMARK_ID not in gymnasium.registry:
-        gymnasium.register(id=BENCHMARK_ID, entry_point="milkrun.api.dat:UAV_VAT_Gymnasium")
+        gymnasium.register(id=BENCHMARK_ID, entry_point="milkrun.compat.dat:UAV_VAT_Gymnasium")
 
 
 def register_with_gymnasium(spec: WorldSpec, force: bool) -> None:

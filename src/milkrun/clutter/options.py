@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,7 +11,6 @@ from typing import Any, ClassVar
 from milkrun.clutter.catalogue import LEAST, ObjectType, object_type
 from milkrun.core.config import RuledConfig, option
 from milkrun.core.errors import ConfigError
-from milkrun.core.old_names import warn_caller
 
 BOX_OBJECTS = ("004_sugar_box", "006_mustard_bottle", "008_pudding_box")
 WEIGHTS = ("success", "disturb", "blocked", "drop", "lost", "time", "illegal", "clear")
@@ -45,7 +45,6 @@ class ClutterConfig(RuledConfig):
         "loose_scene": {"tray_side": 0.55, "tray_wall": 0.12},
         "fast": {"timestep": 0.01, "substeps": 2},
     }
-    old_names: ClassVar[Mapping[str, Mapping[str, str]]] = {"rewards": {"seed": "published"}}
     rule_option: ClassVar[str] = "rewards"
     by_rule: ClassVar[Mapping[str, Mapping[str, Any]]] = REWARDS
 
@@ -166,9 +165,10 @@ class ClutterConfig(RuledConfig):
         if not self.use_discrete_action and self.step_mode == "tick":
             self._refuse("step_mode", "with use_discrete_action=False every step is a tick: leave it at 'pick'")
         if self.max_episode_steps_discrete < self.total_objects_per_env and self.use_discrete_action:
-            warn_caller(
+            warnings.warn(
                 f"max_episode_steps_discrete = {self.max_episode_steps_discrete} attempts cannot clear a tray "
-                f"of {self.total_objects_per_env} objects"
+                f"of {self.total_objects_per_env} objects",
+                stacklevel=5,
             )
 
     def _refuse(self, name: str, rule: str) -> None:

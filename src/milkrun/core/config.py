@@ -19,7 +19,6 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from milkrun.core.errors import ConfigError, did_you_mean, shown
-from milkrun.core.old_names import warn_outdated
 
 C = TypeVar("C", bound="Config")
 R = TypeVar("R", bound="RuledConfig")
@@ -51,15 +50,12 @@ class Config:
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     synonyms: ClassVar[Mapping[str, str]] = {}
-    old_names: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    """What a value of an option, or under the key "preset" a preset, was called before, and its name now."""
 
     max_steps: int | str | None = option(
         None, "steps until a row is truncated; auto = the world's; None = no limit", low=1, high=2**62, words=("auto",)
     )
 
     def __post_init__(self) -> None:
-        self._rename_values()
         hints = _hints(type(self))
         for f in dataclasses.fields(self):
             value = _from_json(getattr(self, f.name), f, hints[f.name])
@@ -69,19 +65,6 @@ class Config:
                 # numpy's numbers wrap around, fractions are not printed: rules are worked out in Python's
                 object.__setattr__(self, f.name, int(value) if isinstance(value, numbers.Integral) else float(value))
         self.validate()
-
-    def _rename_values(self) -> None:
-        for name in self.old_names.keys() - {"preset"}:
-            object.__setattr__(self, name, self.new_name(name, getattr(self, name)))
-
-    @classmethod
-    def new_name(cls, of: str, given: Any) -> Any:
-        """A value of the option `of`, or a preset, by the name it has now; a name from before is accepted and warns."""
-        known = cls.old_names.get(of, {})
-        if not isinstance(given, str) or given not in known:
-            return given
-        warn_outdated(f"{cls.__name__}: the {of} {given!r} is now called {known[given]!r}")
-        return known[given]
 
     def validate(self) -> None:
         """Rules that concern several options; a subclass raises ConfigError."""
@@ -113,7 +96,6 @@ class Config:
         """defaults < preset < config (an instance, a mapping or the path of a JSON file) < overrides."""
         values: dict[str, Any] = {}
         if preset is not None:
-            preset = cls.new_name("preset", preset)
             if not isinstance(preset, str) or preset not in cls.presets:
                 raise ConfigError(
                     f"{cls.__name__} has no preset {shown(preset)}{did_you_mean(shown(preset), cls.presets)}"
@@ -168,7 +150,6 @@ class RuledConfig(Config):
     by_rule: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     def __post_init__(self) -> None:
-        self._rename_values()
         # Noted before the defaults of the rule fill the gaps: `replace` must know what was given.
         given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
         object.__setattr__(self, "_given", given)

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.errors import ConfigError
-from milkrun.core.old_names import warn_outdated
 
 bool_ = np.dtype(np.bool_)
 int8, int16, int32, int64 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64))
@@ -98,9 +97,6 @@ def _bound(bound: float | str | None, sizes: dict[str, int]) -> float | None:
 
 
 def _field(role: Role, dtype: Any, dims: tuple[str | int, ...], options: dict[str, Any]) -> Field:
-    if "told" in options:
-        warn_outdated("the keyword told= of a field is now in_info=")
-        options["in_info"] = options.pop("told")
     if options.get("tally"):
         options.setdefault("observed", False)  # functional stepping drops it, so no agent may count on it
     with suppress(TypeError):  # refused where the field has a name

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Mapping
 from ctypes import addressof, c_char
 from functools import cached_property
@@ -76,13 +75,6 @@ class Memory:
         cls.fields = declared_fields(cls)
         cls._compiled = cls._interpreted = None
         cls._row_maps = {}
-        if isinstance(kernels := vars(cls).get("kernels"), Mapping):
-            warnings.warn(
-                f"the attribute `kernels` of {cls.__name__} is deprecated: write {cls.__name__}.bind(...)",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            bind(cls, kernels)
 
     @classmethod
     def bind(cls, **kernels: Any) -> None:

@@ -115,16 +115,13 @@ def register(
 ) -> WorldSpec:
     """Adds a world under an id; `entry_point` is "module:Class" or the class itself.
 
-    A further keyword names an entry of `on_register`; False leaves that one out. `agents`, `action` and `presets` are
-    read from the class; as keywords they are deprecated and without effect.
+    A further keyword names an entry of `on_register`; False leaves that one out.
     """
     match = _GRAMMAR.fullmatch(id) if isinstance(id, str) else None
     if match is None or match["namespace"] is None or match["version"] is None or "-V" in id:
         raise RegistryError(f"{id!r} is not an id: it must read namespace/Name-vN")
     for key in others:
-        if key in ("agents", "action", "presets"):
-            warnings.warn(f"register({key}=...) has no effect: it is read from the class", DeprecationWarning, 2)
-        elif key not in on_register:
+        if key not in on_register:
             known = {*inspect.signature(register).parameters, *on_register} - {"others"}
             raise RegistryError(f"register has no keyword {key!r}{did_you_mean(key, known)}")
     if not isinstance(entry_point, str):

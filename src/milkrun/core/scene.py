@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from milkrun.core.canvas import FIRST_OF_PALETTE, MEANINGS, PALETTE
 from milkrun.core.errors import ConfigError, did_you_mean
-from milkrun.core.old_names import renamed
 
 COLOURS = tuple(MEANINGS)
 """Colours with a meaning, by their codes 0, 1, ...; what waits is hollow."""
@@ -351,9 +350,6 @@ class Style:
 
     def __post_init__(self) -> None:
         colour_code(self.colour)  # which refuses one that there is not
-
-
-__getattr__ = renamed(__name__, {"Look": "Style"})
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,6 @@ __getattr__, __dir__, __all__ = lazy(
         ".truckdrone.world": "TruckDrone",
         ".tspd.config": "TSPDConfig",
         ".tspd.world": "TSPD",
-        "milkrun.api.vrp.VRP_env": "VRPEnv",
+        "milkrun.compat.vrp.VRP_env": "VRPEnv",
     },
 )

@@ -15,7 +15,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from milkrun.core.old_names import renamed
 from milkrun.core.scene import Chart, Scene
 from milkrun.replay.figures import empty_figure, fill, paint_scene, save, scene_legend
 from milkrun.replay.gantt import chart_legend, height_of, paint_chart
@@ -26,8 +25,6 @@ from milkrun.routing.instances.darp import DARPInstance
 Routes = Sequence[Sequence[int]]
 
 CHART = 9.0  # inches across
-
-__getattr__ = renamed(__name__, {"draw_rides": "draw_darp"})
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,6 @@ class VRPPConfig(ProfitConfig):
     """Options of the VRPP."""
 
     presets: ClassVar[Any] = {**CollectConfig.presets, "published": {"length_weight": 0.1}}
-    old_names: ClassVar[Any] = {"preset": {"seed": "published"}}
 
     def auto_length_weight(self) -> float:
         return 60.0 * math.sqrt(self.num_loc) / self.side

@@ -25,9 +25,9 @@ __getattr__, __dir__, __all__ = lazy(
         ".rendering": "render",
         ".velocity": "TrackingVelocity",
         ".world": "Tracking",
-        "milkrun.api.dat.bench_env": "BenchEnv_Multi",
-        "milkrun.api.dat.constructors": "GE general_env",
-        "milkrun.api.dat.frames": "process_frame",
-        "milkrun.api.parallel.envs": "Envs",
+        "milkrun.compat.dat.bench_env": "BenchEnv_Multi",
+        "milkrun.compat.dat.constructors": "GE general_env",
+        "milkrun.compat.dat.frames": "process_frame",
+        "milkrun.compat.parallel.envs": "Envs",
     },
 )

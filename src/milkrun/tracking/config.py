@@ -6,13 +6,13 @@ The names of the original's configuration file are synonyms, so its "Benchmark" 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from milkrun.core.config import Config, option
 from milkrun.core.errors import ConfigError, did_you_mean, shown
-from milkrun.core.old_names import warn_caller, warn_outdated
 from milkrun.tracking.files import BENCHMARK, Source, read_section
 from milkrun.tracking.tables import KINDS, SCENES, WEATHERS
 
@@ -80,7 +80,6 @@ class TrackingConfig(Config):
         "straight_mono": {"curriculum": "straight_mono"},
         "straight": {"curriculum": "straight"},
     }
-    old_names: ClassVar[Mapping[str, Mapping[str, str]]] = {"preset": {"seed": "published"}}
     synonyms: ClassVar[Mapping[str, str]] = {
         "Action_dim": "action_dim",
         "State_size": "size",
@@ -249,12 +248,6 @@ class TrackingConfig(Config):
         """Of a file of the benchmark DAT: its path, contents, or section "Benchmark"; None: the packaged one."""
         return read_section(cls, source, BENCHMARK)
 
-    @classmethod
-    def from_seed(cls, source: Source = None) -> TrackingConfig:
-        """The old name of `from_dat`."""
-        warn_outdated("TrackingConfig.from_seed is now from_dat")
-        return cls.from_dat(source)
-
     def replace(self, **changes: Any) -> TrackingConfig:
         made = super().replace(**changes)
         object.__setattr__(made, "ignored", self.ignored)
@@ -289,9 +282,10 @@ class TrackingConfig(Config):
         if self.cells > 2000:
             self._refuse("ground_cell", f"{self.cells} cells a side: at most 2000")
         if self.end_reward and self.reward != "default":
-            warn_caller(
+            warnings.warn(
                 f"end_reward = True changes nothing with reward = {self.reward!r}: only the reward 'default' "
-                "adds one of end_reward_list on the last step"
+                "adds one of end_reward_list on the last step",
+                stacklevel=5,
             )
 
     def _check_names(self, name: str, given: str | Names | None, known: tuple[str, ...]) -> None:

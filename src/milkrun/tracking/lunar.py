@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from milkrun.core.config import Config, option
-from milkrun.core.old_names import warn_outdated
 from milkrun.tracking.files import LUNAR_LANDER, Source, read_section
 
 
@@ -23,9 +22,3 @@ class LunarLanderConfig(Config):
     def from_dat(cls, source: Source = None) -> LunarLanderConfig:
         """Of a file of the benchmark DAT: its path, its contents, or the section; None is the packaged one."""
         return read_section(cls, source, LUNAR_LANDER)
-
-    @classmethod
-    def from_seed(cls, source: Source = None) -> LunarLanderConfig:
-        """The old name of `from_dat`."""
-        warn_outdated("LunarLanderConfig.from_seed is now from_dat")
-        return cls.from_dat(source)

@@ -363,7 +363,7 @@ class Tracking(World):
             given = f"link = {config.link!r}" if config.link is not None else "auto_start = True"
             raise ConfigError(
                 f"TrackingConfig.{given}: a world plays in this process; environments whose simulator is "
-                "elsewhere are made by milkrun.api.dat (GE, general_env, BenchEnv_Multi)"
+                "elsewhere are made by milkrun.compat.dat (GE, general_env, BenchEnv_Multi)"
             )
         super().__init__(num_envs, config, **keywords)
 

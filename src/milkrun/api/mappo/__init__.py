@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from milkrun.api.mappo.vec import MAPPOVecEnv, make
-from milkrun.api.vrp.env_wrappers import VRPDummyVecEnv, VRPSubprocVecEnv
 
-__all__ = ["MAPPOVecEnv", "VRPDummyVecEnv", "VRPSubprocVecEnv", "make"]
+__all__ = ["MAPPOVecEnv", "make"]

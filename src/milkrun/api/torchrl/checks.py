@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from milkrun.api.torchrl.fields import Slot
-from milkrun.api.torchrl.plan import Layout, Plan
+from milkrun.api.torchrl.batch_spec import BatchSpec, SlotGroups
 from milkrun.core.bounds import Bounds, may_index
 from milkrun.core.errors import ShapeError
 from milkrun.core.fields import Field, Role
@@ -32,70 +31,64 @@ Tensors = Mapping[str, Any]
 class Checks:
     """The checks of one world's tensors."""
 
-    def __init__(self, world: World, layout: Layout) -> None:
-        self._world, self._stream = world, layout.stream
+    def __init__(self, world: World, groups: SlotGroups) -> None:
+        self._world, self._stream = world, groups.stream
         self._instance_row = world._launcher_layout.slots["instance_row"]
         self._shared: dict[Any, torch.Tensor] = {}
 
-        def each_step(slot: Slot) -> bool:
-            f = slot.field
-            # An array of the instance with its lowest value alone (as demands have) is seldom one to index with, and
-            # to look at it takes long.
-            return may_index(f) and (f.role is not Role.INSTANCE or not f.dims or f.bounds(world.sizes)[1] is not None)
-
-        always = [s.field for s in (*layout.state, *layout.instance) if each_step(s)]
-        arrays = [s.field for s in layout.instance if may_index(s.field) and not each_step(s)]
-        state = [*(s.field for s in layout.state if not each_step(s)), layout.stream.field]
-        rest = [s.field for s in layout.instance if not may_index(s.field)]
-        sets = (always, always + arrays, always + arrays + state, always + arrays + state + rest)
-        choices = world.action.nvec(world.sizes)
-        every = [Bounds(world._launcher_layout, some, world.sizes, choices) for some in sets]
-        self.of_indices, self.of_seen, self.of_state, self.of_all = map(len, every)
-        """How many rules, in this order: numbers with which kernels may index are checked at every step; further arrays
-        of the instance with which they might where numpy may have written, which nobody counts; the rest of the state
-        where it is not what the last step gave; that of the instance once."""
-        self.rules = every[3]
+        state = [s.field for s in (*groups.state, groups.stream)]
+        indices = [s.field for s in groups.instance if may_index(s.field)]
+        rest = [s.field for s in groups.instance if not may_index(s.field)]
+        each_step, all_rules = (
+            Bounds(world._launcher_layout, fields, world.sizes, world.action.nvec(world.sizes))
+            for fields in (state + indices, state + indices + rest)
+        )
+        self.rules = all_rules
+        self.of_state = len(each_step)
+        self.of_all = len(all_rules)
+        """How many of the rules each step checks, and how many it checks of instances that are new to it. Numbers of an
+        instance with which kernels may index belong to the first: numpy can change them without torch's counting it."""
 
     # -- values ----------------------------------------------------------------------------------------------
 
-    def values(self, table: array[int], count: int, root: Tensors, hidden: Tensors, plan: Plan) -> None:
+    def values(self, table: array[int], count: int, root: Tensors, hidden: Tensors, spec: BatchSpec) -> None:
         """Raises for the first value that breaks one of the first `count` rules."""
         broken = self.rules.first_broken(table.buffer_info()[0], count)
         if broken is not None:
-            self._refuse(broken, root, hidden, plan)
+            self._refuse(broken, root, hidden, spec)
 
-    def states(self, table: int, root: Tensors, hidden: Tensors, plan: Plan, chunks: int) -> None:
+    def states(self, table: int, root: Tensors, hidden: Tensors, spec: BatchSpec, chunks: int) -> None:
         """Raises for the first row whose state the world's kernel `fault` refuses: values that each may be, but not
         together. After `values`."""
-        found = self._world._launcher.first_fault(table, plan.order_address, plan.rows, chunks)
+        found = self._world._launcher.first_fault(table, spec.order_address, spec.rows, chunks)
         if found is not None:
             row, code = found
-            refuse_fault(self._world, row, code, lambda name: self.rows(name, root, hidden, plan)[row])
+            refuse_fault(self._world, row, code, lambda name: self.rows(name, root, hidden, spec)[row])
 
-    def _refuse(self, f: Field, root: Tensors, hidden: Tensors, plan: Plan) -> None:
+    def _refuse(self, f: Field, root: Tensors, hidden: Tensors, spec: BatchSpec) -> None:
         """Raises for the first value that breaks the rule of a field: row, field, value, bound."""
-        rows = self.rows(f.name, root, hidden, plan)
+        rows = self.rows(f.name, root, hidden, spec)
         if f.role is Role.MASK:
-            check_mask(f.name, rows, self._world.action.nvec(self._world.sizes), self.live(root, hidden, plan))
+            check_mask(f.name, rows, self._world.action.nvec(self._world.sizes), self.live(root, hidden, spec))
         check_values(f, rows, self._world.sizes)
 
-    def rows(self, name: str, root: Tensors, hidden: Tensors, plan: Plan) -> np.ndarray:
+    def rows(self, name: str, root: Tensors, hidden: Tensors, spec: BatchSpec) -> np.ndarray:
         """A field of all rows, one after the other."""
         tensor = root[name] if name in root else hidden[name]
         shape = self._world.fields[name].shape(self._world.sizes)
-        rows: np.ndarray = tensor.reshape(plan.rows, *shape).numpy(force=True)
+        rows: np.ndarray = tensor.reshape(spec.rows, *shape).numpy(force=True)
         return rows
 
-    def live(self, root: Tensors, hidden: Tensors, plan: Plan) -> np.ndarray:
+    def live(self, root: Tensors, hidden: Tensors, spec: BatchSpec) -> np.ndarray:
         """Which rows go on. An environment whose worlds have no step limit has no `truncated`."""
         flags = [flag for flag in ("terminated", "truncated") if flag in root or flag in hidden]
-        ended: np.ndarray = np.logical_or.reduce([self.rows(flag, root, hidden, plan) for flag in flags])
+        ended: np.ndarray = np.logical_or.reduce([self.rows(flag, root, hidden, spec) for flag in flags])
         return ~ended
 
-    def instances(self, root: Tensors, hidden: Tensors, plan: Plan) -> dict[str, np.ndarray]:
+    def instances(self, root: Tensors, hidden: Tensors, spec: BatchSpec) -> dict[str, np.ndarray]:
         """The instance fields, each instance once: dimensions over which all of them were expanded are left out."""
-        tensors = {name: (root if slot.root else hidden)[name] for name, _, _, _, slot in plan.instance}
-        shared = [all(tensor.stride(k) == 0 for tensor in tensors.values()) for k in range(len(plan.batch))]
+        tensors = {name: (root if slot.root else hidden)[name] for name, _, _, _, slot in spec.instance}
+        shared = [all(tensor.stride(k) == 0 for tensor in tensors.values()) for k in range(len(spec.batch))]
         once = tuple(0 if s else slice(None) for s in shared)
         return {
             name: tensor[once].reshape(-1, *self._world.fields[name].shape(self._world.sizes)).numpy(force=True)
@@ -105,57 +98,57 @@ class Checks:
     # -- tensors ---------------------------------------------------------------------------------------------
 
     def enter(
-        self, table: array[int], root: Tensors, hidden: Tensors, plan: Plan, keep: list[torch.Tensor]
+        self, table: array[int], root: Tensors, hidden: Tensors, spec: BatchSpec, keep: list[torch.Tensor]
     ) -> array[int]:
         """A copy of the table with the address of every tensor given, each of them checked. Tensors that do not lie in
         order are copied; `keep` gets what must live until the kernel has run."""
         source = table[:]
         # The first words of a table: rows and instance rows. Each row plays the instance of its own number here.
-        source[0] = source[1] = plan.rows
-        source[self._instance_row] = plan.owner.data_ptr()
-        for name, dtype, shape, where, slot in plan.instance:
+        source[0] = source[1] = spec.rows
+        source[self._instance_row] = spec.owner.data_ptr()
+        for name, dtype, shape, where, slot in spec.instance:
             tensor = slot.checked((root if slot.root else hidden).get(name), dtype, shape)
             if not tensor.is_contiguous():
-                self._enter_strided(source, root, hidden, plan, keep)
+                self._enter_strided(source, root, hidden, spec, keep)
                 break
             source[where] = tensor.data_ptr()
-        stream = self._stream.checked(hidden.get("stream"), torch.int64, plan.stream)
+        stream = self._stream.checked(hidden.get("stream"), torch.int64, spec.stream)
         source[self._stream.where] = _in_order(stream, keep).data_ptr()
-        for given, state in ((root, plan.root), (hidden, plan.hidden)):
+        for given, state in ((root, spec.root), (hidden, spec.hidden)):
             for name, dtype, shape, where, slot in state:
                 source[where] = _in_order(slot.checked(given.get(name), dtype, shape), keep).data_ptr()
         return source
 
     def _enter_strided(
-        self, table: array[int], root: Tensors, hidden: Tensors, plan: Plan, keep: list[torch.Tensor]
+        self, table: array[int], root: Tensors, hidden: Tensors, spec: BatchSpec, keep: list[torch.Tensor]
     ) -> None:
         """Enters instance tensors of which some do not lie in order: those expanded over whole batch dimensions stay
         as they are, others are copied."""
         expanded: tuple[bool, ...] | None = None
-        for name, dtype, shape, where, slot in plan.instance:
+        for name, dtype, shape, where, slot in spec.instance:
             tensor = slot.checked((root if slot.root else hidden).get(name), dtype, shape)
-            pattern = plan.own
+            pattern = spec.own
             if not tensor.is_contiguous():
                 strides = tensor.stride()
                 # `expand` gives a dimension the stride 0. Of a dimension of size 1 the stride says nothing. Index 0
                 # along the expanded ones leaves each instance once.
-                pattern = tuple(strides[k] == 0 and size > 1 for k, size in enumerate(plan.batch))
+                pattern = tuple(strides[k] == 0 and size > 1 for k, size in enumerate(spec.batch))
                 tensor = tensor[tuple(0 if p else slice(None) for p in pattern)].contiguous()
                 keep.append(tensor)
             if expanded is not None and pattern != expanded:  # some fields expanded, others not: copy them all
                 whole = {
                     name: slot.checked((root if slot.root else hidden).get(name), dtype, shape).contiguous()
-                    for name, dtype, shape, _, slot in plan.instance
+                    for name, dtype, shape, _, slot in spec.instance
                 }
                 keep.extend(whole.values())
                 # All are in order now, so the second call ends. A name is in one of the two parts only: one mapping can
                 # be both.
-                self._enter_strided(table, whole, whole, plan, keep)
+                self._enter_strided(table, whole, whole, spec, keep)
                 return
             expanded = pattern
             table[where] = tensor.data_ptr()
         if expanded is not None and any(expanded):
-            owner, table[1] = self._owners(plan.batch, expanded)
+            owner, table[1] = self._owners(spec.batch, expanded)
             keep.append(owner)
             table[self._instance_row] = owner.data_ptr()
 

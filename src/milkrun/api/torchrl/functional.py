@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from milkrun.api.torchrl.batch_spec import BatchSpec, SlotGroups
 from milkrun.api.torchrl.checks import Checks, Tensors, checked_action
 from milkrun.api.torchrl.fields import DTYPES, RESULTS, Slot, shown_fields
-from milkrun.api.torchrl.memory import Workspace, Workspaces, version_of
-from milkrun.api.torchrl.plan import Layout, Plan
+from milkrun.api.torchrl.workspace import Workspace, Workspaces
 from milkrun.core.errors import BadInstance, IllegalAction, ShapeError
 from milkrun.core.fields import Role
 from milkrun.core.hooks import kernels_of
@@ -32,7 +32,9 @@ from milkrun.core.sampling import SAMPLING, pick
 from milkrun.core.threads import Entry, chunks_for
 from milkrun.core.world import World
 
-PLANS = 64  # batch shapes remembered at once
+CACHED_SPECS = 64  # batch shapes
+
+empty_like = torch.empty_like
 
 Rows = tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]  # what stands at the root, what under "hidden"
 
@@ -66,20 +68,21 @@ class Stepper:
         known = (*self.instance, *self.carried, *self.results, *self.views, self.stream)
         seen = {s.name for s in known if s.root}
         self.synonyms = [(alias, name) for alias, name in world.synonyms.items() if name in seen]  # shown, never read
-        self._views_anew = "update_views" in kernels_of(type(world)) and self._observe is None
-        self._layout = Layout(self.instance, self.carried, self.results, self.views, self.stream, self._views_anew)
-        self.checks = Checks(world, self._layout)
+        self._views_remade = "update_views" in kernels_of(type(world)) and self._observe is None
+        self._groups = SlotGroups(
+            self.instance, self.carried, self.results, self.views, self.stream, self._views_remade
+        )
+        self.checks = Checks(world, self._groups)
         kept = {"instance_row", *(s.name for s in known)}
-        self._spaces = Workspaces(world, self._layout, [f for f in fields if f.name not in kept])
+        self._spaces = Workspaces(world, [f for f in fields if f.name not in kept])
         layout = world._launcher_layout
-        self._instance_row, self._mask_place = layout.slots["instance_row"], layout.slots.get("action_mask", 0)
+        self._instance_row = layout.slots["instance_row"]
+        self._mask_place = layout.slots.get("action_mask", 0)
         self._mask_width = sum(world.action.nvec(world.sizes))
         self._judge = world._launcher.count_faults
-        # Below so many rows `chunks_for` gives 1 in any case, and its call is saved.
-        self._serial_below = 2 if world.threads is not None else world.parallel_from
         self.action_dtype = DTYPES[world.action.dtype]
-        self._planning = threading.Lock()
-        self._plans: dict[torch.Size, Plan] = {}
+        self._lock = threading.Lock()
+        self._specs: dict[torch.Size, BatchSpec] = {}
         self._rows = torch.zeros(0, dtype=torch.int64)
         self._own = torch.zeros(0, dtype=torch.int32)
         self._drawer: Entry | None = None
@@ -89,95 +92,74 @@ class Stepper:
     def step(self, root: Tensors, hidden: Tensors, batch: torch.Size, action: Any, raises: bool = False) -> Rows:
         """The rows one action later, for the root and for "hidden": fresh tensors, and those of the instances. Nothing
         given is written to."""
-        plan = self._plans.get(batch) or self._plan(batch)
-        n, space = plan.rows, self._spaces.own
-        chunks = 1 if n < self._serial_below else self._chunks(n)
-        if n > space.rows or chunks > space.slots:
-            space.make_room(n, chunks)
-        action = checked_action(action, self.action_dtype, plan.action)
+        spec = self._specs.get(batch) or self._spec(batch)
+        n = spec.rows
+        space, chunks = self._room(n)
+        action = checked_action(action, self.action_dtype, spec.action)
         keep: list[torch.Tensor] = []  # what must live until the kernel has run
-        known = space.known(plan, root, hidden)
-        if known is not None:
-            shared, addresses, versions, source, here, is_ours = known
-            # Nothing was changed that torch counts, but numpy may have written. So what kernels index with is looked at
-            # all the same, and where numpy has seen memory, what they might index with, too. Without versions nothing
-            # is counted, and all is looked at.
-            checks = self.checks
-            count = (checks.of_indices if is_ours else checks.of_seen) if versions else checks.of_all
-            if self.checks.rules.first_broken(here, count) is not None:
-                self.checks.values(source, count, root, hidden, plan)
-        else:
-            source = self.checks.enter(space.table, root, hidden, plan, keep)
-            shared = plan.shared_in(root, hidden)
-            versions, addresses = _versions(shared), tuple([tensor.data_ptr() for tensor in shared])
-            replaced = not space.knows(shared)
-            self._check_values(source, shared, root, hidden, plan)
-            here, is_ours = source.buffer_info()[0], False
-        judge = self._judge
-        if judge is not None and not is_ours and judge.run((here, plan.order_address, 0), n, chunks):
-            self.checks.states(here, root, hidden, plan, chunks)
-        if known is None and replaced:
-            self._check_instances(source, root, hidden, plan, chunks)
-        space.last = None  # it holds tensors that could be given out
-        make = (space.outputs.get(plan) or space.make_outputs(plan)).free()
-        fresh_root, fresh_hidden, state = make(source, shared, addresses)
-        there = state[3]
-        if plan.views and not self._views_anew:
-            self._enter_views(state[2], fresh_root, root, plan)
+        source = self.checks.enter(space.table, root, hidden, spec, keep)
+        shared = spec.shared_in(root, hidden)
+        known = space.is_validated(shared)
+        self.checks.values(source, self.checks.of_state if known else self.checks.of_all, root, hidden, spec)
+        here = source.buffer_info()[0]
+        if self._judge is not None and self._judge.run((here, spec.order_address, 0), n, chunks):
+            self.checks.states(here, root, hidden, spec, chunks)
+        if not known:
+            self._check_instances(source, root, hidden, spec, chunks)
+            space.note_validated(shared)
         if raises:
-            self._refuse_illegal(here, action, root, hidden, plan)
-        if chunks == 1:
-            self._step_from.serial(there, plan.order_address, action.data_ptr(), here, 0, n, 0)
-        else:
-            self._step_from.run((there, plan.order_address, action.data_ptr(), here), n, chunks)
+            self._refuse_illegal(here, action, root, hidden, spec)
+        table = source[:]
+        fresh_root, fresh_hidden = self._outputs(table, spec)
+        for name, at_root in spec.passed_on:
+            (fresh_root if at_root else fresh_hidden)[name] = (root if at_root else hidden)[name]
+        if spec.views and not self._views_remade:
+            self._enter_views(table, fresh_root, root, spec)
+        there = table.buffer_info()[0]
+        self._step_from.run((there, spec.order_address, action.data_ptr(), here), n, chunks)
         if self._observe is not None:
-            self._observe.run((there, plan.order_address), n, chunks)
-        if not keep:
-            # Not where copies were made: the table has their addresses, and they are freed now.
-            space.remember(plan, state, shared, addresses, versions, known is not None)
+            self._observe.run((there, spec.order_address), n, chunks)
         return fresh_root, fresh_hidden
 
-    def _check_values(
-        self, source: array[int], shared: tuple[Any, ...], root: Tensors, hidden: Tensors, plan: Plan
-    ) -> None:
-        """Checks the values of tensors that are not those of the last result; of instances only new ones."""
-        space = self._spaces.own
-        known = space.knows(shared)
-        self.checks.values(source, self.checks.of_state if known else self.checks.of_all, root, hidden, plan)
-        if not known:
-            space.learn(shared)
+    def _outputs(self, table: array[int], spec: BatchSpec) -> Rows:
+        """New tensors for what a step writes, entered in the table. Under inference mode they are normal tensors, too,
+        so that a policy may train on what it collected there."""
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):
+                return self._outputs(table, spec)
+        root: dict[str, torch.Tensor] = {}
+        hidden: dict[str, torch.Tensor] = {}
+        for name, at_root, where, template in spec.output_templates:
+            tensor = empty_like(template)
+            (root if at_root else hidden)[name] = tensor
+            table[where] = tensor.data_ptr()
+        return root, hidden
 
-    def _check_instances(self, source: array[int], root: Tensors, hidden: Tensors, plan: Plan, chunks: int) -> None:
+    def _check_instances(
+        self, source: array[int], root: Tensors, hidden: Tensors, spec: BatchSpec, chunks: int
+    ) -> None:
         """Checks instances that no reset of ours has checked: rules between their fields, and that the state of each
         live row allows an action on its instance."""
-        if not plan.rows:
+        if not spec.rows:
             return
-        self.world.check_instances(self.checks.instances(root, hidden, plan))
+        self.world.check_instances(self.checks.instances(root, hidden, spec))
         if self.world.marker() is None:
             return
-        mask, live = self._marked(source[:], root.get("action_mask"), root, hidden, plan, chunks)
-        shut = ~mask.reshape(plan.rows, -1).any(1).numpy() & live
+        mask, live = self._marked(source[:], root.get("action_mask"), root, hidden, spec, chunks)
+        shut = ~mask.reshape(spec.rows, -1).any(1).numpy() & live
         if shut.any():
             raise BadInstance(f"row {int(np.flatnonzero(shut)[0])}: its state allows no action on this instance")
 
     def check(self, root: Tensors, hidden: Tensors, batch: torch.Size) -> None:
-        """Raises unless these rows can be stepped: tensors as they must be, values within what is declared. The next
-        step need not check them again."""
-        plan = self._plans.get(batch) or self._plan(batch)
+        """Raises unless these rows can be stepped: tensors as they must be, values within what is declared. A World has
+        validated the rules between the fields of their instances."""
+        spec = self._specs.get(batch) or self._spec(batch)
+        space, chunks = self._room(spec.rows)
         keep: list[torch.Tensor] = []
-        space, chunks = self._room(plan.rows)
-        table = self.checks.enter(space.table, root, hidden, plan, keep)
-        self._check_values(table, plan.shared_in(root, hidden), root, hidden, plan)
-        self.checks.states(table.buffer_info()[0], root, hidden, plan, chunks)
-        if not keep:
-            self._remember(table, root, hidden, plan)
-
-    def _remember(self, table: array[int], root: Tensors, hidden: Tensors, plan: Plan) -> None:
-        """Rows that are sound are as good as the result of a step. `table` has the addresses of their tensors."""
-        state, shared = plan.state_in(root, hidden), plan.shared_in(root, hidden)
-        places, addresses = (tuple([tensor.data_ptr() for tensor in part]) for part in (state, shared))
-        made = (state, places, table, table.buffer_info()[0], None)
-        self._spaces.own.remember(plan, made, shared, addresses, _versions(shared))
+        table = self.checks.enter(space.table, root, hidden, spec, keep)
+        self.checks.values(table, self.checks.of_all, root, hidden, spec)
+        self.checks.states(table.buffer_info()[0], root, hidden, spec, chunks)
+        space.note_validated(spec.shared_in(root, hidden))
 
     def _chunks(self, rows: int) -> int:
         return chunks_for(rows, self.world.parallel_from, self.world.threads)
@@ -189,10 +171,10 @@ class Stepper:
             space.make_room(rows, chunks)
         return space, chunks
 
-    def _enter_views(self, table: array[int], fresh: dict[str, torch.Tensor], root: Tensors, plan: Plan) -> None:
+    def _enter_views(self, table: array[int], fresh: dict[str, torch.Tensor], root: Tensors, spec: BatchSpec) -> None:
         """Where views are written that no step writes in every row: a row that does not move (finished, illegal action)
         keeps what it showed."""
-        for name, dtype, shape, where, slot in plan.views:
+        for name, dtype, shape, where, slot in spec.views:
             before = root.get(name)
             if before is None or slot.field.on_demand:
                 view = torch.zeros(shape, dtype=dtype)
@@ -201,16 +183,18 @@ class Stepper:
             fresh[name] = view
             table[where] = view.data_ptr()
 
-    def _refuse_illegal(self, table: int, action: torch.Tensor, root: Tensors, hidden: Tensors, plan: Plan) -> None:
+    def _refuse_illegal(
+        self, table: int, action: torch.Tensor, root: Tensors, hidden: Tensors, spec: BatchSpec
+    ) -> None:
         """Names the first illegal action; its row is shown to the template for the reason."""
-        n = plan.rows
-        first = self.world._launcher.first_illegal((table, plan.order_address, action.data_ptr(), 0), n)
+        n = spec.rows
+        first = self.world._launcher.first_illegal((table, spec.order_address, action.data_ptr(), 0), n)
         if first is None:
             return
-        said = action.reshape(n, *plan.action[len(plan.batch) :])[first].tolist()
-        with self._planning:  # there is one template
-            for name, _, shape, _, slot in (*plan.instance, *plan.root, *plan.hidden):
-                value = (root if slot.root else hidden)[name].reshape(n, *shape[len(plan.batch) :])[first]
+        said = action.reshape(n, *spec.action[len(spec.batch) :])[first].tolist()
+        with self._lock:  # there is one template
+            for name, _, shape, _, slot in (*spec.instance, *spec.root, *spec.hidden):
+                value = (root if slot.root else hidden)[name].reshape(n, *shape[len(spec.batch) :])[first]
                 getattr(self.world, name)[0] = value.reshape(slot.shape).numpy(force=True)
             why = self.world.why_illegal(0, said)
         raise IllegalAction(f"row {first}: action {said}: {why}")
@@ -222,40 +206,46 @@ class Stepper:
         batch, width = mask.shape[:-1], self.world.action.nvec(self.world.sizes)[0]
         if mask.dtype is not torch.bool or mask.shape[-1:] != (width,) or not mask.is_cpu:
             raise ShapeError(f"'action_mask' must be bool (..., {width}), not {mask.dtype} {tuple(mask.shape)}")
-        plan = self._plans.get(batch) or self._plan(batch)
-        space, chunks = self._room(plan.rows)
+        spec = self._specs.get(batch) or self._spec(batch)
+        space, chunks = self._room(spec.rows)
         table = space.table[:]
-        table[0] = plan.rows
+        table[0] = spec.rows
         mask, out = mask.contiguous(), torch.empty(batch, dtype=torch.int64)
         table[self._mask_place] = mask.data_ptr()
         if self._drawer is None:
             self._drawer = build_row_map(
                 self.world._launcher_layout, any_allowed, np.dtype(np.int64), debug=self.world.debug
             )
-        args = (table.buffer_info()[0], plan.order_address, out.data_ptr(), seed, turn)
-        self._drawer.run(args, plan.rows, chunks)
+        args = (table.buffer_info()[0], spec.order_address, out.data_ptr(), seed, turn)
+        self._drawer.run(args, spec.rows, chunks)
         return out
 
     def derive_mask(self, root: Tensors, hidden: Tensors, batch: torch.Size) -> torch.Tensor:
         """The masks (*batch, n) that the kernel `derive_mask` writes for the live ones of these rows; nothing given is
         written to."""
-        plan = self._plans.get(batch) or self._plan(batch)
+        spec = self._specs.get(batch) or self._spec(batch)
         keep: list[torch.Tensor] = []
-        space, chunks = self._room(plan.rows)
+        space, chunks = self._room(spec.rows)
         # The mask given need not be sound.
         open_mask = torch.ones((*batch, self._mask_width), dtype=torch.bool)
-        table = self.checks.enter(space.table, {**root, "action_mask": open_mask}, hidden, plan, keep)
-        self.checks.values(table, self.checks.of_all, root, hidden, plan)
-        return self._marked(table, root.get("action_mask"), root, hidden, plan, chunks)[0]
+        table = self.checks.enter(space.table, {**root, "action_mask": open_mask}, hidden, spec, keep)
+        self.checks.values(table, self.checks.of_all, root, hidden, spec)
+        return self._marked(table, root.get("action_mask"), root, hidden, spec, chunks)[0]
 
     def _marked(
-        self, table: array[int], given: torch.Tensor | None, root: Tensors, hidden: Tensors, plan: Plan, chunks: int
+        self,
+        table: array[int],
+        given: torch.Tensor | None,
+        root: Tensors,
+        hidden: Tensors,
+        spec: BatchSpec,
+        chunks: int,
     ) -> tuple[torch.Tensor, np.ndarray]:
         """Masks by the kernel `derive_mask` for the rows of a table, which is changed, and which rows are live; the
         others have the mask given, or none allowed."""
-        mask = torch.zeros((*plan.batch, self._mask_width), dtype=torch.bool) if given is None else _copied(given)
+        mask = torch.zeros((*spec.batch, self._mask_width), dtype=torch.bool) if given is None else _copied(given)
         table[self._mask_place] = mask.data_ptr()
-        live = self.checks.live(root, hidden, plan)
+        live = self.checks.live(root, hidden, spec)
         order, marker = np.flatnonzero(live), self.world.marker()
         assert marker is not None
         marker.run((table.buffer_info()[0], address_of(order)), len(order), chunks)
@@ -265,97 +255,86 @@ class Stepper:
 
     def begin(self, stream: torch.Tensor, batch: torch.Size) -> Rows:
         """New episodes of a whole batch with these keys (rows, 3): instances drawn, state at its start."""
-        plan = self._plans.get(batch) or self._plan(batch)
-        made = {name: torch.zeros(shape, dtype=dtype) for name, dtype, shape, _, _ in plan.begun}
-        return self._begin(made, stream.reshape(plan.stream), plan, plan.order[: plan.rows], True)
+        spec = self._specs.get(batch) or self._spec(batch)
+        made = {name: torch.zeros(shape, dtype=dtype) for name, dtype, shape, _, _ in spec.begun}
+        return self._begin(made, stream.reshape(spec.stream), spec, spec.order[: spec.rows], validated=True)
 
     def restart(self, root: Tensors, hidden: Tensors, batch: torch.Size, rows: torch.Tensor) -> Rows:
         """The batch with the next episode begun in these rows: all tensors are new, all other rows keep their bits."""
-        plan = self._plans.get(batch) or self._plan(batch)
-        known = self._spaces.own.known(plan, root, hidden)
-        # Then the rows that go on have been checked, and nobody has written there since.
-        sound = known is not None and bool(known[2]) and known[5]
+        spec = self._specs.get(batch) or self._spec(batch)
         # Views are no part of the state. A caller may leave them out where they are made anew: where every row begins,
         # or on demand, by a kernel that needs rows that have been checked.
-        begins_all = len(rows) == plan.rows
+        begins_all = len(rows) == spec.rows
         lacks_views = not begins_all and any(s.name not in root for s in self.views if s.field.on_demand)
         if lacks_views:
             self.check(root, hidden, batch)
         made = {}
-        for name, dtype, shape, _, slot in plan.begun:
+        for name, dtype, shape, _, slot in spec.begun:
             tensor = (root if slot.root else hidden).get(name)
             if tensor is None and slot in self.views and (begins_all or slot.field.on_demand):
                 tensor = torch.zeros(shape, dtype=dtype)
             made[name] = _copied(slot.checked(tensor, dtype, shape))
-        stream = _copied(self.stream.checked(hidden.get("stream"), torch.int64, plan.stream))
+        stream = _copied(self.stream.checked(hidden.get("stream"), torch.int64, spec.stream))
+        validated = self._spaces.own.is_validated(spec.shared_in(root, hidden))
         # A copy in order, so that the reshape is a view of it and the sum is written into the tensor itself.
         stream.numpy().reshape(-1, 3)[rows.numpy(), 2] += 1
-        return self._begin(made, stream, plan, rows, sound, lacks_views)
+        return self._begin(made, stream, spec, rows, validated or begins_all, lacks_views)
 
     def _begin(
         self,
         made: dict[str, torch.Tensor],
         stream: torch.Tensor,
-        plan: Plan,
+        spec: BatchSpec,
         rows: torch.Tensor,
-        sound: bool,
+        validated: bool,
         lacks_views: bool = False,
     ) -> Rows:
-        """Runs the kernels that draw an instance and set the state to its start, on tensors that are ours. `sound`: all
-        rows are what kernels made, so that the next step need not check them as it would a stranger's. `lacks_views`:
-        rows that go on need theirs too."""
-        space, chunks = self._room(plan.rows)
+        """Runs the kernels that draw an instance and set the state to its start. `validated`: the rows that go on play
+        validated instances, if there are any. `lacks_views`: these rows need their views computed, too."""
+        space, chunks = self._room(spec.rows)
         chunks = min(chunks, max(len(rows), 1))
         table = space.table[:]
-        table[0] = table[1] = plan.rows
+        table[0] = table[1] = spec.rows
         # The kernel that begins an episode sets the reward to 0. A reset shows none, so it only needs a place.
-        results = [(torch.empty(w.shape, dtype=w.dtype), w.where) for w in plan.results]
+        results = [(torch.empty(w.shape, dtype=w.dtype), w.where) for w in spec.results]
         for tensor, where in results:
             table[where] = tensor.data_ptr()
-        table[self._instance_row], table[self.stream.where] = plan.owner.data_ptr(), stream.data_ptr()
-        for name, _, _, where, _ in plan.begun:
+        table[self._instance_row], table[self.stream.where] = spec.owner.data_ptr(), stream.data_ptr()
+        for name, _, _, where, _ in spec.begun:
             table[where] = made[name].data_ptr()
         launcher, n = self.world._launcher, len(rows)
         args = table.buffer_info()[0], rows.data_ptr()
         launcher.generate(table).run(args, n, chunks)
         launcher.restart.run(args, n, chunks)
         if lacks_views:
-            args, n = (args[0], plan.order_address), plan.rows
+            args, n = (args[0], spec.order_address), spec.rows
         if self._observe is not None:
             self._observe.run(args, n, chunks)
-        fresh_root = {name: made[name] for name, _, _, _, slot in plan.begun if slot.root}
-        fresh_hidden = {name: made[name] for name, _, _, _, slot in plan.begun if not slot.root}
+        fresh_root = {name: made[name] for name, _, _, _, slot in spec.begun if slot.root}
+        fresh_hidden = {name: made[name] for name, _, _, _, slot in spec.begun if not slot.root}
         fresh_root["done"] = fresh_root["terminated"] | fresh_root["truncated"]
         fresh_hidden["stream"] = stream
-        if sound or torch.is_inference_mode_enabled():  # there changes are not counted: every step checks all
-            self._remember(table, fresh_root, fresh_hidden, plan)
+        if validated:
+            space.note_validated(spec.shared_in(fresh_root, fresh_hidden))
         return fresh_root, fresh_hidden
 
     # -- what is worked out once ------------------------------------------------------------------------------
 
-    def _plan(self, batch: torch.Size) -> Plan:
-        with self._planning:  # several threads may step at once
+    def _spec(self, batch: torch.Size) -> BatchSpec:
+        with self._lock:  # several threads may step at once
             if batch.numel() > len(self._rows):
                 self._grow(batch.numel())
-            if len(self._plans) > PLANS:
-                self._plans.clear()
+            if len(self._specs) > CACHED_SPECS:
+                self._specs.clear()
             action = self.world.action.shape(self.world.sizes)
-            plan = self._plans[batch] = Plan(batch, self._layout, action, self._rows, self._own)
-        return plan
+            spec = self._specs[batch] = BatchSpec(batch, self._groups, action, self._rows, self._own)
+        return spec
 
     def _grow(self, n: int) -> None:
-        """Makes the numbers of rows and instances long enough. Plans made before keep theirs."""
+        """Makes the numbers of rows and instances long enough. Specs made before keep theirs."""
         n = max(n, 64, 2 * len(self._rows))
         self._rows = torch.arange(n, dtype=torch.int64)
         self._own = torch.arange(n, dtype=torch.int32)
-
-
-def _versions(shared: tuple[torch.Tensor, ...]) -> tuple[int, ...]:
-    """How often the tensors that a step hands on have been changed in place."""
-    try:
-        return tuple(map(version_of, shared))
-    except RuntimeError:  # made in inference mode, where changes are not counted
-        return ()
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

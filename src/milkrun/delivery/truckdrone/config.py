@@ -35,9 +35,6 @@ class TruckDroneConfig(RuledConfig):
     """Options of the truck-and-drones world. Those that are None here have a default by the rules."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "published": {"rules": "published"}}
-    old_names: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        name: {"seed": "published"} for name in ("preset", "rules", "tw_law")
-    }
     rule_option: ClassVar[str] = "rules"
     by_rule: ClassVar[Mapping[str, Mapping[str, Any]]] = BY_RULES
 

@@ -43,11 +43,6 @@ class DARPConfig(RuledConfig):
         "published": {"rule": "deadlines"},
     }
     by_rule: ClassVar[Mapping[str, Mapping[str, Any]]] = BY_RULE
-    old_names: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        "preset": {"seed": "published"},
-        "rule": {"seed": "deadlines"},
-        "law": {"seed": "deadlines"},
-    }
     synonyms: ClassVar[Mapping[str, str]] = {"vehicle_speed": "speed", "num_loc": "num_requests"}
 
     rule: str = option("classic", "classic: windows, ride times, durations; deadlines: those alone", choices=RULES)

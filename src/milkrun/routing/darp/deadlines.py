@@ -19,7 +19,6 @@ import numpy as np
 from milkrun.core.fields import constant, float32, float64, instance, int64, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
-from milkrun.core.old_names import renamed
 from milkrun.routing.darp.base import (
     ALLOWED,
     AT_DEPOT,
@@ -43,8 +42,6 @@ from milkrun.routing.darp.travel import distance32
 from milkrun.routing.darp.travel import whole_travel_time as travel_time
 from milkrun.routing.instances.darp import MOST
 from milkrun.routing.vehicle import write_down
-
-__getattr__ = renamed(__name__, {"DARPSeed": "DARPDeadlines"})
 
 
 class DARPDeadlines(DARPBase):

@@ -74,7 +74,7 @@ class DARPInstances(DARPBase):
         """A world that plays these instances of any sizes and fleets, each in `repeat` rows without a copy; ready."""
         from milkrun.core.registry import make as make_world
 
-        if make.get("rule", "classic") != "classic" or DARPConfig.new_name("preset", make.get("preset")) == "published":
+        if make.get("rule", "classic") != "classic" or make.get("preset") == "published":
             raise ConfigError("from_instances plays instances under the rule 'classic'")
         if not instances:
             raise ShapeError("from_instances needs at least one instance")

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError, did_you_mean
-from milkrun.routing.darp.config import DARPConfig
 from milkrun.routing.darp.task.cases import Case, of_dataset, of_instance
 from milkrun.routing.darp.task.replay import Log, Routes, Violation, assign, drive_deadlines, drive_plan, judge_classic
 from milkrun.routing.darp.task.schedule import earliest
@@ -86,7 +85,6 @@ class DARPProblem:
         `tol` is what a time limit of `classic` may be exceeded by; `deadlines` counts in whole numbers. The speed is by
         default 1 under `classic` and 25 under `deadlines`.
         """
-        rule = DARPConfig.new_name("rule", rule)
         case = of_instance(instance, rule, speed)
         driven = [_as_route(route) for route in routes]
         log = drive_deadlines(case, driven) if rule == "deadlines" else judge_classic(case, driven, tol)
@@ -124,7 +122,6 @@ class DARPProblem:
         plan = to_numpy(pi)
         if plan.ndim != 2 or plan.dtype.kind not in "iu":
             raise ShapeError(f"pi has shape {plan.shape} and dtype {plan.dtype}, expected (B, L) integers")
-        rule = DARPConfig.new_name("rule", rule)
         rows, case_of = of_dataset(dataset, len(plan), rule, speed, metric)
         weight, price = (cw_dict or {}).get("length", 1.0), _price(penalty_unvisited)
         cost = np.zeros(len(plan))

@@ -1,0 +1,70 @@
+"""Workspace: the memory that the kernels of one thread write besides the tensors of a call.
+
+Kernels release the GIL, so two calls must not share such memory: each Python thread has its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from array import array
+from typing import Any
+
+import numpy as np
+
+from milkrun.core.fields import Field, Role
+from milkrun.core.memory import address_of
+from milkrun.core.world import World
+
+
+class Workspaces(threading.local):
+    """The workspace of the calling thread, as `own`."""
+
+    def __init__(self, world: World, dropped: list[Field]) -> None:
+        self.own = Workspace(world, dropped)
+
+
+class Workspace:
+    """A table of addresses to copy, with memory of this thread behind all fields that no tensor of a call holds; and
+    which instance tensors the last call validated."""
+
+    def __init__(self, world: World, dropped: list[Field]) -> None:
+        self._world = world
+        self._dropped = dropped
+        self._scratch = [f for f in world.fields.values() if f.role is Role.SCRATCH]
+        self._memory: dict[str, np.ndarray] = {}
+        self.rows = self.slots = 0
+        self.table = array("q", world._table.tolist())
+        self._validated: list[tuple[weakref.ref[Any], int]] = []
+
+    def make_room(self, rows: int, slots: int) -> None:
+        """Memory for so many rows, and scratch for so many pieces of a batch."""
+        if rows > self.rows:
+            self.rows = max(rows, 64, 2 * self.rows)
+            for f in self._dropped:
+                self._put(f, self.rows)
+        if slots > self.slots:
+            self.slots = slots
+            for f in self._scratch:
+                self._put(f, slots)
+
+    def _put(self, f: Field, count: int) -> None:
+        layout = self._world._launcher_layout
+        self._memory[f.name] = memory = np.zeros((count, *f.shape(self._world.sizes)), f.dtype)
+        self.table[layout.slots[f.name]] = address_of(memory)
+        if f.role is Role.SCRATCH:
+            self.table[layout.slots[f.name] + 1] = memory.strides[0]
+
+    def is_validated(self, instances: tuple[Any, ...]) -> bool:
+        """Whether the last call validated these very tensors, and torch has counted no change since. Tensors made in
+        inference mode count no changes: those are validated by every call."""
+        noted = self._validated
+        return len(noted) == len(instances) and all(
+            ref() is tensor and tensor._version == version
+            for tensor, (ref, version) in zip(instances, noted, strict=True)
+        )
+
+    def note_validated(self, instances: tuple[Any, ...]) -> None:
+        """These instance tensors need no second look while they are unchanged."""
+        counted = not any(tensor.is_inference() for tensor in instances)
+        self._validated = [(weakref.ref(tensor), tensor._version) for tensor in instances] if counted else []

@@ -1,0 +1,1 @@
+"""The import path of the published truck-and-drones environment; the code is in `milkrun.compat.vrp`."""

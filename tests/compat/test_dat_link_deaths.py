@@ -1,0 +1,205 @@
+"""Environments of the benchmark over a link while processes die: the simulator is killed or stopped, the process that
+started it is killed, a client is killed while others wait for it. Every call returns, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from milkrun.api.sb3 import Async_SubprocVecEnv
+from milkrun.compat.dat import GE, Envs, general_env, make_env
+from milkrun.core.errors import LinkError, WorkerError
+from milkrun.tracking.link import client, launch
+from tests.compat.dat_tools import (
+    ROW,
+    ROWS,
+    SEED,
+    SMALL,
+    by_turns,
+    by_world,
+    flat,
+    without_supplements_at_resets,
+)
+from tests.tracking.link_tools import until
+from tests.tracking.test_link_processes import READY, free_port, gone, listens
+
+SILENCE = 3.0
+"""Seconds after which a simulator that says nothing is taken for dead in these tests."""
+MANY = 20
+"""How often somebody dies in `make truth`."""
+LONG = [pytest.mark.long, pytest.mark.timeout(3600)]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(monkeypatch):
+    """No thread or simulator is left by a test; one that is silent is given up sooner."""
+    monkeypatch.setattr(client, "Patience", partial(client.Patience, silence=SILENCE))
+    before = set(threading.enumerate())
+    yield
+    until(lambda: set(threading.enumerate()) <= before)
+    assert launch._running == {} and simulators_of(os.getpid()) == []
+
+
+def simulators_of(parent):
+    """The processes that were told that this is their parent, and live."""
+    found, said = [], f"\0--parent-pid\0{parent}\0".encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and not gone(int(entry.name)):
+            try:
+                if said in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:  # it ended meanwhile
+                pass
+    return found
+
+
+def first_states(episodes):
+    """With which state each row begins each of its episodes, by episode and row, in this process."""
+    with Envs(ROWS, GE(ROWS, SMALL, seed=SEED)) as envs:
+        return [[state.tobytes() for state in envs.reset()] for _ in range(episodes)]
+
+
+class Watched:
+    """Envs whose every turn is checked: what a row that was lost tells, and with what a row begins."""
+
+    def __init__(self, envs, expected):
+        self.envs, self._expected = envs, expected
+        self.states, self.episode = envs.reset(), np.zeros(ROWS, int)
+        self._check_begun(range(ROWS))
+        self.lost = np.zeros(ROWS, int)
+
+    def turn(self):
+        """Plays one; the seconds that it took."""
+        envs, began = self.envs, time.monotonic()
+        states, rewards, done = envs.step([1, 2, 3])
+        seconds = time.monotonic() - began
+        for row, env in enumerate(envs.env_list):
+            if envs.reset_turn[row]:
+                assert (rewards[row], done[row]) == (0.0, False)
+            elif env.end_reason == "link_lost":
+                assert (rewards[row], done[row], envs.truncated[row], env.r_c, env.r_d) == (0.0, True, True, 0.0, 0.0)
+                assert states[row].tobytes() == self.states[row].tobytes()
+                assert envs.infos[row]["TimeLimit.truncated"]
+                self.lost[row] += 1
+        self.states = states
+        self.episode += envs.reset_turn
+        self._check_begun(np.flatnonzero(envs.reset_turn))
+        return seconds
+
+    def _check_begun(self, rows):
+        for row in rows:
+            assert self.states[row].tobytes() == self._expected[self.episode[row]][row], (row, self.episode)
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        pytest.param(["killed", "stopped"], id="each once"),
+        pytest.param(["killed"] * MANY, id="killed", marks=LONG),
+        pytest.param(["stopped"] * MANY, id="stopped", marks=LONG),
+    ],
+)
+def test_the_simulator_dies_in_a_step_of_envs(ways):
+    """The step returns the last states, no reward, truncated by link_lost; the next turn starts another simulator,
+    which goes on with the episode that would have come here. A row that had its answer before is lost a turn later."""
+    section = {**SMALL, "auto_start": True, "port": 0, "delay": READY, "max_restarts": len(ways)}
+    with Envs(ROWS, GE(ROWS, section, seed=SEED)) as envs:
+        watched = Watched(envs, first_states(3 * len(ways) + 2))
+        for death, way in enumerate(ways):
+            if death % 2:
+                watched.turn()
+            (pid,) = simulators_of(os.getpid())
+            port = envs.env_list[0]._source._link.address.port
+            before = watched.lost.copy()
+            killer = threading.Timer(0.002 * death, os.kill, (pid, signal.SIGKILL))
+            if way == "stopped":
+                os.kill(pid, signal.SIGSTOP)
+                assert watched.turn() < 2.5 * SILENCE
+            else:
+                if death == 0:
+                    os.kill(pid, signal.SIGSTOP)  # then it dies for certain while it owes all their answers
+                killer.start()
+                while (watched.lost == before).any():
+                    watched.turn()
+                killer.join()
+            if death == 0:
+                assert (watched.lost == before + 1).all()
+            while envs.truncated.any():
+                watched.turn()
+            assert gone(pid) and not listens(port)
+        assert (watched.lost == len(ways)).all() and not envs.terminated.any()
+        port = envs.env_list[0]._source._link.address.port
+    assert not listens(port)
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(MANY, marks=LONG)])
+def test_workers_over_a_link_die(times):
+    """Two environments of a group in workers, the first of which starts the simulator, and one here. Until somebody
+    dies a worker's row is that of the world. A client that is killed while the others wait for it frees them; with its
+    parent the simulator leaves, and who is left is told so. Nothing is left."""
+    world = by_world(SMALL)
+    for _ in range(times):
+        port = free_port()
+        section = {**SMALL, "port": port, "delay": READY}
+        started = {**section, "auto_start": True}
+        kinds = {0: True, ROW: False}  # a classic one and Gymnasium's
+        makers = [make_env(ROWS, row, gym, conf_path=started, seed=SEED) for row, gym in kinds.items()]
+        pool = Async_SubprocVecEnv(makers)
+        here, _ = general_env("Benchmark", {**section, "link": "tcp"}, ROWS, 1, seed=SEED)
+        try:
+            (simulator,) = simulators_of(pool.workers.pids[0])
+            assert _played(pool, here) == without_supplements_at_resets(world)
+            here.send(None)
+            pool.reset()
+            here.receive()
+            # The other one stops, so that all wait for it, and dies.
+            os.kill(pool.workers.pids[1], signal.SIGSTOP)
+            here.send(0)
+            pool.step_async([0, 0])
+            os.kill(pool.workers.pids[1], signal.SIGKILL)
+            _, reward, done, _ = here.receive()
+            assert (done, here.end_reason) == (False, "") and reward != 0.0
+            os.kill(pool.workers.pids[0], signal.SIGKILL)
+            until(partial(gone, simulator))
+            assert here.step(0)[1:3] == (0.0, True) and (here.end_reason, here.truncated) == ("link_lost", True)
+            began = time.monotonic()
+            with pytest.raises(
+                LinkError,
+                match=rf"at 127\.0\.0\.1:{port} \(environment 1 of 3 in group 'main'\): no "
+                rf"simulator listens there\. Start one \(milkrun simulate --port {port}\)",
+            ):
+                here.reset()
+            assert time.monotonic() - began < SILENCE
+            with pytest.raises(WorkerError, match=r"worker \d \(process \d+\) was killed by signal 9"):
+                pool.step_wait()
+        finally:
+            here.close()
+            pool.close()
+        assert all(gone(pid) for pid in pool.workers.pids) and not listens(port)
+
+
+def _played(pool, here):
+    """The trace of the second worker, while the others play along."""
+
+    def begin():
+        here.send(None)
+        states = pool.reset()
+        here.receive()
+        return states[1], []
+
+    def turn(action):
+        here.send(None if here.end_reason else 5)
+        states, rewards, dones, infos = pool.step(np.array([3, action]))
+        here.receive()
+        told = infos[1]
+        assert told["TimeLimit.truncated"] == (told.get("reason") == "time")
+        return states[1], rewards[1], dones[1], [] if "reset_turn" in told else told["SuppleInfo"]
+
+    return [(*step, more if more != flat([]) else b"") for *step, more in by_turns(begin, turn, 4)]
