@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 
-import numba
 import pytest
 
 import milkrun
@@ -25,7 +24,7 @@ for turn in range(20):
     world.step(world.sample_actions(5, turn))
 print(part_compiler() is None, rows_of(world))
 """
-ANOTHER_NUMBA = "import numba.core.untyped_passes as passes; del passes.WithLifting"
+ANOTHER_NUMBA = "import numba.core.codegen as codegen; del codegen.JITCodeLibrary"
 
 
 def said(code: str, **env: str) -> str:
@@ -97,19 +96,3 @@ def test_a_default_world_draws_as_usual(id):
     launcher = world._launcher
     assert launcher.generate(world._table) is launcher._generate_usual
     assert bool(world.usual) == (launcher._generate_usual is not launcher._generate)
-
-
-def test_a_numba_that_makes_a_pass_manager_for_a_module_keeps_its_way(monkeypatch):
-    """Numba 0.61 does: its functions are optimised as it comes, and nothing else changes."""
-    from numba.core.codegen import CPUCodegen, CPUCodeLibrary
-
-    from milkrun.core.quick_numba import quick_numba
-
-    own = CPUCodeLibrary._optimize_functions
-    with quick_numba():
-        shortened = CPUCodeLibrary._optimize_functions is not own
-    monkeypatch.setattr(CPUCodegen, "_function_pass_manager", lambda self, llvm_module: None)
-    with quick_numba():
-        assert CPUCodeLibrary._optimize_functions is own
-    assert CPUCodeLibrary._optimize_functions is own
-    assert shortened or numba.version_info.short < (0, 62)

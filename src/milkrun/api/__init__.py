@@ -25,7 +25,9 @@ BINDINGS = {
         "milkrun.api.gymnasium:make",
         "world world_id autoreset_mode layout render_mode copy seed_rule max_episode_steps",
     ),
-    "torchrl": Binding("milkrun.api.torchrl:make", "generator generator_params device batch_size stepping features"),
+    "torchrl": Binding(
+        "milkrun.api.torchrl:make", "generator generator_params device batch_size stepping copy features"
+    ),
     "rl4co": Binding("milkrun.api.rl4co:make", ""),
     "pettingzoo": Binding("milkrun.api.pettingzoo:make", "render_mode"),
     "sb3": Binding("milkrun.api.sb3:make", "layout infos monitor seed_rule render_mode"),

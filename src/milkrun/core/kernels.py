@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache, cached_property
 from inspect import signature
 from typing import Any
@@ -108,15 +107,6 @@ def _try_out(compiler: type) -> None:
     part = Kernel(lambda x, y: x + 2 * y, targetoptions={"nopython": True, **KERNEL_OPTIONS}, compiler=compiler)
     if njit(**KERNEL_OPTIONS)(lambda x: part(x, 3) * part(x, 1))(4) != 60:
         raise ArithmeticError("a part computes a wrong result")
-
-
-def quick_compiler() -> AbstractContextManager[None]:
-    """Around a compile of entries: numba leaves out work that changes nothing."""
-    if part_compiler() is None:
-        return nullcontext()
-    from milkrun.core.quick_numba import quick_numba
-
-    return quick_numba()
 
 
 IN_PYTHON: dict[Any, Callable[..., Any]] = {}

@@ -25,7 +25,7 @@ from milkrun.core.clock import compiling
 from milkrun.core.errors import ConfigError
 from milkrun.core.faults import explained
 from milkrun.core.interrupts import undisturbed
-from milkrun.core.kernels import call_at, quick_compiler
+from milkrun.core.kernels import call_at
 
 
 class Entry:
@@ -66,7 +66,7 @@ def _compiled(function: Any) -> Any:
     """The function, which takes int64 only, ready to run."""
     with compiling(), BUILDING:
         if not function.signatures:
-            with undisturbed(), _without_collector(), quick_compiler():
+            with undisturbed(), _without_collector():
                 try:
                     function.compile((types.int64,) * function.py_func.__code__.co_argcount)
                 except Exception as e:

@@ -46,6 +46,7 @@ KEYWORDS = (
     "run_type_checks",
     "allow_done_after_reset",
     "stepping",
+    "copy",
     "illegal",
     "preset",
     "config",
@@ -59,7 +60,12 @@ CPU = torch.device("cpu")
 
 
 class TorchRLEnv(RL4COEnvBase):
-    """The world of an id. Further keywords are options of its configuration, and so are `generator_params`."""
+    """The world of an id. Further keywords are options of its configuration, and so are `generator_params`.
+
+    copy: with stepping="inplace", whether results are copies. With False they are views of the world's memory: the next
+    call overwrites them, so keep what you need by `clone()`; a rollout that collects them would show its last step
+    only.
+    """
 
     def __init__(
         self,
@@ -74,6 +80,7 @@ class TorchRLEnv(RL4COEnvBase):
         run_type_checks: bool = False,
         allow_done_after_reset: bool = False,
         stepping: str = "functional",
+        copy: bool = True,
         illegal: str = "noop",
         preset: str | None = None,
         config: Any = None,
@@ -84,6 +91,9 @@ class TorchRLEnv(RL4COEnvBase):
     ) -> None:
         if stepping not in ("functional", "inplace"):
             raise ConfigError(f"stepping={stepping!r}: must be 'functional' or 'inplace'")
+        if not (copy or stepping == "inplace"):
+            raise ConfigError("copy=False is for stepping='inplace': functional steps write to new tensors")
+        self.copies = copy
         spec = world_spec(world_id)
         self.world_id, self.name, self.stepping, self.illegal = spec.id, spec.name.lower(), stepping, illegal
         self.first_row, self.threads = check_count("first_row", first_row, 0), threads
@@ -426,7 +436,7 @@ class TorchRLEnv(RL4COEnvBase):
 
     def _owned(self) -> Owner:
         if self._owner is None:
-            self._owner = Owner(self._stepper, self.batch_size, self.illegal)
+            self._owner = Owner(self._stepper, self.batch_size, self.illegal, self.copies)
         return self._owner
 
     def _refuse_other(self, batch: torch.Size) -> None:

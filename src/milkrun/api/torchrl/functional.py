@@ -62,6 +62,7 @@ class Stepper:
         self.carried = slots(Role.STATE, Role.MASK)
         self.stream = Slot(replace(world.fields["stream"], low=0), world, shown)
         self.results = [s for s in slots(Role.VIEW) if s.name in RESULTS]
+        self.reward, self.done = (next(s for s in self.results if s.name == name) for name in ("reward", "done"))
         self.views = [s for s in slots(Role.VIEW) if s.field in shown]  # what a reset shows too
         self._step_from: Any = getattr(world._launcher, "step_from", None)  # a world on an engine has none
         self._observe = world._launcher.observe if any(s.field.on_demand for s in self.views) else None

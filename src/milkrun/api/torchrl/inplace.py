@@ -1,7 +1,8 @@
-"""Owner: the World behind stepping="inplace", and copies of its memory as tensors.
+"""Owner: the World behind stepping="inplace", and its memory as tensors.
 
-State is copied out at every call. Instances and the keys of the rows are copied once: the same tensors are handed out
-until a row begins another episode, and are then replaced, never overwritten.
+With copy=True each call copies the state. Instances and the keys of the rows are copied when a row begins an episode:
+until then the same tensors are returned, and they are replaced, never overwritten. With copy=False the tensors returned
+are views of the world's memory, which the next call overwrites.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 
 from milkrun.api.torchrl.checks import Tensors
+from milkrun.api.torchrl.fields import Slot
 from milkrun.api.torchrl.functional import Rows, Stepper
 from milkrun.core.errors import ResetNeeded
 from milkrun.core.world import World
@@ -21,9 +23,11 @@ from milkrun.core.world import World
 class Owner:
     """One World of as many rows as the environment has."""
 
-    def __init__(self, stepper: Stepper, batch: torch.Size, illegal: str) -> None:
+    def __init__(self, stepper: Stepper, batch: torch.Size, illegal: str, copy: bool = True) -> None:
         template = stepper.world
-        self.stepper, self.batch = stepper, batch
+        self.stepper = stepper
+        self.batch = batch
+        self.copy = copy
         self.world: World = type(template)(
             max(batch.numel(), 1),
             template.config,
@@ -32,8 +36,12 @@ class Owner:
             threads=template.threads,
             debug=template.debug,
         )
-        self._kept: dict[str, torch.Tensor] = {}
+        self._begun = False
+        self._kept: dict[str, torch.Tensor] = {}  # copies that stay through an episode
         self._memory: dict[str, tuple[np.ndarray, torch.Tensor]] = {}  # arrays of the world, each also as a tensor
+        self._views: tuple[int, Rows] | None = None  # what copy=False returns, and `world.laid` when it was made
+        shown = (*stepper.instance, *stepper.carried, *stepper.views, stepper.stream)
+        self._has_foreign = any(slot.field.strided for slot in shown)
 
     def begin(self, streams: np.ndarray, instance: Mapping[str, Any] | None) -> Rows:
         """New episodes in all rows, with these keys."""
@@ -82,6 +90,7 @@ class Owner:
         for slot in (*self.stepper.instance, *self.stepper.carried, self.stepper.stream):
             array = getattr(self.world, slot.name)
             array[:] = (root if slot.root else hidden)[slot.name].reshape(array.shape).numpy(force=True)
+        self.world.done[:] = self.world.terminated | self.world.truncated
         self.world.rows_written(np.arange(self.world.num_envs))
         self._keep()
 
@@ -89,11 +98,10 @@ class Owner:
         """One action later in the rows that are wanted and have not ended; the others stay, their reward is 0."""
         self._ready()
         world = self.world
-        ended = world.terminated | world.truncated
-        if wanted is None and not ended.any():
+        if wanted is None and not world.done.any():
             world.step(action)
         else:
-            moves = ~ended
+            moves = ~world.done
             if wanted is not None:
                 moves &= np.isin(np.arange(len(moves)), wanted)
             # A step of some rows leaves all others alone, also the reward of their last step.
@@ -101,12 +109,12 @@ class Owner:
             if moves.any():
                 world.step(action[moves], rows=moves)
         root, hidden = self.show()
-        root["reward"] = next(self._copy(slot) for slot in self.stepper.results if slot.name == "reward")
+        root["reward"] = self._tensor(self.stepper.reward)
         return root, hidden
 
     def save(self) -> dict[str, np.ndarray] | None:
         """All that the rows are, to go on from in another process."""
-        return self.world.state_dict() if self._kept else None
+        return self.world.state_dict() if self._begun else None
 
     def load(self, saved: dict[str, np.ndarray]) -> None:
         """Goes on from what `save` gave."""
@@ -116,28 +124,39 @@ class Owner:
     def show(self) -> Rows:
         """What the rows are now."""
         self.world.observe()
+        if self.copy or self._has_foreign:
+            return self._rows()
+        if self._views is None or self._views[0] != self.world.laid:
+            self._views = self.world.laid, self._rows()
+        root, hidden = self._views[1]
+        return root.copy(), hidden.copy()
+
+    def _rows(self) -> Rows:
         root: dict[str, torch.Tensor] = {}
         hidden: dict[str, torch.Tensor] = {}
         for slot in (*self.stepper.instance, self.stepper.stream):
-            (root if slot.root else hidden)[slot.name] = self._kept[slot.name]
-        for slot in (*self.stepper.carried, *self.stepper.views):
-            (root if slot.root else hidden)[slot.name] = self._copy(slot)
-        root["done"] = root["terminated"] | root["truncated"]
+            (root if slot.root else hidden)[slot.name] = self._kept[slot.name] if self.copy else self._tensor(slot)
+        for slot in (*self.stepper.carried, *self.stepper.views, self.stepper.done):
+            (root if slot.root else hidden)[slot.name] = self._tensor(slot)
         return root, hidden
 
     def _keep(self) -> None:
-        """Takes what stays through an episode, after rows have begun one."""
-        self._kept = {slot.name: self._copy(slot) for slot in (*self.stepper.instance, self.stepper.stream)}
+        """Copies what stays through an episode, after rows have begun one."""
+        self._begun = True
+        if self.copy:
+            self._kept = {slot.name: self._tensor(slot) for slot in (*self.stepper.instance, self.stepper.stream)}
 
-    def _copy(self, slot: Any) -> torch.Tensor:
+    def _tensor(self, slot: Slot) -> torch.Tensor:
+        """A field as a tensor: a copy or a view. Memory of an engine is copied, since torch need not be able to read
+        it in place."""
         array, shape = getattr(self.world, slot.name), (*self.batch, *slot.tail())
-        if slot.field.strided:  # foreign memory, which torch need not be able to see
+        if slot.field.strided:
             return torch.from_numpy(array.copy()).view(shape)
         known = self._memory.get(slot.name)
-        if known is None or known[0] is not array:  # a world may lay its memory anew
+        if known is None or known[0] is not array:  # the world may have reallocated its instances
             known = self._memory[slot.name] = array, torch.from_numpy(array).view(shape)
-        return known[1].clone()
+        return known[1].clone() if self.copy else known[1]
 
     def _ready(self) -> None:
-        if not self._kept:
+        if not self._begun:
             raise ResetNeeded("stepping='inplace': reset() before the first step")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import weakref
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class Workspace:
         self._memory: dict[str, np.ndarray] = {}
         self.rows = self.slots = 0
         self.table = array("q", world._table.tolist())
-        self._validated: list[tuple[weakref.ref[Any], int]] = []
+        self._validated: list[tuple[Callable[[], Any], int]] = []  # weak references, and torch's counts of changes
 
     def make_room(self, rows: int, slots: int) -> None:
         """Memory for so many rows, and scratch for so many pieces of a batch."""
