@@ -67,7 +67,7 @@ truth/test_sb3_learning
 compat/test_dat_link_deaths
 """.split()
 
-SMALL_FOLDERS = "core clutter delivery reference routing tracking".split()
+SMALL_FOLDERS = "core render clutter delivery reference routing tracking".split()
 """Where files are looked for that can do with the small environment."""
 
 IN_BOTH = """

@@ -12,9 +12,9 @@ from PIL import Image
 import milkrun
 from milkrun.clutter import CATALOGUE, Clutter
 from milkrun.clutter.stages import CARRY
-from milkrun.core.canvas import Canvas
-from milkrun.core.painter import paint_legend
-from milkrun.core.top_view import bodies_of, look_down
+from milkrun.render.canvas import Canvas
+from milkrun.render.painter import paint_legend
+from milkrun.render.top_view import bodies_of, look_down
 from milkrun.replay.clutter import CELL, HEAD, Picks, draw_scene, film_of, sheet_of_worlds
 from milkrun.solvers import rollout
 from milkrun.solvers.clutter import highest, lowest

@@ -11,9 +11,9 @@ import pytest
 from matplotlib.patches import Rectangle
 
 import milkrun
-from milkrun.core.canvas import PALETTE
 from milkrun.core.errors import BadSolution
-from milkrun.core.scene import Mark, Window
+from milkrun.render.canvas import PALETTE
+from milkrun.render.scene import Mark, Window
 from milkrun.replay.darp import draw_darp, figure_of_plans, plan_of, plan_of_row
 from milkrun.replay.figures import figure_of, rgb, side_by_side
 from milkrun.replay.labels import label_places

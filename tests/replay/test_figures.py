@@ -9,7 +9,7 @@ import pytest
 from matplotlib._pylab_helpers import Gcf
 
 import milkrun
-from milkrun.core.canvas import CUSTOMER
+from milkrun.render.canvas import CUSTOMER
 from milkrun.replay.figures import figure_of, save, side_by_side
 from milkrun.solvers import nearest, rollout
 

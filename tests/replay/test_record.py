@@ -7,8 +7,8 @@ import pytest
 
 import milkrun
 from milkrun.core.errors import ConfigError
-from milkrun.core.recorder import EpisodeRecorder
 from milkrun.core.registry import list_worlds
+from milkrun.render.recorder import EpisodeRecorder
 from milkrun.replay.columns import decode
 from milkrun.replay.episode import Episode
 from milkrun.replay.record import compare, record

@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 
@@ -27,8 +27,6 @@ from milkrun.core.arguments import (
     read_debug,
     read_keys,
 )
-from milkrun.core.canvas import Canvas
-from milkrun.core.default_scene import name_by_scene, scene_of_fields, scene_of_picture, why_masked
 from milkrun.core.episodes import Episodes
 from milkrun.core.errors import ConfigError, IllegalAction, ResetNeeded, ShapeError, shown
 from milkrun.core.fields import (
@@ -50,11 +48,13 @@ from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import DUE_ONE, NO_LIMIT
 from milkrun.core.layouts import check_layout, lay_out, split_entries
 from milkrun.core.memory import address_of
-from milkrun.core.painter import paint
 from milkrun.core.record import INSTANCES, ROWS
 from milkrun.core.references import References
 from milkrun.core.sampling import chance, sample
-from milkrun.core.scene import Chart, Scene
+
+if TYPE_CHECKING:
+    from milkrun.render.canvas import Canvas
+    from milkrun.render.scene import Chart, Scene
 
 _copyto = np.copyto
 
@@ -168,6 +168,8 @@ class World(Episodes, References):
 
     def scene(self, row: int) -> Scene:
         """What a row looks like now, asked after every reset and step; as inherited, what the declared fields tell."""
+        from milkrun.render.default_scene import scene_of_fields, scene_of_picture
+
         self.check_row(row)
         return scene_of_fields(self, row) if type(self).draw is World.draw else scene_of_picture(self, row)
 
@@ -178,10 +180,14 @@ class World(Episodes, References):
 
     def action_name(self, agent: int, action: int) -> str:
         """An action in words; as inherited that of the point or body of row 0 that it leads to."""
+        from milkrun.render.default_scene import name_by_scene
+
         return name_by_scene(self, agent, action)
 
     def why_masked(self, row: int, index: int) -> str:
         """Why an action is not allowed, by its index in the flat mask."""
+        from milkrun.render.default_scene import why_masked
+
         return why_masked(self, row, index)
 
     def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[np.ndarray | None]:
@@ -192,6 +198,8 @@ class World(Episodes, References):
 
     def draw(self, row: int, canvas: Canvas) -> None:
         """The picture of a row: its scene."""
+        from milkrun.render.painter import paint
+
         scene = self.scene(row)
         name = type(self).__name__ if scene.marks else f"{type(self).__name__}  row {row}"
         paint(canvas, scene, f"{name}  step {int(self.i[row])}")
@@ -368,6 +376,8 @@ class World(Episodes, References):
 
     def render(self, row: int = 0) -> np.ndarray:
         """The picture of a row, uint8 (512, 512, 3)."""
+        from milkrun.render.canvas import Canvas
+
         self.check_row(row)
         canvas = Canvas()
         self.draw(int(row), canvas)

@@ -13,11 +13,11 @@ import numpy as np
 from milkrun.clutter.options import BASE, RIM
 from milkrun.clutter.stages import IDLE, LIFT, RESULTS, SETTLE, SUCCESS
 from milkrun.core.arguments import Rows, check_count, read_rows
-from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, PAPER, Canvas, coloured
 from milkrun.core.errors import ConfigError, RenderError, shown
 from milkrun.core.files import write_csv
-from milkrun.core.painter import LINE, paint_legend, paint_marks
 from milkrun.core.watch import Watched
+from milkrun.render.canvas import CUSTOMER, GRID, INK, LATE, PAPER, Canvas, coloured
+from milkrun.render.painter import LINE, paint_legend, paint_marks
 from milkrun.replay.animation import Film, stride
 from milkrun.replay.figures import in_a_row, rgb
 

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from milkrun.core.scene import Chart, Scene
+from milkrun.render.scene import Chart, Scene
 from milkrun.replay.figures import empty_figure, fill, paint_scene, save, scene_legend
 from milkrun.replay.gantt import chart_legend, height_of, paint_chart
 from milkrun.routing.darp.task.checker import DARPReport

@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE
 from milkrun.core.instances import instances_of
-from milkrun.core.painter import trips_of
 from milkrun.core.references import refer
+from milkrun.render.canvas import CUSTOMER, DEPOT, INK, PALETTE
+from milkrun.render.painter import trips_of
 from milkrun.replay.figures import empty_figure, leave_inside, rgb, square_window
 from milkrun.replay.trace import days_driven, morning_levels
 from milkrun.routing.maps import EUR_PER_KG, EUR_PER_KM, KG_PER_M3

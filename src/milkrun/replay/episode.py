@@ -22,8 +22,8 @@ import numpy as np
 from milkrun.core.arguments import check_count
 from milkrun.core.errors import FormatError, UnknownName, missing_extra, shown
 from milkrun.core.files import read_bytes, write_bytes
-from milkrun.core.recorder import Recording
-from milkrun.core.scene import Chart, colour_code, equal
+from milkrun.render.recorder import Recording
+from milkrun.render.scene import Chart, colour_code, equal
 from milkrun.replay.columns import decode, number, pack, ragged, unragged
 
 FORMAT, VERSION = "milkrun-episode", 1

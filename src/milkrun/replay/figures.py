@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, LATE, PAPER, Canvas, Colour, coloured
 from milkrun.core.errors import missing_extra
-from milkrun.core.painter import coloured_trips, visited_colours
 from milkrun.core.references import resolve
-from milkrun.core.scene import Scene, ask_words
 from milkrun.core.world import World
+from milkrun.render.canvas import CUSTOMER, DEPOT, GRID, INK, LATE, PAPER, Canvas, Colour, coloured
+from milkrun.render.painter import coloured_trips, visited_colours
+from milkrun.render.scene import Scene, ask_words
 from milkrun.replay.labels import label_places
 from milkrun.replay.trace import days_driven, last_day
 from milkrun.routing.collect import Collect

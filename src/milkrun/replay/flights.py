@@ -14,9 +14,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from milkrun.core.canvas import INK, PALETTE
-from milkrun.core.scene import colours
 from milkrun.delivery.truckdrone.log import Recorder
+from milkrun.render.canvas import INK, PALETTE
+from milkrun.render.scene import colours
 from milkrun.replay.figures import in_a_row, paint_scene, rgb, scene_legend
 
 SIDE = 5.6  # inches of one map

@@ -14,9 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 
-from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, OPEN, PAPER, SERVED, coloured
-from milkrun.core.recorder import EpisodeRecorder
-from milkrun.core.scene import Bar, Chart, Mark, Style, Window, colour_code
+from milkrun.render.canvas import CUSTOMER, GRID, INK, LATE, OPEN, PAPER, SERVED, coloured
+from milkrun.render.recorder import EpisodeRecorder
+from milkrun.render.scene import Bar, Chart, Mark, Style, Window, colour_code
 from milkrun.replay.figures import LATE_MARKERS, empty_figure, leave_inside, rgb
 
 WIDTH = 11.0  # inches

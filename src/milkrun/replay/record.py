@@ -9,8 +9,8 @@ import numpy as np
 
 from milkrun.core.arguments import Rows, check_count, check_seed
 from milkrun.core.errors import ConfigError, shown
-from milkrun.core.recorder import EpisodeRecorder
 from milkrun.core.registry import make, world_spec
+from milkrun.render.recorder import EpisodeRecorder
 from milkrun.replay.episode import Episode
 from milkrun.solvers.evaluate import check_player, rollout
 from milkrun.solvers.named import choose_player

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.instances import instances_of
-from milkrun.core.recorder import EpisodeRecorder, Recording
+from milkrun.render.recorder import EpisodeRecorder, Recording
 
 
 def trace(world: Any, row: int, fields: tuple[str, ...] = ()) -> Recording | None:

@@ -31,7 +31,7 @@ from milkrun.core.fields import (
     view,
 )
 from milkrun.core.instances import refuse, refuse_where
-from milkrun.core.scene import Bar, Chart, Scene, Style, Window
+from milkrun.render.scene import Bar, Chart, Scene, Style, Window
 from milkrun.routing.base import HEURISTICS, LARGEST, SOLVER, refuse_beyond
 from milkrun.routing.distance import EARTH_RADIUS_KM, METRICS, TOL, legs
 from milkrun.routing.generators.laws import DEPOT_TYPES

@@ -26,7 +26,7 @@ from milkrun.core.errors import BadInstance, ConfigError, ShapeError
 from milkrun.core.fields import constant, float32, float64, instance, int32, int64, mask, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
-from milkrun.core.scene import Scene
+from milkrun.render.scene import Scene
 from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import METRICS, TOL, fits, legs, travel
 from milkrun.routing.generators.cvrp import generate

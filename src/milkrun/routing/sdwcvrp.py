@@ -26,7 +26,7 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, constant, float32, float64, instance, int16, int32, state
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import row_stream, uniform
-from milkrun.core.scene import Chart, Heat, Scene
+from milkrun.render.scene import Chart, Heat, Scene
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, LEVEL, MUST_GO_LAWS, NONE, RANDOM, SERVICE_LEVEL
 from milkrun.routing.generators.laws import MUST
 from milkrun.routing.generators.sdwcvrp import generate

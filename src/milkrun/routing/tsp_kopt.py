@@ -25,8 +25,8 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import constant, float32, int32, int64, mask, scratch, state
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import row_stream, shuffle_from
-from milkrun.core.scene import Scene
 from milkrun.core.world import ChanceOf, FieldOf
+from milkrun.render.scene import Scene
 from milkrun.routing.base import HEURISTICS, SOLVER, Places, PlacesConfig
 from milkrun.routing.distance import CEIL, MATRIX, ROUND, TRUNC1, travel
 from milkrun.routing.generators.laws import INIT

@@ -13,8 +13,8 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, float32, int16, int32, int64, state
 from milkrun.core.instances import refuse_where
 from milkrun.core.kernels import fetch, kernel
-from milkrun.core.scene import Scene, colours
 from milkrun.core.world import World
+from milkrun.render.scene import Scene, colours
 from milkrun.routing.base import Places, PlacesConfig
 
 ON_PADDING, OVERLOADED = 1, 2

@@ -24,7 +24,7 @@ from milkrun.core.config import option
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import constant, float32, float64, instance, int64, state
 from milkrun.core.kernels import kernel
-from milkrun.core.scene import Scene
+from milkrun.render.scene import Scene
 from milkrun.routing.collect import Collect, CollectConfig
 from milkrun.routing.generators.vrpp import PRIZE_LAWS, generate
 from milkrun.routing.trips import any_customer, begin_tour, drive, ends_tour, mark_allowed, take

@@ -25,7 +25,7 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import constant, float32, float64, instance, int32, int64, state
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
-from milkrun.core.scene import Scene
+from milkrun.render.scene import Scene
 from milkrun.routing.collect import Collect, CollectConfig
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, MUST_GO_LAWS
 from milkrun.routing.generators.wcvrp import generate

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milkrun.core.canvas import PAPER, Canvas
-from milkrun.core.scene import Scene, colours
+from milkrun.render.canvas import PAPER, Canvas
+from milkrun.render.scene import Scene, colours
 from milkrun.tracking import tables
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.rendering import SIZES, look, row_alone, shot

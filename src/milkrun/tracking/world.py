@@ -42,8 +42,8 @@ from milkrun.core.fields import (
     view,
 )
 from milkrun.core.references import resolve
-from milkrun.core.scene import Scene
 from milkrun.core.world import World
+from milkrun.render.scene import Scene
 from milkrun.tracking import tables
 from milkrun.tracking.config import REASONS, REWARDS, TrackingConfig
 from milkrun.tracking.flight import idle, step

@@ -17,10 +17,10 @@ import numpy as np
 
 from milkrun.core.arguments import Rows
 from milkrun.core.files import write_csv
-from milkrun.core.recorder import EpisodeRecorder, agent_names
-from milkrun.core.scene import Bar, Chart, Mark, Window
 from milkrun.delivery.styles import STYLES
 from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, HOVER, MOVE, NEAR, ONBOARD, RETURN
+from milkrun.render.recorder import EpisodeRecorder, agent_names
+from milkrun.render.scene import Bar, Chart, Mark, Window
 
 EVENT = np.dtype(
     [

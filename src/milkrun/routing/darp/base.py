@@ -17,7 +17,7 @@ from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.fields import Field, bool_, constant, float32, float64, instance, int32, int64, mask, state, view
 from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
-from milkrun.core.scene import Chart, Scene
+from milkrun.render.scene import Chart, Scene
 from milkrun.routing.darp.config import DARPConfig
 from milkrun.routing.darp.picture import scene
 from milkrun.routing.darp.states import check_fleet, check_record

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.scene import Scene
+from milkrun.render.scene import Scene
 
 MOST_LINES = 60  # requests up to which a line leads from each pickup to its dropoff
 

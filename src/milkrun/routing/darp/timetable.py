@@ -13,7 +13,7 @@ import numpy as np
 
 from milkrun.core.errors import BadSolution
 from milkrun.core.fields import Role
-from milkrun.core.scene import Bar, Chart, Mark, Style, Window
+from milkrun.render.scene import Bar, Chart, Mark, Style, Window
 from milkrun.routing.darp.task.cases import Case, of_instance
 from milkrun.routing.darp.task.checker import DARPProblem, DARPReport
 from milkrun.routing.darp.task.schedule import NOISE, legs

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.fields import Role
-from milkrun.core.scene import Scene, ask_words, colours, texts_of_actions
+from milkrun.render.scene import Scene, ask_words, colours, texts_of_actions
 
 
 def scene_of_picture(world: Any, row: int) -> Scene:

@@ -20,9 +20,9 @@ from milkrun.core.arguments import Rows, read_rows
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.fields import Role
 from milkrun.core.instances import as_array, instances_of
-from milkrun.core.scene import Chart, Part, Scene, ask_words, equal, texts_of_actions
 from milkrun.core.watch import Watched
 from milkrun.core.world import World
+from milkrun.render.scene import Chart, Part, Scene, ask_words, equal, texts_of_actions
 
 MOST_REASONS = 200_000  # frames times actions up to which every masked action has its reason
 OVER = "the episode is over"

@@ -6,10 +6,21 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.core.canvas import INK, LATE, OPEN, PALETTE, PAPER, SERVED, Canvas, coloured
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError
-from milkrun.core.painter import paint, trips_of
-from milkrun.core.scene import Bar, Chart, Mark, Scene, Style, Window, ask_words, colour_code, colours, texts_of_actions
+from milkrun.render.canvas import INK, LATE, OPEN, PALETTE, PAPER, SERVED, Canvas, coloured
+from milkrun.render.painter import paint, trips_of
+from milkrun.render.scene import (
+    Bar,
+    Chart,
+    Mark,
+    Scene,
+    Style,
+    Window,
+    ask_words,
+    colour_code,
+    colours,
+    texts_of_actions,
+)
 from tests import small
 
 SQUARE = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])

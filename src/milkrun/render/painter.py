@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, LATE, OPEN, PALETTE, PAPER, Canvas, Colour, coloured
-from milkrun.core.scene import Scene
-from milkrun.core.top_view import bodies_of, paint_bodies
+from milkrun.render.canvas import CUSTOMER, DEPOT, GRID, INK, LATE, OPEN, PALETTE, PAPER, Canvas, Colour, coloured
+from milkrun.render.scene import Scene
+from milkrun.render.top_view import bodies_of, paint_bodies
 
 Array: TypeAlias = NDArray[Any]
 Box: TypeAlias = tuple[float, float, float, float]

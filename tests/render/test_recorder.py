@@ -13,9 +13,9 @@ from milkrun.core.config import Config
 from milkrun.core.errors import ConfigError, ResetNeeded
 from milkrun.core.fields import bool_, float32, instance, int64, mask, state
 from milkrun.core.kernels import kernel
-from milkrun.core.recorder import OVER, EpisodeRecorder
-from milkrun.core.scene import Bar, Chart, Scene
 from milkrun.core.world import World
+from milkrun.render.recorder import OVER, EpisodeRecorder
+from milkrun.render.scene import Bar, Chart, Scene
 
 MODES = ("disabled", "next_step", "same_step")
 
@@ -174,7 +174,7 @@ def test_reasons_are_kept_as_asked(reasons, all_told, asked_told):
 
 def test_too_many_reasons_are_left_out(monkeypatch):
     """Under "auto" from the frame on at which frames times actions exceed the limit; "all" keeps them."""
-    monkeypatch.setattr("milkrun.core.recorder.MOST_REASONS", 8)
+    monkeypatch.setattr("milkrun.render.recorder.MOST_REASONS", 8)
     kept = {}
     for reasons in ("auto", "all"):
         recorder = EpisodeRecorder(walk(), reasons=reasons)

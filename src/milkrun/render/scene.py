@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from milkrun.core.canvas import FIRST_OF_PALETTE, MEANINGS, PALETTE
 from milkrun.core.errors import ConfigError, did_you_mean
+from milkrun.render.canvas import FIRST_OF_PALETTE, MEANINGS, PALETTE
 
 COLOURS = tuple(MEANINGS)
 """Colours with a meaning, by their codes 0, 1, ...; what waits is hollow."""

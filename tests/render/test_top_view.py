@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from milkrun.core.canvas import LATE, PALETTE, PAPER, Canvas, coloured
-from milkrun.core.painter import paint, paint_marks
-from milkrun.core.scene import Scene
-from milkrun.core.top_view import SHADES, bodies_of, look_down
+from milkrun.render.canvas import LATE, PALETTE, PAPER, Canvas, coloured
+from milkrun.render.painter import paint, paint_marks
+from milkrun.render.scene import Scene
+from milkrun.render.top_view import SHADES, bodies_of, look_down
 
 TILTED = [math.cos(math.pi / 8), math.sin(math.pi / 8), 0, 0]
 """45 degrees about the x axis."""

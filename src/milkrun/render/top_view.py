@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from milkrun.core.canvas import FIRST_OF_PALETTE, INK, LATE, PAPER, Canvas, coloured
+from milkrun.render.canvas import FIRST_OF_PALETTE, INK, LATE, PAPER, Canvas, coloured
 
 Array = NDArray[Any]
 SHADES = 8  # steps between a level face and a steep one

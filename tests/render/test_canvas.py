@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milkrun.core.canvas import ANCHORS, GRID, INK, PALETTE, PAPER, SIGNS, Canvas
 from milkrun.core.errors import ConfigError
+from milkrun.render.canvas import ANCHORS, GRID, INK, PALETTE, PAPER, SIGNS, Canvas
 
 BLACK = (0, 0, 0)
 
