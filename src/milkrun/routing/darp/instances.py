@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
-from milkrun.core.fields import Role, constant, float64, instance, int32, int64
+from milkrun.core.fields import constant, float64, instance, int32, int64
 from milkrun.core.instances import as_array, padded, refuse
 from milkrun.routing.darp.base import DARPBase
 from milkrun.routing.darp.config import STYLES, DARPConfig
@@ -237,14 +237,11 @@ class DARPInstances(DARPBase):
         tight_open[padding], tight_close[padding] = opens[padding], closes[padding]
         return tight_open, tight_close
 
+    draws_may_fail = True
+
     def _draw_rows(self, rows: np.ndarray) -> None:
-        """As in every world; a law that gave up is refused, and the rows keep the instances that they have."""
-        owned = self.instance_row[rows]
-        before = {f.name: getattr(self, f.name)[owned] for f in self._with_role(Role.INSTANCE)}
         super()._draw_rows(rows)
-        if (self.max_route_duration[owned] == GAVE_UP).any():
-            for name, array in before.items():
-                getattr(self, name)[owned] = array
+        if (self.max_route_duration[self.instance_row[rows]] == GAVE_UP).any():
             raise ConfigError(
                 "the law found no request that can be served alone in 1,000 draws: its duration, ride or "
                 "capacity leaves no room"
