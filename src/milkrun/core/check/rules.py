@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.actions import Agents, Box, Discrete
-from milkrun.core.check.bench import Call, Fault, bits_differ
+from milkrun.core.check.bench import Call, Fault, numbers_differ
 from milkrun.core.config import Config
 from milkrun.core.errors import BadInstance, RegistryError
 from milkrun.core.faults import returned_numbers
@@ -204,7 +204,7 @@ def one_end(m: Moment) -> Iterator[Fault]:
 def rows_apart(m: Moment) -> Iterator[Fault]:
     """A call leaves the rows it does not name as they were."""
     for name, array in m.after.items():
-        moved = bits_differ(m.before[name], array) & ~m.named
+        moved = numbers_differ(m.before[name], array) & ~m.named
         yield from _rows(name, moved, f"{name} changed in a call for other rows")
 
 
@@ -224,7 +224,7 @@ def instance_constant(m: Moment) -> Iterator[Fault]:
     """The instance and the row's keys stay the same through an episode."""
     for name, array in m.after.items():
         if m.world.fields[name].role in (Role.INSTANCE, Role.KEY):
-            yield from _rows(name, bits_differ(m.before[name], array), f"a step changed {name}, which is constant")
+            yield from _rows(name, numbers_differ(m.before[name], array), f"a step changed {name}, which is constant")
 
 
 def open_is_legal(m: Moment) -> Iterator[Fault]:
@@ -247,7 +247,7 @@ def illegal_changes_nothing(m: Moment) -> Iterator[Fault]:
     for name, array in m.after.items():
         if name not in ("i", "reward_exact", *OUTCOME):
             idle = refused & ~m.ended if name == "action_mask" else refused
-            yield from _rows(name, bits_differ(m.before[name], array) & idle, f"an illegal action changed {name}")
+            yield from _rows(name, numbers_differ(m.before[name], array) & idle, f"an illegal action changed {name}")
 
 
 def steps_counted(m: Moment) -> Iterator[Fault]:

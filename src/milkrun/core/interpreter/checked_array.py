@@ -80,7 +80,8 @@ class CheckedArray:
     def _element(self, key: tuple[int, ...]) -> Any:
         if self._written is not None and not self._written[key]:
             raise fault(
-                f"{self._at(key)} is scratch that this row has not written yet: its value is left over from another row",
+                f"{self._at(key)} is scratch that this row has not written yet: its value is left over from "
+                f"another row",
                 field=self._name,
             )
         return as_scalar(self._data[key])
@@ -261,7 +262,13 @@ class CheckedArray:
         axis = self._axis if type(key[0]) is slice else NO_ROWS
         written = None if self._written is None else self._written[key]
         return CheckedArray(
-            self._data[key], self._name, self._active, axis=axis, access=self._access, written=written, origin=(self, key)
+            self._data[key],
+            self._name,
+            self._active,
+            axis=axis,
+            access=self._access,
+            written=written,
+            origin=(self, key),
         )
 
     @property

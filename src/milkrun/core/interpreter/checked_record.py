@@ -57,7 +57,7 @@ class CheckedRecord:
         self._active.row, self._active.own = None, (None, None, None)
 
     def shut_agent(self, b: int, action: Action) -> str | None:
-        """The first part of the mask of row b that allows its agent no action; None if there is none or the row has ended."""
+        """The first part of the mask of a live row that allows its agent no action; None if there is none."""
         if self.terminated[b] or self.truncated[b]:
             return None
         if self._masks is None:

@@ -1,7 +1,7 @@
 """The text of a launcher run as Python.
 
-`interpret_module` is the counterpart of `cache.compile_module`: its entries take the same arguments and play by the same
-rules. A world with debug=True differs from others only in its launcher, which is made here.
+`interpret_module` is the counterpart of `cache.compile_module`: its entries take the same arguments and apply the
+same rules. A world with debug=True differs from others only in its launcher, which is made here.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from milkrun.core.record import Layout
 def interpret_module(
     name: str, source: str, names: Mapping[str, Any], layout: Layout, action: Action | None = None
 ) -> ModuleType:
-    """Runs the text of a launcher; its entries are Python functions of ints. Given the `action` of a world, a kernel that
-    leaves a live row without an allowed action is a fault."""
+    """Runs the text of a launcher; its entries are Python functions of ints. Given the `action` of a world, a kernel
+    that leaves a live row without an allowed action is a fault."""
     module = ModuleType(f"milkrun_interpreted_{name}")
     space = vars(module)
     space.update(BUILTINS)
