@@ -36,7 +36,7 @@ class Rebinder:
             copy.__module__, copy.__doc__ = function.__module__, function.__doc__
             copy.__qualname__ = function.__qualname__
             self._copies[function] = copy  # before its names get their meanings: kernels may call each other
-            for name in _global_names(function.__code__) & function.__globals__.keys():
+            for name in global_names(function.__code__) & function.__globals__.keys():
                 names[name] = meaning(function.__globals__[name])
             copy.__defaults__ = meaning(function.__defaults__) if function.__defaults__ else None
             copy.__kwdefaults__ = {k: meaning(v) for k, v in (function.__kwdefaults__ or {}).items()} or None
@@ -45,9 +45,10 @@ class Rebinder:
             return copy
 
 
-def _global_names(code: CodeType) -> set[str]:
+def global_names(code: CodeType) -> set[str]:
+    """The global names and attributes in a code object and those nested in it."""
     names = set(code.co_names)
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            names |= _global_names(inner)
+            names |= global_names(inner)
     return names

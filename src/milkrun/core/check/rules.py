@@ -6,8 +6,10 @@ is the rule's name in a Finding. Rules that need two worlds to compare stand in 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from milkrun.core.actions import Agents, Box, Discrete
 from milkrun.core.check.bench import Call, Fault, numbers_differ
 from milkrun.core.config import Config
 from milkrun.core.errors import BadInstance, RegistryError
-from milkrun.core.faults import returned_numbers
+from milkrun.core.faults import file_name, outer_names, source_tree
 from milkrun.core.fields import TYPES, Role
 from milkrun.core.hooks import kernels_of
 from milkrun.core.instances import not_told
@@ -127,10 +129,23 @@ def faults_told(cls: type[World], config: Config) -> Iterator[Fault]:
             yield None, "", f"faults has {code!r}: the kernel `fault` gives whole numbers, and 0 where nothing is wrong"
         elif not (isinstance(told, tuple) and len(told) == 2 and told[0] in cls.fields):
             yield None, "", f"faults[{code}] is {told!r}: it must be the name of a field and a sentence"
-    judge = kernels_of(cls).get("fault")
-    for code, place in [] if judge is None else returned_numbers(judge.py_func):
+    fault = kernels_of(cls).get("fault")
+    for code, place in [] if fault is None else _returned_numbers(fault.py_func):
         if code != 0 and code not in cls.faults:
             yield None, "", f"{place} returns {code}, {not_told(cls, code)}"
+
+
+def _returned_numbers(function: FunctionType) -> Iterator[tuple[int, str]]:
+    """The whole numbers that a kernel's source returns, as literals or by name, and where."""
+    tree = source_tree(function)
+    waiting = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)] if tree is not None else []
+    for value in waiting:  # which grows
+        if isinstance(value, ast.IfExp):
+            waiting += [value.body, value.orelse]
+        elif isinstance(value, (ast.Name, ast.Constant)):
+            number = value.value if isinstance(value, ast.Constant) else outer_names(function).get(value.id)
+            if isinstance(number, int):
+                yield int(number), f"{function.__name__} ({file_name(function)}:{value.lineno})"
 
 
 def documented(cls: type[World], config: Config) -> Iterator[Fault]:
