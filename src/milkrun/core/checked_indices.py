@@ -44,7 +44,7 @@ def _entry(function: Any, owner: str) -> Callable[..., int]:
             return compiled.serial(*args)
         except IndexError as error:
             raise KernelFault(
-                f"{owner}: a kernel of {function.py_func.__name__} used an index beyond the end of an array; "
+                f"{owner}: an index is beyond the end of an array in {function.py_func.__name__}; "
                 f"repeat the call with debug=True, which names kernel, line, field and row"
             ) from error
 

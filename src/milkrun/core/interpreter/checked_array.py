@@ -201,7 +201,7 @@ class CheckedArray:
                 clean.append(slice(*(None if end is None else int(end) for end in (k.start, k.stop, k.step))))
                 continue
             if not isinstance(k, (int, np.integer, np.bool_)):
-                raise fault(f"{self._at(key)}: an index must be a whole number, not {k!r}", field=self._name)
+                raise fault(f"{self._at(key)}: an index must be a whole number, not {_shown(k)}", field=self._name)
             if k < 0:
                 raise fault(
                     f"{self._at(key)}: the index {int(k)} is negative; the shape is {self.shape}", field=self._name
@@ -314,7 +314,7 @@ CheckedArray.__hash__ = object.__hash__  # type: ignore[method-assign]
 def _shown(k: Any) -> str:
     if isinstance(k, slice):
         return f"{'' if k.start is None else k.start}:{'' if k.stop is None else k.stop}"
-    return str(int(k)) if isinstance(k, (int, np.integer)) else repr(k)
+    return str(k) if isinstance(k, np.generic) else repr(k)
 
 
 class _At:

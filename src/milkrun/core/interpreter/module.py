@@ -84,7 +84,7 @@ def _played(label: str, space: Mapping[str, Any], action: Action | None) -> Call
                 if shut is not None and shut_before is None:
                     raise shut_mask(space["idle" if culprit == "step" and w.illegal[b] else culprit], shut, w.i[b])
             if label == "fault" and not isinstance(result, int):
-                raise wrong_result(function, f"it gives {result!r}: a whole number is needed, 0 where nothing is wrong")
+                raise wrong_result(function, f"it gives {result}: a whole number is needed, 0 where nothing is wrong")
             return result
         except (MilkrunError, BdbQuit):
             raise
