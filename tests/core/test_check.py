@@ -334,8 +334,8 @@ def test_a_kernel_that_does_not_compile_is_a_finding_of_that_name() -> None:
     (finding,) = check_world(broken_worlds.Allocating)
     line = broken_worlds.allocating_step.py_func.__code__.co_firstlineno + 3
     assert str(finding) == (
-        "compiles: the kernel 'allocating_step' allocates memory by np.zeros, which it must not: "
-        f"declare a scratch field for it (broken_worlds.py:{line})"
+        f"compiles: a kernel does not compile (broken_worlds.py:{line}): it allocates memory, which a kernel must not: "
+        "write a loop, or declare a scratch field; debug=True plays it as Python"
     )
 
 
@@ -344,7 +344,7 @@ def test_a_kernel_that_draws_from_a_foreign_generator_is_a_finding() -> None:
     (finding,) = check_world(broken_worlds.Drawing)
     line = broken_worlds.drawing_generate.py_func.__code__.co_firstlineno + 3
     assert str(finding).startswith(
-        f"compiles: the kernel 'drawing_generate' draws from np.random (broken_worlds.py:{line}): rows have "
+        f"compiles: the kernel 'drawing_generate' draws from np.random.random (broken_worlds.py:{line}): rows have "
     )
 
 

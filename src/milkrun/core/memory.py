@@ -54,15 +54,14 @@ class Memory:
     num_envs: int
     config: Any
     threads: int | None
-    debug: bool  # kernels are interpreted
+    debug: bool | str  # as `arguments.read_debug` returns it
     given: Any  # these three fields are declared by World
     instance_row: Any
     stream: Any
     instance_version: int  # goes up when instances are given, and when their arrays are replaced
     action_mask: Any  # declared by every world whose actions are not a box; else absent, or of size 0
 
-    _compiled: ClassVar[tuple[Layout, Launcher] | None] = None
-    _interpreted: ClassVar[tuple[Layout, Launcher] | None] = None
+    _launchers: ClassVar[dict[bool | str, tuple[Layout, Launcher]]] = {}  # by the value of `debug`
     _row_maps: ClassVar[dict[Any, Entry]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -74,7 +73,7 @@ class Memory:
         for name in sorted(taken):
             raise ConfigError(f"{cls.__name__} declares a field {name!r}: that name is a part of every World")
         cls.fields = declared_fields(cls)
-        cls._compiled = cls._interpreted = None
+        cls._launchers = {}
         cls._row_maps = {}
 
     @classmethod
@@ -163,19 +162,13 @@ class Memory:
         return self._row_maps[key]
 
     @classmethod
-    def _compile(cls) -> tuple[Layout, Launcher]:
-        if cls._compiled is None:
-            cls._compiled = cls._build(debug=False)
-        return cls._compiled
+    def _launcher_for(cls, debug: bool | str) -> tuple[Layout, Launcher]:
+        if debug not in cls._launchers:
+            cls._launchers[debug] = cls._build(debug)
+        return cls._launchers[debug]
 
     @classmethod
-    def _interpret(cls) -> tuple[Layout, Launcher]:
-        if cls._interpreted is None:
-            cls._interpreted = cls._build(debug=True)
-        return cls._interpreted
-
-    @classmethod
-    def _build(cls, debug: bool) -> tuple[Layout, Launcher]:
+    def _build(cls, debug: bool | str) -> tuple[Layout, Launcher]:
         sizes = cls.size_of(cls.Config())
         if clash := sorted(set(sizes) & set(cls.fields)):
             raise ConfigError(f"{cls.__name__} has a size and a field of the same name: {', '.join(clash)}")
@@ -232,7 +225,7 @@ class Memory:
 
     def _find_kernels(self) -> None:
         """The code that runs, and a table with the sizes, where fields are entered as they are laid."""
-        self._launcher_layout, self._launcher = self._interpret() if self.debug else self._compile()
+        self._launcher_layout, self._launcher = self._launcher_for(self.debug)
         self._table = self._launcher_layout.table(self.num_envs, self._num_instances, self.sizes)
         self._table_address = address_of(self._table)
         self._all_address = address_of(self._all)

@@ -94,7 +94,7 @@ class World(Saving, References):
         autoreset: Any = "next_step",
         illegal: str = "noop",
         threads: int | None = None,
-        debug: bool | None = None,
+        debug: bool | str | None = None,
     ) -> None:
         self.num_envs = check_count("num_envs", num_envs, 1, 2**31 - 1)  # `instance_row` has 32 bits
         self.config = self.Config() if config is None else config

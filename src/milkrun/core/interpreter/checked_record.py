@@ -1,7 +1,7 @@
-"""The record `w` of interpreted kernels: the same table of words as in `core.record`, read by Python.
+"""The record `w` of interpreted kernels, read from the same table of words as in `core.record`.
 
-When a kernel first asks for a field, it becomes a checked array over the memory that the table names; a constant or a
-size becomes its number. A name that the world does not declare is refused with the one that was probably meant.
+A field becomes a checked array over the memory at its address when a kernel first reads it; a constant or a size
+becomes its number. A field that the world does not declare is refused, with the nearest name.
 """
 
 from __future__ import annotations
@@ -12,53 +12,52 @@ import numpy as np
 
 from milkrun.core.actions import Action
 from milkrun.core.fields import Role
-from milkrun.core.interpreter.arrays import (
+from milkrun.core.interpreter.checked_array import (
     CONSTANT,
-    FREE,
-    GENERATED,
+    GENERATE_ONLY,
     INSTANCE,
-    LOOKED_AT,
-    OPEN,
+    NO_ROWS,
+    READ_ONLY,
     ROW,
-    Array,
-    Turn,
+    WRITABLE,
+    ActiveRow,
+    CheckedArray,
     memory_at,
 )
 from milkrun.core.interpreter.faults import fault, unknown_field
-from milkrun.core.interpreter.numbers import Float64
 from milkrun.core.record import INSTANCES, ROWS, Layout
 
-_ACCESS = {Role.INSTANCE: GENERATED, Role.KEY: GENERATED, Role.CONSTANT: CONSTANT}
+_ACCESS = {Role.INSTANCE: GENERATE_ONLY, Role.KEY: GENERATE_ONLY, Role.CONSTANT: CONSTANT}
 
 
-class Record:
+class CheckedRecord:
     """What a kernel calls `w`."""
 
     def __init__(self, layout: Layout, table: int, slot: int) -> None:
         self._layout, self._slot = layout, slot
         self._words = memory_at(table, (layout.width,), np.dtype(np.int64))
-        self._turn = Turn()
+        self._active = ActiveRow()
         self._scratch: list[np.ndarray] = []  # which elements of a scratch field this row has written
-        self._plays: np.ndarray | None = None
-        self._judging = False
-        self._masks: list[np.ndarray] | None = None  # that of each agent, once somebody looks
+        self._instance_row: np.ndarray | None = None
+        self._validating = False
+        self._masks: list[np.ndarray] | None = None  # that of each agent, made when first needed
         if self._words[layout.slots.get("instance_row", 0)] and "instance_row" in layout.fields:
-            self._plays = self._memory("instance_row")  # a table may hold only what a function reads
+            self._instance_row = self._memory("instance_row")  # a table may hold only what a function reads
 
-    def begin_turn(self, b: int, *, generating: bool, judging: bool = False) -> None:
-        """From here on row b is played; `judging`: only looked at, by the kernel `fault`."""
-        turn = self._turn
-        self._judging = judging
-        q = None if self._plays is None or not 0 <= b < len(self._plays) else int(self._plays[b])
-        turn.row, turn.own, turn.generating = b, (None, b, q), generating
+    def enter_row(self, b: int, *, generating: bool, validating: bool = False) -> None:
+        """Row b is played from here on; `validating`: by the kernel `fault`, which writes nothing."""
+        active = self._active
+        self._validating = validating
+        q = None if self._instance_row is None or not 0 <= b < len(self._instance_row) else int(self._instance_row[b])
+        active.row, active.own, active.generating = b, (None, b, q), generating
         for written in self._scratch:
             written[...] = False
 
-    def end_turn(self) -> None:
-        self._turn.row, self._turn.own = None, (None, None, None)
+    def leave_row(self) -> None:
+        self._active.row, self._active.own = None, (None, None, None)
 
     def shut_agent(self, b: int, action: Action) -> str | None:
-        """Of a row that has not ended: the first part of the mask that allows its agent nothing."""
+        """The first part of the mask of a live row that allows its agent no action; None if there is none."""
         if self.terminated[b] or self.truncated[b]:
             return None
         if self._masks is None:
@@ -73,7 +72,7 @@ class Record:
         return None
 
     def __getattr__(self, name: str) -> Any:
-        """Asked for the first time: afterwards it is an attribute."""
+        """Computed at the first read; an attribute afterwards."""
         layout = self._layout
         if name in layout.sizes:
             value: Any = int(self._words[layout.sizes[name]])
@@ -89,20 +88,20 @@ class Record:
     def _field(self, name: str) -> Any:
         f, word = self._layout.fields[name], self._words[self._layout.slots[name]]
         if f.role is Role.CONSTANT and not f.dims:
-            return Float64(word.view(np.float64)) if f.dtype.kind == "f" else int(word)
-        if self._judging and (f.tally or f.role is Role.VIEW):
+            return word.view(np.float64) if f.dtype.kind == "f" else int(word)
+        if self._validating and (f.tally or f.role is Role.VIEW):
             kind = "a tally" if f.tally else "a view"
             raise fault(
-                f"it reads {name}, {kind}: TensorDicts do not carry it, so no state can be judged by it", field=name
+                f"it reads {name}, {kind}: TensorDicts do not carry it, so `fault` cannot depend on it", field=name
             )
         data = self._memory(name)
         written = None
         if f.role is Role.SCRATCH:
             written = np.zeros(data.shape, bool)
             self._scratch.append(written)
-        axis = FREE if not f.per_row else INSTANCE if f.role is Role.INSTANCE else ROW
-        access = _ACCESS.get(f.role, LOOKED_AT if self._judging and f.per_row else OPEN)
-        return Array(data, name, self._turn, axis=axis, access=access, written=written)
+        axis = NO_ROWS if not f.per_row else INSTANCE if f.role is Role.INSTANCE else ROW
+        access = _ACCESS.get(f.role, READ_ONLY if self._validating and f.per_row else WRITABLE)
+        return CheckedArray(data, name, self._active, axis=axis, access=access, written=written)
 
     def _memory(self, name: str) -> np.ndarray:
         layout, words = self._layout, self._words
