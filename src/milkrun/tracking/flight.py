@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import normal, row_stream
+from milkrun.tracking.config import FULL_SPEED
 from milkrun.tracking.reward_kernels import DEFAULT, DVAT, out_of_range, pay, reference
 from milkrun.tracking.sight import clearance, relate, report, wrap
 from milkrun.tracking.streams import WIND
@@ -197,6 +200,14 @@ def step(w, b, action):
     """One of the moves: forward, backward, left, right, turn left, turn right, stop."""
     for k in range(4):
         w.cmd[b, k] = w.moves[action, k]
+    play(w, b)
+
+
+@kernel
+def step_velocity(w, b, action):
+    """An agent step with these velocities, as shares of full speed."""
+    for k in range(4):
+        w.cmd[b, k] = FULL_SPEED[k] * np.float64(action[k])
     play(w, b)
 
 

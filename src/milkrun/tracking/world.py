@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from milkrun.core.actions import discrete
+from milkrun.core.actions import box, discrete
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import (
     Role,
@@ -46,7 +46,7 @@ from milkrun.core.scene import Scene
 from milkrun.core.world import World
 from milkrun.tracking import tables
 from milkrun.tracking.config import REASONS, REWARDS, TrackingConfig
-from milkrun.tracking.flight import idle, step
+from milkrun.tracking.flight import idle, step, step_velocity
 from milkrun.tracking.generator.town import generate
 from milkrun.tracking.instances import arrange_towns, check_towns
 from milkrun.tracking.observations import observe
@@ -369,9 +369,7 @@ class Tracking(World):
 
     @classmethod
     def variant(cls, config: TrackingConfig) -> Any:
-        if config.action_mode == "discrete":
-            return cls
-        return resolve("milkrun.tracking.velocity:TrackingVelocity", "Tracking.variant")
+        return cls if config.action_mode == "discrete" else TrackingVelocity
 
     @classmethod
     def size_of(cls, config: TrackingConfig) -> dict[str, int]:
@@ -534,3 +532,15 @@ def _padded(numbers: list[int], length: int) -> np.ndarray:
 
 
 Tracking.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe, fault=fault)
+
+
+class TrackingVelocity(Tracking):
+    """Tracking with continuous actions: four numbers in [-1, 1], speed forward, left, up, and turn counter-clockwise.
+
+    They are shares of 40, 40, 5 m/s and 2 rad/s. There is no mask; numbers out of range fly as stop.
+    """
+
+    action = box(4)
+
+
+TrackingVelocity.bind(step=step_velocity)

@@ -16,8 +16,7 @@ from milkrun.core.kernels import KERNEL_OPTIONS, array_at
 from milkrun.core.memory import address_of
 from milkrun.core.threads import Entry
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.files import SECTIONS
-from milkrun.tracking.lunar import LunarLanderConfig
+from milkrun.tracking.files import SECTIONS, LunarLanderConfig
 from milkrun.tracking.moment import resize
 
 NORMS = {0: (0, 255), 1: (128, 128)}
