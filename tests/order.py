@@ -46,7 +46,6 @@ truth/test_fill_statistics
 tracking/test_check_world
 docs/test_add_a_world
 cli/test_cli_clutter
-reference/test_tracking_by_hand
 tracking/test_link_processes
 truth/test_darp_reference
 api/test_workers
