@@ -1,8 +1,8 @@
-"""Finished shards in a folder, so that a call that was interrupted or killed is continued by the same call.
+"""Stores finished shards in a folder, so that the same call can continue after an interrupt or a kill.
 
-One file a shard, arrays only, written under another name and renamed. `manifest.json` says of which work they are, and
-of each finished shard the checksum; while a call runs, checksums are added to `shards.sha256` beside it, in the form of
-the command sha256sum, one line a shard. What is not as its checksum says is computed again, never trusted.
+Each shard is one file of arrays, written to a temporary name and renamed. `manifest.json` holds the parameters of the
+job and the checksum of each finished shard. While a call runs, it appends checksums to `shards.sha256`, in the format
+of the command sha256sum. A file that does not match its checksum is computed again.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ SUMS, LOCK, UNFINISHED = "shards.sha256", "lock", ".part"
 Arrays = Mapping[str, np.ndarray]
 
 
-class Kept:
-    """The folder of one piece of work, locked while it is open (`with`).
+class ShardStore:
+    """The folder of one job, locked while it is open (`with`).
 
-    `key` is what the work is, as JSON has it. A folder of other work is refused, with every entry that differs.
+    `key` holds the parameters of the job as JSON values. A folder with another key is refused, and the error names
+    every entry that differs.
     """
 
     def __init__(self, folder: Any, key: Mapping[str, Any], stem: str = "shard") -> None:
@@ -43,36 +44,36 @@ class Kept:
         self._sums: dict[int, str] = {}
         self._lock = Lock(self.folder / LOCK)
 
-    def __enter__(self) -> Kept:
+    def __enter__(self) -> ShardStore:
         folder = self.folder
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"keep={str(folder)!r} is a file: give a folder")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock.take()
+            self._lock.acquire()
         except OSError as e:
             raise ConfigError(f"keep={str(folder)!r}: cannot be written: {e.strerror}") from None
         try:
             self._open()
         except BaseException:
-            self._lock.free()
+            self._lock.release()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         try:
-            self._conclude()
+            self._write_manifest()
         except OSError as e:
             if error is None:
                 raise ScaleError(f"{self.folder / MANIFEST}: cannot be written: {e.strerror}") from None
         finally:
-            self._lock.free()
+            self._lock.release()
 
     def path(self, k: int) -> Path:
         return shard_path(self.folder, self.stem, k)
 
     def load(self, k: int) -> dict[str, np.ndarray] | None:
-        """The arrays of a shard; None where there is none that can be trusted."""
+        """The arrays of a shard; None if there is no file of the right checksum."""
         try:
             raw = read_shard(self.path(k)) if k in self._sums else b""
         except FormatError:
@@ -82,7 +83,7 @@ class Kept:
         return arrays_of(raw)
 
     def store(self, k: int, arrays: Arrays) -> None:
-        """Writes a finished shard; a disk that cannot take it is named, and all shards before it stay."""
+        """Writes a finished shard. If that fails, the error names the file, and earlier shards stay valid."""
         content = io.BytesIO()
         np.savez(content, **arrays)  # type: ignore[arg-type]
         raw = content.getvalue()
@@ -105,29 +106,29 @@ class Kept:
         if not manifest.exists():
             if strange := next((p.name for p in sorted(self.folder.iterdir()) if p.name != LOCK), None):
                 raise ConfigError(
-                    f"{self.folder} has no {MANIFEST} but other files, as {strange!r}: give a folder of its own"
+                    f"{self.folder} has no {MANIFEST} but other files, such as {strange!r}: give an empty folder"
                 )
-            self._conclude()
+            self._write_manifest()
             return
-        said = read_manifest(self.folder)
-        theirs = {name: value for name, value in said.items() if name != "shards"}
-        if differing := list(_differences(theirs, self.key)):
+        manifest_content = read_manifest(self.folder)
+        stored_key = {name: value for name, value in manifest_content.items() if name != "shards"}
+        if differing := list(_differences(stored_key, self.key)):
             raise ConfigError(
-                f"{self.folder} holds other work: {'; '.join(differing)}. Take another folder, or remove this one"
+                f"{self.folder} holds another job: {'; '.join(differing)}. Take another folder, or remove this one"
             )
-        for name, value in {**said["shards"], **self._added()}.items():
+        for name, value in {**manifest_content["shards"], **self._appended_sums()}.items():
             if match := re.fullmatch(rf"{self.stem}-(\d{{6,}})\.npz", name):
                 self._sums[int(match[1])] = value
 
-    def _added(self) -> dict[str, str]:
-        """What a call that did not end wrote of its shards; its last line may be half."""
+    def _appended_sums(self) -> dict[str, str]:
+        """The checksums that a killed call has appended. Its last line may be incomplete."""
         try:
             lines = (self.folder / SUMS).read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return {}
         return {name: value for value, _, name in (line.partition("  ") for line in lines)}
 
-    def _conclude(self) -> None:
+    def _write_manifest(self) -> None:
         shards = {self.path(k).name: self._sums[k] for k in sorted(self._sums)}
         self._replace(self.folder / MANIFEST, (json.dumps({**self.key, "shards": shards}, indent=1) + "\n").encode())
         (self.folder / SUMS).unlink(missing_ok=True)
@@ -145,10 +146,10 @@ class Kept:
             raise
 
 
-def _differences(theirs: Any, ours: Any, where: str = "") -> Any:
-    """Every entry that differs, as a sentence."""
-    if isinstance(theirs, dict) and isinstance(ours, dict):
-        for name in sorted({*theirs, *ours}):
-            yield from _differences(theirs.get(name), ours.get(name), f"{where}.{name}" if where else name)
-    elif theirs != ours:
-        yield f"{where} is {shown(theirs)} there and {shown(ours)} here"
+def _differences(stored: Any, given: Any, path: str = "") -> Any:
+    """A sentence for every entry that differs."""
+    if isinstance(stored, dict) and isinstance(given, dict):
+        for name in sorted({*stored, *given}):
+            yield from _differences(stored.get(name), given.get(name), f"{path}.{name}" if path else name)
+    elif stored != given:
+        yield f"{path} is {shown(stored)} there and {shown(given)} here"
