@@ -13,7 +13,7 @@ import pytest
 from milkrun.core.errors import ConfigError, MapError
 from milkrun.routing.distance import great_circle
 from milkrun.routing.maps import BIN_M3, EUR_PER_KG, EUR_PER_KM, KG_PER_M3, available_maps, load_map
-from milkrun.routing.maps.search import BUNDLED
+from milkrun.routing.maps.files import BUNDLED
 from tests.routing.map_files import DEGREES, GEO, KM, ROADS, put
 
 ROOT = Path(__file__).resolve().parents[2]

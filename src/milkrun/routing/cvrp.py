@@ -29,8 +29,8 @@ from milkrun.core.kernels import kernel
 from milkrun.core.scene import Scene
 from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import METRICS, TOL, fits, legs, travel
-from milkrun.routing.generators.cvrp import generate
 from milkrun.routing.generators.laws import DEPOT_TYPES
+from milkrun.routing.generators.tours import generate_cvrp as generate
 from milkrun.routing.reach import farthest_drawn
 from milkrun.routing.trips import reachable, short_enough
 from milkrun.routing.vehicle import (
@@ -105,7 +105,7 @@ class CVRP(Routing):
     Config = CVRPConfig
     config: CVRPConfig
     task = "milkrun.routing.tasks:CVRP"
-    generator = "milkrun.routing.generators.cvrp:CVRPGenerator"
+    generator = "milkrun.routing.generators:CVRPGenerator"
     solvers = dict.fromkeys((*HEURISTICS, "savings", "exact", "pyvrp", "ortools"), SOLVER)
     file_kinds = {"CVRP": {}}
     environments = {"rl4co": "milkrun.api.rl4co.envs:CVRPEnv"}

@@ -20,8 +20,8 @@ from milkrun.core.config import option
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import constant, float32, float64, instance, int64
 from milkrun.core.kernels import kernel
-from milkrun.routing.generators.vrpp import MAX_UNITS, WEIGHT_LAWS
-from milkrun.routing.generators.vrpp import generate_capacitated as generate
+from milkrun.routing.generators.profits import MAX_UNITS, WEIGHT_LAWS
+from milkrun.routing.generators.profits import generate_capacitated as generate
 from milkrun.routing.trips import (
     any_customer,
     begin_tour,

@@ -24,7 +24,8 @@ from milkrun.core.fields import bool_, constant, float32, float64, instance, int
 from milkrun.core.kernels import kernel
 from milkrun.routing.collect import TRIPS
 from milkrun.routing.distance import fits, travel
-from milkrun.routing.generators.scwcvrp import NOISE_LAWS, generate
+from milkrun.routing.generators.waste import NOISE_LAWS
+from milkrun.routing.generators.waste import generate_uncertain as generate
 from milkrun.routing.trips import any_customer, begin_tour, drive, ends_tour, free_room, mark_allowed, take, unload
 from milkrun.routing.vehicle import write_down
 from milkrun.routing.wcvrp import Waste, WasteConfig, count_full
@@ -130,7 +131,7 @@ class SCWCVRP(Recourse):
     Config = SCWCVRPConfig
     config: SCWCVRPConfig
     task = "milkrun.routing.tasks:SCWCVRP"
-    generator = "milkrun.routing.generators.scwcvrp:SCWCVRPGenerator"
+    generator = "milkrun.routing.generators:SCWCVRPGenerator"
     customer_fields = ("expected0", "real_waste", "must_go")
 
     usual = {**Recourse.usual, "noise_law": NOISE_LAWS.index("lognormal")}

@@ -29,7 +29,7 @@ from milkrun.core.rng import row_stream, uniform
 from milkrun.core.scene import Chart, Heat, Scene
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, LEVEL, MUST_GO_LAWS, NONE, RANDOM, SERVICE_LEVEL
 from milkrun.routing.generators.laws import MUST
-from milkrun.routing.generators.sdwcvrp import generate
+from milkrun.routing.generators.waste import generate_days as generate
 from milkrun.routing.scwcvrp import Recourse, RecourseConfig, retrace, serve
 from milkrun.routing.trips import (
     any_customer,
@@ -92,7 +92,7 @@ class SDWCVRP(Recourse):
     Config = SDWCVRPConfig
     config: SDWCVRPConfig
     task = "milkrun.routing.tasks:SDWCVRP"
-    generator = "milkrun.routing.generators.sdwcvrp:SDWCVRPGenerator"
+    generator = "milkrun.routing.generators:SDWCVRPGenerator"
     run_details = "milkrun.cli.days:DETAILS"
     levels = "initial_waste"
     priced = {**Recourse.priced, "daily_fill": "lost_weight"}

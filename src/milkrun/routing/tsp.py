@@ -23,7 +23,7 @@ from milkrun.core.instances import refuse_where
 from milkrun.core.kernels import kernel
 from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import travel
-from milkrun.routing.generators.tsp import generate
+from milkrun.routing.generators.tours import generate_tsp as generate
 from milkrun.routing.vehicle import (
     ON_PADDING,
     Routing,
@@ -58,7 +58,7 @@ class TSP(Routing):
     Config = TSPConfig
     config: TSPConfig
     task = "milkrun.routing.tasks:TSP"
-    generator = "milkrun.routing.generators.tsp:TSPGenerator"
+    generator = "milkrun.routing.generators:TSPGenerator"
     solvers = dict.fromkeys((*HEURISTICS, "exact", "pyvrp", "ortools"), SOLVER)
     file_kinds = {"TSP": {}, "ATSP": {}}
     environments = {"rl4co": "milkrun.api.rl4co.envs:TSPEnv"}

@@ -30,7 +30,7 @@ from milkrun.core.world import ChanceOf, FieldOf
 from milkrun.routing.base import HEURISTICS, SOLVER, Places, PlacesConfig
 from milkrun.routing.distance import CEIL, MATRIX, ROUND, TRUNC1, travel
 from milkrun.routing.generators.laws import INIT
-from milkrun.routing.generators.tsp import generate
+from milkrun.routing.generators.tours import generate_tsp as generate
 
 MOVES = ("2opt", "3opt")
 THREE = 1
@@ -71,8 +71,8 @@ class TSPKopt(Places):
     config: TSPKoptConfig
     problem = "tsp_kopt"
     task = "milkrun.routing.tasks:TSP"
-    generator = "milkrun.routing.generators.tsp:TSPGenerator"
-    policies = {"steepest": "milkrun.solvers.descent:steepest"}
+    generator = "milkrun.routing.generators:TSPGenerator"
+    policies = {"steepest": "milkrun.solvers.policies:steepest"}
     solvers = dict.fromkeys((*HEURISTICS, "exact", "pyvrp", "ortools"), SOLVER)
     plans_are_actions = False  # a plan is a tour, and an action a change of it
     environments = {"torchrl": "milkrun.api.torchrl.kopt:TSPkoptEnv"}

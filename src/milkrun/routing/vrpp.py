@@ -26,7 +26,7 @@ from milkrun.core.fields import constant, float32, float64, instance, int64, sta
 from milkrun.core.kernels import kernel
 from milkrun.core.scene import Scene
 from milkrun.routing.collect import Collect, CollectConfig
-from milkrun.routing.generators.vrpp import PRIZE_LAWS, generate
+from milkrun.routing.generators.profits import PRIZE_LAWS, generate
 from milkrun.routing.trips import any_customer, begin_tour, drive, ends_tour, mark_allowed, take
 from milkrun.routing.vehicle import write_down
 
@@ -78,7 +78,7 @@ class Profit(Collect):
 
     Config = ProfitConfig
     config: ProfitConfig
-    generator = "milkrun.routing.generators.vrpp:VRPPGenerator"
+    generator = "milkrun.routing.generators:VRPPGenerator"
     windows = True
     priced = {"prize": "prize_weight"}
 

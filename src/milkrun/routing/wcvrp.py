@@ -28,7 +28,7 @@ from milkrun.core.kernels import kernel
 from milkrun.core.scene import Scene
 from milkrun.routing.collect import Collect, CollectConfig
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, MUST_GO_LAWS
-from milkrun.routing.generators.wcvrp import generate
+from milkrun.routing.generators.waste import generate_known as generate
 from milkrun.routing.trips import (
     any_customer,
     begin_tour,
@@ -195,7 +195,7 @@ class WCVRP(Waste):
     Config: ClassVar[type[WasteConfig]] = WCVRPConfig
     config: WasteConfig
     task = "milkrun.routing.tasks:WCVRP"
-    generator = "milkrun.routing.generators.wcvrp:WCVRPGenerator"
+    generator = "milkrun.routing.generators:WCVRPGenerator"
     customer_fields = ("waste", "must_go")
 
     waste = instance(float32, "N", low=0, doc="in each bin; 0 at the depot")

@@ -1,4 +1,4 @@
-"""The checker of the truck that chooses its customers for their prizes."""
+"""The checkers of the worlds with prizes: the VRPP, and the CVRPP with a limited truck."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from milkrun.routing.tasks.collect import Collecting, positive, truck
+from milkrun.routing.tasks.collect import Collecting, positive, read_capacity, truck
 from milkrun.routing.tasks.dataset import Dataset, Ints
 from milkrun.routing.tasks.replay import Job, Journey, Windows
 
@@ -46,3 +46,18 @@ def read_windows(data: Dataset) -> Windows | None:
         return None
     speed = positive(data.scalar("speed", default=1.0), "speed")
     return Windows(*windows, data.per_node("service_time", default=0.0), speed)
+
+
+class CVRPP(VRPP):
+    """VRPP with `weight` against `capacity` on each trip; without `weight` the prizes themselves weigh."""
+
+    limits = ("capacity", "max_length")
+    length_weight = 40.0
+
+    @classmethod
+    def _job(cls, data: Dataset) -> Job:
+        prize = data.per_node("prize", "demand")
+        weight = prize if data.find("weight") is None else data.per_node("weight")
+        job = truck(data, prize, weight, read_capacity(data), "weight", "prize", "demand")
+        job.windows = read_windows(data)
+        return job
