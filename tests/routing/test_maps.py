@@ -201,7 +201,7 @@ def test_what_a_map_lacks_is_said(tmp_path):
     town = load_map("t", put(tmp_path, "t.csv", KM))
     with pytest.raises(MapError, match="drawn in kilometres"):
         town.degrees  # noqa: B018
-    with pytest.raises(MapError, match=r"no distance matrix: put t\.dist\.csv beside it"):
+    with pytest.raises(MapError, match=r"no distance matrix: put t\.dist\.csv next to it"):
         town.matrix()
     with pytest.raises(MapError, match="no stream 'glas'; did you mean 'glass'"):
         town.filter("glas")

@@ -9,7 +9,7 @@ import pytest
 
 from milkrun.core.errors import ConfigError
 from milkrun.routing.instances import DARPInstance
-from milkrun.solvers.darp import improve, insertion, judged, solve_exact, solve_ortools
+from milkrun.solvers.darp import improve, insertion, price_routes, solve_exact, solve_ortools
 from tests.solvers.darp_cases import drawn, three_requests
 
 CASES = [(seed, 1 + seed % 3, 1 + seed // 3 % 3, seed % 2 == 0) for seed in range(40)]
@@ -75,7 +75,7 @@ def test_the_search_finds_the_best_plan_of_few_requests():
     for seed, requests, vehicles, crooked in CASES:
         instance = drawn(seed, requests, vehicles, crooked=crooked)
         best = solve_exact(instance)
-        start = min(judged(instance, insertion(instance, order)).cost for order in ("cheapest", "deadline"))
+        start = min(price_routes(instance, insertion(instance, order)).cost for order in ("cheapest", "deadline"))
         assert start >= best.cost - 1e-9, instance.name
         assert improve(instance, iterations=300).cost == pytest.approx(best.cost, abs=1e-9), instance.name
 
@@ -84,7 +84,7 @@ def test_some_of_the_drawn_instances_are_hard():
     """Among them are plans that leave somebody out, that share rides, and that insertion does not find."""
     instances = [drawn(seed, requests, vehicles, crooked=crooked) for seed, requests, vehicles, crooked in CASES]
     plans = [solve_exact(instance) for instance in instances]
-    starts = [judged(i, insertion(i, "deadline")).cost for i in instances]
+    starts = [price_routes(i, insertion(i, "deadline")).cost for i in instances]
     assert 5 <= sum(plan.unserved > 0 for plan in plans) <= 35
     assert sum(start > plan.cost + 1e-9 for start, plan in zip(starts, plans, strict=True)) >= 3
     assert any(node % 2 and route[k + 1] % 2 for p in plans for route in p.routes for k, node in enumerate(route))

@@ -15,7 +15,7 @@ from milkrun.routing.darp.windows import TIME_EPS
 from milkrun.routing.instances import DARPInstance
 from milkrun.routing.tasks import DARPProblem
 from milkrun.solvers import solve
-from milkrun.solvers.darp import best_insertion, improve, insertion, insertion_batch, judged, solve_ortools
+from milkrun.solvers.darp import best_insertion, improve, insertion, insertion_batch, price_routes, solve_ortools
 from milkrun.solvers.darp.ortools import Model
 from tests.solvers.darp_cases import BEST, drawn, file, table, three_requests
 
@@ -90,7 +90,7 @@ def test_insertion_as_listed(line):
     """Distance and requests left out on the 24 files, as an independent program found them, in both orders."""
     instance = file(line["name"])
     for order in ORDERS:
-        plan = judged(instance, insertion(instance, order))
+        plan = price_routes(instance, insertion(instance, order))
         assert plan.distance == pytest.approx(float(line[f"{order}_distance"]), abs=0.01)
         assert plan.unserved == int(line[f"{order}_unserved"])
         assert plan.unserved or plan.cost >= BEST[line["name"]] - 0.01
@@ -173,7 +173,7 @@ def test_a_world_drives_the_routes_of_its_batch():
     for b, routes in enumerate(found):
         one = DARPInstance(name=f"row {b}", **{name: array[rows[b]] for name, array in fields.items()})
         assert routes == insertion(one, "deadline")
-        assert -world.objective[b] == pytest.approx(judged(one, routes).cost, rel=1e-6)
+        assert -world.objective[b] == pytest.approx(price_routes(one, routes).cost, rel=1e-6)
     assert world.terminated.all()
 
 
@@ -200,8 +200,8 @@ def test_the_search_never_returns_worse_than_its_start():
         start = best_insertion(instance)
         for routes in (start.routes, []):
             plan = improve(instance, routes, iterations=5, seed=seed)
-            assert plan.cost <= judged(instance, routes).cost
-            assert plan == judged(instance, plan.routes)
+            assert plan.cost <= price_routes(instance, routes).cost
+            assert plan == price_routes(instance, plan.routes)
     best = three_requests(1)
     assert improve(best, [[3, 1, 4, 2, 5, 6]], iterations=50).routes == [[3, 1, 4, 2, 5, 6]]
 
@@ -220,7 +220,7 @@ def test_the_search_copes_with_short_cuts_by_way_of_others():
     for seed in range(12):
         instance = drawn(seed, 9, 2, crooked=True)
         plan = improve(instance, iterations=400, seed=seed)
-        assert plan == judged(instance, plan.routes)
+        assert plan == price_routes(instance, plan.routes)
         assert plan.cost <= best_insertion(instance).cost
 
 
@@ -257,7 +257,7 @@ def test_ortools_never_returns_worse_than_its_start():
         for scale in (2, 1000):
             plan = solve_ortools(instance, 0.01, scale=scale)
             assert plan.cost <= best_insertion(instance).cost
-            assert plan == judged(instance, plan.routes)
+            assert plan == price_routes(instance, plan.routes)
 
 
 @pytest.mark.parametrize("method", ["insertion", "improve", "ortools"])

@@ -178,23 +178,34 @@ def step(w, b, action):
     was_out = w.current_node[b] != 0 or action != 0
     write_down(w, b, action)
     paid = serve(w, b, q, action, w.real_waste, q, w.must_go, q) if action != 0 else -w.beta * drive(w, b, q, 0)
-    home = w.current_node[b] == 0
-    ends = home and ends_tour(w, b, was_out)
-    if not ends:
-        mark(w, b)
-        ends = home and not any_customer(w, b)
-    if ends:
+    if ends_or_opens(w, b, q, q, was_out):
         full = count_full(w, b, w.real_waste, q)
         w.overflows[b] = full
         paid -= w.overflow_price * full
+        w.terminated[b] = True
     w.reward[b] = paid
-    w.terminated[b] = ends
 
 
 @kernel(inline=True)
+def ends_or_opens(w, b, q, s, was_out):
+    """After an action: True if it ends the tour, else the mask is set. `s` is the row of `must_go`."""
+    home = w.current_node[b] == 0
+    if home and ends_tour(w, b, was_out):
+        return True
+    mark_expected(w, b, q, s)
+    return home and not any_customer(w, b)
+
+
+@kernel(inline=True)
+def mark_expected(w, b, q, s):
+    """The mask by the expected waste; `s` is the row of `must_go`."""
+    mark_allowed(w, b, w.expected_waste, b, w.must_go, s, free_room(w, b, q))
+
+
+@kernel
 def mark(w, b):
     q = w.instance_row[b]
-    mark_allowed(w, b, w.expected_waste, b, w.must_go, q, free_room(w, b, q))
+    mark_expected(w, b, q, q)
 
 
 @kernel
@@ -231,4 +242,15 @@ def serve(w, b, q, node, real, r, must, s):
 
 Recourse.bind(generate=generate, reset=reset, step=step, derive_mask=mark)
 
-__all__ = ["SCWCVRP", "Recourse", "RecourseConfig", "SCWCVRPConfig", "generate", "reset", "serve", "step"]
+__all__ = [
+    "SCWCVRP",
+    "Recourse",
+    "RecourseConfig",
+    "SCWCVRPConfig",
+    "ends_or_opens",
+    "generate",
+    "mark_expected",
+    "reset",
+    "serve",
+    "step",
+]

@@ -30,17 +30,8 @@ from milkrun.core.scene import Chart, Heat, Scene
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, LEVEL, MUST_GO_LAWS, NONE, RANDOM, SERVICE_LEVEL
 from milkrun.routing.generators.laws import MUST
 from milkrun.routing.generators.waste import generate_days as generate
-from milkrun.routing.scwcvrp import Recourse, RecourseConfig, retrace, serve
-from milkrun.routing.trips import (
-    any_customer,
-    count_must_go,
-    drive,
-    ends_tour,
-    free_room,
-    mark_allowed,
-    set_out,
-    unload,
-)
+from milkrun.routing.scwcvrp import Recourse, RecourseConfig, ends_or_opens, mark_expected, retrace, serve
+from milkrun.routing.trips import count_must_go, drive, set_out, unload
 from milkrun.routing.trips import fault as truck_fault
 from milkrun.routing.wcvrp import FULL
 
@@ -235,12 +226,7 @@ def step(w, b, action):
             w.expected_waste[b, action] = 0
     else:
         paid = -w.beta * drive(w, b, q, 0)
-    home = w.current_node[b] == 0
-    ends = home and ends_tour(w, b, was_out)
-    if not ends:
-        mark(w, b)
-        ends = home and not any_customer(w, b)
-    if ends:
+    if ends_or_opens(w, b, q, b, was_out):
         paid += pass_night(w, b, q)
     w.reward[b] = paid
 
@@ -304,8 +290,7 @@ def names(w, b, q, j, size):
 
 @kernel
 def mark(w, b):
-    q = w.instance_row[b]
-    mark_allowed(w, b, w.expected_waste, b, w.must_go, b, free_room(w, b, q))
+    mark_expected(w, b, w.instance_row[b], b)
 
 
 @kernel

@@ -282,13 +282,21 @@ def close_day(w, b, n):
 
 
 @kernel
-def plain_reason(w, b, action):
-    """The reasons that are the same under both rules and come first."""
+def common_reason(w, b, action):
+    """Why a live row may not take an action: the first reason that both rules share, else UNKNOWN."""
     if action < 0 or action >= w.N:
         return OUT_OF_RANGE
     if w.action_mask[b, action]:
         return ALLOWED
-    return VISITED if w.visited[b, action] else UNKNOWN
+    if w.visited[b, action]:
+        return VISITED
+    if action == 0:
+        return RIDERS_ABOARD if w.current_load[b] > 0 else AT_DEPOT
+    if action & 1 == 0 and not w.picked_up_by_current[b, action - 1]:
+        return NOT_ABOARD
+    q = w.instance_row[b]
+    too_full = w.current_load[b] + w.demand[q, action] > w.capacity[q, w.current_agent[b]]
+    return OVER_CAPACITY if too_full else UNKNOWN
 
 
 @kernel

@@ -21,15 +21,11 @@ from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
 from milkrun.routing.darp.base import (
     ALLOWED,
-    AT_DEPOT,
-    NOT_ABOARD,
-    OVER_CAPACITY,
-    RIDERS_ABOARD,
     TOO_LATE,
     UNKNOWN,
     DARPBase,
     close_day,
-    plain_reason,
+    common_reason,
     serve,
     start_over,
     take_over,
@@ -179,18 +175,9 @@ def idle(w, b, action):
 
 @kernel
 def reason(w, b, action):
-    """Why a live row may not take an action: the first that applies."""
-    q = w.instance_row[b]
-    known = plain_reason(w, b, action)
-    if known != UNKNOWN:
-        return known
-    if action == 0:
-        return RIDERS_ABOARD if w.current_load[b] > 0 else AT_DEPOT
-    if action & 1 == 0 and not w.picked_up_by_current[b, action - 1]:
-        return NOT_ABOARD
-    if w.current_load[b] + w.demand[q, action] > w.capacity[q, w.current_agent[b]]:
-        return OVER_CAPACITY
-    return TOO_LATE
+    """The reasons of both rules; what is left is a deadline."""
+    known = common_reason(w, b, action)
+    return TOO_LATE if known == UNKNOWN else known
 
 
 @kernel

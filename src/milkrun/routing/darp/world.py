@@ -17,16 +17,12 @@ from milkrun.core.fields import float64, int64, scratch, state
 from milkrun.core.kernels import kernel
 from milkrun.routing.darp.base import (
     ALLOWED,
-    AT_DEPOT,
-    NOT_ABOARD,
-    OVER_CAPACITY,
-    RIDERS_ABOARD,
     STRANDS,
     TOO_LATE,
     TOO_MANY,
     UNKNOWN,
     close_day,
-    plain_reason,
+    common_reason,
     serve,
     start_over,
     take_over,
@@ -201,22 +197,14 @@ def idle(w, b, action):
 
 @kernel
 def reason(w, b, action):
-    """Why a live row may not take an action: the first that applies."""
-    q = w.instance_row[b]
-    known = plain_reason(w, b, action)
+    """The reasons of both rules, then those of the schedule."""
+    known = common_reason(w, b, action)
     if known != UNKNOWN:
         return known
     recall(w, b, 0)
-    pickup = action & 1 == 1
-    if action > 0 and not pickup and not w.picked_up_by_current[b, action - 1]:
-        return NOT_ABOARD
-    if action == 0:
-        return RIDERS_ABOARD if w.plan_aboard[0] > 0 else AT_DEPOT
-    if pickup and w.current_load[b] + w.demand[q, action] > w.capacity[q, w.current_agent[b]]:
-        return OVER_CAPACITY
-    if pickup and w.plan_aboard[0] >= w.P:
+    if action & 1 == 1 and w.plan_aboard[0] >= w.P:
         return TOO_MANY
-    return STRANDS if append(w, q, 0, action) else TOO_LATE
+    return STRANDS if append(w, w.instance_row[b], 0, action) else TOO_LATE
 
 
 @kernel

@@ -1,8 +1,8 @@
-"""What every checker can do: read a solution, price it, and say what is wrong with it.
+"""The base of all checkers: reads a solution, prices it, and names the rule that it breaks.
 
-The checkers are the library's second opinion. They are written from the rules of the problems alone,
-work on finished solutions in numpy float64, and import nothing of kernels or worlds. A problem is a subclass of
-`BaseProblem` that adds its rules in `_judge` and, where it pays more than length, its amounts in `_parts` and `terms`.
+The checkers are independent of the worlds. They are written from the rules of the problems alone, work on finished
+solutions in numpy float64, and import no kernel and no world. A problem is a subclass of `BaseProblem` with its rules
+in `_find_faults`. If its cost is more than length, the amounts are in `_parts` and `terms`.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class BaseProblem:
         plan = _read_plan(pi, cls.plan_axes)
         data = Dataset(dataset, len(plan), metric=metric, overrides=overrides, modes=modes)
         plan, faults = _existing(data, plan)
-        learnt = cls._judge(data, plan, faults)
+        learnt = cls._find_faults(data, plan, faults)
         return data, plan, learnt, faults
 
     @classmethod
@@ -159,7 +159,7 @@ class BaseProblem:
         return data.length(walk(plan))
 
     @classmethod
-    def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
+    def _find_faults(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
         """Add what the problem forbids (here: a customer twice); what it returns is handed to `_parts`."""
         seen = visits(plan, data.num_nodes)
         seen[:, 0] = 0

@@ -36,7 +36,7 @@ class Collecting(BaseProblem):
         raise NotImplementedError
 
     @classmethod
-    def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
+    def _find_faults(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
         return drive(data, plan, faults, cls._job(data))
 
     @classmethod

@@ -25,7 +25,7 @@ class TSP(BaseProblem):
         return data.length(np.concatenate([closed, plan[:, :1]], axis=1))
 
     @classmethod
-    def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> None:
+    def _find_faults(cls, data: Dataset, plan: Ints, faults: Faults) -> None:
         in_tour = _in_tour(data, plan)
         late = (plan != 0) & ~in_tour
         faults.add(late, lambda b, k: f"node {plan[b, k]} follows the tour, which has {data.n_nodes[b]} nodes")
@@ -52,8 +52,8 @@ class CVRP(BaseProblem):
     limits = ("capacity", "max_length")
 
     @classmethod
-    def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> None:
-        super()._judge(data, plan, faults)
+    def _find_faults(cls, data: Dataset, plan: Ints, faults: Faults) -> None:
+        super()._find_faults(data, plan, faults)
         missed = (visits(plan, data.num_nodes) == 0) & (np.arange(data.num_nodes) < data.n_nodes[:, None])
         missed[:, 0] = False
         faults.add(missed, lambda b, c: f"customer {c} is never visited")

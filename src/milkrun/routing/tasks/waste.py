@@ -33,7 +33,7 @@ class WCVRP(Collecting):
         return truck(data, waste, waste, read_capacity(data), "waste", "demand")
 
     @classmethod
-    def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
+    def _find_faults(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
         job = cls._job(data)
         journey = drive(data, plan, faults, job)
         return journey, (overflowing(data, job.weight) & ~journey.visited).sum(axis=1)
@@ -151,7 +151,7 @@ class SDWCVRP(SCWCVRP):
         return np.stack([data.length(walk(plan[:, t])) for t in range(plan.shape[1])], axis=1)
 
     @classmethod
-    def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
+    def _find_faults(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
         days = plan.shape[1]
         fill, noise = data.per_day("daily_fill", days), data.per_day("sensor_noise", days)
         if fill is None:
