@@ -13,11 +13,20 @@ from tests.delivery.truckdrone_row import CRASHED, FLYING, ONBOARD, Row
 
 INSTANCE = {"customer_pos": [(0.5, 0.5), (-0.5, 0.0)], "demand": [0.5, 1.0], "tw_start": [10, 0], "tw_end": [30, 4]}
 SCENE = {
-    "truck_pos": (0.2, 0.0), "truck_vel": (1.0, 0.0), "truck_node": -1, "truck_target": 1, "world_step": 6,
-    "drone_pos": [(0.5, 0.4), (0.2, 0.0)], "drone_vel": [(0.0, 2.0), (0.0, 0.0)], "battery": [0.6, 0.9],
-    "carrying": [0, -1], "status": [FLYING, ONBOARD], "target_pos": [(0.5, 0.5), (0.7, 0.7)],
-    "has_target": [True, False], "forced_phase": [True, False],
-}  # fmt: skip
+    "truck_pos": (0.2, 0.0),
+    "truck_vel": (1.0, 0.0),
+    "truck_node": -1,
+    "truck_target": 1,
+    "world_step": 6,
+    "drone_pos": [(0.5, 0.4), (0.2, 0.0)],
+    "drone_vel": [(0.0, 2.0), (0.0, 0.0)],
+    "battery": [0.6, 0.9],
+    "carrying": [0, -1],
+    "status": [FLYING, ONBOARD],
+    "target_pos": [(0.5, 0.5), (0.7, 0.7)],
+    "has_target": [True, False],
+    "forced_phase": [True, False],
+}
 
 
 def scene(preset="default", **changes):

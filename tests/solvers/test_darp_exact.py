@@ -17,9 +17,16 @@ CASES = [(seed, 1 + seed % 3, 1 + seed // 3 % 3, seed % 2 == 0) for seed in rang
 
 def one_request(**changes):
     """From (3, 0) to (10, 0): 20 to drive."""
-    given = {"locs": [[0, 0], [3, 0], [10, 0]], "demand": [0, 1, -1], "capacity": [1], "window_open": [0.0, 0, 50],
-             "time_windows": [100.0, 100, 60], "service_time": [0.0, 0, 0], "max_ride_time": [20.0],
-             "max_route_duration": 100.0}  # fmt: skip
+    given = {
+        "locs": [[0, 0], [3, 0], [10, 0]],
+        "demand": [0, 1, -1],
+        "capacity": [1],
+        "window_open": [0.0, 0, 50],
+        "time_windows": [100.0, 100, 60],
+        "service_time": [0.0, 0, 0],
+        "max_ride_time": [20.0],
+        "max_route_duration": 100.0,
+    }
     return DARPInstance(name="one", **{**given, **changes})
 
 
@@ -56,9 +63,14 @@ def test_riders_fit_together_only_with_seats_for_both():
     """Two who ride the same way at the same time: one tour of 20 with two seats, two tours with one."""
     places = [[0, 0], [3, 0], [10, 0], [3, 0], [10, 0]]
     two = one_request(
-        locs=places, demand=[0, 1, -1, 1, -1], capacity=[2, 2], max_ride_time=[20.0] * 2,
-        window_open=[0.0, 30, 50, 30, 50], time_windows=[60.0, 40, 55, 40, 55], service_time=[0.0] * 5,
-    )  # fmt: skip
+        locs=places,
+        demand=[0, 1, -1, 1, -1],
+        capacity=[2, 2],
+        max_ride_time=[20.0] * 2,
+        window_open=[0.0, 30, 50, 30, 50],
+        time_windows=[60.0, 40, 55, 40, 55],
+        service_time=[0.0] * 5,
+    )
     assert solve_exact(two).distance == 20
     assert solve_exact(dataclasses.replace(two, capacity=[1, 1])).distance == 40
     assert solve_exact(dataclasses.replace(two, capacity=[1])).unserved == 1

@@ -77,9 +77,14 @@ def test_equal_places_go_to_the_first():
     """Two requests alike and two vehicles alike: request 0 first, in vehicle 0, and request 1 joins it before it."""
     instance = three_requests(2)
     twins = replace(
-        instance, locs=np.array([[0, 0], [3, 0], [10, 0], [3, 0], [10, 0]], np.float32), demand=[0, 1, -1, 1, -1],
-        time_windows=[120.0, 99, 99, 99, 99], window_open=[0.0] * 5, service_time=[0.0] * 5, max_ride_time=[25.0] * 2,
-    )  # fmt: skip
+        instance,
+        locs=np.array([[0, 0], [3, 0], [10, 0], [3, 0], [10, 0]], np.float32),
+        demand=[0, 1, -1, 1, -1],
+        time_windows=[120.0, 99, 99, 99, 99],
+        window_open=[0.0] * 5,
+        service_time=[0.0] * 5,
+        max_ride_time=[25.0] * 2,
+    )
     assert insertion(twins, "cheapest") == [[3, 1, 4, 2], []]
     assert insertion(twins, "deadline") == [[3, 1, 4, 2], []]
 
@@ -140,10 +145,14 @@ def test_a_batch_gets_the_routes_of_its_instances(threads):
 def test_a_batch_keeps_the_limit_of_requests_aboard():
     """Of the twins of `test_equal_places_go_to_the_first` only one at a time where `max_onboard` is 1."""
     twins = replace(
-        three_requests(1), locs=np.array([[0, 0], [3, 0], [10, 0], [3, 0], [10, 0]], np.float32),
-        demand=[0, 1, -1, 1, -1], time_windows=[120.0, 99, 99, 99, 99], window_open=[0.0] * 5, service_time=[0.0] * 5,
+        three_requests(1),
+        locs=np.array([[0, 0], [3, 0], [10, 0], [3, 0], [10, 0]], np.float32),
+        demand=[0, 1, -1, 1, -1],
+        time_windows=[120.0, 99, 99, 99, 99],
+        window_open=[0.0] * 5,
+        service_time=[0.0] * 5,
         max_ride_time=[25.0] * 2,
-    )  # fmt: skip
+    )
     assert insertion_batch(batch_of([twins], [0])) == [[[3, 1, 4, 2]]]
     assert insertion_batch(batch_of([twins], [0], max_onboard=1)) == [[[3, 4, 1, 2]]]
 

@@ -19,16 +19,37 @@ STYLES = {"a": {"seats": 3, "ride": 30.0}, "b": {"seats": 6, "ride": 45.0}}
 
 BY_RULE: dict[str, dict[str, Any]] = {
     "classic": {
-        "num_requests": 16, "num_agents": 2, "law": "classic", "style": "a", "speed": 1.0, "reward": "dense",
-        "max_onboard": 8, "side": 10.0, "window_width": 15, "open_end": 1440.0, "vehicle_capacity": None,
-        "max_duration": None, "max_ride": None, "service": None,
+        "num_requests": 16,
+        "num_agents": 2,
+        "law": "classic",
+        "style": "a",
+        "speed": 1.0,
+        "reward": "dense",
+        "max_onboard": 8,
+        "side": 10.0,
+        "window_width": 15,
+        "open_end": 1440.0,
+        "vehicle_capacity": None,
+        "max_duration": None,
+        "max_ride": None,
+        "service": None,
     },
     "deadlines": {
-        "num_requests": 10, "num_agents": 5, "law": "deadlines", "speed": 25.0, "reward": "terminal",
-        "vehicle_capacity": 5, "min_loc": 0.0, "max_loc": 100.0, "min_demand": 1, "max_demand": 3, "min_pickup_tw": 10,
-        "max_pickup_tw": 30, "depot_deadline": 48,
+        "num_requests": 10,
+        "num_agents": 5,
+        "law": "deadlines",
+        "speed": 25.0,
+        "reward": "terminal",
+        "vehicle_capacity": 5,
+        "min_loc": 0.0,
+        "max_loc": 100.0,
+        "min_demand": 1,
+        "max_demand": 3,
+        "min_pickup_tw": 10,
+        "max_pickup_tw": 30,
+        "depot_deadline": 48,
     },
-}  # fmt: skip
+}
 """The options of each rule and their defaults; None: worked out from others."""
 
 
