@@ -13,11 +13,11 @@ from milkrun.routing.tasks.replay import Job, Journey, Windows
 
 
 class VRPP(Collecting):
-    """Prizes of the customers visited, against length; the truck holds everything.
+    """Prizes of the visited customers against length, with unlimited capacity.
 
-    `demand` is another name of `prize`. Where the dataset has `time_windows` (or `start_time` and `end_time`), they are
-    kept, with `service_time` and `speed`: no service starts and no truck comes home after closing; waiting is free, and
-    every trip leaves the depot at time 0.
+    `demand` is a synonym of `prize`. If the dataset has `time_windows` (or `start_time` and `end_time`), they apply with
+    `service_time` and `speed`: no service starts and no truck returns after closing. Waiting is free, and every trip
+    leaves the depot at time 0.
     """
 
     limits: ClassVar[tuple[str, ...]] = ("max_length",)
@@ -36,8 +36,8 @@ class VRPP(Collecting):
         return job
 
     @classmethod
-    def _parts(cls, data: Dataset, plan: Ints, learnt: Journey) -> dict[str, NDArray[Any]]:
-        return {"profit": learnt.collected, "length": learnt.length}
+    def _parts(cls, data: Dataset, plan: Ints, replay: Journey) -> dict[str, NDArray[Any]]:
+        return {"profit": replay.collected, "length": replay.length}
 
 
 def read_windows(data: Dataset) -> Windows | None:
@@ -49,7 +49,7 @@ def read_windows(data: Dataset) -> Windows | None:
 
 
 class CVRPP(VRPP):
-    """VRPP with `weight` against `capacity` on each trip; without `weight` the prizes themselves weigh."""
+    """VRPP with `weight` against `capacity` on each trip; without `weight` the prizes are the weights."""
 
     limits = ("capacity", "max_length")
     length_weight = 40.0

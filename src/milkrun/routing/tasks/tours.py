@@ -13,14 +13,14 @@ from milkrun.routing.tasks.distances import Floats
 class TSP(BaseProblem):
     """The first `n_nodes` entries of a row are its tour, closed from the last to the first; zeros follow.
 
-    So the actions of both start modes are read alike: `free` (any order) and `depot` (customers, then node 0).
+    So both start modes share a format: `free` (any order) and `depot` (customers, then node 0).
     """
 
     @classmethod
     def _length(cls, data: Dataset, plan: Ints) -> Floats:
         if plan.shape[1] == 0:
             return np.zeros(len(plan))
-        # beyond its tour a row stays where it began, which closes the tour and adds legs of length 0
+        # after its tour a row repeats its first node, which closes the tour and adds legs of length 0
         closed = np.where(_in_tour(data, plan), plan, plan[:, :1])
         return data.length(np.concatenate([closed, plan[:, :1]], axis=1))
 
@@ -29,7 +29,7 @@ class TSP(BaseProblem):
         in_tour = _in_tour(data, plan)
         late = (plan != 0) & ~in_tour
         faults.add(late, lambda b, k: f"node {plan[b, k]} follows the tour, which has {data.n_nodes[b]} nodes")
-        # Zeros behind the tour are no visits of node 0: they count as a node beyond the last, which is cut off.
+        # Zeros after the tour are no visits of node 0; they count for an extra node, which is dropped.
         seen = visits(np.where(in_tour, plan, data.num_nodes), data.num_nodes + 1)[:, :-1]
         faults.add(seen > 1, lambda b, i: f"node {i} is visited {seen[b, i]} times")
         missed = (seen == 0) & (np.arange(data.num_nodes) < data.n_nodes[:, None])
@@ -41,12 +41,12 @@ def _in_tour(data: Dataset, plan: Ints) -> Bools:
 
 
 class CVRP(BaseProblem):
-    """Trips are what lies between zeros; the last need not be closed, and empty trips are harmless.
+    """Trips are separated by zeros; the last need not be closed, and empty trips are allowed.
 
     Demand is `demand_units`, or an integer `demand`, against `capacity`; a float `demand` is RL4CO's share of a
-    vehicle, against `vehicle_capacity` (default 1), as its `capacity` counts units; a `capacity` given to the call
-    is in the unit of the demand. `max_length` bounds a trip's length home included, plus its
-    `service_time` where the dataset has that (CVRPLIB's CMT files).
+    vehicle, against `vehicle_capacity` (default 1), since its `capacity` counts units. A `capacity` given to the call
+    is in the unit of the demand. `max_length` bounds the length of a trip with its return, plus its `service_time` if
+    the dataset has that (CVRPLIB's CMT files).
     """
 
     limits = ("capacity", "max_length")

@@ -39,13 +39,13 @@ class WCVRP(Collecting):
         return journey, (overflowing(data, job.weight) & ~journey.visited).sum(axis=1)
 
     @classmethod
-    def _parts(cls, data: Dataset, plan: Ints, learnt: tuple[Journey, Ints]) -> dict[str, NDArray[Any]]:
-        journey, overflows = learnt
+    def _parts(cls, data: Dataset, plan: Ints, replay: tuple[Journey, Ints]) -> dict[str, NDArray[Any]]:
+        journey, overflows = replay
         return {"overflows": overflows, "waste": journey.collected, "length": journey.length}
 
     @classmethod
     def default_weights(cls, n: int, side: float = 1.0, max_waste: Any = 1.0) -> dict[str, Any]:
-        """Waste is weighed in its own unit, therefore whatever is set against it grows with `max_waste`."""
+        """Waste counts in its own unit, so the other weights grow with `max_waste`."""
         length = super().default_weights(n, side)["length"]
         return {"waste": 1.0, "length": length * max_waste, "overflow": 10.0 * max_waste}
 
@@ -55,7 +55,7 @@ class WCVRP(Collecting):
 
 
 def read_max_waste(data: Dataset) -> Floats:
-    """What a bin holds (B,)."""
+    """The capacity of a bin (B,)."""
     most = positive(data.scalar("max_waste", default=1.0), "max_waste")
     if (wrong := np.isinf(most)).any():
         raise BadInstance(f"row {wrong.argmax()}: max_waste is inf, must be finite")
@@ -63,7 +63,7 @@ def read_max_waste(data: Dataset) -> Floats:
 
 
 def read_waste(data: Dataset, *names: str) -> Floats:
-    """The level of each bin (B, N), refused above `max_waste` (but for the rounding of float32)."""
+    """The level of each bin (B, N), refused above `max_waste` (up to float32 rounding)."""
     waste, most = data.per_node(*names), read_max_waste(data)
     if (wrong := waste > most[:, None] * (1 + 1e-6)).any():
         b, j = (int(k) for k in np.argwhere(wrong)[0])
@@ -72,7 +72,7 @@ def read_waste(data: Dataset, *names: str) -> Floats:
 
 
 def overflowing(data: Dataset, waste: Floats) -> Bools:
-    """Which bins are full (B, N); padding has no bins."""
+    """True at full bins (B, N), False at padding."""
     full: Bools = (waste >= read_max_waste(data)[:, None] * (1 - 1e-6)) & data.exists()
     full[:, 0] = False
     return full
@@ -86,12 +86,12 @@ class CWCVRP(WCVRP):
 
 
 class SCWCVRP(CWCVRP):
-    """The plan may count on `expected0` (or `expected_waste`), the truck loads `real_waste`.
+    """The plan uses `expected0` (or `expected_waste`), the truck loads `real_waste`.
 
-    A service fails where the truck is too full for what the bin really holds, which is known from then on.
-    `recourse="return"`: nothing is collected and the truck goes home (a single trip is over); the customer may be named
-    again. `"round_trip"`: the truck fills up, empties at the depot and comes back for the rest. In `pi` stand the
-    actions, not the forced returns: after one the truck is at the depot, where 0 ends the tour.
+    A service fails if the real waste does not fit; the real waste is then known. `recourse="return"`: nothing is
+    collected and the truck returns (which ends a single trip); the customer may be visited again. `"round_trip"`: the
+    truck fills up, empties at the depot and comes back for the rest. `pi` holds the actions without forced returns:
+    after one the truck is at the depot, where 0 ends the tour.
     """
 
     modes = {**CWCVRP.modes, "recourse": ("return", "round_trip")}
@@ -104,15 +104,15 @@ class SCWCVRP(CWCVRP):
 
     @classmethod
     def expand(cls, dataset: Any, pi: Any, *, metric: str | None = None, **limits: Any) -> Any:
-        """The nodes really driven to (B, M), forced returns included, padded with 0. Rows that break a rule raise."""
-        *_, learnt, faults = cls._study(dataset, pi, metric, limits)
+        """The nodes visited (B, M), forced returns included, padded with 0. Rows that break a rule raise."""
+        *_, replay, faults = cls._study(dataset, pi, metric, limits)
         if not faults.valid.all():
             raise faults.first()
-        return like(pi, cls._driven(learnt))
+        return like(pi, cls._driven(replay))
 
     @classmethod
-    def _driven(cls, learnt: Any) -> Ints:
-        return learnt[0].nodes()
+    def _driven(cls, replay: Any) -> Ints:
+        return replay[0].nodes()
 
     @classmethod
     def _job(cls, data: Dataset) -> Job:
@@ -123,19 +123,19 @@ class SCWCVRP(CWCVRP):
         return job
 
     @classmethod
-    def _parts(cls, data: Dataset, plan: Ints, learnt: tuple[Journey, Ints]) -> dict[str, NDArray[Any]]:
-        return {**super()._parts(data, plan, learnt), "failures": learnt[0].failures}
+    def _parts(cls, data: Dataset, plan: Ints, replay: tuple[Journey, Ints]) -> dict[str, NDArray[Any]]:
+        return {**super()._parts(data, plan, replay), "failures": replay[0].failures}
 
 
 LEVELS = ("initial_waste", "waste", "demand")
 
 
 class SDWCVRP(SCWCVRP):
-    """`pi` (B, T, L): day t is a plan of SCWCVRP on what the bins hold that morning; then comes the night.
+    """`pi` (B, T, L): day t is a plan of the SCWCVRP on the levels of that morning; the night follows.
 
-    `initial_waste` is the first morning's level, `daily_fill` (Q, T, N) what each night adds; what exceeds `max_waste`
-    is lost, and bins full after the night overflow. With `sensor_noise` (Q, T, N) the plan counts on level times noise.
-    All amounts are (B, T). Which customers must be visited is a rule of the world's config, so it is not judged here.
+    `initial_waste` is the first morning's level, `daily_fill` (Q, T, N) the fill of each night; waste above `max_waste`
+    is lost, and bins full after the night overflow. With `sensor_noise` (Q, T, N) the plan uses level times noise.
+    All amounts are (B, T). Mandatory customers follow from the config of the world, so they are not checked here.
     """
 
     modes = {"trips": ("multi", "single"), "recourse": ("return", "round_trip")}
@@ -155,7 +155,7 @@ class SDWCVRP(SCWCVRP):
         days = plan.shape[1]
         fill, noise = data.per_day("daily_fill", days), data.per_day("sensor_noise", days)
         if fill is None:
-            raise ShapeError("the dataset lacks `daily_fill`, (instances, days, nodes): what each night adds")
+            raise ShapeError("the dataset lacks `daily_fill`, (instances, days, nodes): the fill of each night")
         real, keep = read_waste(data, *LEVELS), data.keeper(*LEVELS)
         capacity, max_length = read_capacity(data), data.scalar("max_length", default=np.inf)
         most, exists = read_max_waste(data)[:, None], data.exists()
@@ -188,13 +188,13 @@ class SDWCVRP(SCWCVRP):
         return journeys, parts
 
     @classmethod
-    def _parts(cls, data: Dataset, plan: Ints, learnt: Any) -> dict[str, NDArray[Any]]:
-        parts: dict[str, NDArray[Any]] = learnt[1]
+    def _parts(cls, data: Dataset, plan: Ints, replay: Any) -> dict[str, NDArray[Any]]:
+        parts: dict[str, NDArray[Any]] = replay[1]
         return parts
 
     @classmethod
-    def _driven(cls, learnt: Any) -> Ints:
-        days = [day.nodes() for day in learnt[0]]
+    def _driven(cls, replay: Any) -> Ints:
+        days = [day.nodes() for day in replay[0]]
         width = max(nodes.shape[1] for nodes in days)
         return np.stack([np.pad(nodes, ((0, 0), (0, width - nodes.shape[1]))) for nodes in days], axis=1)
 
