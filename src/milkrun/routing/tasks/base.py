@@ -74,9 +74,7 @@ class BaseProblem:
 
     limits: ClassVar[tuple[str, ...]] = ()  # dataset keys that check or get_costs may override
     modes: ClassVar[Mapping[str, tuple[Any, ...]]] = {}  # rules that they may choose, the default first
-    terms: ClassVar[Mapping[str, tuple[str, float]]] = {
-        "length": ("length", 1.0)
-    }  # part -> its weight, its sign in the cost
+    terms: ClassVar[Mapping[str, tuple[str, float]]] = {"length": ("length", 1.0)}  # part -> (weight, sign)
     plan_axes: ClassVar[int] = 2
     calls: ClassVar[int] = 1  # how often a tour may visit a customer
 

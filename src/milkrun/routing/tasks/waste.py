@@ -105,7 +105,7 @@ class SCWCVRP(CWCVRP):
     @classmethod
     def expand(cls, dataset: Any, pi: Any, *, metric: str | None = None, **limits: Any) -> Any:
         """The nodes visited (B, M), forced returns included, padded with 0. Rows that break a rule raise."""
-        *_, replay, faults = cls._study(dataset, pi, metric, limits)
+        *_, replay, faults = cls._evaluate(dataset, pi, metric, limits)
         if not faults.valid.all():
             raise faults.first()
         return like(pi, cls._driven(replay))
