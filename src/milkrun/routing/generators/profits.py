@@ -1,4 +1,4 @@
-"""Instances of VRPP and CVRPP: places, a depot, prizes, and where asked for weights, a capacity and windows."""
+"""Instances of VRPP and CVRPP: places, a depot, prizes, and optionally weights, a capacity and windows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ WEIGHT_LAWS = ("prize", "units", "one")
 AS_PRIZE, UNITS, ONE = range(3)
 MAX_UNITS = 9
 
-HORIZON = 4.6  # the depot closes; with it the laws of service and window (Li et al. 2021, as RL4CO draws them)
+HORIZON = 4.6  # closing time of the depot; laws of service and window as RL4CO draws them (Li et al. 2021)
 SERVICE = (0.15, 0.18)
 WINDOW = (0.18, 0.20)
-ON_THE_WAY = HORIZON - SERVICE[1] - WINDOW[1]  # what a day leaves for driving, whatever is drawn
+ON_THE_WAY = HORIZON - SERVICE[1] - WINDOW[1]  # time left for driving under every draw
 
 
 @kernel
@@ -67,7 +67,7 @@ def generate_capacitated(w, b):
 
 @kernel
 def draw_windows(w, b, q):
-    """Windows in which each customer can be served by a truck of its own, in units of the day's length."""
+    """Windows in which a truck can serve each customer alone, in units of the day's length."""
     s = row_stream(w, b, TW)
     side = unit_of_time(w, q)
     horizon = HORIZON * side
@@ -79,7 +79,7 @@ def draw_windows(w, b, q):
         service = side * (SERVICE[0] + (SERVICE[1] - SERVICE[0]) * uniform(s, 3 * j))
         width = side * (WINDOW[0] + (WINDOW[1] - WINDOW[0]) * uniform(s, 3 * j + 1))
         way = travel(w, q, 0, j)
-        # From the first arrival (u = 0) to the window whose end just leaves time for service and the way home (u = 1).
+        # From the first arrival (u = 0) to the window whose end just leaves time for service and the return (u = 1).
         # `unit_of_time` makes the day so long that reach >= 1.
         reach = (horizon - service - width) / way - way_home(w, q, j, way) / way if way > 0.0 else 0.0
         opens = (1.0 + (reach - 1.0) * uniform(s, 3 * j + 2)) * way
@@ -90,7 +90,7 @@ def draw_windows(w, b, q):
 
 @kernel
 def unit_of_time(w, q):
-    """The side of the box, or more if the day would be too short for the longest way there and back."""
+    """The side of the box, or more if the day were too short for the longest round trip."""
     unit = w.side
     for j in range(1, w.N):
         way = travel(w, q, 0, j)
@@ -100,7 +100,7 @@ def unit_of_time(w, q):
 
 @kernel(inline=True)
 def way_home(w, q, j, way):
-    """As long as the way there, but in a matrix, where roads may be one-way."""
+    """The length of the return: that of the way there, except with a matrix, where roads may be one-way."""
     return np.float64(w.dist[q, j, 0]) if w.metric == MATRIX else way
 
 

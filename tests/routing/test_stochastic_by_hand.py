@@ -1,42 +1,39 @@
-"""The reference models of the stochastic waste worlds against numbers worked out by hand (the 3 x 4 rectangle)."""
+"""The stochastic waste worlds, rule by rule, against numbers worked out by hand on a 3 x 4 rectangle."""
 
-import random
+from __future__ import annotations
 
 import pytest
 
-from .collect import CollectModel, enumerate_sequences
-from .stochastic import SCWCVRPModel, SDWCVRPModel
-from .test_collect_by_hand import WASTE, WEIGHTS
-from .test_reference_by_hand import SQUARE, check, play
-from .tsp import f32
+from tests.routing.rows import SQUARE, Row, check, play
 
+WASTE = [0, 0.5, 1, 0.3]
+WEIGHTS = {"waste_weight": 10.0, "length_weight": 1.0, "overflow_weight": 10.0}
 FILLS = [(0, 0.3, 0.2, 0.2), (0, 0.3, 0.3, 0.6)]
 CALM = [(0, 0, 0, 0), (0, 0, 0, 0)]
 
 
-def sc(real=(0, 0.5, 0.7, 0.3), **config):
-    config = {"failure_weight": 2, **WEIGHTS, **config}
-    return SCWCVRPModel(SQUARE, expected0=[0, 0.5, 0.5, 0.3], real_waste=real, capacity=1, **config)
+def sc(real=(0, 0.5, 0.7, 0.3), expected=(0, 0.5, 0.5, 0.3), **changes):
+    """A row of the SCWCVRP, whose truck holds one bin."""
+    fields = {name: changes.pop(name) for name in ("must_go", "max_length", "dist") if name in changes}
+    instance = {"expected0": expected, "real_waste": real, "capacity": 1.0, "max_waste": 1.0, **fields}
+    if "dist" not in fields:
+        instance["locs"] = SQUARE
+    return Row("SCWCVRP", instance, **{"failure_weight": 2.0, **WEIGHTS, **changes})
 
 
-def sd(initial=WASTE, fills=FILLS, capacity=1.6, **config):
-    return SDWCVRPModel(SQUARE, initial, fills, capacity, **{"failure_weight": 2, **WEIGHTS, **config})
+def sd(initial=WASTE, fills=FILLS, capacity=1.6, **changes):
+    """A row of the SDWCVRP over two days."""
+    moments = {"fill_mean": [0, 0, 0, 0], "fill_std": [0, 0, 0, 0]}
+    fields = {name: changes.pop(name) for name in (*moments, "max_length", "sensor_noise") if name in changes}
+    instance = {"locs": SQUARE, "initial_waste": initial, "daily_fill": fills, "capacity": capacity, "max_waste": 1.0}
+    if "sensor_noise" in fields:
+        changes["sensor_sigma"] = 0.1
+    options = {"failure_weight": 2.0, "horizon": 2, **WEIGHTS, **changes}
+    return Row("SDWCVRP", {**instance, **moments, **fields}, **options)
 
 
 def near(values):
     return pytest.approx(values, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("model", "config", "number", "best"),
-    [(sc, {}, 37, 0), (sc, {"recourse": "round_trip"}, 32, 0), (sd, {}, 1330, 3)],
-)
-def test_number_of_complete_sequences_and_best_return(model, config, number, best):
-    """By enumeration of all masked sequences; the terminal reward gives the same two numbers."""
-    for reward in ("dense", "terminal"):
-        counted, value = enumerate_sequences(lambda reward=reward: model(reward=reward, **config))
-        assert counted == number
-        assert value == pytest.approx(best, abs=1e-5)
 
 
 def test_failure_with_return_field_by_field():
@@ -67,9 +64,7 @@ def test_failure_with_round_trip_field_by_field():
 def test_round_trip_drives_home_and_out_on_an_asymmetric_matrix():
     """From 1 to 2 costs 1, 2 home 7, out again 3: 11 driven in the failing step, 3 of them on the new trip."""
     dist = [[0, 1, 3], [9, 0, 1], [7, 1, 0]]
-    m = SCWCVRPModel(
-        None, [0, 0.5, 0.5], [0, 0.5, 0.75], 1, recourse="round_trip", failure_weight=0, metric="matrix", dist=dist
-    )
+    m = sc(real=(0, 0.5, 0.75), expected=(0, 0.5, 0.5), dist=dist, recourse="round_trip", failure_weight=0.0)
     play(m, [1, 2])
     check(m, tour_length=12, trip_length=3, load=0.25)
 
@@ -84,7 +79,7 @@ def test_failure_ends_a_single_trip():
 def test_failure_ends_when_the_rest_is_out_of_reach():
     """Bin 2 lies 1 behind bin 1 but 9 from the depot: failed once, no trip within 5 reaches it any more."""
     dist = [[0, 1, 9], [1, 0, 1], [1, 1, 0]]
-    m = SCWCVRPModel(None, [0, 0.5, 0.5], [0, 0.5, 0.75], 1, max_length=5, metric="matrix", dist=dist)
+    m = sc(real=(0, 0.5, 0.75), expected=(0, 0.5, 0.5), dist=dist, max_length=5)
     play(m, [1])
     check(m, allowed=[0, 2])
     play(m, [2])
@@ -134,11 +129,11 @@ def test_two_days_field_by_field():
 
 def test_lost_waste_is_paid_in_the_night_it_runs_over():
     """Night one: bin 2 runs over by .2. Night two: .8 + .3, 1 + .3 and .5 + .6 run over by .1, .3, .1; 5 a unit."""
-    m = sd(lost_weight=5)
+    m = sd(lost_weight=5.0)
     assert play(m, [0, 0]) == near([-10 - 1, -30 - 2.5])
     check(m, overflows=4)
     assert m.lost == near(0.7)
-    final = sd(lost_weight=5, reward="terminal")
+    final = sd(lost_weight=5.0, reward="terminal")
     assert play(final, [0, 0]) == near([0, -43.5])
 
 
@@ -193,7 +188,7 @@ def test_round_trip_empties_the_bin_on_its_day():
 def test_must_go_rules_each_morning(rule, today, actions, tomorrow):
     """Levels .5, 1, .3, plus .3, .2, .2 where not served; level .75; means .25, .2, .75; two deviations .4, .2, 0."""
     moments = {"fill_mean": [0, 0.25, 0.2, 0.75], "fill_std": [0, 0.2, 0.1, 0]}
-    m = sd(must_go=rule, must_go_level=0.75, must_go_k=2, **moments)
+    m = sd(must_go=rule, must_go_level=0.75, must_go_k=2.0, **moments)
     check(m, must_go=[j in today for j in range(4)])
     assert m.action_mask[0] is (not today)
     play(m, actions)
@@ -207,49 +202,3 @@ def test_must_go_missed_is_summed_over_days():
     check(m, allowed=[0, 1, 3])
     play(m, [0, 0])
     check(m, missed_must_go=2, skipped=6, overflows=4, terminated=True)
-
-
-def random_square(rng, n):
-    locs = [(rng.random(), rng.random()) for _ in range(n + 1)]
-    return locs, [0.0, *(min(1.0, rng.random() * 1.3) for _ in range(n))]
-
-
-@pytest.mark.parametrize("trips", ["single", "multi"])
-def test_certain_worlds_equal_the_collect_world(trips):
-    """SC with real = expected and SD with one day and no fill pay and open the same as CWCVRP, step for step."""
-    rng = random.Random(5)
-    for _ in range(40):
-        locs, waste = random_square(rng, 6)
-        common = {"capacity": 2, "trips": trips, "max_length": 2.5, **WEIGHTS}
-        plain = CollectModel(locs, waste=waste, **common)
-        certain = SCWCVRPModel(locs, waste, waste, **common)
-        one_day = SDWCVRPModel(locs, waste, [[0.0] * 7], **common)
-        while not plain.finished:
-            action = rng.choice(plain.allowed())
-            for m in (plain, certain, one_day):
-                m.step(action)
-            for m in (certain, one_day):
-                check(m, reward=plain.reward, action_mask=plain.action_mask, terminated=plain.terminated, failures=0)
-                check(m, tour_length=plain.tour_length, collected=plain.collected, trips=plain.trips)
-        check(certain, overflows=plain.overflows, skipped=plain.skipped, load=plain.load)
-        check(one_day, overflows=plain.overflows, skipped=plain.skipped)
-
-
-@pytest.mark.parametrize("recourse", ["return", "round_trip"])
-def test_waste_is_neither_made_nor_lost_unseen(recourse):
-    """Initial + fills = collected + lost + final, and under `return` a bin fails at most once a day."""
-    rng = random.Random(9)
-    for _ in range(20):
-        locs, waste = random_square(rng, 5)
-        fills = [[0.0, *(rng.random() * 0.6 for _ in range(5))] for _ in range(4)]
-        noise = [[1.0, *(rng.uniform(0.5, 1.5) for _ in range(5))] for _ in range(4)]
-        m = SDWCVRPModel(locs, waste, fills, 1.2, sensor_noise=noise, must_go="level", recourse=recourse)
-        failed = set()
-        while not m.finished:
-            day, before, action = m.day, m.failures, rng.choice(m.allowed())
-            m.step(action)
-            if m.failures > before and recourse == "return":
-                assert (day, action) not in failed
-                failed.add((day, action))
-        poured = sum(f32(x) for x in waste) + sum(map(sum, fills))
-        assert poured == pytest.approx(m.collected + m.lost + sum(m.real_waste), abs=1e-4)

@@ -1,4 +1,4 @@
-"""The sound rules of the truck-and-drones reference against numbers worked out by hand.
+"""The sound rules of the truck-and-drones world against numbers worked out by hand.
 
 With the default numbers a drone flies .2 a step for .08 of battery, .112 with a demand of .8 on board, and hovers for
 .02; a fleeing truck makes .1.
@@ -9,32 +9,38 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .test_truckdrone_by_hand import CUSTOMER, masks, near, near_pairs, play, row
-from .truckdrone_presets import CRASHED, FLYING, ONBOARD, RETURNING
+from milkrun.core.kernels import kernel
+from milkrun.delivery.truckdrone.safety import chase, need, rate_under
+from tests.delivery.truckdrone_row import (
+    CRASHED,
+    CUSTOMER,
+    FLYING,
+    ONBOARD,
+    RETURNING,
+    masks,
+    near,
+    near_pairs,
+    play,
+    row,
+)
 
 RELEASE, RECOVER = 7, 8
+
+
+@kernel
+def steps_home(w, b, hundredths, _):
+    return chase(w, hundredths / 100.0)
+
+
+@kernel
+def battery_home(w, b, loaded, _):
+    return need(w, 0.6, rate_under(w, 0.8 if loaded else 0.0))
 
 
 def airborne(model, x, battery, **fields):
     """The drone in the air at (x, 0)."""
     model.put(drone_pos=[(x, 0.0)], status=[FLYING], battery=[battery], **fields)
     return model
-
-
-def test_the_worked_episode_of_the_default_preset():
-    """Out to (.5,0), a wait for the window's opening at 8, home: 23.714 in ten steps."""
-    model = row("default", CUSTOMER, window=(8, 20))
-    batteries = []
-    for actions in [(RELEASE, 0), *[(0, 2)] * 7, (0, 1), (0, 1)]:
-        model.step(actions)
-        batteries.append(model.battery[0])
-    assert batteries == near([0.98, 0.868, 0.756, 0.70, 0.672, 0.644, 0.616, 0.588, 0.508, 0.428])
-    assert (model.arrival_step, model.terminated, model.status) == ([8], True, [ONBOARD])
-    kpis = model.kpis()
-    assert (kpis["objective"], kpis["energy"], kpis["drone_distance"]) == (near(23.714), near(0.572), near(0.9))
-    exact = ("makespan", "served", "on_time", "lateness", "sorties", "truck_wait", "drone_wait", "onboard_steps")
-    assert [kpis[key] for key in exact] == [10, 1, 1, 0, 1, 10, 5, 0]
-    assert [kpis[key] for key in ("aborted", "forced_onsets", "crashes", "illegal", "conflicts")] == [0] * 5
 
 
 def test_without_waiting_the_parcel_is_handed_over_at_once():
@@ -51,19 +57,20 @@ def test_lateness_is_paid_when_served():
 
 
 def test_steps_home_to_a_fleeing_truck():
-    """K at gaps .1 to .9: the first .2 past the threshold cost one step, then one for each .1."""
-    model = row("default", CUSTOMER)
-    assert [model.chase(gap / 10) for gap in range(1, 10)] == [1, 1, 1, 2, 3, 4, 5, 6, 7]
-    assert model.chase(0.31) == 2
-    assert model.need(0.6, model.rho(-1)) == near(0.32)
-    assert model.need(0.6, model.rho(0)) == near(0.448)
+    """Steps at gaps .1 to .9: the first .2 past the threshold cost one step, then one for each .1."""
+    world = row("default", CUSTOMER).world
+    steps = [int(world.map_rows(steps_home, np.int64, 10 * gap)[0]) for gap in range(1, 10)]
+    assert steps == [1, 1, 1, 2, 3, 4, 5, 6, 7]
+    assert world.map_rows(steps_home, np.int64, 31)[0] == 2
+    needs = [float(world.map_rows(battery_home, np.float64, loaded)[0]) for loaded in (0, 1)]
+    assert needs == near([0.32, 0.448])
 
 
 def test_a_truck_that_cannot_be_caught():
     """Without the battery rule drones may be as slow as the truck: the slack is -1 beyond .2 and 1 - .04 within."""
     model = row("default", CUSTOMER, drone_speed=1.0, battery_rule="off")
-    assert airborne(model, 0.3, 1.0).drone_obs()[0][20] == -1.0
-    assert airborne(model, 0.15, 1.0).drone_obs()[0][20] == np.float32(0.96)
+    assert airborne(model, 0.3, 1.0).drone_obs[0][20] == -1.0
+    assert airborne(model, 0.15, 1.0).drone_obs[0][20] == np.float32(0.96)
 
 
 @pytest.mark.parametrize(

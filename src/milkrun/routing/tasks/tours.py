@@ -1,4 +1,4 @@
-"""The capacitated vehicle's checker: every customer exactly once, each trip within capacity and length."""
+"""The checkers of the worlds that visit every node: the TSP and the CVRP."""
 
 from __future__ import annotations
 
@@ -6,24 +6,54 @@ import numpy as np
 
 from milkrun.core.errors import BadInstance
 from milkrun.routing.tasks.base import BaseProblem, Faults, fits, trip_of_leg, trip_totals, visits, walk
-from milkrun.routing.tasks.dataset import Dataset, Ints
+from milkrun.routing.tasks.dataset import Bools, Dataset, Ints
 from milkrun.routing.tasks.distances import Floats
 
 
+class TSP(BaseProblem):
+    """The first `n_nodes` entries of a row are its tour, closed from the last to the first; zeros follow.
+
+    So both start modes share a format: `free` (any order) and `depot` (customers, then node 0).
+    """
+
+    @classmethod
+    def _length(cls, data: Dataset, plan: Ints) -> Floats:
+        if plan.shape[1] == 0:
+            return np.zeros(len(plan))
+        # after its tour a row repeats its first node, which closes the tour and adds legs of length 0
+        closed = np.where(_in_tour(data, plan), plan, plan[:, :1])
+        return data.length(np.concatenate([closed, plan[:, :1]], axis=1))
+
+    @classmethod
+    def _find_faults(cls, data: Dataset, plan: Ints, faults: Faults) -> None:
+        in_tour = _in_tour(data, plan)
+        late = (plan != 0) & ~in_tour
+        faults.add(late, lambda b, k: f"node {plan[b, k]} follows the tour, which has {data.n_nodes[b]} nodes")
+        # Zeros after the tour are no visits of node 0; they count for an extra node, which is dropped.
+        seen = visits(np.where(in_tour, plan, data.num_nodes), data.num_nodes + 1)[:, :-1]
+        faults.add(seen > 1, lambda b, i: f"node {i} is visited {seen[b, i]} times")
+        missed = (seen == 0) & (np.arange(data.num_nodes) < data.n_nodes[:, None])
+        faults.add(missed, lambda b, i: f"node {i} is never visited")
+
+
+def _in_tour(data: Dataset, plan: Ints) -> Bools:
+    return np.arange(plan.shape[1]) < data.n_nodes[:, None]
+
+
 class CVRP(BaseProblem):
-    """Trips are what lies between zeros; the last need not be closed, and empty trips are harmless.
+    """Trips are separated by zeros; the last need not be closed, and empty trips are allowed.
 
     Demand is `demand_units`, or an integer `demand`, against `capacity`; a float `demand` is RL4CO's share of a
-    vehicle, against `vehicle_capacity` (default 1), as its `capacity` counts units; a `capacity` given to the call
-    is in the unit of the demand. `max_length` bounds a trip's length home included, plus its
-    `service_time` where the dataset has that (CVRPLIB's CMT files).
+    vehicle, against `vehicle_capacity` (default 1), since its `capacity` counts units. A `capacity` given to the call
+    is in the unit of the demand. `max_length` bounds the length of a trip with its return, plus its `service_time` if
+    the dataset has that (CVRPLIB's CMT files).
     """
 
     limits = ("capacity", "max_length")
 
     @classmethod
-    def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> None:
-        super()._judge(data, plan, faults)
+    def _find_faults(cls, data: Dataset, plan: Ints, faults: Faults) -> None:
+        super()._find_faults(data, plan, faults)
         missed = (visits(plan, data.num_nodes) == 0) & (np.arange(data.num_nodes) < data.n_nodes[:, None])
         missed[:, 0] = False
         faults.add(missed, lambda b, c: f"customer {c} is never visited")

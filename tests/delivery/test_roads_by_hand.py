@@ -1,4 +1,4 @@
-"""The truck on roads, in the truck-and-drones reference, against numbers worked out by hand.
+"""The truck on roads, in the truck-and-drones world, against numbers worked out by hand.
 
 Mostly a line of three nodes, 0 at (0,0), 1 at (.25,0), 2 at (.6,0): from an end one can drive to the middle only. The
 truck makes .1 a step. Its actions are STAY, MOVE_0 to MOVE_2, RELEASE, RECOVER; a drone has HOVER, RETURN, DELIVER_0.
@@ -6,14 +6,9 @@ truck makes .1 a step. Its actions are STAY, MOVE_0 to MOVE_2, RELEASE, RECOVER;
 
 from __future__ import annotations
 
-import math
-import random
-
 import pytest
 
-from .test_truckdrone_by_hand import bits, near, near_pairs, play
-from .truckdrone import truck_drone
-from .truckdrone_presets import CRASHED, FLYING, ONBOARD, dist
+from tests.delivery.truckdrone_row import FLYING, ONBOARD, Row, bits, near, near_pairs, play
 
 LINE = [(0.0, 0.0), (0.25, 0.0), (0.6, 0.0)]
 STAY, MOVE_0, MOVE_1, MOVE_2, RELEASE, RECOVER = range(6)
@@ -29,7 +24,7 @@ def on_roads(nodes=LINE, road=None, customers=((0.0, 0.9),), **changes):
     instance = {"customer_pos": customers, "demand": [0.8] * n, "tw_start": [0] * n, "tw_end": [200] * n}
     instance |= {"route_nodes": nodes, "road": path(len(nodes)) if road is None else road}
     config = {"num_drones": 1, "num_route_nodes": len(nodes), "road_graph": True} | changes
-    return truck_drone("default", instance, **config)
+    return Row("default", instance, **config)
 
 
 def between(x=0.1, edge=(0, 1), target=-1, **changes):
@@ -173,65 +168,8 @@ def test_roads_are_seen_in_the_mask_alone(obs):
     """Everybody's view of a truck at .1 on the edge (0,1) is the view without roads of the same place."""
     model = between(0.1, (0, 1), 1, obs=obs)
     instance = {name: getattr(model, name) for name in ("customer_pos", "demand", "tw_start", "tw_end", "route_nodes")}
-    free = truck_drone("default", instance, num_drones=1, num_route_nodes=3, obs=obs)
+    free = Row("default", instance, num_drones=1, num_route_nodes=3, obs=obs)
     free.put(truck_pos=(0.1, 0.0), drone_pos=[(0.1, 0.0)], truck_node=-1, truck_target=1)
-    assert model.truck_obs() == free.truck_obs()
-    assert (model.drone_obs(), model.state()) == (free.drone_obs(), free.state())
+    assert model.truck_obs == free.truck_obs
+    assert (model.drone_obs, model.state) == (free.drone_obs, free.state)
     assert (bits(model.truck_mask), bits(free.truck_mask)) == ("111010", "111110")
-
-
-@pytest.mark.parametrize(
-    ("road", "changes", "words"),
-    [
-        ([[1, 1, 0], [1, 1, 0], [0, 0, 1]], {}, "cannot be reached"),
-        ([[1, 1, 0], [1, 0, 1], [0, 1, 1]], {}, "its own neighbour"),
-        ([[1, 1, 0], [1, 1, 1], [1, 1, 1]], {}, "one way"),
-        ([[1, 1], [1, 1]], {}, "3 x 3"),
-        (path(3), {"depot_node": False}, "depot node"),
-        (path(3), {"road_graph": False}, "road_graph=True"),
-    ],
-)
-def test_what_is_no_road_graph(road, changes, words):
-    """An island, a node without itself, a one-way road, a wrong shape; and roads need a depot and the option."""
-    with pytest.raises(ValueError, match=words):
-        on_roads(road=road, **changes)
-
-
-def off_the_road(model):
-    """How far the truck is from the straight line between the ends of its edge."""
-    (ax, ay), (bx, by) = (model.route_nodes[n] for n in model.truck_edge)
-    x, y = model.truck_pos
-    length = dist((ax, ay), (bx, by))
-    share = 0.0 if length == 0 else min(1, max(0, ((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / length**2))
-    return dist((x, y), (ax + share * (bx - ax), ay + share * (by - ay)))
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_the_truck_never_leaves_its_road(seed):
-    """Random trees with some roads more, all actions or allowed ones: the edge is a road, and no drone crashes."""
-    draw = random.Random(seed)
-    n = draw.randint(2, 7)
-    road = [[u == v for v in range(n)] for u in range(n)]
-    pairs = [(u, draw.randrange(u)) for u in range(1, n)] + [draw.sample(range(n), 2) for _ in range(n // 3)]
-    for u, v in pairs:
-        road[u][v] = road[v][u] = True
-    nodes = [(0.0, 0.0)] + [(draw.uniform(-1, 1), draw.uniform(-1, 1)) for _ in range(n - 1)]
-    doors = [(draw.uniform(-0.8, 0.8), draw.uniform(-0.8, 0.8)) for _ in range(3)]
-    model = on_roads(nodes, road, doors, num_drones=2, truck_speed=draw.uniform(0.5, 1.5))
-    turned = 0
-    while not model.done:
-        was, then = model.truck_pos, place(model)
-        pools = [[a for a, ok in enumerate(mask) if ok or seed % 2] for mask in model.masks]
-        model.step([draw.choice(pool) for pool in pools])
-        u, v = model.truck_edge
-        assert road[u][v]
-        assert off_the_road(model) < 1e-12
-        assert math.isclose(dist(was, model.truck_pos), model.truck_step_dist, abs_tol=1e-12)
-        assert (model.truck_node != -1) == (u == v)
-        assert model.truck_node in (-1, u)
-        assert model.truck_target in (-1, u, v)
-        assert then[0] == -1 or model.truck_node != -1 or then[0] == u
-        assert CRASHED not in model.status
-        assert any(model.truck_mask[1 : 1 + n]) or model.done
-        turned += -1 not in (then[1], model.truck_target) and then[1] != model.truck_target
-    assert turned > 0
