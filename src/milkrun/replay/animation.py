@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from milkrun.core.arguments import Rows, check_count, read_rows
 from milkrun.core.errors import missing_extra
-from milkrun.core.watch import Watched
+from milkrun.render.hooks import StepHooks
 
 try:
     from PIL import Image
@@ -40,7 +40,7 @@ STEP_MS, FIRST_MS, LAST_MS = 90, 600, 2500  # how long a picture stands
 LEAST_MS = 20  # browsers slow down a GIF whose pictures stand shorter
 
 
-class Film(Watched):
+class Film(StepHooks):
     """A world that keeps the pictures of a row, from where it stands when the film begins.
 
     Step it instead of the world. `every` leaves out pictures of a long episode: its steps that are no multiple of it,
@@ -77,7 +77,7 @@ class Film(Watched):
         times = [FIRST_MS, *[self.step_ms] * (count - 2), LAST_MS] if count > 1 else LAST_MS
         next(shown).save(Path(path), "GIF", save_all=True, append_images=shown, duration=times, loop=0)
 
-    def after(self, rows: Rows) -> None:
+    def after_step(self, rows: Rows) -> None:
         if rows is not None and self.row not in read_rows(rows, self.world.num_envs):
             return
         ended = bool(self.world.terminated[self.row] | self.world.truncated[self.row])

@@ -15,8 +15,8 @@ from milkrun.clutter.stages import IDLE, LIFT, RESULTS, SETTLE, SUCCESS
 from milkrun.core.arguments import Rows, check_count, read_rows
 from milkrun.core.errors import ConfigError, RenderError, shown
 from milkrun.core.files import write_csv
-from milkrun.core.watch import Watched
 from milkrun.render.canvas import CUSTOMER, GRID, INK, LATE, PAPER, Canvas, coloured
+from milkrun.render.hooks import StepHooks
 from milkrun.render.painter import LINE, paint_legend, paint_marks
 from milkrun.replay.animation import Film, stride
 from milkrun.replay.figures import in_a_row, rgb
@@ -31,7 +31,7 @@ DISTANCE, MOST_PIXELS = 2.8, 4096  # of a photo: how far from the walls, in halv
 OTHERWISE = 8  # of the ticks in which only the cup moves so many make one picture
 
 
-class Picks(Watched):
+class Picks(StepHooks):
     """A world of one row that keeps a picture of its pile before every attempt, the target marked."""
 
     figure = "milkrun.replay.clutter:figure_of_picks"
@@ -125,7 +125,7 @@ def figure_of_picks(pictures: Sequence[tuple[Any, int, str]], title: str = "") -
 class TickFilm(Film):
     """Every tick in which objects are lifted or settle, few of those in which only the cup moves."""
 
-    def after(self, rows: Rows) -> None:
+    def after_step(self, rows: Rows) -> None:
         ticks, stage = int(self.world.i[self.row]), self.world.env_stage[self.row]
         moving = stage in (LIFT, SETTLE) or not self.world.at_rest[self.row]
         if ticks % (self.every if moving else self.every * OTHERWISE) == 0 or stage == IDLE:

@@ -6,6 +6,7 @@ A world class may name a figure of its own (`figure`), as those of this library 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +19,7 @@ from milkrun.core.references import resolve
 from milkrun.core.world import World
 from milkrun.render.canvas import CUSTOMER, DEPOT, GRID, INK, LATE, PAPER, Canvas, Colour, coloured
 from milkrun.render.painter import coloured_trips, visited_colours
-from milkrun.render.scene import Scene, ask_words
-from milkrun.replay.labels import label_places
+from milkrun.render.scene import Scene, resolve_texts
 from milkrun.replay.trace import days_driven, last_day
 from milkrun.routing.collect import Collect
 from milkrun.routing.scwcvrp import Recourse
@@ -40,6 +40,10 @@ DPI = 150
 MARGIN = 0.12  # inches around all that is drawn
 LEGEND_UP_TO = 12  # trips
 SMALL = 7.5  # points of names
+LABEL_GAP = 4.0  # points from the centre of a marker to its side
+LABEL_WIDTH, LABEL_HEIGHT = 0.34, 0.5  # half sides of a character, in font sizes
+LABEL_ANGLES = np.arange(12) * (math.pi / 6)
+LABEL_DISTANCES = (1.0, 1.6, 2.3)
 LATE_MARKERS = {"disc": "D", "drone": "X"}  # eyes that see red and green alike tell what is late, or crashed, by them
 
 
@@ -175,7 +179,7 @@ def paint_scene(axes: Axes, scene: Scene, names: str = "") -> None:
     must be visited, lines to where somebody is bound for. `names`: "beside" the points, where they hide little, or
     "inside"."""
     square_window(axes, np.stack([scene.low[:2], scene.high[:2]]))
-    ask_words(scene)
+    resolve_texts(scene)
     legs: list[np.ndarray] = []
     for name, part in scene.marks.items():
         said = part.attributes
@@ -296,3 +300,29 @@ def _legend_of_loads(axes: Axes, loads: list[int], capacity: int, colours: list[
 
 def rgb(colour: Colour) -> tuple[float, float, float]:
     return (colour[0] / 255, colour[1] / 255, colour[2] / 255)
+
+
+def label_places(
+    nodes: np.ndarray, names: Sequence[str], size: float, unit: float, legs: Sequence[np.ndarray] = ()
+) -> np.ndarray:
+    """The centres of the names of all nodes but the first, each beside its node where least is in the way.
+
+    `size` of the signs in points, `unit` of the plane to a point, `legs` as pairs of ends (2, 2). Names are placed one
+    after the other, and none is moved again.
+    """
+    dots = [a + (b - a) * np.arange(0, 1, 3 * unit / max(math.dist(a, b), unit))[:, None] for a, b in legs]
+    lines = np.concatenate([np.zeros((0, 2)), *dots])
+    boxes = np.concatenate([nodes, np.full_like(nodes, LABEL_GAP * unit)], axis=1)  # centre and half sides
+    for node, name in zip(nodes[1:], names, strict=True):
+        half = np.array([LABEL_WIDTH * len(name), LABEL_HEIGHT]) * size * unit
+        step = np.stack([np.cos(LABEL_ANGLES), np.sin(LABEL_ANGLES)], axis=1) * (half + (LABEL_GAP + 0.5) * unit)
+        tried = np.concatenate([node + far * step for far in LABEL_DISTANCES])
+        near = lines[(abs(lines - node) < LABEL_DISTANCES[-1] * abs(step).max(axis=0) + half).all(axis=1)]
+        over = (boxes[:, 2:] + half - abs(boxes[:, :2] - tried[:, None])).min(axis=2)
+        crossed = (abs(near - tried[:, None]) < half).all(axis=2).sum(axis=1)
+        blocked = (
+            np.maximum(over, 0).sum(axis=1)
+            + (0.3 * crossed + np.repeat(LABEL_DISTANCES, len(LABEL_ANGLES)) - 1.0) * unit
+        )
+        boxes = np.concatenate([boxes, [[*tried[blocked.argmin()], *half]]])
+    return boxes[len(nodes) :, :2]

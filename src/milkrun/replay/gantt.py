@@ -33,7 +33,7 @@ MARKERS = {"forced": "D", "conflict": "P", "illegal": "x", "crash": "X", "left":
 
 def chart_of_log(log: EpisodeRecorder, row: int = 0) -> Chart:
     """The episode that a watched row plays or has just ended."""
-    last = [recording for recording in log.episodes() if recording.watched == row][-1]
+    last = [recording for recording in log.episodes() if recording.world_row == row][-1]
     chart: Chart = log.world.chart(row, last.fields(log.world.chart_fields))
     return chart
 

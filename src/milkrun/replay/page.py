@@ -9,7 +9,7 @@ from typing import Any
 
 from milkrun.core.errors import ConfigError
 from milkrun.replay.episode import Episode
-from milkrun.replay.record import check_names
+from milkrun.replay.record_policies import check_names
 from milkrun.replay.template import THREE, UPLOT, script_json, whole_page, write_whole
 
 SCRIPTS = (

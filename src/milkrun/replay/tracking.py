@@ -25,9 +25,9 @@ class FlightFilm(Film):
         self.path = [world.pos[row, :2].copy()]
         super().__init__(world, row, every, scale)
 
-    def after(self, rows: Rows) -> None:
+    def after_step(self, rows: Rows) -> None:
         self.path.append(self.world.pos[self.row, :2].copy())
-        super().after(rows)
+        super().after_step(rows)
 
     @property
     def step_ms(self) -> int:

@@ -11,7 +11,7 @@ from milkrun.core.registry import list_worlds
 from milkrun.render.recorder import EpisodeRecorder
 from milkrun.replay.columns import decode
 from milkrun.replay.episode import Episode
-from milkrun.replay.record import compare, record
+from milkrun.replay.record_policies import compare, record
 from milkrun.solvers import policies_for, rollout
 from tests import small
 
