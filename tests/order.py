@@ -56,7 +56,6 @@ scale/test_own_ray
 api/test_torchrl_env
 truth/test_truckdrone_roads
 truth/test_tracking_towns
-bench/test_api_ratios
 truth/test_cross_binding
 truth/test_binding_memory
 truth/test_tracking_reference

@@ -96,11 +96,13 @@ def test_a_world_of_fields_alone_has_points_a_vehicle_and_figures():
     assert last.marks["places"].attributes["xy"].tolist() == [[0, 0], [1, 1], [2, 4], [3, 9]]
     assert [s.marks["here"].attributes["xy"].tolist() for s in r.scenes] == [[0, 0], [2, 4], [1, 1], [3, 9]]
     assert r.scenes[1].marks["places"].attributes["colour"].tolist() == [3, 0, 3, 0]
-    assert r.who["names"] == [["places 0", "places 1", "places 2", "places 3"]] and r.who["agents"] == ["agent"]
+    assert r.header["names"] == [["places 0", "places 1", "places 2", "places 3"]] and r.header["agents"] == ["agent"]
     assert [s.figures["walked"] for s in r.scenes] == [0, 1, 2, 3]
     assert (r.rewards, r.objectives, r.end) == ([-2, -1, -3], [0, -2, -3, -6], "terminated")
     assert [m.tolist() for m in r.masks[:2]] == [[False, True, True, True], [False, True, False, True]]
-    assert r.whys[1] == ["place 0 has been seen", "", "place 2 has been seen", ""] and set(r.whys[3]) == {"", OVER}
+    assert r.mask_reasons[1] == ["place 0 has been seen", "", "place 2 has been seen", ""] and set(
+        r.mask_reasons[3]
+    ) == {"", OVER}
 
 
 def test_a_chart_of_an_unknown_field_is_refused():
@@ -122,7 +124,7 @@ def test_a_chart_of_an_unknown_field_is_refused():
             lambda self, row, frames: Chart(("walker",), (Bar("wlker", "walks", 0, 1),)),
             r"Bar\(.*the lanes are 'walker'",
         ),
-        (lambda self, row, frames: [1, 2], "it is a list: it must be a Chart or None"),
+        (lambda self, row, frames: [1, 2], "it must be a Chart or None, not a list"),
     ],
     ids=["lane", "list"],
 )
@@ -161,15 +163,15 @@ def test_an_illegal_step_keeps_the_reason_of_before():
 
 
 @pytest.mark.parametrize(
-    ("reasons", "all_told", "asked_told"),
-    [("auto", True, True), ("all", True, True), ("asked", False, True), ("none", False, False)],
+    ("reasons", "all_recorded", "requested_recorded"),
+    [("auto", True, True), ("all", True, True), ("requested", False, True), ("none", False, False)],
 )
-def test_reasons_are_kept_as_asked(reasons, all_told, asked_told):
+def test_reasons_are_kept_as_asked(reasons, all_recorded, requested_recorded):
     """Of every masked action, of those that were asked for, or none."""
     recorder = EpisodeRecorder(walk(), reasons=reasons)
     recorder.step([0])
     (r,) = recorder.episodes()
-    assert (r.whys is not None) == all_told and bool(r.illegal_reasons) == asked_told
+    assert (r.mask_reasons is not None) == all_recorded and bool(r.illegal_reasons) == requested_recorded
 
 
 def test_too_many_reasons_are_left_out(monkeypatch):
@@ -179,9 +181,9 @@ def test_too_many_reasons_are_left_out(monkeypatch):
     for reasons in ("auto", "all"):
         recorder = EpisodeRecorder(walk(), reasons=reasons)
         recorder.step([1])
-        kept[reasons, 1] = recorder.episodes()[0].whys is not None
+        kept[reasons, 1] = recorder.episodes()[0].mask_reasons is not None
         recorder.step([2])
-        kept[reasons, 2] = recorder.episodes()[0].whys is not None
+        kept[reasons, 2] = recorder.episodes()[0].mask_reasons is not None
     assert kept == {("auto", 1): True, ("auto", 2): False, ("all", 1): True, ("all", 2): True}
 
 
@@ -207,7 +209,7 @@ def test_scores_are_a_number_an_action_of_every_row(scores):
 
 def test_only_a_world_is_recorded():
     """What is none is named."""
-    with pytest.raises(ConfigError, match=r"what is recorded is a world, as milkrun\.make gives it, not a int"):
+    with pytest.raises(ConfigError, match=r"an EpisodeRecorder records a world as milkrun\.make returns it, not a int"):
         EpisodeRecorder(3)
 
 
@@ -273,15 +275,15 @@ def test_episodes_are_the_same_under_every_autoreset():
     logs = []
     for mode in MODES:
         episodes = [r for r in played(mode).episodes() if r.number < 2]
-        assert [(r.watched, r.number) for r in episodes] == [(0, 0), (0, 1), (2, 0), (2, 1)]
+        assert [(r.world_row, r.number) for r in episodes] == [(0, 0), (0, 1), (2, 0), (2, 1)]
         logs.append(episodes)
     for one, two, three in zip(*logs, strict=True):
         for other in (two, three):
-            assert (one.who, one.rewards, one.objectives, one.whys, one.end) == (
-                other.who,
+            assert (one.header, one.rewards, one.objectives, one.mask_reasons, one.end) == (
+                other.header,
                 other.rewards,
                 other.objectives,
-                other.whys,
+                other.mask_reasons,
                 other.end,
             )
             assert np.array_equal(one.masks, other.masks) and one.actions == other.actions
@@ -309,5 +311,5 @@ def test_a_reset_in_between_begins_an_episode():
     recorder = played("disabled", steps=2)
     recorder.world.reset()
     recorder.step(lowest(recorder.world))
-    steps = [(r.watched, r.number, r.steps, r.end) for r in recorder.episodes()]
+    steps = [(r.world_row, r.number, r.steps, r.end) for r in recorder.episodes()]
     assert steps == [(0, 0, 2, ""), (0, 1, 1, ""), (2, 0, 2, ""), (2, 1, 1, "")]

@@ -16,9 +16,9 @@ from milkrun.render.scene import (
     Scene,
     Style,
     Window,
-    ask_words,
     colour_code,
     colours,
+    resolve_texts,
     texts_of_actions,
 )
 from tests import small
@@ -62,7 +62,7 @@ def test_colours_are_codes():
 @pytest.mark.parametrize(
     ("say", "why"),
     [
-        (lambda s: s.points("nodes", SQUARE), "'nodes' is said twice"),
+        (lambda s: s.points("nodes", SQUARE), "'nodes' is added twice"),
         (lambda s: s.points("p", [1, 2]), r"mark 'p', xy: the shape \(2,\) must be \(n, 2\)"),
         (lambda s: s.points("p", [[0, np.nan]]), "mark 'p', xy: it has numbers that are not finite"),
         (lambda s: s.points("p", SQUARE, text=["a"]), "mark 'p', text: 1 texts for 4"),
@@ -71,7 +71,7 @@ def test_colours_are_codes():
         (lambda s: s.points("p", SQUARE, shape=["disc"]), "mark 'p', shape: 1 of them for 4"),
         (lambda s: s.points("p", SQUARE, action=[1]), r"mark 'p', action: the shape \(1,\) must be \(4,\)"),
         (lambda s: s.points("p", SQUARE, colour="red"), "there is no colour 'red'"),
-        (lambda s: s.route("r", "cities", [0]), "mark 'r': on='cities' names no points said before it"),
+        (lambda s: s.route("r", "cities", [0]), "mark 'r': on='cities' names no points added before it"),
         (lambda s: s.route("r", "nodes", [0, 4]), r"mark 'r', stops: 0\.\.4 is not within 0\.\.3"),
         (lambda s: s.vehicle("v", (0, 0), shape="ship"), "mark 'v', shape: 'ship'"),
         (lambda s: s.bodies("b", "box", [[1, 1, 1]], [[0, 0, 0]], [[1, 0, 0]]), r"mark 'b', quat: the shape \(1, 3\)"),
@@ -97,7 +97,7 @@ def test_the_texts_of_actions_are_those_of_the_places(scene):
     """Callables are asked; an action of several agents leads to one place, and the first place counts."""
     scene.points("nodes", SQUARE[:2], text=lambda: ["home", "away"], action=[[0, 1], [-1, 5]])
     scene.points("more", SQUARE[2:], text=["late", "later"], action=[1, 2])
-    ask_words(scene)
+    resolve_texts(scene)
     found = texts_of_actions(scene)
     assert {k: found[k] for k in (0, 1, 2, 5)} == {0: "home", 1: "away", 2: "later", 5: "away"}
 
@@ -126,11 +126,11 @@ def test_a_late_window_says_by_how_much():
         ),
         (
             {"bars": (Bar("truck", "driv", 0, 3),)},
-            r"Bar\(.*\) is of the kind 'driv', of which `kinds` does not say how such a bar looks: it has 'drive'",
+            r"Bar\(.*\) is a bar of the kind 'driv', which has no style in `kinds`: it has 'drive'",
         ),
         (
             {"bars": (), "marks": (Mark("truck", "served", 1),)},
-            r"Mark\(.*\) is of the kind 'served', of which `kinds` does not say how such a mark looks: it has 'drive'",
+            r"Mark\(.*\) is a mark of the kind 'served', which has no style in `kinds`: it has 'drive'",
         ),
     ],
     ids=["lane of a bar", "lane of a mark", "kind of a bar", "kind of a mark"],

@@ -10,7 +10,7 @@ import pytest
 from milkrun.render.canvas import LATE, PALETTE, PAPER, Canvas, coloured
 from milkrun.render.painter import paint, paint_marks
 from milkrun.render.scene import Scene
-from milkrun.render.top_view import SHADES, bodies_of, look_down
+from milkrun.render.top_view import SHADES, bodies_of, rasterise_bodies
 
 TILTED = [math.cos(math.pi / 8), math.sin(math.pi / 8), 0, 0]
 """45 degrees about the x axis."""
@@ -35,7 +35,7 @@ def at(canvas, x, y):
 
 
 def seen_of(scene):
-    return look_down(picture(Scene((0, 0, 0), (10, 10, 10))), bodies_of(scene), 0.0)
+    return rasterise_bodies(picture(Scene((0, 0, 0), (10, 10, 10))), bodies_of(scene), 0.0)
 
 
 def test_what_is_higher_hides_what_is_lower(scene):
@@ -44,7 +44,7 @@ def test_what_is_higher_hides_what_is_lower(scene):
     canvas = picture(scene)
     assert at(canvas, 5, 5) == PALETTE[0] and at(canvas, 2, 2) == PALETTE[1] and at(canvas, 0.4, 9) == PAPER
     seen = seen_of(scene)
-    assert (seen.who == 0).sum() == 1600 and (seen.who >= 0).sum() == 6400
+    assert (seen.body == 0).sum() == 1600 and (seen.body >= 0).sum() == 6400
     assert set(np.unique(seen.z).tolist()) == {0.0, 2.0, 3.0}
 
 
@@ -53,7 +53,7 @@ def test_every_shape_has_its_outline(scene, shape, area):
     """4 across: 16 units of area, or those of a circle of radius 2; its top is at 5 + 2."""
     scene.bodies("b", shape, [(4, 4, 4)], [(5, 5, 5)])
     seen = seen_of(scene)
-    assert (seen.who == 0).sum() / 100 == pytest.approx(area, rel=0.02)
+    assert (seen.body == 0).sum() / 100 == pytest.approx(area, rel=0.02)
     assert seen.z.max() == pytest.approx(7, abs=0.01)
 
 

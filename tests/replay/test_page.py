@@ -14,7 +14,7 @@ from milkrun.core.registry import list_worlds, make
 from milkrun.replay.columns import decode, pack
 from milkrun.replay.episode import Episode
 from milkrun.replay.page import write_page
-from milkrun.replay.record import compare, record
+from milkrun.replay.record_policies import compare, record
 from milkrun.solvers.policies import policies_for
 from tests.replay.browser import Shown, launched
 from tests.replay.episodes import ROUTE, pile, tiny

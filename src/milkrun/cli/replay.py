@@ -104,7 +104,7 @@ def recorded(
 ) -> Groups:
     """The episodes of some policies, a list a row."""
     from milkrun.core.registry import world_spec
-    from milkrun.replay.record import compare
+    from milkrun.replay.record_policies import compare
     from milkrun.solvers import policies_for
 
     spec = world_spec(id)

@@ -1,4 +1,4 @@
-"""Drawing: what a row of a world looks like (`scene`), and how it becomes pixels without a picture library.
+"""Drawing: scenes of rows (`scene`), their rasterisation without a picture library, and the recorder of episodes.
 
-`World.scene`, `World.render` and the recorder load it when first called; a world that is only stepped never does.
+Imported lazily by `World.scene`, `World.render` and recorders; stepping a world does not load it.
 """

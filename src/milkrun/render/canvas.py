@@ -1,7 +1,7 @@
-"""The small rasteriser behind `render()`: numpy alone, so the first picture waits for no compile and needs no display.
+"""The rasteriser behind `World.render`: numpy only, so the first picture needs no compilation and no display.
 
-A `Canvas` is an image and a window on the plane. Points are in world coordinates (y up), sizes in pixels, and an edge
-is blended by how far it is from the centre of the pixel. Figures, animations and pages belong to `replay`.
+A `Canvas` is an image and a window on the plane. Points are in world coordinates (y up), sizes in pixels. Edges are
+antialiased by the distance of a pixel's centre. Figures, animations and pages belong to `replay`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,17 @@ Array: TypeAlias = NDArray[Any]
 
 # Okabe and Ito's colours without black and yellow, and four more; tests measure that colour-blind eyes tell them apart.
 PALETTE: tuple[Colour, ...] = (
-    (0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0),
-    (86, 180, 233), (51, 34, 136), (136, 34, 85), (128, 128, 64), (128, 192, 96),
-)  # fmt: skip
+    (0, 114, 178),
+    (213, 94, 0),
+    (0, 158, 115),
+    (204, 121, 167),
+    (230, 159, 0),
+    (86, 180, 233),
+    (51, 34, 136),
+    (136, 34, 85),
+    (128, 128, 64),
+    (128, 192, 96),
+)
 PAPER: Colour = (255, 255, 255)
 INK: Colour = (38, 44, 54)
 GRID: Colour = (228, 231, 236)
@@ -42,10 +50,10 @@ MEANINGS: dict[str, Colour] = {
     "muted": CUSTOMER,
     "grid": GRID,
 }
-"""The colours of scenes by name; their codes are 0, 1, ..., that of colour k of the palette is FIRST_OF_PALETTE + k."""
+"""Colours of scenes by name, with the codes 0, 1, ...; colour k of the palette has the code FIRST_OF_PALETTE + k."""
 FIRST_OF_PALETTE = 16
 
-# The printable ASCII signs in order, 19 a strip of four lines; each line holds two rows of pixels.
+# The printable ASCII characters in order, 19 per strip of four lines; each line holds two rows of pixels.
 FONT = """
         █    █ █   █ █   ▄█▄▄ ██  ▄ ▄▀▀▄    █     ▄▀   ▀▄     ▄     ▄                         ▄ ▄▀▀▀▄  ▄█   ▄▀▀▀▄
         █    ▀ ▀  ▀█▀█▀ ▀▄█▄    ▄▀  ▀▄▀     ▀    █       █  ▀▄█▄▀ ▄▄█▄▄       ▄▄▄▄▄         ▄▀  █ ▄ █   █      ▄▀
@@ -69,21 +77,29 @@ FONT = """
  ▀▀▀  ▀   ▀ ▀   ▀  ▀▀▀  ▀         ▀ ▀     ▀▀▀▀    ▀▀   ▀▀ ▀   ▀    ▀ ▀  ▀   ▀  ▀▀▀  ▀▀▀▀▀    ▀▀   ▀   ▀▀
 """
 _ART = np.array([list(line.ljust(114)) for line in FONT.split("\n")[1:-1]]).reshape(5, 4, 1, 19, 6)
-# A line of signs is two rows of pixels, its upper and its lower half blocks. The eighth row has no ink in any sign.
+# A line of text is two rows of pixels, its upper and its lower half blocks. The eighth row is empty.
 SIGNS = np.concatenate([np.isin(_ART, ["▀", "█"]), np.isin(_ART, ["▄", "█"])], axis=2)
 SIGNS = SIGNS.reshape(5, 8, 19, 6).swapaxes(1, 2).reshape(95, 8, 6)[:, :7]
-DROP = {"g": 2, "p": 2, "q": 2, "y": 2, ",": 1, ";": 1}  # rows a sign hangs below the line
+DROP = {"g": 2, "p": 2, "q": 2, "y": 2, ",": 1, ";": 1}  # rows that a character reaches below the line
 ANCHORS = {
-    "nw": (0.0, 0.0), "n": (0.5, 0.0), "ne": (1.0, 0.0), "w": (0.0, 0.5), "centre": (0.5, 0.5),
-    "e": (1.0, 0.5), "sw": (0.0, 1.0), "s": (0.5, 1.0), "se": (1.0, 1.0),
-}  # fmt: skip
+    "nw": (0.0, 0.0),
+    "n": (0.5, 0.0),
+    "ne": (1.0, 0.0),
+    "w": (0.0, 0.5),
+    "centre": (0.5, 0.5),
+    "e": (1.0, 0.5),
+    "sw": (0.0, 1.0),
+    "s": (0.5, 1.0),
+    "se": (1.0, 1.0),
+}
+"""Of a text's box: which point is put at its position, as shares of width and height."""
 
 
 class Canvas:
-    """An RGB image, `pixels` uint8 (height, width, 3), drawn upon in world coordinates.
+    """An RGB image, `pixels` uint8 (height, width, 3), with drawing in world coordinates.
 
-    Before the first `fit` one unit of the world is one pixel and the origin is the lower left corner. What lies outside
-    the image is cut off, and a point that is not finite draws nothing.
+    Before the first `fit` one unit of the world is one pixel and the origin is the lower left corner. Drawing is
+    clipped to the image, and a point that is not finite draws nothing.
     """
 
     def __init__(self, width: int = 512, height: int = 512, background: Colour = PAPER) -> None:
@@ -103,10 +119,10 @@ class Canvas:
         above: float = 0,
         below: float = 0,
     ) -> None:
-        """Look at the box from `xy_min` to `xy_max`, centred, with `margin` of the shorter side left free all around,
-        and so many pixels more `above` and `below`.
+        """Set the window to the box from `xy_min` to `xy_max`, centred.
 
-        A side without extent does not bound the scale; without any (all points on one) the window is one unit wide.
+        `margin` of the shorter side stays free on all sides, and `above` and `below` more pixels. A side without extent
+        does not bound the scale; if no side has one, the window is one unit wide.
         """
         lo, hi = np.asarray(xy_min, np.float64), np.asarray(xy_max, np.float64)
         if not np.isfinite(lo + hi).all():
@@ -125,11 +141,11 @@ class Canvas:
         return np.asarray(points, np.float64) * self._scale + self._origin
 
     def from_px(self, pixels: ArrayLike) -> Array:
-        """The points of the world that are drawn at pixels."""
+        """World points of pixels; the inverse of `to_px`."""
         return (np.asarray(pixels, np.float64) - self._origin) / self._scale
 
     def line(self, p: ArrayLike, q: ArrayLike, colour: Colour, width: float = 1.5) -> None:
-        """A straight line with round ends; from p (n, 2) to q (n, 2) n of them, quicker than one by one."""
+        """A straight line with round ends, or n lines from p (n, 2) to q (n, 2), faster than one by one."""
         self._lines(self._legs(p, q), colour, width)
 
     def polyline(
@@ -143,7 +159,7 @@ class Canvas:
             self._heads(legs, colour, 5 + 2 * width, middle=True)
 
     def arrow(self, p: ArrayLike, q: ArrayLike, colour: Colour, width: float = 1.5, middle: bool = False) -> None:
-        """A line from p to q, or n of them as in `line`, with a head at q or on the middle of the way."""
+        """A line from p to q, or n of them as in `line`, with a head at q or in its middle."""
         legs, head = self._legs(p, q), 5 + 2 * width
         self._heads(legs, colour, head, middle)
         if not middle:  # the round end of the line must not show at the tip
@@ -158,13 +174,13 @@ class Canvas:
     def discs(
         self, centres: ArrayLike, radius_px: ArrayLike, colours: ArrayLike, outline: Colour | None = None
     ) -> None:
-        """Filled circles at centres (n, 2), the later over the earlier; one radius and colour for all, or one each."""
+        """Filled circles at centres (n, 2), later ones on top; one radius and colour for all, or one each."""
         xy = self.to_px(np.asarray(centres, np.float64).reshape(-1, 2))
         radii = np.broadcast_to(np.asarray(radius_px, np.float64), len(xy)).tolist()
         fills = np.broadcast_to(np.asarray(colours, np.float32), (len(xy), 3))
         for (x, y), radius, fill in zip(xy.tolist(), radii, fills, strict=True):
             spot, px, py = self._box(x - radius - 1, y - radius - 1, x + radius + 1, y + radius + 1)
-            # At most 2 * radius: a disc smaller than a pixel is paler, and does not vanish.
+            # At most 2 * radius: a disc smaller than a pixel is paler instead of invisible.
             cover = np.minimum(radius + 0.5 - np.hypot(px - x, py - y), 2 * radius)
             paint = fill if outline is None else _mix(np.asarray(outline, np.float32), cover - 1.5, fill)
             spot[:] = _mix(spot, cover, paint) + 0.5
@@ -188,7 +204,7 @@ class Canvas:
         self._rect(x0, y0, x1, y1, colour)
 
     def polygon(self, points: ArrayLike, colour: Colour) -> None:
-        """A filled polygon, convex or not; where it crosses itself the even-odd rule holds."""
+        """A filled polygon, convex or not; self-intersections follow the even-odd rule."""
         xy = self.to_px(np.asarray(points, np.float64).reshape(-1, 2))
         if len(xy) == 0 or not np.isfinite(xy).all():
             return
@@ -217,7 +233,7 @@ class Canvas:
     def text(
         self, p: ArrayLike, string: str, colour: Colour = INK, size: int = 1, anchor: str = "centre", px: bool = False
     ) -> None:
-        """One line of text in signs of 5 x 7 times `size` pixels; the side or corner `anchor` of its box is put at p.
+        """One line of text in characters of 5 x 7 times `size` pixels, the side or corner `anchor` of its box at p.
 
         `px`: p is in pixels, as `to_px` gives them, instead of in world coordinates.
         """
@@ -234,7 +250,7 @@ class Canvas:
         spot[ink[(y - top).astype(int), (x - left).astype(int)]] = colour
 
     def caption(self, string: str, colour: Colour = INK) -> None:
-        """A line of text in the top left corner, on a clean ground; smaller if it would not fit."""
+        """A line of text in the top left corner, on a blank ground; smaller if it would not fit."""
         size = 2 if 12 * len(string) + 16 <= self.width else 1
         self._rect(0, 0, 6 * size * len(string) + 12, 9 * size + 7, self.background)
         self.text((8, 7), string, colour, size, "nw", px=True)
@@ -246,13 +262,15 @@ class Canvas:
             return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
         header = struct.pack(">IIBBBBB", self.width, self.height, 8, 2, 0, 0, 0)  # 8 bits a channel, RGB
-        lines = np.pad(self.pixels.reshape(self.height, -1), ((0, 0), (1, 0)))  # each line says "not filtered" first
+        lines = np.pad(
+            self.pixels.reshape(self.height, -1), ((0, 0), (1, 0))
+        )  # each line begins with 0, "not filtered"
         body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines.tobytes())) + chunk(b"IEND", b"")
         with open(path, "wb") as file:
             file.write(b"\x89PNG\r\n\x1a\n" + body)
 
     def _box(self, x0: float, y0: float, x1: float, y1: float) -> tuple[Array, Array, Array]:
-        """The pixels that a box touches, maybe none, as a view, and their centres' x (1, w) and y (h, 1)."""
+        """A view of the pixels that a box touches, and their centres' x (1, w) and y (h, 1); may be empty."""
         if not (math.isfinite(x0 + x1) and math.isfinite(y0 + y1)):
             x0 = y0 = x1 = y1 = 0.0
         cols = slice(max(math.floor(x0), 0), max(min(math.ceil(x1), self.width), 0))
@@ -266,12 +284,12 @@ class Canvas:
         spot[:] = _mix(spot, np.maximum(across, 0) * down, colour) + 0.5
 
     def _legs(self, p: ArrayLike, q: ArrayLike) -> Array:
-        """The ways from p to q in pixels (n, 2, 2), without those that are not finite."""
+        """The lines from p to q in pixels (n, 2, 2), without those that are not finite."""
         legs = self.to_px(np.stack([p, q], axis=-2)).reshape(-1, 2, 2)
         return legs[np.isfinite(legs).all((1, 2))]
 
     def _lines(self, legs: Array, colour: Colour, width: float) -> None:
-        """All legs (n, 2, 2) at once, as one shape: walk the longer axis, look only at the few pixels across."""
+        """Paint all legs (n, 2, 2) at once, as one shape: along the longer axis, only the few pixels across it."""
         run = np.abs(legs[:, 1] - legs[:, 0])
         steep = run[:, 1] > run[:, 0]
         (a, c), (b, d) = np.where(steep[:, None, None], legs[..., ::-1], legs).transpose(1, 2, 0)  # walk from a to b
@@ -281,12 +299,12 @@ class Canvas:
         start = np.clip(np.floor(low - radius), 0, end).astype(np.int64)
         count = np.clip(np.ceil(high + radius), start, end).astype(np.int64) - start
         leg = np.repeat(np.arange(len(legs)), count)
-        # The pixels of all legs in one row: what stands before a leg is taken off, so `walked` runs from its own start.
+        # The pixels of all legs in one array; `walked` counts from the start of each leg.
         walked = np.arange(len(leg)) - (np.cumsum(count) - count - start)[leg]
         slope, stretch, low, high, turn = (value[leg, None] for value in (slope, stretch, low, high, steep))
         walked, middle = walked[:, None], c[leg, None] + slope * (walked[:, None] + 0.5 - a[leg, None])
-        # Clipped before the cast: a float that no int64 can hold has no defined value there. Along the longer axis the
-        # slope is at most 1 and `stretch` at most sqrt(2), so the pixels of the next line hold the whole width.
+        # Clipped before the cast, which is undefined for a float beyond int64. Along the longer axis the slope is at
+        # most 1 and `stretch` at most sqrt(2), so the pixels of the next line cover the whole width.
         across = np.clip(np.floor(middle - radius * stretch), -1e6, 1e6).astype(np.int64)
         across = across + np.arange(math.ceil(2 * math.sqrt(2) * radius) + 1)
         gap = across + 0.5 - middle
@@ -296,7 +314,7 @@ class Canvas:
         self._paint(np.where(turn, across, walked), np.where(turn, walked, across), cover, colour)
 
     def _heads(self, legs: Array, colour: Colour, length: float, middle: bool) -> None:
-        """Arrow heads along the legs, at the end or on the middle; none where a leg is too short to show one."""
+        """Arrow heads at the end or in the middle of each leg that is long enough."""
         run = np.hypot(*(legs[:, 1] - legs[:, 0]).T)
         legs, run = legs[run > 1.5 * length], run[run > 1.5 * length, None]
         way = (legs[:, 1] - legs[:, 0]) / run
@@ -311,17 +329,17 @@ class Canvas:
         self._paint(x, y, 0.5 + np.minimum(flank, length - behind), colour)
 
     def _paint(self, x: Array, y: Array, cover: Array, colour: Colour) -> None:
-        """Blend scattered pixels; one met more than once counts once, by its highest cover: joints do not darken."""
+        """Blend scattered pixels. Of repeated ones the highest cover counts, so that joints do not darken."""
         hit = (cover > 0) & (x >= 0) & (x < self.width) & (y >= 0) & (y < self.height)
         x, y, cover = x[hit], y[hit], np.minimum(cover[hit], 1)
-        # As uint8 numpy sorts by radix, in linear time; a 255th of cover is not seen.
-        order = np.argsort((cover * 255).astype(np.uint8), kind="stable")  # the last of equal indices is what stays
+        # As uint8 numpy uses radix sort, in linear time; a 255th of cover is invisible.
+        order = np.argsort((cover * 255).astype(np.uint8), kind="stable")  # the last of equal indices is kept
         x, y = x[order], y[order]
         self.pixels[y, x] = _mix(self.pixels[y, x], cover[order], colour) + 0.5
 
 
 def _distance(x: Array, y: Array, p: Array, q: Array) -> Array:
-    """From each (x, y) to the segment from p to q."""
+    """The distance of each (x, y) to the segment from p to q."""
     length = math.hypot(*(q - p))
     ux, uy = (q - p) / max(length, 1e-9)
     dx, dy = x - p[0], y - p[1]
@@ -330,7 +348,7 @@ def _distance(x: Array, y: Array, p: Array, q: Array) -> Array:
 
 
 def _mix(under: Array, cover: Array, over: ArrayLike) -> Array:
-    """`over` where `cover` is 1, `under` where it is 0, shares of both between; add 0.5 to round it into uint8."""
+    """Blend: `over` where `cover` is 1, `under` where it is 0. Add 0.5 to round the result into uint8."""
     share = np.minimum(np.maximum(cover, 0), 1).astype(np.float32)[..., None]
     return under + (np.asarray(over, np.float32) - under) * share
 

@@ -1,4 +1,4 @@
-"""What a world shows that says nothing of its looks: a scene of its declared fields, names of actions, reasons."""
+"""Defaults for a world that defines no scene: one of its declared fields, names of actions, reasons of masks."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.fields import Role
-from milkrun.render.scene import Scene, ask_words, colours, texts_of_actions
+from milkrun.render.scene import Scene, colours, resolve_texts, texts_of_actions
 
 
 def scene_of_picture(world: Any, row: int) -> Scene:
-    """Of a world that draws its own picture."""
+    """The scene of a world that defines `render` only."""
     scene = Scene((0, 0), (1, 1))
     scene.image("picture", world.render(row))
     return _with_figures(scene, world, row)
 
 
 def scene_of_fields(world: Any, row: int) -> Scene:
-    """The first instance field of dims (X, 2) as points, a scalar state field that counts X as a vehicle on them, the
-    first bool state field (X,) as their colour; numbers are figures."""
+    """A scene of the declared fields.
+
+    The first instance field of dims (X, 2) becomes points. A scalar state field that indexes X becomes a vehicle on
+    them, and the first bool state field (X,) their colour. Numbers become figures.
+    """
     present = [f for f in world.fields.values() if f.per_row and 0 not in f.shape(world.sizes)]
     states = [f for f in present if f.role is Role.STATE]
     places = next((f for f in present if f.role is Role.INSTANCE and len(f.dims) == 2 and f.dims[1] == 2), None)
@@ -48,7 +51,7 @@ def scene_of_fields(world: Any, row: int) -> Scene:
 
 
 def _with_figures(scene: Scene, world: Any, row: int) -> Scene:
-    """The numbers of the row that an agent sees."""
+    """Add the scalar numbers of the row that agents observe."""
     for f in world.fields.values():
         plain = f.role is Role.STATE and f.dims == () and f.index is None and f.dtype != np.bool_
         if plain and f.name not in ("i", "objective") and not f.hidden:
@@ -57,16 +60,18 @@ def _with_figures(scene: Scene, world: Any, row: int) -> Scene:
 
 
 def name_by_scene(world: Any, agent: int, action: int) -> str:
-    """What stands in the scene of row 0 where this action leads."""
+    """The text of the point or body in the scene of row 0 that this action leads to."""
     scene = world.scene(0)
-    ask_words(scene)
+    resolve_texts(scene)
     first = sum(world.action.nvec(world.sizes)[:agent])
     return texts_of_actions(scene).get(first + action, f"action {action}")
 
 
 def why_masked(world: Any, row: int, index: int) -> str:
-    """What `why_illegal` says of an action of the flat mask; of one agent among several, with the others at their
-    lowest allowed one."""
+    """The reason that `why_illegal` gives for an action of the flat mask.
+
+    With several agents, the other agents take their lowest allowed action.
+    """
     if world.action.kind == "discrete":
         return str(world.why_illegal(row, index))
     joint, first = [], 0

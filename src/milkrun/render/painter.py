@@ -1,6 +1,6 @@
-"""The painter of scenes behind `render()`: what a `Scene` says, put on a `Canvas`.
+"""Paints a `Scene` on a `Canvas`, for `World.render`.
 
-Figures and pages have painters of their own, in `replay`; which trip has which colour is said here for all of them.
+Figures and pages have painters of their own, in `replay`; all of them take the colours of trips from here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Array: TypeAlias = NDArray[Any]
 Box: TypeAlias = tuple[float, float, float, float]
 """centre and half sides, in pixels"""
 LINE = 17  # pixels of a line of the legend
-TALLY, LEAST = 20, 14  # pixels across a sign of the tally: where there is room, and where there are many
-AROUND = 1.35  # what is shown around a body that the camera follows, in distances of the camera
+TALLY, LEAST = 20, 14  # pixels across a sign of the tally: by default, and at least
+VIEW_FACTOR = 1.35  # half side of the window around a followed body, in distances of the camera
 
 
 def trips_of(stops: ArrayLike, cut: int | None = None, closed: bool = False) -> list[list[int]]:
-    """The stops of a route trip by trip: one ends where it comes to node `cut`, and the next begins there."""
+    """The trips of a route: each ends at node `cut`, and the next begins there."""
     trips: list[list[int]] = []
     for j in np.asarray(stops).tolist():
         if not trips or (cut is not None and trips[-1][-1] == cut and len(trips[-1]) > 1):
@@ -37,9 +37,9 @@ def trips_of(stops: ArrayLike, cut: int | None = None, closed: bool = False) -> 
 
 
 def paint(canvas: Canvas, scene: Scene, caption: str = "") -> None:
-    """Paints a scene: caption, figures and gauges above, the tally and the legend below.
+    """Paint a scene: caption, figures and gauges above, the tally and the legend below.
 
-    Bodies are seen from above, around that which the camera follows; an image stands alone where there is no mark.
+    Bodies are seen from above, around the one that the camera follows. A scene without marks shows its first image.
     """
     entries = scene.legends + scene.tally_legends
     legend = _lines(canvas.width, entries)
@@ -52,7 +52,7 @@ def paint(canvas: Canvas, scene: Scene, caption: str = "") -> None:
         else:
             canvas.fit(*_around(scene), margin=0.01, above=above, below=below)
         paint_marks(canvas, scene)
-        if scene.floor is not None:  # words stand on paper
+        if scene.floor is not None:  # blank ground behind text
             canvas.rect((0, 0), (canvas.width, above), PAPER, px=True)
             canvas.rect((0, canvas.height - below), (canvas.width, canvas.height), PAPER, px=True)
     words = [f"{name} {f'{value:.4f}'.rstrip('0').rstrip('.')}" for name, value in scene.figures.items()]
@@ -65,29 +65,29 @@ def paint(canvas: Canvas, scene: Scene, caption: str = "") -> None:
 
 
 def paint_marks(canvas: Canvas, scene: Scene) -> None:
-    """The marks of a scene alone, in the window that the canvas has."""
+    """Paint only the marks of a scene, in the window of the canvas."""
     if scene.floor is not None:
         _paint_floor(canvas, scene)
     if bodies := bodies_of(scene):
         paint_bodies(canvas, bodies, float(scene.low[2]))
     visited, taken = visited_colours(scene), list[Box]()
-    for kind, put in PAINTERS.items():
+    for kind, paint_kind in PAINTERS.items():
         for name, part in scene.marks.items():
             if part.kind == kind and part.attributes.get("shown", True):
-                put(canvas, part.attributes, visited.get(name, {}) if kind == "points" else scene.marks, taken)
+                paint_kind(canvas, part.attributes, visited.get(name, {}) if kind == "points" else scene.marks, taken)
 
 
 def _around(scene: Scene) -> tuple[Array, Array]:
-    """The part of a window of bodies that is shown."""
+    """The visible part of a window of bodies."""
     if scene.view is None or scene.view["follow"] not in scene.marks:
         return scene.low[:2], scene.high[:2]
     middle = scene.marks[scene.view["follow"]].attributes["pos"][0, :2]
-    half = AROUND * math.dist(scene.view["position"], scene.view["look_at"])
+    half = VIEW_FACTOR * math.dist(scene.view["position"], scene.view["look_at"])
     return middle - half, middle + half
 
 
 def _paint_floor(canvas: Canvas, scene: Scene) -> None:
-    """The ground, each pixel in the colour of what lies there; paper beyond the window."""
+    """Paint the ground; pixels beyond the window stay blank."""
     assert scene.floor is not None
     ground, extent = scene.floor(), scene.high[:2] - scene.low[:2]
     corners = canvas.from_px([(0.5, 0.5), (canvas.width - 0.5, canvas.height - 0.5)]) - scene.low[:2]
@@ -103,7 +103,7 @@ def _paint_floor(canvas: Canvas, scene: Scene) -> None:
 
 
 def visited_colours(scene: Any) -> dict[str, dict[int, Colour]]:
-    """Which points take the colour of the trip that has visited them."""
+    """Colours of the points that take that of the trip which visited them."""
     found: dict[str, dict[int, Colour]] = {}
     for part in scene.marks.values():
         if part.kind == "route" and part.attributes["paint"]:
@@ -113,48 +113,57 @@ def visited_colours(scene: Any) -> dict[str, dict[int, Colour]]:
     return found
 
 
-def coloured_trips(said: dict[str, Any]) -> list[tuple[list[int], Colour]]:
+def coloured_trips(attributes: dict[str, Any]) -> list[tuple[list[int], Colour]]:
     """The trips of a route with their colours."""
-    trips = trips_of(said["stops"], said.get("cut"), said["closed"])
-    given = said.get("colour")
+    trips = trips_of(attributes["stops"], attributes.get("cut"), attributes["closed"])
+    given = attributes.get("colour")
     return [(trip, PALETTE[k % len(PALETTE)] if given is None else coloured(given)) for k, trip in enumerate(trips)]
 
 
-def _paint_route(canvas: Canvas, said: dict[str, Any], marks: Any, taken: list[Box]) -> None:
-    """Legs that end at the depot are thin: many meet there and would hide the rest."""
-    nodes, cut = marks[said["on"]].attributes["xy"], said.get("cut")
-    for trip, colour in coloured_trips(said):
+def _paint_route(canvas: Canvas, attributes: dict[str, Any], marks: Any, taken: list[Box]) -> None:
+    """Legs to and from the depot are thin: many meet there and would hide the rest."""
+    nodes, cut = marks[attributes["on"]].attributes["xy"], attributes.get("cut")
+    for trip, colour in coloured_trips(attributes):
         canvas.polyline(nodes[trip], colour, 1.0)
         canvas.polyline(nodes[[j for j in trip if j != cut]], colour, 2.0)
 
 
-def _paint_line(canvas: Canvas, said: dict[str, Any], marks: Any, taken: list[Box]) -> None:
-    """Dashed; what belongs to the ground is not."""
-    colour = coloured(said["colour"])
+def _paint_line(canvas: Canvas, attributes: dict[str, Any], marks: Any, taken: list[Box]) -> None:
+    """Dashed, except lines of the ground."""
+    colour = coloured(attributes["colour"])
     if colour == GRID:
-        canvas.line(said["start"], said["end"], GRID, width=4)
+        canvas.line(attributes["start"], attributes["end"], GRID, width=4)
         return
-    dashes = max(1, round(math.dist(canvas.to_px(said["start"]), canvas.to_px(said["end"])) / 10))
-    ends = np.linspace(said["start"], said["end"], 2 * dashes)
+    dashes = max(1, round(math.dist(canvas.to_px(attributes["start"]), canvas.to_px(attributes["end"])) / 10))
+    ends = np.linspace(attributes["start"], attributes["end"], 2 * dashes)
     canvas.line(ends[::2], ends[1::2], colour, 1.5)
 
 
-def _paint_points(canvas: Canvas, said: dict[str, Any], visited: Any, taken: list[Box]) -> None:
-    """Discs with their names inside where all have one size, else as large as they are said to be."""
-    n = len(said["xy"])
-    shapes = [said["shape"]] * n if isinstance(said["shape"], str) else said["shape"]
-    codes = np.broadcast_to(said.get("colour", 0), n).tolist()
-    names = said.get("label", [""] * n) if "size" not in said and "level" not in said and n <= 40 else [""] * n
+def _paint_points(canvas: Canvas, attributes: dict[str, Any], visited: Any, taken: list[Box]) -> None:
+    """Discs with their names inside where no size is given, else discs of the given sizes."""
+    n = len(attributes["xy"])
+    shapes = [attributes["shape"]] * n if isinstance(attributes["shape"], str) else attributes["shape"]
+    codes = np.broadcast_to(attributes.get("colour", 0), n).tolist()
+    names = (
+        attributes.get("label", [""] * n)
+        if "size" not in attributes and "level" not in attributes and n <= 40
+        else [""] * n
+    )
     names = names() if callable(names) else names
-    room = min(1.0, 14 / math.sqrt(n + 1))  # many are small
-    radii = np.broadcast_to(3.0 + 6.0 * room * said["size"] if "size" in said else 8.0 if any(names) else 6.0 * room, n)
-    rings, levels = np.broadcast_to(said.get("ring", False), n), np.broadcast_to(said.get("level", np.nan), n)
-    for j, (place, radius) in enumerate(zip(said["xy"], radii.tolist(), strict=True)):
+    room = min(1.0, 14 / math.sqrt(n + 1))  # the more points, the smaller
+    radii = np.broadcast_to(
+        3.0 + 6.0 * room * attributes["size"] if "size" in attributes else 8.0 if any(names) else 6.0 * room, n
+    )
+    rings, levels = (
+        np.broadcast_to(attributes.get("ring", False), n),
+        np.broadcast_to(attributes.get("level", np.nan), n),
+    )
+    for j, (place, radius) in enumerate(zip(attributes["xy"], radii.tolist(), strict=True)):
         fill, at = visited.get(j, coloured(codes[j])), canvas.to_px(place)
         if rings[j]:
             canvas.disc(place, radius + 3.5, PAPER, outline=INK)
         if shapes[j] == "square":
-            canvas.square(place, max(5.0, 0.75 * radius), fill if j in visited or "colour" in said else DEPOT)
+            canvas.square(place, max(5.0, 0.75 * radius), fill if j in visited or "colour" in attributes else DEPOT)
         elif fill == LATE:
             _diamond(canvas, float(at[0]), float(at[1]), 1.3 * radius, fill)
         elif np.isnan(levels[j]):
@@ -171,24 +180,24 @@ def _paint_points(canvas: Canvas, said: dict[str, Any], visited: Any, taken: lis
         taken.append((*at.tolist(), radius, radius))
 
 
-def _paint_vehicle(canvas: Canvas, said: dict[str, Any], marks: Any, taken: list[Box]) -> None:
-    """With its name and gauge beside it, where they hide least."""
-    place, colour = said["xy"], coloured(said["colour"])
+def _paint_vehicle(canvas: Canvas, attributes: dict[str, Any], marks: Any, taken: list[Box]) -> None:
+    """The vehicle, with its name and gauge beside it where they hide least."""
+    place, colour = attributes["xy"], coloured(attributes["colour"])
     x, y = canvas.to_px(place).tolist()
-    _shape(canvas, said["shape"], x, y, colour)
+    _shape(canvas, attributes["shape"], x, y, colour)
     taken.append((x, y, 8, 8))
-    if said.get("label") or "gauge" in said:
-        name = said.get("label", "")
-        half = (max(13.0, 3.0 * len(name)), 14.0 if "gauge" in said else 6.0)
+    if attributes.get("label") or "gauge" in attributes:
+        name = attributes.get("label", "")
+        half = (max(13.0, 3.0 * len(name)), 14.0 if "gauge" in attributes else 6.0)
         x, y = _beside(taken, np.array([x, y]), 5, half)
         taken.append((x, y, *half))
-        canvas.text((x, y - 5 * ("gauge" in said)), name, colour, px=True)
-        if "gauge" in said:
-            canvas.bar(canvas.from_px((x, y + 5)), 22, 6, said["gauge"], colour)
+        canvas.text((x, y - 5 * ("gauge" in attributes)), name, colour, px=True)
+        if "gauge" in attributes:
+            canvas.bar(canvas.from_px((x, y + 5)), 22, 6, attributes["gauge"], colour)
 
 
 def _shape(canvas: Canvas, shape: str, x: float, y: float, colour: Colour) -> None:
-    """A vehicle or an entry of the legend about a pixel."""
+    """A vehicle or an entry of the legend, centred at a pixel."""
     if shape in ("truck", "car"):
         canvas.rect((x - 9, y - 6), (x + 9, y + 6), PAPER, px=True)
         canvas.rect((x - 8, y - 5), (x + 2, y + 5), colour, px=True)
@@ -211,19 +220,19 @@ def _shape(canvas: Canvas, shape: str, x: float, y: float, colour: Colour) -> No
         canvas.disc(canvas.from_px((x, y)), 5.0, colour, outline=CUSTOMER if colour == PAPER else INK)
 
 
-def _diamond(canvas: Canvas, x: float, y: float, far: float, colour: Colour) -> None:
-    """What is late, about a pixel: eyes that see red and green alike tell it from a disc that is served."""
-    for reach, fill in ((far, INK), (far - 2, colour)):
+def _diamond(canvas: Canvas, x: float, y: float, radius: float, colour: Colour) -> None:
+    """The sign for late, centred at a pixel; its shape differs from served for colour-blind readers."""
+    for reach, fill in ((radius, INK), (radius - 2, colour)):
         corners = [(x, y - reach), (x + reach, y), (x, y + reach), (x - reach, y)]
         canvas.polygon(canvas.from_px(corners), fill)
 
 
 PAINTERS = {"line": _paint_line, "route": _paint_route, "points": _paint_points, "vehicle": _paint_vehicle}
-"""What of a scene is painted over what, and all over its bodies."""
+"""Painters in their order: later kinds cover earlier ones, and all cover bodies."""
 
 
 def _paint_image(canvas: Canvas, pixels: Array) -> None:
-    """As large as fits by a whole factor, or thinned out."""
+    """The image enlarged by a whole factor as far as it fits, or subsampled."""
     shown = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, axis=2)
     up = max(1, min(canvas.height // shown.shape[0], canvas.width // shown.shape[1]))
     down = max(1, -(-shown.shape[0] // canvas.height), -(-shown.shape[1] // canvas.width))
@@ -233,7 +242,7 @@ def _paint_image(canvas: Canvas, pixels: Array) -> None:
 
 
 def _paint_gauges(canvas: Canvas, gauges: list[tuple[str, tuple[float, float]]]) -> None:
-    """In a line below the caption, as many as there is room for."""
+    """Gauges in a line below the caption, as many as fit."""
     x = 9.0
     for name, (value, high) in gauges:
         wide = 6 * len(name) + 48
@@ -245,7 +254,7 @@ def _paint_gauges(canvas: Canvas, gauges: list[tuple[str, tuple[float, float]]])
 
 
 def _lines(width: int, entries: list[tuple[str, int, str]], size: int = 1) -> list[list[tuple[float, str, int, str]]]:
-    """The entries of a legend in lines, each with its place from the left."""
+    """The entries of a legend in lines, each with its x."""
     x, lines = 14.0 * size, [list[tuple[float, str, int, str]]()] if entries else []
     for words, code, shape in entries:
         if x + size * (6 * len(words) + 16) > width and lines[-1]:
@@ -257,7 +266,7 @@ def _lines(width: int, entries: list[tuple[str, int, str]], size: int = 1) -> li
 
 
 def paint_legend(canvas: Canvas, entries: list[tuple[str, int, str]], size: int = 1) -> int:
-    """At the bottom, in signs of this size; returns how many lines it takes."""
+    """Paint the legend at the bottom at this text size; returns the number of lines."""
     lines = _lines(canvas.width, entries, size)
     for k, line in enumerate(lines):
         y = canvas.height - 12.0 - size * LINE * (len(lines) - 1 - k)
@@ -268,7 +277,7 @@ def paint_legend(canvas: Canvas, entries: list[tuple[str, int, str]], size: int 
 
 
 def _paint_tally(canvas: Canvas, entries: list[tuple[str, int, str]], y: float) -> None:
-    """A line of signs with their words inside; of more than there is room for, the last ones."""
+    """A line of signs with their texts inside; the last ones if not all fit."""
     room = canvas.width - 12
     shown = entries[-(room // LEAST) :]
     across = min(TALLY, room / max(1, len(shown)))
@@ -291,10 +300,10 @@ def _overlap(one: Box, other: Box) -> float:
 
 
 def _beside(taken: list[Box], at: Array, away: float, half: tuple[float, float]) -> tuple[float, float]:
-    """The centre of a label beside a point, where it covers least, the nearer the better; above if nothing is there."""
+    """The centre of a label beside a point: the nearest place where it covers least."""
     gaps = (away, away + 8, away + 16)
     tried = [(at[0] + sx * (gap + half[0]), at[1] + sy * (gap + half[1])) for gap in gaps for sx, sy in SIDES]
     hidden = [sum(_overlap((x, y, *half), other) for other in taken) for x, y in tried]
-    # The first of equals: the nearest, and above before the other sides.
+    # argmin takes the first of equals: the nearest, and above before the other sides.
     x, y = tried[int(np.argmin(hidden))]
     return float(x), float(y)

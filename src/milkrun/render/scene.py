@@ -1,7 +1,7 @@
-"""What a row looks like, said once: a `Scene` of a moment, and the `Chart` of an episode in time.
+"""What a row looks like, defined once: the `Scene` of a state, and the `Chart` of an episode over time.
 
-A world says its scene; the canvas behind `render`, figures and replay pages each paint it in their medium. A scene says
-what is there now, never what was: whoever watches finds out what changes. All that is given is copied.
+A world returns its scene; the canvas behind `render`, figures and replay pages each paint it in their medium. A scene
+holds the present state only; recorders find out what changes. All arguments are copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.render.canvas import FIRST_OF_PALETTE, MEANINGS, PALETTE
 
 COLOURS = tuple(MEANINGS)
-"""Colours with a meaning, by their codes 0, 1, ...; what waits is hollow."""
+"""Colours with a meaning, by their codes 0, 1, ...; a waiting point is hollow."""
 POINT_SHAPES, VEHICLE_SHAPES = ("disc", "square"), ("disc", "truck", "drone", "car")
 BODY_SHAPES = ("box", "cylinder", "sphere")
 DTYPES = {"ring": np.bool_, "faint": np.bool_, "action": np.int64}  # of attributes that are no numbers
@@ -37,11 +37,11 @@ def colour_code(colour: Any) -> int:
 
 
 class Codes(np.ndarray[Any, Any]):
-    """Codes of colours, as `colours` makes them."""
+    """Codes of colours, as `colours` returns them."""
 
 
 def colours(given: Iterable[Any]) -> Codes:
-    """Codes of a list or an array of colours: names, numbers of the palette, or both; of codes a copy."""
+    """Codes of a list or an array of colours: names, palette indices, or both. Codes are copied."""
     if isinstance(given, Codes):
         return given.copy()
     listed = given.tolist() if isinstance(given, np.ndarray) else list(given)
@@ -51,14 +51,14 @@ def colours(given: Iterable[Any]) -> Codes:
 
 @dataclass(frozen=True)
 class Part:
-    """One mark of a scene: its kind, and what was said of it under the names of the call's arguments."""
+    """One mark of a scene: its kind, and its attributes by the names of the call's arguments."""
 
     kind: str
     attributes: dict[str, Any]
 
 
 class Scene:
-    """What is there now, in the window from `low` to `high`: two numbers each, or three (metres, z up) for bodies.
+    """The present state in the window from `low` to `high`: two numbers each, or three (metres, z up) for bodies.
 
     Names are unique, and the same at every step.
     """
@@ -94,9 +94,12 @@ class Scene:
         text: Words | None = None,
         action: ArrayLike | None = None,
     ) -> None:
-        """Places (n, 2). `size` 0..1; `level` 0..1 fills the disc from below; `ring` marks what must be visited;
-        `label` is short, `text` says all; `action` (n,), or (k, n) where several lead there, is the index in the flat
-        mask, -1 none."""
+        """Points at `xy` (n, 2).
+
+        `size` is 0..1; `level` 0..1 fills the disc from below; `ring` marks points that must be visited; `label` is
+        short, `text` complete. `action` (n,) is the index in the flat mask, -1 for none; (k, n) where several actions
+        lead to a point.
+        """
         places = _numbers(name, "xy", xy, (None, 2))
         n = len(places)
         self._add(
@@ -104,7 +107,7 @@ class Scene:
             name,
             xy=places,
             shape=_shape(name, shape, POINT_SHAPES, n),
-            **_of_each(
+            **_attributes(
                 name, n, size=size, level=level, ring=ring, colour=colour, label=label, text=text, action=action
             ),
         )
@@ -120,10 +123,13 @@ class Scene:
         paint: bool = True,
         colour: Colour | None = None,
     ) -> None:
-        """Indices into the points `on`, in order; a trip ends at node `cut`, and has a colour of its own unless one is
-        given. `paint`: visited points take it."""
+        """A route over the points `on`: `stops` are indices in order.
+
+        A trip ends at node `cut`. Each trip has its own colour unless `colour` is given; with `paint`, visited points
+        take that colour.
+        """
         if on not in self.marks or self.marks[on].kind != "points":
-            raise ConfigError(f"mark {name!r}: on={on!r} names no points said before it")
+            raise ConfigError(f"mark {name!r}: on={on!r} names no points added before it")
         places = np.array(stops, np.int64).reshape(-1)
         count = len(self.marks[on].attributes["xy"])
         if places.size and not (0 <= places.min() and places.max() < count):
@@ -151,7 +157,7 @@ class Scene:
         gauge: float | None = None,
         shown: bool = True,
     ) -> None:
-        """Something that moves, along the new stops if there is a route; `gauge` 0..1 is a bar beside it."""
+        """Something that moves, along the new stops if there is a route; `gauge` 0..1 is drawn as a bar beside it."""
         self._add(
             "vehicle",
             name,
@@ -165,7 +171,7 @@ class Scene:
         )
 
     def line(self, name: str, start: ArrayLike, end: ArrayLike, *, colour: Colour = "ink", shown: bool = True) -> None:
-        """A dashed line: where somebody is bound for; among bodies a strip on the ground."""
+        """A dashed line, such as from a vehicle to its destination; among bodies a strip on the ground."""
         self._add(
             "line",
             name,
@@ -191,8 +197,11 @@ class Scene:
         action: ArrayLike | None = None,
         target: int = -1,
     ) -> None:
-        """Solid bodies in a window of three numbers: full sizes (n, 3) along their own axes, a cylinder's axis along z;
-        centres (n, 3); quaternions (n, 4) as w, x, y, z. Body `target` is outlined; what is out of reach is `faint`."""
+        """Solid bodies in a window of three numbers.
+
+        `size` (n, 3) is the full size along a body's own axes, a cylinder's axis along z; `pos` (n, 3) is the centre;
+        `quat` (n, 4) is w, x, y, z. Body `target` is outlined; bodies out of reach are `faint`.
+        """
         centres = _numbers(name, "pos", pos, (None, 3))
         n = len(centres)
         turned = np.tile([1.0, 0, 0, 0], (n, 1)) if quat is None else _numbers(name, "quat", quat, (n, 4))
@@ -203,46 +212,48 @@ class Scene:
             size=_numbers(name, "size", size, (n, 3)),
             pos=centres,
             quat=turned,
-            **_of_each(name, n, colour=colour, faint=faint),
+            **_attributes(name, n, colour=colour, faint=faint),
             transparent=bool(transparent),
-            **_of_each(name, n, label=label, text=text, action=action),
+            **_attributes(name, n, label=label, text=text, action=action),
             target=int(target),
         )
 
     def image(self, name: str, pixels: ArrayLike) -> None:
-        """What a camera sees, uint8 (h, w) or (h, w, 3): shown beside the scene."""
-        taken = np.array(pixels, np.uint8)
-        if taken.ndim not in (2, 3) or (taken.ndim == 3 and taken.shape[2] != 3) or 0 in taken.shape:
-            raise ConfigError(f"image {name!r}: pixels {taken.shape} must be (h, w) or (h, w, 3)")
-        _say(self.images, name, taken)
+        """A camera image, uint8 (h, w) or (h, w, 3), shown beside the scene."""
+        copy = np.array(pixels, np.uint8)
+        if copy.ndim not in (2, 3) or (copy.ndim == 3 and copy.shape[2] != 3) or 0 in copy.shape:
+            raise ConfigError(f"image {name!r}: pixels {copy.shape} must be (h, w) or (h, w, 3)")
+        _add_unique(self.images, name, copy)
 
     def figure(self, name: str, value: Any) -> None:
-        """A number that is followed in time."""
-        _say(self.figures, name, float(value))
+        """A number that is plotted over time."""
+        _add_unique(self.figures, name, float(value))
 
     def gauge(self, name: str, value: Any, high: Any) -> None:
         """A bar, full at `high`."""
-        _say(self.gauges, name, (float(value), float(high)))
+        _add_unique(self.gauges, name, (float(value), float(high)))
 
     def legend(self, text: str, colour: Colour, shape: str = "disc", *, tally: bool = False) -> None:
-        """What a colour or a shape means; `tally`: in the tally alone."""
+        """The meaning of a colour or a shape; `tally`: in the tally only."""
         (self.tally_legends if tally else self.legends).append((str(text), colour_code(colour), shape))
 
     def caption(self, words: str) -> None:
-        """What stands above a picture instead of the step and the figures."""
+        """The text above a picture, in place of the step and the figures."""
         self.words = words
 
     def tally(self, text: str, colour: Colour, shape: str = "disc") -> None:
-        """The next of what was done or has happened, as a sign (disc, ring, square) in a line below a picture; pages
-        tell it step by step."""
+        """Append an event as a sign (disc, ring, square) to the line below a picture.
+
+        Pages leave it out, since they show every step.
+        """
         self.tallies.append((str(text), colour_code(colour), shape))
 
     def ground(self, pixels: Callable[[], NDArray[np.uint8]]) -> None:
-        """What the ground of the window looks like, uint8 (h, w, 3) from `low` on, asked for when it is painted."""
+        """The ground of the window, uint8 (h, w, 3) from `low` on; called when it is painted."""
         self.floor = pixels
 
     def camera(self, position: ArrayLike, look_at: ArrayLike, follow: str | None = None) -> None:
-        """Where a scene of bodies is seen from; `follow` names bodies, the first of which stays in the middle."""
+        """The view point of a scene of bodies; `follow` names bodies, the first of which stays in the middle."""
         self.view = {
             "position": _numbers("camera", "position", position, (3,)).tolist(),
             "look_at": _numbers("camera", "look_at", look_at, (3,)).tolist(),
@@ -250,15 +261,17 @@ class Scene:
         }
 
     def _add(self, kind: str, name: str, **attributes: Any) -> None:
-        _say(self.marks, name, Part(kind, {key: value for key, value in attributes.items() if value is not None}))
+        _add_unique(
+            self.marks, name, Part(kind, {key: value for key, value in attributes.items() if value is not None})
+        )
 
 
-def _say(said: dict[str, Any], name: str, value: Any) -> None:
+def _add_unique(named: dict[str, Any], name: str, value: Any) -> None:
     if not isinstance(name, str):
         raise ConfigError(f"a name is a text, not {name!r}")
-    if name in said:
-        raise ConfigError(f"{name!r} is said twice")
-    said[name] = value
+    if name in named:
+        raise ConfigError(f"{name!r} is added twice")
+    named[name] = value
 
 
 def _numbers(name: str, key: str, given: ArrayLike, shape: tuple[int | None, ...]) -> NDArray[np.float64]:
@@ -283,16 +296,16 @@ def _shape(name: str, given: str | Sequence[str], known: tuple[str, ...], n: int
     return listed
 
 
-def _of_each(name: str, n: int, **given: Any) -> dict[str, Any]:
-    """Attributes of n things, one for all or one each; texts that are callables are asked by whoever wants to know."""
+def _attributes(name: str, n: int, **given: Any) -> dict[str, Any]:
+    """Attributes of n things, one for all or one each; texts may be callables, see `resolve_texts`."""
     return {
-        key: value if callable(value) else _read(f"mark {name!r}, {key}", key, value, n)
+        key: value if callable(value) else _parse_attribute(f"mark {name!r}, {key}", key, value, n)
         for key, value in given.items()
         if value is not None
     }
 
 
-def _read(place: str, key: str, value: Any, n: int) -> Any:
+def _parse_attribute(place: str, key: str, value: Any, n: int) -> Any:
     if key in ("label", "text"):
         words = [str(word) for word in value]
         if len(words) != n:
@@ -310,23 +323,25 @@ def _read(place: str, key: str, value: Any, n: int) -> Any:
     return found
 
 
-def ask_words(scene: Scene) -> None:
-    """Asks the texts that are callables."""
+def resolve_texts(scene: Scene) -> None:
+    """Call the texts that are callables and store their results."""
     for name, part in scene.marks.items():
         for key, words in part.attributes.items():
             if callable(words):
                 n = len(part.attributes["xy" if part.kind == "points" else "pos"])
-                part.attributes[key] = _read(f"mark {name!r}, {key}", key, words(), n)
+                part.attributes[key] = _parse_attribute(f"mark {name!r}, {key}", key, words(), n)
 
 
 def equal(now: Any, then: Any) -> bool:
-    """Whether an attribute is what it was."""
+    """Whether two values of an attribute are equal."""
     return now is then or bool(np.array_equal(now, then) if isinstance(now, np.ndarray) else now == then)
 
 
 def texts_of_actions(scene: Scene) -> dict[int, str]:
-    """What the points and bodies of a scene whose words were asked say of the actions that lead to them, by index in
-    the flat mask."""
+    """Texts of points and bodies by the actions that lead to them, as indices in the flat mask.
+
+    The scene's texts must have been resolved.
+    """
     found: dict[int, str] = {}
     for part in scene.marks.values():
         action, text = (part.attributes.get(key) for key in ("action", "text"))
@@ -342,19 +357,19 @@ def texts_of_actions(scene: Scene) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Style:
-    """How a kind of bar or mark is drawn, and what it is called."""
+    """How a kind of bar or mark is drawn, and its name in the legend."""
 
     words: str
     colour: Colour
     hatched: bool = False
 
     def __post_init__(self) -> None:
-        colour_code(self.colour)  # which refuses one that there is not
+        colour_code(self.colour)  # raises ConfigError for an unknown colour
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Something that takes time in a lane; `at` is the frame from which it is known, None: from the first."""
+    """An activity with a duration in a lane; `at` is the frame from which it is known, None: from the first."""
 
     lane: str
     kind: str
@@ -366,7 +381,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that takes no time."""
+    """An event without duration."""
 
     lane: str
     kind: str
@@ -377,7 +392,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Window:
-    """When a customer wants to be served, and when and by whom it was; `arrival` is None where it never was."""
+    """The time window of a customer, and the arrival there; `arrival` is None where it was never served."""
 
     name: str
     opens: float
@@ -401,8 +416,11 @@ class Heat:
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """Who does what when: lanes in order from above. `clock` is the chart's time at each frame, if it never falls;
-    `kinds` says how the kinds of bars and marks look."""
+    """The activities of agents over time, in lanes from top to bottom.
+
+    `clock` is the chart's time at each frame, if it never decreases; `kinds` holds the style of each kind of bar and
+    mark.
+    """
 
     lanes: tuple[str, ...]
     bars: tuple[Bar, ...]
@@ -414,19 +432,19 @@ class Chart:
     kinds: Mapping[str, Style] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for what, said in (("bar", self.bars), ("mark", self.marks)):
-            for one in said:
+        for group, items in (("bar", self.bars), ("mark", self.marks)):
+            for one in items:
                 if one.lane not in self.lanes:
                     raise ConfigError(f"{one!r} is in the lane {one.lane!r}: the lanes are {_listed(self.lanes)}")
                 if one.kind not in self.kinds:
                     raise ConfigError(
-                        f"{one!r} is of the kind {one.kind!r}, of which `kinds` does not say how such a "
-                        f"{what} looks: it has {_listed(self.kinds)}"
+                        f"{one!r} is a {group} of the kind {one.kind!r}, which has no style in `kinds`: it has "
+                        f"{_listed(self.kinds)}"
                     )
 
     @property
     def end(self) -> float:
-        """When the last of it is over."""
+        """The time of the last bar or mark."""
         return max([bar.t1 for bar in self.bars] + [mark.t for mark in self.marks], default=0.0)
 
 

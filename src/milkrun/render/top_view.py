@@ -1,7 +1,7 @@
-"""Bodies of a scene from straight above: each pixel shows what lies highest there.
+"""Paints the bodies of a scene as seen from straight above: each pixel shows the highest body.
 
-Faces are darker the steeper they are, and higher things cast a shadow on lower ones; both in few steps, so that films
-keep the colours. A transparent body lets through what lies below it; the target is outlined.
+Faces are darker the steeper they are, and higher bodies cast a shadow on lower ones. Both use few shades, so that films
+keep exact colours. Bodies below a transparent one show through it; the target is outlined.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from milkrun.render.canvas import FIRST_OF_PALETTE, INK, LATE, PAPER, Canvas, co
 Array = NDArray[Any]
 SHADES = 8  # steps between a level face and a steep one
 FAINT = 0.6  # share of paper in the colour of a faint body
-GLASS = 0.6  # share of its own colour in what is seen of a transparent one
-SHADOW, SLOPE, DARK = 7, 3.3, 0.72  # pixels it reaches, pixels of height for each of them, what it leaves of the light
-CREASE = 0.65  # what a line between two faces leaves
+GLASS = 0.6  # opacity of a transparent body
+SHADOW, SLOPE, DARK = 7, 3.3, 0.72  # longest shadow in pixels, height per pixel of it, brightness in it
+CREASE = 0.65  # brightness of a line between two faces
 SMALL = 24  # pixels across below which a target has a ring instead of an outline
-AWAY = 13  # radius in pixels of what stands for a named body that is outside of the picture
+OUTSIDE_RADIUS = 13  # pixels, of the disc for a named body outside of the picture
 AXES = {"box": ((0,), (1,), (2,)), "cylinder": ((0, 1), (2,)), "sphere": ((0, 1, 2),)}
 """The axes of a shape by which its faces are bounded: flat ones by one, round ones by several."""
 
 
 class Body(NamedTuple):
-    """A body of a scene, as it is painted."""
+    """A body of a scene with the values that the painter needs."""
 
     shape: str
     half: Array
@@ -38,13 +38,15 @@ class Body(NamedTuple):
     transparent: bool
 
 
-class Seen:
-    """Of each pixel: which body (-1 none), how high, which face, how level that is in steps of SHADES; and the boxes of
-    pixels in which each body lies."""
+class DepthBuffer:
+    """Index of the highest body at each pixel (-1 none), its height `z`, the face, and how level that is (0..SHADES).
+
+    `spots` holds the box of pixels of each visible body.
+    """
 
     def __init__(self, canvas: Canvas, ground: float) -> None:
         shape = canvas.pixels.shape[:2]
-        self.who = np.full(shape, -1, np.int16)
+        self.body = np.full(shape, -1, np.int16)
         self.z = np.full(shape, ground, np.float32)
         self.face = np.zeros(shape, np.int8)
         self.level = np.zeros(shape, np.int8)
@@ -52,59 +54,59 @@ class Seen:
 
 
 def bodies_of(scene: Any) -> list[Body]:
-    """All bodies of a scene that do not stand above its window, which would hide the rest."""
+    """The bodies of a scene, except those above its window, which would hide the rest."""
     found = []
-    for said in (part.attributes for part in scene.marks.values() if part.kind == "bodies"):
-        n = len(said["pos"])
-        shapes = [said["shape"]] * n if isinstance(said["shape"], str) else said["shape"]
-        codes = np.broadcast_to(said.get("colour", FIRST_OF_PALETTE), n).tolist()
+    for attributes in (part.attributes for part in scene.marks.values() if part.kind == "bodies"):
+        n = len(attributes["pos"])
+        shapes = [attributes["shape"]] * n if isinstance(attributes["shape"], str) else attributes["shape"]
+        codes = np.broadcast_to(attributes.get("colour", FIRST_OF_PALETTE), n).tolist()
         fills = np.array([coloured(code) for code in codes], float).reshape(n, 3)
-        faint = np.broadcast_to(said.get("faint", False), n)
+        faint = np.broadcast_to(attributes.get("faint", False), n)
         fills[faint] = FAINT * np.array(PAPER) + (1 - FAINT) * fills[faint]
-        words = said.get("label", [""] * n)
+        words = attributes.get("label", [""] * n)
         words = words() if callable(words) else words
         for o in range(n):
             found.append(
                 Body(
                     shapes[o],
-                    np.maximum(said["size"][o] / 2, 1e-9),
-                    said["pos"][o],
-                    said["quat"][o],
+                    np.maximum(attributes["size"][o] / 2, 1e-9),
+                    attributes["pos"][o],
+                    attributes["quat"][o],
                     fills[o],
                     words[o],
-                    o == said["target"],
-                    said["transparent"],
+                    o == attributes["target"],
+                    attributes["transparent"],
                 )
             )
     return [body for body in found if body.pos[2] - body.half[2] <= scene.high[2]]
 
 
 def paint_bodies(canvas: Canvas, bodies: list[Body], ground: float) -> None:
-    """Paints bodies that stand on a ground of this height in the window of the canvas."""
+    """Paint bodies in the window of the canvas, over a ground of this height."""
     solid = [body for body in bodies if not body.transparent]
     glass = [body for body in bodies if body.transparent]
-    seen, over = look_down(canvas, solid, ground), look_down(canvas, glass, ground)
-    over.who[over.z <= seen.z] = -1  # what lies below a solid body
+    seen, over = rasterise_bodies(canvas, solid, ground), rasterise_bodies(canvas, glass, ground)
+    over.body[over.z <= seen.z] = -1  # hidden by a solid body
     shades = 0.6 + 0.4 * np.arange(SHADES + 1) / SHADES
     for some, layer, share in ((solid, seen, 1.0), (glass, over, GLASS)):
-        met = layer.who >= 0
+        hit = layer.body >= 0
         if some:
             table = np.array([body.colour for body in some])[:, None] * shades[:, None]
             table = share * np.stack([table, CREASE * table], axis=2) + 0.5  # plain, between two faces
             table = table.reshape(-1, 3).astype(np.uint8 if share == 1 else np.float32)
             # A shape has at most three faces, so this is another number for each face of each body.
-            between = _borders(4 * layer.who + layer.face)[met]
-            own = table[(layer.who[met].astype(np.int32) * len(shades) + layer.level[met]) * 2 + between]
-            canvas.pixels[met] = own if share == 1 else own + np.float32(1 - share) * canvas.pixels[met]
+            between = _borders(4 * layer.body + layer.face)[hit]
+            own = table[(layer.body[hit].astype(np.int32) * len(shades) + layer.level[hit]) * 2 + between]
+            canvas.pixels[hit] = own if share == 1 else own + np.float32(1 - share) * canvas.pixels[hit]
     dark = _shaded(np.maximum(seen.z, over.z), canvas)
     canvas.pixels[dark] = np.float32(DARK) * canvas.pixels[dark] + np.float32(0.5)
-    canvas.pixels[_borders(seen.who) & (over.who < 0)] = INK
+    canvas.pixels[_borders(seen.body) & (over.body < 0)] = INK
     _mark(canvas, solid, seen)
 
 
-def look_down(canvas: Canvas, bodies: list[Body], ground: float) -> Seen:
-    """A ray straight down through each pixel, body by body: what it meets first stays."""
-    seen = Seen(canvas, ground)
+def rasterise_bodies(canvas: Canvas, bodies: list[Body], ground: float) -> DepthBuffer:
+    """Cast a ray straight down through each pixel; the highest hit stays."""
+    seen = DepthBuffer(canvas, ground)
     xs = canvas.from_px(np.stack([np.arange(canvas.width) + 0.5] * 2, axis=1))[:, 0]
     ys = canvas.from_px(np.stack([np.arange(canvas.height) + 0.5] * 2, axis=1))[:, 1]
     for k, body in enumerate(bodies):
@@ -120,23 +122,23 @@ def look_down(canvas: Canvas, bodies: list[Body], ground: float) -> Seen:
         dx, dy = xs[spot[1]][None, :] - body.pos[0], ys[spot[0]][:, None] - body.pos[1]
         up, face, level = _meet(body.shape, rotation, body.half, dx, dy)
         z = body.pos[2] + up
-        first = z > seen.z[spot]  # nan, where it is missed, is not
+        first = z > seen.z[spot]  # False for nan, where the ray misses
         if not first.any():
             continue
         seen.spots[k] = spot
-        seen.who[spot][first] = k
+        seen.body[spot][first] = k
         for array, value in ((seen.z, z), (seen.face, face), (seen.level, np.rint(level * SHADES))):
             array[spot][first] = value[first]
     return seen
 
 
 def _meet(shape: str, rotation: Array, half: Array, dx: Array, dy: Array) -> tuple[Array, Array, Array]:
-    """How far above its centre rays straight down meet a body (nan: not at all), on which face, how level that is.
+    """Where rays straight down hit a body: height above its centre (nan: no hit), face, and how level that is.
 
-    In the body's own axes, each in half sizes, every shape is one of radius 1.
+    In the body's own axes, scaled by half sizes, every shape has radius 1.
     """
-    # An upright face would be divided by 0. With 1e-9 a ray is between it and its opposite nearly for ever, or gets
-    # there so late that it has left the body's other faces long before.
+    # An upright face would cause a division by 0. With 1e-9 the ray stays between it and its opposite for a very long
+    # way, or meets it far beyond the other faces.
     down = -np.where(abs(rotation[2]) > 1e-9, rotation[2], 1e-9) / half
     start = [rotation[0, k] / half[k] * dx + rotation[1, k] / half[k] * dy for k in range(3)]
     first, last, face = -np.inf, np.inf, np.zeros(start[0].shape, np.int8)
@@ -144,8 +146,8 @@ def _meet(shape: str, rotation: Array, half: Array, dx: Array, dy: Array) -> tup
         if len(axes) == 1:
             middle, reach = start[axes[0]] / -down[axes[0]], 1 / abs(down[axes[0]])
         else:
-            # In half sizes a round shape is |start + t down| = 1: `middle` is half the sum of the two t, `reach` half
-            # their difference, and there is none where its square is negative.
+            # A round shape is |start + t down| = 1: `middle` is half the sum of the two solutions t, `reach` half their
+            # difference. A negative square means no hit.
             a = sum(down[k] ** 2 for k in axes)
             middle = sum(start[k] * (-down[k] / a) for k in axes)
             square = middle**2 - (sum(start[k] ** 2 for k in axes) - 1) / a
@@ -175,7 +177,7 @@ def _matrix(q: Array) -> Array:
 
 
 def _shaded(z: Array, canvas: Canvas) -> Array:
-    """Where something towards the upper left is so much higher that it keeps the light off."""
+    """Pixels in the shadow of something higher towards the upper left."""
     slope = SLOPE * _pixel(canvas)
     dark = np.zeros(z.shape, bool)
     for k in range(1, SHADOW + 1):
@@ -184,26 +186,28 @@ def _shaded(z: Array, canvas: Canvas) -> Array:
 
 
 def _pixel(canvas: Canvas) -> float:
-    """How wide a pixel is, in the world's unit."""
+    """Width of a pixel in the world's unit."""
     return float(np.ptp(canvas.from_px([(0, 0), (1, 0)])[:, 0]))
 
 
 def _borders(key: Array) -> Array:
-    """Pixels whose right or lower neighbour is another thing."""
+    """Pixels whose right or lower neighbour has another key."""
     found = np.zeros(key.shape, bool)
     found[:, :-1] |= key[:, :-1] != key[:, 1:]
     found[:-1] |= key[:-1] != key[1:]
     return found
 
 
-def _mark(canvas: Canvas, bodies: list[Body], seen: Seen) -> None:
-    """The outline of the target and the names of bodies, where they are seen; one that is outside of the picture and
-    has a name is a disc at its edge."""
+def _mark(canvas: Canvas, bodies: list[Body], seen: DepthBuffer) -> None:
+    """Draw the outline of the target and the names of visible bodies.
+
+    A named body outside of the picture becomes a disc at its edge.
+    """
     for k, body in enumerate(bodies):
         dark = 0.3 * body.colour[0] + 0.6 * body.colour[1] + 0.1 * body.colour[2] < 140
         if k in seen.spots:
             spot = seen.spots[k]
-            shown = seen.who[spot] == k
+            shown = seen.body[spot] == k
             if body.target:
                 _outline(canvas, body, spot, shown)
             if body.label:
@@ -212,13 +216,15 @@ def _mark(canvas: Canvas, bodies: list[Body], seen: Seen) -> None:
             high = np.array([canvas.width, canvas.height])
             at = canvas.to_px(body.pos[:2])
             if ((at < 0) | (at > high)).any():
-                at = np.clip(at, [AWAY + 2, AWAY + 26], high - AWAY - 2)  # below the caption
-                canvas.disc(canvas.from_px(at), AWAY, tuple(body.colour.astype(int).tolist()))
+                at = np.clip(
+                    at, [OUTSIDE_RADIUS + 2, OUTSIDE_RADIUS + 26], high - OUTSIDE_RADIUS - 2
+                )  # below the caption
+                canvas.disc(canvas.from_px(at), OUTSIDE_RADIUS, tuple(body.colour.astype(int).tolist()))
                 canvas.text(at, body.label, PAPER if dark else INK, size=2, px=True)
 
 
 def _outline(canvas: Canvas, body: Body, spot: tuple[slice, slice], shown: Array) -> None:
-    """Red, and white inside of it: on a red or orange body too it is seen. Around a small body a ring."""
+    """Red with a white inner line, visible on a red body too; around a small body a ring."""
     if 2 * body.half[:2].min() < SMALL * _pixel(canvas):
         turns = np.arange(48) * (np.pi / 24)
         radius = max(shown.shape) / 2 + 6
@@ -234,7 +240,7 @@ def _outline(canvas: Canvas, body: Body, spot: tuple[slice, slice], shown: Array
 
 
 def _eroded(mask: Array) -> Array:
-    """Without its outermost pixels."""
+    """The mask without its outermost pixels."""
     inner = mask.copy()
     inner[1:] &= mask[:-1]
     inner[:-1] &= mask[1:]
@@ -244,7 +250,7 @@ def _eroded(mask: Array) -> Array:
 
 
 def _name(canvas: Canvas, shown: Array, spot: tuple[slice, slice], name: str, colour: Any) -> None:
-    """Where most of the body is seen around."""
+    """Write the name at the pixel with the most of the visible body around it."""
     left, depth = np.pad(shown, 1), 0
     while (smaller := _eroded(left)).any():
         left, depth = smaller, depth + 1

@@ -76,7 +76,7 @@ class Tracking(World):
     policies = {name: f"milkrun.solvers.tracking:{name}" for name in ("servo", "blob", "stay")}
     figure_fields = ("CR", "TSR", "reason")
     faults = FAULTS
-    figure = "milkrun.replay.tracking:figure_of_flights"
+    figure = "milkrun.replay.tracking:figure_of_views"
     run_details = "milkrun.cli.tracking:DETAILS"
 
     # The town.

@@ -88,7 +88,7 @@ class Recorder(EpisodeRecorder):
         `forced` stands where an overridden drone is fined: each step under published rules, under sound ones once a
         phase.
         """
-        kept = [events_of(self.world, r.fields(FIELDS), r.watched, r.number) for r in self.episodes()]
+        kept = [events_of(self.world, r.fields(FIELDS), r.world_row, r.number) for r in self.episodes()]
         return np.concatenate([np.zeros(0, EVENT), *kept])
 
     def gantt(self) -> np.ndarray:

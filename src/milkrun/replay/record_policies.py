@@ -1,4 +1,4 @@
-"""Recording policies: `record` plays the rows of a world to their end, `compare` several on the same instances."""
+"""Plays policies and records their episodes: `record` in one world, `compare` several on the same instances."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MOST = 3  # policies side by side
 def record(
     world: Any, policy: Policy | str, rows: Rows = (0,), *, name: str = "", max_steps: int | None = None
 ) -> list[Episode]:
-    """Plays on from where the world stands until every row has ended; the episodes of these rows.
+    """Play from the present state of the world until every row has ended; returns the episodes of `rows`.
 
-    A policy with a method `scores(world) -> (B, A)` has them recorded.
+    If the policy has a method `scores(world) -> (B, A)`, the scores are recorded too.
     """
     policy = check_player(world, policy)
     recorder = EpisodeRecorder(world, rows, policy=name)
@@ -49,11 +49,11 @@ def compare(
     threads: int | None = None,
     **config: Any,
 ) -> list[list[Episode]]:
-    """A list for each row, in it an episode of each policy, all on the same instance.
+    """A list per row that holds an episode of each policy, all on the same instance.
 
-    A name that is no policy of the world but a method of `solve` is solved, and the plan driven.
+    Each name is a policy of the world or a method of `solve`, whose solution is then played.
     """
-    if isinstance(policies, str):  # else its letters would be taken for policies
+    if isinstance(policies, str):  # a text would be iterated by characters
         policies = policies.split(",")
     check_names(policies)
     seed, episode = check_seed(seed), check_count("episode", episode, 0)
@@ -62,20 +62,20 @@ def compare(
     spec = world_spec(id)
     factories = {name: choose_player(spec.id, name)[1] for name in policies}
     made = {"seed": seed, "preset": preset, "threads": threads, **config}
-    return [[_played(spec.id, name, factories[name], row, episode, made) for name in policies] for row in rows]
+    return [[_record_row(spec.id, name, factories[name], row, episode, made) for name in policies] for row in rows]
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raises ConfigError unless these policies can stand side by side."""
+    """Raise ConfigError unless these policies can be shown side by side."""
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"policies are a list of names, not {shown(names)}")
+        raise ConfigError(f"policies must be a list of names, not {shown(names)}")
     if not 1 <= len(names) <= MOST:
-        raise ConfigError(f"{len(names)} policies: 1 to {MOST} stand side by side")
+        raise ConfigError(f"{len(names)} policies: 1 to {MOST} are allowed")
     if twice := [name for k, name in enumerate(names) if name in names[:k]]:
-        raise ConfigError(f"the policy {shown(twice[0])} is named twice")
+        raise ConfigError(f"the policy {shown(twice[0])} is given twice")
 
 
-def _played(id: str, name: str, factory: Factory, row: int, episode: int, made: dict[str, Any]) -> Episode:
+def _record_row(id: str, name: str, factory: Factory, row: int, episode: int, made: dict[str, Any]) -> Episode:
     world = make(id, 1, first_row=row, autoreset="disabled", **made)
     for _ in range(episode + 1):
         world.reset()

@@ -11,7 +11,7 @@ from milkrun.core.registry import list_worlds
 from milkrun.render.recorder import EpisodeRecorder
 from milkrun.replay.columns import decode
 from milkrun.replay.episode import Episode
-from milkrun.replay.record import compare, record
+from milkrun.replay.record_policies import compare, record
 from milkrun.solvers import policies_for, rollout
 from tests import small
 
@@ -193,9 +193,9 @@ def test_scores_of_a_policy_are_recorded():
 @pytest.mark.parametrize(
     ("policies", "why"),
     [
-        ([], "0 policies: 1 to 3 stand side by side"),
+        ([], "0 policies: 1 to 3 are allowed"),
         (["random", "nearest", "savings", "exact"], "4 policies: 1 to 3"),
-        (["nearest", "nearest"], "'nearest' is named twice"),
+        (["nearest", "nearest"], "'nearest' is given twice"),
         (["nearst"], "no policy or method 'nearst'; did you mean 'nearest'"),
     ],
 )
@@ -237,8 +237,8 @@ def test_reward_that_is_not_finite_is_written_as_null():
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"policies": None}, "policies are a list of names, not None"),
-        ({"policies": [3]}, r"policies are a list of names, not \[3\]"),
+        ({"policies": None}, "policies must be a list of names, not None"),
+        ({"policies": [3]}, r"policies must be a list of names, not \[3\]"),
         ({"rows": 3}, "rows=3: must be a list of row numbers"),
         ({"episode": "first"}, "episode='first': must be an integer >= 0"),
         ({"episode": -1}, "episode=-1: must be an integer >= 0"),
