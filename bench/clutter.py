@@ -163,11 +163,20 @@ def middle(found: list[Pace]) -> Pace:
 
 
 class _Results:
-    """The table and what was promised of it."""
+    """The table and its promises."""
 
     def __init__(self, options: argparse.Namespace, sizes: Sizes) -> None:
         title = f"Picking from clutter ({sizes.rows} rows, {THREADS} threads, highest first, picks/s unless said)"
-        columns = ["measured", "milkrun", "a CPU-second", "peer", "peer, a CPU-second", "ratio", "ratio a core"]
+        columns = [
+            "measured",
+            "milkrun",
+            "a CPU-second",
+            "peer",
+            "peer, a CPU-second",
+            "ratio",
+            "ratio a core",
+            "promised",
+        ]
         self.table, self.promised = Table(title, columns), {}
         self.options, self.sizes = options, sizes
 
@@ -180,7 +189,7 @@ class _Results:
         threads: tuple[int, int] = (THREADS, THREADS),
         by: str | None = None,
     ) -> None:
-        """Rates; promised is the ratio, or where there is no peer the rate. `by`: a clock other than asked."""
+        """Adds rates. A promise is about the ratio, or about the rate if there is no peer. `by` overrides the clock."""
         by = by or self.options.clock
         cells: dict[str, Any] = {"milkrun": ours.wall, "a CPU-second": ours.cpu}
         value = ours.whole(by, threads[0])
@@ -199,7 +208,7 @@ class _Results:
         self._add(measured, {"milkrun": value}, value, promise)
 
     def _add(self, measured: str, cells: dict[str, Any], value: float, promise: str | None) -> None:
-        self.table.add(measured=measured, **cells)
+        self.table.add(measured=measured, promised=(promise or "").removeprefix("promised "), **cells)
         if promise is not None:
             self.promised[f"Clutter, {measured} ({promise})"] = value
         print(f"{measured}: " + ", ".join(f"{name} {x:.4g}" for name, x in cells.items()), flush=True)

@@ -1,7 +1,7 @@
-"""Milkrun itself on recorded episodes: in place, through Gymnasium, through TorchRL, as RL4CO's drop-in.
+"""Milkrun on recorded episodes: in place, through Gymnasium, through TorchRL, as RL4CO's drop-in.
 
-Each contestant has `start()` (untimed) and `play(first, last)` (returns the seconds of the steps alone), as the peers
-have, and is first held against the recorded lengths.
+Each contestant has `start()` (untimed) and `play(first, last)`, which returns the seconds of the steps alone; the peers
+have the same. Before the clock starts, each must reproduce the recorded lengths.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def instance_of(e: Episodes) -> dict[str, np.ndarray]:
 
 
 class _Contestant:
-    """What all share: the episode and how it is timed."""
+    """Base class: the episode and its timing."""
 
     def __init__(self, episodes: Episodes) -> None:
         self.episodes = episodes
 
     def start(self) -> None:
-        raise NotImplementedError("each contestant resets in its own words")
+        raise NotImplementedError("start() of a contestant")
 
     def play(self, first: int, last: int) -> float:
-        raise NotImplementedError("each contestant steps in its own words")
+        raise NotImplementedError("play(first, last) of a contestant")
 
     def seconds(self, *, repeats: int = 7, min_seconds: float = 0.1) -> float:
         """Seconds per call for the whole batch."""
@@ -89,10 +89,10 @@ class Gymnasium(_Contestant):
 
 
 class TorchRL(_Contestant):
-    """`env.step(td)["next"]`, functional, all checks on; handing over the action is left out, as for RL4CO.
+    """`env.step(td)["next"]`, functional, with all checks; setting the action is not timed, as for RL4CO.
 
-    keeps: every result is held until the episode is over, as a collector does; else each is dropped for the next, as a
-    loop does that only plays. Freeing what was dropped is inside the clock.
+    keeps: every result is held until the episode ends, as in a collector; else each is dropped for the next, as in a
+    plain loop. Freeing dropped results is timed.
     """
 
     def __init__(self, episodes: Episodes, env: Any = None, keeps: bool = False) -> None:
@@ -122,7 +122,7 @@ class TorchRL(_Contestant):
 
     def play(self, first: int, last: int) -> float:
         td, step, spent = self.td, self.env.step, 0.0
-        self.td = None  # it would hold all that follow, each by the "next" of the one before
+        self.td = None  # else it would hold all later results, through "next"
         for action in self.actions[first:last]:
             td.set("action", action)
             before = clock()
@@ -132,6 +132,16 @@ class TorchRL(_Contestant):
                 self.kept.append(td)
         self.td = td
         return spent
+
+
+class TorchRLInPlace(TorchRL):
+    """The same calls with `stepping="inplace", copy=False`: results are views of the world's memory."""
+
+    def make_env(self) -> Any:
+        e = self.episodes
+        return milkrun.make(
+            IDS[e.name], e.batch, api="torchrl", num_loc=e.num_loc, stepping="inplace", copy=False, threads=1
+        )
 
 
 class RL4CODropIn(TorchRL):
@@ -157,8 +167,11 @@ class RL4CODropIn(TorchRL):
 
 
 def rollout_rate(name: str, num_loc: int, rows: int, *, repeats: int = 15) -> tuple[float, float]:
-    """Row-steps per second of whole random rollouts and their mean return: a reset that draws new instances and one
-    native call that samples and steps, as Jumanji's rollout is a reset and one compiled loop. Live rows only count."""
+    """Row-steps per second of whole random rollouts, and their mean return. Only live rows count.
+
+    A rollout is a reset that draws instances and one native call that samples and steps; Jumanji's is a reset and one
+    compiled loop.
+    """
     from milkrun.core.sampling import random_step
 
     world = milkrun.make(IDS[name], rows, num_loc=num_loc, autoreset="disabled", seed=1, threads=1)

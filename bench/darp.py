@@ -50,13 +50,13 @@ def darp_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     """Steps under both rules, threads, TensorDicts, insertion, shared instances."""
     from .peers.darp_torch import StepDARPTorch
 
-    table = Table("Dial-a-ride (one thread unless said)", ["measured", "milkrun", "peer", "ratio"])
+    table = Table("Dial-a-ride (one thread unless said)", ["measured", "milkrun", "peer", "ratio", "promised"])
     timing = {"repeats": 5, "min_seconds": 0.03} if options.quick else {"repeats": 9, "min_seconds": 0.15}
     promised: dict[str, float] = {}
 
     def put(measured: str, ours: float, peer: float | None, target: str) -> None:
         ratio = None if peer is None else peer / ours
-        table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio)
+        table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio, promised=target.removeprefix("promised "))
         said = measured if ratio is None else f"{measured.partition(':')[0]}, ratio to the peer"
         promised[f"DARP, {said} ({target})"] = ours if ratio is None else ratio
 

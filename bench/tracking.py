@@ -198,7 +198,7 @@ def _median(measured: tuple[Pace, ...]) -> Pace:
 
 
 class _Results:
-    """The table and what was promised of it."""
+    """The table and its promises."""
 
     def __init__(self, options: argparse.Namespace, sizes: Sizes) -> None:
         title = f"Drone tracking ({sizes.rows} rows, one thread unless said, a second unless said)"
@@ -211,6 +211,7 @@ class _Results:
             "peer",
             "peer, a CPU-second",
             "ratio",
+            "promised",
         ]
         self.table, self.promised = Table(title, columns), {}
         self.options, self.sizes = options, sizes
@@ -224,7 +225,7 @@ class _Results:
         by: str | None = None,
         **cells: float,
     ) -> None:
-        """Rates; promised is the ratio, or where there is no peer the rate. `by`: a clock other than asked."""
+        """Adds rates. A promise is about the ratio, or about the rate if there is no peer. `by` overrides the clock."""
         by = by or self.options.clock
         value = ours.by(by)
         shown: dict[str, Any] = {"milkrun": ours.wall, "a CPU-second": ours.cpu, **cells}
@@ -247,7 +248,7 @@ class _Results:
         self.promised[f"Tracking, {what}"] = value
 
     def _add(self, measured: str, cells: dict[str, Any], value: float, promise: str | None) -> None:
-        self.table.add(measured=measured, **cells)
+        self.table.add(measured=measured, promised=(promise or "").removeprefix("promised "), **cells)
         if promise is not None:
             self.promise(f"{measured} ({promise})", value)
         print(f"{measured}: " + ", ".join(f"{name} {x:.4g}" for name, x in cells.items()), flush=True)
