@@ -1,5 +1,5 @@
-"""What the first use of a world costs: its kernels as parts of their entries, beside numba's own way of compiling each
-one with all that it calls. Processor seconds in fresh processes with an empty cache, one after another.
+"""The cost of the first use of a world: kernels as parts of their entries, compared with plain `njit`, where numba
+compiles each kernel with all its callees. Processor seconds in fresh processes with an empty cache, one after another.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ print(json.dumps(spent))
 
 
 def compiling_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
-    """Seconds until the first step is done, entry by entry, and what threads add to them."""
+    """Seconds until the first step is done, entry by entry, and the cost of threads."""
     table = Table(
         "The first use of a world with nothing compiled, processor seconds",
         ["world", "first step", *PARTS, "versions", "statements", "as numba comes", "ratio"],
         notes={
             "first step": "draw + restart + sample + step, as `make`, `reset`, `step` call for them",
-            "observe": "the first look, of worlds with views on demand",
+            "observe": "the first observation, of worlds with views on demand",
             "threads": "the first reset and step on two threads, after those on one",
             "versions": "of kernels, as often as they were translated",
-            "statements": "numba's, of all functions translated up to the first look: the same whatever else a machine "
-            "does, so they tell what a change costs where seconds do not",
+            "statements": "numba's, of all functions translated up to the first observation; they do not depend on the "
+            "machine or its load",
         },
     )
     ratios = []
@@ -97,5 +97,5 @@ def first_use(id: str, plain: bool) -> dict[str, Any]:
     if done.returncode:
         raise RuntimeError(done.stderr)
     spent: dict[str, Any] = json.loads(done.stdout)
-    assert spent["parts"] != plain, "the kernels were not made in the way that was asked for"
+    assert spent["parts"] != plain, "the kernels were not compiled in the requested way"
     return spent

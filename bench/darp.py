@@ -1,4 +1,4 @@
-"""Dial-a-ride beside a vectorised torch version of the rule by deadlines, beside OR-Tools, and beside itself."""
+"""Dial-a-ride, compared with a vectorised torch version of the rule by deadlines, with OR-Tools, and with itself."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def darp_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     def put(measured: str, ours: float, peer: float | None, target: str) -> None:
         ratio = None if peer is None else peer / ours
         table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio, promised=target.removeprefix("promised "))
-        said = measured if ratio is None else f"{measured.partition(':')[0]}, ratio to the peer"
-        promised[f"DARP, {said} ({target})"] = ours if ratio is None else ratio
+        name = measured if ratio is None else f"{measured.partition(':')[0]}, ratio to the peer"
+        promised[f"DARP, {name} ({target})"] = ours if ratio is None else ratio
 
     for rows, target in TARGETS.items():
         played = Recorded("DARP", rows, 20, preset="published")
