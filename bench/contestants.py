@@ -1,7 +1,7 @@
-"""Milkrun on recorded episodes: in place, through Gymnasium, through TorchRL, as RL4CO's drop-in.
+"""Milkrun on recorded episodes: `World.step`, Gymnasium, TorchRL in each way of stepping, and the RL4CO drop-in.
 
-Each contestant has `start()` (untimed) and `play(first, last)`, which returns the seconds of the steps alone; the peers
-have the same. Before the clock starts, each must reproduce the recorded lengths.
+Each contestant has `start()` (untimed) and `play(first, last)` (returns the seconds of the steps alone), as the peers
+have. `World.step` is first compared with the recorded lengths.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class _Contestant:
         self.episodes = episodes
 
     def start(self) -> None:
-        raise NotImplementedError("start() of a contestant")
+        raise NotImplementedError
 
     def play(self, first: int, last: int) -> float:
-        raise NotImplementedError("play(first, last) of a contestant")
+        raise NotImplementedError
 
     def seconds(self, *, repeats: int = 7, min_seconds: float = 0.1) -> float:
         """Seconds per call for the whole batch."""
         return step_time(self.start, self.play, self.episodes.live_steps, repeats=repeats, min_seconds=min_seconds)
 
 
-class InPlace(_Contestant):
+class Stepped(_Contestant):
     """`World.step` on the world's own arrays."""
 
     def __init__(self, episodes: Episodes, threads: int = 1) -> None:
@@ -89,63 +89,50 @@ class Gymnasium(_Contestant):
 
 
 class TorchRL(_Contestant):
-    """`env.step(td)["next"]`, functional, with all checks; setting the action is not timed, as for RL4CO.
+    """`env.step(td)["next"]` with all checks; setting the action is not timed, as for RL4CO.
 
-    keeps: every result is held until the episode ends, as in a collector; else each is dropped for the next, as in a
-    plain loop. Freeing dropped results is timed.
+    `stepping` and `copy` are the options of the environment: functional, in place with copies, in place with views. A
+    result is dropped once the next one exists, and freeing it is timed.
     """
 
-    def __init__(self, episodes: Episodes, env: Any = None, keeps: bool = False) -> None:
+    def __init__(self, episodes: Episodes, *, stepping: str = "functional", copy: bool = True) -> None:
         super().__init__(episodes)
-        self.keeps = keeps
-        self.kept: list[Any] = []
+        self.options: dict[str, Any] = {} if stepping == "functional" else {"stepping": stepping, "copy": copy}
         import torch
         from tensordict import TensorDict
 
         torch.set_num_threads(1)
         milkrun.set_num_threads(1)
-        self.env = self.make_env() if env is None else env
+        self.env = self.make_env()
         arrays = {k: torch.from_numpy(v) for k, v in self.layout().items()}
         self.instance = TensorDict(arrays, batch_size=[episodes.batch])
         self.actions = [torch.from_numpy(a) for a in episodes.actions]
         self.start()
 
     def make_env(self) -> Any:
-        return milkrun.make(IDS[self.episodes.name], self.episodes.batch, api="torchrl", num_loc=self.episodes.num_loc)
+        e = self.episodes
+        return milkrun.make(IDS[e.name], e.batch, api="torchrl", num_loc=e.num_loc, **self.options)
 
     def layout(self) -> dict[str, np.ndarray]:
         return instance_of(self.episodes)
 
     def start(self) -> None:
-        self.kept.clear()
         self.td = self.env.reset(self.instance.clone(recurse=False))
 
     def play(self, first: int, last: int) -> float:
         td, step, spent = self.td, self.env.step, 0.0
-        self.td = None  # else it would hold all later results, through "next"
+        self.td = None  # it would reference all later results, each by the "next" of the one before
         for action in self.actions[first:last]:
             td.set("action", action)
             before = clock()
             td = step(td)["next"]
             spent += clock() - before
-            if self.keeps:
-                self.kept.append(td)
         self.td = td
         return spent
 
 
-class TorchRLInPlace(TorchRL):
-    """The same calls with `stepping="inplace", copy=False`: results are views of the world's memory."""
-
-    def make_env(self) -> Any:
-        e = self.episodes
-        return milkrun.make(
-            IDS[e.name], e.batch, api="torchrl", num_loc=e.num_loc, stepping="inplace", copy=False, threads=1
-        )
-
-
 class RL4CODropIn(TorchRL):
-    """`milkrun.api.rl4co`: RL4CO's keys over Milkrun's kernel."""
+    """`milkrun.api.rl4co`: Milkrun's kernels with RL4CO's keys."""
 
     def make_env(self) -> Any:
         from milkrun.api.rl4co import CVRPEnv, TSPEnv
@@ -167,10 +154,10 @@ class RL4CODropIn(TorchRL):
 
 
 def rollout_rate(name: str, num_loc: int, rows: int, *, repeats: int = 15) -> tuple[float, float]:
-    """Row-steps per second of whole random rollouts, and their mean return. Only live rows count.
+    """Row-steps per second of whole random rollouts, and their mean return.
 
-    A rollout is a reset that draws instances and one native call that samples and steps; Jumanji's is a reset and one
-    compiled loop.
+    A rollout is a reset that draws new instances and one native call that samples and steps, as Jumanji's is a reset
+    and one compiled loop. Steps of finished rows do not count.
     """
     from milkrun.core.sampling import random_step
 

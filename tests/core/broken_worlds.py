@@ -313,7 +313,7 @@ Stairs.bind(generate=generate, reset=reset, step=step, observe=observe, legal=le
 def variant(base: type[World] = Stairs, **attributes: Any) -> type[World]:
     """A world with some attributes changed; the kernels are the same, so the compiled code is shared."""
     changed = type(base.__name__, (base,), {"__module__": base.__module__, **attributes})
-    changed._compiled = base._compile()
+    changed._launchers = {False: base._launcher_for(False)}
     return changed
 
 

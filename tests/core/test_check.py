@@ -19,8 +19,8 @@ from milkrun.core.check.rules import DECLARATIONS, RESET_RULES, STEP_RULES
 from milkrun.core.errors import ConfigError, MissingExtra, RegistryError, missing_extra
 from milkrun.core.fields import float32, int32, mask, state
 from milkrun.core.kernels import kernel
-from milkrun.core.scene import Bar, Chart
 from milkrun.core.world import World
+from milkrun.render.scene import Bar, Chart
 from milkrun.routing.tsp import TSP
 from tests.core import broken_worlds, toys
 from tests.core.broken_worlds import DEFECTS, Stairs, StairsConfig, variant
@@ -334,8 +334,8 @@ def test_a_kernel_that_does_not_compile_is_a_finding_of_that_name() -> None:
     (finding,) = check_world(broken_worlds.Allocating)
     line = broken_worlds.allocating_step.py_func.__code__.co_firstlineno + 3
     assert str(finding) == (
-        "compiles: the kernel 'allocating_step' allocates memory by np.zeros, which it must not: "
-        f"declare a scratch field for it (broken_worlds.py:{line})"
+        f"compiles: a kernel does not compile (broken_worlds.py:{line}): it allocates memory, which a kernel must not: "
+        "write a loop, or declare a scratch field; debug=True plays it as Python"
     )
 
 
@@ -344,7 +344,7 @@ def test_a_kernel_that_draws_from_a_foreign_generator_is_a_finding() -> None:
     (finding,) = check_world(broken_worlds.Drawing)
     line = broken_worlds.drawing_generate.py_func.__code__.co_firstlineno + 3
     assert str(finding).startswith(
-        f"compiles: the kernel 'drawing_generate' draws from np.random (broken_worlds.py:{line}): rows have "
+        f"compiles: the kernel 'drawing_generate' draws from np.random.random (broken_worlds.py:{line}): rows have "
     )
 
 

@@ -61,12 +61,12 @@ def check_seconds(name: str, value: Any) -> float:
     return seconds
 
 
-_interpreting: ContextVar[bool | None] = ContextVar("interpreting", default=None)
+_interpreting: ContextVar[bool | str | None] = ContextVar("interpreting", default=None)
 
 
 @contextmanager
-def interpreting(debug: bool | None) -> Iterator[None]:
-    """Worlds made in here, by whatever binding, are interpreted or not unless they say so themselves."""
+def interpreting(debug: bool | str | None) -> Iterator[None]:
+    """The debug mode of worlds that bindings make in this context, unless `debug` is an argument of theirs."""
     token = _interpreting.set(debug)
     try:
         yield
@@ -74,17 +74,24 @@ def interpreting(debug: bool | None) -> Iterator[None]:
         _interpreting.reset(token)
 
 
-def read_debug(debug: Any) -> bool:
-    """Whether kernels are interpreted: as given, else as the caller of a binding said, else as MILKRUN_DEBUG says."""
+def read_debug(debug: Any) -> bool | str:
+    """True if kernels are interpreted, "bounds" if they are compiled with checked indices, else False.
+
+    Without a value that of the surrounding `interpreting` counts, else that of MILKRUN_DEBUG.
+    """
     if debug is None:
         debug = _interpreting.get()
     if debug is None:
         said = os.environ.get("MILKRUN_DEBUG", "0")
-        if said not in ("", "0", "1"):
-            raise ConfigError(f"MILKRUN_DEBUG={said!r}: must be 0 or 1")
-        return said == "1"
+        if said not in ("", "0", "1", "bounds"):
+            raise ConfigError(f"MILKRUN_DEBUG={said!r}: must be 0, 1 or bounds")
+        return said if said == "bounds" else said == "1"
+    if isinstance(debug, str) and debug == "bounds":
+        return debug
     if not isinstance(debug, (bool, np.bool_)):
-        raise ConfigError(f"debug={shown(debug)}: must be True or False, or None for what MILKRUN_DEBUG says")
+        raise ConfigError(
+            f"debug={shown(debug)}: must be True, 'bounds' or False, or None for the value of MILKRUN_DEBUG"
+        )
     return bool(debug)
 
 

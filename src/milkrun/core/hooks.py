@@ -41,7 +41,7 @@ def bind(cls: type, kernels: Mapping[str, Any]) -> None:
         if own.get(hook, function) is not function:
             raise ConfigError(f"{cls.__name__} has bound {hook!r} already, to {_place(own[hook])}")
     for c in (cls, *_subclasses(cls)):
-        if vars(c).get("_compiled") is not None or vars(c).get("_interpreted") is not None:
+        if vars(c).get("_launchers"):
             raise ConfigError(f"{cls.__name__}.bind comes too late: a {c.__name__} has been made already")
     cls._kernels = {**own, **kernels}  # type: ignore[attr-defined]
     _bound.update(kernels.values())

@@ -10,6 +10,7 @@ from inspect import signature
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
@@ -19,8 +20,7 @@ from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from milkrun.core.interpreter.arrays import Array, Turn, memory_at
-from milkrun.core.interpreter.numbers import UInt64
+from milkrun.core.interpreter.checked_array import ActiveRow, CheckedArray, memory_at
 
 KERNEL_OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "nogil": True}
 """Kernels allocate nothing, so numba's reference counting is off (a third faster); x/0 follows IEEE."""
@@ -143,8 +143,8 @@ def array_at(typingctx, address, shape, strides, dtype):
 
 
 @in_python(array_at)
-def _array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: Any) -> Array:
-    return Array(memory_at(address, shape, dtype.dtype, strides), "array", Turn())
+def _array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: Any) -> CheckedArray:
+    return CheckedArray(memory_at(address, shape, np.dtype(dtype), strides), "array", ActiveRow())
 
 
 @intrinsic
@@ -167,7 +167,7 @@ def copy_rows(typingctx, target, source, first, count):
 
 
 @in_python(copy_rows)
-def _copy_rows(target: Array, source: Array, first: int, count: int) -> None:
+def _copy_rows(target: CheckedArray, source: CheckedArray, first: int, count: int) -> None:
     target.take_rows(source, first, count)
 
 
@@ -188,7 +188,7 @@ def clear_row(typingctx, array, row):
 
 
 @in_python(clear_row)
-def _clear_row(array: Array, row: int) -> None:
+def _clear_row(array: CheckedArray, row: int) -> None:
     array.clear_row(row)
 
 
@@ -210,8 +210,8 @@ def eight_flags(typingctx, flags, row, first):
 
 
 @in_python(eight_flags)
-def _eight_flags(flags: Array, row: int, first: int) -> UInt64:
-    return UInt64(sum(flags[row, first + k] << (8 * k) for k in range(8)))
+def _eight_flags(flags: CheckedArray, row: int, first: int) -> np.uint64:
+    return np.uint64(sum(flags[row, first + k] << (8 * k) for k in range(8)))
 
 
 @intrinsic
@@ -235,7 +235,7 @@ def fetch(typingctx, array, row, column):
 
 
 @in_python(fetch)
-def _fetch(array: Array, row: int, column: int) -> None:
+def _fetch(array: CheckedArray, row: int, column: int) -> None:
     """Nothing: it saves time and changes no value."""
 
 

@@ -16,6 +16,7 @@ from numba import njit, types
 
 from milkrun.core.actions import Action, Agents
 from milkrun.core.cache import compile_module
+from milkrun.core.checked_indices import compile_checked
 from milkrun.core.faults import refuse_generators
 from milkrun.core.fields import Role
 from milkrun.core.interpreter.module import interpret_module
@@ -38,9 +39,10 @@ BLOCK = 64
 
 
 def build_launcher(
-    layout: Layout, action: Action, kernels: Mapping[str, Any], usual: Mapping[str, int], *, debug: bool = False
+    layout: Layout, action: Action, kernels: Mapping[str, Any], usual: Mapping[str, int], *, debug: bool | str = False
 ) -> Launcher:
-    """Compiles (or finds in the cache) the entries of a world; with `debug` they are interpreted, here and below.
+    """Compiles (or finds in the cache) the entries of a world; `debug` is True to interpret them or "bounds" to check
+    indices, here and below.
     For numbers that are as `usual`, the drawing of instances is compiled on its own, without all other laws."""
     text = _head(layout) + _turns(layout, action, kernels)
     actions = {
@@ -98,7 +100,7 @@ def build_launcher(
 
 
 def build_player(
-    layout: Layout, action: Action, kernels: Mapping[str, Any], choose: Any, *, debug: bool = False
+    layout: Layout, action: Action, kernels: Mapping[str, Any], choose: Any, *, debug: bool | str = False
 ) -> Entry:
     """An entry that plays each live row to its end by the policy choose(w, b, x, i), the row staying in the cache."""
     text = _head(layout) + _turns(layout, action, kernels, views=False)
@@ -120,7 +122,7 @@ def build_player(
     return Entry(_module(name, text, layout, {**kernels, "choose": choose}, debug, action).play_rows)
 
 
-def build_adviser(layout: Layout, choose: Any, *, debug: bool = False) -> Entry:
+def build_adviser(layout: Layout, choose: Any, *, debug: bool | str = False) -> Entry:
     """An entry that stores what the policy choose(w, b, x, i) does in each row, for worlds that play turn by turn."""
     text = _head(layout)
     text += _entry(
@@ -130,7 +132,7 @@ def build_adviser(layout: Layout, choose: Any, *, debug: bool = False) -> Entry:
     return Entry(_module(name, text, layout, {"choose": choose}, debug).advise_rows)
 
 
-def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool = False) -> Entry:
+def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool | str = False) -> Entry:
     """An entry that stores function(w, b, x, y) of each row in an array: policies and reports are made of it."""
     text = _head(layout)
     text += _entry(
@@ -142,7 +144,7 @@ def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool
     return Entry(_module(function.py_func.__name__, text, layout, {"function": function}, debug).map_rows)
 
 
-def build_marker(layout: Layout, mark: Any, *, debug: bool = False) -> Entry:
+def build_marker(layout: Layout, mark: Any, *, debug: bool | str = False) -> Entry:
     """An entry that runs the hook `derive_mask`, which only states from outside need: compiled when first used."""
     text = _head(layout) + _entry("mark_rows", "", "", "mark(w, b)")
     name = f"{_room(mark)}_marks"
@@ -203,11 +205,13 @@ def _first(count: Entry, args: tuple[int, ...], n: int) -> int:
 
 
 def _module(
-    name: str, text: str, layout: Layout, kernels: Mapping[str, Any], debug: bool, action: Action | None = None
+    name: str, text: str, layout: Layout, kernels: Mapping[str, Any], debug: bool | str, action: Action | None = None
 ) -> Any:
-    """The text as a module, compiled or interpreted."""
+    """The text as a module: compiled, compiled with checked indices, or interpreted."""
     refuse_generators(kernels.values())
     names = {**_names(layout), **kernels}
+    if debug == "bounds":
+        return compile_checked(name, text, names, layout.owner)
     return interpret_module(name, text, names, layout, action) if debug else compile_module(name, text, names)
 
 

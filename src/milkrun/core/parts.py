@@ -31,7 +31,9 @@ class _Lower(lowering.Lower):
             for name, value in zip(self.func_ir.arg_names, values, strict=True)
             if isinstance(self.typeof(f"arg.{name}"), RecordType)
         }
-        self._fields = find_indexed_fields(self.blocks, self.fndesc.typemap, self._records)
+        self._fields: dict[str, tuple[str, str]] = {}
+        if not self.context.enable_boundscheck:  # else numba checks each index, which takes the array
+            self._fields = find_indexed_fields(self.blocks, self.fndesc.typemap, self._records)
         return values
 
     def lower_inst(self, inst: Any) -> None:

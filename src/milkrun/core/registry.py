@@ -274,7 +274,7 @@ def make(
     autoreset: Any = "next_step",
     illegal: str = "noop",
     threads: int | None = None,
-    debug: bool | None = None,
+    debug: bool | str | None = None,
     **overrides: Any,
 ) -> Any:
     """A world by its id: `num_envs` rows of it, or with `api` the same in another library's words.
@@ -282,7 +282,8 @@ def make(
     The configuration is built from the defaults, then `preset`, then `config` (an instance, a mapping, the path of
     a JSON file), then the keywords left over. Rows are the same bits for every `threads` and batch size;
     `first_row=f` makes any slice of a big batch alone. `debug=True` plays the kernels as plain Python, row by row, with
-    every array access checked: the same bits, slowly. Without it, the environment variable MILKRUN_DEBUG=1 decides.
+    every array access checked. `debug="bounds"` compiles them with checked indices, for long runs. Without either the
+    environment variable MILKRUN_DEBUG (0, 1 or bounds) decides.
     """
     spec = world_spec(id)
     if api is not None:

@@ -23,7 +23,7 @@ from numba import njit, prange, types
 from milkrun.core.cache import BUILDING, compile_module
 from milkrun.core.clock import compiling
 from milkrun.core.errors import ConfigError
-from milkrun.core.faults import explained
+from milkrun.core.faults import explain_compile_error
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.kernels import call_at
 
@@ -70,7 +70,7 @@ def _compiled(function: Any) -> Any:
                 try:
                     function.compile((types.int64,) * function.py_func.__code__.co_argcount)
                 except Exception as e:
-                    if (sentence := explained(function, e)) is None:
+                    if (sentence := explain_compile_error(function, e)) is None:
                         raise
                     raise sentence from e
             function.disable_compile()

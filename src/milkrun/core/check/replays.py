@@ -13,14 +13,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from milkrun.core.check.bench import Bench, Fault, apply, bits_differ, choose, differences, replayed
+from milkrun.core.check.bench import Bench, Fault, apply, choose, differences, numbers_differ, replayed
 from milkrun.core.check.interpreted import ends_guarded, interpreted_alike
 from milkrun.core.check.rules import OUTCOME, Moment, finite, in_bounds
 from milkrun.core.errors import BadInstance, ConfigError
 from milkrun.core.fields import Field, Role
 from milkrun.core.launcher import NO_LIMIT
-from milkrun.core.recorder import EpisodeRecorder
 from milkrun.core.world import World
+from milkrun.render.recorder import EpisodeRecorder
 
 SHOWN = 32  # steps of an episode that are recorded
 PATIENCE = 5_000  # turns in which some row of a world without a step limit must have ended
@@ -283,7 +283,7 @@ def _read_back(bench: Bench, f: Field) -> Iterator[Fault]:
             return
         if f.role is Role.VIEW and not f.on_demand and call.actions is not None:
             stepped = call.rows[~one.illegal[call.rows]]
-            if bits_differ(getattr(one, f.name)[stepped], getattr(two, f.name)[stepped]).any():
+            if numbers_differ(getattr(one, f.name)[stepped], getattr(two, f.name)[stepped]).any():
                 yield None, f.name, f"a step does not make {f.name} anew, but a view is not carried from step to step"
                 return
 

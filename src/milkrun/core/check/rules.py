@@ -6,20 +6,22 @@ is the rule's name in a Finding. Rules that need two worlds to compare stand in 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from milkrun.core.actions import Agents, Box, Discrete
-from milkrun.core.check.bench import Call, Fault, bits_differ
+from milkrun.core.check.bench import Call, Fault, numbers_differ
 from milkrun.core.config import Config
 from milkrun.core.errors import BadInstance, RegistryError
-from milkrun.core.faults import returned_numbers
+from milkrun.core.faults import file_name, outer_names, source_tree
 from milkrun.core.fields import TYPES, Role
 from milkrun.core.hooks import kernels_of
-from milkrun.core.instances import not_told
+from milkrun.core.instances import unlisted_fault
 from milkrun.core.references import refer
 from milkrun.core.world import World
 
@@ -127,10 +129,23 @@ def faults_told(cls: type[World], config: Config) -> Iterator[Fault]:
             yield None, "", f"faults has {code!r}: the kernel `fault` gives whole numbers, and 0 where nothing is wrong"
         elif not (isinstance(told, tuple) and len(told) == 2 and told[0] in cls.fields):
             yield None, "", f"faults[{code}] is {told!r}: it must be the name of a field and a sentence"
-    judge = kernels_of(cls).get("fault")
-    for code, place in [] if judge is None else returned_numbers(judge.py_func):
+    fault = kernels_of(cls).get("fault")
+    for code, place in [] if fault is None else _returned_numbers(fault.py_func):
         if code != 0 and code not in cls.faults:
-            yield None, "", f"{place} returns {code}, {not_told(cls, code)}"
+            yield None, "", f"{place} returns {code}, {unlisted_fault(cls, code)}"
+
+
+def _returned_numbers(function: FunctionType) -> Iterator[tuple[int, str]]:
+    """The whole numbers that a kernel's source returns, as literals or by name, and where."""
+    tree = source_tree(function)
+    waiting = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)] if tree is not None else []
+    for value in waiting:  # which grows
+        if isinstance(value, ast.IfExp):
+            waiting += [value.body, value.orelse]
+        elif isinstance(value, (ast.Name, ast.Constant)):
+            number = value.value if isinstance(value, ast.Constant) else outer_names(function).get(value.id)
+            if isinstance(number, int):
+                yield int(number), f"{function.__name__} ({file_name(function)}:{value.lineno})"
 
 
 def documented(cls: type[World], config: Config) -> Iterator[Fault]:
@@ -204,7 +219,7 @@ def one_end(m: Moment) -> Iterator[Fault]:
 def rows_apart(m: Moment) -> Iterator[Fault]:
     """A call leaves the rows it does not name as they were."""
     for name, array in m.after.items():
-        moved = bits_differ(m.before[name], array) & ~m.named
+        moved = numbers_differ(m.before[name], array) & ~m.named
         yield from _rows(name, moved, f"{name} changed in a call for other rows")
 
 
@@ -224,7 +239,7 @@ def instance_constant(m: Moment) -> Iterator[Fault]:
     """The instance and the row's keys stay the same through an episode."""
     for name, array in m.after.items():
         if m.world.fields[name].role in (Role.INSTANCE, Role.KEY):
-            yield from _rows(name, bits_differ(m.before[name], array), f"a step changed {name}, which is constant")
+            yield from _rows(name, numbers_differ(m.before[name], array), f"a step changed {name}, which is constant")
 
 
 def open_is_legal(m: Moment) -> Iterator[Fault]:
@@ -247,7 +262,7 @@ def illegal_changes_nothing(m: Moment) -> Iterator[Fault]:
     for name, array in m.after.items():
         if name not in ("i", "reward_exact", *OUTCOME):
             idle = refused & ~m.ended if name == "action_mask" else refused
-            yield from _rows(name, bits_differ(m.before[name], array) & idle, f"an illegal action changed {name}")
+            yield from _rows(name, numbers_differ(m.before[name], array) & idle, f"an illegal action changed {name}")
 
 
 def steps_counted(m: Moment) -> Iterator[Fault]:

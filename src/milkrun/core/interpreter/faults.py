@@ -1,4 +1,4 @@
-"""Where an interpreted kernel went wrong: the sentence of a KernelFault, with kernel, file, line and row."""
+"""The sentence of a KernelFault: what an interpreted kernel does wrong, with kernel, file, line and row."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 from milkrun.core.errors import KernelFault, ShutMask, no_such_field
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
-_OURS = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "kernels.py"))  # what kernels call is no kernel
+_OURS = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "kernels.py"))  # in these no kernel stands
 
 
 class Playing(threading.local):
-    """Which row this thread plays, None between rows."""
+    """The row that this thread plays, None between rows."""
 
     row: int | None = None
 
@@ -26,15 +26,15 @@ PLAYING = Playing()
 
 
 def fault(sentence: str, *, field: str = "") -> KernelFault:
-    """The error to raise from what a kernel has called."""
+    """The error to raise, at the line of the kernel that is running."""
     frame = _kernel_frame()
     if frame is None:
         return KernelFault(sentence, row=PLAYING.row, field=field)
     return _located(sentence, frame.f_code, frame.f_lineno, field)
 
 
-def explained(error: Exception) -> KernelFault:
-    """Python's own error in a kernel, as a fault at the line of the kernel that met it."""
+def locate_error(error: Exception) -> KernelFault:
+    """Python's own error in a kernel, as a fault at the line of the innermost kernel."""
     trace: TracebackType | None = error.__traceback__
     code, line = None, 0
     while trace is not None:
@@ -47,20 +47,20 @@ def explained(error: Exception) -> KernelFault:
 
 
 def wrong_result(function: Callable[..., Any], sentence: str) -> KernelFault:
-    """A kernel has returned something that it must not."""
+    """A kernel returns something that it must not."""
     code = unwrap(function).__code__
     return _located(sentence, code, code.co_firstlineno, "")
 
 
 def shut_mask(function: Callable[..., Any], part: str, step: int) -> ShutMask:
-    """A kernel has left a live row without an allowed action."""
+    """A kernel leaves a live row without an allowed action."""
     sentence = f"it leaves {part} all False at step {step} of a row that has not ended: allow an action, or end the row"
     code = unwrap(function).__code__
     return ShutMask(sentence, place=_place(code, code.co_firstlineno), row=PLAYING.row, field="action_mask")
 
 
 def unknown_field(owner: str, name: str, known: Iterable[str]) -> KernelFault:
-    """A kernel asks for a field that its world does not declare."""
+    """A kernel reads a field that its world does not declare."""
     frame = _kernel_frame()
     place = "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
     return KernelFault(no_such_field(owner, name, known, place), row=PLAYING.row, field=name)
