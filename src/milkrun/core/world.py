@@ -343,12 +343,12 @@ class World(Saving, References):
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _play(self, chosen: np.ndarray, order: int, n: int, given: int) -> int:
-        """A turn of n rows, whose numbers stand at `order` and their actions at `given`; how many ended, and how many
-        have an episode due."""
-        chunks = 1 if n < self.parallel_from and self.threads is None else self._chunks(n)
-        args = (self._table_address, order, self._actions_address, self._mode, given)
-        run = self._launcher.step
-        return run.serial(*args, 0, n, 0) if chunks == 1 else run.run(args, n, chunks)
+        """One step of n rows, whose numbers are at the address `order` and their actions at `given`. Returns how many
+        ended, plus DUE_ONE for each row whose next episode is due."""
+        step = self._launcher.step
+        if (n < self.parallel_from and self.threads is None) or (chunks := self._chunks(n)) == 1:
+            return step.serial(self._table_address, order, self._actions_address, self._mode, given, 0, n, 0)
+        return step.run((self._table_address, order, self._actions_address, self._mode, given), n, chunks)
 
     def _take(self, actions: Any, n: int) -> None:
         """Copies the actions into the world's own buffer, which fixes dtype, order and address."""
