@@ -1,4 +1,4 @@
-"""A world that is looked at before and after every step, for those who film, count or record what others play."""
+"""Base class of recorders: hooks before and after each step of a world."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from milkrun.core.arguments import Rows
 
 
 class Watched:
-    """Step it instead of the world; all else is the world's."""
+    """A wrapper to be stepped instead of the world; it has all other attributes of the world."""
 
     def __init__(self, world: Any) -> None:
         self.world = world
 
     def __getattr__(self, name: str) -> Any:
-        if name == "world":  # not there yet, as in a copy being made
+        if name == "world":  # absent while a copy is made
             raise AttributeError(name)
         return getattr(self.world, name)
 
     def step(self, actions: Any, rows: Rows = None) -> None:
-        """As the world's own; these rows are seen before and after it."""
+        """`World.step`, between the two hooks."""
         self.before(actions, rows)
         self.world.step(actions, rows)
         self.after(rows)
 
     def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[Any]:
-        """The same, with a stop wherever the world has a frame to show."""
+        """`World.step_frames`, between the two hooks."""
         self.before(actions, rows)
         yield from self.world.step_frames(actions, rows)
         self.after(rows)
 
     def before(self, actions: Any, rows: Rows) -> None:
-        """For subclasses: what is done before a step of these rows."""
+        """Hook before a step of these rows."""
 
     def after(self, rows: Rows) -> None:
-        """For subclasses: what is done after a step of these rows."""
+        """Hook after a step of these rows."""
 
 
 class LookedAt(Watched):
-    """A world whose agents look at it after each step, for those who measure what that takes."""
+    """Observes the stepped rows after each step, to measure the cost of observing."""
 
     def after(self, rows: Rows) -> None:
         self.world.observe(rows)
