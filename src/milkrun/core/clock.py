@@ -28,7 +28,8 @@ class Clock:
     """Measures time since it was made, in the thread that made it."""
 
     def __init__(self) -> None:
-        self._start, self._spent = time.perf_counter(), _times.spent
+        self._start = time.perf_counter()
+        self._spent = _times.spent
 
     @property
     def seconds(self) -> float:

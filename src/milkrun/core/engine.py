@@ -88,7 +88,8 @@ class EngineWorld(World):
                 f"write {type(self).__name__}.bind(..., settle=settle)"
             )
         self.check_memory(self.num_envs)
-        self.engine, self._process = self.connect(), os.getpid()
+        self.engine = self.connect()
+        self._process = os.getpid()
         super()._allocate()
         self._watch()
 
@@ -150,7 +151,8 @@ class EngineWorld(World):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if self._closed:
-            self.engine, self._process = None, os.getpid()
+            self.engine = None
+            self._process = os.getpid()
         else:
             self._connect_again()
 

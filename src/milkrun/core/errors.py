@@ -86,7 +86,10 @@ class KernelFault(MilkrunError, RuntimeError):
     def __init__(self, reason: str = "", *, place: str = "", row: int | None = None, field: str = "") -> None:
         where = place if row is None or not place else f"{place}, row {row}"
         super().__init__(f"{where}: {reason}" if where else reason)
-        self.reason, self.place, self.row, self.field = reason, place, row, field
+        self.reason = reason
+        self.place = place
+        self.row = row
+        self.field = field
 
 
 class ShutMask(KernelFault):
@@ -107,8 +110,11 @@ class WorkerError(MilkrunError, RuntimeError):
         remote_traceback: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.index, self.pid, self.exit_code = index, pid, exit_code
-        self.command, self.remote_traceback = command, remote_traceback
+        self.index = index
+        self.pid = pid
+        self.exit_code = exit_code
+        self.command = command
+        self.remote_traceback = remote_traceback
 
 
 class WorkerTimeout(MilkrunError, TimeoutError):
@@ -116,7 +122,8 @@ class WorkerTimeout(MilkrunError, TimeoutError):
 
     def __init__(self, message: str = "", *, indices: Iterable[int] = (), command: str | None = None) -> None:
         super().__init__(message)
-        self.indices, self.command = tuple(indices), command
+        self.indices = tuple(indices)
+        self.command = command
 
 
 class ScaleError(MilkrunError, RuntimeError):
@@ -131,7 +138,9 @@ class ScaleError(MilkrunError, RuntimeError):
         remote_traceback: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.shard, self.row, self.remote_traceback = shard, row, remote_traceback
+        self.shard = shard
+        self.row = row
+        self.remote_traceback = remote_traceback
 
 
 class LinkError(MilkrunError, ConnectionError):

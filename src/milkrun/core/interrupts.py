@@ -47,7 +47,8 @@ class undisturbed:
         self._signals = signals
 
     def __enter__(self) -> None:
-        self._handlers, self._pending = {}, []
+        self._handlers = {}
+        self._pending = []
         if threading.get_ident() != threading.main_thread().ident:
             return
         try:

@@ -85,7 +85,8 @@ class Copied:
     """A slice of the vectors that holds a field's numbers."""
 
     def __init__(self, piece: np.ndarray, source: np.ndarray) -> None:
-        self.target, self.source = piece.reshape(source.shape), source
+        self.target = piece.reshape(source.shape)
+        self.source = source
 
     def all(self) -> None:
         np.copyto(self.target, self.source, casting="unsafe")
@@ -99,7 +100,8 @@ class OneHot:
 
     def __init__(self, buffer: np.ndarray, first: int, width: int, source: np.ndarray) -> None:
         buffer[:, first : first + width] = 0
-        self.numbers, self.source = buffer.reshape(-1), source
+        self.numbers = buffer.reshape(-1)
+        self.source = source
         self.starts = np.arange(len(buffer)) * buffer.shape[1] + first
         self.hot = self.starts
 

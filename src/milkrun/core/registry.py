@@ -182,7 +182,9 @@ class ByWorld(Mapping[str, Any]):
     """Values of an attribute of the world classes that set it, by name. Lookups read the registry each time."""
 
     def __init__(self, attribute: str, name: Callable[[WorldSpec], str], value: Callable[[Any], Any]) -> None:
-        self._attribute, self._name, self._value = attribute, name, value
+        self._attribute = attribute
+        self._name = name
+        self._value = value
 
     def __getitem__(self, name: str) -> Any:
         return self._value(self._classes()[name])

@@ -117,7 +117,8 @@ class World(Saving, References):
         self.final: dict[str, np.ndarray] = {}
         self.final_rows = np.zeros(0, np.int64)
         self._allocate()
-        self._action_shape, self._action_kinds = self._actions.shape, "f" if self.action.kind == "box" else "iu"
+        self._action_shape = self._actions.shape
+        self._action_kinds = "f" if self.action.kind == "box" else "iu"
         self._action_dtype = self._actions.dtype
         checked_first = self._raises or self.debug  # actions are read before the step, so they are copied before it
         self._copied_late = self._threads_copy and not checked_first and self._may_spread()
@@ -129,7 +130,8 @@ class World(Saving, References):
         self._playable = np.zeros(self.num_envs, bool)
         self._ready = self._interrupted = self._closed = False
         self._changing = None
-        self._all_stale, self._stale = True, np.zeros(self.num_envs, bool)
+        self._all_stale = True
+        self._stale = np.zeros(self.num_envs, bool)
 
     # -- hooks of world classes -------------------------------------------------------------------------------
 
