@@ -405,7 +405,7 @@ def test_sampling_covers_every_allowed_action_of_every_agent():
 def test_a_type_that_is_none_is_refused_with_the_name_of_the_field():
     """numpy knows neither the field nor the class; here both are named, and the types there are."""
     said = (
-        "Wide: the field 'stage' is of the type 'int31', which is none: there are bool, int8, int16, int32, int64, "
+        "Wide: the field 'stage' has the unknown type 'int31': it must be one of bool, int8, int16, int32, int64, "
         "uint8, float32, float64"
     )
     with pytest.raises(ConfigError, match=f"^{said}$"):

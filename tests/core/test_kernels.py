@@ -16,7 +16,7 @@ import milkrun
 from milkrun.core.cache import compile_module
 from milkrun.core.errors import ConfigError
 from milkrun.core.kernels import KERNEL_OPTIONS, kernel
-from milkrun.core.memory import address_of, apart
+from milkrun.core.memory import address_of, padded_slots
 from milkrun.core.threads import Entry
 from milkrun.core.world import World
 from tests.core.toys import Glider, Lantern, Sorter, Turnstile, rolled, rows_of
@@ -191,7 +191,7 @@ def test_scratch_belongs_to_a_thread(threads):
 def test_work_spaces_of_threads_share_no_cache_line():
     """Slots begin 128 bytes apart or more, at multiples of it, whatever their size; all is zero at first."""
     for shape in ((), (1,), (3, 7), (700,)):
-        pages = apart(np.dtype(np.int32), 3, shape)
+        pages = padded_slots(np.dtype(np.int32), 3, shape)
         starts = [address_of(pages[k : k + 1]) for k in range(3)]
         assert pages.shape == (3, *shape) and not pages.any()
         assert all(start % 128 == 0 for start in starts)

@@ -178,7 +178,8 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         seed: int | None = None,
         **settings: Any,
     ) -> None:
-        self.seed_rule, self.copy = check_choice("seed_rule", seed_rule, SEED_RULES), read_flag("copy", copy)
+        self.seed_rule = check_choice("seed_rule", seed_rule, SEED_RULES)
+        self.copy = read_flag("copy", copy)
         limit = None if max_episode_steps is None else check_count("max_episode_steps", max_episode_steps, 1)
         if limit is not None and settings.setdefault("max_steps", limit) != limit:
             raise ConfigError(f"max_episode_steps={limit} contradicts max_steps={settings['max_steps']}")
@@ -194,7 +195,8 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         self.single_action_space = action_space(self.world)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._next_step, self._same_step = mode == "next_step", mode == "same_step"
+        self._next_step = mode == "next_step"
+        self._same_step = mode == "same_step"
         self._end_fields = end_info(self.world)
         self._end_info = {key: getattr(self.world, name) for key, name in self._end_fields.items()}
         self._every = np.ones(self.num_envs, bool)

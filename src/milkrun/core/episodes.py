@@ -25,8 +25,8 @@ SET_BY_STEP = ("reward", "terminated", "truncated", "done", "illegal")
 class Episodes(Memory):
     """Rows that begin, end and begin again."""
 
-    figure_fields: ClassVar[tuple[str, ...]] = ()  # what `figures` reads of an ended row, beside steps and objective
-    amends_instances: bool = False  # `place_instances` or `amend_instances` has work: slow, for laws that are callables
+    figure_fields: ClassVar[tuple[str, ...]] = ()  # fields that `figures` reads of an ended row, also steps, objective
+    amends_instances: bool = False  # `place_instances` or `amend_instances` is defined: slow, for callable laws
     draws_may_fail: ClassVar[bool] = False  # the compiled law of instances may find none, and `_draw_rows` then raises
 
     i: Any  # these three fields are declared by World
@@ -63,7 +63,7 @@ class Episodes(Memory):
 
     @property
     def info_fields(self) -> list[Field]:
-        """What a binding shows in `info`: the objective, the steps and the views that are not observed."""
+        """The fields of `info` in bindings: the objective, the steps and the views that are not observed."""
         views = [f for f in self.fields.values() if f.role is Role.VIEW and not f.observed and not f.on_demand]
         return [self.fields["objective"], self.fields["i"], *(f for f in views if f.name not in ("reward", "done"))]
 

@@ -1,6 +1,6 @@
-"""The arrays of a world, the table through which kernels see them, and running compiled code over rows.
+"""The arrays of a world, the table through which kernels access them, and running compiled code over rows.
 
-`World` is the contract; this is what it stands on: every declared field gets its memory here, once, and keeps it.
+Every declared field gets its memory here, once, and keeps it.
 Only instance arrays may be replaced, when the number of instances changes.
 """
 
@@ -31,9 +31,9 @@ ATTRIBUTES = frozenset(
     "num_envs config seed first_row autoreset illegal_rule threads debug sizes groups observed final final_rows spec "
     "instance_version".split()
 )
-"""What every world has beside its class attributes; a field may not take these names."""
+"""Instance attributes of every world; no field may have these names."""
 ADDRESSES = frozenset("_launcher_layout _launcher _table _table_address _all_address _actions_address".split())
-"""What a copy of a world must not share with it, since kernels write where these point."""
+"""Attributes that a copy of a world must not share with it, since kernels write to these addresses."""
 
 _BUFFER: Any = c_char.from_buffer
 SLOT_ALIGNMENT = 128
@@ -41,14 +41,14 @@ SLOT_ALIGNMENT = 128
 
 
 class Memory:
-    """Fields laid out for `num_envs` rows."""
+    """Memory of the fields, for `num_envs` rows."""
 
     Config: ClassVar[type] = Config
     action: ClassVar[Action]
     usual: ClassVar[Mapping[str, int]] = {}
-    """Constants that choose among laws of instances, and what they mostly are: worlds that are so do not compile the
-    other laws. Sizes that are 0 by default belong to it by themselves."""
-    parallel_from: ClassVar[int] = 1024  # rows from which several threads pay; measured for cheap steps
+    """Usual values of constants that choose among laws of instances. Worlds with these values do not compile the other
+    laws. Sizes that are 0 by default are added."""
+    parallel_from: ClassVar[int] = 1024  # rows from which several threads are faster; measured for cheap steps
     fields: ClassVar[dict[str, Field]] = {}
 
     num_envs: int
@@ -78,22 +78,22 @@ class Memory:
 
     @classmethod
     def bind(cls, **kernels: Any) -> None:
-        """Says which kernels this class plays: the one statement below them, `Van.bind(generate=generate, ...)`. What
-        it leaves out is its base's. The hooks stand in `core/hooks.py`."""
+        """Sets the kernels of this class, in one statement below them: `Van.bind(generate=generate, ...)`. Others are
+        inherited. `core/hooks.py` lists the hooks."""
         bind(cls, kernels)
 
     @classmethod
     def size_of(cls, config: Any) -> dict[str, int]:
-        """The value of each named dimension under a configuration; 0 switches fields off."""
+        """The value of each named dimension under a configuration; 0 disables fields."""
         return {}
 
     @classmethod
     def variant(cls, config: Any) -> Any:
-        """The class that plays a configuration, where one id stands for several with fields or kernels of their own."""
+        """The class for a configuration, where one id stands for several classes with different fields or kernels."""
         return cls
 
     def constants(self) -> dict[str, Any]:
-        """The configuration numbers and tables that kernels read; those not named here are options of the same name."""
+        """Values of the declared constants; those not named here are read from options of the same name."""
         return {}
 
     @classmethod
@@ -102,14 +102,14 @@ class Memory:
         raise ConfigError(f"{cls.__name__} has no automatic max_steps: give a number or None")
 
     def allocate(self, field: Field, shape: tuple[int, ...]) -> np.ndarray:
-        """Memory of a field; a world on foreign memory returns views of it for fields declared `strided`."""
+        """Allocates a field; a world on foreign memory returns views of it for fields declared `strided`."""
         return np.zeros(shape, field.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ADDRESSES}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Of a copy, also in another process: its kernels are given its own memory."""
+        """Gives the kernels of a copy its own memory, also in another process."""
         vars(self).update(state)
         self._find_kernels()
         for name in self.fields:
@@ -123,14 +123,14 @@ class Memory:
 
     @property
     def bytes_per_row(self) -> float:
-        """Memory of all fields, divided by the rows."""
+        """Bytes of all fields, divided by the number of rows."""
         return sum(getattr(self, f.name).nbytes for f in self.fields.values() if f.per_row) / self.num_envs
 
     def map_rows(
         self, function: Any, dtype: Any = np.int64, x: int = 0, y: int = 0, rows: np.ndarray | None = None
     ) -> np.ndarray:
-        """function(w, b, x, y) of every row, or of those named (int64), a @kernel compiled over the batch: policies,
-        reports and the work between two calls of an engine are made of it."""
+        """The values of function(w, b, x, y), a @kernel, in every row or in the named ones (int64). Policies, reports
+        and the work between two calls of an engine are made of it."""
         key = function, np.dtype(dtype), self.debug
         entry = self._row_maps.get(key)
         if entry is None:
@@ -224,7 +224,7 @@ class Memory:
         self._grow_scratch(1)
 
     def _find_kernels(self) -> None:
-        """The code that runs, and a table with the sizes, where fields are entered as they are laid."""
+        """Finds the code that runs, and makes a table with the sizes; fields are added when they are allocated."""
         self._launcher_layout, self._launcher = self._launcher_for(self.debug)
         self._table = self._launcher_layout.table(self.num_envs, self._num_instances, self.sizes)
         self._table_address = address_of(self._table)
@@ -294,7 +294,7 @@ class Memory:
         return chunks
 
     def _may_spread(self) -> bool:
-        """Whether a call of all rows may be cut into pieces at all; a hint."""
+        """Whether a call of all rows may run in several threads."""
         return self.threads != 1 and self.num_envs >= (self.parallel_from if self.threads is None else 2)
 
     def _run(self, entry: Entry, rows: np.ndarray, *args: int) -> int:
@@ -383,8 +383,8 @@ def padded_slots(dtype: np.dtype, slots: int, shape: tuple[int, ...]) -> np.ndar
 
 
 def address_of(array: np.ndarray) -> int:
-    """Where an array begins."""
+    """The address of an array."""
     try:
-        return addressof(_BUFFER(array))  # a quarter of the time of the other way
-    except (TypeError, ValueError, BufferError):  # it is read-only, empty or not in one piece
+        return addressof(_BUFFER(array))  # four times as fast as the array interface
+    except (TypeError, ValueError, BufferError):  # the array is read-only, empty or not contiguous
         return int(array.__array_interface__["data"][0])

@@ -59,17 +59,18 @@ ChanceOf = Callable[[int], np.ndarray]
 
 
 class World(Saving, References):
-    """A batch of `num_envs` rows. What `reset` and `step` made stands in the world's arrays, which stay in place."""
+    """A batch of `num_envs` rows. `reset` and `step` write their results into the world's arrays, which stay in
+    place."""
 
     id: ClassVar[str] = ""
-    synonyms: ClassVar[Mapping[str, str]] = {}  # other names of fields, under which TensorDicts show them too
-    demo_rows: ClassVar[int] = 1024  # how many `milkrun demo` plays
-    _threads_copy: ClassVar[bool] = True  # in a step by several threads each copies the actions of its own rows
+    synonyms: ClassVar[Mapping[str, str]] = {}  # further names of fields in TensorDicts
+    demo_rows: ClassVar[int] = 1024  # rows of `milkrun demo`
+    _threads_copy: ClassVar[bool] = True  # in a parallel step each thread copies the actions of its rows
     mask_lists_all: bool = True  # False: an action is more than the mask lists; see complete_actions
-    chart_fields: ClassVar[tuple[str, ...]] = ()  # what `chart` wants of every frame
-    fps: ClassVar[float | None] = None  # frames a second of `step_frames`; None: steps are no seconds
-    is_cost: ClassVar[bool] = False  # the return is minus a cost that is never negative, of which gaps are shares
-    render_fps: ClassVar[float] = 10  # pictures a second of a video with one a step; where steps are seconds, theirs
+    chart_fields: ClassVar[tuple[str, ...]] = ()  # fields that `chart` reads in every frame
+    fps: ClassVar[float | None] = None  # frames a second of `step_frames`; None: a step has no duration
+    is_cost: ClassVar[bool] = False  # the return is minus a cost >= 0, so gaps are relative to it
+    render_fps: ClassVar[float] = 10  # frames a second of a video with one frame a step
 
     max_steps = constant(int64, doc="steps until a row is truncated")
     reward_at_end = constant(int64, doc="1: the whole return is paid on the last step")
@@ -116,11 +117,12 @@ class World(Saving, References):
         self.final: dict[str, np.ndarray] = {}
         self.final_rows = np.zeros(0, np.int64)
         self._allocate()
-        self._action_shape, self._action_kinds = self._actions.shape, "f" if self.action.kind == "box" else "iu"
+        self._action_shape = self._actions.shape
+        self._action_kinds = "f" if self.action.kind == "box" else "iu"
         self._action_dtype = self._actions.dtype
-        looked_at = self._raises or self.debug  # before they are played, so that they are copied first
-        self._copied_late = self._threads_copy and not looked_at and self._may_spread()
-        self._quick_kinds = self._action_kinds.replace("f", "")  # numbers may overflow, which takes more care
+        checked_first = self._raises or self.debug  # actions are read before the step, so they are copied before it
+        self._copied_late = self._threads_copy and not checked_first and self._may_spread()
+        self._quick_kinds = self._action_kinds.replace("f", "")  # floats may overflow, which `_take` handles
         self.stream[:] = [self.seed, 0, -1]
         self.stream[:, 1] = self.first_row + self._all
         self._mode = MODES[self.autoreset]
@@ -128,9 +130,10 @@ class World(Saving, References):
         self._playable = np.zeros(self.num_envs, bool)
         self._ready = self._interrupted = self._closed = False
         self._changing = None
-        self._all_stale, self._stale = True, np.zeros(self.num_envs, bool)
+        self._all_stale = True
+        self._stale = np.zeros(self.num_envs, bool)
 
-    # -- what a world class says ------------------------------------------------------------------------------
+    # -- hooks of world classes -------------------------------------------------------------------------------
 
     @classmethod
     def task_options(cls, config: Any) -> dict[str, Any]:
@@ -139,27 +142,27 @@ class World(Saving, References):
 
     @classmethod
     def task_weights(cls, config: Any) -> dict[str, float] | None:
-        """What this configuration weighs the amounts of the task with; None: the weights of the task itself."""
+        """The weights of this configuration for the amounts of the task; None: the task's own weights."""
         return None
 
     def why_illegal(self, row: int, action: Any) -> str:
-        """The reason in the words of the trade, for IllegalAction."""
+        """The reason for IllegalAction, in the terms of the problem."""
         return "not in the action mask"
 
     def scene(self, row: int) -> Scene:
-        """What a row looks like now, asked after every reset and step; as inherited, what the declared fields tell."""
+        """What a row looks like now, for recorders after every reset and step; by default drawn from the fields."""
         from milkrun.render.default_scene import scene_of_fields, scene_of_picture
 
         self.check_row(row)
         return scene_of_fields(self, row) if type(self).draw is World.draw else scene_of_picture(self, row)
 
     def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart | None:
-        """What an episode of a row was in time, asked once at its end: `frames` has the `chart_fields`, frame first,
-        and `action`, step first."""
+        """The time chart of an episode of a row, at its end: `frames` has the `chart_fields`, frame first, and
+        `action`, step first."""
         return None
 
     def action_name(self, agent: int, action: int) -> str:
-        """An action in words; as inherited that of the point or body of row 0 that it leads to."""
+        """An action in words; by default the name of the point or body of row 0 that it leads to."""
         from milkrun.render.default_scene import name_by_scene
 
         return name_by_scene(self, agent, action)
@@ -171,8 +174,8 @@ class World(Saving, References):
         return why_masked(self, row, index)
 
     def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[np.ndarray | None]:
-        """Plays one step, bit for bit as `step`, and stops where a frame is to be kept, last at its end; yields the
-        rows that have one, None for all."""
+        """Plays one step, bit for bit as `step`, and yields at each frame of it, last at its end: the rows with a
+        frame, None for all."""
         self.step(actions, rows)
         yield None
 
@@ -185,17 +188,17 @@ class World(Saving, References):
         paint(canvas, scene, f"{name}  step {int(self.i[row])}")
 
     def figures(self, last: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Figures of merit by name, of ended episodes: `last` has their last `figure_fields`, steps and objectives."""
+        """Figures of merit of ended episodes, by name: `last` has their last `figure_fields`, steps and objectives."""
         return {}
 
     @property
     def num_actions(self) -> int:
-        """How many actions a single agent has; more than the mask lists where `mask_lists_all` is False."""
+        """The number of actions of a single agent; more than the mask lists where `mask_lists_all` is False."""
         return self.action.nvec(self.sizes)[0]
 
     def complete_actions(self, drawn: np.ndarray, field: FieldOf, chance: ChanceOf) -> np.ndarray:
-        """Whole legal actions from draws of the mask, one a row, where `mask_lists_all` is False; `field(name)` is an
-        instance or state field of these rows, `chance(k)` the k-th further draw of each in [0, 1)."""
+        """Complete legal actions from draws of the mask, one a row, where `mask_lists_all` is False; `field(name)` is
+        an instance or state field of these rows, `chance(k)` the k-th further draw of each in [0, 1)."""
         return drawn
 
     # -- the contract -----------------------------------------------------------------------------------------
@@ -227,7 +230,7 @@ class World(Saving, References):
             and actions.shape == (self._action_shape if rows is None else (n, *self._action_shape[1:]))
             and actions.dtype.kind in self._quick_kinds
         ):
-            # Threads copy the bytes as they are: so these must be of the buffer's type, in order and in one piece.
+            # Threads copy bytes, so the actions must have the buffer's dtype and be contiguous.
             if rows is None and self._copied_late and actions.dtype == self._action_dtype and actions.flags.carray:
                 given = address_of(actions)
             else:
@@ -286,11 +289,11 @@ class World(Saving, References):
     def observe(self, rows: Rows = None, *, layout: str) -> Any: ...
 
     def observe(self, rows: Rows = None, *, layout: str | None = None) -> Any:
-        """What the agents see now: the observed fields and the mask, the world's own arrays, with views on demand made
-        up to date: those of the named rows (all without `rows`) that are not.
+        """The observed fields and the mask, as the world's own arrays. Views on demand are computed in the named rows
+        (all without `rows`) where they are outdated.
 
-        With a `layout` ("flat", "dict", in some worlds "view"), the observation of all rows as an environment of
-        Gymnasium or SB3 shows it that was made with this layout; a flat one is an array (num_envs, numbers), a copy.
+        With a `layout` ("flat", "dict", in some worlds "view"), the observation of all rows that an environment of
+        Gymnasium or SB3 with this layout returns; a flat one is an array (num_envs, numbers), a copy.
         """
         chosen = self._rows(rows)
         self._refuse_interrupted(chosen)
@@ -309,7 +312,7 @@ class World(Saving, References):
     def sample_actions(self, seed: int = 0, turn: int | None = None) -> np.ndarray:
         """One allowed action a row, uniformly. A draw depends on `seed` and on the row's seed, number, episode and
         step, so a loop of `step(sample_actions())` plays a random policy and a second loop repeats it. A given `turn`
-        takes the place of the step. Compiled; reads only the masks."""
+        replaces the step. Compiled; reads only the masks."""
         self._refuse_interrupted()
         seed = check_seed(seed)
         if turn is not None:
@@ -333,7 +336,7 @@ class World(Saving, References):
         self.refuse_unready(self._rows([row]))
 
     def close(self) -> None:
-        """Ends the use of this world; a second time does nothing."""
+        """Closes the world; idempotent."""
         self._closed = True
         self._ready = False
 
@@ -343,15 +346,15 @@ class World(Saving, References):
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _play(self, chosen: np.ndarray, order: int, n: int, given: int) -> int:
-        """A turn of n rows, whose numbers stand at `order` and their actions at `given`; how many ended, and how many
-        have an episode due."""
-        chunks = 1 if n < self.parallel_from and self.threads is None else self._chunks(n)
-        args = (self._table_address, order, self._actions_address, self._mode, given)
-        run = self._launcher.step
-        return run.serial(*args, 0, n, 0) if chunks == 1 else run.run(args, n, chunks)
+        """One step of n rows, whose numbers are at the address `order` and their actions at `given`. Returns how many
+        ended, plus DUE_ONE for each row whose next episode is due."""
+        step = self._launcher.step
+        if (n < self.parallel_from and self.threads is None) or (chunks := self._chunks(n)) == 1:
+            return step.serial(self._table_address, order, self._actions_address, self._mode, given, 0, n, 0)
+        return step.run((self._table_address, order, self._actions_address, self._mode, given), n, chunks)
 
     def _take(self, actions: Any, n: int) -> None:
-        """Copies the actions into the world's own buffer, which fixes dtype, order and address."""
+        """Copies the actions into the world's own buffer, which has a fixed dtype, order and address."""
         actions = action_array("actions", actions)
         expected = (n, *self._action_shape[1:])
         if actions.dtype.kind not in self._action_kinds or actions.shape != expected:

@@ -140,7 +140,9 @@ class TianshouVectorEnv(Follower, Venv):
             seeds, streams = [check_seed(seed)] * self.env_num, self._all + self.world.first_row
         if len(seeds) != self.env_num:
             raise ShapeError(f"{len(seeds)} seeds for {self.env_num} rows")
-        self._keys[:, 0], self._keys[:, 1], self._seeded[:] = seeds, streams, True
+        self._keys[:, 0] = seeds
+        self._keys[:, 1] = streams
+        self._seeded[:] = True
         for space, s, stream in zip(self._action_spaces, seeds, streams.tolist()):
             space.seed(s + stream)
         return [[s] for s in seeds]

@@ -95,8 +95,12 @@ class TorchRLEnv(RL4COEnvBase):
             raise ConfigError("copy=False is for stepping='inplace': functional steps write to new tensors")
         self.copies = copy
         spec = world_spec(world_id)
-        self.world_id, self.name, self.stepping, self.illegal = spec.id, spec.name.lower(), stepping, illegal
-        self.first_row, self.threads = check_count("first_row", first_row, 0), threads
+        self.world_id = spec.id
+        self.name = spec.name.lower()
+        self.stepping = stepping
+        self.illegal = illegal
+        self.first_row = check_count("first_row", first_row, 0)
+        self.threads = threads
         self._debug = read_debug(None)
         self.features = features
         self._base = preset, config
