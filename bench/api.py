@@ -1,7 +1,7 @@
 """What each binding adds to a step: microseconds over `World.step`, one thread, recorded random-masked actions.
 
 CVRP-50 for the libraries of single agents, TruckDrone (3 agents) for those of several. No row ends within the recorded
-steps, and every contestant is checked to earn the rewards that the world earned.
+steps, and every contestant must earn the same rewards as the world.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WORLDS = {
 }
 
 NO_COPY_SHARE = {("milkrun/CVRP-v0", 64): 1.3, ("milkrun/CVRP-v0", 1024): 1.05}
-"""How many times as long as `World.step` a step through Gymnasium may take that copies nothing."""
+"""The promised ratio of a Gymnasium step without copies to `World.step`."""
 
 Step = Callable[[Any], Any]
 
@@ -34,8 +34,8 @@ Step = Callable[[Any], Any]
 class Binding:
     """Plays the recorded actions; `begin` resets, `step` plays one and returns the rewards.
 
-    goal: the microseconds that it may add to a step, where there is a target. share: how many times the world's own
-    step it may take, where that is one.
+    goal: the microseconds that it may add to a step, if there is a target. share: the ratio to the world's own step
+    that it may take, if there is a target.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ def api_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     table = Table(
         "What a binding adds to a step, microseconds (one thread, no row ends)",
         ["world", "rows", "World.step", *COLUMNS],
-        notes={"gymnasium, SB3": "dict layout unless said; what they return is copied", "TorchRL": "functional"},
+        notes={"gymnasium, SB3": "dict layout unless said; results are copies", "TorchRL": "functional"},
     )
     pairs = 30 if options.quick else 100
     promised: dict[str, float] = {}

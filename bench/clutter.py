@@ -1,7 +1,7 @@
-"""Picking from clutter: whole episodes, highest first, beside raw SAPIEN; and what a step, a reset and a row cost.
+"""Picking from clutter: whole episodes, highest first, compared with raw SAPIEN; costs of a step, a reset and a row.
 
-Two threads move 256 rows. Wall-clock rates hold on idle cores only, so each stands beside the rate of a CPU-second,
-which others on the machine disturb less.
+Two threads move 256 rows. Wall-clock rates hold on idle cores only, so each is shown with the rate of a CPU-second,
+which depends less on the load of the machine.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ MACRO = (
     "rest_ticks",
     "settle_max",
 )
-"""What SAPIEN's macro is told of the options, by their names."""
+"""The options that SAPIEN's macro gets, by name."""
 
 
 class Sizes(NamedTuple):
@@ -163,11 +163,20 @@ def middle(found: list[Pace]) -> Pace:
 
 
 class _Results:
-    """The table and what was promised of it."""
+    """The table and its promises."""
 
     def __init__(self, options: argparse.Namespace, sizes: Sizes) -> None:
         title = f"Picking from clutter ({sizes.rows} rows, {THREADS} threads, highest first, picks/s unless said)"
-        columns = ["measured", "milkrun", "a CPU-second", "peer", "peer, a CPU-second", "ratio", "ratio a core"]
+        columns = [
+            "measured",
+            "milkrun",
+            "a CPU-second",
+            "peer",
+            "peer, a CPU-second",
+            "ratio",
+            "ratio a core",
+            "promised",
+        ]
         self.table, self.promised = Table(title, columns), {}
         self.options, self.sizes = options, sizes
 
@@ -180,7 +189,7 @@ class _Results:
         threads: tuple[int, int] = (THREADS, THREADS),
         by: str | None = None,
     ) -> None:
-        """Rates; promised is the ratio, or where there is no peer the rate. `by`: a clock other than asked."""
+        """Adds rates. A promise is about the ratio, or about the rate if there is no peer. `by` overrides the clock."""
         by = by or self.options.clock
         cells: dict[str, Any] = {"milkrun": ours.wall, "a CPU-second": ours.cpu}
         value = ours.whole(by, threads[0])
@@ -199,14 +208,14 @@ class _Results:
         self._add(measured, {"milkrun": value}, value, promise)
 
     def _add(self, measured: str, cells: dict[str, Any], value: float, promise: str | None) -> None:
-        self.table.add(measured=measured, **cells)
+        self.table.add(measured=measured, promised=(promise or "").removeprefix("promised "), **cells)
         if promise is not None:
             self.promised[f"Clutter, {measured} ({promise})"] = value
         print(f"{measured}: " + ", ".join(f"{name} {x:.4g}" for name, x in cells.items()), flush=True)
 
 
 def clutter_table(options: argparse.Namespace, sizes: Sizes | None = None) -> tuple[Table, dict[str, float]]:
-    """Rates of all presets, beside SAPIEN, without sleep, without canonical rows; shares of a step; resets, memory."""
+    """Rates of all presets, of SAPIEN, without sleep, without canonical rows; shares of a step; resets, memory."""
     results, load = _Results(options, sizes or (QUICK if options.quick else FULL)), os.getloadavg()[0]
     _add_presets(results)
     theirs = _add_sapien(results)
@@ -245,8 +254,8 @@ def _add_one_row(results: _Results) -> None:
 
 
 def _add_sapien(results: _Results) -> float | None:
-    """The same poses and the same macro, one process; where it cannot be asked the table says why. Both play in turns,
-    stretch by stretch, so that a busy minute meets both. Returns SAPIEN's substeps a pick of the default."""
+    """Adds SAPIEN with the same poses and the same macro, one process; without SAPIEN the table shows the reason. Both
+    play in turns, so that load meets both. Returns SAPIEN's substeps per pick of the default."""
     sizes, substeps = results.sizes, None
     for preset, promise in AGAINST_SAPIEN.items():
         measured, played = f"{preset} (peer: SAPIEN, one process)", Episodes(preset, sizes.rows)

@@ -1,4 +1,4 @@
-"""Every world of the routing family in place: what a step costs, beside CVRP, plain C and RL4CO where they have it."""
+"""The cost of a step in place of every routing world, compared with CVRP, C and RL4CO."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Recorded:
 
 
 def family_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
-    """Nanoseconds a row and step of every world at n = 50, and what was promised of them."""
+    """Nanoseconds per row and step of every world at n = 50, and their promises."""
     table = Table(
         f"Every routing world in place (n = {NUM_LOC}, one thread, random customers; Kopt n = 100)",
         [

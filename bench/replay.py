@@ -17,9 +17,9 @@ from statistics import median
 from typing import Any
 
 import milkrun
-from milkrun.core.recorder import EpisodeRecorder
+from milkrun.render.recorder import EpisodeRecorder
 from milkrun.replay.page import write_page
-from milkrun.replay.record import compare
+from milkrun.replay.record_policies import compare
 from milkrun.solvers import nearest, rollout
 from scripts.browser import find
 

@@ -1,9 +1,8 @@
-"""How a cost is measured, and how a table of costs is printed and kept.
+"""Measures costs, and prints and saves tables of them.
 
-Everything here is warm and reports medians: the first run is thrown away, the garbage collector is off, and on a shared
-machine a median forgets the moments in which somebody else had the core. Where somebody else has it most of the time,
-`set_clock("cpu")` counts the processor time of this process instead (of all its threads: a hidden helper thread is paid
-for); for one-thread work the two agree on a quiet machine.
+All measurements are warm medians: the first run is dropped and the garbage collector is off. A median ignores short
+interruptions by other processes. Under constant load, `set_clock("cpu")` counts the processor time of this process
+instead, all threads included; for one-thread work the two agree on an idle machine.
 """
 
 import gc
@@ -38,7 +37,7 @@ def clock() -> float:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Keep the collector out of a timed section, and put it back as it was."""
+    """Disables the garbage collector in a timed section."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -118,7 +117,7 @@ def step_times(
 
 
 def machine() -> dict[str, str]:
-    """What a reader must know of machine and clock to judge the numbers."""
+    """The machine and the clock, for readers of the numbers."""
     cpuinfo = Path("/proc/cpuinfo")
     models = [s for s in cpuinfo.read_text().splitlines() if s.startswith("model name")] if cpuinfo.exists() else []
     return {
@@ -161,7 +160,7 @@ class Table:
         print(f"\n{self.title}", *self.lines(), *self._note_lines(), sep="\n", flush=True)
 
     def save(self, stem: str | Path) -> list[Path]:
-        """Write `stem`.json and `stem`.md, and say where."""
+        """Writes `stem`.json and `stem`.md, and returns their paths."""
         stem = Path(stem)
         stem.parent.mkdir(parents=True, exist_ok=True)
         as_json, as_markdown = stem.with_suffix(".json"), stem.with_suffix(".md")

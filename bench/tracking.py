@@ -1,7 +1,7 @@
-"""Drone tracking: whole steps with their pictures in every scene and before a crowd of boxes, pictures alone beside
-MuJoCo's renderer, and what a step, a reset, a thread, the first picture and a row cost.
+"""Drone tracking: whole steps with their pictures in every scene and before a crowd of boxes; pictures compared with
+MuJoCo's renderer; the costs of a step, a reset, a thread, the first picture and a row.
 
-Wall-clock rates hold on idle cores only, so each stands beside the rate of a CPU-second.
+Wall-clock rates hold on idle cores only, so each is shown with the rate of a CPU-second.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Paces(NamedTuple):
 
 
 def world_of(sizes: Sizes, threads: int = 1, **options: Any) -> Any:
-    """A world of the preset `dat`, by day in citystreet unless said, after its first reset."""
+    """A world of the preset `dat` after its first reset, by default by day in citystreet."""
     world = milkrun.make(TRACKING, sizes.rows, preset="dat", seed=0, threads=threads, **{**sizes.options, **options})
     world.reset()
     return world
@@ -198,7 +198,7 @@ def _median(measured: tuple[Pace, ...]) -> Pace:
 
 
 class _Results:
-    """The table and what was promised of it."""
+    """The table and its promises."""
 
     def __init__(self, options: argparse.Namespace, sizes: Sizes) -> None:
         title = f"Drone tracking ({sizes.rows} rows, one thread unless said, a second unless said)"
@@ -211,6 +211,7 @@ class _Results:
             "peer",
             "peer, a CPU-second",
             "ratio",
+            "promised",
         ]
         self.table, self.promised = Table(title, columns), {}
         self.options, self.sizes = options, sizes
@@ -224,7 +225,7 @@ class _Results:
         by: str | None = None,
         **cells: float,
     ) -> None:
-        """Rates; promised is the ratio, or where there is no peer the rate. `by`: a clock other than asked."""
+        """Adds rates. A promise is about the ratio, or about the rate if there is no peer. `by` overrides the clock."""
         by = by or self.options.clock
         value = ours.by(by)
         shown: dict[str, Any] = {"milkrun": ours.wall, "a CPU-second": ours.cpu, **cells}
@@ -247,14 +248,14 @@ class _Results:
         self.promised[f"Tracking, {what}"] = value
 
     def _add(self, measured: str, cells: dict[str, Any], value: float, promise: str | None) -> None:
-        self.table.add(measured=measured, **cells)
+        self.table.add(measured=measured, promised=(promise or "").removeprefix("promised "), **cells)
         if promise is not None:
             self.promise(f"{measured} ({promise})", value)
         print(f"{measured}: " + ", ".join(f"{name} {x:.4g}" for name, x in cells.items()), flush=True)
 
 
 def tracking_table(options: argparse.Namespace, sizes: Sizes | None = None) -> tuple[Table, dict[str, float]]:
-    """Whole steps of all scenes and of crowds, pictures beside MuJoCo's, steps without a look, resets, threads, the
+    """Whole steps of all scenes and of crowds, pictures and MuJoCo's, steps without a picture, resets, threads, the
     original's classes, the first picture, memory."""
     results, load = _Results(options, sizes or (QUICK if options.quick else FULL)), os.getloadavg()[0]
     _add_scenes(results)
@@ -288,8 +289,10 @@ def _add_scenes(results: _Results) -> None:
     results.promise(f"whole steps/s a core, worst of six scenes ({FULL_STEPS})", min(p.whole.by(by) for p in whole))
     blind = paces(*flights, **_how(sizes), looks=False)
     for scene, found in zip(SCENES, blind, strict=True):
-        results.rate(f"steps without a look, {scene}", found.step)
-    results.promise("steps/s without a look, worst of six scenes (promised 60000)", min(p.step.by(by) for p in blind))
+        results.rate(f"steps without a picture, {scene}", found.step)
+    results.promise(
+        "steps/s without a picture, worst of six scenes (promised 60000)", min(p.step.by(by) for p in blind)
+    )
     worst = 0.0
     for scene, flight in zip(SCENES, flights, strict=True):
         milliseconds = 1e3 * median_time(flight.world.reset, **sizes.timing) / sizes.rows
@@ -353,7 +356,7 @@ def _section(sizes: Sizes, **options: Any) -> dict[str, Any]:
 
 
 def envs_plays(sizes: Sizes, **options: Any) -> tuple[Play, Play]:
-    """`Envs` over all rows of a world, with their states, and beside it the same world stepped and looked at."""
+    """`Envs` over all rows of a world, with their states, and the same world with `step` and `observe`."""
     envs = Envs(num_envs=sizes.rows, env_list=GE(sizes.rows, _section(sizes, **options), seed=0))
     peer = milkrun.make(TRACKING, sizes.rows, seed=0, threads=1, config=_section(sizes))
     envs.env_list[0].batch.world.threads = 1
@@ -374,7 +377,7 @@ def envs_plays(sizes: Sizes, **options: Any) -> tuple[Play, Play]:
 
 
 def single_plays(sizes: Sizes) -> tuple[Play, Play, Play]:
-    """One handle among all rows stepped alone, one environment alone, and beside them a world of one row."""
+    """One handle among all rows stepped alone, one environment alone, and a world of one row."""
     handles = GE(sizes.rows, _section(sizes), seed=0)
     for one in handles:
         one.reset()
@@ -417,7 +420,7 @@ def first_state(options: dict[str, Any]) -> Pace:
 
 
 def _add_benchmark(results: _Results) -> None:
-    """What the original's classes cost beside the world that they stand on."""
+    """Adds the costs of the original's classes, compared with the world behind them."""
     sizes, rounds = results.sizes, results.sizes.rounds
     turns = recorded(sizes, sizes.rows, sizes.turns)
     found = plays(*envs_plays(sizes), rounds=rounds, actions=turns)
@@ -444,11 +447,11 @@ def _add_benchmark(results: _Results) -> None:
     results.cost("first state of a worker process, kernels on disk: s", spent, "promised at most 3, goal 1.5")
 
 
-# -- pictures beside MuJoCo -------------------------------------------------------------------------------------------
+# -- pictures and MuJoCo's ---------------------------------------------------------------------------------------------
 
 
 def _add_pictures(results: _Results) -> None:
-    """The same boxes, poses and size; where MuJoCo cannot be asked the table says why."""
+    """Adds pictures of the same boxes, poses and size; without MuJoCo the table shows the reason."""
     sizes = results.sizes
     flights = {
         (count, n): crowded(sizes, count - OWN, max_vehicles=1, supersample=n) for count in COUNTS for n in (1, 2)
@@ -597,9 +600,9 @@ LINKED = 16
 
 
 def link_rows(results: _Results) -> None:
-    """Steps with their pictures through the link, all asked before one is waited for, and the same rows in this process
-    as `Envs` has them, each picture copied; both wait for the slowest of a turn, so the wall alone is told. Both sides
-    compute with one thread: several wait for each other otherwise here than in a simulator, whose threads sleep."""
+    """Adds steps with pictures through the link, all requested before the first wait, and the same rows in this process
+    through `Envs`, each picture copied. Both wait for the slowest of a turn, so only the wall clock is shown. Both use
+    one thread: threads wait for each other in a loop here, but sleep in a simulator."""
     from milkrun.tracking.config import TrackingConfig
     from milkrun.tracking.link.client import Link
 

@@ -1,7 +1,7 @@
-"""Environments in processes: Milkrun's pool beside SB3's SubprocVecEnv and Gymnasium's AsyncVectorEnv, the same
-environments, workers and start method, taking turns in one run.
+"""Environments in processes: Milkrun's pool, SB3's SubprocVecEnv and Gymnasium's AsyncVectorEnv with the same
+environments, workers and start method, in turns of one run.
 
-The environments do nothing but hand out ready pictures, so what is timed is the way of actions and observations alone.
+The environments only return precomputed pictures, so the transfer of actions and observations is timed.
 """
 
 from __future__ import annotations

@@ -14,6 +14,9 @@ from tests.order import IN_BOTH, LONGEST, TESTS, runs_in
 # test processes, takes the time of whom they wait for. Read when the first compiled code is loaded, so it stands here.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# Ray reads this when it is imported: the clusters of tests listen on loopback alone.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
 # In a new environment two processes that import the same in the same order both make the bytecode of all of it. The
 # second one begins with what the first comes to later.
 if os.environ.get("PYTEST_XDIST_WORKER") == "gw1":

@@ -46,7 +46,6 @@ truth/test_fill_statistics
 tracking/test_check_world
 docs/test_add_a_world
 cli/test_cli_clutter
-reference/test_tracking_by_hand
 tracking/test_link_processes
 truth/test_darp_reference
 api/test_workers
@@ -57,7 +56,6 @@ scale/test_own_ray
 api/test_torchrl_env
 truth/test_truckdrone_roads
 truth/test_tracking_towns
-bench/test_api_ratios
 truth/test_cross_binding
 truth/test_binding_memory
 truth/test_tracking_reference
@@ -67,7 +65,7 @@ truth/test_sb3_learning
 compat/test_dat_link_deaths
 """.split()
 
-SMALL_FOLDERS = "core clutter delivery reference routing tracking".split()
+SMALL_FOLDERS = "core render clutter delivery reference routing tracking".split()
 """Where files are looked for that can do with the small environment."""
 
 IN_BOTH = """

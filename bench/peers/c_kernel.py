@@ -54,7 +54,7 @@ def compiler() -> str | None:
 
 
 def available() -> bool:
-    """Whether the comparison can be made here; says why where it cannot."""
+    """Whether there is a C compiler; prints the reason if not."""
     if compiler() is None:
         print("C kernel skipped: no C compiler (cc, gcc or clang) on the path")
     return compiler() is not None

@@ -105,7 +105,7 @@ class DARPTorch:
         return torch.cat([depot, customers[..., 1:]], -1)
 
     def get_reward(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Minus the distance driven, minus the penalty of each node that nobody visited."""
+        """Minus the distance driven, minus the penalty of each unvisited node."""
         unvisited = (~state["visited"][..., 1:]).sum(-1)
         return -(state["total_distance"] + self.penalty_unvisited * unvisited)
 

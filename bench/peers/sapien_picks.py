@@ -26,7 +26,7 @@ import numpy as np  # noqa: E402
 import sapien  # noqa: E402
 from sapien import physx  # noqa: E402
 
-LEAST_TOP = 0.03  # m: an object is out only above this, also when it lay alone
+LEAST_TOP = 0.03  # m: an object is out only above this, even if it is the only one
 SETTLING = 600  # ticks in which PhysX brings a scene to rest, at most
 
 

@@ -360,7 +360,7 @@ def test_what_cannot_be_is_refused():
         Async_SubprocVecEnv([envs.Script], "fork", autoreset_mode="disabled")
     with pytest.raises(ConfigError, match="worker 1: its observation_space is"):
         Async_SubprocVecEnv([envs.Script, envs.cart_pole], "fork")
-    with pytest.raises(ConfigError, match="worker 0: its environment tells no observation_space"):
+    with pytest.raises(ConfigError, match="worker 0: its environment has no observation_space"):
         Async_SubprocVecEnv([envs.Unseeded], "fork")
     env = Async_SubprocVecEnv([envs.Script] * 2, "fork")
     with pytest.raises(ResetNeeded):

@@ -226,7 +226,7 @@ def test_large_batches_are_judged_by_several_threads(stack: str) -> None:
         (TSPD, {"launch": 0}, "row 1: launch = 0: must be -1 exactly where fly is, which is -1"),
         (DARP, {"onboard": 0}, "row 1: onboard: must list the requests aboard, each once"),
         (CVRP, {"load": 31}, "row 1: load = 31: over the capacity 30"),
-        ("milkrun/TSPKopt-v0", {"tour": 3}, "row 1: pos: must be where the tour has each node, every one once"),
+        ("milkrun/TSPKopt-v0", {"tour": 3}, "row 1: pos: must be the position of each node in the tour"),
         ("milkrun/CVRPP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
         ("milkrun/CWCVRP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
         ("milkrun/SDWCVRP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),

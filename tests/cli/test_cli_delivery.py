@@ -19,7 +19,7 @@ from milkrun.delivery import kpis
 from milkrun.delivery.instances import Operation, load_tspd, load_tspd_solution
 from milkrun.delivery.tasks import tspd_cost
 from milkrun.solvers import evaluate, policies_for, rollout
-from milkrun.solvers.tspd import Plan
+from milkrun.solvers.tspd import TSPDPlan
 from tests.published import published_file
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -228,9 +228,9 @@ def test_tsp_d_files_are_told_from_others(file, text, ours):
 def test_a_makespan_that_the_world_does_not_confirm_is_a_fault(file):
     """The plan takes 10, not 11."""
     instance = load_tspd(file("triangle.txt", TRIANGLE))
-    assert play(instance, Plan((Operation(0, 0, 2, (1,)),), 10.0)).terminated[0]
+    assert play(instance, TSPDPlan((Operation(0, 0, 2, (1,)),), 10.0)).terminated[0]
     with pytest.raises(MilkrunError, match="11 to the solver, 10 to the checker, 10 to the world"):
-        play(instance, Plan((Operation(0, 0, 2, (1,)),), 11.0))
+        play(instance, TSPDPlan((Operation(0, 0, 2, (1,)),), 11.0))
 
 
 def test_operations_in_words():

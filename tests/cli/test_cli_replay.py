@@ -80,9 +80,9 @@ def test_a_return_that_may_be_near_zero_has_differences_and_no_shares(call, tmp_
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--policies", "nearest,savings,insertion,ls"], "4 policies: 1 to 3 stand side by side"),
+        (["--policies", "nearest,savings,insertion,ls"], "4 policies: 1 to 3 are allowed"),
         (["--policies", ""], "has no policy or method ''"),
-        (["--policies", "nearest,nearest"], "the policy 'nearest' is named twice"),
+        (["--policies", "nearest,nearest"], "the policy 'nearest' is given twice"),
         (["--policies", "savinks"], "has no policy or method 'savinks'; did you mean 'savings'?"),
         (["--rows", "0,0"], "--rows '0,0': must be different numbers from 0 on, with commas between"),
         (["--rows", "-1"], "--rows '-1': must be different numbers"),

@@ -19,8 +19,8 @@ from milkrun.core.check.rules import DECLARATIONS, RESET_RULES, STEP_RULES
 from milkrun.core.errors import ConfigError, MissingExtra, RegistryError, missing_extra
 from milkrun.core.fields import float32, int32, mask, state
 from milkrun.core.kernels import kernel
-from milkrun.core.scene import Bar, Chart
 from milkrun.core.world import World
+from milkrun.render.scene import Bar, Chart
 from milkrun.routing.tsp import TSP
 from tests.core import broken_worlds, toys
 from tests.core.broken_worlds import DEFECTS, Stairs, StairsConfig, variant

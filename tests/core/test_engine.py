@@ -228,7 +228,7 @@ def test_rows_that_the_engine_lost_must_be_reset():
     with pytest.raises(ConnectionError):
         world.step([RIGHT, LEFT], rows=[0, 2])
     world.engine.breaks = False
-    with pytest.raises(ResetNeeded, match="engine failed while it moved rows 0, 2"):
+    with pytest.raises(ResetNeeded, match="reset rows 0, 2 first: an interrupt or an error"):
         world.step([WAIT] * 4)
     world.step([RIGHT, RIGHT], rows=[1, 3])
     world.reset(rows=[0, 2])

@@ -254,9 +254,13 @@ def test_a_look_is_up_to_date_after(how):
     }
     action[how]()
     expected = {
-        "step": [35, 34], "step rows": [15, 34], "reset": [3, 2], "reset rows": [5, 24], "load": [5, 4],
+        "step": [35, 34],
+        "step rows": [15, 34],
+        "reset": [3, 2],
+        "reset rows": [5, 24],
+        "load": [5, 4],
         "load rows": [5, 24],
-    }  # fmt: skip
+    }
     assert world.observe()["image"][:, 0, 0].tolist() == expected[how]
 
 

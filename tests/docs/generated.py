@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import milkrun
-from milkrun.core.canvas import Canvas
 from milkrun.core.fields import table_markdown
+from milkrun.render.canvas import Canvas
 from milkrun.solvers import nearest, policies_for, rollout
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -52,9 +52,8 @@ smoke.test_tianshou_env = lambda args: test_tianshou_env(type(args)(n_envs=args.
 """
 }
 """Of pages that show calls of minutes: what makes the same calls short, run first; tianshou is not compiled."""
-KINDS = {"python": "run", "console": "commands", "text": "shown", "bibtex": "shown"}
+KINDS = {"python": "run", "console": "commands", "text": "shown", "bibtex": "shown", "mermaid": "shown"}
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>[^\n`]*)$", re.MULTILINE)
-CORE = ROOT / "src" / "milkrun" / "core"
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -243,11 +242,12 @@ def test_every_registered_world_has_a_page():
         assert name in menu
 
 
-def test_the_architecture_page_names_every_file_of_core():
-    """And no file that is not there."""
-    _, table = (ROOT / "docs" / "architecture.md").read_text().split("## The files of `core`")
-    named = set(re.findall(r"^\| `(\w+\.py)` \|", table, re.MULTILINE))
-    assert named == {path.name for path in CORE.glob("*.py")} - {"__init__.py"}
+@pytest.mark.parametrize("page", [p for p in PAGES if p != FROM_DAT], ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page):
+    """As `core/world.py`: a path from the root of the repository, the package or the tests; from-dat.md names DAT's."""
+    named = set(re.findall(r"`([\w-]+/[\w/.-]+\.(?:py|md))`", page.read_text()))
+    folders = (ROOT, ROOT / "src" / "milkrun", ROOT / "tests", ROOT / "src")
+    assert [name for name in sorted(named) if not any((folder / name).exists() for folder in folders)] == []
 
 
 @pages

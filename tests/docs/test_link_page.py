@@ -11,8 +11,7 @@ pytest.importorskip("msgpack")
 
 from milkrun.core.errors import ConfigError, LinkError
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.link.channel import Patience
-from milkrun.tracking.link.client import Link
+from milkrun.tracking.link.client import Link, Patience
 from milkrun.tracking.link.server import Server
 from tests.docs.generated import ROOT
 from tests.tracking.link_tools import PLENTY, SMALL, Hosted, frame

@@ -66,10 +66,15 @@ def test_fields_are_one_row_of_a_world(small):
     """Every array has a leading axis of one row; the duration is one number a row."""
     fields = small.fields()
     assert {name: (value.shape, value.dtype.name) for name, value in fields.items()} == {
-        "locs": ((1, 5, 2), "float32"), "demand": ((1, 5), "int64"), "capacity": ((1, 2), "int64"),
-        "time_windows": ((1, 5), "float64"), "window_open": ((1, 5), "float64"), "service_time": ((1, 5), "float64"),
-        "max_ride_time": ((1, 2), "float64"), "max_route_duration": ((1,), "float64"),
-    }  # fmt: skip
+        "locs": ((1, 5, 2), "float32"),
+        "demand": ((1, 5), "int64"),
+        "capacity": ((1, 2), "int64"),
+        "time_windows": ((1, 5), "float64"),
+        "window_open": ((1, 5), "float64"),
+        "service_time": ((1, 5), "float64"),
+        "max_ride_time": ((1, 2), "float64"),
+        "max_route_duration": ((1,), "float64"),
+    }
     assert with_(small, dist=np.zeros((5, 5))).fields()["dist"].shape == (1, 5, 5)
 
 

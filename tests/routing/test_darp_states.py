@@ -93,7 +93,7 @@ CLASSIC = [
     ("n_nodes", 0, 3, "demand[3] = 1: padding has no riders"),
     ("tight_close", (0, 3), np.inf, "tight_close[3] = inf: must not be after"),
     ("tight_open", (0, 3), -5.0, "tight_open[3] = -5.0: must not be before"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(

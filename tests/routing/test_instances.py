@@ -10,7 +10,7 @@ import pytest
 
 from milkrun.cli.solve_many import split
 from milkrun.core.errors import BadInstance, ConfigError
-from milkrun.core.recorder import EpisodeRecorder
+from milkrun.render.recorder import EpisodeRecorder
 from milkrun.routing.instances import read, read_solution, replay, write
 from milkrun.solvers import WORLDS, solve
 from tests.published import published_file

@@ -15,8 +15,7 @@ import numpy as np
 
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.link.client import Link, Patience
-from milkrun.tracking.link.connection import Limits
-from milkrun.tracking.link.server import Server
+from milkrun.tracking.link.server import Limits, Server
 from milkrun.tracking.moment import Moment
 from milkrun.tracking.tables import KINDS
 from milkrun.tracking.world import Tracking
@@ -167,8 +166,8 @@ def step(turn: int, action: Any = 6) -> dict[str, Any]:
 class Scripted:
     """A simulator that takes one connection after another, each played by `play(raw)` in its thread."""
 
-    def __init__(self, *plays: Any) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, *plays: Any, port: int = 0) -> None:
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port = self._listener.getsockname()[1]
         self.failure: BaseException | None = None
         self._plays = plays

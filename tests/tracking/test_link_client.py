@@ -1,6 +1,7 @@
 """The client with simulators that say what a script tells them: foreign ones, broken ones, and what is none at all."""
 
 import math
+import signal
 import socket
 import threading
 import time
@@ -11,8 +12,8 @@ import pytest
 from milkrun.core.errors import LinkError, LinkProtocol, LinkTimeout, LinkVersion, ResetNeeded
 from milkrun.tracking.config import REASONS, TrackingConfig
 from milkrun.tracking.link.client import Link, Patience
-from milkrun.tracking.link.judge import Judge
-from milkrun.tracking.link.pictures import Fitter
+from milkrun.tracking.link.scoring import Scorer
+from milkrun.tracking.moment import resize
 from tests.tracking.link_tools import PLENTY, Scripted, frame, greet, tell, world_of
 
 SHORT = Patience(silence=0.3, frame=0.3, index=0.1)
@@ -165,9 +166,9 @@ def test_the_lowest_reason_wins():
 def test_the_reward_of_an_end_is_paid_once(reason, paid):
     """The simulator computes rewards, and the time is up: what it paid at an end of its own has the 20, else they are
     added."""
-    judge = Judge(TrackingConfig(end_reward=True, max_sim_steps=4), frozenset({"rewards"}))
+    judge = Scorer(TrackingConfig(end_reward=True, max_sim_steps=4), frozenset({"rewards"}))
     scores = np.array([0.5, 1.0])
-    judge.begin(params_of(), True, scores)
+    judge.reset(params_of(), True, scores)
     found = judge.step(4, params_of(), True, [0.0] * 4, reason, paid, scores)
     assert (found.reward, REASONS[found.reason]) == (20.5, "crash" if reason == 1 else "time")
 
@@ -189,9 +190,9 @@ def test_the_client_judges_as_the_world_does(options):
     )
     world, rng = world_of(config, 14, seed=3), np.random.default_rng(0)
     world.reset()
-    judges = [Judge(config, frozenset()) for _ in range(14)]
+    judges = [Scorer(config, frozenset()) for _ in range(14)]
     for b, judge in enumerate(judges):
-        assert judge.begin(world.reward_params[b], bool(world.visible[b]), None).r_c == pytest.approx(world.r_c[b])
+        assert judge.reset(world.reward_params[b], bool(world.visible[b]), None).r_c == pytest.approx(world.r_c[b])
     while not world.done.all():
         live = np.flatnonzero(~world.done)
         world.step(rng.integers(7, size=len(live)), live)
@@ -242,10 +243,10 @@ def test_pictures_of_another_size_are_resized_by_area():
     assert (found[0, :, :8] == 0).all() and (found[0, :, 8:] == 124).all()  # 0.299*200 + 0.587*100 + 0.114*50 = 124.2
     fine = np.arange(3 * 32 * 32, dtype=np.uint32).reshape(3, 32, 32) % 251
     means = fine.reshape(3, 16, 2, 16, 2).mean((2, 4))
-    fitted = Fitter((3, 32, 32), 3, 16).fit(fine.astype(np.uint8))
+    fitted = resize(fine.astype(np.uint8), 3, 16)
     assert (fitted == np.floor(means + 0.5)).all()
-    assert (Fitter((1, 2, 2), 3, 2).fit(np.array([[[1, 2], [3, 4]]], np.uint8)) == [[[1, 2], [3, 4]]] * 3).all()
-    thirds = Fitter((1, 3, 3), 1, 2).fit(np.array([[[0, 90, 180]] * 3], np.uint8))
+    assert (resize(np.array([[[1, 2], [3, 4]]], np.uint8), 3, 2) == [[[1, 2], [3, 4]]] * 3).all()
+    thirds = resize(np.array([[[0, 90, 180]] * 3], np.uint8), 1, 2)
     assert thirds[0].tolist() == [[30, 150]] * 2  # (0 + 90/2) / 1.5, (90/2 + 180) / 1.5
 
 
@@ -474,7 +475,6 @@ def test_an_episode_that_never_came_is_asked_for_again():
         link.ask_reset()
         assert link.answer().sim_step == 0
         assert again.questions[0]["episode"] == 0
-        link._drop()
         link.ask_reset()
         with pytest.raises(LinkError, match="no connection with a simulator"):
             link.answer()
@@ -482,7 +482,7 @@ def test_an_episode_that_never_came_is_asked_for_again():
 
 
 def test_a_reset_without_a_simulator_is_an_error():
-    """It died for good: the error comes at once, and the episode is still to come."""
+    """It died for good: the error comes at once, and the episode number is not used up."""
 
     def first(raw):
         greet(raw)
@@ -497,8 +497,11 @@ def test_a_reset_without_a_simulator_is_an_error():
     for _ in range(2):
         with pytest.raises(LinkError, match="no simulator listens there"):
             link.ask_reset()
-    assert link._key == (7, 0, 0)
-    link.close()
+    again = plays(*told(0))
+    with Scripted(again, port=simulator.port):
+        flown(link, 0)
+        link.close()
+    assert again.questions[0]["episode"] == 1
 
 
 def test_pings_are_answered_and_waits_heard():
@@ -538,17 +541,20 @@ def test_a_busy_simulator_is_waited_for_as_long_as_the_option_says():
         link.close()
 
 
-def test_an_interrupt_while_waiting_leaves_no_half_frame(monkeypatch):
+def test_an_interrupt_while_waiting_leaves_no_half_frame():
     """Ctrl-C in the middle of an answer: the connection is given up, and the next reset has a new one."""
-    with Scripted(plays(*told(0)), plays(*told(0))) as simulator:
+
+    def half(raw):
+        greet(raw)
+        raw.expect("reset")
+        raw.sock.sendall(frame({"type": "pong", "x": "y" * 100})[:50])
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        raw.read()
+
+    with Scripted(half, plays(*told(0))) as simulator:
         link = simulator.link()
-        link.ask_reset()
-
-        def interrupt(deadline):
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(link._held.channel, "_fill", interrupt, raising=False)
         with pytest.raises(KeyboardInterrupt):
+            link.ask_reset()
             link.answer()
         link.ask_reset()
         assert link.answer().sim_step == 0

@@ -182,8 +182,8 @@ def test_a_simulator_that_was_started_is_started_again_and_ends_with_its_last_us
     waiting.start()
     links[0] = Link(config, seed=5, row=0, count=2, patience=Patience(silence=3.0))
     waiting.join(READY)
-    simulator = links[0]._held.simulator
-    assert links[1]._held.simulator is None and simulator.port == port
+    simulator = links[0]._resources.simulator
+    assert links[1]._resources.simulator is None and simulator.port == port
     world = world_of(config, 2, seed=5)
     try:
         for kills in (False, True):
@@ -219,8 +219,8 @@ def test_a_free_port_is_shared_by_all_environments_of_a_process():
     """port 0: one simulator for both, whichever comes first; it ends with the last that closes."""
     config = TrackingConfig.build(auto_start=True, port=0, delay=READY, **SMALL)
     links = [Link(config, seed=5, row=row, count=2) for row in (1, 0)]
-    assert links[0]._held.simulator is links[1]._held.simulator
-    pid, port = links[0]._held.simulator._process.pid, links[0].address.port
+    assert links[0]._resources.simulator is links[1]._resources.simulator
+    pid, port = links[0]._resources.simulator._process.pid, links[0].address.port
     assert port != 0
     links[0].close()
     assert listens(port)
@@ -244,7 +244,7 @@ def test_free_ports_are_shared_by_those_of_one_token(tmp_path):
             links.append(Link(config, seed=5, row=k, count=257))
             links[k].ask_reset()
             assert links[k].answer().sim_step == 0
-        one, other, again = [link._held.simulator for link in links]
+        one, other, again = [link._resources.simulator for link in links]
         assert one is again and one is not other and links[0].address.port != links[1].address.port
     finally:
         for link in links:
@@ -269,7 +269,7 @@ import os, signal, sys
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.link.client import Link
 link = Link(TrackingConfig.build(auto_start=True, port=0, delay=120.0, size=16), seed=0, row=0, count=1)
-print(link._held.simulator._process.pid, flush=True)
+print(link._resources.simulator._process.pid, flush=True)
 if sys.argv[1] == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -32,7 +32,7 @@ else:
 PLAY = """
 from pathlib import Path
 import milkrun
-from milkrun.core.canvas import Canvas
+from milkrun.render.canvas import Canvas
 from milkrun.tracking.rendering import render
 
 world = milkrun.make("milkrun/Tracking-v0", 2, seed=1, size=16, ground_cell=2.0, weather=("night", "snow"))

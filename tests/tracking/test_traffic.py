@@ -66,6 +66,26 @@ def test_a_first_step_by_hand():
     assert world.veh_pose[0, 1].tolist() == pytest.approx([2 + world.veh_s[0, 1], -2, 0])
 
 
+def test_no_car_brakes_harder_than_nine():
+    """At 10 m/s 3 m behind a car that stands: the model asks for far more than 9 m/s2."""
+    world = build([(0, 0), (500, 0)], [(0, 1)], ends=True)
+    put(world, 0, edge=0, s=150, speed=0)
+    put(world, 1, edge=0, s=150 - 4.6 - 3, speed=10)
+    roll(world, 1)
+    assert world.veh_v[0, 1] == pytest.approx(10 - 9 * DT)
+
+
+def test_the_length_of_a_curve_is_right_within_a_thousandth():
+    """By three points of Gauss, against the length of a polyline along it: a quarter turn of legs 6 + 2 m."""
+    world = build([(-50, 0), (0, 0), (0, 50), (50, 50)], [(0, 1), (1, 2), (2, 3)], cut=6.0, ends=True)
+    put(world, 0, edge=0, s=30, speed=5)
+    while world.veh_edge[0, 0] == 0:
+        roll(world, 1)
+    assert world.veh_to[0, 0] == 4
+    length = np.hypot(*np.diff(curve(world, 2, 4), axis=0).T).sum()
+    assert world.veh_curve[0, 0] == pytest.approx(length, rel=1e-3)
+
+
 def test_who_reaches_the_end_of_a_straight_road_vanishes():
     """The pose stays where the road ends, and who follows drives on as if the road were free."""
     world = build([(0, 0), (100, 0)], [(0, 1)], cut=0.0, ends=True)

@@ -102,8 +102,8 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
         """
         seeds = None if seed is None else offset_seeds(self.world, seed, [0])
         instance = one_instance(read_options(options, ("instance",)).get("instance"))
-        begin = partial(super().reset, seed=None if seed is None else int(seed))
-        self._restart(seed=seeds, instance=instance, then=begin)
+        self._restart(seed=seeds, instance=instance)
+        super().reset(seed=None if seed is None else int(seed))
         return self._observe()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -213,8 +213,9 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         given = read_options(options, ("reset_mask", "instance"))
         rows = self._masked(given["reset_mask"]) if "reset_mask" in given else None
         seeds = self._seeds(seed, rows)
-        begin = partial(super().reset, seed=int(seed)) if isinstance(seed, (int, np.integer)) else None
-        self._restart(rows, seed=seeds, instance=given.get("instance"), then=begin)
+        self._restart(rows, seed=seeds, instance=given.get("instance"))
+        if isinstance(seed, (int, np.integer)):
+            super().reset(seed=int(seed))
         obs, infos = self._observe()
         for name in self._step_info:  # which only a step has
             del infos[name], infos[f"_{name}"]
@@ -227,7 +228,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         some_begin = self._some_ended and self._next_step
         self._some_ended = True
         world.step(actions)
-        if self._laid == world.laid and self._steady and not self.copy:
+        if self._version == world.instance_version and self._steady and not self.copy:
             obs, infos = self._fresh_shown(), self._fresh_infos()
         else:
             obs, infos = self._observe()

@@ -99,7 +99,8 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
 
         options: `instance`, a mapping of instance fields (without a row axis) to play instead of a drawn one.
         """
-        self._row.begin(seed, options, partial(super().reset, seed=None if seed is None else check_seed(seed)))
+        self._row.begin(seed, options)
+        super().reset(seed=None if seed is None else check_seed(seed))
         return self._observe()
 
     def step(  # type: ignore[override]

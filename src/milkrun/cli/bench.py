@@ -14,6 +14,7 @@ from milkrun.core.clock import Clock
 if TYPE_CHECKING:
     import numpy as np
 
+    from milkrun.core.arguments import Rows
     from milkrun.core.world import World
     from milkrun.solvers import Policy
 
@@ -101,9 +102,13 @@ def looks_at(world: World) -> bool:
 def speed(world: World, policy: Policy, seconds: float) -> tuple[float, float]:
     """Steps per second of the world alone and together with the policy: medians over whole rollouts. One that takes
     longer than so many seconds is cut off there, and is the only one; else the first warms up."""
-    from milkrun.core.watch import LookedAt
+    from milkrun.render.hooks import StepHooks
 
-    played: Any = LookedAt(world) if looks_at(world) else world
+    class Observed(StepHooks):
+        def after_step(self, rows: Rows) -> None:
+            self.world.observe(rows)
+
+    played: Any = Observed(world) if looks_at(world) else world
     found: list[tuple[float, float]] = []
     end = time.perf_counter() + seconds
     while len(found) < 2 or time.perf_counter() < end:

@@ -188,7 +188,7 @@ def show_world(id: str, folder: Path, num_envs: int, seed: int, pages: bool) -> 
 def write_demo_page(id: str, folder: Path, policies: dict[str, Any], seed: int) -> str:
     """The page of a world: its policies on the instance where the last of them, the heuristic, was in the middle."""
     from milkrun.cli.replay import world_stem, write
-    from milkrun.replay.record import compare
+    from milkrun.replay.record_policies import compare
 
     shown = list(policies.values())[-1]["median"]
     groups = compare(id, list(policies), rows=[shown["row"]], episode=shown["episode"], seed=seed, threads=1)

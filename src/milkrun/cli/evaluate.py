@@ -81,7 +81,7 @@ def eval_(
     from milkrun.cli.replay import recorded, world_stem, write
     from milkrun.core.errors import ConfigError
     from milkrun.core.registry import world_spec
-    from milkrun.replay.record import MOST
+    from milkrun.replay.record_policies import MOST
     from milkrun.solvers import policies_for
     from milkrun.solvers.named import choose_player
 

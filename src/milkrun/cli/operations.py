@@ -17,7 +17,7 @@ from milkrun.core.registry import world_spec
 if TYPE_CHECKING:
     from milkrun.core.world import World
     from milkrun.delivery.instances import Operation, TSPDInstance
-    from milkrun.solvers.tspd.plans import Plan
+    from milkrun.solvers.tspd.plans import TSPDPlan
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 LONE_NUMBER = re.compile(r"\s*[+-]?[\d.]+(e[+-]?\d+)?[ \t]*(\n|$)", re.IGNORECASE)
@@ -120,7 +120,7 @@ def solve_operations(file: Path, method: str | None, best: float | None, out: Pa
         write_driven(world, folder / f"{stem}_replay.html", f"{heading}: {plan.cost:.2f}", file.name)
 
 
-def play(instance: TSPDInstance, plan: Plan, watch: Callable[[World], Any] = as_it_is) -> Any:
+def play(instance: TSPDInstance, plan: TSPDPlan, watch: Callable[[World], Any] = as_it_is) -> Any:
     """A world of one row that has played the plan, as `watch` has seen it; checker and world must find the makespan of
     the solver."""
     from milkrun.core.errors import MilkrunError

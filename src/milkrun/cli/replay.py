@@ -13,7 +13,7 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.files import file_name
 
 if TYPE_CHECKING:
-    from milkrun.core.recorder import EpisodeRecorder
+    from milkrun.render.recorder import EpisodeRecorder
     from milkrun.replay.episode import Episode
 
 Groups = list[list["Episode"]]
@@ -104,7 +104,7 @@ def recorded(
 ) -> Groups:
     """The episodes of some policies, a list a row."""
     from milkrun.core.registry import world_spec
-    from milkrun.replay.record import compare
+    from milkrun.replay.record_policies import compare
     from milkrun.solvers import policies_for
 
     spec = world_spec(id)
@@ -133,7 +133,7 @@ def write(groups: Groups, path: Path, title: str | None = None, source: str | No
 
 def watched_by(method: str, world: Any) -> EpisodeRecorder:
     """The world, recorded while the answer of a method is driven."""
-    from milkrun.core.recorder import EpisodeRecorder
+    from milkrun.render.recorder import EpisodeRecorder
 
     return EpisodeRecorder(world, policy=method)
 

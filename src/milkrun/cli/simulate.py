@@ -41,11 +41,9 @@ def simulate(
     # Threads that wait for work shall not take the time of whom they wait for; read when compiled code is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from milkrun.tracking.config import TrackingConfig
-    from milkrun.tracking.link.address import read_token
-    from milkrun.tracking.link.connection import Limits
-    from milkrun.tracking.link.groups import compile_code
-    from milkrun.tracking.link.server import Server
-    from milkrun.tracking.link.wire import PROTO
+    from milkrun.tracking.link.group import compile_code
+    from milkrun.tracking.link.server import Limits, Server
+    from milkrun.tracking.link.wire import PROTO, read_token
 
     def log(line: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)

@@ -24,7 +24,7 @@ def recorded(world: World, film_of: int | None = None) -> Any:
 
 def write_episode(shown: Any, stem: Path, title: str, _: Any) -> dict[str, str]:
     """Writes the film, and what every scene looks like in every weather; the names of the files by what they are."""
-    from milkrun.core.canvas import Canvas
+    from milkrun.render.canvas import Canvas
     from milkrun.tracking.picture import contact_sheet
 
     files = {"film": stem.with_name(f"{stem.name}_film.gif"), "scenes": stem.with_name(f"{stem.name}_scenes.png")}

@@ -25,7 +25,6 @@ from mujoco import batch as mjbatch
 from milkrun.clutter.model import model_xml
 from milkrun.clutter.options import BASE, ClutterConfig
 from milkrun.clutter.rays import cast
-from milkrun.clutter.warnings import quiet_warnings
 from milkrun.core import disk_cache
 from milkrun.core.engine import outlive_forks
 from milkrun.core.errors import ConfigError
@@ -229,7 +228,7 @@ def settled(config: ClutterConfig, scenes: Sequence[int]) -> np.ndarray:
 
 
 def _settle(config: ClutterConfig, scenes: np.ndarray) -> np.ndarray:
-    quiet_warnings()
+    log_warnings()
     count, n = len(scenes), config.total_objects_per_env
     high, tray = (
         mjbatch.Batch(mujoco.MjModel.from_xml_string(model_xml(config, wall=wall, cup=False)), count, persistent=True)
@@ -383,3 +382,17 @@ def _drawer() -> Entry:
 @lru_cache(maxsize=1)
 def _caster() -> Entry:
     return build_loop(LAYOUT, cast_scene)
+
+
+def log_warnings() -> None:
+    """Send MuJoCo's warnings to the logger `milkrun`, unless a handler is set already.
+
+    By default MuJoCo prints them and writes a file into the user's folder. The handler belongs to the process, and
+    threads of the engine call it too.
+    """
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_log)
+
+
+def _log(text: str) -> None:
+    logging.getLogger("milkrun").info("MuJoCo: %s", text)

@@ -19,7 +19,6 @@ from milkrun.clutter.model import model_xml, parking
 from milkrun.clutter.options import BASE
 from milkrun.clutter.pile import Pile
 from milkrun.clutter.stages import IDLE, LIFT, NONE, PHYSICS_ERROR, SUCCESS, judge, plan
-from milkrun.clutter.warnings import quiet_warnings
 from milkrun.core.arguments import Rows
 from milkrun.core.fields import Field, Role
 
@@ -82,7 +81,7 @@ class MuJoCoPile(Pile):
         }
 
     def connect(self) -> Any:
-        quiet_warnings()
+        bank.log_warnings()
         self._model = mujoco.MjModel.from_xml_string(model_xml(self.config))
         made = mjbatch.Batch(self._model, self.num_envs, self.engine_threads, persistent=True)
         made.expand("eq_data")

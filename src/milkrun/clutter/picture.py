@@ -8,7 +8,7 @@ import numpy as np
 
 from milkrun.clutter.options import BASE, RIM
 from milkrun.clutter.stages import IDLE, STAGES, SUCCESS
-from milkrun.core.scene import Scene, colours
+from milkrun.render.scene import Scene, colours
 
 
 def scene(world: Any, row: int) -> Scene:

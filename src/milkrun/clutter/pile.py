@@ -35,7 +35,7 @@ from milkrun.core.fields import (
     uint8,
     view,
 )
-from milkrun.core.scene import Scene
+from milkrun.render.scene import Scene
 
 ANCHOR = mujoco.mjNEQDATA  # numbers of a weld
 

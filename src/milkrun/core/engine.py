@@ -16,10 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.arguments import name_rows
-from milkrun.core.errors import ConfigError, ResetNeeded
+from milkrun.core.errors import ConfigError
 from milkrun.core.hooks import kernels_of, require_kernel
-from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import DUE, build_adviser
 from milkrun.core.memory import address_of
 from milkrun.core.threads import chunks_for
@@ -32,7 +30,6 @@ class EngineWorld(World):
     _threads_copy = False
     engine: Any
     _process: int  # where the engine was made
-    _failed: bool = False  # it has left rows without a state; only a hint for the message
 
     def connect(self) -> Any:
         """Makes the engine for `num_envs` rows and `engine_threads` threads: in a new world, a copy, a forked child."""
@@ -71,12 +68,6 @@ class EngineWorld(World):
             live = live[~(self.done | self.illegal)[live]]
         return steps
 
-    def refuse_unready(self, rows: np.ndarray | slice = slice(None)) -> None:
-        lost = self._all[rows][~self._fresh[rows]]
-        if self._failed and len(lost) and not self._closed:
-            raise ResetNeeded(f"the engine failed while it moved {name_rows(lost)}: reset before the next step")
-        super().refuse_unready(rows)
-
     def rows_written(self, rows: np.ndarray) -> None:
         self._reconnect()
         self.place(rows)
@@ -101,25 +92,20 @@ class EngineWorld(World):
         self._watch()
 
     def _play(self, chosen: np.ndarray, order: int, n: int, given: int) -> int:
-        """The command, the engine, the outcome: interrupts wait until all three are done."""
-        with undisturbed():
-            self._reconnect()
-            ended = self._run(self._launcher.command, chosen, self._actions_address, self._mode)
-            if ended:  # an episode is due
-                chosen = chosen[self.i[chosen] != DUE]
-            if not len(chosen):
-                return ended
-            try:
-                self.advance(chosen)
-            except BaseException:
-                self._fresh[chosen] = self._all_fresh = self._ready = False
-                self._failed = True
-                raise
-            return ended + self._run(self._launcher.outcome, chosen)
-
-    def _begin(self, rows: np.ndarray) -> None:
+        """The command, the engine, the outcome. If the engine fails, the step does not finish and its rows need a
+        reset."""
         self._reconnect()
-        super()._begin(rows)
+        ended = self._run(self._launcher.command, chosen, self._actions_address, self._mode)
+        if ended:  # an episode is due
+            chosen = chosen[self.i[chosen] != DUE]
+        if not len(chosen):
+            return ended
+        self.advance(chosen)
+        return ended + self._run(self._launcher.outcome, chosen)
+
+    def _start_episodes(self, rows: np.ndarray) -> None:
+        self._reconnect()
+        super()._start_episodes(rows)
         self.place(rows)
         if self._launcher.update_views is not None:
             self._run(self._launcher.update_views, rows)
@@ -132,19 +118,20 @@ class EngineWorld(World):
         """In a forked child: the threads of its parent's engine are not there."""
         if self._process != os.getpid():
             self._let_go()
-            self._connect_anew()
+            self._connect_again()
 
-    def _connect_anew(self) -> None:
-        """An engine has no copy: another one is made, and put to what the fields say."""
-        self.engine, self._process = self.connect(), os.getpid()
+    def _connect_again(self) -> None:
+        """Makes another engine, since engines cannot be copied, and puts it to what the fields say."""
+        self.engine = self.connect()
         for f in self.fields.values():
             if f.strided:
                 # The memory of the engine before, or an array of the copy: this name keeps it until it is copied.
                 held = getattr(self, f.name)
-                self._lay([f], len(held))
+                self._allocate_fields([f], len(held))
                 getattr(self, f.name)[...] = held
         self._watch()
-        self.place(np.flatnonzero(self._fresh))
+        self.place(np.flatnonzero(self._playable))
+        self._process = os.getpid()  # last: an interrupt before it makes the next call begin again
 
     def _watch(self) -> None:
         # An array of the engine's memory may outlive the engine itself.
@@ -164,7 +151,7 @@ class EngineWorld(World):
         if self._closed:
             self.engine, self._process = None, os.getpid()
         else:
-            self._connect_anew()
+            self._connect_again()
 
 
 # -- forks ----------------------------------------------------------------------------------------------------------

@@ -1,14 +1,14 @@
 """The arrays of a world, the table through which kernels see them, and running compiled code over rows.
 
 `World` is the contract; this is what it stands on: every declared field gets its memory here, once, and keeps it.
-Only instance arrays may be laid anew, when the number of instances changes.
+Only instance arrays may be replaced, when the number of instances changes.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import addressof, c_char
 from functools import cached_property
 from typing import Any, ClassVar
@@ -29,15 +29,15 @@ from milkrun.core.threads import Entry, chunks_for
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 ATTRIBUTES = frozenset(
     "num_envs config seed first_row autoreset illegal_rule threads debug sizes groups observed final final_rows spec "
-    "laid".split()
+    "instance_version".split()
 )
 """What every world has beside its class attributes; a field may not take these names."""
 ADDRESSES = frozenset("_launcher_layout _launcher _table _table_address _all_address _actions_address".split())
 """What a copy of a world must not share with it, since kernels write where these point."""
 
 _BUFFER: Any = c_char.from_buffer
-APART = 128
-"""Bytes between the work spaces of two threads."""
+SLOT_ALIGNMENT = 128
+"""Bytes of two cache lines: the alignment of each thread's work space."""
 
 
 class Memory:
@@ -55,9 +55,10 @@ class Memory:
     config: Any
     threads: int | None
     debug: bool | str  # as `arguments.read_debug` returns it
-    given: Any
+    given: Any  # these three fields are declared by World
     instance_row: Any
-    laid: int  # how often instances were put in from outside, or their arrays laid anew: who follows them looks again
+    stream: Any
+    instance_version: int  # goes up when instances are given, and when their arrays are replaced
     action_mask: Any  # declared by every world whose actions are not a box; else absent, or of size 0
 
     _launchers: ClassVar[dict[bool | str, tuple[Layout, Launcher]]] = {}  # by the value of `debug`
@@ -195,10 +196,11 @@ class Memory:
         self._actions = np.zeros((self.num_envs, *self.action.shape(self.sizes)), self.action.dtype)
         self._num_instances = self._scratch_slots = 0
         self._some_given = False  # a row may play a given instance; only a hint that saves looking
-        self.laid = 0
+        self.instance_version = 0
         self._find_kernels()
-        self._lay([f for f in self.fields.values() if f.per_row and f.role is not Role.INSTANCE], self.num_envs)
-        self._lay_instances(self.num_envs)
+        per_row = [f for f in self.fields.values() if f.per_row and f.role is not Role.INSTANCE]
+        self._allocate_fields(per_row, self.num_envs)
+        self._resize_instances(self.num_envs)
         self.instance_row[:] = self._all
         choices = self.action.nvec(self.sizes)
         if choices and ("action_mask" not in self.fields or self.action_mask.shape[1:] != (sum(choices),)):
@@ -219,7 +221,7 @@ class Memory:
                     )
             setattr(self, name, number)
             self._launcher_layout.put(self._table, name, number)
-        self._lay_scratch(1)
+        self._grow_scratch(1)
 
     def _find_kernels(self) -> None:
         """The code that runs, and a table with the sizes, where fields are entered as they are laid."""
@@ -247,11 +249,16 @@ class Memory:
                 )
         return numbers | named
 
-    def _lay(self, fields: list[Field], rows: int) -> None:
-        """Memory for fields: all of it is there before the first of them moves."""
-        for name, array in {f.name: self._allocated(f, rows) for f in fields}.items():
-            setattr(self, name, array)
-            self._launcher_layout.put(self._table, name, array)
+    def _allocate_fields(self, fields: list[Field], rows: int) -> None:
+        self._put_arrays({f.name: self._allocated(f, rows) for f in fields})
+
+    def _put_arrays(self, arrays: dict[str, np.ndarray]) -> None:
+        """Makes these arrays the memory of fields. An interrupt in between would free memory that the table still
+        names, and kernels would write there."""
+        with undisturbed():
+            for name, array in arrays.items():
+                setattr(self, name, array)
+                self._launcher_layout.put(self._table, name, array)
 
     def _allocated(self, f: Field, rows: int) -> np.ndarray:
         shape = (rows, *f.shape(self.sizes))
@@ -263,22 +270,19 @@ class Memory:
             )
         return array
 
-    def _lay_instances(self, count: int) -> None:
+    def _resize_instances(self, count: int) -> None:
         if self._num_instances == count:
             return
-        self._lay(self._with_role(Role.INSTANCE), count)
+        self._allocate_fields(self._with_role(Role.INSTANCE), count)
         self._num_instances = count
         self._table[INSTANCES] = count
-        self.laid += 1
+        self.instance_version += 1
 
-    def _lay_scratch(self, slots: int) -> None:
+    def _grow_scratch(self, slots: int) -> None:
         if slots > self._scratch_slots:
-            with undisturbed():
-                fields = self._with_role(Role.SCRATCH)
-                for name, array in {f.name: apart(f.dtype, slots, f.shape(self.sizes)) for f in fields}.items():
-                    setattr(self, name, array)
-                    self._launcher_layout.put(self._table, name, array)
-                self._scratch_slots = slots
+            fields = self._with_role(Role.SCRATCH)
+            self._put_arrays({f.name: padded_slots(f.dtype, slots, f.shape(self.sizes)) for f in fields})
+            self._scratch_slots = slots
 
     def _with_role(self, *roles: Role) -> list[Field]:
         return [f for f in self.fields.values() if f.role in roles and not f.on_demand]
@@ -286,7 +290,7 @@ class Memory:
     def _chunks(self, rows: int) -> int:
         chunks = chunks_for(rows, self.parallel_from, self.threads)
         if chunks > self._scratch_slots:
-            self._lay_scratch(chunks)
+            self._grow_scratch(chunks)
         return chunks
 
     def _may_spread(self) -> bool:
@@ -299,44 +303,82 @@ class Memory:
         return entry.run((self._table_address, address_of(rows), *args), n, chunks)
 
     def _adopt(self, given: Given, rows: np.ndarray, *, whole: bool) -> None:
-        """Writes checked instances: a whole reset may share instance rows; a partial one gives each row its own."""
-        arrays, owner = given
-        target: Any = rows
-        if whole:
-            shared = owner is not None and arrays
-            self._lay_instances(len(next(iter(arrays.values()))) if shared else self.num_envs)
-            self.instance_row[:] = self._all if owner is None else owner
-            target = slice(None)
-        else:
-            if self.num_instances != self.num_envs or (self.instance_row != self._all).any():
-                self._unshare()
-            if owner is not None:
-                arrays = {name: array[owner] for name, array in arrays.items()}
-        for name, array in arrays.items():
-            getattr(self, name)[target] = array
-        self.given[rows] = self._some_given = True
-        self.laid += 1
+        """Writes validated instances: a whole reset may share instance rows; a partial one gives each row its own.
+
+        An interrupt in between would leave rows that play an instance which does not exist.
+        """
+        with undisturbed():
+            arrays, owner = given
+            target: Any = rows
+            if whole:
+                shared = owner is not None and arrays
+                self._resize_instances(len(next(iter(arrays.values()))) if shared else self.num_envs)
+                self.instance_row[:] = self._all if owner is None else owner
+                target = slice(None)
+            else:
+                if self.num_instances != self.num_envs or (self.instance_row != self._all).any():
+                    self._unshare()
+                if owner is not None:
+                    arrays = {name: array[owner] for name, array in arrays.items()}
+            for name, array in arrays.items():
+                getattr(self, name)[target] = array
+            self.given[rows] = self._some_given = True
+            self.instance_version += 1
 
     def _unshare(self) -> None:
         """Gives every row an instance row of its own."""
-        # Copies, before the arrays that they are taken from are laid anew.
+        # Copies, before the arrays that they are taken from are replaced.
         own = {f.name: getattr(self, f.name)[self.instance_row] for f in self._with_role(Role.INSTANCE)}
-        self._lay_instances(self.num_envs)
+        self._resize_instances(self.num_envs)
         for name, array in own.items():
             getattr(self, name)[:] = array
         self.instance_row[:] = self._all
 
+    def _forget_given(self) -> None:
+        """Gives every row an instance row of its own, to be drawn."""
+        if self._some_given or self.num_instances != self.num_envs:
+            with undisturbed():
+                self._resize_instances(self.num_envs)
+                self.given[:] = False
+                self._some_given = False
+                self.instance_row[:] = self._all
+                self.instance_version += 1
+
+    def _undo_of_draw(self, rows: np.ndarray) -> Callable[[], None]:
+        """A function that restores the keys of these rows and all that `_forget_given` and a draw change."""
+        keys, owned = self.stream[rows], self.instance_row[rows]
+        # Arrays of another length are replaced and not written to, so the values of these rows are all that is needed.
+        arrays = {f.name: getattr(self, f.name) for f in self._with_role(Role.INSTANCE)}
+        values = {name: array[owned] for name, array in arrays.items()}
+        given, instance_row = self.given.copy(), self.instance_row.copy()
+        some_given, count = self._some_given, self._num_instances
+
+        def undo() -> None:
+            with undisturbed():
+                self._put_arrays(arrays)
+                for name, array in arrays.items():
+                    array[owned] = values[name]
+                self.stream[rows] = keys
+                self.given[:] = given
+                self.instance_row[:] = instance_row
+                self._some_given = some_given
+                self._num_instances = count
+                self._table[INSTANCES] = count
+                self.instance_version += 1
+
+        return undo
+
     sizes: dict[str, int]
 
 
-def apart(dtype: np.dtype, slots: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Zeros of (slots, *shape) in which no two slots touch a cache line, nor the one that a processor fetches along
-    with it: threads that write side by side would wait for each other."""
+def padded_slots(dtype: np.dtype, slots: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros of (slots, *shape), padded against false sharing between threads: no two slots touch the same pair of cache
+    lines, since processors prefetch the neighbour of a line."""
     inner = np.empty(shape, dtype)
-    width = -(-max(inner.nbytes, 1) // APART) * APART
-    # One slot more than asked for is the room to begin at a multiple of APART.
+    width = -(-max(inner.nbytes, 1) // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
+    # One more slot leaves room to begin at a multiple of SLOT_ALIGNMENT.
     memory = np.zeros((slots + 1) * width, np.uint8)
-    start = -address_of(memory) % APART
+    start = -address_of(memory) % SLOT_ALIGNMENT
     return np.ndarray((slots, *shape), dtype, memory, start, (width, *inner.strides))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from milkrun.core.scene import Style
+from milkrun.render.scene import Style
 
 STYLES = {
     "drive": Style("truck drives (\u2192 node)", "ink"),

@@ -148,16 +148,16 @@ def evaluate(
     number = np.arange(rows)  # of the episode that each row plays
     world.reset(number, seed=seed)
     live = number[number < episodes].copy()
-    turns = _Turns(world, policy)
+    stepper = _Stepper(world, policy)
     while len(live):
-        ended = turns.play(live)
+        ended = stepper.step(live)
         if not len(ended):
             continue
         # under same_step the fields are those of the next episode already; `final` has what the ended rows showed last
         last = world.final if restarts_itself else {name: getattr(world, name)[ended] for name in kept}
         k = number[ended]
         returns[k], lengths[k], truncated[k] = last["objective"], last["i"], world.truncated[ended]
-        illegal[k], turns.refused[ended] = turns.refused[ended], 0
+        illegal[k], stepper.num_illegal[ended] = stepper.num_illegal[ended], 0
         for name, values in world.figures(last).items():
             kpis.setdefault(name, np.empty(episodes, values.dtype))[k] = values
         number[ended] += rows
@@ -180,9 +180,10 @@ def rollout(world: World, policy: Policy | str, max_steps: int | None = None) ->
     live = np.arange(world.num_envs)
     if world.autoreset != "same_step":  # there the flags tell of the episode before
         live = live[~(world.terminated | world.truncated)]
-    steps, made, turns = 0, 0, _Turns(world, policy, endless=max_steps is None)
+    steps, made = 0, 0
+    stepper = _Stepper(world, policy, endless=max_steps is None)
     while len(live) and (max_steps is None or made < max_steps):
-        ended = turns.play(live)
+        ended = stepper.step(live)
         steps += len(live)
         made += 1
         if len(ended):
@@ -202,16 +203,16 @@ def check_player(world: Any, policy: Any, seed: int = 0) -> Policy:
     return policy
 
 
-class _Turns:
-    """Steps of the rows that live, by a policy; which were refused, and whether that would go on for ever."""
+class _Stepper:
+    """Steps the live rows by a policy, counts illegal steps, and detects a play that would never end."""
 
     def __init__(self, world: World, policy: Policy, endless: bool = True) -> None:
         self.world, self.policy = world, policy
-        self.refused = np.zeros(world.num_envs, np.int64)  # illegal steps in each row's episode
+        self.num_illegal = np.zeros(world.num_envs, np.int64)  # illegal steps in each row's episode
         self._endless = endless and int(world.max_steps) == NO_LIMIT
         self._stuck = 0  # turns up to now in which no row moved
 
-    def play(self, live: np.ndarray) -> np.ndarray:
+    def step(self, live: np.ndarray) -> np.ndarray:
         """One step of the live rows; those that ended with it."""
         world = self.world
         actions = self.policy(world)
@@ -221,7 +222,7 @@ class _Turns:
             world.step(actions[live], rows=live)
         if np.count_nonzero(world.illegal):  # quicker than any()
             wrong = world.illegal[live]
-            self.refused[live] += wrong
+            self.num_illegal[live] += wrong
             self._stuck = self._stuck + 1 if wrong.all() else 0
             if self._endless and self._stuck >= PATIENCE:
                 self._give_up(int(live[0]), actions)

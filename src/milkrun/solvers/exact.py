@@ -1,4 +1,4 @@
-"""Exact answers for tiny sizes, to judge everything else by.
+"""Exact answers for tiny sizes, as the standard for every other solver.
 
 Two ways that share nothing: dynamic programming over subsets of customers, and plain enumeration of every plan priced
 by the checkers of `milkrun.routing.tasks`. Both take a distance matrix (row from, column to, asymmetric allowed), and
@@ -146,9 +146,9 @@ MAX_CUSTOMERS = 9
 AT_ONCE = 100_000  # plans priced together
 
 
-def solve_one(problem: Problem, b: int, judge: Any) -> tuple[list[int], bool]:
+def solve_one(problem: Problem, b: int, price: Any) -> tuple[list[int], bool]:
     """The best actions for a small instance b: a tour by `held_karp`, trips that serve everybody by `exact_cvrp`, all
-    else by enumeration through the checker, `judge(plans, b) -> cost`."""
+    else by enumeration through the checker, `price(plans, b) -> cost`."""
     limits = limits_of(problem, b)
     if problem.circular:
         _, tour = held_karp(limits.dist)
@@ -162,7 +162,7 @@ def solve_one(problem: Problem, b: int, judge: Any) -> tuple[list[int], bool]:
         return best[:-1].tolist(), True
 
     def cost(plans: Ints) -> Floats:
-        paid: Floats = judge(plans, b)
+        paid: Floats = price(plans, b)
         return np.where(can_be_driven(limits, plans), paid, np.inf) if limits.bind_on_the_way else paid
 
     return enumerate_plans(n - 1, problem.multi, cost).tolist(), True

@@ -21,7 +21,7 @@ def players_of(world_id: str, time_limit: float = 1.0) -> dict[str, Factory]:
     name that is both is the policy. `time_limit` is that of `solve`: seconds an instance, of methods that search."""
     cls = world_spec(world_id).load()
     methods = cls.solvers if cls.plans_are_actions else {}
-    return {**{name: partial(Planned, name, time_limit=time_limit) for name in methods}, **policies_for(world_id)}
+    return {**{name: partial(SolverPolicy, name, time_limit=time_limit) for name in methods}, **policies_for(world_id)}
 
 
 def choose_player(world_id: str, name: str | None = None, time_limit: float = 1.0) -> tuple[str, Factory]:
@@ -42,7 +42,7 @@ def choose_player(world_id: str, name: str | None = None, time_limit: float = 1.
     )
 
 
-class Planned:
+class SolverPolicy:
     """A policy that drives what a method of `solve` answers. It solves the instance of each row that begins an
     episode."""
 

@@ -25,19 +25,19 @@ def solve_job(job: Job) -> Solution:
     problem = of_world(world, arrays)
     if job.method == "savings" and not problem.multi:
         raise ConfigError("method='savings' joins trips; with trips='single' there is only one")
-    judge = judge_of(world, arrays)
+    pricer = pricer_of(world, arrays)
     optimal = np.zeros(len(problem), np.bool_)
     with job.bar(len(problem)) as advance:
         if job.method in heuristics.METHODS:
             plans = heuristics.run_heuristic(problem, job.method, rule=job.rule, workers=job.workers, progress=advance)
         elif job.method == "exact":
-            plans, optimal = _solve_apart(problem, job.method, lambda b: (judge.rows([b]),), job.workers, advance)
+            plans, optimal = _solve_apart(problem, job.method, lambda b: (pricer.rows([b]),), job.workers, advance)
         else:
             plans, optimal = solve_by_package(
                 problem, job.method, job.time_limit, job.seed, job.workers, job.iterations, advance
             )
     actions = _in_actions(world, problem, plans)
-    return Solution(actions, judge(actions), optimal)
+    return Solution(actions, pricer(actions), optimal)
 
 
 def solve_by_package(
@@ -73,7 +73,7 @@ def _solve_apart(
 
 
 @dataclass(frozen=True, eq=False)
-class Judge:
+class Pricer:
     """A checker with the instances and the weights of a config; worker processes get theirs by pickle."""
 
     task: Any
@@ -81,8 +81,8 @@ class Judge:
     weights: dict[str, float] | None
     rules: dict[str, Any]
 
-    def rows(self, chosen: Any) -> Judge:
-        """The judge of some of the instances."""
+    def rows(self, chosen: Any) -> Pricer:
+        """The pricer of some of the instances."""
         return replace(self, arrays={name: array[chosen] for name, array in self.arrays.items()})
 
     def __call__(self, actions: NDArray[Any], b: int | None = None) -> NDArray[np.float64]:
@@ -97,9 +97,9 @@ class Judge:
         return np.asarray(cost, np.float64)
 
 
-def judge_of(world: Any, arrays: dict[str, NDArray[Any]]) -> Judge:
-    """The judge of these instances of a world."""
-    return Judge(world.task, arrays, world.task_weights(world.config), world.task_options(world.config))
+def pricer_of(world: Any, arrays: dict[str, NDArray[Any]]) -> Pricer:
+    """The pricer of these instances of a world."""
+    return Pricer(world.task, arrays, world.task_weights(world.config), world.task_options(world.config))
 
 
 def _in_actions(world: Any, problem: Problem, plans: NDArray[np.int32]) -> NDArray[np.int32]:

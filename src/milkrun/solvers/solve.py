@@ -19,8 +19,8 @@ from milkrun.core.clock import Clock, listening
 from milkrun.core.errors import ConfigError, did_you_mean, missing_extra
 from milkrun.core.references import refer
 from milkrun.core.registry import ByWorld, WorldSpec, named_world
+from milkrun.solvers.plan_checker import PlanChecker
 from milkrun.solvers.policies import policies_for
-from milkrun.solvers.verdict import Verdict
 
 NOTICEABLE = 0.05  # seconds
 Progress = Callable[[int], object]
@@ -108,12 +108,12 @@ def solve(
     )
     if method not in spec.load().solvers:
         policy = policies_for(spec.id)[method](seed)
-        return Solution(*Verdict(spec, method, instances, job.config).of_policy(policy))
+        return Solution(*PlanChecker(spec, method, instances, job.config).check_policy(policy))
     solver = refer(spec.load(), "solvers", method)
-    answer = solver(job)
+    solution = solver(job)
     if str(getattr(solver, "__module__", "")).startswith("milkrun."):
-        return Solution(*answer)  # ours have asked the checker
-    return Solution(*Verdict(spec, method, instances, job.config).on(answer))
+        return Solution(*solution)  # the solvers of the library call the checker themselves
+    return Solution(*PlanChecker(spec, method, instances, job.config).check(solution))
 
 
 def check_method(spec: WorldSpec, method: str | None) -> str:

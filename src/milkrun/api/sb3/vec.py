@@ -124,19 +124,16 @@ class SB3VecEnv(Follower, VecEnv):
         self._waiting.drop()
         try:
             instance = read_instances(self._options, self.num_envs)
-            self._restart(seed=seed, instance=instance, then=self._use_up)
+            self._restart(seed=seed, instance=instance)
         except Exception:
             self._reset_options()
             raise
-        obs = self._observe()
-        self.reset_infos = [self._start(b) for b in range(self.num_envs)]
-        return obs
-
-    def _use_up(self) -> None:
-        """Seeds and options are for one reset."""
         self._row_seed = None
         self._reset_seeds()
         self._reset_options()
+        obs = self._observe()
+        self.reset_infos = [self._start(b) for b in range(self.num_envs)]
+        return obs
 
     def step_async(self, actions: Any) -> None:
         """Takes the actions of the step that `step_wait` plays."""

@@ -227,7 +227,7 @@ class TorchRLEnv(RL4COEnvBase):
         self._refuse_other(td.batch_size)
         owner, arrays = self._owned(), None
         if self._asks and rows.numel():
-            streams = torch.from_numpy(owner.following(rows.numpy()))
+            streams = torch.from_numpy(owner.next_keys(rows.numpy()))
             arrays = self.reader.arrays(draw(self._given_generator, streams, CPU))
         return self._show(owner.restart(rows.numpy(), arrays), td.batch_size)
 
@@ -263,7 +263,7 @@ class TorchRLEnv(RL4COEnvBase):
             self._refuse_other(batch)
             root, hidden = self._fields(shown)
             self._stepper.check(root, hidden, batch)
-            self._owned().resume(root, hidden, self.reader.arrays(shown))
+            self._owned().load_rows(root, hidden, self.reader.arrays(shown))
         return shown
 
     def _holds_instance(self, td: TensorDictBase) -> bool:

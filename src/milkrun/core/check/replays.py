@@ -19,8 +19,8 @@ from milkrun.core.check.rules import OUTCOME, Moment, finite, in_bounds
 from milkrun.core.errors import BadInstance, ConfigError
 from milkrun.core.fields import Field, Role
 from milkrun.core.launcher import NO_LIMIT
-from milkrun.core.recorder import EpisodeRecorder
 from milkrun.core.world import World
+from milkrun.render.recorder import EpisodeRecorder
 
 SHOWN = 32  # steps of an episode that are recorded
 PATIENCE = 5_000  # turns in which some row of a world without a step limit must have ended

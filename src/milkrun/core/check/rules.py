@@ -21,7 +21,7 @@ from milkrun.core.errors import BadInstance, RegistryError
 from milkrun.core.faults import file_name, outer_names, source_tree
 from milkrun.core.fields import TYPES, Role
 from milkrun.core.hooks import kernels_of
-from milkrun.core.instances import not_told
+from milkrun.core.instances import unlisted_fault
 from milkrun.core.references import refer
 from milkrun.core.world import World
 
@@ -132,7 +132,7 @@ def faults_told(cls: type[World], config: Config) -> Iterator[Fault]:
     fault = kernels_of(cls).get("fault")
     for code, place in [] if fault is None else _returned_numbers(fault.py_func):
         if code != 0 and code not in cls.faults:
-            yield None, "", f"{place} returns {code}, {not_told(cls, code)}"
+            yield None, "", f"{place} returns {code}, {unlisted_fault(cls, code)}"
 
 
 def _returned_numbers(function: FunctionType) -> Iterator[tuple[int, str]]:

@@ -89,7 +89,7 @@ def load_tspd_solution(path: str | os.PathLike[str], *, nodes: int | None = None
         raise page.fault(page.commands[0][0], "is a directive, which has no meaning in a plan")
     count = page.take("the number of operations")
     high = (MAX_NODES if nodes is None else nodes) - 1
-    plan = _Plan(page)
+    plan = _OperationList(page)
     for k in range(page.whole(count, 0, 2 * MAX_NODES)):
         start, end = (page.take(f"the {which} of operation {k}", count) for which in ("start", "end"))
         fly = page.take(f"the drone node of operation {k}", count)
@@ -135,7 +135,7 @@ def _restrictions(page: _Page, directives: list[list[Word]], n: int) -> tuple[fl
     return page.real(limit, 0.0), listed
 
 
-class _Plan:
+class _OperationList:
     """The operations read so far, and the rules that every plan keeps."""
 
     def __init__(self, page: _Page) -> None:

@@ -15,18 +15,45 @@ LAWS = ("none", "published", "band")
 
 BY_RULES: dict[str, dict[str, Any]] = {
     "sound": {
-        "num_customers": 6, "num_route_nodes": 6, "depot_node": True, "tw_law": "band", "tw_start_max": 0.3,
-        "tw_width": (0.1, 0.25), "battery_rate": 0.4, "payload_factor": 0.5, "hover_rate": 0.2, "recovery_charge": 0.0,
-        "charge_rate": 0.3, "battery_rule": "safe", "battery_margin": 1.0, "pickup": "truck", "reserve": True,
-        "early": "wait", "end": "returned", "road_graph": False, "obey_mask": True, "obs": "v2",
-        "completion_bonus": 20.0, "incomplete_penalty": 10.0, "energy_cost": 0.5, "late_penalty": 0.1,
+        "num_customers": 6,
+        "num_route_nodes": 6,
+        "depot_node": True,
+        "tw_law": "band",
+        "tw_start_max": 0.3,
+        "tw_width": (0.1, 0.25),
+        "battery_rate": 0.4,
+        "payload_factor": 0.5,
+        "hover_rate": 0.2,
+        "recovery_charge": 0.0,
+        "charge_rate": 0.3,
+        "battery_rule": "safe",
+        "battery_margin": 1.0,
+        "pickup": "truck",
+        "reserve": True,
+        "early": "wait",
+        "end": "returned",
+        "road_graph": False,
+        "obey_mask": True,
+        "obs": "v2",
+        "completion_bonus": 20.0,
+        "incomplete_penalty": 10.0,
+        "energy_cost": 0.5,
+        "late_penalty": 0.1,
         "crash_penalty": 10.0,
     },
     "published": {
-        "num_customers": 3, "num_route_nodes": 5, "depot_node": False, "tw_law": "published", "battery_rate": 0.01,
-        "obey_mask": False, "obs": "v1", "completion_bonus": 100.0, "incomplete_penalty": 20.0, "energy_cost": 0.01,
+        "num_customers": 3,
+        "num_route_nodes": 5,
+        "depot_node": False,
+        "tw_law": "published",
+        "battery_rate": 0.01,
+        "obey_mask": False,
+        "obs": "v1",
+        "completion_bonus": 100.0,
+        "incomplete_penalty": 20.0,
+        "energy_cost": 0.01,
     },
-}  # fmt: skip
+}
 """The options of each rule set that differ, and their defaults."""
 
 

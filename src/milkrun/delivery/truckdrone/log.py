@@ -17,10 +17,10 @@ import numpy as np
 
 from milkrun.core.arguments import Rows
 from milkrun.core.files import write_csv
-from milkrun.core.recorder import EpisodeRecorder, agent_names
-from milkrun.core.scene import Bar, Chart, Mark, Window
 from milkrun.delivery.styles import STYLES
 from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, HOVER, MOVE, NEAR, ONBOARD, RETURN
+from milkrun.render.recorder import EpisodeRecorder, agent_names
+from milkrun.render.scene import Bar, Chart, Mark, Window
 
 EVENT = np.dtype(
     [
@@ -88,7 +88,7 @@ class Recorder(EpisodeRecorder):
         `forced` stands where an overridden drone is fined: each step under published rules, under sound ones once a
         phase.
         """
-        kept = [events_of(self.world, r.fields(FIELDS), r.watched, r.number) for r in self.episodes()]
+        kept = [events_of(self.world, r.fields(FIELDS), r.world_row, r.number) for r in self.episodes()]
         return np.concatenate([np.zeros(0, EVENT), *kept])
 
     def gantt(self) -> np.ndarray:
@@ -162,7 +162,7 @@ def _agents(world: Any) -> list[str]:
     return [name for group in world.groups.values() for name in group]
 
 
-class Turn:
+class DroneStep:
     """What a drone went through in a step."""
 
     def __init__(self, world: Any, d: int, was: SimpleNamespace, now: SimpleNamespace) -> None:
@@ -188,65 +188,65 @@ class Turn:
 def happenings(world: Any, was: SimpleNamespace, now: SimpleNamespace, asked: Any) -> Iterator[Happening]:
     """A step of one row: commands, then an interval of each agent, then what came of it."""
     t = was.i
-    turns = [Turn(world, d, was, now) for d in range(world.sizes["D"])]
+    steps = [DroneStep(world, d, was, now) for d in range(world.sizes["D"])]
     places = [was.truck_pos, *was.drone_pos]
     for agent, wrong in enumerate(now.illegal_agents):
         if wrong:
             yield agent, "illegal", t, t, places[agent], places[agent], -1, 0.0
-    for d, turn in enumerate(turns):
-        yield from _commands(world, d, turn, was, now, int(asked[1 + d]))
+    for d, step in enumerate(steps):
+        yield from _commands(world, d, step, was, now, int(asked[1 + d]))
     drives = now.truck_step_dist > 0
     # a truck that arrives has no target any more: the node it has reached is where it was bound for
     bound = now.truck_target if drives and now.truck_target >= 0 else now.truck_node
     yield 0, "drive" if drives else "wait", t, t + 1, was.truck_pos, now.truck_pos, bound, 0.0
-    ends = [_interval(world, d, turn, was, now) for d, turn in enumerate(turns)]
+    ends = [_interval(world, d, step, was, now) for d, step in enumerate(steps)]
     yield from ends
-    for d, turn in enumerate(turns):
+    for d, step in enumerate(steps):
         here, there = ends[d][5], now.drone_pos[d]
         left = was.battery[d] - now.battery_used[d]
-        if turn.landed:
-            yield 1 + d, "landed", t + 1, t + 1, here, there, turn.parcel, left - now.battery[d]
-        if turn.crashed:
-            yield 1 + d, "crash", t + 1, t + 1, there, there, turn.holds, left - now.battery[d]
-        if turn.serves:
-            c = turn.action - DELIVER
+        if step.landed:
+            yield 1 + d, "landed", t + 1, t + 1, here, there, step.parcel, left - now.battery[d]
+        if step.crashed:
+            yield 1 + d, "crash", t + 1, t + 1, there, there, step.holds, left - now.battery[d]
+        if step.serves:
+            c = step.action - DELIVER
             yield 1 + d, "served", t + 1, t + 1, there, was.customer_pos[c], c, 0.0
 
 
 def _commands(
-    world: Any, d: int, turn: Turn, was: SimpleNamespace, now: SimpleNamespace, asked: int
+    world: Any, d: int, step: DroneStep, was: SimpleNamespace, now: SimpleNamespace, asked: int
 ) -> Iterator[Happening]:
     t, here = was.i, was.drone_pos[d]
     # the published rules know no phase, so there each forced step is an event
     if now.forced[d] and not was.forced_phase[d]:
         yield 1 + d, "forced", t, t, here, here, -1, 0.0
-    if turn.released:
+    if step.released:
         yield 1 + d, "release", t, t, here, here, -1, 0.0
-    if turn.recovered:
+    if step.recovered:
         charged = was.battery[d] - _boarded(world, was.battery[d])
-        yield 1 + d, "recover", t, t, here, was.truck_pos, turn.parcel, charged
+        yield 1 + d, "recover", t, t, here, was.truck_pos, step.parcel, charged
     if now.conflict[d]:
         yield 1 + d, "conflict", t, t, here, here, asked - DELIVER, 0.0
-    if turn.loads:
-        yield 1 + d, "load", t, t, here, here, turn.action - DELIVER, 0.0
+    if step.loads:
+        yield 1 + d, "load", t, t, here, here, step.action - DELIVER, 0.0
 
 
-def _interval(world: Any, d: int, turn: Turn, was: SimpleNamespace, now: SimpleNamespace) -> Happening:
+def _interval(world: Any, d: int, step: DroneStep, was: SimpleNamespace, now: SimpleNamespace) -> Happening:
     t, start, end = was.i, was.drone_pos[d], now.drone_pos[d]
     energy, ref = now.battery_used[d], -1
-    if turn.wreck:
+    if step.wreck:
         kind = "crashed"
-    elif turn.onboard:
+    elif step.onboard:
         kind, start = "onboard", was.truck_pos
-        battery = _boarded(world, was.battery[d]) if turn.recovered else was.battery[d]
+        battery = _boarded(world, was.battery[d]) if step.recovered else was.battery[d]
         energy = battery - now.battery[d]
-    elif turn.action == HOVER:
+    elif step.action == HOVER:
         kind = "hover"
-    elif turn.action == RETURN:
+    elif step.action == RETURN:
         kind = "return"
-        end = _towards(start, was.truck_pos, world.drone_stride) if turn.landed else end
+        end = _towards(start, was.truck_pos, world.drone_stride) if step.landed else end
     else:
-        kind, ref = "fly_out" if start != end else "wait_open", turn.action - DELIVER
+        kind, ref = "fly_out" if start != end else "wait_open", step.action - DELIVER
     return 1 + d, kind, t, t + 1, start, end, ref, energy
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.scene import Colour, Scene, colours
 from milkrun.delivery.truckdrone.flight import CRASHED, DELIVER, FLYING, MOVE, ONBOARD, RETURNING
+from milkrun.render.scene import Colour, Scene, colours
 
 STATUS: dict[int, Colour] = {ONBOARD: "ink", FLYING: 0, RETURNING: 3, CRASHED: "late"}
 """Colours of drones: on board, flying, returning, crashed."""

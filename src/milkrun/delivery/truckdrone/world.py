@@ -21,7 +21,6 @@ import numpy as np
 
 from milkrun.core.actions import agents
 from milkrun.core.fields import bool_, constant, float32, float64, instance, int64, mask, scratch, state, view
-from milkrun.core.scene import Chart, Scene
 from milkrun.core.world import World
 from milkrun.delivery.truckdrone import log, picture, reasons, reports
 from milkrun.delivery.truckdrone.config import ENDS, LAWS, TruckDroneConfig
@@ -38,6 +37,7 @@ from milkrun.delivery.truckdrone.generator import generate, roads_between, route
 from milkrun.delivery.truckdrone.instances import check_instance, check_state
 from milkrun.delivery.truckdrone.observations import SIZES, update_views
 from milkrun.delivery.truckdrone.step import idle, mark, reset, step
+from milkrun.render.scene import Chart, Scene
 
 
 class TruckDrone(World):

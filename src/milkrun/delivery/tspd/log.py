@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from milkrun.core.scene import Bar, Chart
 from milkrun.delivery.instances.tspd import NO_FLY, Operation
 from milkrun.delivery.styles import STYLES
+from milkrun.render.scene import Bar, Chart
 
 
 class Event(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.scene import Scene, colours
 from milkrun.delivery.tspd.log import paths
+from milkrun.render.scene import Scene, colours
 
 DRIVEN, FLOWN = 0, 1
 """Colours of the truck's way and of the drone's."""

@@ -22,13 +22,13 @@ import numpy as np
 from milkrun.core.actions import discrete
 from milkrun.core.fields import bool_, constant, float64, instance, int16, int32, int64, mask, state, view
 from milkrun.core.kernels import fetch, kernel
-from milkrun.core.scene import Chart, Scene
 from milkrun.core.world import World
 from milkrun.delivery.instances.tspd import EPS, Operation, TSPDInstance
 from milkrun.delivery.tspd import log, picture, reasons, reports
 from milkrun.delivery.tspd.config import TSPDConfig
 from milkrun.delivery.tspd.generator import LAWS, generate
 from milkrun.delivery.tspd.instances import check_instance, check_state, fill_in, world_of
+from milkrun.render.scene import Chart, Scene
 
 HALF_OUT, NO_JOIN = 1, 2
 """What may be wrong with a state from outside."""

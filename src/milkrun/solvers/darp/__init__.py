@@ -6,7 +6,7 @@ from milkrun.solvers.darp.methods import (
     improve,
     insertion,
     insertion_batch,
-    judged,
+    price_routes,
     solve_exact,
     solve_ortools,
 )
@@ -17,7 +17,7 @@ __all__ = [
     "improve",
     "insertion",
     "insertion_batch",
-    "judged",
+    "price_routes",
     "solve_exact",
     "solve_ortools",
 ]

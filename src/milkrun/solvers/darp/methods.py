@@ -25,7 +25,7 @@ __all__ = [
     "improve",
     "insertion",
     "insertion_batch",
-    "judged",
+    "price_routes",
     "solve_exact",
     "solve_ortools",
 ]
@@ -103,10 +103,10 @@ def improve(
     if not 0 <= seed < 2**63:
         raise ConfigError(f"seed is {seed}, must be within 0..2**63-1")
     rules: dict[str, Any] = {"speed": speed, "penalty_unvisited": penalty_unvisited}
-    start = best_insertion(instance, **rules) if routes is None else judged(instance, routes, **rules)
+    start = best_insertion(instance, **rules) if routes is None else price_routes(instance, routes, **rules)
     # a request that nobody serves is two nodes that nobody visits
     found = search.search(instance, start.routes, seconds, seed, iterations, speed, 2 * penalty_unvisited)
-    return _better(start, judged(instance, found, **rules))
+    return _better(start, price_routes(instance, found, **rules))
 
 
 def solve_ortools(
@@ -130,10 +130,10 @@ def solve_ortools(
     if iterations is not None and iterations < 1:
         raise ConfigError(f"iterations is {iterations}, must be at least 1, or None")
     rules: dict[str, Any] = {"speed": speed, "penalty_unvisited": penalty_unvisited}
-    start = best_insertion(instance, **rules) if warm_start else judged(instance, [], **rules)
+    start = best_insertion(instance, **rules) if warm_start else price_routes(instance, [], **rules)
     model = ortools.Model(instance, scale, penalty_unvisited, speed)
     found = model.search(seconds, start.routes if warm_start else None, iterations)
-    return start if found is None else _better(start, judged(instance, found, **rules))
+    return start if found is None else _better(start, price_routes(instance, found, **rules))
 
 
 def solve_exact(instance: DARPInstance, *, penalty_unvisited: float = 100.0, speed: float = 1.0) -> DARPPlan:
@@ -161,10 +161,10 @@ def solve_exact(instance: DARPInstance, *, penalty_unvisited: float = 100.0, spe
                     longer[served | group] = (total, [*routes, found[1]])
         plans = longer
     rules = {"speed": speed, "penalty_unvisited": penalty_unvisited}
-    return min((judged(instance, routes, **rules) for _, routes in plans.values()), key=lambda plan: plan.cost)
+    return min((price_routes(instance, routes, **rules) for _, routes in plans.values()), key=lambda plan: plan.cost)
 
 
-def judged(
+def price_routes(
     instance: DARPInstance, routes: Sequence[Sequence[int]], *, penalty_unvisited: float = 100.0, speed: float = 1.0
 ) -> DARPPlan:
     """Routes as a plan with the checker's numbers, one list a vehicle; `BadSolution` if they break a rule."""
@@ -181,7 +181,7 @@ def best_insertion(
 ) -> DARPPlan:
     """The cheapest of the insertions by these orders, or nobody served where that is cheaper still."""
     routes = [*(insertion(instance, order, speed) for order in orders), []]
-    plans = [judged(instance, plan, speed=speed, penalty_unvisited=penalty_unvisited) for plan in routes]
+    plans = [price_routes(instance, plan, speed=speed, penalty_unvisited=penalty_unvisited) for plan in routes]
     return min(plans, key=lambda plan: plan.cost)
 
 

@@ -61,7 +61,7 @@ def solve_rows(
     actions = np.zeros((len(rows), max(1, *(len(plan) for plan, _ in found))), np.int32)
     for b, (plan, _) in enumerate(found):
         actions[b, : len(plan)] = plan
-    costs = [judged(one, plan, options) for one, (plan, _) in zip(rows, found, strict=True)]
+    costs = [cost_of(one, plan, options) for one, (plan, _) in zip(rows, found, strict=True)]
     return actions, np.array(costs), np.array([proven for _, proven in found])
 
 
@@ -117,7 +117,7 @@ def actions_of(instance: DARPInstance, routes: Sequence[Sequence[int]], speed: f
     return actions
 
 
-def judged(instance: DARPInstance, actions: Sequence[int], options: Mapping[str, Any]) -> float:
+def cost_of(instance: DARPInstance, actions: Sequence[int], options: Mapping[str, Any]) -> float:
     """The checker's cost of actions."""
     # an empty list would be an array of floats, which the checker refuses
     cost, _, _ = DARPProblem.get_costs(instance.fields(), np.array([actions or [0]]), **options)

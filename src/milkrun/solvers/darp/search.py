@@ -90,7 +90,7 @@ def improve_row(w, b, seed, first, count):
         w.draws[0] = 0
         remove(w, b, s)
         insert(w, b, s)
-        judge(w, b, heat, draw(w, s))
+        accept(w, b, heat, draw(w, s))
     for v in range(w.V):
         w.visits[b, v] = w.best_stops[v]
         for k in range(w.best_stops[v]):
@@ -275,7 +275,7 @@ def urgency(w, r, how):
 
 
 @kernel
-def judge(w, b, heat, u):
+def accept(w, b, heat, u):
     """Goes on from the new plan or back to the old one."""
     cost, length = cost_of(w, b), 0.0
     for v in range(w.V):

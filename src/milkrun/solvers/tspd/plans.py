@@ -34,14 +34,14 @@ CEILING = 16
 """Nodes beyond which the tables of `exact` would take gigabytes."""
 
 
-class Plan(NamedTuple):
+class TSPDPlan(NamedTuple):
     """Operations and their makespan."""
 
     operations: tuple[Operation, ...]
     cost: float
 
 
-def exact(instance: TSPDInstance, max_nodes: int = 12) -> Plan:
+def exact(instance: TSPDInstance, max_nodes: int = 12) -> TSPDPlan:
     """The best of all plans that the world lets be played.
 
     Time and memory grow with every node; an instance with more than `max_nodes`, depot included, is a ConfigError.
@@ -53,17 +53,17 @@ def exact(instance: TSPDInstance, max_nodes: int = 12) -> Plan:
             f"max_nodes={max_nodes}, at most {CEILING}; partition and truck_only take more"
         )
     operations, cost = best_chain(instance)
-    return Plan(tuple(operations), cost)
+    return TSPDPlan(tuple(operations), cost)
 
 
-def truck_only(instance: TSPDInstance) -> Plan:
+def truck_only(instance: TSPDInstance) -> TSPDPlan:
     """The truck's tour with the drone aboard: optimal up to 13 nodes, beyond nearest neighbour and 2-opt."""
     _check(instance)
     tour = truck_tour(instance.c_truck)
-    return Plan(tuple(Operation(i, j) for i, j in pairwise([*tour, 0])), tour_cost(instance.c_truck, tour))
+    return TSPDPlan(tuple(Operation(i, j) for i, j in pairwise([*tour, 0])), tour_cost(instance.c_truck, tour))
 
 
-def partition(instance: TSPDInstance, tour: Sequence[int]) -> Plan:
+def partition(instance: TSPDInstance, tour: Sequence[int]) -> TSPDPlan:
     """The best plan that covers the nodes in the order of a tour (each node once, the depot first).
 
     The tour is cut into operations; in each, one node strictly between the ends may be the drone's. Agatz, Bouman and
@@ -86,7 +86,7 @@ def partition(instance: TSPDInstance, tour: Sequence[int]) -> Plan:
         between = tuple(ends[p] for p in range(i + 1, j) if p != k)
         operations.append(Operation(ends[i], ends[j], NO_FLY if k < 0 else ends[k], between))
         j = i
-    return Plan(tuple(operations[::-1]), float(kept["best"][-1]))
+    return TSPDPlan(tuple(operations[::-1]), float(kept["best"][-1]))
 
 
 def _check(instance: Any) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from milkrun.core.errors import ConfigError, ResetNeeded
 from milkrun.delivery.instances.tspd import TSPDInstance
 from milkrun.delivery.tspd.log import actions_of
-from milkrun.solvers.tspd.plans import Plan, partition, truck_only
+from milkrun.solvers.tspd.plans import TSPDPlan, partition, truck_only
 from milkrun.solvers.tspd.rows import without_padding
 
 KEPT = 4096  # plans
@@ -52,7 +52,7 @@ class PartitionPolicy:
 
 
 @lru_cache(maxsize=KEPT)
-def plan_of(instance: TSPDInstance) -> Plan:
+def plan_of(instance: TSPDInstance) -> TSPDPlan:
     """The truck's tour with the drone aboard, split as well as can be."""
     return partition(instance, [op.start for op in truck_only(instance).operations])
 

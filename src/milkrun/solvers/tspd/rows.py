@@ -13,7 +13,7 @@ from milkrun.delivery.instances.tspd import TSPDInstance
 from milkrun.delivery.tspd.log import actions_of
 from milkrun.delivery.tspd.task import tspd_cost
 from milkrun.solvers.solve import Job, Solution
-from milkrun.solvers.tspd.plans import Plan, exact, partition, truck_only
+from milkrun.solvers.tspd.plans import TSPDPlan, exact, partition, truck_only
 
 EXACT_UP_TO = 12  # nodes
 
@@ -66,7 +66,7 @@ def default_method(instance: TSPDInstance) -> str:
     return "exact" if instance.num_nodes <= EXACT_UP_TO else "partition"
 
 
-def plan_by(instance: TSPDInstance, method: str) -> Plan:
+def plan_by(instance: TSPDInstance, method: str) -> TSPDPlan:
     """The plan of a method; `partition` goes along the truck's own tour."""
     if method == "exact":
         return exact(instance, max_nodes=EXACT_UP_TO)
