@@ -362,9 +362,9 @@ def test_a_fault_that_lets_in_too_much_is_found() -> None:
     assert (finding.rule, finding.field) == ("ends_guarded", "used")
     line = broken_worlds.fetch_one.py_func.__code__.co_firstlineno + 3
     assert re.fullmatch(
-        rf"a saved state with used = 2 is accepted, and then fetch_one \(broken_worlds\.py:{line}\): plan\[\d, 3\]: the "
-        r"index 3 is out of range; the shape is \(8, 3\): the kernel `fault` or check_states must refuse such a state, "
-        r"or the kernel guard its access",
+        rf"a saved state with used = 2 is accepted, and then fetch_one \(broken_worlds\.py:{line}\): plan\[\d, 3\]: "
+        r"the index 3 is out of range; the shape is \(8, 3\): the kernel `fault` or check_states must refuse such a "
+        r"state, or the kernel guard its access",
         finding.sentence,
     )
 

@@ -18,7 +18,7 @@ from numba import njit, types
 from milkrun.core.cache import compile_module
 from milkrun.core.fields import Field, Role
 from milkrun.core.kernels import KERNEL_OPTIONS, array_at, eight_flags
-from milkrun.core.record import INSTANCES, ROWS, Layout
+from milkrun.core.record import INSTANCES, ROWS, RecordLayout
 from milkrun.core.threads import Entry
 
 KINDS = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64")
@@ -31,7 +31,7 @@ class Bounds:
     of each agent: a row that goes on leaves every one of them something to do."""
 
     def __init__(
-        self, layout: Layout, fields: Sequence[Field], sizes: dict[str, int], choices: Sequence[int] = ()
+        self, layout: RecordLayout, fields: Sequence[Field], sizes: dict[str, int], choices: Sequence[int] = ()
     ) -> None:
         starts = np.cumsum([0, *choices])
         lines: list[tuple[Field, tuple[int, ...] | None]] = []
@@ -67,7 +67,7 @@ def may_index(f: Field) -> bool:
     return f.dtype.kind in "iu" and has_rule(f)
 
 
-def _line(f: Field, layout: Layout, sizes: dict[str, int]) -> tuple[int, ...] | None:
+def _line(f: Field, layout: RecordLayout, sizes: dict[str, int]) -> tuple[int, ...] | None:
     """Place in the table, kind, numbers a row, lowest and highest (their bits) or for a mask the places of the flags of
     ended rows, the word that counts the rows; and which part of a row is meant: first number, how many."""
     each = math.prod(f.shape(sizes))

@@ -21,7 +21,7 @@ from milkrun.core.faults import refuse_generators
 from milkrun.core.fields import Role
 from milkrun.core.interpreter.module import interpret_module
 from milkrun.core.kernels import KERNEL_OPTIONS, array_at, copy_rows, fetch, kernel, part_compiler
-from milkrun.core.record import LOWERING, Layout, record_at
+from milkrun.core.record import LOWERING, RecordLayout, record_at
 from milkrun.core.threads import Entry
 
 NO_LIMIT = 2**62
@@ -39,7 +39,12 @@ BLOCK = 64
 
 
 def build_launcher(
-    layout: Layout, action: Action, kernels: Mapping[str, Any], usual: Mapping[str, int], *, debug: bool | str = False
+    layout: RecordLayout,
+    action: Action,
+    kernels: Mapping[str, Any],
+    usual: Mapping[str, int],
+    *,
+    debug: bool | str = False,
 ) -> Launcher:
     """Compiles (or finds in the cache) the entries of a world; `debug` is True to interpret them or "bounds" to check
     indices, here and below.
@@ -100,7 +105,7 @@ def build_launcher(
 
 
 def build_player(
-    layout: Layout, action: Action, kernels: Mapping[str, Any], choose: Any, *, debug: bool | str = False
+    layout: RecordLayout, action: Action, kernels: Mapping[str, Any], choose: Any, *, debug: bool | str = False
 ) -> Entry:
     """An entry that plays each live row to its end by the policy choose(w, b, x, i), the row staying in the cache."""
     text = _head(layout) + _turns(layout, action, kernels, views=False)
@@ -122,7 +127,7 @@ def build_player(
     return Entry(_module(name, text, layout, {**kernels, "choose": choose}, debug, action).play_rows)
 
 
-def build_adviser(layout: Layout, choose: Any, *, debug: bool | str = False) -> Entry:
+def build_adviser(layout: RecordLayout, choose: Any, *, debug: bool | str = False) -> Entry:
     """An entry that stores what the policy choose(w, b, x, i) does in each row, for worlds that play turn by turn."""
     text = _head(layout)
     text += _entry(
@@ -132,7 +137,7 @@ def build_adviser(layout: Layout, choose: Any, *, debug: bool | str = False) -> 
     return Entry(_module(name, text, layout, {"choose": choose}, debug).advise_rows)
 
 
-def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool | str = False) -> Entry:
+def build_row_map(layout: RecordLayout, function: Any, dtype: np.dtype, *, debug: bool | str = False) -> Entry:
     """An entry that stores function(w, b, x, y) of each row in an array: policies and reports are made of it."""
     text = _head(layout)
     text += _entry(
@@ -144,14 +149,14 @@ def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool
     return Entry(_module(function.py_func.__name__, text, layout, {"function": function}, debug).map_rows)
 
 
-def build_marker(layout: Layout, mark: Any, *, debug: bool | str = False) -> Entry:
+def build_marker(layout: RecordLayout, mark: Any, *, debug: bool | str = False) -> Entry:
     """An entry that runs the hook `derive_mask`, which only states from outside need: compiled when first used."""
     text = _head(layout) + _entry("mark_rows", "", "", "mark(w, b)")
     name = f"{_room(mark)}_marks"
     return Entry(_module(name, text, layout, {"mark": mark}, debug).mark_rows)
 
 
-def build_loop(layout: Layout, function: Any) -> Entry:
+def build_loop(layout: RecordLayout, function: Any) -> Entry:
     """An entry (table, numbers...) that calls function(w, b, numbers...) for row after row: solvers are made of it."""
     code = function.py_func.__code__
     numbers = "".join(f", {name}" for name in code.co_varnames[2 : code.co_argcount])
@@ -205,7 +210,12 @@ def _first(count: Entry, args: tuple[int, ...], n: int) -> int:
 
 
 def _module(
-    name: str, text: str, layout: Layout, kernels: Mapping[str, Any], debug: bool | str, action: Action | None = None
+    name: str,
+    text: str,
+    layout: RecordLayout,
+    kernels: Mapping[str, Any],
+    debug: bool | str,
+    action: Action | None = None,
 ) -> Any:
     """The text as a module: compiled, compiled with checked indices, or interpreted."""
     refuse_generators(kernels.values())
@@ -215,7 +225,7 @@ def _module(
     return interpret_module(name, text, names, layout, action) if debug else compile_module(name, text, names)
 
 
-def _names(layout: Layout) -> dict[str, Any]:
+def _names(layout: RecordLayout) -> dict[str, Any]:
     """What a launcher's text refers to; LOWERING and PARTS only stand there to be part of the fingerprint."""
     numbers = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64", "boolean")
     return {
@@ -246,22 +256,22 @@ def _numba_name(dtype: np.dtype) -> str:
     return "boolean" if dtype == np.bool_ else dtype.name
 
 
-def _size(size: str | int, layout: Layout) -> str:
+def _size(size: str | int, layout: RecordLayout) -> str:
     return f"t[{layout.sizes[size]}]" if isinstance(size, str) else str(size)
 
 
-def _agent_count(action: Action, layout: Layout) -> str:
+def _agent_count(action: Action, layout: RecordLayout) -> str:
     groups = action.groups if isinstance(action, Agents) else ()
     return " + ".join(_size(count, layout) for _, count, _ in groups) or "0"
 
 
-def _head(layout: Layout) -> str:
+def _head(layout: RecordLayout) -> str:
     return f"""# Written by milkrun.core.launcher; the module's name is a hash of this and of the kernels.
 # {layout.text}
 """
 
 
-def _turns(layout: Layout, action: Action, kernels: Mapping[str, Any], views: bool = True) -> str:
+def _turns(layout: RecordLayout, action: Action, kernels: Mapping[str, Any], views: bool = True) -> str:
     """A turn of a row. A world that keeps `reward_exact` writes its rewards there; `reward` is that in float32.
     Without `views` those that a world's kernel `update_views` makes are left as they were."""
     exact = "reward_exact" in layout.fields

@@ -26,7 +26,7 @@ ROWS, INSTANCES = 0, 1  # the first two words of a table
 WORD = ir.IntType(64)
 
 
-class Layout:
+class RecordLayout:
     """The index of each size, address and number in a world's table."""
 
     def __init__(self, fields: dict[str, Field], size_names: list[str], owner: str = "the record") -> None:
@@ -95,7 +95,7 @@ class Layout:
 class RecordType(types.Type):
     """The compiler's type of `w`: two words, the table's address and the thread's scratch slot."""
 
-    def __init__(self, layout: Layout, known: Mapping[str, int] | None = None) -> None:
+    def __init__(self, layout: RecordLayout, known: Mapping[str, int] | None = None) -> None:
         """The numbers in `known` have these values in every table: code for other values may be pruned."""
         self.layout, self.known = layout, dict(known or {})
         # For numba types with equal names are equal: worlds with equal layouts share compiled code.
@@ -215,7 +215,7 @@ LOWERING = (lower_attribute, *(f for f in vars(Words).values() if callable(f)))
 """The functions that compiled code depends on besides kernels, for the fingerprint of the cache."""
 
 
-def record_at(layout: Layout, known: Mapping[str, int] | None = None) -> Any:
+def record_at(layout: RecordLayout, known: Mapping[str, int] | None = None) -> Any:
     """The intrinsic (table address, scratch slot) -> w for a layout."""
     record = RecordType(layout, known)
 

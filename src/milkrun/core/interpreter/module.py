@@ -20,11 +20,11 @@ from milkrun.core.errors import MilkrunError
 from milkrun.core.interpreter.checked_record import CheckedRecord
 from milkrun.core.interpreter.faults import PLAYING, locate_error, shut_mask, wrong_result
 from milkrun.core.interpreter.functions import BUILTINS, meaning
-from milkrun.core.record import Layout
+from milkrun.core.record import RecordLayout
 
 
 def interpret_module(
-    name: str, source: str, names: Mapping[str, Any], layout: Layout, action: Action | None = None
+    name: str, source: str, names: Mapping[str, Any], layout: RecordLayout, action: Action | None = None
 ) -> ModuleType:
     """Runs the text of a launcher; its entries are Python functions of ints. Given the `action` of a world, a kernel
     that leaves a live row without an allowed action is a fault."""
