@@ -13,7 +13,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
-from numba.core.dispatcher import Dispatcher
+from numba.extending import is_jitted
 
 from milkrun.core.actions import Action
 from milkrun.core.errors import MilkrunError
@@ -32,7 +32,7 @@ def interpret_module(
     space = vars(module)
     space.update(BUILTINS)
     space.update({label: meaning(value) for label, value in names.items()})
-    kernels = {label for label, value in names.items() if isinstance(value, Dispatcher)}
+    kernels = {label for label, value in names.items() if is_jitted(value)}
     entries: list[str] = []
 
     def kernel(function: Callable[..., Any] | None = None, *, inline: bool = False) -> Any:
