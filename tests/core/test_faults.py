@@ -1,4 +1,4 @@
-"""Faults of a kernel's author: each is a sentence that names the thing, the file and the line, not pages of numba."""
+"""Faults of a kernel's author: each is a sentence with a name, a file and a line, not numba's pages."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def place_of(function) -> str:
 
 @pytest.mark.parametrize(("step", "culprit", "sentence"), SENTENCES, ids=[s.py_func.__name__ for s, _, _ in SENTENCES])
 def test_a_fault_of_a_kernel_is_a_sentence(step, culprit, sentence):
-    """The sentence says what, in which file and line; what the compiler said is its cause."""
+    """The sentence has the fault, its file and line; the compiler's message is its cause."""
     world = broken(step)
     with pytest.raises(ConfigError) as met:
         world.step([1])
@@ -103,7 +103,7 @@ def test_a_fault_of_a_kernel_is_a_sentence(step, culprit, sentence):
 
 
 def test_any_other_fault_names_the_line_and_keeps_the_compilers_words():
-    """What nobody foresaw is still one line with a place, and the whole text is the cause."""
+    """It is one line with a place, and the compiler's message is its cause."""
     world = broken(no_such_operation)
     with pytest.raises(ConfigError) as met:
         world.step([1])
@@ -123,7 +123,7 @@ def count_up(w, b):
 
 
 def test_the_innermost_line_and_the_compilers_own_reason_are_given():
-    """Not the line of the caller, nor the way the compiler took to the fault, nor its colours."""
+    """Not the line of the caller, nor the compiler's trace, nor its colours."""
     with pytest.raises(ConfigError) as met:
         broken(too_many_indices).step([1])
     assert str(met.value).startswith(f"a kernel does not compile ({place_of(count_up)}): cannot index array(")
@@ -140,7 +140,7 @@ def test_a_row_map_of_no_kernel_is_refused_by_name():
 
 
 def test_a_world_with_a_broken_kernel_is_refused_again():
-    """A second try says the same: nothing half made is kept."""
+    """A second try raises the same error: no partial result is cached."""
     world = broken(misspelt_field)
     said = []
     for _ in range(2):
@@ -150,7 +150,7 @@ def test_a_world_with_a_broken_kernel_is_refused_again():
     assert said[0] == said[1]
 
 
-def test_a_constant_that_nobody_declared_is_refused():
+def test_an_undeclared_constant_is_refused():
     """constants() of a world may name its declared constants only."""
 
     class Dim(Lantern):
@@ -231,7 +231,7 @@ def chance_of_a_row(w, b, x, y):
 
 
 def test_a_row_map_that_draws_from_a_foreign_generator_is_refused():
-    """A policy is a kernel as any other."""
+    """A policy is a kernel like any other."""
     with pytest.raises(
         KernelRefused, match=r"'chance_of_a_row' draws from np\.random\.randint \(test_faults\.py:\d+\)"
     ):
@@ -245,7 +245,7 @@ def reads_a_field_called_random(w, b, action):
 
 @pytest.mark.parametrize("debug", [False, True], ids=["compiled", "debug"])
 def test_a_field_may_be_called_random(debug):
-    """Only what is read of numpy is numpy's."""
+    """Only an attribute of numpy is numpy's."""
     world = broken(reads_a_field_called_random, debug, random=state(int32, 4))
     world.random[:] = 9
     world.step([1])

@@ -18,7 +18,7 @@ from numba import njit, types
 from milkrun.core.cache import compile_module
 from milkrun.core.fields import Field, Role
 from milkrun.core.kernels import KERNEL_OPTIONS, array_at, eight_flags
-from milkrun.core.record import INSTANCES, ROWS, Layout
+from milkrun.core.record import INSTANCES, ROWS, RecordLayout
 from milkrun.core.threads import Entry
 
 KINDS = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64")
@@ -31,7 +31,7 @@ class Bounds:
     number of actions of each agent: in a live row every agent needs an allowed one."""
 
     def __init__(
-        self, layout: Layout, fields: Sequence[Field], sizes: dict[str, int], choices: Sequence[int] = ()
+        self, layout: RecordLayout, fields: Sequence[Field], sizes: dict[str, int], choices: Sequence[int] = ()
     ) -> None:
         starts = np.cumsum([0, *choices])
         lines: list[tuple[Field, tuple[int, ...] | None]] = []
@@ -67,7 +67,7 @@ def may_index(f: Field) -> bool:
     return f.dtype.kind in "iu" and has_rule(f)
 
 
-def _line(f: Field, layout: Layout, sizes: dict[str, int]) -> tuple[int, ...] | None:
+def _line(f: Field, layout: RecordLayout, sizes: dict[str, int]) -> tuple[int, ...] | None:
     """A line of the rule table: word of the field, kind, numbers a row, the bits of the bounds (of a mask the words of
     the flags `terminated` and `truncated`), word that counts the rows; then the part of a row: first number, count."""
     each = math.prod(f.shape(sizes))

@@ -19,7 +19,7 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types
-from numba.core.dispatcher import Dispatcher
+from numba.extending import is_jitted
 
 from milkrun.core.disk_cache import CachedFunction
 from milkrun.core.kernels import KERNEL_OPTIONS
@@ -61,7 +61,7 @@ def compile_module(name: str, source: str, names: Mapping[str, Any]) -> pytypes.
 
 def _digest(value: Any, digest: Any, seen: set[int]) -> None:
     """Adds all that compiling `value` depends on: the code of kernels, the constants and kernels they name."""
-    if isinstance(value, Dispatcher):
+    if is_jitted(value):
         digest.update(repr(sorted(value.targetoptions.items(), key=str)).encode())
         _digest_function(value.py_func, digest, seen)
     elif isinstance(value, pytypes.FunctionType):

@@ -12,7 +12,7 @@ from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from numba.core.dispatcher import Dispatcher
+from numba.extending import is_jitted
 
 from milkrun.core.cache import compile_module
 from milkrun.core.errors import KernelFault
@@ -31,7 +31,7 @@ def compile_checked(name: str, source: str, names: Mapping[str, Any], owner: str
     entries = {
         label: _entry(value, owner)
         for label, value in vars(module).items()
-        if isinstance(value, Dispatcher) and not isinstance(value, Kernel) and label not in given
+        if is_jitted(value) and not isinstance(value, Kernel) and label not in given
     }
     return SimpleNamespace(**entries)
 

@@ -16,7 +16,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
-from numba.core.dispatcher import Dispatcher
+from numba.extending import is_jitted
 
 from milkrun.core.errors import KernelRefused, no_such_field
 from milkrun.core.rebinding import global_names
@@ -29,7 +29,7 @@ _accepted: set[FunctionType] = set()  # neither these nor the kernels that they 
 def refuse_generators(kernels: Iterable[Any]) -> None:
     """Raises KernelRefused where a kernel, or one that it calls, uses a generator of numpy or Python: all rows would
     share it, and no seed would decide."""
-    waiting = [value.py_func for value in kernels if isinstance(value, Dispatcher)]
+    waiting = [value.py_func for value in kernels if is_jitted(value)]
     seen: set[FunctionType] = set()
     while waiting:
         function = waiting.pop()
@@ -42,7 +42,7 @@ def refuse_generators(kernels: Iterable[Any]) -> None:
                 f"the kernel {function.__name__!r} draws from {use}: rows have streams of their own; draw from "
                 f"row_stream(w, b, PURPOSE) with a function of milkrun.core.rng"
             )
-        waiting += [value.py_func for value in values if isinstance(value, Dispatcher)]
+        waiting += [value.py_func for value in values if is_jitted(value)]
     _accepted.update(seen)  # last: a kernel that calls a refused one is refused again
 
 
@@ -113,7 +113,7 @@ def _called_kernels(function: FunctionType) -> Iterator[FunctionType]:
     waiting, seen = [function], {function}
     while waiting:
         for value in outer_names(waiting.pop(0)).values():
-            inner = value.py_func if isinstance(value, Dispatcher) else None
+            inner = value.py_func if is_jitted(value) else None
             if inner is not None and inner not in seen:
                 seen.add(inner)
                 waiting.append(inner)

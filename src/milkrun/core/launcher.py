@@ -21,7 +21,7 @@ from milkrun.core.faults import refuse_generators
 from milkrun.core.fields import Role
 from milkrun.core.interpreter.module import interpret_module
 from milkrun.core.kernels import KERNEL_OPTIONS, array_at, copy_rows, fetch, kernel, part_compiler
-from milkrun.core.record import LOWERING, Layout, record_at
+from milkrun.core.record import LOWERING, RecordLayout, record_at
 from milkrun.core.threads import Entry
 
 NO_LIMIT = 2**62
@@ -39,7 +39,12 @@ BLOCK = 64
 
 
 def build_launcher(
-    layout: Layout, action: Action, kernels: Mapping[str, Any], usual: Mapping[str, int], *, debug: bool | str = False
+    layout: RecordLayout,
+    action: Action,
+    kernels: Mapping[str, Any],
+    usual: Mapping[str, int],
+    *,
+    debug: bool | str = False,
 ) -> Launcher:
     """Compiles (or finds in the cache) the entries of a world; `debug` is True to interpret them or "bounds" to check
     indices, here and below.
@@ -100,7 +105,7 @@ def build_launcher(
 
 
 def build_player(
-    layout: Layout, action: Action, kernels: Mapping[str, Any], choose: Any, *, debug: bool | str = False
+    layout: RecordLayout, action: Action, kernels: Mapping[str, Any], choose: Any, *, debug: bool | str = False
 ) -> Entry:
     """An entry that plays each live row to its end by the policy choose(w, b, x, i), while the row stays in the CPU
     cache."""
@@ -123,7 +128,7 @@ def build_player(
     return Entry(_module(name, text, layout, {**kernels, "choose": choose}, debug, action).play_rows)
 
 
-def build_adviser(layout: Layout, choose: Any, *, debug: bool | str = False) -> Entry:
+def build_adviser(layout: RecordLayout, choose: Any, *, debug: bool | str = False) -> Entry:
     """An entry that stores the action of the policy choose(w, b, x, i) in each row, for worlds on engines."""
     text = _head(layout)
     text += _entry(
@@ -133,7 +138,7 @@ def build_adviser(layout: Layout, choose: Any, *, debug: bool | str = False) -> 
     return Entry(_module(name, text, layout, {"choose": choose}, debug).advise_rows)
 
 
-def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool | str = False) -> Entry:
+def build_row_map(layout: RecordLayout, function: Any, dtype: np.dtype, *, debug: bool | str = False) -> Entry:
     """An entry that stores function(w, b, x, y) of each row in an array, for policies and reports."""
     text = _head(layout)
     text += _entry(
@@ -145,14 +150,14 @@ def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool
     return Entry(_module(function.py_func.__name__, text, layout, {"function": function}, debug).map_rows)
 
 
-def build_marker(layout: Layout, mark: Any, *, debug: bool | str = False) -> Entry:
+def build_marker(layout: RecordLayout, mark: Any, *, debug: bool | str = False) -> Entry:
     """An entry that runs the hook `derive_mask`; compiled lazily, since only states from outside need it."""
     text = _head(layout) + _entry("mark_rows", "", "", "mark(w, b)")
     name = f"{_module_of(mark)}_marks"
     return Entry(_module(name, text, layout, {"mark": mark}, debug).mark_rows)
 
 
-def build_loop(layout: Layout, function: Any) -> Entry:
+def build_loop(layout: RecordLayout, function: Any) -> Entry:
     """An entry (table, numbers...) that calls function(w, b, numbers...) row by row, for solvers."""
     code = function.py_func.__code__
     numbers = "".join(f", {name}" for name in code.co_varnames[2 : code.co_argcount])
@@ -206,7 +211,12 @@ def _first(count: Entry, args: tuple[int, ...], n: int) -> int:
 
 
 def _module(
-    name: str, text: str, layout: Layout, kernels: Mapping[str, Any], debug: bool | str, action: Action | None = None
+    name: str,
+    text: str,
+    layout: RecordLayout,
+    kernels: Mapping[str, Any],
+    debug: bool | str,
+    action: Action | None = None,
 ) -> Any:
     """The text as a module: compiled, compiled with checked indices, or interpreted."""
     refuse_generators(kernels.values())
@@ -216,7 +226,7 @@ def _module(
     return interpret_module(name, text, names, layout, action) if debug else compile_module(name, text, names)
 
 
-def _names(layout: Layout) -> dict[str, Any]:
+def _names(layout: RecordLayout) -> dict[str, Any]:
     """The names that a launcher's text uses; LOWERING and PARTS are there for the fingerprint only."""
     numbers = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64", "boolean")
     return {
@@ -247,22 +257,22 @@ def _numba_name(dtype: np.dtype) -> str:
     return "boolean" if dtype == np.bool_ else dtype.name
 
 
-def _size(size: str | int, layout: Layout) -> str:
+def _size(size: str | int, layout: RecordLayout) -> str:
     return f"t[{layout.sizes[size]}]" if isinstance(size, str) else str(size)
 
 
-def _agent_count(action: Action, layout: Layout) -> str:
+def _agent_count(action: Action, layout: RecordLayout) -> str:
     groups = action.groups if isinstance(action, Agents) else ()
     return " + ".join(_size(count, layout) for _, count, _ in groups) or "0"
 
 
-def _head(layout: Layout) -> str:
+def _head(layout: RecordLayout) -> str:
     return f"""# Written by milkrun.core.launcher; the module's name is a hash of this and of the kernels.
 # {layout.text}
 """
 
 
-def _turns(layout: Layout, action: Action, kernels: Mapping[str, Any], views: bool = True) -> str:
+def _turns(layout: RecordLayout, action: Action, kernels: Mapping[str, Any], views: bool = True) -> str:
     """The text of one step of one row. A world with `reward_exact` writes its rewards there; `reward` is rounded from
     it. Without `views` the kernel `update_views` does not run."""
     exact = "reward_exact" in layout.fields

@@ -23,7 +23,7 @@ from milkrun.core.hooks import bind, kernels_of, playable, require_kernel
 from milkrun.core.instances import Given
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_marker, build_player, build_row_map
-from milkrun.core.record import INSTANCES, Layout
+from milkrun.core.record import INSTANCES, RecordLayout
 from milkrun.core.threads import Entry, chunks_for
 
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -61,7 +61,7 @@ class Memory:
     instance_version: int  # goes up when instances are given, and when their arrays are replaced
     action_mask: Any  # declared by every world whose actions are not a box; else absent, or of size 0
 
-    _launchers: ClassVar[dict[bool | str, tuple[Layout, Launcher]]] = {}  # by the value of `debug`
+    _launchers: ClassVar[dict[bool | str, tuple[RecordLayout, Launcher]]] = {}  # by the value of `debug`
     _row_maps: ClassVar[dict[Any, Entry]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -162,17 +162,17 @@ class Memory:
         return self._row_maps[key]
 
     @classmethod
-    def _launcher_for(cls, debug: bool | str) -> tuple[Layout, Launcher]:
+    def _launcher_for(cls, debug: bool | str) -> tuple[RecordLayout, Launcher]:
         if debug not in cls._launchers:
             cls._launchers[debug] = cls._build(debug)
         return cls._launchers[debug]
 
     @classmethod
-    def _build(cls, debug: bool | str) -> tuple[Layout, Launcher]:
+    def _build(cls, debug: bool | str) -> tuple[RecordLayout, Launcher]:
         sizes = cls.size_of(cls.Config())
         if clash := sorted(set(sizes) & set(cls.fields)):
             raise ConfigError(f"{cls.__name__} has a size and a field of the same name: {', '.join(clash)}")
-        layout = Layout(cls.fields, list(sizes), cls.__name__)
+        layout = RecordLayout(cls.fields, list(sizes), cls.__name__)
         usual = {**cls.usual, **{name: 0 for name, size in sizes.items() if size == 0}} if cls.usual else {}
         return layout, build_launcher(layout, cls.action, playable(cls), {} if debug else usual, debug=debug)
 

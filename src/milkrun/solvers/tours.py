@@ -12,7 +12,7 @@ import numpy as np
 
 from milkrun.core.fields import bool_, constant, float32, float64, instance, int32, int64, named, scratch
 from milkrun.core.kernels import kernel
-from milkrun.core.record import Layout
+from milkrun.core.record import RecordLayout
 from milkrun.routing.distance import MATRIX, TOL, leg
 
 LENGTH, TRIPS, SYMMETRIC = range(3)  # of `count`: entries of `seq`, trips, whether both ways are equally long
@@ -56,7 +56,7 @@ WORK = named(
 )
 """What the kernels work on, `w`: instances (first axis: row b) and one thread's space. P = 2 N + 4 holds any plan."""
 
-LAYOUT = Layout(WORK, ["N", "L", "M", "P", "S"])
+LAYOUT = RecordLayout(WORK, ["N", "L", "M", "P", "S"])
 
 
 @kernel

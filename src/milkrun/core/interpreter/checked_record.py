@@ -25,7 +25,7 @@ from milkrun.core.interpreter.checked_array import (
     memory_at,
 )
 from milkrun.core.interpreter.faults import fault, unknown_field
-from milkrun.core.record import INSTANCES, ROWS, Layout
+from milkrun.core.record import INSTANCES, ROWS, RecordLayout
 
 _ACCESS = {Role.INSTANCE: GENERATE_ONLY, Role.KEY: GENERATE_ONLY, Role.CONSTANT: CONSTANT}
 
@@ -33,7 +33,7 @@ _ACCESS = {Role.INSTANCE: GENERATE_ONLY, Role.KEY: GENERATE_ONLY, Role.CONSTANT:
 class CheckedRecord:
     """What a kernel calls `w`."""
 
-    def __init__(self, layout: Layout, table: int, slot: int) -> None:
+    def __init__(self, layout: RecordLayout, table: int, slot: int) -> None:
         self._layout, self._slot = layout, slot
         self._words = memory_at(table, (layout.width,), np.dtype(np.int64))
         self._active = ActiveRow()

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable
-from inspect import unwrap
+from inspect import currentframe, unwrap
 from types import CodeType, FrameType, TracebackType
 from typing import Any
+
+import numpy as np
 
 from milkrun.core.errors import KernelFault, ShutMask, no_such_field
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
-_OURS = (_PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "kernels.py"))  # in these no kernel stands
+_NO_KERNELS = (
+    _PACKAGE + os.sep,
+    os.path.join(os.path.dirname(_PACKAGE), "kernels.py"),
+    os.path.dirname(np.__file__) + os.sep,
+)
 
 
 class Playing(threading.local):
@@ -38,7 +43,7 @@ def locate_error(error: Exception) -> KernelFault:
     trace: TracebackType | None = error.__traceback__
     code, line = None, 0
     while trace is not None:
-        if not _ours(trace.tb_frame.f_code):
+        if _may_be_kernel(trace.tb_frame.f_code):
             code, line = trace.tb_frame.f_code, trace.tb_lineno
         trace = trace.tb_next
     divided = isinstance(error, ZeroDivisionError)
@@ -68,14 +73,14 @@ def unknown_field(owner: str, name: str, known: Iterable[str]) -> KernelFault:
 
 def _kernel_frame() -> FrameType | None:
     """The kernel that is running: the first caller outside this package."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _ours(frame.f_code):
+    frame: FrameType | None = currentframe()
+    while frame is not None and not _may_be_kernel(frame.f_code):
         frame = frame.f_back
     return frame
 
 
-def _ours(code: CodeType) -> bool:
-    return code.co_filename.startswith(_OURS)
+def _may_be_kernel(code: CodeType) -> bool:
+    return not code.co_filename.startswith(_NO_KERNELS)
 
 
 def _located(sentence: str, code: CodeType, line: int, field: str) -> KernelFault:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.core.dispatcher import Dispatcher
+from numba.extending import is_jitted
 from numba.np.numpy_support import as_dtype
 
 from milkrun.core.interpreter.checked_array import CONSTANT, ActiveRow, CheckedArray, as_scalar
@@ -23,7 +23,7 @@ from milkrun.core.rebinding import Rebinder
 
 def meaning(value: Any) -> Any:
     """What a global name of a kernel stands for when the kernel is interpreted."""
-    if isinstance(value, Dispatcher):
+    if is_jitted(value):
         return interpret(value.py_func)
     if isinstance(value, types.Type):
         return number_type(as_dtype(value)) if isinstance(value, (types.Number, types.Boolean)) else value

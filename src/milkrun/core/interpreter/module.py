@@ -13,18 +13,18 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
-from numba.core.dispatcher import Dispatcher
+from numba.extending import is_jitted
 
 from milkrun.core.actions import Action
 from milkrun.core.errors import MilkrunError
 from milkrun.core.interpreter.checked_record import CheckedRecord
 from milkrun.core.interpreter.faults import PLAYING, locate_error, shut_mask, wrong_result
 from milkrun.core.interpreter.functions import BUILTINS, meaning
-from milkrun.core.record import Layout
+from milkrun.core.record import RecordLayout
 
 
 def interpret_module(
-    name: str, source: str, names: Mapping[str, Any], layout: Layout, action: Action | None = None
+    name: str, source: str, names: Mapping[str, Any], layout: RecordLayout, action: Action | None = None
 ) -> ModuleType:
     """Runs the text of a launcher; its entries are Python functions of ints. Given the `action` of a world, a kernel
     that leaves a live row without an allowed action is a fault."""
@@ -32,7 +32,7 @@ def interpret_module(
     space = vars(module)
     space.update(BUILTINS)
     space.update({label: meaning(value) for label, value in names.items()})
-    kernels = {label for label, value in names.items() if isinstance(value, Dispatcher)}
+    kernels = {label for label, value in names.items() if is_jitted(value)}
     entries: list[str] = []
 
     def kernel(function: Callable[..., Any] | None = None, *, inline: bool = False) -> Any:

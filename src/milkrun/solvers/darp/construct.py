@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from milkrun.core.errors import ConfigError
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
-from milkrun.core.record import Layout
+from milkrun.core.record import RecordLayout
 from milkrun.core.threads import Entry, chunks_for
 from milkrun.solvers.darp.places import SIZES, TIE, WORK, find_place, place, prepare
 
 ORDERS = ("cheapest", "deadline")
 CHEAPEST, DEADLINE = range(2)
-LAYOUT = Layout(WORK, SIZES)
+LAYOUT = RecordLayout(WORK, SIZES)
 PARALLEL_FROM = 16  # rows: an insertion takes a tenth of a millisecond or more
 
 Routes = list[list[int]]
@@ -42,7 +42,7 @@ def insert_rows(
 
 
 def lay_out(
-    layout: Layout, fields: Mapping[str, Any], speed: float, max_onboard: int | None, chunks: int
+    layout: RecordLayout, fields: Mapping[str, Any], speed: float, max_onboard: int | None, chunks: int
 ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
     """The table of a batch, and the arrays behind it, which must live as long as it is used."""
     if not 0 < speed < np.inf:

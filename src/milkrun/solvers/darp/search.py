@@ -16,7 +16,7 @@ from milkrun.core.clock import Clock
 from milkrun.core.fields import constant, float64, int32, int64, named, scratch
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
-from milkrun.core.record import Layout
+from milkrun.core.record import RecordLayout
 from milkrun.core.rng import stream, uniform
 from milkrun.core.threads import Entry
 from milkrun.routing.instances.darp import DARPInstance
@@ -41,7 +41,7 @@ STATE = {
     "draws": scratch(int64, 1, doc="random numbers used in this iteration"),
 }
 NOW, BEST = range(2)
-LAYOUT = Layout({**WORK, **named(STATE)}, SIZES)
+LAYOUT = RecordLayout({**WORK, **named(STATE)}, SIZES)
 
 
 def search(

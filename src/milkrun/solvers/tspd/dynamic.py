@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from milkrun.core.fields import bool_, constant, float64, int32, named, scratch
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
-from milkrun.core.record import Layout
+from milkrun.core.record import RecordLayout
 from milkrun.core.threads import Entry
 from milkrun.delivery.instances.tspd import EPS, NO_FLY, Operation, TSPDInstance
 
@@ -39,10 +39,10 @@ TABLES = {
     "came_set": scratch(int32, "S", "N", doc="what the last operation of the chain covers"),
     "came_node": scratch(int32, "S", "N", doc="where it starts"),
 }
-LAYOUT = Layout({**GIVEN, **named(TABLES)}, ["N", "S"])
+LAYOUT = RecordLayout({**GIVEN, **named(TABLES)}, ["N", "S"])
 
 
-def lay_out(layout: Layout, instance: TSPDInstance, sizes: dict[str, int]) -> tuple[Any, dict[str, NDArray[Any]]]:
+def lay_out(layout: RecordLayout, instance: TSPDInstance, sizes: dict[str, int]) -> tuple[Any, dict[str, NDArray[Any]]]:
     """A table with an instance in it, and its arrays by name, the others zero. The table lends their memory."""
     given = {
         "truck": instance.c_truck,

@@ -15,7 +15,7 @@ from milkrun.core.errors import BadSolution, ConfigError, ShapeError
 from milkrun.core.fields import float64, int32, named, scratch
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
-from milkrun.core.record import Layout
+from milkrun.core.record import RecordLayout
 from milkrun.core.threads import Entry
 from milkrun.delivery.instances.tspd import NO_FLY, Operation, TSPDInstance
 from milkrun.delivery.tspd.truck_tour import tour_cost, truck_tour
@@ -27,7 +27,7 @@ TABLES = {
     "came": scratch(int32, "P", doc="position where its last operation starts"),
     "flown": scratch(int32, "P", doc="position that the drone covers in it, or -1"),
 }
-LAYOUT = Layout({**GIVEN, **named(TABLES)}, ["N", "P"])
+LAYOUT = RecordLayout({**GIVEN, **named(TABLES)}, ["N", "P"])
 
 
 CEILING = 16
