@@ -37,7 +37,8 @@ api/test_sb3_subproc
 core/test_processes
 truth/test_pyvrp_truth
 truth/test_fuzz_tensordicts
-api/test_interrupts
+api/test_binding_interrupts
+api/test_workers_interrupt
 truth/test_fuzz_tracking
 truth/test_darp_by_hand
 tracking/test_rows_alone

@@ -10,6 +10,7 @@ import milkrun
 
 ROOT = os.path.dirname(milkrun.__file__)
 PLACES = tuple(os.path.join(ROOT, part) + os.sep for part in ("api", "tracking"))
+COMPAT = (*PLACES, os.path.join(ROOT, "compat") + os.sep)
 EXEMPT = (os.path.join(ROOT, "api", "workers", "interrupts.py"),)  # where interrupts are held back, not suffered
 
 
@@ -17,8 +18,8 @@ def interrupt():
     raise KeyboardInterrupt
 
 
-def call_until(call, line, deliver=interrupt):
-    """Makes the call; at its line number `line`, of this library's bindings, an interrupt comes: (came, its result)."""
+def call_until(call, line, deliver=interrupt, places=PLACES):
+    """Makes the call; at its line number `line`, of files in `places`, an interrupt comes: (came, its result)."""
     seen = 0
 
     def local(frame, event, arg):
@@ -31,7 +32,7 @@ def call_until(call, line, deliver=interrupt):
 
     def enter(frame, event, arg):
         name = frame.f_code.co_filename
-        return local if name.startswith(PLACES) and name not in EXEMPT else None
+        return local if name.startswith(places) and name not in EXEMPT else None
 
     before = sys.gettrace()
     sys.settrace(enter)

@@ -42,16 +42,19 @@ def _exclusive(
 
     @wraps(method)
     def call(self: Workers, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
-        if not self._lock.acquire(blocking=False):
-            raise ConfigError("another thread is waiting for this pool: only one may use it at a time")
+        is_inside = False
         try:
+            is_inside = self._lock.acquire(blocking=False)
+            if not is_inside:
+                raise ConfigError("another thread is waiting for this pool: only one may use it at a time")
             return method(self, *args, **kwargs)
         except BaseException as e:
             if not isinstance(e, Exception):
                 self._abandon()
             raise
         finally:
-            self._lock.release()
+            if is_inside:
+                self._lock.release()
 
     return call
 

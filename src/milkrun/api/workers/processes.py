@@ -111,13 +111,15 @@ class WorkerProcesses:
             return
         self.closed_because = reason
         _open.discard(self)
-        self._close_descriptors()
-        _join(self._processes, seconds)
-        for stop in (BaseProcess.terminate, BaseProcess.kill):
-            alive = [process for process in self._processes if process.is_alive()]
-            for process in alive:
-                stop(process)
-            _join(alive, TERMINATE_SECONDS)
+        try:
+            self._close_descriptors()
+            _join(self._processes, seconds)
+        finally:  # also after an interrupt
+            for stop in (BaseProcess.terminate, BaseProcess.kill):
+                alive = [process for process in self._processes if process.is_alive()]
+                for process in alive:
+                    stop(process)
+                _join(alive, TERMINATE_SECONDS)
         for process in self._processes:
             if not process.is_alive():
                 process.close()

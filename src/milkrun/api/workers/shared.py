@@ -69,39 +69,48 @@ def map_rows(space: spaces.Space[Any], count: int, fd: int) -> Any:
     return create_empty_array(space, count, fn=allocate)
 
 
-def write_row(rows: Any, i: int, obs: Any, where: str = "") -> None:
-    """Writes an observation into row i. Raises ShapeError if a shape differs or a value does not fit the dtype."""
+def write_row(rows: Any, i: int, obs: Any) -> None:
+    """Writes an observation that `conform` has returned into row i."""
+    if isinstance(rows, dict):
+        for key, part in rows.items():
+            write_row(part, i, obs[key])
+    elif isinstance(rows, tuple):
+        for part, value in zip(rows, obs):
+            write_row(part, i, value)
+    else:
+        rows[i] = obs
+
+
+def conform(rows: Any, obs: Any, where: str = "") -> Any:
+    """The observation as arrays of the shapes and dtypes of these rows, copied only where a dtype differs. Raises
+    ShapeError if a shape differs or a value does not fit the dtype."""
     if isinstance(rows, dict):
         if not hasattr(obs, "keys") or set(obs.keys()) != set(rows):
             found = sorted(map(str, obs.keys())) if hasattr(obs, "keys") else type(obs).__name__
             raise ShapeError(f"observation{where}: its space has the keys {sorted(map(str, rows))}, it has {found}")
-        for key, part in rows.items():
-            write_row(part, i, obs[key], f"{where}[{key!r}]")
-        return
+        return {key: conform(part, obs[key], f"{where}[{key!r}]") for key, part in rows.items()}
     if isinstance(rows, tuple):
         if not isinstance(obs, (tuple, list)) or len(obs) != len(rows):
             raise ShapeError(
                 f"observation{where}: its space has {len(rows)} parts, it is {type(obs).__name__} "
                 f"of {len(obs) if hasattr(obs, '__len__') else 1}"
             )
-        for k, (part, value) in enumerate(zip(rows, obs)):
-            write_row(part, i, value, f"{where}[{k}]")
-        return
-    value, row = np.asarray(obs), rows[i, ...]
-    if value.shape != row.shape:
-        raise ShapeError(f"observation{where}: its space has the shape {row.shape}, it has {value.shape}")
-    if value.dtype != row.dtype and not _fits(value, row.dtype):
-        raise ShapeError(f"observation{where}: its space has the dtype {row.dtype}, {_describe(value)} does not fit in")
-    np.copyto(row, value, casting="unsafe")
+        return tuple(conform(part, value, f"{where}[{k}]") for k, (part, value) in enumerate(zip(rows, obs)))
+    value, shape, dtype = np.asarray(obs), rows.shape[1:], rows.dtype
+    if value.shape != shape:
+        raise ShapeError(f"observation{where}: its space has the shape {shape}, it has {value.shape}")
+    if value.dtype != dtype and not _fits(value, dtype):
+        raise ShapeError(f"observation{where}: its space has the dtype {dtype}, {_describe(value)} does not fit in")
+    return value.astype(dtype, copy=False)
 
 
-def copy_rows(rows: Any, index: int | list[int] | None = None) -> Any:
-    """A copy of one row, of these rows, or of all (None), in the structure of the space."""
+def copy_rows(rows: Any, index: list[int] | None = None) -> Any:
+    """A copy of these rows, or of all (None), in the structure of the space."""
     if isinstance(rows, dict):
         return {key: copy_rows(part, index) for key, part in rows.items()}
     if isinstance(rows, tuple):
         return tuple(copy_rows(part, index) for part in rows)
-    return rows.copy() if index is None else np.array(rows[index])
+    return rows.copy() if index is None else rows[index]
 
 
 def send_descriptor(connection: Connection, fd: int) -> None:

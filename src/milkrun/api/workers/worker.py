@@ -26,7 +26,7 @@ from gymnasium.vector.utils import create_empty_array
 
 from milkrun.api._remote import Absent, look_up
 from milkrun.api.foreign import read_reset, read_step, reset_takes
-from milkrun.api.workers.shared import copy_rows, map_rows, receive_descriptor, write_row
+from milkrun.api.workers.shared import conform, map_rows, receive_descriptor, write_row
 from milkrun.core.errors import ConfigError, ShapeError
 
 POLL_SECONDS = 1.0
@@ -108,8 +108,7 @@ class Worker:
     def __init__(self, index: int, connection: Connection) -> None:
         self.index, self.connection = index, connection
         self.env: Any = None
-        self._rows: Any = None
-        self._row = 0
+        self._rows: Any = None  # arrays of the space's shapes and dtypes, in shared memory or not
         self._is_shared = False
 
     def execute(self, packed: bytes) -> Reply:
@@ -141,7 +140,7 @@ class Worker:
             self._rows = create_empty_array(space, 1, fn=np.empty)
         else:
             self._rows = map_rows(space, count, receive_descriptor(self.connection))
-            self._row, self._is_shared = self.index, True
+            self._is_shared = True
         return RETURNED, None
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> Reply:
@@ -176,8 +175,11 @@ class Worker:
         """Writes an observation into shared memory; without it, returns what is sent."""
         if self._rows is None:
             return obs
-        write_row(self._rows, self._row, obs)
-        return None if self._is_shared else copy_rows(self._rows, 0)
+        arrays = conform(self._rows, obs)
+        if not self._is_shared:
+            return arrays
+        write_row(self._rows, self.index, arrays)
+        return None
 
     def _mask(self, info: dict[str, Any]) -> np.ndarray | None:
         """The action mask with at least one allowed action, or None."""
