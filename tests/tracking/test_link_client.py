@@ -217,7 +217,10 @@ def test_commands_are_what_the_actions_mean():
             link.answer()
         link.close()
     assert [(q["action"], q["cmd"]) for q in play.questions[1:]] == [
-        (0, [30.0, 0.0, 0.0, 0.0]), (4, [0.0, 0.0, 0.0, 2.0]), (-1, [0.0] * 4)]  # fmt: skip
+        (0, [30.0, 0.0, 0.0, 0.0]),
+        (4, [0.0, 0.0, 0.0, 2.0]),
+        (-1, [0.0] * 4),
+    ]
     assert all(type(x) is float for q in play.questions[1:] for x in q["cmd"])
     assert play.hello["config"] == {
         "forward": 30.0,

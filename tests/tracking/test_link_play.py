@@ -19,14 +19,28 @@ def host():
 
 KINDS = {
     "plain": {},
-    "all": {"other_state": True, "reward_params": True, "cloud": True, "lidar_points": 12, "channels": 1,
-            "scene": ("village", "lake"), "weather": ("night", "snow", "foggy")},
+    "all": {
+        "other_state": True,
+        "reward_params": True,
+        "cloud": True,
+        "lidar_points": 12,
+        "channels": 1,
+        "scene": ("village", "lake"),
+        "weather": ("night", "snow", "foggy"),
+    },
     "stacked": {"frame_stack": 3, "max_steps": 7},
     "velocity": {"action_mode": "velocity", "reward": "D-VAT", "constants": "as_published", "wind_sigma": 4.0},
-    "e2e": {"reward": "E2E", "action_dim": 6, "end_reward": True, "town": "fixed", "init_no_done": 4,
-            "no_reward_done": 4, "view_range": 0.1},
+    "e2e": {
+        "reward": "E2E",
+        "action_dim": 6,
+        "end_reward": True,
+        "town": "fixed",
+        "init_no_done": 4,
+        "no_reward_done": 4,
+        "view_range": 0.1,
+    },
     "ends": {"end_reward": True, "init_no_done": 4, "no_reward_done": 4, "view_range": 0.1, "town": "row"},
-}  # fmt: skip
+}
 
 
 def action_of(config, rng):
@@ -260,7 +274,7 @@ def test_questions_in_the_wrong_order_are_refused(host):
     link.ask_reset()
     link.answer()
     link.ask_step(0)
-    with pytest.raises(ResetNeeded, match="asked already"):
+    with pytest.raises(ResetNeeded, match="pending request"):
         link.ask_step(0)
     assert link.answer().truncated
     with pytest.raises(ResetNeeded):

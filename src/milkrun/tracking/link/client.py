@@ -222,7 +222,7 @@ class Channel:
             welcome, _ = self.receive("welcome", deadline)
             _check_proto(welcome)
             if wire.integer(welcome, "n", 1, wire.MAX_ENVS) != hello["n"]:
-                raise Fault("protocol", f"`n` of `welcome` is {welcome['n']}, not {hello['n']} as asked for")
+                raise Fault("protocol", f"`n` of `welcome` is {welcome['n']}, not {hello['n']} as requested")
             return _read_welcome(welcome)
         except Fault as fault:
             self.blame(fault)
@@ -317,9 +317,9 @@ class Channel:
             named = ", ".join(map(str, self._missing[:16])) + (" ..." if len(self._missing) > 16 else "")
             self.fail(
                 LinkTimeout,
-                f"waits for environments {named} of the group, which are connected and have asked for nothing",
-                "with barrier all must be asked before one is waited for, as `Envs` does; if they "
-                "are stepped one after another, set barrier to false",
+                f"waits for environments {named} of the group, which are connected and have sent no request",
+                "with barrier, send all requests before you wait for an answer, as `Envs` does; to step "
+                "them one after another, set barrier to false",
             )
         if self._alive:
             self.fail(LinkTimeout, "is alive but busy, and did not answer within the option delay")
@@ -335,7 +335,7 @@ class Channel:
         if fault.code == "version":
             self.fail(
                 LinkVersion,
-                f"is none that this Milkrun can speak with: {fault.text}",
+                f"cannot be used by this Milkrun: {fault.text}",
                 "another program may listen on this port, or a simulator of another version",
             )
         self.fail(LinkProtocol, f"broke the protocol: {fault.text}")
@@ -454,7 +454,7 @@ class Link:
         """Requests a step. An action out of range flies as stop."""
         self._check_open()
         if self._pending is not None:
-            raise ResetNeeded(f"{self._who} was asked already: fetch its answer, or reset")
+            raise ResetNeeded(f"{self._who} has a pending request: fetch its answer, or reset")
         if not self._live:
             raise ResetNeeded(f"{self._who}: reset before the next step")
         sent, cmd = self._read_action(action)
@@ -588,7 +588,7 @@ class Link:
     def _take_pending(self) -> Pending:
         pending, self._pending = self._pending, None
         if pending is None:
-            raise ResetNeeded(f"{self._who} was not asked for anything: reset it")
+            raise ResetNeeded(f"{self._who} has no pending request: reset it")
         return pending
 
     def _send_reset(self, key: Key) -> None:
