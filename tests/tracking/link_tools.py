@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -285,3 +286,24 @@ def until(holds: Any) -> None:
     while not holds():
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.002)
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; a zombie has."""
+    try:
+        return " Z " in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+
+
+def simulators_of(parent: int) -> list[int]:
+    """The ids of the simulators that a process has started and that live."""
+    found, said = [], f"\0--parent-pid\0{parent}\0".encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and not gone(int(entry.name)):
+            try:
+                if said in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:  # it has ended
+                pass
+    return found

@@ -544,14 +544,22 @@ def test_a_busy_simulator_is_waited_for_as_long_as_the_option_says():
         link.close()
 
 
-def test_an_interrupt_while_waiting_leaves_no_half_frame():
+@pytest.fixture
+def interrupt():
+    """A signal that interrupts the main thread as Ctrl-C does; SIGINT itself may be ignored in a background job."""
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    yield lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_interrupt_while_waiting_leaves_no_half_frame(interrupt):
     """Ctrl-C in the middle of an answer: the connection is given up, and the next reset has a new one."""
 
     def half(raw):
         greet(raw)
         raw.expect("reset")
         raw.sock.sendall(frame({"type": "pong", "x": "y" * 100})[:50])
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        interrupt()
         raw.read()
 
     with Scripted(half, plays(*told(0))) as simulator:

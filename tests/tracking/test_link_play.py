@@ -264,17 +264,17 @@ def test_scene_and_weather_of_a_simulator_stand_in_where_none_is_named():
             one.close()
 
 
-def test_questions_in_the_wrong_order_are_refused(host):
+def test_requests_in_the_wrong_order_are_refused(host):
     """A step before a reset, two steps at once, an answer to nothing, anything after close."""
     link = host.link(group="order", max_steps=1)
     with pytest.raises(ResetNeeded, match="environment 0 of 1 in group 'order': reset"):
         link.ask_step(0)
-    with pytest.raises(ResetNeeded, match="not asked"):
+    with pytest.raises(ResetNeeded, match="no pending request"):
         link.answer()
     link.ask_reset()
     link.answer()
     link.ask_step(0)
-    with pytest.raises(ResetNeeded, match="pending request"):
+    with pytest.raises(ResetNeeded, match="has a pending request"):
         link.ask_step(0)
     assert link.answer().truncated
     with pytest.raises(ResetNeeded):
