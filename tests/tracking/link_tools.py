@@ -1,5 +1,5 @@
 """Simulators and clients for the tests of the link: a server in a thread, a plain socket that speaks frames, a
-simulator that says what a script tells it, and the moments of a row in this process."""
+scripted simulator, and the moments of a row in this process."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Hosted:
 
 
 def frame(header: Any, payload: bytes = b"") -> bytes:
-    """A frame, packed here: the tests share no code with the link."""
+    """A frame, packed here so that the tests share no code with the link."""
     packed = header if isinstance(header, bytes) else msgpack.packb(header)
     return struct.pack("<4sBBHII", b"MRLK", 1, 0, 0, len(packed), len(payload)) + packed + payload
 

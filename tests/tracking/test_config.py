@@ -138,7 +138,7 @@ def test_every_key_of_the_original_refuses_another_type(key):
 
 
 def test_importing_the_package_is_light():
-    """Neither numba nor torch nor gym: names are looked up when asked for."""
+    """Neither numba nor torch nor gym: names are imported lazily."""
     code = (
         "import sys, milkrun.core.lazy; import importlib.util as u; "
         "s = u.find_spec('milkrun.tracking'); before = set(sys.modules); import milkrun.tracking; "

@@ -343,7 +343,7 @@ def test_what_a_key_asks_for_must_be_there():
 
 
 def test_no_car_likes_to_exceed_the_limit():
-    """In the desert they like up to 20 m/s; a limit of 9 holds for all, and draws nothing else anew."""
+    """In the desert desired speeds reach 20 m/s; a limit of 9 holds for all cars and changes no other draw."""
     small = {"size": 16, "ground_cell": 10.0, "scene": "desert", "max_vehicles": 8}
     free, held = (Tracking(12, TrackingConfig(**small, **more), seed=1) for more in ({}, {"max_car_speed": 9.0}))
     free.reset(), held.reset()

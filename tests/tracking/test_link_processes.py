@@ -231,7 +231,7 @@ def test_a_free_port_is_shared_by_all_environments_of_a_process():
 
 
 def test_free_ports_are_shared_by_those_of_one_token(tmp_path):
-    """Three environments, two secrets: two simulators, each with room for a group of 257, and nobody is refused."""
+    """Three environments, two secrets: two simulators, each with room for a group of 257."""
     links = []
     try:
         for k, name in enumerate("aba"):
@@ -251,7 +251,7 @@ def test_free_ports_are_shared_by_those_of_one_token(tmp_path):
     assert simulators_of(os.getpid()) == []
 
 
-def test_a_port_that_is_taken_is_told_by_who_starts(tmp_path):
+def test_a_taken_port_is_an_error_of_the_client(tmp_path):
     """Another program listens there: the simulator's own sentence, in the error of the client."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -262,7 +262,7 @@ def test_a_port_that_is_taken_is_told_by_who_starts(tmp_path):
 
 @pytest.mark.long
 def test_a_simulator_ends_with_the_interpreter():
-    """Nobody closes the link: the process that started it ends, by itself or killed, and the simulator with it."""
+    """Without a close: the process that started it exits or is killed, and the simulator ends with it."""
     code = """
 import os, signal, sys
 from milkrun.tracking.config import TrackingConfig
