@@ -286,3 +286,13 @@ except ImportError as e:
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     command = 'pip install -e ".[link]" in your checkout of Milkrun'
     assert said == f"MissingExtra this needs msgpack, which is not installed: {command}\n"
+
+
+def test_a_client_loads_no_compiler():
+    """A client of a running simulator imports neither the world nor numba."""
+    code = """
+import sys
+import milkrun.tracking.link.client
+assert not {"numba", "milkrun.tracking.world"} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
