@@ -239,7 +239,7 @@ def test_the_token_must_be_right(tmp_path):
         link.close()
         with pytest.raises(LinkAuth, match=r"wrong token.*token_file"):
             host.link(token_file=str(wrong))
-        with pytest.raises(LinkAuth, match="asks for a token: set the option token_file"):
+        with pytest.raises(LinkAuth, match="requires a token: set the option token_file"):
             host.link()
         with pytest.raises(ConfigError, match="holds 15 bytes; put a random secret of at least 16 bytes in it"):
             host.link(token_file=str(short))
