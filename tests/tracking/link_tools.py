@@ -1,5 +1,5 @@
 """Simulators and clients for the tests of the link: a server in a thread, a plain socket that speaks frames, a
-simulator that says what a script tells it, and the moments of a row in this process."""
+scripted simulator, and the moments of a row in this process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -75,7 +76,7 @@ class Hosted:
 
 
 def frame(header: Any, payload: bytes = b"") -> bytes:
-    """A frame, packed here: the tests share no code with the link."""
+    """A frame, packed here so that the tests share no code with the link."""
     packed = header if isinstance(header, bytes) else msgpack.packb(header)
     return struct.pack("<4sBBHII", b"MRLK", 1, 0, 0, len(packed), len(payload)) + packed + payload
 
@@ -285,3 +286,24 @@ def until(holds: Any) -> None:
     while not holds():
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.002)
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; a zombie has."""
+    try:
+        return " Z " in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+
+
+def simulators_of(parent: int) -> list[int]:
+    """The ids of the simulators that a process has started and that live."""
+    found, said = [], f"\0--parent-pid\0{parent}\0".encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and not gone(int(entry.name)):
+            try:
+                if said in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:  # it has ended
+                pass
+    return found

@@ -394,9 +394,19 @@ def test_the_past_holds_the_last_moments_oldest_first():
 
 def test_a_car_that_drove_off_is_still_in_the_pictures_of_before():
     """The stacked pictures are those that were seen one by one, also when a car vanishes at the end of its road."""
-    options = {"curriculum": "straight", "control_hz": 20, "max_sim_steps": 4000, "no_reward_done": 10**6,
-               "done_drift": 1e6, "start_height": (49.0, 49.0), "start_pitch": (1.38, 1.38), "hfov": 2.4,
-               "camera_px": (240, 240), "size": 32, "noise": False}  # fmt: skip
+    options = {
+        "curriculum": "straight",
+        "control_hz": 20,
+        "max_sim_steps": 4000,
+        "no_reward_done": 10**6,
+        "done_drift": 1e6,
+        "start_height": (49.0, 49.0),
+        "start_pitch": (1.38, 1.38),
+        "hfov": 2.4,
+        "camera_px": (240, 240),
+        "size": 32,
+        "noise": False,
+    }
     stacked, single = (make(4, seed=3, frame_stack=stack, **options) for stack in (3, 0))
     seen = [single.observe()["image"].copy()] * 3
     vanished = 0

@@ -1,4 +1,4 @@
-"""The client with simulators that say what a script tells them: foreign ones, broken ones, and what is none at all."""
+"""The client with scripted simulators: foreign ones, broken ones, and other programs."""
 
 import math
 import signal
@@ -36,7 +36,7 @@ def params_of(target=IN_VIEW, crash=0.0):
 
 
 def plays(*scenes, **greeting):
-    """A simulator that answers each question by `tell` with these arguments."""
+    """A simulator that answers each request by `tell` with these arguments."""
 
     def play(raw):
         play.hello = greet(raw, **greeting)
@@ -166,10 +166,10 @@ def test_the_lowest_reason_wins():
 def test_the_reward_of_an_end_is_paid_once(reason, paid):
     """The simulator computes rewards, and the time is up: what it paid at an end of its own has the 20, else they are
     added."""
-    judge = Scorer(TrackingConfig(end_reward=True, max_sim_steps=4), frozenset({"rewards"}))
+    scorer = Scorer(TrackingConfig(end_reward=True, max_sim_steps=4), frozenset({"rewards"}))
     scores = np.array([0.5, 1.0])
-    judge.reset(params_of(), True, scores)
-    found = judge.step(4, params_of(), True, [0.0] * 4, reason, paid, scores)
+    scorer.reset(params_of(), True, scores)
+    found = scorer.step(4, params_of(), True, [0.0] * 4, reason, paid, scores)
     assert (found.reward, REASONS[found.reason]) == (20.5, "crash" if reason == 1 else "time")
 
 
@@ -183,22 +183,22 @@ def test_the_reward_of_an_end_is_paid_once(reason, paid):
         {"reward_kind": "distance", "occlusion": "zero"},
     ],
 )
-def test_the_client_judges_as_the_world_does(options):
-    """Fourteen rows over one episode: a judge that is given only params and the physical ends pays and ends alike."""
+def test_the_client_scores_as_the_world_does(options):
+    """Fourteen rows over one episode: a scorer with only params and the physical ends pays and ends alike."""
     config = TrackingConfig.build(
         size=16, ground_cell=10.0, max_vehicles=4, max_sim_steps=48, reward_params=True, **options
     )
     world, rng = world_of(config, 14, seed=3), np.random.default_rng(0)
     world.reset()
-    judges = [Scorer(config, frozenset()) for _ in range(14)]
-    for b, judge in enumerate(judges):
-        assert judge.reset(world.reward_params[b], bool(world.visible[b]), None).r_c == pytest.approx(world.r_c[b])
+    scorers = [Scorer(config, frozenset()) for _ in range(14)]
+    for b, scorer in enumerate(scorers):
+        assert scorer.reset(world.reward_params[b], bool(world.visible[b]), None).r_c == pytest.approx(world.r_c[b])
     while not world.done.all():
         live = np.flatnonzero(~world.done)
         world.step(rng.integers(7, size=len(live)), live)
         for b in live:
             reason = int(world.reason[b]) if world.reason[b] in (1, 2, 3, 4, 5, 6, 11) else 0
-            found = judges[b].step(
+            found = scorers[b].step(
                 int(world.sim_step[b]), world.reward_params[b], bool(world.visible[b]), world.cmd[b], reason, 0.0, None
             )
             expected = (world.reward_exact[b], world.r_c[b], world.r_d[b], world.reason[b])
@@ -217,7 +217,10 @@ def test_commands_are_what_the_actions_mean():
             link.answer()
         link.close()
     assert [(q["action"], q["cmd"]) for q in play.questions[1:]] == [
-        (0, [30.0, 0.0, 0.0, 0.0]), (4, [0.0, 0.0, 0.0, 2.0]), (-1, [0.0] * 4)]  # fmt: skip
+        (0, [30.0, 0.0, 0.0, 0.0]),
+        (4, [0.0, 0.0, 0.0, 2.0]),
+        (-1, [0.0] * 4),
+    ]
     assert all(type(x) is float for q in play.questions[1:] for x in q["cmd"])
     assert play.hello["config"] == {
         "forward": 30.0,
@@ -251,7 +254,7 @@ def test_pictures_of_another_size_are_resized_by_area():
 
 
 def test_a_cloud_that_a_simulator_has_not_is_empty():
-    """It was asked for, and the simulator has no lidar: nothing is met."""
+    """The option is on, but the simulator has no lidar: no point is a hit."""
     with Scripted(plays(*told(0))) as simulator:
         link = simulator.link(cloud=True, lidar_points=7)
         cloud = flown(link, 0)[0].cloud
@@ -362,7 +365,7 @@ def says(data):
         (lambda raw: None, LinkError, "it closed the connection|ECONNRESET"),
     ],
 )
-def test_what_is_no_simulator_is_told_in_a_sentence(play, kind, what):
+def test_an_error_names_what_is_no_simulator(play, kind, what):
     """Another program, another version, a broken greeting."""
     with Scripted(play) as simulator:
         with pytest.raises(kind, match=what) as told:
@@ -371,7 +374,7 @@ def test_what_is_no_simulator_is_told_in_a_sentence(play, kind, what):
         assert type(told.value).__module__ == "milkrun.core.errors"
 
 
-def test_nobody_listens():
+def test_a_port_without_a_listener():
     """The sentence says how to start one."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -381,13 +384,13 @@ def test_nobody_listens():
         Link(TrackingConfig.build(link="tcp://nowhere.invalid:1"), seed=0, row=0, count=1)
 
 
-def test_something_that_says_nothing_is_given_up():
+def test_a_silent_listener_times_out():
     """It accepts and is silent, as a web server would be."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with pytest.raises(LinkTimeout, match=r"said nothing for 0\.3 s.*another program"):
             Link(TrackingConfig.build(link=f"tcp://127.0.0.1:{port}"), seed=0, row=0, count=1, patience=SHORT)
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # where nobody has waited yet
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # a port without an earlier failure
         port = silent.getsockname()[1]
         with pytest.raises(LinkTimeout, match="said nothing within the option delay"):
             Link(TrackingConfig.build(link=f"tcp://127.0.0.1:{port}", delay=0.2), seed=0, row=0, count=1)
@@ -443,7 +446,7 @@ def test_a_simulator_that_dies_in_a_step_ends_the_episode(way):
 
 
 def test_a_simulator_that_died_between_two_turns_is_noticed_by_the_next_step():
-    """Also where the system still takes the question."""
+    """Also if the system still accepts the request."""
     gone = threading.Event()
 
     def first(raw):
@@ -462,7 +465,7 @@ def test_a_simulator_that_died_between_two_turns_is_noticed_by_the_next_step():
         link.close()
 
 
-def test_an_episode_that_never_came_is_asked_for_again():
+def test_an_episode_that_never_came_is_requested_again():
     """The simulator dies at the reset: the client connects once more, for the same episode; then it gives up."""
 
     def first(raw):
@@ -504,8 +507,8 @@ def test_a_reset_without_a_simulator_is_an_error():
     assert again.questions[0]["episode"] == 1
 
 
-def test_pings_are_answered_and_waits_heard():
-    """While an answer is waited for."""
+def test_pings_are_answered_and_waits_accepted():
+    """While the client waits for an answer."""
 
     def play(raw):
         greet(raw)
@@ -523,7 +526,7 @@ def test_pings_are_answered_and_waits_heard():
         link.close()
 
 
-def test_a_busy_simulator_is_waited_for_as_long_as_the_option_says():
+def test_a_busy_simulator_times_out_after_delay():
     """It says `wait` for ever: after `delay` the client gives up, however short the signs of life are apart."""
 
     def play(raw):
@@ -541,14 +544,22 @@ def test_a_busy_simulator_is_waited_for_as_long_as_the_option_says():
         link.close()
 
 
-def test_an_interrupt_while_waiting_leaves_no_half_frame():
+@pytest.fixture
+def interrupt():
+    """A signal that interrupts the main thread as Ctrl-C does; SIGINT itself may be ignored in a background job."""
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    yield lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_interrupt_while_waiting_leaves_no_half_frame(interrupt):
     """Ctrl-C in the middle of an answer: the connection is given up, and the next reset has a new one."""
 
     def half(raw):
         greet(raw)
         raw.expect("reset")
         raw.sock.sendall(frame({"type": "pong", "x": "y" * 100})[:50])
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        interrupt()
         raw.read()
 
     with Scripted(half, plays(*told(0))) as simulator:

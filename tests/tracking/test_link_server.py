@@ -127,7 +127,7 @@ def test_a_wrong_hello_is_refused_by_its_code(raw, changes, code):
         ({**step(0), "cmd": [0.0, 0.0, float("-inf"), 0.0]}, "protocol"),
     ],
 )
-def test_a_wrong_question_is_refused_by_its_code(raw, header, code):
+def test_a_wrong_request_is_refused_by_its_code(raw, header, code):
     """After a greeting; the connection is closed."""
     raw.hello()
     raw.expect("welcome")
@@ -179,8 +179,8 @@ def test_turns_out_of_order_are_refused_and_nothing_is_played(raw):
     assert raw.expect("obs")["sim_step"] == 0
 
 
-def test_a_question_before_the_answer_is_refused(host):
-    """At a barrier: the first question is still answered when the other asks."""
+def test_a_request_before_the_answer_is_refused(host):
+    """At a barrier: the first request is still answered when the other one comes."""
     with Raw.to(host.port) as one, Raw.to(host.port) as other:
         for idx, connection in enumerate((one, other)):
             connection.hello(2, idx)
@@ -214,9 +214,9 @@ def test_a_dropped_environment_no_longer_counts_and_may_come_again(host):
             assert (one.expect("obs")["sim_step"], again.expect("obs")["sim_step"]) == (4, 0)
 
 
-def test_who_comes_new_is_not_held_up_for_ever():
-    """At a barrier 0 has had its answer before 1 and 2 come. They wait for each other, then for 0 a moment and no
-    longer: whoever trains may want their answers before asking 0 again. From then on all move together."""
+def test_a_new_member_waits_only_briefly_for_old_ones():
+    """At a barrier 0 has its answer before 1 and 2 connect. They wait for each other, then only briefly for 0, which
+    may not step again before they have their answers. From then on all step together."""
     with Hosted(Limits(wait=0.05, newcomer=0.2, idle=0)) as host:
         links = [Raw.to(host.port) for _ in range(3)]
         for idx in (0, 1, 2):
@@ -240,8 +240,8 @@ def test_who_comes_new_is_not_held_up_for_ever():
             link.sock.close()
 
 
-def test_who_waits_for_a_world_is_told_so(monkeypatch):
-    """Making it takes long: `wait` with an empty list until the welcome; a question is too early."""
+def test_a_client_that_waits_for_a_world_gets_signs_of_life(monkeypatch):
+    """Making it takes long: `wait` with an empty list until the welcome; a request is too early."""
     from milkrun.tracking.link import server
 
     go, make = threading.Event(), server.make_world
@@ -260,7 +260,7 @@ def test_who_waits_for_a_world_is_told_so(monkeypatch):
         assert one.expect("obs") and other.expect("obs")
 
 
-def test_a_world_that_cannot_be_made_is_told(monkeypatch):
+def test_a_world_that_cannot_be_made_is_an_internal_error(monkeypatch):
     """No memory, say: the error is `internal`, and the simulator lives."""
     from milkrun.tracking.link import server
 
@@ -276,7 +276,7 @@ def test_a_world_that_cannot_be_made_is_told(monkeypatch):
             raw.expect("welcome")
 
 
-def test_a_large_turn_is_played_in_pieces_between_which_those_who_wait_are_told(host, monkeypatch):
+def test_a_large_group_is_played_in_chunks_with_signs_of_life_between(host, monkeypatch):
     """Rows that take a second each: every environment hears `wait` with an empty list before its picture, which is the
     same as ever."""
     from milkrun.tracking.link import server
@@ -299,7 +299,7 @@ def test_a_large_turn_is_played_in_pieces_between_which_those_who_wait_are_told(
 
 
 def test_hello_must_come_in_time():
-    """Who connects and says nothing, or half of it, is let go."""
+    """A connection with an incomplete hello is dropped."""
     with Hosted(Limits(greeting=0.05, frame=30, wait=30, idle=0)) as host, Raw.to(host.port) as raw:
         raw.expect("challenge")
         raw.sock.sendall(frame(hello())[:20])
@@ -386,7 +386,7 @@ def test_a_simulator_without_environments_ends():
         assert host.said == "no environment for 0.3 s"
 
 
-def test_what_comes_and_goes_is_told_in_readable_lines(host):
+def test_the_log_has_a_line_for_each_connection_and_end(host):
     """One line each, with the environment, its group and where it comes from."""
     with Raw.to(host.port) as raw:
         raw.hello(group="told")
@@ -465,7 +465,7 @@ class Attack:
 
 
 def storm(host, seed, count):
-    """After it the server plays, has nobody, and has grown by so many bytes."""
+    """Bytes by which the server has grown; it still plays, and has forgotten all connections."""
     attack = Attack(host.port, seed)
     attack.play(count // 10)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -30,10 +30,24 @@ def page_frames():
 
 HEADERS = {
     "challenge": {"type": "challenge", "proto": 1, "nonce": bytes(range(16)), "auth": True},
-    "hello": {"type": "hello", "proto": 1, "group": "main", "n": 1, "idx": 0, "barrier": True, "config": {"size": 16},
-              "mac": wire.mac_of(b"swordfish", bytes(range(16)), "main", 0)},
-    "welcome": {"type": "welcome", "proto": 1, "n": 1, "image": [3, 16, 16], "sim_hz": 500,
-                "caps": ["ends", "rewards", "cloud"]},
+    "hello": {
+        "type": "hello",
+        "proto": 1,
+        "group": "main",
+        "n": 1,
+        "idx": 0,
+        "barrier": True,
+        "config": {"size": 16},
+        "mac": wire.mac_of(b"swordfish", bytes(range(16)), "main", 0),
+    },
+    "welcome": {
+        "type": "welcome",
+        "proto": 1,
+        "n": 1,
+        "image": [3, 16, 16],
+        "sim_hz": 500,
+        "caps": ["ends", "rewards", "cloud"],
+    },
     "reset": {"type": "reset", "turn": 0, "seed": 7, "row": 0, "episode": 0},
     "step": {"type": "step", "turn": 1, "action": 0, "cmd": [40.0, 0.0, 0.0, 0.0]},
     "wait": {"type": "wait", "turn": 1, "missing": [2, 5]},
@@ -42,7 +56,7 @@ HEADERS = {
     "close": {"type": "close"},
     "bye": {"type": "bye"},
     "error": {"type": "error", "code": "auth", "text": "wrong token"},
-}  # fmt: skip
+}
 
 
 def decoded(data, **options):
@@ -272,3 +286,13 @@ except ImportError as e:
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     command = 'pip install -e ".[link]" in your checkout of Milkrun'
     assert said == f"MissingExtra this needs msgpack, which is not installed: {command}\n"
+
+
+def test_a_client_loads_no_compiler():
+    """A client of a running simulator imports neither the world nor numba."""
+    code = """
+import sys
+import milkrun.tracking.link.client
+assert not {"numba", "milkrun.tracking.world"} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

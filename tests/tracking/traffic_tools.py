@@ -1,4 +1,4 @@
-"""Tracking worlds of roads and cars alone, towns made by hand, and what tells whether cars overlap: its own code."""
+"""Tracking worlds of roads and cars alone, towns made by hand, and an independent check for overlapping cars."""
 
 from __future__ import annotations
 

@@ -43,10 +43,15 @@ Range = tuple[float, float]
 Names = tuple[str, ...]
 
 _RANGES = {
-    "start_pitch": (0.5, 1.5), "start_height": (0.5, 1000.0), "start_direction": (-100.0, 100.0),
-    "start_long": (0.0, 1000.0), "start_lat": (0.0, 1000.0), "done_height": (-1000.0, 1e6),
-    "lidar_range": (0.0, 1e6), "fog_sight": (1.0, 1e6),
-}  # fmt: skip
+    "start_pitch": (0.5, 1.5),
+    "start_height": (0.5, 1000.0),
+    "start_direction": (-100.0, 100.0),
+    "start_long": (0.0, 1000.0),
+    "start_lat": (0.0, 1000.0),
+    "done_height": (-1000.0, 1e6),
+    "lidar_range": (0.0, 1e6),
+    "fog_sight": (1.0, 1e6),
+}
 """Options of two numbers, the smaller first, and their bounds."""
 _PAIRS = {"wind_mean": 100.0, "end_reward_list": 1e6}
 """Options of two numbers in any order, and the bound of their size."""
@@ -346,8 +351,15 @@ class TrackingConfig(Config):
     @property
     def moves(self) -> tuple[tuple[float, float, float, float], ...]:
         """The commands of the actions: vx, vy, vz in m/s, wz in rad/s, counter-clockwise positive. The last is stop."""
-        return ((self.forward, 0, 0, 0), (self.backward, 0, 0, 0), (0, self.left, 0, 0), (0, self.right, 0, 0),
-                (0, 0, 0, -self.ccw), (0, 0, 0, -self.cw), (0, 0, 0, 0))  # fmt: skip
+        return (
+            (self.forward, 0, 0, 0),
+            (self.backward, 0, 0, 0),
+            (0, self.left, 0, 0),
+            (0, self.right, 0, 0),
+            (0, 0, 0, -self.ccw),
+            (0, 0, 0, -self.cw),
+            (0, 0, 0, 0),
+        )
 
     def filter_numbers(self) -> tuple[float, float, float]:
         """b0, a1, a2 of the Butterworth filter; b0 = 0: there is none."""

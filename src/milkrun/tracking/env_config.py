@@ -171,7 +171,8 @@ class _Reader:
     """Options derived from several keys; None if the file does not have them."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
-        self._values, self._where = values, where
+        self._values = values
+        self._where = where
 
     def heights(self, base: TrackingConfig) -> tuple[Any, Any] | None:
         low, high = (self._values.get(f"Done_Range.{key}_height") for key in ("min", "max"))

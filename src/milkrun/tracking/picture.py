@@ -16,7 +16,7 @@ from milkrun.render.canvas import PAPER, Canvas
 from milkrun.render.scene import Scene, colours
 from milkrun.tracking import tables
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.rendering import SIZES, look, row_alone, shot
+from milkrun.tracking.rendering import SIZES, shot, single_row, take_picture
 from milkrun.tracking.world import Tracking
 
 Array = NDArray[Any]
@@ -169,12 +169,12 @@ def from_behind(world: Any, row: int, size: int, height: float = 45.0, pitch: fl
     """A wider picture with the target in its middle; `size` is 16 to 512."""
     # The configuration refuses a start pitch whose picture reaches the horizon. This picture is square and may be
     # wider, so the steepest start is declared; no episode starts here.
-    one = row_alone(world, row, size=size, supersample=2, camera_px=(1, 1), start_pitch=(STEEPEST, STEEPEST))
+    one = single_row(world, row, size=size, supersample=2, camera_px=(1, 1), start_pitch=(STEEPEST, STEEPEST))
     x, y, _ = world.veh_pose[row, 0]
     back, yaw = height / math.tan(pitch), world.yaw[row]
     one.pos[0] = x - back * math.cos(yaw), y - back * math.sin(yaw), height
     one.pitch[0] = pitch
-    return to_rgb(look(one)[0])
+    return to_rgb(take_picture(one)[0])
 
 
 def _start(config: TrackingConfig, seed: int) -> Any:

@@ -76,12 +76,14 @@ def render(
     world.pos[0] = _numbers("pos", pos, (3,), REACH)
     for name, angle in (("yaw", yaw), ("pitch", pitch), ("roll", roll)):
         getattr(world, name)[0] = _numbers(name, angle, ())
-    return look(world)
+    return take_picture(world)
 
 
 def shot(world: Tracking, row: int = 0, size: int | None = None, supersample: int = 1) -> Shot:
     """The picture of a row at another size; 2 for `supersample` takes the mean of 2 x 2 samples a pixel."""
-    return look(row_alone(world, row, size=world.config.size if size is None else size, supersample=supersample))
+    return take_picture(
+        single_row(world, row, size=world.config.size if size is None else size, supersample=supersample)
+    )
 
 
 def weather(name: str, scene: str = "citystreet") -> dict[str, Array]:
@@ -118,7 +120,7 @@ _alone: WeakKeyDictionary[Tracking, dict[str, Tracking]] = WeakKeyDictionary()
 """Cache of worlds of one row by world and options, since making one takes longer than a picture."""
 
 
-def row_alone(world: Tracking, row: int, **options: Any) -> Any:
+def single_row(world: Tracking, row: int, **options: Any) -> Any:
     """A world of one row with a copy of `row` and other picture options; the next call with these options reuses it."""
     (row,) = world._rows([row])
     _whole("size", options.get("size", world.config.size), *SIZES)
@@ -137,7 +139,7 @@ def row_alone(world: Tracking, row: int, **options: Any) -> Any:
     return one
 
 
-def look(one: Any) -> Shot:
+def take_picture(one: Any) -> Shot:
     """The picture of a world of one row."""
     one.observe()
     ids, near = one.ids[0].copy(), one.depth_inv[0]

@@ -31,7 +31,7 @@ LOOK_HOPS = 16
 """Maximum of edges in the search for a leader."""
 LINE_GAP = 0.5
 """m between a waiting car's goal and the line."""
-ASK_WITHIN = 5.0
+REQUEST_WITHIN = 5.0
 """A car requests a junction from this distance plus its braking distance before the line, m."""
 WAIT_ROOM = LINE_GAP + STANDSTILL + 0.5
 """Distance from the line to the front of a waiting car, with a margin, m."""
@@ -239,17 +239,17 @@ def may_take(w, b, q, v, hop, e, line):
     """
     speed = w.veh_v[b, v]
     if hop == 0:
-        return line <= speed * speed / (2.0 * BRAKING) + ASK_WITHIN and gets_out(w, b, q, v, w.veh_to[b, v])
+        return line <= speed * speed / (2.0 * BRAKING) + REQUEST_WITHIN and gets_out(w, b, q, v, w.veh_to[b, v])
     short = straight(w, q, e) < w.half_len[v] + WAIT_ROOM
-    return hop == 1 and short and line <= ASK_WITHIN and has_room_after(w, q, v, e)
+    return hop == 1 and short and line <= REQUEST_WITHIN and has_room_after(w, q, v, e)
 
 
 @kernel
-def look_ahead(w, b, q, v, asks):
+def look_ahead(w, b, q, v, requests):
     """Gap to the nearest car or closed line on the known path of car v, and its speed; infinite without any.
 
-    If the car `asks`, it takes a free junction on the way. Only the first car before a line can, and the result for no
-    other car depends on it, so cars are processed one after another, the lowest number first.
+    With `requests` the car takes a free junction on the way. Only the first car before a line can, and the result for
+    no other car depends on it, so cars are processed one after another, the lowest number first.
     """
     half, e = w.half_len[v], w.veh_edge[b, v]
     start = -w.along[v]  # where the straight part of edge e begins, seen from the car's middle
@@ -265,7 +265,7 @@ def look_ahead(w, b, q, v, asks):
         over = hop == 0 and w.veh_turning[b, v]  # it has crossed this line
         if w.guarded[q, node] and not over and w.node_owner[b, node] != v:
             line = start + straight(w, q, e) - half
-            if asks and gap == np.inf and w.node_owner[b, node] < 0 and may_take(w, b, q, v, hop, e, line):
+            if requests and gap == np.inf and w.node_owner[b, node] < 0 and may_take(w, b, q, v, hop, e, line):
                 w.node_owner[b, node] = v
             elif line - LINE_GAP < gap:
                 gap, speed = max(line - LINE_GAP, 0.0), 0.0

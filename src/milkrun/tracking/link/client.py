@@ -152,11 +152,11 @@ class Welcome(NamedTuple):
 
 
 class Channel:
-    """One connection to a simulator, with a limit to every wait. `who` names the environment in errors."""
+    """One connection to a simulator, with a limit to every wait. `name` is that of the environment in errors."""
 
-    def __init__(self, address: Address, who: str, patience: Patience, deadline: float, size: int = 1 << 16) -> None:
+    def __init__(self, address: Address, name: str, patience: Patience, deadline: float, size: int = 1 << 16) -> None:
         self._address = address
-        self._who = who
+        self._name = name
         self._patience = patience
         self._reader = wire.FrameReader(size=size)
         self._frame_since: float | None = None  # first byte of an incomplete frame
@@ -214,7 +214,7 @@ class Channel:
                 if token is None:
                     self.fail(
                         LinkAuth,
-                        "asks for a token: set the option token_file to a file with the secret that "
+                        "requires a token: set the option token_file to a file with the secret that "
                         "the simulator was started with",
                     )
                 mac = wire.mac_of(token, nonce, hello["group"], hello["idx"])
@@ -222,7 +222,7 @@ class Channel:
             welcome, _ = self.receive("welcome", deadline)
             _check_proto(welcome)
             if wire.integer(welcome, "n", 1, wire.MAX_ENVS) != hello["n"]:
-                raise Fault("protocol", f"`n` of `welcome` is {welcome['n']}, not {hello['n']} as asked for")
+                raise Fault("protocol", f"`n` of `welcome` is {welcome['n']}, not {hello['n']} as requested")
             return _read_welcome(welcome)
         except Fault as fault:
             self.blame(fault)
@@ -317,9 +317,9 @@ class Channel:
             named = ", ".join(map(str, self._missing[:16])) + (" ..." if len(self._missing) > 16 else "")
             self.fail(
                 LinkTimeout,
-                f"waits for environments {named} of the group, which are connected and have asked for nothing",
-                "with barrier all must be asked before one is waited for, as `Envs` does; if they "
-                "are stepped one after another, set barrier to false",
+                f"waits for environments {named} of the group, which are connected and have sent no request",
+                "with barrier, send all requests before you wait for an answer, as `Envs` does; to step "
+                "them one after another, set barrier to false",
             )
         if self._alive:
             self.fail(LinkTimeout, "is alive but busy, and did not answer within the option delay")
@@ -328,14 +328,14 @@ class Channel:
     def fail(self, kind: type[LinkError], what: str, advice: str = "") -> NoReturn:
         """Raises an error that names host, port and environment."""
         tail = f". {advice[0].upper()}{advice[1:]}" if advice else ""
-        raise kind(f"the simulator at {self._address} ({self._who}) {what}{tail}") from None
+        raise kind(f"the simulator at {self._address} ({self._name}) {what}{tail}") from None
 
     def blame(self, fault: Fault) -> NoReturn:
         """Raises the error for a protocol violation by the simulator."""
         if fault.code == "version":
             self.fail(
                 LinkVersion,
-                f"is none that this Milkrun can speak with: {fault.text}",
+                f"cannot be used by this Milkrun: {fault.text}",
                 "another program may listen on this port, or a simulator of another version",
             )
         self.fail(LinkProtocol, f"broke the protocol: {fault.text}")
@@ -454,9 +454,9 @@ class Link:
         """Requests a step. An action out of range flies as stop."""
         self._check_open()
         if self._pending is not None:
-            raise ResetNeeded(f"{self._who} was asked already: fetch its answer, or reset")
+            raise ResetNeeded(f"{self._label} has a pending request: fetch its answer, or reset")
         if not self._live:
-            raise ResetNeeded(f"{self._who}: reset before the next step")
+            raise ResetNeeded(f"{self._label}: reset before the next step")
         sent, cmd = self._read_action(action)
         turn = self._turn
         self._pending = Pending(turn, None, cmd, time.monotonic() + self.config.delay)
@@ -515,12 +515,12 @@ class Link:
         return self._address if simulator is None else self._address._replace(port=simulator.port)
 
     @property
-    def _who(self) -> str:
+    def _label(self) -> str:
         return f"environment {self.row} of {self.count} in group {self._address.group!r}"
 
     def _check_open(self) -> None:
         if not self._finalizer.alive:
-            raise Closed(f"the link of {self._who} was closed")
+            raise Closed(f"the link of {self._label} was closed")
 
     # -- the connection -----------------------------------------------------------------------------------------------
 
@@ -557,7 +557,7 @@ class Link:
     def _greet(self, deadline: float) -> None:
         c = self.config
         frame_size = 3 * c.size**2 + 8 * 100 + 20 * c.lidar_points * c.cloud + (1 << 12)
-        self._resources.channel = channel = Channel(self.address, self._who, self._patience, deadline, frame_size)
+        self._resources.channel = channel = Channel(self.address, self._label, self._patience, deadline, frame_size)
         try:
             welcome = channel.greet(self._hello, self._token, deadline)
         except BaseException:
@@ -574,7 +574,7 @@ class Link:
 
     def _no_simulator(self, lost: Lost) -> LinkError:
         """The error of a failed connection, with advice."""
-        text = f"no connection with a simulator at {self.address} ({self._who}): {lost}"
+        text = f"no connection with a simulator at {self.address} ({self._label}): {lost}"
         if lost.silent:
             return LinkTimeout(f"{text}. It hangs, or another program listens on this port")
         if self._resources.simulator is not None:
@@ -588,7 +588,7 @@ class Link:
     def _take_pending(self) -> Pending:
         pending, self._pending = self._pending, None
         if pending is None:
-            raise ResetNeeded(f"{self._who} was not asked for anything: reset it")
+            raise ResetNeeded(f"{self._label} has no pending request: reset it")
         return pending
 
     def _send_reset(self, key: Key) -> None:
@@ -685,7 +685,7 @@ class Link:
         return np.stack(self._frames)
 
     def _lost_moment(self, why: str) -> Moment:
-        logging.getLogger("milkrun").warning("the simulator at %s (%s) was lost: %s", self.address, self._who, why)
+        logging.getLogger("milkrun").warning("the simulator at %s (%s) was lost: %s", self.address, self._label, why)
         self._live = False
         moment = _copy(self._last)  # type: ignore[arg-type]
         return replace(

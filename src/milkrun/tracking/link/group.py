@@ -69,7 +69,10 @@ class Group:
     """Environments that share a world. The server fills `members` (connections) and `requests`, both by `idx`."""
 
     def __init__(self, name: str, n: int, barrier: bool, config: TrackingConfig) -> None:
-        self.name, self.n, self.barrier, self.config = name, n, barrier, config
+        self.name = name
+        self.n = n
+        self.barrier = barrier
+        self.config = config
         self.members: dict[int, Any] = {}
         self.requests: dict[int, Request] = {}
         self.answered: set[int] = set()  # members with at least one reply; the others are new

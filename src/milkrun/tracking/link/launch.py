@@ -22,7 +22,6 @@ from typing import IO
 from milkrun.core.clock import listening
 from milkrun.core.errors import LinkError, LinkTimeout
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.link.group import compile_code
 from milkrun.tracking.link.wire import MAX_ENVS
 
 MINUTE = 60.0
@@ -59,6 +58,8 @@ def share(config: TrackingConfig, host: str, port: int, row: int) -> Simulator |
 
 def _compile(config: TrackingConfig) -> None:
     """Compiles the code of a simulator into the cache, so that `delay` only covers loading it."""
+    from milkrun.tracking.link.group import compile_code  # the world, which clients of a running simulator do not need
+
     with _lock:
         if config.action_mode not in _compiled:
             with listening(_log_compiling()):

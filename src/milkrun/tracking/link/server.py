@@ -412,7 +412,7 @@ class Server:
         elif kind not in ("step", "reset"):
             raise Fault("protocol", f"a client sends reset, step, ping, pong or close here, not {kind[:40]!r}")
         elif c.stage is Stage.MAKING:
-            raise Fault("protocol", "the first question comes after `welcome`")
+            raise Fault("protocol", "the first request comes after `welcome`")
         else:
             self._handle_request(c, header)
 
@@ -480,7 +480,7 @@ class Server:
             wire.floats(header.get("cmd"), "`cmd` of `step`", wire.SPEEDS)
             request = Request(turn, now, action=group.read_action(header.get("action")))
         if c.idx in group.requests:
-            self._refuse_turn(c, turn, f"the question of turn {group.requests[c.idx].turn} is not answered yet")
+            self._refuse_turn(c, turn, f"the request of turn {group.requests[c.idx].turn} is not answered yet")
         elif turn != c.turn:
             self._refuse_turn(c, turn, f"this is turn {c.turn}, not {turn}")
         elif request.key is None and not c.live:

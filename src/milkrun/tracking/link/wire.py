@@ -91,7 +91,8 @@ class Fault(Exception):
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
-        self.code, self.text = code, text
+        self.code = code
+        self.text = text
 
 
 # -- encode ----------------------------------------------------------------------------------------------------------
@@ -141,7 +142,8 @@ class FrameReader:
         # Unread bytes move to the front only if the frame would not fit. Via a copy, since the two places may overlap.
         if self._start and (self._end == len(self._data) or self._start + self._need > len(self._data)):
             rest = bytes(self._view[self._start : self._end])
-            self._start, self._end = 0, len(rest)
+            self._start = 0
+            self._end = len(rest)
             self._view[: self._end] = rest
         if self._need > len(self._data):
             self._allocate(self._need)
@@ -175,7 +177,8 @@ class FrameReader:
         if stop > self._end:
             self._need = stop - start
             return None
-        self._start, self._need = stop, PREFIX.size
+        self._start = stop
+        self._need = PREFIX.size
         return read_header(self._view[body : body + header]), self._view[body + header : stop]
 
     def _allocate(self, size: int) -> None:
@@ -184,8 +187,10 @@ class FrameReader:
         rest = self._end - self._start
         if rest:
             data[:rest] = self._view[self._start : self._end]
-        self._start, self._end = 0, rest
-        self._data, self._view = data, memoryview(data)
+        self._start = 0
+        self._end = rest
+        self._data = data
+        self._view = memoryview(data)
 
 
 def _foreign(begins: bytes) -> str:
