@@ -8,7 +8,7 @@ import re
 import pytest
 
 import milkrun
-from milkrun.cli.evaluate import worth_a_look
+from milkrun.cli.evaluate import instances_for_page
 from milkrun.replay.episode import Episode
 from milkrun.solvers import evaluate, policies_for
 from tests.cli.test_cli_darp import ONE
@@ -84,7 +84,7 @@ def test_a_return_that_may_be_near_zero_has_differences_and_no_shares(call, tmp_
         (["--policies", ""], "has no policy or method ''"),
         (["--policies", "nearest,nearest"], "the policy 'nearest' is named twice"),
         (["--policies", "savinks"], "has no policy or method 'savinks'; did you mean 'savings'?"),
-        (["--rows", "0,0"], "--rows '0,0': must be different numbers from 0 on, with commas between"),
+        (["--rows", "0,0"], "--rows '0,0': must be different numbers >= 0, separated by commas"),
         (["--rows", "-1"], "--rows '-1': must be different numbers"),
         (["TSP-v0"], "one world, or files that end in .json: not 'CVRP-v0', 'TSP-v0'"),
     ],
@@ -142,7 +142,7 @@ def test_eval_writes_a_page_of_the_instance_where_policies_differ_most(call, tmp
 def test_an_eval_of_one_policy_shows_its_best_and_its_median():
     """Nothing differs there, so the ranking is that of the returns."""
     result = evaluate(milkrun.make("milkrun/TSP-v0", 2, num_loc=5), policies_for("TSP-v0")["nearest"](0), 5)
-    assert worth_a_look([result]) == [result.where(result.best), result.where(result.median)]
+    assert instances_for_page([result]) == [result.where(result.best), result.where(result.median)]
 
 
 @pytest.mark.parametrize(
