@@ -173,7 +173,7 @@ def test_solve_refuses_a_page_of_what_cannot_be_shown(call, tmp_path):
     """A file of distances alone has no places; a folder has no one answer."""
     (tmp_path / "matrix.tsp").write_text(MATRIX)
     code, _, err = call("solve", tmp_path / "matrix.tsp", "--page", "--out", tmp_path / "out")
-    assert code == 2 and "matrix.tsp has distances and no places" in err
+    assert code == 2 and "matrix.tsp has distances but no coordinates" in err
     code, _, err = call("solve", tmp_path, "--page", "--out", tmp_path / "out")
     assert code == 2 and "--page is of one file" in err and not (tmp_path / "out").exists()
 
