@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from milkrun.cli.solve_many import split
+from milkrun.cli.solve_families import split
 from milkrun.core.errors import BadInstance, ConfigError
 from milkrun.render.recorder import EpisodeRecorder
 from milkrun.routing.instances import read, read_solution, replay, write

@@ -86,7 +86,7 @@ class SDWCVRP(Recourse):
     config: SDWCVRPConfig
     task = "milkrun.routing.tasks:SDWCVRP"
     generator = "milkrun.routing.generators:SDWCVRPGenerator"
-    run_details = "milkrun.cli.days:DETAILS"
+    run_details = "milkrun.cli.details:DAYS"
     levels = "initial_waste"
     priced = {**Recourse.priced, "daily_fill": "lost_weight"}
     customer_fields = ("initial_waste", "daily_fill", "sensor_noise", "fill_mean", "fill_std")

@@ -77,7 +77,7 @@ class Tracking(World):
     figure_fields = ("CR", "TSR", "reason")
     faults = FAULTS
     figure = "milkrun.replay.tracking:figure_of_views"
-    run_details = "milkrun.cli.tracking:DETAILS"
+    run_details = "milkrun.cli.details:TRACKING"
 
     # The town.
     scene_id = instance(int8, low=0, high=5, observed=False, doc="number of the scene")

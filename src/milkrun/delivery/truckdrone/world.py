@@ -47,7 +47,7 @@ class TruckDrone(World):
     Config = TruckDroneConfig
     policies = {name: f"milkrun.solvers.delivery:{name}" for name in ("greedy", "lookahead", "parked")}
     figure = "milkrun.replay.flights:figure_of_flights"
-    run_details = "milkrun.cli.delivery:STEPS"
+    run_details = "milkrun.cli.details:DELIVERY_STEPS"
     action = agents(truck=(1, "T"), drone=("D", "K"))
 
     route_nodes = instance(float64, "N", 2, low=-1, high=1, doc="where the truck can stop")

@@ -47,7 +47,7 @@ class TSPD(World):
     solver_options = ()
     default_solver = "partition"
     figure = "milkrun.replay.flights:figure_of_flights"
-    run_details = "milkrun.cli.delivery:PLAN"
+    run_details = "milkrun.cli.details:DELIVERY_PLAN"
     action = discrete("choices")
 
     law = constant(int64)

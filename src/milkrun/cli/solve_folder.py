@@ -9,54 +9,55 @@ from typing import Any
 import typer
 
 from milkrun.cli.output import console, out_folder, table, text, write_json
+from milkrun.cli.solve_families import (
+    SolveOptions,
+    check_playable,
+    default_method,
+    gap_percent,
+    gap_text,
+    is_tspd_file,
+    split,
+)
 from milkrun.core.errors import ConfigError, FormatError
-from milkrun.core.registry import list_worlds
 
 ENDINGS = (".vrp", ".tsp", ".atsp", ".txt")
 
 
-def solve_many(
-    path: Path,
-    method: str | None,
-    time_limit: float,
-    iterations: int | None,
-    seed: int,
-    out: Path,
-    on_ray: bool,
-    address: str | None,
-    keep: Path | None,
-) -> None:
-    """Solves the files, those of one world together."""
+def instance_files(path: Path) -> list[Path]:
+    """The instance files of a folder, or the file itself."""
     files = sorted(f for f in path.iterdir() if f.suffix.lower() in ENDINGS) if path.is_dir() else [path]
     if not files:
         raise ConfigError(f"{path} has no instance file ({', '.join(ENDINGS)})")
-    folder = out_folder(out)
+    return files
+
+
+def solve_folder(path: Path, options: SolveOptions, on_ray: bool, address: str | None, keep: Path | None) -> None:
+    """Solves the files of a folder, grouped by world and method; prints one table and writes one JSON file."""
+    files = instance_files(path)
     groups: dict[tuple[str, str | None], list[tuple[Path, Any]]] = {}
     for file in files:
-        world, instance = _read(file)
-        by = method or ("pyvrp" if "time_windows" in getattr(instance, "fields", ()) else None)
-        groups.setdefault((world, by), []).append((file, instance))
+        world, method, instance = _read(file)
+        groups.setdefault((world, options.method or method), []).append((file, instance))
+    folder = out_folder(options.folder)
     lines: list[dict[str, Any]] = []
     with ExitStack() as stack:
         if on_ray:
             from milkrun.scale.cluster import connected
 
             stack.enter_context(connected(address))
-        for (world, by), members in groups.items():
-            instances = [instance for _, instance in members]
-            options = {"method": by, "time_limit": time_limit, "seed": seed, "iterations": iterations}
-            # A folder keeps one piece of work: the files of one world, by one method.
-            inner = None if keep is None else keep / world.rpartition("/")[2] if len(groups) > 1 else keep
-            for (file, instance), (cost, optimal) in zip(members, _answers(world, instances, options, on_ray, inner)):
+        for (world, method), members in groups.items():
+            # A folder keeps one job: the files of one world, by one method.
+            store = None if keep is None else keep / world.rpartition("/")[2] if len(groups) > 1 else keep
+            solved = _solve_group(world, method, [instance for _, instance in members], options, on_ray, store)
+            for (file, instance), (cost, optimal) in zip(members, solved, strict=True):
                 best = getattr(instance, "best", None)
-                gap = None if not best else 100 * (cost - best) / best
                 lines.append(
                     {
                         "file": file.name,
                         "world": world,
                         "cost": cost,
                         "best_known": best,
-                        "gap_percent": gap,
+                        "gap_percent": gap_percent(cost, best),
                         "optimal": optimal,
                     }
                 )
@@ -69,66 +70,57 @@ def solve_many(
             line["world"],
             f"{line['cost']:g}{proven}",
             "-" if best is None else f"{best:g}",
-            "-" if gap is None else f"{gap:.2f} %",
+            "-" if gap is None else gap_text(gap),
         )
     console().print(shown)
     written = folder / f"{path.resolve().name}_solved.json"
-    write_json(written, {"method": method, "seed": seed, "files": lines})
+    write_json(written, {"method": options.method, "seed": options.seed, "files": lines})
     typer.echo(f"{written}  all figures")
 
 
-def _read(file: Path) -> tuple[str, Any]:
-    """A file's world and instance."""
-    from milkrun.cli.operations import looks_like
+def _read(file: Path) -> tuple[str, str | None, Any]:
+    """The world of a file, its default method and its instance."""
     from milkrun.routing.instances import DARPInstance, read
 
-    if looks_like(file):
+    if is_tspd_file(file):
         raise FormatError(f"{file.name}: TSP-D files are solved one at a time, here: milkrun solve {file.name}")
     instance = read(file)
     if isinstance(instance, DARPInstance):
-        return "milkrun/DARP-v0", instance
-    if instance.world_id not in list_worlds():
-        raise ConfigError(f"{file.name}: {instance.kind} files are read and written, but no world plays them yet")
-    return instance.world_id, instance
+        return "milkrun/DARP-v0", None, instance
+    check_playable(file, instance)
+    return instance.world_id, default_method(instance), instance
 
 
-def _answers(
-    world: str, instances: list[Any], options: dict[str, Any], on_ray: bool, keep: Path | None
+def _solve_group(
+    world: str, method: str | None, instances: list[Any], options: SolveOptions, on_ray: bool, store: Path | None
 ) -> list[tuple[float, bool]]:
-    """Cost, in the file's own measure, and whether it is optimal, of each."""
+    """The cost of each instance in the file's own measure, and whether it is optimal."""
+    keywords: dict[str, Any] = {
+        "method": method,
+        "time_limit": options.time_limit,
+        "seed": options.seed,
+        "iterations": options.iterations,
+    }
     if on_ray:
         from milkrun import scale
 
-        found = scale.solve(world, instances, keep=keep, **options)
+        found = scale.solve(world, instances, keep=store, **keywords)
         each = list(zip(found.actions.tolist(), found.cost.tolist(), found.optimal.tolist(), strict=True))
     else:
         from milkrun.solvers import solve
 
-        alone = [solve(world, instance, **options) for instance in instances]
+        alone = [solve(world, instance, **keywords) for instance in instances]
         each = [(one.actions[0].tolist(), float(one.cost[0]), bool(one.optimal[0])) for one in alone]
     return [
-        (_measured(instance, actions, cost), optimal)
+        (_published_cost(instance, actions, cost), optimal)
         for instance, (actions, cost, optimal) in zip(instances, each, strict=True)
     ]
 
 
-def _measured(instance: Any, actions: list[int], cost: float) -> float:
-    """What the collection of a file prints as the cost. A solver's own may leave prizes out, or count in tenths."""
+def _published_cost(instance: Any, actions: list[int], cost: float) -> float:
+    """The cost as the collection of the file states it. A solver's own may omit prizes, or count in tenths."""
     from milkrun.routing.instances import DARPInstance, replay
 
     if isinstance(instance, DARPInstance):
         return cost
     return replay(instance, split(actions, closed=instance.kind in ("TSP", "ATSP")))[0]
-
-
-def split(actions: list[int], closed: bool) -> list[list[int]]:
-    """The routes of a plan: the customers between zeros; a tour without a depot is one route from node 0."""
-    if closed:
-        return [[0, *(node for node in actions if node != 0)]]
-    routes: list[list[int]] = [[]]
-    for node in actions:
-        if node == 0:
-            routes.append([])
-        else:
-            routes[-1].append(node)
-    return [route for route in routes if route]
