@@ -222,7 +222,7 @@ def test_a_file_that_is_not_there_or_empty(tmp_path, load):
     with pytest.raises(FormatError, match=r"absent\.txt: cannot be read"):
         load(tmp_path / "absent.txt")
     (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(FormatError, match=r"empty\.txt, line 1: the file ends where the (truck|number)"):
+    with pytest.raises(FormatError, match=r"empty\.txt, line 1: the file ends before the (truck|number)"):
         load(tmp_path / "empty.txt")
 
 
