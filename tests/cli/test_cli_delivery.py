@@ -179,7 +179,7 @@ def test_beyond_12_nodes_the_tour_is_split(call, file, tmp_path):
         (
             "short.txt",
             TRIANGLE.replace("6.0 0.0 loc2\n", ""),
-            "short.txt, line 10: the file ends where the x of node 2",
+            "short.txt, line 10: the file ends before the x of node 2",
         ),
         ("word.txt", TRIANGLE.replace("0.5", "fast"), "word.txt, line 4: 'fast' is not a number"),
         ("open.txt", "/* never closed\n1\n", "opens a comment that never closes"),

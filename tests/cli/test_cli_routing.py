@@ -170,8 +170,8 @@ def test_run_plays_a_method(call, tmp_path):
     [
         (["eval", "CVRP-v0", "--policies", "random,random"], "the policy 'random' is named twice"),
         (["eval", "CVRP-v0", "--policies", "nearest,savings, nearest"], "the policy 'nearest' is named twice"),
-        (["eval", "TSPKopt-v0", "--policies", "exact"], "'exact' finds solutions of milkrun/TSPKopt-v0, not actions"),
-        (["run", "TSPKopt-v0", "--policy", "exact"], "'exact' finds solutions of milkrun/TSPKopt-v0, not actions"),
+        (["eval", "TSPKopt-v0", "--policies", "exact"], "'exact' returns solutions of milkrun/TSPKopt-v0, not actions"),
+        (["run", "TSPKopt-v0", "--policy", "exact"], "'exact' returns solutions of milkrun/TSPKopt-v0, not actions"),
         (["eval", "CVRP-v0", "--time-limit", 1, "--page"], "does not go with --page"),
         (["eval", "CVRP-v0", "--time-limit", 1, "--on", "ray"], "does not go with --on ray"),
     ],

@@ -242,12 +242,12 @@ def test_files_within_a_tenth_of_the_optimum(world, file, method, optimum):
 @pytest.mark.parametrize(
     ("name", "drawn", "options", "told"),
     [
-        ("CVRP", {}, {"capacity": 50}, "capacity = 50: instance 0 has capacity = 20, by which it is solved"),
+        ("CVRP", {}, {"capacity": 50}, "capacity = 50: instance 0 has capacity = 20, which overrides the option"),
         ("CVRP", {}, {"vehicle_cap": 50}, "capacity = 50: instance 0 has capacity = 20"),
         ("CVRP", {}, {"preset": "kool50"}, "capacity = 40: instance 0 has capacity = 20"),
         ("WCVRP", {"max_length": 4.0}, {"max_length": 3.0}, "max_length = 3.0: instance 0 has max_length = 4.0"),
         ("WCVRP", {"max_waste": 100.0}, {"max_waste": 1.0}, "max_waste = 1.0: instance 0 has max_waste = 100.0"),
-        ("WCVRP", {"max_waste": 100.0}, {}, "the option max_waste is 1.0, and length_weight = 'auto' is set by it"),
+        ("WCVRP", {"max_waste": 100.0}, {}, "the option max_waste is 1.0, and length_weight = 'auto' depends on it"),
     ],
 )
 def test_options_that_contradict_the_instances_are_refused(name, drawn, options, told):

@@ -1,8 +1,7 @@
-"""Solvers that take one instance at a time, run in this process or in several.
+"""Runs solvers of single instances in this process or in worker processes.
 
-A worker is a fresh interpreter that reads problems from its standard input and writes plans to its standard output. It
-shares nothing with this process: a fork would inherit locks of threads that are not there, and a spawned child of
-`multiprocessing` would run the caller's script again.
+A worker is a new interpreter that reads problems from its standard input and writes results to its standard output. A
+fork would inherit locks of missing threads, and a spawned child of `multiprocessing` would rerun the caller's script.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def solve_each(
                 progress(1)
         return results
 
-    # One iterator for all threads: its next() is a single step for the interpreter, so each number is taken once.
+    # All threads share one iterator, whose next() is atomic in the interpreter, so each number is taken once.
     waiting = iter(range(batch))
 
     def serve() -> None:
@@ -47,7 +46,7 @@ def solve_each(
             [sys.executable, "-c", "from milkrun.solvers.workers import main; main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # the worker finds modules where this process does, also in folders added at run time
+            # the worker has the import path of this process, including folders added at run time
             env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         ) as process:
             assert process.stdin is not None and process.stdout is not None

@@ -1,4 +1,4 @@
-"""Solvers of the dial-a-ride problem: one function a method (`methods`), over what the other files build."""
+"""Solvers of the dial-a-ride problem; `methods` has one function for each method."""
 
 from milkrun.solvers.darp.methods import (
     DARPPlan,
