@@ -26,13 +26,13 @@ TURNS = 20
 
 
 class _Results:
-    """The table and what was promised of it; rates are in thousand environment-steps a second."""
+    """The table and its promises; rates are in thousand environment-steps per second."""
 
     def __init__(self, table: Table) -> None:
         self.table, self.promised = table, {}
 
     def put(self, measured: str, ours: float, peer: float | None = None, promise: str | None = None) -> None:
-        """A row; with a promise its ratio, or where there is no peer its value, is held against it."""
+        """Add a row; a promise applies to the ratio, or to the value if there is no peer."""
         ratio = None if peer is None else ours / peer
         self.table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio)
         if promise is not None:
@@ -61,9 +61,9 @@ def delivery_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]
 
 
 def _add_sizes(results: _Results, options: argparse.Namespace, repeats: int) -> float:
-    """The sizes at three numbers of rows, the first beside VMAS; its best rate is returned."""
-    asked = ("--clock", options.clock, "--repeats", str(repeats), "--rows", *map(str, ROWS))
-    vmas = report_of("vmas", "vmas_steps.py", *asked)
+    """The sizes at three numbers of rows, the first beside VMAS; returns its best rate."""
+    arguments = ("--clock", options.clock, "--repeats", str(repeats), "--rows", *map(str, ROWS))
+    vmas = report_of("vmas", "vmas_steps.py", *arguments)
     theirs = {} if vmas is None else {rows: vmas["rates"][str(rows)] / 1e3 for rows in ROWS}
     best = [0.0] * len(SIZES)
     for rows in ROWS:
@@ -123,7 +123,7 @@ def _add_vector_envs(results: _Results, options: argparse.Namespace) -> None:
 
 
 def _recorded_turns(env: Any, turns: int) -> list[np.ndarray]:
-    """Random-masked actions (environments, agents) of so many turns."""
+    """Random-masked actions (environments, agents) of this many turns."""
     rng = np.random.default_rng(0)
     env.reset()
     infos, recorded = env.reset_infos, []
@@ -136,17 +136,20 @@ def _recorded_turns(env: Any, turns: int) -> list[np.ndarray]:
 
 
 def _add_torchrl(results: _Results, repeats: int) -> None:
-    """1,024 rows: `env.step(td)` beside `World.step`, ended rows reset outside the clock by both; and with resets."""
+    """1,024 rows: `env.step(td)` beside `World.step`, with untimed resets of finished rows; and with timed resets."""
     rows = 1024
     for label, size in [*SIZES.items()][:2]:
         raw = Restarted(rows, STEPS, **size)
-        modes = [("functional", False), ("inplace", False), ("functional", True)]
-        rivals = [TorchRL(raw, stepping, with_resets, **size) for stepping, with_resets in modes]
+        rivals = [
+            TorchRL(raw, "functional", **size),
+            TorchRL(raw, "inplace", **size),
+            TorchRL(raw, "inplace", copy=False, **size),
+            TorchRL(raw, "functional", with_resets=True, **size),
+        ]
         found = thousands(raw, Recorded(TRUCK, rows, **size), *rivals, repeats=repeats)
-        alone, whole, functional, inplace, renewing = found
-        for stepping, ours in (("functional", functional), ("inplace", inplace)):
-            measured = f"TorchRL, {stepping}, {label}, 1,024 rows, step (peer: World.step)"
-            results.put(measured, ours, alone, "goal 0.7")
+        alone, whole, functional, inplace, views, renewing = found
+        for stepping, ours in (("functional", functional), ("in place", inplace), ("in place, views", views)):
+            results.put(f"TorchRL, {stepping}, {label}, 1,024 rows, step (peer: World.step)", ours, alone)
         results.put(
             f"TorchRL, functional, {label}, 1,024 rows, step_and_maybe_reset (peer: World with autoreset)",
             renewing,
@@ -185,5 +188,5 @@ def _add_tspd(results: _Results, repeats: int) -> None:
 
 
 def thousands(*forms: Any, repeats: int) -> list[float]:
-    """The rates of forms that play in turn, in thousand steps a second."""
+    """The rates of forms that play in turn, in thousand steps per second."""
     return [rate / 1e3 for rate in rates(*forms, repeats=repeats)]
