@@ -45,7 +45,11 @@ class Binding:
         goal: float | None = None,
         share: float | None = None,
     ) -> None:
-        self.begin, self.step, self.actions, self.goal, self.share = begin, step, actions, goal, share
+        self.begin = begin
+        self.step = step
+        self.actions = actions
+        self.goal = goal
+        self.share = share
 
     def play(self, first: int, last: int) -> float:
         before = clock()

@@ -167,8 +167,10 @@ class _Results:
     def __init__(self, options: argparse.Namespace, sizes: Sizes) -> None:
         title = f"Picking from clutter ({sizes.rows} rows, {THREADS} threads, highest first, picks/s unless said)"
         columns = ["measured", "milkrun", "a CPU-second", "peer", "peer, a CPU-second", "ratio", "ratio a core"]
-        self.table, self.promised = Table(title, columns), {}
-        self.options, self.sizes = options, sizes
+        self.table = Table(title, columns)
+        self.promised = {}
+        self.options = options
+        self.sizes = sizes
 
     def rate(
         self,
@@ -310,8 +312,10 @@ class _TimedEngine:
     """Wrapper of a world's engine that measures time and counts substeps."""
 
     def __init__(self, engine: Any, timed: Callable[[str, Any], Any]) -> None:
-        self._engine, self.substeps = engine, 0
-        self._rollout, self.reset = timed("rollout", engine.rollout), timed("place", engine.reset)
+        self._engine = engine
+        self.substeps = 0
+        self._rollout = timed("rollout", engine.rollout)
+        self.reset = timed("place", engine.reset)
 
     def rollout(self, nstep: int, control: Any, spec: int, record: Any, ids: np.ndarray, out: Any) -> Any:
         self.substeps += nstep * len(ids)
@@ -342,7 +346,8 @@ def shares(played: Episodes, turns: int, threads: int = 1) -> dict[str, float]:
 
     engine = world.engine
     world.engine = counted = _TimedEngine(engine, timed)
-    world._run, world.step = timed("kernels", world._run), timed("step", world.step)
+    world._run = timed("kernels", world._run)
+    world.step = timed("step", world.step)
     try:
         with no_garbage_collection():
             picks, actions = 0, highest(world)

@@ -29,7 +29,8 @@ class _Results:
     """The table and its promises; rates are in thousand environment-steps per second."""
 
     def __init__(self, table: Table) -> None:
-        self.table, self.promised = table, {}
+        self.table = table
+        self.promised = {}
 
     def put(self, measured: str, ours: float, peer: float | None = None, promise: str | None = None) -> None:
         """Add a row; a promise applies to the ratio, or to the value if there is no peer."""
@@ -176,7 +177,8 @@ def _add_tspd(results: _Results, repeats: int) -> None:
     rows, nodes = 4096, 20
     world = Recorded("milkrun/TSPD-v0", rows, 3 * nodes, num_nodes=nodes)
     peer = StepRL4CO("tsp", nodes, rows)
-    peer.steps, peer.row_steps = nodes, rows * nodes
+    peer.steps = nodes
+    peer.row_steps = rows * nodes
     with torch.inference_mode():
         ours, theirs = thousands(world, peer, repeats=3 * repeats)
     results.put("TSPD, 20 nodes, 4,096 rows (peer: RL4CO TSPEnv, step without reward)", ours, theirs, "goal 1")

@@ -50,7 +50,10 @@ class Recorded:
     def __init__(self, world_id: str, rows: int, steps: int = STEPS, threads: int = 1, **options: Any) -> None:
         self.world = milkrun.make(world_id, rows, seed=0, autoreset="next_step", threads=threads, **options)
         self.start()
-        self.steps, self.row_steps, taken, illegal = steps, 0, [], 0
+        self.steps = steps
+        self.row_steps = 0
+        taken = []
+        illegal = 0
         for turn in range(steps):
             self.row_steps += int(np.count_nonzero(~self.world.done))
             taken.append(self.world.sample_actions(1, turn))
@@ -81,8 +84,10 @@ class Restarted:
     def __init__(self, rows: int, steps: int, **options: Any) -> None:
         self.world = milkrun.make(TRUCK, rows, seed=0, autoreset="disabled", threads=1, **options)
         self.start()
-        self.steps, self.row_steps = steps, rows * steps
-        taken, self.returned = [], 0.0
+        self.steps = steps
+        self.row_steps = rows * steps
+        taken = []
+        self.returned = 0.0
         for turn in range(steps):
             taken.append(self.world.sample_actions(1, turn))
             self._step(taken[-1])
@@ -123,7 +128,9 @@ class TorchRL:
         import torch
 
         torch.set_num_threads(1)
-        self.steps, self.row_steps, self.with_resets = recorded.steps, recorded.row_steps, with_resets
+        self.steps = recorded.steps
+        self.row_steps = recorded.row_steps
+        self.with_resets = with_resets
         rows = recorded.world.num_envs
         ways = {"stepping": stepping, "copy": copy}
         self.env = milkrun.make(TRUCK, rows, api="torchrl", seed=0, threads=1, **ways, **options)

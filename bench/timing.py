@@ -131,7 +131,9 @@ class Table:
     """Rows of named cells: printed aligned, saved as JSON (exact) and Markdown (as printed)."""
 
     def __init__(self, title: str, columns: list[str], *, notes: dict[str, Any] | None = None) -> None:
-        self.title, self.columns, self.notes = title, columns, notes or {}
+        self.title = title
+        self.columns = columns
+        self.notes = notes or {}
         self.rows: list[dict[str, Any]] = []
 
     def add(self, **cells: Any) -> None:

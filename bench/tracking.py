@@ -104,7 +104,8 @@ class Flight:
     """
 
     def __init__(self, world: Any, begin: dict[str, np.ndarray] | None = None) -> None:
-        self.world, self.begin = world, begin
+        self.world = world
+        self.begin = begin
 
     def play(self, turns: int, looks: bool = True) -> Paces:
         world, live, stepped = self.world, 0, 0
@@ -216,8 +217,10 @@ class _Results:
             "peer, a CPU-second",
             "ratio",
         ]
-        self.table, self.promised = Table(title, columns), {}
-        self.options, self.sizes = options, sizes
+        self.table = Table(title, columns)
+        self.promised = {}
+        self.options = options
+        self.sizes = sizes
 
     def rate(
         self,
@@ -330,7 +333,9 @@ class Play:
     """
 
     def __init__(self, begin: Any, turn: Any, rows: int = 1) -> None:
-        self.begin, self.turn, self.rows = begin, turn, rows
+        self.begin = begin
+        self.turn = turn
+        self.rows = rows
 
     def play(self, actions: Any) -> Pace:
         spent = np.zeros(2)

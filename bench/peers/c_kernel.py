@@ -69,8 +69,10 @@ def _library(name: Name) -> ctypes.CDLL:
         target = Path(folder) / f"{name}.so"
         subprocess.run([cc, *FLAGS, str(Path(__file__).with_name(f"{name}.c")), "-o", str(target), "-lm"], check=True)
         library = ctypes.CDLL(str(target))  # stays loaded when the folder is gone
-    library.step.argtypes, library.step.restype = [ctypes.c_void_p, ctypes.c_void_p], None
-    library.reset.argtypes, library.reset.restype = [ctypes.c_void_p], None
+    library.step.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    library.step.restype = None
+    library.reset.argtypes = [ctypes.c_void_p]
+    library.reset.restype = None
     return library
 
 

@@ -70,7 +70,8 @@ class Tray:
             self._put(body, pose)
         self.left = list(range(len(self.bodies)))
         self.cup_at = np.array(self.task["home"])
-        self.quiet, self.at_rest = 0, True
+        self.quiet = 0
+        self.at_rest = True
 
     def _put(self, body: Any, pose: list[float]) -> None:
         body.entity.pose = sapien.Pose(pose[:3], pose[3:])
@@ -113,7 +114,8 @@ class Tray:
         self._put(body, task["parking"][i])
         body.put_to_sleep()
         self.cup_at = np.array(task["drop"])
-        self.quiet, self.at_rest = 1, False
+        self.quiet = 1
+        self.at_rest = False
         self.run_until_rest(task["settle_max"])
 
     def grip(self, i: int) -> np.ndarray:

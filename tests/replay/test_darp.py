@@ -49,10 +49,14 @@ def legend(figure):
 def seed_trace():
     """Vehicle 1 takes requests 2 and 1, sets 1 down and must go home with 2 aboard; vehicle 2 can take nobody."""
     world = milkrun.make("milkrun/DARP-v0", preset="published", num_requests=2, num_agents=2, autoreset="disabled")
-    world.reset(instance={
-        "locs": [[[0, 0], [30, 40], [60, 80], [0, 50], [100, 0]]], "demand": [[0, 2, -2, 1, -1]],
-        "capacity": [[5, 5]], "time_windows": [[48, 10, 13, 12, 5]],
-    })  # fmt: skip
+    world.reset(
+        instance={
+            "locs": [[[0, 0], [30, 40], [60, 80], [0, 50], [100, 0]]],
+            "demand": [[0, 2, -2, 1, -1]],
+            "capacity": [[5, 5]],
+            "time_windows": [[48, 10, 13, 12, 5]],
+        }
+    )
     for node in (3, 1, 2, 0, 0):
         world.step([node])
     return world
@@ -166,8 +170,14 @@ def test_an_episode_of_the_world_is_drawn_as_a_plan(seed_trace):
 def test_after_the_last_stop_of_all_nobody_drives_home():
     """By deadlines alone the way back is neither driven nor drawn, and a deadline beyond the depot's still counts."""
     world = milkrun.make("milkrun/DARP-v0", preset="published", num_requests=1, num_agents=1, autoreset="disabled")
-    world.reset(instance={"locs": [[[0, 0], [50, 0], [100, 0]]], "demand": [[0, 1, -1]], "capacity": [[5]],
-                          "time_windows": [[48, 10, 60]]})  # fmt: skip
+    world.reset(
+        instance={
+            "locs": [[[0, 0], [50, 0], [100, 0]]],
+            "demand": [[0, 1, -1]],
+            "capacity": [[5]],
+            "time_windows": [[48, 10, 60]],
+        }
+    )
     world.step([1])
     world.step([2])
     figure = figure_of(world)

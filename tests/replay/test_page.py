@@ -619,13 +619,26 @@ def test_a_world_without_a_scene_shows_its_pictures(opened, folder):
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 VECTORS = [
-    ({"dtype": "int16", "shape": [3, 2], "delta": True, "scale": 0.5, "offset": 10.0,
-      "data": "eNpjYHjBrMNo8ONK3fNmABexBP0="}, [10, 510, 160, -490, -16374, 16393.5]),
-    ({"dtype": "uint8", "shape": [3, 2], "bits": 10, "xor": True, "data": "eNr7z8jE8IMZAAgAAf4="},
-     [int(bit) for bit in "1111111110" "1011111110" "1010000001"]),
-    ({"dtype": "float64", "shape": [3], "data": "eNqbNRMEdtozMGzYx/RW58CcUoYOmyfmdQCTwgtH"},
-     [0.1, -14.462911566719413, 1e300]),
-]  # fmt: skip
+    (
+        {
+            "dtype": "int16",
+            "shape": [3, 2],
+            "delta": True,
+            "scale": 0.5,
+            "offset": 10.0,
+            "data": "eNpjYHjBrMNo8ONK3fNmABexBP0=",
+        },
+        [10, 510, 160, -490, -16374, 16393.5],
+    ),
+    (
+        {"dtype": "uint8", "shape": [3, 2], "bits": 10, "xor": True, "data": "eNr7z8jE8IMZAAgAAf4="},
+        [int(bit) for bit in "111111111010111111101010000001"],
+    ),
+    (
+        {"dtype": "float64", "shape": [3], "data": "eNqbNRMEdtozMGzYx/RW58CcUoYOmyfmdQCTwgtH"},
+        [0.1, -14.462911566719413, 1e300],
+    ),
+]
 
 
 def test_columns_decode_in_the_browser_as_in_python(opened, cvrp):
@@ -646,8 +659,12 @@ def test_columns_decode_in_the_browser_as_in_python(opened, cvrp):
     back = page.ask("columns => Promise.all(columns.map(c => milkrun.decode(c)))", json.loads(json.dumps(columns)))
     for found, array in zip(back, arrays, strict=True):
         assert found["data"] == array.astype(np.float64).ravel().tolist()
-    lists = {"ragged": True, "keep": {"shape": [5], "values": [0, 1, 2, 0, 1]}, "add": {"shape": [5],
-             "values": [1, 1, 1, 1, 0]}, "flat": {"shape": [4], "values": [0, 4, 2, 0]}}  # fmt: skip
+    lists = {
+        "ragged": True,
+        "keep": {"shape": [5], "values": [0, 1, 2, 0, 1]},
+        "add": {"shape": [5], "values": [1, 1, 1, 1, 0]},
+        "flat": {"shape": [4], "values": [0, 4, 2, 0]},
+    }
     assert page.ask("v => milkrun.decodeList(v, 4)", lists) == [[0], [0, 4], [0, 4, 2], [0], [0]]
 
 

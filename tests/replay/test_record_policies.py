@@ -88,8 +88,15 @@ def test_improvement_operations_and_rides():
 def test_failed_services_are_driven_home():
     """Bins .5, .7, .3 on a truck of 1: the second does not fit, and the route says that the truck went home."""
     world = milkrun.make("milkrun/SCWCVRP-v0", num_loc=3, length_weight=0.1, autoreset="disabled")
-    world.reset(instance={"locs": [[[0, 0], [3, 0], [3, 4], [0, 4]]], "expected0": [[0, 0.5, 0.5, 0.3]],
-                          "real_waste": [[0, 0.5, 0.7, 0.3]], "capacity": [1.0], "max_waste": [1.0]})  # fmt: skip
+    world.reset(
+        instance={
+            "locs": [[[0, 0], [3, 0], [3, 4], [0, 4]]],
+            "expected0": [[0, 0.5, 0.5, 0.3]],
+            "real_waste": [[0, 0.5, 0.7, 0.3]],
+            "capacity": [1.0],
+            "max_waste": [1.0],
+        }
+    )
     plan = iter([1, 2, 2, 3, 0])
     (episode,) = record(world, lambda _: np.array([next(plan)]), max_steps=5)
     stops = [episode.mark("tour", "stops", f) for f in range(episode.frames + 1)]
@@ -220,7 +227,8 @@ def test_reward_that_is_not_finite_is_written_as_null():
     recorder = EpisodeRecorder(world)
     recorder.step(world.action_mask.argmax(axis=1))
     (recording,) = recorder.episodes()
-    recording.rewards[0], recording.objectives[-1] = float("nan"), float("inf")
+    recording.rewards[0] = float("nan")
+    recording.objectives[-1] = float("inf")
     recording.scenes[-1].figures["length"] = float("-inf")
     episode = Episode.from_json(Episode.of(recording).to_json())
     assert episode.data["objective"] is None and episode.data["reward"]["values"] == [None]

@@ -85,12 +85,16 @@ class MuJoCoPile(Pile):
         self._model = mujoco.MjModel.from_xml_string(model_xml(self.config))
         made = mjbatch.Batch(self._model, self.num_envs, self.engine_threads, persistent=True)
         made.expand("eq_data")
-        self._disabled, self._flags = made.expand("opt.disableflags"), int(self._model.opt.disableflags)
+        self._disabled = made.expand("opt.disableflags")
+        self._flags = int(self._model.opt.disableflags)
         self._warnings = made.warning[:, :, 1]
         if self.config.canonical:
-            self._policy, self._start = made.expand("tree_sleep_policy"), made.expand("qpos0")
-            self._solver, self._iterations = made.expand("opt.solver"), made.expand("opt.iterations")
-            self._counters, self._reset_once = made.bind("tree_asleep"), np.zeros(self.num_envs, bool)
+            self._policy = made.expand("tree_sleep_policy")
+            self._start = made.expand("qpos0")
+            self._solver = made.expand("opt.solver")
+            self._iterations = made.expand("opt.iterations")
+            self._counters = made.bind("tree_asleep")
+            self._reset_once = np.zeros(self.num_envs, bool)
         self._varied: dict[str, np.ndarray] = {}
         if self.config.mass_range != (1.0, 1.0):
             self._varied |= {name: made.expand(name) for name in ("body_mass", "body_inertia")}
@@ -140,12 +144,15 @@ class MuJoCoPile(Pile):
         ids, asleep, poses = ids[due], asleep[due], poses[due]
         self._reset_once[ids] = True
         sleepers = ids[asleep]
-        self._policy[sleepers], self._start[sleepers] = ASLEEP, poses[asleep]
-        self._solver[sleepers], self._iterations[sleepers] = CHEAPEST_SOLVER, 0
+        self._policy[sleepers] = ASLEEP
+        self._start[sleepers] = poses[asleep]
+        self._solver[sleepers] = CHEAPEST_SOLVER
+        self._iterations[sleepers] = 0
         try:
             self.engine.reset(ids, stage=NO_STAGE)
         finally:
-            self._solver[sleepers], self._iterations[sleepers] = self._model.opt.solver, self._model.opt.iterations
+            self._solver[sleepers] = self._model.opt.solver
+            self._iterations[sleepers] = self._model.opt.iterations
 
     def _will_be_awake(self, ids: np.ndarray, poses: np.ndarray) -> np.ndarray:
         """Whether rows start awake at these poses without a reset.
@@ -246,8 +253,11 @@ class MuJoCoPile(Pile):
         self.grasped[carried, self.env_target[carried]] = False
         self.grasp_order[carried, self.env_target[carried]] = -1
         self.result[rows] = np.where(self.env_target[rows] >= 0, PHYSICS_ERROR, NONE)
-        self.env_stage[rows], self.stage_tick[rows], self.stage_len[rows] = IDLE, 0, 0
-        self.at_rest[rows], self.rest_count[rows] = True, 0
+        self.env_stage[rows] = IDLE
+        self.stage_tick[rows] = 0
+        self.stage_len[rows] = 0
+        self.at_rest[rows] = True
+        self.rest_count[rows] = 0
         self.is_suction_active[rows] = self.asleep[rows] = False
         self.current_suction_object[rows] = -1
         self.place(rows)
