@@ -18,7 +18,7 @@ TARGETS = {1: 20, 64: 30, 1024: 6, 8192: 5}
 
 
 class WholeEpisodes:
-    """Random legal episodes from reset to end; the rows that have ended are not stepped."""
+    """Random legal episodes from reset to end; finished rows are not stepped."""
 
     def __init__(self, rows: int, threads: int = 1, **options: Any) -> None:
         self.world = milkrun.make(ID, rows, seed=0, autoreset="disabled", threads=threads, **options)
@@ -41,7 +41,7 @@ class WholeEpisodes:
         return clock() - before
 
     def seconds(self, **timing: Any) -> float:
-        """Seconds a row and step."""
+        """Seconds per row and step."""
         whole = step_time(self.start, self.play, len(self.calls), **timing)
         return whole * len(self.calls) / self.row_steps
 
@@ -93,7 +93,7 @@ def darp_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     set_clock(options.clock)
     put("classic rule, 8,192 rows, 2 threads: ns a row (peer: 1 thread)", two, one, "promised 1.6")
     put(
-        "classic rule, 1,024 rows: us of a TensorDict step (peer: in place)",
+        "classic rule, 1,024 rows: us of a TensorDict step (peer: World.step)",
         1e6 * _functional(timing),
         1e-3 * 1024 * base,
         "reported",
@@ -104,7 +104,7 @@ def darp_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
 
 
 def _functional(timing: dict[str, Any]) -> float:
-    """Seconds of a functional step of 1,024 rows, ended rows included, over the first ten steps."""
+    """Seconds of a functional step of 1,024 rows, finished rows included, over the first ten steps."""
     import torch
 
     from milkrun.api.torchrl import DARPEnv

@@ -1,4 +1,4 @@
-"""How close the dial-a-ride solvers come to the published optima of Cordeau's files, as a table.
+"""A table of the gaps of dial-a-ride solvers to the published optima of Cordeau's files.
 
 python -m bench.darp_quality [--seconds 60] [--workers 2] [--files a2-16 b3-18 ...]
 """
@@ -31,7 +31,7 @@ def plans_for(name: str, seconds: float) -> tuple[str, list[DARPPlan]]:
 
 
 def cell(plan: DARPPlan, best: float) -> str:
-    """Distance and gap, or the number of requests left out, without which a gap says nothing."""
+    """Distance and gap, or the number of unserved requests, since a gap then has no meaning."""
     if plan.unserved:
         return f"{plan.distance:.2f}, {plan.unserved} unserved"
     return f"{plan.distance:.2f}, {gap(plan, best):+.2f} %"

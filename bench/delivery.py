@@ -26,13 +26,14 @@ TURNS = 20
 
 
 class _Results:
-    """The table and what was promised of it; rates are in thousand environment-steps a second."""
+    """The table and its promises; rates are in thousand environment-steps per second."""
 
     def __init__(self, table: Table) -> None:
-        self.table, self.promised = table, {}
+        self.table = table
+        self.promised = {}
 
     def put(self, measured: str, ours: float, peer: float | None = None, promise: str | None = None) -> None:
-        """Adds a row. A promise is about the ratio, or about the value if there is no peer."""
+        """Add a row; a promise applies to the ratio, or to the value if there is no peer."""
         ratio = None if peer is None else ours / peer
         promised = (promise or "").removeprefix("promised ")
         self.table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio, promised=promised)
@@ -64,7 +65,7 @@ def delivery_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]
 
 
 def _add_sizes(results: _Results, options: argparse.Namespace, repeats: int) -> float:
-    """Adds the sizes at three numbers of rows, the first compared with VMAS; returns the best rate of the first."""
+    """The sizes at three numbers of rows, the first beside VMAS; returns its best rate."""
     arguments = ("--clock", options.clock, "--repeats", str(repeats), "--rows", *map(str, ROWS))
     vmas = report_of("vmas", "vmas_steps.py", *arguments)
     theirs = {} if vmas is None else {rows: vmas["rates"][str(rows)] / 1e3 for rows in ROWS}
@@ -126,7 +127,7 @@ def _add_vector_envs(results: _Results, options: argparse.Namespace) -> None:
 
 
 def _recorded_turns(env: Any, turns: int) -> list[np.ndarray]:
-    """Random-masked actions (environments, agents) of so many turns."""
+    """Random-masked actions (environments, agents) of this many turns."""
     rng = np.random.default_rng(0)
     env.reset()
     infos, recorded = env.reset_infos, []
@@ -139,17 +140,20 @@ def _recorded_turns(env: Any, turns: int) -> list[np.ndarray]:
 
 
 def _add_torchrl(results: _Results, repeats: int) -> None:
-    """Adds `env.step(td)` and `World.step` at 1,024 rows, resets of ended rows not timed; and with resets."""
+    """1,024 rows: `env.step(td)` beside `World.step`, with untimed resets of finished rows; and with timed resets."""
     rows = 1024
     for label, size in [*SIZES.items()][:2]:
         raw = Restarted(rows, STEPS, **size)
-        modes = [("functional", False), ("inplace", False), ("functional", True)]
-        rivals = [TorchRL(raw, stepping, with_resets, **size) for stepping, with_resets in modes]
+        rivals = [
+            TorchRL(raw, "functional", **size),
+            TorchRL(raw, "inplace", **size),
+            TorchRL(raw, "inplace", copy=False, **size),
+            TorchRL(raw, "functional", with_resets=True, **size),
+        ]
         found = thousands(raw, Recorded(TRUCK, rows, **size), *rivals, repeats=repeats)
-        alone, whole, functional, inplace, renewing = found
-        for stepping, ours in (("functional", functional), ("inplace", inplace)):
-            measured = f"TorchRL, {stepping}, {label}, 1,024 rows, step (peer: World.step)"
-            results.put(measured, ours, alone)
+        alone, whole, functional, inplace, views, renewing = found
+        for stepping, ours in (("functional", functional), ("in place", inplace), ("in place, views", views)):
+            results.put(f"TorchRL, {stepping}, {label}, 1,024 rows, step (peer: World.step)", ours, alone)
         results.put(
             f"TorchRL, functional, {label}, 1,024 rows, step_and_maybe_reset (peer: World with autoreset)",
             renewing,
@@ -176,7 +180,8 @@ def _add_tspd(results: _Results, repeats: int) -> None:
     rows, nodes = 4096, 20
     world = Recorded("milkrun/TSPD-v0", rows, 3 * nodes, num_nodes=nodes)
     peer = StepRL4CO("tsp", nodes, rows)
-    peer.steps, peer.row_steps = nodes, rows * nodes
+    peer.steps = nodes
+    peer.row_steps = rows * nodes
     with torch.inference_mode():
         ours, theirs = thousands(world, peer, repeats=3 * repeats)
     results.put("TSPD, 20 nodes, 4,096 rows (peer: RL4CO TSPEnv, step without reward)", ours, theirs, "goal 1")
@@ -188,5 +193,5 @@ def _add_tspd(results: _Results, repeats: int) -> None:
 
 
 def thousands(*forms: Any, repeats: int) -> list[float]:
-    """The rates of forms that play in turn, in thousand steps a second."""
+    """The rates of forms that play in turn, in thousand steps per second."""
     return [rate / 1e3 for rate in rates(*forms, repeats=repeats)]

@@ -53,7 +53,8 @@ class Played:
     """An environment with a policy for it; `play` returns the seconds of STEPS steps, without the reset."""
 
     def __init__(self, env: Any, instance: Any, keys: tuple[str, ...]) -> None:
-        self.env, self.instance = env, instance
+        self.env = env
+        self.instance = instance
         self.policy = Policy(keys, self.start())
 
     def start(self) -> Any:

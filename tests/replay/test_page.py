@@ -97,7 +97,7 @@ def test_a_page_replays_the_world(opened, cvrp):
     assert nearest["last"] == [0, *nearest["actions"]] and nearest["place"] == savings["place"]
     chips = page.page.locator(".chip").all_text_contents()
     assert chips == ["32.2 % behind", "best of these"]
-    assert page.page.locator("#ticks .part").get_attribute("title") == "the policies part at step 1"
+    assert page.page.locator("#ticks .part").get_attribute("title") == "the policies differ from step 1"
 
 
 def test_panels_show_the_returns_of_the_moment(opened, cvrp):
@@ -155,7 +155,7 @@ def test_a_number_that_is_not_finite_is_said_so(opened, folder):
     page = opened(write_page([broken, tiny("b")], folder / "infinite.html"), "#frame=1")
     assert page.page.locator(".now").first.text_content().endswith("reward not finite")
     assert page.page.locator(".chip").all_text_contents() == ["not finite", "best of these"]
-    page.page.locator("select[aria-label='figure in time']").select_option("driven")
+    page.page.locator("select[aria-label='figure over time']").select_option("driven")
     assert page.step() == 1
 
 
@@ -276,13 +276,13 @@ def test_tab_reaches_every_control_in_order(opened, cvrp):
         "keyboard",
         "Choices at this step",
         "Choices at this step",
-        "figure in time",
+        "figure over time",
         "to the start",
         "one step back",
         "play",
-        "one step on",
+        "one step forward",
         "to the end",
-        "moment shown",
+        "current frame",
         "speed",
     ]
 
@@ -697,7 +697,7 @@ def test_hostile_names_are_shown_letter_by_letter(opened, folder):
         "__proto__ 1 / 4",
         "constructor 1 / 4",
     ]
-    figures = page.page.locator("select[aria-label='figure in time']")
+    figures = page.page.locator("select[aria-label='figure over time']")
     assert figures.locator("option").all_text_contents() == ["return", f"driven{HOSTILE}", "__proto__", "constructor"]
     figures.select_option("__proto__")
     page.press("End")

@@ -227,7 +227,8 @@ def test_reward_that_is_not_finite_is_written_as_null():
     recorder = EpisodeRecorder(world)
     recorder.step(world.action_mask.argmax(axis=1))
     (recording,) = recorder.episodes()
-    recording.rewards[0], recording.objectives[-1] = float("nan"), float("inf")
+    recording.rewards[0] = float("nan")
+    recording.objectives[-1] = float("inf")
     recording.scenes[-1].figures["length"] = float("-inf")
     episode = Episode.from_json(Episode.of(recording).to_json())
     assert episode.data["objective"] is None and episode.data["reward"]["values"] == [None]

@@ -103,10 +103,13 @@ class Canvas:
     """
 
     def __init__(self, width: int = 512, height: int = 512, background: Colour = PAPER) -> None:
-        self.width, self.height, self.background = width, height, background
+        self.width = width
+        self.height = height
+        self.background = background
         paper = np.frombuffer(bytearray(background) * (width * height), np.uint8)  # np.full takes 1 ms for this
         self.pixels: NDArray[np.uint8] = paper.reshape(height, width, 3)
-        self._x, self._y = np.arange(width)[None, :] + 0.5, np.arange(height)[:, None] + 0.5
+        self._x = np.arange(width)[None, :] + 0.5
+        self._y = np.arange(height)[:, None] + 0.5
         self._scale = np.array([1.0, -1.0])
         self._origin = np.array([0.0, float(height)])
 

@@ -112,7 +112,9 @@ class EpisodeRecorder(StepHooks):
         self.rows = read_rows(rows, world.num_envs)
         if scenes:
             world.refuse_unready(self.rows)
-        self.policy, self.reasons, self._scenes = policy, reasons, scenes
+        self.policy = policy
+        self.reasons = reasons
+        self._scenes = scenes
         self._fields = tuple(dict.fromkeys((*fields, *(world.chart_fields if scenes else ()))))
         for name in self._fields:
             if name not in world.fields:
@@ -164,7 +166,9 @@ class EpisodeRecorder(StepHooks):
 
     def before_step(self, actions: Any, rows: Rows) -> None:
         world = self.world
-        self._pending, scores, self._scores = {}, self._scores, None
+        self._pending = {}
+        scores = self._scores
+        self._scores = None
         stepped = np.arange(world.num_envs) if rows is None else read_rows(rows, world.num_envs)
         given = action_array("actions", actions)
         if given.shape != (len(stepped), *world._action_shape[1:]):

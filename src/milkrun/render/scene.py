@@ -64,7 +64,8 @@ class Scene:
     """
 
     def __init__(self, low: ArrayLike, high: ArrayLike) -> None:
-        self.low, self.high = np.array(low, np.float64), np.array(high, np.float64)
+        self.low = np.array(low, np.float64)
+        self.high = np.array(high, np.float64)
         if self.low.shape not in ((2,), (3,)) or self.high.shape != self.low.shape:
             raise ConfigError(f"a window is 2 or 3 numbers each, not {self.low.shape} and {self.high.shape}")
         if not np.isfinite(self.low + self.high).all():

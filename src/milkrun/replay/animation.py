@@ -49,7 +49,9 @@ class Film(StepHooks):
 
     def __init__(self, world: Any, row: int = 0, every: int = 1, scale: int = 1) -> None:
         super().__init__(world)
-        self.row, self.every, self.scale = row, every, check_count("scale", scale, 1)
+        self.row = row
+        self.every = every
+        self.scale = check_count("scale", scale, 1)
         self._last = np.zeros_like(self._picture())
         self._changes: list[bytes] = []
         self.keep()

@@ -178,7 +178,8 @@ def photo(world: Any, row: int = 0, size: tuple[int, int] = (480, 640)) -> np.nd
     camera = mujoco.MjvCamera()
     camera.lookat = 0.0, 0.0, BASE + world.config.wall / 2
     camera.distance = DISTANCE * (world.config.side / 2 + RIM) + world.config.wall
-    camera.azimuth, camera.elevation = 90.0, -62.0
+    camera.azimuth = 90.0
+    camera.elevation = -62.0
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # glfw repeats the error as a warning
@@ -200,9 +201,12 @@ def _staged(world: Any, b: int, height: int, width: int) -> Any:
     import mujoco
 
     spec = mujoco.MjSpec.from_string(world.model_xml)
-    spec.visual.global_.offheight, spec.visual.global_.offwidth = height, width
-    spec.visual.headlight.ambient, spec.visual.headlight.diffuse = [0.35] * 3, [0.25] * 3
-    spec.visual.headlight.specular, spec.visual.map.shadowscale = [0.0] * 3, 1.0
+    spec.visual.global_.offheight = height
+    spec.visual.global_.offwidth = width
+    spec.visual.headlight.ambient = [0.35] * 3
+    spec.visual.headlight.diffuse = [0.25] * 3
+    spec.visual.headlight.specular = [0.0] * 3
+    spec.visual.map.shadowscale = 1.0
     spec.worldbody.add_light(pos=[-0.4, 0.3, 1.5], dir=[0.4, -0.3, -1.5], diffuse=[0.6] * 3, specular=[0.0] * 3)
     for geom in spec.geoms:
         geom.rgba = [*rgb(GRID), 1.0] if geom.name else [*rgb(CUSTOMER), 0.35]  # transparent walls
@@ -210,5 +214,6 @@ def _staged(world: Any, b: int, height: int, width: int) -> Any:
     for i, code in enumerate(world.scene(b).marks["objects"].attributes["colour"].tolist()):
         spec.geom(f"g{i}").rgba = [*rgb(coloured(code)), 0.0 if gone[i] else 1.0]
     tip = spec.site("cs")
-    tip.size, tip.rgba = [0.01] * 3, [*rgb(LATE if world.is_suction_active[b] else INK), 1.0]
+    tip.size = [0.01] * 3
+    tip.rgba = [*rgb(LATE if world.is_suction_active[b] else INK), 1.0]
     return spec.compile()
