@@ -24,7 +24,7 @@ from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.world import World, autoreset_name
 
 Observed = tuple[np.ndarray, np.ndarray, np.ndarray]
-Turn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos, np.ndarray]
+StepResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos, np.ndarray]
 
 
 def make(world_id: str, num_envs: int | None = None, *, autoreset: Any = "same_step", **keywords: Any) -> MAPPOVecEnv:
@@ -92,7 +92,7 @@ class MAPPOVecEnv(Follower):
         self.team.refresh()
         return self._arrange(self.team.now, self.num_envs)
 
-    def step(self, actions: Any) -> Turn:
+    def step(self, actions: Any) -> StepResult:
         """Plays one action an agent, as numbers (B, A) or (B, A, 1), or one-hot (B, A, n).
 
         Returns obs, share_obs, rewards (B, A, 1), dones (B, A), infos, available_actions; `infos[b][a]` is a dict.
@@ -104,11 +104,11 @@ class MAPPOVecEnv(Follower):
         """Takes the actions of the step that `step_wait` plays."""
         self._waiting.put(self._read(actions))
 
-    def step_wait(self) -> Turn:
+    def step_wait(self) -> StepResult:
         """Plays the step."""
         return self._play(self._waiting.take())
 
-    def _play(self, actions: np.ndarray) -> Turn:
+    def _play(self, actions: np.ndarray) -> StepResult:
         world = self.world
         world.step(actions)
         if self.moved:

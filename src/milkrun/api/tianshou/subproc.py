@@ -15,7 +15,7 @@ from tianshou.data import Batch
 
 from milkrun.api import _remote as remote
 from milkrun.api.foreign import makers
-from milkrun.api.tianshou.venv import Ids, Turn, Venv, in_array
+from milkrun.api.tianshou.venv import Ids, StepResult, Venv, in_array
 from milkrun.api.workers import Aligned, Workers
 from milkrun.api.workers.commands import application
 from milkrun.core.arguments import check_seed, is_list
@@ -76,7 +76,7 @@ class SubprocVecEnv_TS(Venv):
             raise
         return self._dress(obs, chosen), _named(infos, chosen)
 
-    def step(self, action: Any, id: Ids = None) -> Turn:
+    def step(self, action: Any, id: Ids = None) -> StepResult:
         """One turn of the named environments: a step, or the reset that is due."""
         if action is None:
             raise ShapeError("action=None is for asynchronous environments; these move on one beat")

@@ -27,7 +27,7 @@ from milkrun.api._binding import (
     value_of,
 )
 from milkrun.api._spaces import Follower, Observer, action_space
-from milkrun.api.tianshou.venv import Ids, Turn, Venv, in_array
+from milkrun.api.tianshou.venv import Ids, StepResult, Venv, in_array
 from milkrun.core.arguments import autoreset_name, check_seed, is_list, read_keys, read_rows
 from milkrun.core.errors import Closed, ConfigError, ShapeError
 from milkrun.core.fields import Role
@@ -102,7 +102,7 @@ class TianshouVectorEnv(Follower, Venv):
         self._add_info(infos, rows, self._aside)
         return self._observe(rows), in_array(infos)
 
-    def step(self, action: Any, id: Ids = None) -> Turn:
+    def step(self, action: Any, id: Ids = None) -> StepResult:
         """Plays one action in each named row; results stand in the order the rows are named."""
         world, rows = self.world, self._named(id)
         world.step(action, rows)

@@ -8,7 +8,7 @@ import numpy as np
 from tianshou.env import BaseVectorEnv
 
 Ids = int | list[int] | np.ndarray | None
-Turn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+StepResult = tuple[Any, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class Venv(BaseVectorEnv):
