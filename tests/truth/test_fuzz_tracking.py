@@ -15,6 +15,7 @@ import pytest
 import milkrun
 from milkrun.core.check.bench import TOLERANCE, first_difference
 from milkrun.core.errors import BadInstance, MilkrunError
+from milkrun.core.fields import Role
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.instances import DERIVED
 from milkrun.tracking.rendering import render
