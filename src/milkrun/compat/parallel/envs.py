@@ -87,7 +87,7 @@ class Envs:
         return states
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Plays a turn; `actions` has an entry for each environment. Returns states, rewards float64 (n,), done bool (n,)."""
+        """Plays a turn; `actions` has an entry each. Returns states, rewards float64 (n,), done bool (n,)."""
         self._check_open()
         if not self._begun:
             raise ResetNeeded("Envs is stepped before its first reset()")
