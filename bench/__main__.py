@@ -1,4 +1,4 @@
-"""One command, one run: Milkrun beside RL4CO, Jumanji, VMAS, SAPIEN, MuJoCo and C, equal threads, medians, ratios.
+"""All benchmarks in one run: Milkrun beside RL4CO, Jumanji, VMAS, SAPIEN, MuJoCo and C. Medians, equal threads, ratios.
 
 python -m bench [--quick] [--clock cpu] [--out bench/results]
 """
@@ -16,13 +16,14 @@ import milkrun
 from .api import api_table
 from .clutter import clutter_table
 from .compiling import compiling_table
-from .contestants import Gymnasium, InPlace, RL4CODropIn, TorchRL, rollout_rate
+from .contestants import Gymnasium, RL4CODropIn, Stepped, TorchRL, rollout_rate
 from .darp import darp_table
 from .delivery import delivery_table
 from .episodes import record_random_episodes
 from .family import family_table
 from .peers import c_kernel
 from .peers.apart import report_of
+from .policy_rollout import policy_rollout_table
 from .replay import replay_table
 from .scale import scale_table
 from .timing import Table, clock, median_time, set_clock, step_times
@@ -35,7 +36,7 @@ WORLDS = ("tsp", "cvrp")
 
 
 def steps_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
-    """Microseconds a call of every contestant in every cell, and the ratios that are promised."""
+    """Microseconds per call of every contestant in every cell, and the promised ratios."""
     from .peers.rl4co import StepRL4CO
 
     table = Table(
@@ -43,43 +44,45 @@ def steps_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
         [
             "world",
             "rows",
-            "in place",
+            "World.step",
             "gymnasium",
             "gym. no copy",
             "torchrl",
-            "torchrl, kept",
-            "rl4co view",
+            "torchrl in place",
+            "torchrl views",
+            "rl4co drop-in",
             "RL4CO 0.7.0",
             "C",
-            "in place / RL4CO",
+            "World.step / RL4CO",
             "torchrl / RL4CO",
-            "torchrl, kept / RL4CO",
-            "rl4co view / RL4CO",
+            "torchrl in place / RL4CO",
+            "torchrl views / RL4CO",
+            "rl4co drop-in / RL4CO",
             "share of C",
             "ns a row",
         ],
         notes={
-            "ratios": "how many times faster than the peer; share of C = time of C / time in place",
-            "torchrl": "each result dropped for the next; kept: all of an episode held, as a collector does",
+            "ratios": "how many times faster than the peer; share of C = time of C / time of World.step",
+            "torchrl": "functional; in place: stepping='inplace' with copies; views: the same with copy=False",
             "order": "all play an episode in turn, then the next",
         },
     )
     timing: Any = {"repeats": 5, "min_seconds": 0.03} if options.quick else {"repeats": 9, "min_seconds": 0.15}
     with_c = c_kernel.available()
-    beside = ("in place", "torchrl", "torchrl, kept", "rl4co view")
+    beside = ("World.step", "torchrl", "torchrl in place", "torchrl views", "rl4co drop-in")
     ratios: dict[str, list[float]] = {label: [] for label in (*beside, "C")}
-    functional: dict[str, float] = {}
     for name in WORLDS:
         for batch in BATCHES:
             episodes = record_random_episodes(name, NUM_LOC, batch, seed=batch)
             contestants: dict[str, Any] = {
-                "in place": InPlace(episodes),
+                "World.step": Stepped(episodes),
                 "C": c_kernel.StepC(name, NUM_LOC, batch, episodes=episodes) if with_c else None,
                 "gymnasium": Gymnasium(episodes),
                 "gym. no copy": Gymnasium(episodes, copy=False),
                 "torchrl": TorchRL(episodes),
-                "torchrl, kept": TorchRL(episodes, keeps=True),
-                "rl4co view": RL4CODropIn(episodes),
+                "torchrl in place": TorchRL(episodes, stepping="inplace"),
+                "torchrl views": TorchRL(episodes, stepping="inplace", copy=False),
+                "rl4co drop-in": RL4CODropIn(episodes),
                 "RL4CO 0.7.0": StepRL4CO(name, NUM_LOC, batch, episodes=episodes),
             }
             parts = {k: (c.start, c.play, episodes.live_steps) for k, c in contestants.items() if c is not None}
@@ -87,25 +90,22 @@ def steps_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
             peer = us["RL4CO 0.7.0"]
             for label in beside:
                 ratios[label].append(peer / us[label])
-            for label, loop in (("torchrl", "results dropped"), ("torchrl, kept", "results kept")):
-                if name == "cvrp" and batch == 1:
-                    functional[f"TensorDict API / RL4CO, cvrp, 1 row, {loop} (promised 5)"] = peer / us[label]
-                if name == "cvrp" and batch == 1024:
-                    promise = f"TensorDict API, share of in place, cvrp, 1,024 rows, {loop} (goal 0.7, floor 0.6)"
-                    functional[promise] = us["in place"] / us[label]
-            share = us["C"] / us["in place"] if with_c else None
+            if name == "cvrp" and batch == 1024:
+                functional = peer / us["torchrl"]
+            share = us["C"] / us["World.step"] if with_c else None
             if share is not None and batch >= 1024:
                 ratios["C"].append(share)
             cells: dict[str, Any] = {"world": name, "rows": batch, **us, "share of C": share}
             cells |= {f"{k} / RL4CO": ratios[k][-1] for k in beside}
-            table.add(**cells, **{"ns a row": 1e3 * us["in place"] / batch})
+            table.add(**cells, **{"ns a row": 1e3 * us["World.step"] / batch})
             print(f"{name} {batch}: " + ", ".join(f"{k} {v:.3g} us" for k, v in us.items()), flush=True)
     promised = {
-        "in place / RL4CO, geometric mean (promised 10, goal 15)": _geometric_mean(ratios["in place"]),
-        "in place / RL4CO, worst cell (promised 2)": min(ratios["in place"]),
-        "TensorDict API / RL4CO, geometric mean (promised 4, goal 6)": _geometric_mean(ratios["torchrl"]),
-        "RL4CO view / RL4CO, geometric mean": _geometric_mean(ratios["rl4co view"]),
-        **functional,
+        "World.step / RL4CO, geometric mean (promised 10, goal 15)": _geometric_mean(ratios["World.step"]),
+        "World.step / RL4CO, worst cell (promised 2)": min(ratios["World.step"]),
+        "TorchRL, functional / RL4CO, geometric mean": _geometric_mean(ratios["torchrl"]),
+        "TorchRL, functional / RL4CO, cvrp, 1,024 rows (promised 2)": functional,
+        "TorchRL, in place with views / RL4CO, worst cell (promised 4)": min(ratios["torchrl views"]),
+        "RL4CO drop-in / RL4CO, geometric mean": _geometric_mean(ratios["rl4co drop-in"]),
     }
     if ratios["C"]:
         promised["share of C at 1,024 and more rows, worst cell (promised 0.5)"] = min(ratios["C"])
@@ -113,7 +113,7 @@ def steps_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
 
 
 def rollouts_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
-    """Whole random rollouts at 1,024 rows beside Jumanji, which runs in an environment of its own."""
+    """Whole random rollouts at 1,024 rows beside Jumanji, which has its own virtual environment."""
     table = Table(
         "Whole random rollouts, million row-steps a second (n = 50, 1,024 rows, one thread)",
         [
@@ -125,7 +125,7 @@ def rollouts_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]
             "ratio to own",
             "ratio to fastest",
         ],
-        notes={"jumanji": "own = jax.random.categorical, as in its random agent; fastest = the best of three we wrote"},
+        notes={"jumanji": "own = jax.random.categorical, as in its random agent; fastest = the best of three of ours"},
     )
     promised: dict[str, float] = {}
     repeats = "7" if options.quick else "25"
@@ -148,7 +148,7 @@ def rollouts_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]
 
 
 def own_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
-    """What has no peer, or only itself: generators, threads, memory."""
+    """Generators, threads and memory."""
     from .peers.rl4co import generator_rate
 
     table = Table("Generators, threads, memory", ["measured", "milkrun", "peer", "ratio"])
@@ -163,7 +163,7 @@ def own_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
         promised[f"generator of {name} / RL4CO (promised 1)"] = rate / peer
         episodes = record_random_episodes(name, NUM_LOC, 8192, seed=1)
         set_clock("wall")  # processor time adds the threads up
-        played = {str(k): InPlace(episodes, threads=k) for k in (1, 2)}  # in turns
+        played = {str(k): Stepped(episodes, threads=k) for k in (1, 2)}
         one, two = step_times({k: (w.start, w.play, episodes.live_steps) for k, w in played.items()}).values()
         bound = c_kernel.two_halves(name, NUM_LOC, 8192) if c_kernel.available() else None
         set_clock(options.clock)
@@ -190,6 +190,7 @@ def _geometric_mean(values: list[float]) -> float:
 
 TABLES = {
     "steps": steps_table,
+    "policy_rollout": policy_rollout_table,
     "rollouts": rollouts_table,
     "family": family_table,
     "darp": darp_table,
@@ -207,10 +208,10 @@ TABLES = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer repeats: a look, not a result")
-    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu on a machine that others use too")
-    parser.add_argument("--only", action="append", choices=[*TABLES], help="this table; may be given several times")
-    parser.add_argument("--out", default="out/bench", help="folder of the saved tables")
+    parser.add_argument("--quick", action="store_true", help="fewer repeats: a rough check, no result")
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu on a shared machine")
+    parser.add_argument("--only", action="append", choices=[*TABLES], help="only this table; may be repeated")
+    parser.add_argument("--out", default="out/bench", help="folder for the tables")
     options = parser.parse_args()
     set_clock(options.clock)
     began = clock()

@@ -1,7 +1,7 @@
 """What each binding adds to a step: microseconds over `World.step`, one thread, recorded random-masked actions.
 
-CVRP-50 for the libraries of single agents, TruckDrone (3 agents) for those of several. No row ends within the recorded
-steps, and every contestant is checked to earn the rewards that the world earned.
+CVRP-50 for libraries of single agents, TruckDrone (3 agents) for those of several. No row ends within the recorded
+steps, and the rewards of every contestant are compared with the world's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WORLDS = {
 }
 
 NO_COPY_SHARE = {("milkrun/CVRP-v0", 64): 1.3, ("milkrun/CVRP-v0", 1024): 1.05}
-"""How many times as long as `World.step` a step through Gymnasium may take that copies nothing."""
+"""Largest promised ratio of a step through Gymnasium without copies to `World.step`."""
 
 Step = Callable[[Any], Any]
 
@@ -34,8 +34,7 @@ Step = Callable[[Any], Any]
 class Binding:
     """Plays the recorded actions; `begin` resets, `step` plays one and returns the rewards.
 
-    goal: the microseconds that it may add to a step, where there is a target. share: how many times the world's own
-    step it may take, where that is one.
+    `goal` is the target of added microseconds per step, `share` the target of its ratio to the world's own step.
     """
 
     def __init__(
@@ -46,7 +45,11 @@ class Binding:
         goal: float | None = None,
         share: float | None = None,
     ) -> None:
-        self.begin, self.step, self.actions, self.goal, self.share = begin, step, actions, goal, share
+        self.begin = begin
+        self.step = step
+        self.actions = actions
+        self.goal = goal
+        self.share = share
 
     def play(self, first: int, last: int) -> float:
         before = clock()
@@ -57,18 +60,19 @@ class Binding:
     def check(self, rewards: np.ndarray) -> None:
         self.begin()
         for joint in self.actions:
-            earned = self.step(joint)
-        np.testing.assert_allclose(np.asarray(earned, np.float64).reshape(rewards.shape), rewards, rtol=1e-6)
+            found = self.step(joint)
+        np.testing.assert_allclose(np.asarray(found, np.float64).reshape(rewards.shape), rewards, rtol=1e-6)
 
 
-def copying(look: Any) -> float:
+def copying(observation: Any) -> float:
     """Microseconds to copy an observation at 8 GB/s."""
-    parts = look.values() if isinstance(look, dict) else look if isinstance(look, tuple) else [look]
+    single = [observation] if not isinstance(observation, tuple) else observation
+    parts = observation.values() if isinstance(observation, dict) else single
     return sum(part.nbytes for part in parts) / 8e3
 
 
 def recorded(id: str, rows: int, options: dict[str, Any]) -> tuple[Binding, list[np.ndarray], np.ndarray]:
-    """The world itself, its actions, and what the last of them earned."""
+    """The world itself, its actions, and the rewards of the last step."""
     world = milkrun.make(id, rows, seed=1, threads=1, **options)
     world.reset()
     actions = []
@@ -85,7 +89,7 @@ def recorded(id: str, rows: int, options: dict[str, Any]) -> tuple[Binding, list
 
 
 def bindings(id: str, rows: int, options: dict[str, Any], actions: list[np.ndarray]) -> dict[str, Binding]:
-    """Those that this world has, by the name of their column."""
+    """The bindings of this world, by the name of their column."""
     made: dict[str, Any] = {"threads": 1, **options}
     found: dict[str, Binding] = {}
     for label, copy in (("gymnasium", True), ("gymnasium, no copy", False)):
@@ -120,7 +124,7 @@ def bindings(id: str, rows: int, options: dict[str, Any], actions: list[np.ndarr
 
 
 def sync_ratio(rows: int = 64, rounds: int = 5) -> float:
-    """How many times as fast a vector environment is as Gymnasium's SyncVectorEnv of as many single ones, CVRP-50."""
+    """Speed of a vector environment over Gymnasium's SyncVectorEnv of as many single ones, CVRP-50."""
     from gymnasium.vector import SyncVectorEnv
 
     from milkrun.api.gymnasium import MilkrunEnv
@@ -146,23 +150,26 @@ def _torchrl(id: str, rows: int, options: dict[str, Any], actions: list[np.ndarr
 
     torch.set_num_threads(1)
     env = milkrun.make(id, rows, api="torchrl", threads=1, **options)
-    held: dict[str, Any] = {}
+    last: dict[str, Any] = {}
 
     def begin() -> None:
         env.set_seed(1)
-        held["td"] = env.reset()
+        last["td"] = env.reset()
 
     def step(action: Any) -> np.ndarray:
-        following = env.step(held["td"].set("action", action))["next"]
-        held["td"] = following.exclude("reward")
+        following = env.step(last["td"].set("action", action))["next"]
+        last["td"] = following.exclude("reward")
         return following["reward"].numpy()
 
     return Binding(begin, step, [torch.from_numpy(a) for a in actions])
 
 
 def measured(raw: Binding, found: dict[str, Binding], pairs: int) -> tuple[float, dict[str, float]]:
-    """Microseconds of the world's step, and what each binding adds to it: the median of differences between stretches
-    of some milliseconds played in turns, so that a slow moment of the machine does not count as a slow binding."""
+    """Microseconds of the world's step, and those that each binding adds.
+
+    Both play stretches of some milliseconds in turn, and the median of the differences counts, so that a slow moment of
+    the machine affects both.
+    """
     base, added = [], {}
     with no_garbage_collection():
         for name, binding in found.items():
@@ -189,11 +196,11 @@ COLUMNS = ("gymnasium", "gymnasium, no copy", "TorchRL", "SB3", "SB3, flat", "ti
 
 
 def api_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
-    """Microseconds that each binding adds, and what those that have a goal were allowed."""
+    """Microseconds that each binding adds, and the goals."""
     table = Table(
         "What a binding adds to a step, microseconds (one thread, no row ends)",
         ["world", "rows", "World.step", *COLUMNS],
-        notes={"gymnasium, SB3": "dict layout unless said; what they return is copied", "TorchRL": "functional"},
+        notes={"gymnasium, SB3": "dict layout unless said; results are copies", "TorchRL": "functional"},
     )
     pairs = 30 if options.quick else 100
     promised: dict[str, float] = {}

@@ -1,7 +1,7 @@
-"""Picking from clutter: whole episodes, highest first, beside raw SAPIEN; and what a step, a reset and a row cost.
+"""Picking from clutter: whole episodes, highest first, beside raw SAPIEN; and the cost of a step, a reset and a row.
 
-Two threads move 256 rows. Wall-clock rates hold on idle cores only, so each stands beside the rate of a CPU-second,
-which others on the machine disturb less.
+Two threads move 256 rows. Wall-clock rates are valid on idle cores only. The table also has the rate per CPU-second,
+which depends less on the load of the machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from milkrun.clutter.options import BASE, RIM, ClutterConfig
 from milkrun.core.kernels import kernel
 from milkrun.solvers.clutter import highest
 
-from .peers.apart import answer_of
+from .peers.apart import run_script
 from .timing import Table, clock, median_time, no_garbage_collection
 
 CLUTTER = "milkrun/Clutter-v0"
@@ -61,13 +61,12 @@ MACRO = (
     "rest_ticks",
     "settle_max",
 )
-"""What SAPIEN's macro is told of the options, by their names."""
+"""Options that SAPIEN's macro needs."""
 
 
 class Sizes(NamedTuple):
-    """How much is measured: rounds of so many turns; turns of a single row; processor seconds and scenes of SAPIEN, and
-    in how many stretches, in turn with ours; scenes that are made, and how many for worlds that have none shipped; the
-    repeats of what is short."""
+    """Amounts of work: rounds and their turns; turns of a single row; processor seconds, scenes and stretches of
+    SAPIEN, in turn with ours; settled scenes, and those of worlds without a shipped bank; repeats of short parts."""
 
     rows: int = 256
     rounds: int = 7
@@ -93,18 +92,18 @@ QUICK = Sizes(
 
 
 class Pace(NamedTuple):
-    """Picks a second, and a second of processor time."""
+    """Picks per second, and per second of processor time."""
 
     wall: float
     cpu: float
 
     def whole(self, by: str, threads: int = THREADS) -> float:
-        """Of the machine; by processor time what threads that never wait for a core would do."""
+        """The rate of the machine; by processor time that of threads that never wait for a core."""
         return threads * self.cpu if by == "cpu" else self.wall
 
 
 class Episodes:
-    """A world whose rows stand evenly at all points of their episodes: full piles cost more than nearly empty ones."""
+    """A world whose rows are evenly spread over their episodes, since full piles cost more than nearly empty ones."""
 
     def __init__(self, preset: str, rows: int, threads: int = THREADS, **options: Any) -> None:
         self.world = milkrun.make(CLUTTER, rows, preset=preset, seed=0, threads=threads, **options)
@@ -117,7 +116,7 @@ class Episodes:
         self.play(1)
 
     def play(self, turns: int) -> int:
-        """So many steps of all rows, observed; how many picks they were: a row that has ended is reset instead."""
+        """Play and observe this many steps of all rows; returns the picks. Finished rows are reset instead."""
         world, picks = self.world, 0
         for _ in range(turns):
             picks += world.num_envs - int(np.count_nonzero(world.done))
@@ -143,7 +142,7 @@ class OneRow:
 
 
 def paces(*played: Any, rounds: int, turns: int) -> list[Pace]:
-    """Of worlds that play in turn, medians over the rounds; a busy moment meets all of them."""
+    """Medians of worlds that play in turn, so that a busy moment affects all of them."""
     found: list[list[Pace]] = [[] for _ in played]
     with no_garbage_collection():
         for _ in range(rounds):
@@ -163,13 +162,24 @@ def middle(found: list[Pace]) -> Pace:
 
 
 class _Results:
-    """The table and what was promised of it."""
+    """The table and its promises."""
 
     def __init__(self, options: argparse.Namespace, sizes: Sizes) -> None:
         title = f"Picking from clutter ({sizes.rows} rows, {THREADS} threads, highest first, picks/s unless said)"
-        columns = ["measured", "milkrun", "a CPU-second", "peer", "peer, a CPU-second", "ratio", "ratio a core"]
-        self.table, self.promised = Table(title, columns), {}
-        self.options, self.sizes = options, sizes
+        columns = [
+            "measured",
+            "milkrun",
+            "a CPU-second",
+            "peer",
+            "peer, a CPU-second",
+            "ratio",
+            "ratio a core",
+            "promised",
+        ]
+        self.table = Table(title, columns)
+        self.promised = {}
+        self.options = options
+        self.sizes = sizes
 
     def rate(
         self,
@@ -180,7 +190,7 @@ class _Results:
         threads: tuple[int, int] = (THREADS, THREADS),
         by: str | None = None,
     ) -> None:
-        """Rates; promised is the ratio, or where there is no peer the rate. `by`: a clock other than asked."""
+        """Add rates; a promise applies to the ratio, or to the rate if there is no peer. `by` overrides the clock."""
         by = by or self.options.clock
         cells: dict[str, Any] = {"milkrun": ours.wall, "a CPU-second": ours.cpu}
         value = ours.whole(by, threads[0])
@@ -195,18 +205,18 @@ class _Results:
         self._add(measured, cells, value, promise)
 
     def cost(self, measured: str, value: float, promise: str | None = None) -> None:
-        """A number that is no rate of picks."""
+        """Add a number that is no rate of picks."""
         self._add(measured, {"milkrun": value}, value, promise)
 
     def _add(self, measured: str, cells: dict[str, Any], value: float, promise: str | None) -> None:
-        self.table.add(measured=measured, **cells)
+        self.table.add(measured=measured, promised=(promise or "").removeprefix("promised "), **cells)
         if promise is not None:
             self.promised[f"Clutter, {measured} ({promise})"] = value
         print(f"{measured}: " + ", ".join(f"{name} {x:.4g}" for name, x in cells.items()), flush=True)
 
 
 def clutter_table(options: argparse.Namespace, sizes: Sizes | None = None) -> tuple[Table, dict[str, float]]:
-    """Rates of all presets, beside SAPIEN, without sleep, without canonical rows; shares of a step; resets, memory."""
+    """Rates of all presets, of SAPIEN, without sleep, without canonical rows; shares of a step; resets, memory."""
     results, load = _Results(options, sizes or (QUICK if options.quick else FULL)), os.getloadavg()[0]
     _add_presets(results)
     theirs = _add_sapien(results)
@@ -245,25 +255,28 @@ def _add_one_row(results: _Results) -> None:
 
 
 def _add_sapien(results: _Results) -> float | None:
-    """The same poses and the same macro, one process; where it cannot be asked the table says why. Both play in turns,
-    stretch by stretch, so that a busy minute meets both. Returns SAPIEN's substeps a pick of the default."""
+    """The same poses and the same macro in one process; the table has the reason if SAPIEN cannot run.
+
+    Both play in turn, stretch by stretch, so that a busy minute affects both. Returns SAPIEN's substeps per pick of the
+    default preset.
+    """
     sizes, substeps = results.sizes, None
     for preset, promise in AGAINST_SAPIEN.items():
         measured, played = f"{preset} (peer: SAPIEN, one process)", Episodes(preset, sizes.rows)
         ours: list[Pace] = []
         theirs: list[dict[str, float]] = []
-        answer: dict[str, Any] | str = ""
+        report: dict[str, Any] | str = ""
         for stretch in range(sizes.stretches):
             ours += paces(played, rounds=1, turns=sizes.turns)
             scenes = slice(stretch, sizes.scenes, sizes.stretches)
-            answer = sapien_answer(preset, scenes, sizes.seconds / sizes.stretches)
-            if isinstance(answer, str):
+            report = run_sapien(preset, scenes, sizes.seconds / sizes.stretches)
+            if isinstance(report, str):
                 break
-            theirs.append(answer[preset])
+            theirs.append(report[preset])
         pace = middle(ours)
-        if isinstance(answer, str):
-            results.table.add(measured=measured, milkrun=pace.wall, peer=answer, **{"a CPU-second": pace.cpu})
-            print(f"{measured}: {answer}", flush=True)
+        if isinstance(report, str):
+            results.table.add(measured=measured, milkrun=pace.wall, peer=report, **{"a CPU-second": pace.cpu})
+            print(f"{measured}: {report}", flush=True)
             continue
         peer = middle([Pace(found["wall"], found["cpu"]) for found in theirs])
         results.rate(measured, pace, peer, promise, threads=(THREADS, 1))
@@ -272,16 +285,16 @@ def _add_sapien(results: _Results) -> float | None:
     return substeps
 
 
-def sapien_answer(preset: str, scenes: slice, seconds: float) -> dict[str, Any] | str:
-    """Picks a second of raw SAPIEN on these scenes of a preset, or "skipped: " and why."""
+def run_sapien(preset: str, scenes: slice, seconds: float) -> dict[str, Any] | str:
+    """Picks per second of raw SAPIEN on these scenes of a preset, or "skipped: " and the reason."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "scenes.json"
         file.write_text(json.dumps({preset: task_of(preset, scenes)}))
-        return answer_of("sapien", "sapien_picks.py", str(file), "--seconds", str(seconds))
+        return run_script("sapien", "sapien_picks.py", str(file), "--seconds", str(seconds))
 
 
 def task_of(preset: str, scenes: slice) -> dict[str, Any]:
-    """What SAPIEN's script must know: floor and tray as boxes (half extents, place), objects, poses, options."""
+    """The input of SAPIEN's script: floor and tray as boxes (half extents, place), objects, poses, options."""
     config = ClutterConfig.build(preset)
     half, wall = config.side / 2, config.wall
     boxes = [[[5.0, 5.0, 1.0], [0.0, 0.0, -1.0]], [[half + RIM, half + RIM, BASE / 2], [0.0, 0.0, BASE / 2]]]
@@ -301,15 +314,17 @@ def task_of(preset: str, scenes: slice) -> dict[str, Any]:
     }
 
 
-# -- what a step is made of -------------------------------------------------------------------------------------------
+# -- parts of a step --------------------------------------------------------------------------------------------------
 
 
 class _TimedEngine:
-    """Stands before the engine of a world, and counts."""
+    """Wrapper of a world's engine that measures time and counts substeps."""
 
     def __init__(self, engine: Any, timed: Callable[[str, Any], Any]) -> None:
-        self._engine, self.substeps = engine, 0
-        self._rollout, self.reset = timed("rollout", engine.rollout), timed("place", engine.reset)
+        self._engine = engine
+        self.substeps = 0
+        self._rollout = timed("rollout", engine.rollout)
+        self.reset = timed("place", engine.reset)
 
     def rollout(self, nstep: int, control: Any, spec: int, record: Any, ids: np.ndarray, out: Any) -> Any:
         self.substeps += nstep * len(ids)
@@ -320,9 +335,11 @@ class _TimedEngine:
 
 
 def shares(played: Episodes, turns: int, threads: int = 1) -> dict[str, float]:
-    """Of the time of steps: `kernels` (observation, mask, reward, stages, resets), `rollout` (the physics), `place`
-    (rows put to their fields) and `rest` (Python); also `substeps` a pick. What the engine does is divided by
-    `threads`: processor time adds them up."""
+    """Shares of the time of steps, and `substeps` per pick.
+
+    `kernels` (observation, mask, reward, stages, resets), `rollout` (the physics), `place` (rows set from their fields)
+    and `rest` (Python). The engine's time is divided by `threads`, since processor time adds them up.
+    """
     world = played.world
     spent = dict.fromkeys(("kernels", "rollout", "place", "step"), 0.0)
 
@@ -338,7 +355,8 @@ def shares(played: Episodes, turns: int, threads: int = 1) -> dict[str, float]:
 
     engine = world.engine
     world.engine = counted = _TimedEngine(engine, timed)
-    world._run, world.step = timed("kernels", world._run), timed("step", world.step)
+    world._run = timed("kernels", world._run)
+    world.step = timed("step", world.step)
     try:
         with no_garbage_collection():
             picks, actions = 0, highest(world)
@@ -348,7 +366,7 @@ def shares(played: Episodes, turns: int, threads: int = 1) -> dict[str, float]:
                 world.step(actions)
                 within = spent["kernels"] - before
                 actions = highest(world)
-                spent["kernels"] = before + within  # choosing is the policy's
+                spent["kernels"] = before + within  # the policy's time does not count
     finally:
         world.engine = engine
         del world._run, world.step
@@ -399,7 +417,7 @@ def _add_costs(results: _Results) -> None:
 
 
 def reset_microseconds(rows: int, some: int, repeats: int, **_: Any) -> float:
-    """A row of a reset of some, which have just made a pick and lie asleep, as an episode leaves them."""
+    """Microseconds per row to reset some rows that are asleep after a pick."""
     world = milkrun.make(CLUTTER, rows, seed=0, threads=THREADS)
     world.reset()
     chosen = np.arange(0, rows, rows // some)[:some]
@@ -414,7 +432,7 @@ def reset_microseconds(rows: int, some: int, repeats: int, **_: Any) -> float:
 
 
 def images_per_second(rows: int, **timing: Any) -> float:
-    """Of full piles, the slowest to see; an image is both maps."""
+    """Images per second of full piles, the slowest ones; an image is both maps."""
     world = milkrun.make(CLUTTER, rows, seed=0, maps=True)
     world.reset()
     return rows / median_time(lambda: world.map_rows(see_maps, bool), **timing)
@@ -448,15 +466,15 @@ print(json.dumps({"load": load, "row": (resident() - before) / rows / 1e6}))
 
 
 def in_a_fresh_process(rows: int) -> dict[str, float]:
-    """Seconds to load the shipped scenes, and MB that a row adds to a process (Linux)."""
+    """Seconds to load the shipped scenes, and memory per row of a process in MB (Linux)."""
     command = [sys.executable, "-c", FRESH, str(rows)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found: dict[str, float] = json.loads(said.splitlines()[-1])
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found: dict[str, float] = json.loads(output.splitlines()[-1])
     return found
 
 
 def seconds_to_settle(scenes: int) -> float:
-    """Seconds that 256 default scenes take to be made, from fewer: they are settled side by side."""
+    """Seconds to settle 256 default scenes, extrapolated from fewer, which settle together."""
     before = clock()
     bank.settled(ClutterConfig(), range(scenes))
     return (clock() - before) * 256 / scenes

@@ -1,7 +1,7 @@
-"""Milkrun itself on recorded episodes: in place, through Gymnasium, through TorchRL, as RL4CO's drop-in.
+"""Milkrun on recorded episodes: `World.step`, Gymnasium, TorchRL in each way of stepping, and the RL4CO drop-in.
 
 Each contestant has `start()` (untimed) and `play(first, last)` (returns the seconds of the steps alone), as the peers
-have, and is first held against the recorded lengths.
+have. `World.step` is first compared with the recorded lengths.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ def instance_of(e: Episodes) -> dict[str, np.ndarray]:
 
 
 class _Contestant:
-    """What all share: the episode and how it is timed."""
+    """Base class: the episode and its timing."""
 
     def __init__(self, episodes: Episodes) -> None:
         self.episodes = episodes
 
     def start(self) -> None:
-        raise NotImplementedError("each contestant resets in its own words")
+        raise NotImplementedError
 
     def play(self, first: int, last: int) -> float:
-        raise NotImplementedError("each contestant steps in its own words")
+        raise NotImplementedError
 
     def seconds(self, *, repeats: int = 7, min_seconds: float = 0.1) -> float:
         """Seconds per call for the whole batch."""
         return step_time(self.start, self.play, self.episodes.live_steps, repeats=repeats, min_seconds=min_seconds)
 
 
-class InPlace(_Contestant):
+class Stepped(_Contestant):
     """`World.step` on the world's own arrays."""
 
     def __init__(self, episodes: Episodes, threads: int = 1) -> None:
@@ -89,53 +89,50 @@ class Gymnasium(_Contestant):
 
 
 class TorchRL(_Contestant):
-    """`env.step(td)["next"]`, functional, all checks on; handing over the action is left out, as for RL4CO.
+    """`env.step(td)["next"]` with all checks; setting the action is not timed, as for RL4CO.
 
-    keeps: every result is held until the episode is over, as a collector does; else each is dropped for the next, as a
-    loop does that only plays. Freeing what was dropped is inside the clock.
+    `stepping` and `copy` are the options of the environment: functional, in place with copies, in place with views. A
+    result is dropped once the next one exists, and freeing it is timed.
     """
 
-    def __init__(self, episodes: Episodes, env: Any = None, keeps: bool = False) -> None:
+    def __init__(self, episodes: Episodes, *, stepping: str = "functional", copy: bool = True) -> None:
         super().__init__(episodes)
-        self.keeps = keeps
-        self.kept: list[Any] = []
+        self.options: dict[str, Any] = {} if stepping == "functional" else {"stepping": stepping, "copy": copy}
         import torch
         from tensordict import TensorDict
 
         torch.set_num_threads(1)
         milkrun.set_num_threads(1)
-        self.env = self.make_env() if env is None else env
+        self.env = self.make_env()
         arrays = {k: torch.from_numpy(v) for k, v in self.layout().items()}
         self.instance = TensorDict(arrays, batch_size=[episodes.batch])
         self.actions = [torch.from_numpy(a) for a in episodes.actions]
         self.start()
 
     def make_env(self) -> Any:
-        return milkrun.make(IDS[self.episodes.name], self.episodes.batch, api="torchrl", num_loc=self.episodes.num_loc)
+        e = self.episodes
+        return milkrun.make(IDS[e.name], e.batch, api="torchrl", num_loc=e.num_loc, **self.options)
 
     def layout(self) -> dict[str, np.ndarray]:
         return instance_of(self.episodes)
 
     def start(self) -> None:
-        self.kept.clear()
         self.td = self.env.reset(self.instance.clone(recurse=False))
 
     def play(self, first: int, last: int) -> float:
         td, step, spent = self.td, self.env.step, 0.0
-        self.td = None  # it would hold all that follow, each by the "next" of the one before
+        self.td = None  # it would reference all later results, each by the "next" of the one before
         for action in self.actions[first:last]:
             td.set("action", action)
             before = clock()
             td = step(td)["next"]
             spent += clock() - before
-            if self.keeps:
-                self.kept.append(td)
         self.td = td
         return spent
 
 
 class RL4CODropIn(TorchRL):
-    """`milkrun.api.rl4co`: RL4CO's keys over Milkrun's kernel."""
+    """`milkrun.api.rl4co`: Milkrun's kernels with RL4CO's keys."""
 
     def make_env(self) -> Any:
         from milkrun.api.rl4co import CVRPEnv, TSPEnv
@@ -157,8 +154,11 @@ class RL4CODropIn(TorchRL):
 
 
 def rollout_rate(name: str, num_loc: int, rows: int, *, repeats: int = 15) -> tuple[float, float]:
-    """Row-steps per second of whole random rollouts and their mean return: a reset that draws new instances and one
-    native call that samples and steps, as Jumanji's rollout is a reset and one compiled loop. Live rows only count."""
+    """Row-steps per second of whole random rollouts, and their mean return.
+
+    A rollout is a reset that draws new instances and one native call that samples and steps, as Jumanji's is a reset
+    and one compiled loop. Steps of finished rows do not count.
+    """
     from milkrun.core.sampling import random_step
 
     world = milkrun.make(IDS[name], rows, num_loc=num_loc, autoreset="disabled", seed=1, threads=1)

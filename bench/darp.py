@@ -1,4 +1,4 @@
-"""Dial-a-ride beside a vectorised torch version of the rule by deadlines, beside OR-Tools, and beside itself."""
+"""Dial-a-ride, compared with a vectorised torch version of the rule by deadlines, with OR-Tools, and with itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TARGETS = {1: 20, 64: 30, 1024: 6, 8192: 5}
 
 
 class WholeEpisodes:
-    """Random legal episodes from reset to end; the rows that have ended are not stepped."""
+    """Random legal episodes from reset to end; finished rows are not stepped."""
 
     def __init__(self, rows: int, threads: int = 1, **options: Any) -> None:
         self.world = milkrun.make(ID, rows, seed=0, autoreset="disabled", threads=threads, **options)
@@ -41,7 +41,7 @@ class WholeEpisodes:
         return clock() - before
 
     def seconds(self, **timing: Any) -> float:
-        """Seconds a row and step."""
+        """Seconds per row and step."""
         whole = step_time(self.start, self.play, len(self.calls), **timing)
         return whole * len(self.calls) / self.row_steps
 
@@ -50,15 +50,15 @@ def darp_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     """Steps under both rules, threads, TensorDicts, insertion, shared instances."""
     from .peers.darp_torch import StepDARPTorch
 
-    table = Table("Dial-a-ride (one thread unless said)", ["measured", "milkrun", "peer", "ratio"])
+    table = Table("Dial-a-ride (one thread unless said)", ["measured", "milkrun", "peer", "ratio", "promised"])
     timing = {"repeats": 5, "min_seconds": 0.03} if options.quick else {"repeats": 9, "min_seconds": 0.15}
     promised: dict[str, float] = {}
 
     def put(measured: str, ours: float, peer: float | None, target: str) -> None:
         ratio = None if peer is None else peer / ours
-        table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio)
-        said = measured if ratio is None else f"{measured.partition(':')[0]}, ratio to the peer"
-        promised[f"DARP, {said} ({target})"] = ours if ratio is None else ratio
+        table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio, promised=target.removeprefix("promised "))
+        name = measured if ratio is None else f"{measured.partition(':')[0]}, ratio to the peer"
+        promised[f"DARP, {name} ({target})"] = ours if ratio is None else ratio
 
     for rows, target in TARGETS.items():
         played = Recorded("DARP", rows, 20, preset="published")
@@ -93,7 +93,7 @@ def darp_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     set_clock(options.clock)
     put("classic rule, 8,192 rows, 2 threads: ns a row (peer: 1 thread)", two, one, "promised 1.6")
     put(
-        "classic rule, 1,024 rows: us of a TensorDict step (peer: in place)",
+        "classic rule, 1,024 rows: us of a TensorDict step (peer: World.step)",
         1e6 * _functional(timing),
         1e-3 * 1024 * base,
         "reported",
@@ -104,7 +104,7 @@ def darp_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
 
 
 def _functional(timing: dict[str, Any]) -> float:
-    """Seconds of a functional step of 1,024 rows, ended rows included, over the first ten steps."""
+    """Seconds of a functional step of 1,024 rows, finished rows included, over the first ten steps."""
     import torch
 
     from milkrun.api.torchrl import DARPEnv

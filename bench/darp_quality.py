@@ -1,4 +1,4 @@
-"""How close the dial-a-ride solvers come to the published optima of Cordeau's files, as a table.
+"""A table of the gaps of dial-a-ride solvers to the published optima of Cordeau's files.
 
 python -m bench.darp_quality [--seconds 60] [--workers 2] [--files a2-16 b3-18 ...]
 """
@@ -11,7 +11,7 @@ import multiprocessing
 from functools import partial
 
 from milkrun.routing.instances import cordeau
-from milkrun.solvers.darp import DARPPlan, improve, insertion, judged, solve_ortools
+from milkrun.solvers.darp import DARPPlan, improve, insertion, price_routes, solve_ortools
 from tests.published import published_file
 
 SOLVERS = ("insertion cheapest", "insertion deadline", "improve", "OR-Tools")
@@ -26,12 +26,12 @@ def best_known() -> dict[str, float]:
 def plans_for(name: str, seconds: float) -> tuple[str, list[DARPPlan]]:
     """The plan of each of SOLVERS; the searches have `seconds` each and start from the better insertion."""
     instance = cordeau.load(published_file(f"darp/{name}.txt"))
-    built = [judged(instance, insertion(instance, order)) for order in ("cheapest", "deadline")]
+    built = [price_routes(instance, insertion(instance, order)) for order in ("cheapest", "deadline")]
     return name, [*built, improve(instance, seconds=seconds), solve_ortools(instance, seconds=seconds)]
 
 
 def cell(plan: DARPPlan, best: float) -> str:
-    """Distance and gap, or the number of requests left out, without which a gap says nothing."""
+    """Distance and gap, or the number of unserved requests, since a gap then has no meaning."""
     if plan.unserved:
         return f"{plan.distance:.2f}, {plan.unserved} unserved"
     return f"{plan.distance:.2f}, {gap(plan, best):+.2f} %"

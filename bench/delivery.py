@@ -1,4 +1,4 @@
-"""Truck and drones beside VMAS, beside the plain Python model of the tests and beside itself; TSP-D beside RL4CO."""
+"""Truck and drones, compared with VMAS, the plain Python model of the tests and itself; TSP-D with RL4CO."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ TURNS = 20
 
 
 class _Results:
-    """The table and what was promised of it; rates are in thousand environment-steps a second."""
+    """The table and its promises; rates are in thousand environment-steps per second."""
 
     def __init__(self, table: Table) -> None:
-        self.table, self.promised = table, {}
+        self.table = table
+        self.promised = {}
 
     def put(self, measured: str, ours: float, peer: float | None = None, promise: str | None = None) -> None:
-        """A row; with a promise its ratio, or where there is no peer its value, is held against it."""
+        """Add a row; a promise applies to the ratio, or to the value if there is no peer."""
         ratio = None if peer is None else ours / peer
-        self.table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio)
+        promised = (promise or "").removeprefix("promised ")
+        self.table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio, promised=promised)
         if promise is not None:
             self.promised[f"Delivery, {measured} ({promise})"] = ours if ratio is None else ratio
-        beside = "" if peer is None else f", peer {peer:.4g}, ratio {ratio:.3g}"
-        print(f"{measured}: {ours:.4g}{beside}", flush=True)
+        compared = "" if peer is None else f", peer {peer:.4g}, ratio {ratio:.3g}"
+        print(f"{measured}: {ours:.4g}{compared}", flush=True)
 
 
 def delivery_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
@@ -48,7 +50,9 @@ def delivery_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]
         "all rates": "thousand environment-steps/s",
         "ratio": "how many times as fast as the peer",
     }
-    table = Table("Delivery (one thread unless said)", ["measured", "milkrun", "peer", "ratio"], notes=notes)
+    table = Table(
+        "Delivery (one thread unless said)", ["measured", "milkrun", "peer", "ratio", "promised"], notes=notes
+    )
     repeats = 3 if options.quick else 9
     results = _Results(table)
     small = _add_sizes(results, options, repeats)
@@ -61,9 +65,9 @@ def delivery_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]
 
 
 def _add_sizes(results: _Results, options: argparse.Namespace, repeats: int) -> float:
-    """The sizes at three numbers of rows, the first beside VMAS; its best rate is returned."""
-    asked = ("--clock", options.clock, "--repeats", str(repeats), "--rows", *map(str, ROWS))
-    vmas = report_of("vmas", "vmas_steps.py", *asked)
+    """The sizes at three numbers of rows, the first beside VMAS; returns its best rate."""
+    arguments = ("--clock", options.clock, "--repeats", str(repeats), "--rows", *map(str, ROWS))
+    vmas = report_of("vmas", "vmas_steps.py", *arguments)
     theirs = {} if vmas is None else {rows: vmas["rates"][str(rows)] / 1e3 for rows in ROWS}
     best = [0.0] * len(SIZES)
     for rows in ROWS:
@@ -92,7 +96,7 @@ def _add_one_row(results: _Results, small: float, repeats: int) -> None:
 
 
 def _add_vector_envs(results: _Results, options: argparse.Namespace) -> None:
-    """Eight environments on one world beside eight in processes, in turns; the same actions, the same rewards."""
+    """Adds eight environments on one world and eight in processes, in turns; the same actions, the same rewards."""
     from milkrun.compat.vrp.env_wrappers import VRPDummyVecEnv, VRPSubprocVecEnv
     from milkrun.compat.vrp.VRP_env import VRPEnv
 
@@ -123,7 +127,7 @@ def _add_vector_envs(results: _Results, options: argparse.Namespace) -> None:
 
 
 def _recorded_turns(env: Any, turns: int) -> list[np.ndarray]:
-    """Random-masked actions (environments, agents) of so many turns."""
+    """Random-masked actions (environments, agents) of this many turns."""
     rng = np.random.default_rng(0)
     env.reset()
     infos, recorded = env.reset_infos, []
@@ -136,17 +140,20 @@ def _recorded_turns(env: Any, turns: int) -> list[np.ndarray]:
 
 
 def _add_torchrl(results: _Results, repeats: int) -> None:
-    """1,024 rows: `env.step(td)` beside `World.step`, ended rows reset outside the clock by both; and with resets."""
+    """1,024 rows: `env.step(td)` beside `World.step`, with untimed resets of finished rows; and with timed resets."""
     rows = 1024
     for label, size in [*SIZES.items()][:2]:
         raw = Restarted(rows, STEPS, **size)
-        modes = [("functional", False), ("inplace", False), ("functional", True)]
-        rivals = [TorchRL(raw, stepping, with_resets, **size) for stepping, with_resets in modes]
+        rivals = [
+            TorchRL(raw, "functional", **size),
+            TorchRL(raw, "inplace", **size),
+            TorchRL(raw, "inplace", copy=False, **size),
+            TorchRL(raw, "functional", with_resets=True, **size),
+        ]
         found = thousands(raw, Recorded(TRUCK, rows, **size), *rivals, repeats=repeats)
-        alone, whole, functional, inplace, renewing = found
-        for stepping, ours in (("functional", functional), ("inplace", inplace)):
-            measured = f"TorchRL, {stepping}, {label}, 1,024 rows, step (peer: World.step)"
-            results.put(measured, ours, alone, "goal 0.7")
+        alone, whole, functional, inplace, views, renewing = found
+        for stepping, ours in (("functional", functional), ("in place", inplace), ("in place, views", views)):
+            results.put(f"TorchRL, {stepping}, {label}, 1,024 rows, step (peer: World.step)", ours, alone)
         results.put(
             f"TorchRL, functional, {label}, 1,024 rows, step_and_maybe_reset (peer: World with autoreset)",
             renewing,
@@ -173,7 +180,8 @@ def _add_tspd(results: _Results, repeats: int) -> None:
     rows, nodes = 4096, 20
     world = Recorded("milkrun/TSPD-v0", rows, 3 * nodes, num_nodes=nodes)
     peer = StepRL4CO("tsp", nodes, rows)
-    peer.steps, peer.row_steps = nodes, rows * nodes
+    peer.steps = nodes
+    peer.row_steps = rows * nodes
     with torch.inference_mode():
         ours, theirs = thousands(world, peer, repeats=3 * repeats)
     results.put("TSPD, 20 nodes, 4,096 rows (peer: RL4CO TSPEnv, step without reward)", ours, theirs, "goal 1")
@@ -185,5 +193,5 @@ def _add_tspd(results: _Results, repeats: int) -> None:
 
 
 def thousands(*forms: Any, repeats: int) -> list[float]:
-    """The rates of forms that play in turn, in thousand steps a second."""
+    """The rates of forms that play in turn, in thousand steps per second."""
     return [rate / 1e3 for rate in rates(*forms, repeats=repeats)]

@@ -1,8 +1,8 @@
-"""Delivery worlds on recorded random-masked episodes, in every form they are offered in.
+"""Delivery worlds on recorded random-masked episodes, in every form: world, lists, TorchRL.
 
-Actions are recorded once by playing and replayed from the same reset seed, so that no sampling is timed; each form is
-first held against the rewards of the recording. A rate counts the steps of live rows. Where rows are reset inside the
-timed part, as a world with autoreset does it, those turns cost time and count for nothing.
+Actions are recorded once and replayed from the same reset seed, so that sampling is not timed. Each form is first
+compared with the rewards of the recording. A rate counts the steps of live rows: a turn in which a row is reset takes
+time but is no step.
 
 A form has `start()`, which is not timed, `play(first, last)`, which returns the seconds of these turns, `steps`, the
 turns of its recording, and `row_steps`, the steps of live rows in them.
@@ -26,10 +26,10 @@ PIECES = 20
 
 
 def rates(*forms: Any, repeats: int) -> list[float]:
-    """Steps of live rows a second of each form.
+    """Steps of live rows per second of each form.
 
-    They play in turn, so that a busy moment meets all of them. A recording is cut into pieces, and each counts with its
-    median over the repeats.
+    Forms play in turn, so that a busy moment affects all of them. A recording is cut into pieces, and each counts with
+    its median over the repeats.
     """
     with no_garbage_collection():
         for form in forms:
@@ -45,12 +45,15 @@ def rates(*forms: Any, repeats: int) -> list[float]:
 
 
 class Recorded:
-    """`World.step` in place; rows that have ended are reset by the next step."""
+    """`World.step`; finished rows are reset by the next step."""
 
     def __init__(self, world_id: str, rows: int, steps: int = STEPS, threads: int = 1, **options: Any) -> None:
         self.world = milkrun.make(world_id, rows, seed=0, autoreset="next_step", threads=threads, **options)
         self.start()
-        self.steps, self.row_steps, taken, illegal = steps, 0, [], 0
+        self.steps = steps
+        self.row_steps = 0
+        taken = []
+        illegal = 0
         for turn in range(steps):
             self.row_steps += int(np.count_nonzero(~self.world.done))
             taken.append(self.world.sample_actions(1, turn))
@@ -76,13 +79,15 @@ class Recorded:
 
 
 class Restarted:
-    """`World.step` alone: every row is live in every step, since ended ones are reset between steps, untimed."""
+    """`World.step` only: finished rows are reset between steps, untimed, so that every row is live in every step."""
 
     def __init__(self, rows: int, steps: int, **options: Any) -> None:
         self.world = milkrun.make(TRUCK, rows, seed=0, autoreset="disabled", threads=1, **options)
         self.start()
-        self.steps, self.row_steps = steps, rows * steps
-        taken, self.returned = [], 0.0
+        self.steps = steps
+        self.row_steps = rows * steps
+        taken = []
+        self.returned = 0.0
         for turn in range(steps):
             taken.append(self.world.sample_actions(1, turn))
             self._step(taken[-1])
@@ -112,18 +117,23 @@ class Restarted:
 
 
 class TorchRL:
-    """The same episodes by `env.step(td)`, two groups, the actions put into the TensorDict before the clock starts.
+    """The same episodes by `env.step(td)`, two groups; setting the actions is not timed.
 
-    with_resets: `env.step_and_maybe_reset(td)` instead, its resets timed.
+    `copy=False`: in place with views. `with_resets`: `env.step_and_maybe_reset(td)` instead, with timed resets.
     """
 
-    def __init__(self, recorded: Restarted, stepping: str, with_resets: bool = False, **options: Any) -> None:
+    def __init__(
+        self, recorded: Restarted, stepping: str, with_resets: bool = False, copy: bool = True, **options: Any
+    ) -> None:
         import torch
 
         torch.set_num_threads(1)
-        self.steps, self.row_steps, self.with_resets = recorded.steps, recorded.row_steps, with_resets
+        self.steps = recorded.steps
+        self.row_steps = recorded.row_steps
+        self.with_resets = with_resets
         rows = recorded.world.num_envs
-        self.env = milkrun.make(TRUCK, rows, api="torchrl", stepping=stepping, seed=0, threads=1, **options)
+        ways = {"stepping": stepping, "copy": copy}
+        self.env = milkrun.make(TRUCK, rows, api="torchrl", seed=0, threads=1, **ways, **options)
         both = torch.from_numpy(recorded.actions)
         self.actions = [(joint[:, :1].contiguous(), joint[:, 1:].contiguous()) for joint in both]
         self.start()
@@ -151,7 +161,7 @@ class TorchRL:
 
 
 class _OneRow:
-    """One row of the preset "published", its actions as lists, a reset whenever it ends; resets are timed."""
+    """One row of the preset "published" with actions as lists; timed, with a reset after each episode."""
 
     def __init__(self, steps: int) -> None:
         world = milkrun.make(TRUCK, 1, preset="published", seed=0, autoreset="disabled", threads=1)
@@ -179,14 +189,14 @@ class _OneRow:
         return {name: getattr(world, name)[0].copy() for name in names}
 
     def start(self) -> None:
-        raise NotImplementedError("each form resets in its own words")
+        raise NotImplementedError
 
     def play(self, first: int, last: int) -> float:
-        raise NotImplementedError("each form steps in its own words")
+        raise NotImplementedError
 
 
 class ScalarModel(_OneRow):
-    """The plain Python model of the tests, which sees all that the world sees; its instances are drawn beforehand."""
+    """The plain Python model of the tests, with all observations of the world; instances are drawn beforehand."""
 
     def start(self) -> None:
         self.episode = -1

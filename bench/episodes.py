@@ -1,7 +1,7 @@
 """Random episodes, recorded once and played by every contestant.
 
-Instances and actions come from plain numpy that shares nothing with Milkrun, with RL4CO or with the C kernels, so that
-all of them do the same work, and each can be held against the length that is worked out here.
+Instances, actions and tour lengths come from plain numpy, independent of Milkrun, RL4CO and the C kernels. So all
+contestants do the same work, and each can be compared with these lengths.
 """
 
 from dataclasses import dataclass
@@ -36,12 +36,12 @@ class Episodes:
 
     @property
     def live_steps(self) -> int:
-        """Steps in which every row is live: the part that is timed."""
+        """Steps in which every row is live; only these are timed."""
         return int(self.length.min())
 
 
 def record_random_episodes(name: Name, num_loc: int, batch: int, seed: int) -> Episodes:
-    """Draw instances and play them by uniformly random allowed actions; TSP starts at node 0 and returns there."""
+    """Draw instances and play uniformly random allowed actions; TSP starts at node 0 and returns there."""
     rng = np.random.default_rng(seed)
     nodes = num_loc + (name == "cvrp")
     locs = rng.random((batch, nodes, 2), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Every world of the routing family in place: what a step costs, beside CVRP, plain C and RL4CO where they have it."""
+"""Every world of the routing family: the cost of a step beside CVRP, plain C and RL4CO, where they have the world."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORLDS = ("CVRP", "TSP", "VRPP", "CVRPP", "WCVRP", "CWCVRP", "SCWCVRP", "SDWCVRP
 
 
 class Recorded:
-    """A world and actions that no row ends by: random customers, the depot only where none is open."""
+    """A world and recorded actions until a row ends: random customers, the depot only if no customer is allowed."""
 
     def __init__(self, name: str, rows: int, num_loc: int = NUM_LOC, steps: int = 400, **options: Any) -> None:
         self.world = milkrun.make(
@@ -47,12 +47,12 @@ class Recorded:
         return clock() - before
 
     def seconds(self, **timing: Any) -> float:
-        """Seconds a step of the whole batch."""
+        """Seconds per step of the whole batch."""
         return step_time(self.start, self.play, len(self.actions), **timing)
 
 
 def family_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
-    """Nanoseconds a row and step of every world at n = 50, and what was promised of them."""
+    """Nanoseconds per row and step of every world at n = 50, and the promises."""
     table = Table(
         f"Every routing world in place (n = {NUM_LOC}, one thread, random customers; Kopt n = 100)",
         [

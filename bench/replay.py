@@ -1,7 +1,7 @@
-"""Replay pages: how large they are, what recording costs a step, how soon a page is ready and what a frame takes.
+"""Replay pages: their size, the cost of recording per step, the time until a page is ready and that of a frame.
 
-Sizes are asserted by the tests; times depend on the machine, so they are only measured, here. Without a Chromium the
-columns of the browser stay blank.
+Tests assert sizes; times depend on the machine and are only measured here. Without a Chromium the columns of the
+browser stay blank.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from statistics import median
 from typing import Any
 
 import milkrun
-from milkrun.core.recorder import EpisodeRecorder
+from milkrun.render.recorder import EpisodeRecorder
 from milkrun.replay.page import write_page
-from milkrun.replay.record import compare
+from milkrun.replay.record_policies import compare
 from milkrun.solvers import nearest, rollout
 from scripts.browser import find
 
@@ -40,7 +40,7 @@ PROMISED = {
     "CVRP, 50 customers": {"recording ms a step": 3, "ready ms": 1000},
     "CVRP, 1,000 customers": {"recording ms a step": 8, "ready ms": 2000, "main thread ms a frame": 4},
 }
-"""Of pages, at most; sizes are asserted by the tests."""
+"""Largest promised times; tests assert sizes."""
 PLAYED = 3.0  # seconds of play that are measured
 COUNT = """() => {
   window.drawn = 0;
@@ -50,12 +50,12 @@ COUNT = """() => {
 
 
 def replay_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
-    """A line a page: two policies on one instance."""
+    """A row per page of two policies on one instance."""
     table = Table(
         "Replay pages of two policies",
         ["page", "page kB", "episode kB", "recording ms a step", "ready ms", "main thread ms a frame"],
         notes={
-            "recording": "what a recorded step takes more than an unwatched one; CVRP-50 with all reasons",
+            "recording": "additional time of a recorded step; CVRP-50 with all reasons",
             "main thread": f"processor time of all its tasks in {PLAYED:g} s of play, a frame of the screen",
             "browser": "Chromium without a GPU, 1280 x 800",
         },
@@ -83,17 +83,17 @@ def replay_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
 
 
 def _recording(id: str, config: dict[str, Any], times: int) -> float:
-    def seconds(watch: Any) -> float:
+    def seconds(wrap: Any) -> float:
         world = milkrun.make(id, 1, seed=7, autoreset="disabled", threads=1, **config)
         world.reset()
-        watched = watch(world)
+        recorded = wrap(world)
         began = time.perf_counter()
-        rollout(watched, lambda _: nearest(world))
+        rollout(recorded, lambda _: nearest(world))
         return (time.perf_counter() - began) / int(world.i[0])
 
     seconds(EpisodeRecorder)  # compiles
     pairs = [(seconds(EpisodeRecorder), seconds(lambda world: world)) for _ in range(times)]
-    return 1e3 * median(watched - alone for watched, alone in pairs)
+    return 1e3 * median(recorded - alone for recorded, alone in pairs)
 
 
 @contextmanager
@@ -131,10 +131,12 @@ def _ready(browser: Any, page: Path) -> float:
 
 
 def _frame(browser: Any, page: Path) -> float:
-    """Milliseconds of the processor for all tasks of the main thread while it plays, a frame of the screen."""
+    """Processor milliseconds of the main thread per frame of the screen while the page plays."""
     with _opened(browser, page) as opened:
         session = opened.context.new_cdp_session(opened)
-        session.send("Performance.enable", {"timeDomain": "threadTicks"})  # processor time: others may use the cores
+        session.send(
+            "Performance.enable", {"timeDomain": "threadTicks"}
+        )  # processor time, since the cores may be shared
 
         def spent() -> float:
             metrics = session.send("Performance.getMetrics")["metrics"]

@@ -1,8 +1,7 @@
-"""Evaluation on Ray: two workers beside one, what a shard costs beside its play, memory of the caller; and simulated,
-how many workers a caller can keep busy.
+"""Evaluation on Ray: speed-up of two workers, overhead per shard, memory of the caller, and simulated efficiency.
 
-All of it runs on a Ray of this machine, whose start is not timed. The simulation takes its numbers from what was
-measured here: shard times, the caller's time a shard, and how fast results come out of the object store.
+All of it runs on a local Ray, whose start is not timed. The simulation of many workers uses measured numbers: shard
+times, the caller's time per shard, and the bandwidth of the object store.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ import numpy as np
 from milkrun import scale
 from milkrun.core.registry import world_spec
 from milkrun.scale.cluster import connected
-from milkrun.scale.driver import Asked, Work, run
+from milkrun.scale.driver import Job, JobOptions, run
 from milkrun.scale.evaluate import read_config
 from milkrun.scale.policies import PolicyName
 from milkrun.scale.shards import Shards
-from milkrun.scale.work import Played, play
+from milkrun.scale.work import WorldSetup, play
 
 from .timing import Table, set_clock
 
@@ -51,38 +50,40 @@ def empty() -> dict[str, np.ndarray]:
     return {}
 
 
-def timed(played: Played, shard: Any) -> dict[str, np.ndarray]:
-    """A shard, and the processor seconds that it took its worker."""
+def timed(setup: WorldSetup, shard: Any) -> dict[str, np.ndarray]:
+    """Play a shard; returns the processor seconds of its worker."""
     began = time.process_time()
-    play(played, shard)
+    play(setup, shard)
     return {"seconds": np.array([time.process_time() - began])}
 
 
 def do(tasks: int, task: Any, cpus: float = 1) -> list[dict[str, np.ndarray]]:
     """All shards on the Ray that this process is connected to; what they gave."""
     found: dict[int, dict[str, np.ndarray]] = {}
-    asked = Asked.read(None, 5, cpus, 1, False)
-    run(Work("bench", tasks, task, lambda *_: False, found.__setitem__, lambda k: 1), asked, None)
+    options = JobOptions.validate(None, 5, cpus, 1, False)
+    run(Job("bench", tasks, task, lambda *_: False, found.__setitem__, lambda k: 1), options, None)
     return [found[k] for k in range(tasks)]
 
 
 PLAIN = """
 import sys
-from bench.scale import PolicyName, Played, Shards, EPISODES, PLAYED_ROWS, play, read_config, world_spec
+from bench.scale import PolicyName, WorldSetup, Shards, EPISODES, PLAYED_ROWS, play, read_config, world_spec
 spec = world_spec({world!r})
-played = Played(spec, read_config(spec, None, {config!r}), 1, 1, PolicyName("nearest"))
+setup = WorldSetup(spec, read_config(spec, None, {config!r}), 1, 1, PolicyName("nearest"))
 for line in sys.stdin:
     first, step = map(int, line.split())
     for shard in list(Shards(PLAYED_ROWS, EPISODES))[first::step]:
-        play(played, shard)
+        play(setup, shard)
     print("done", flush=True)
 """
 
 
 def speedup(world_id: str, config: dict[str, Any], rounds: int) -> dict[str, float]:
-    """Seconds of one worker and of two, and of one and two plain processes that play the same shards without Ray: what
-    the machine gives to two of them just now. Minima of interleaved rounds; a shard that asks for both CPUs runs
-    alone."""
+    """Seconds of one and two workers, and of one and two plain processes that play the same shards without Ray.
+
+    The processes measure what the machine gives to two of them. Minima of interleaved rounds; a shard that requests
+    both CPUs runs alone.
+    """
     taken: dict[str, list[float]] = {name: [] for name in ("1 worker", "2 workers", "1 process", "2 processes")}
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", *(p or "." for p in sys.path)])}
     command = [sys.executable, "-c", PLAIN.format(world=world_id, config=config)]
@@ -111,7 +112,7 @@ def speedup(world_id: str, config: dict[str, Any], rounds: int) -> dict[str, flo
             for name, call in calls.items():
                 began = time.perf_counter()
                 call()
-                if k:  # the first round starts the workers and loads what is compiled
+                if k:  # the first round starts the workers and loads kernels
                     taken[name].append(time.perf_counter() - began)
     finally:
         for process in plain:
@@ -120,7 +121,7 @@ def speedup(world_id: str, config: dict[str, Any], rounds: int) -> dict[str, flo
 
 
 def overhead() -> tuple[float, float]:
-    """Seconds an empty shard takes on two workers, and processor seconds of the caller in it."""
+    """Seconds per empty shard on two workers, and processor seconds of the caller per shard."""
     do(50, lambda k: (empty, ()))
     wall, own = time.perf_counter(), time.process_time()
     do(EMPTY_SHARDS, lambda k: (empty, ()))
@@ -128,7 +129,7 @@ def overhead() -> tuple[float, float]:
 
 
 def bandwidth() -> float:
-    """Bytes a second out of the object store into an array of the caller."""
+    """Bytes per second from the object store into an array of the caller."""
     import ray
 
     size = 64 * 2**20
@@ -143,16 +144,15 @@ def bandwidth() -> float:
 
 
 def shard_seconds(world_id: str, policy: str, config: dict[str, Any], shards: Shards, count: int) -> np.ndarray:
-    """Processor seconds of single shards, without the first, whose worker also loads what is compiled."""
+    """Processor seconds of single shards, without the first, whose worker also loads kernels."""
     spec = world_spec(world_id)
-    played = Played(spec, read_config(spec, None, config), 1, 1, PolicyName(policy))
-    do(2, lambda k: (timed, (played, shards[k])), 2)
-    return np.array([found["seconds"][0] for found in do(count, lambda k: (timed, (played, shards[k])), 2)])
+    setup = WorldSetup(spec, read_config(spec, None, config), 1, 1, PolicyName(policy))
+    do(2, lambda k: (timed, (setup, shards[k])), 2)
+    return np.array([found["seconds"][0] for found in do(count, lambda k: (timed, (setup, shards[k])), 2)])
 
 
 def makespan(times: np.ndarray, workers: int, before: float, after: float) -> float:
-    """Seconds until a caller has handed out all shards, one after the other, and taken all results, if each worker
-    plays one at a time: list scheduling, the way Ray does it."""
+    """Seconds until a caller has submitted all shards and received all results: list scheduling, as in Ray."""
     free = [0.0] * workers
     heapq.heapify(free)
     caller, results = 0.0, []
@@ -168,13 +168,15 @@ def makespan(times: np.ndarray, workers: int, before: float, after: float) -> fl
 
 
 def efficiency(times: np.ndarray, workers: int, own: float, result_bytes: float, speed: float) -> float:
-    """Share of the workers' time that is play."""
+    """Share of the workers' time spent playing."""
     return float(times.sum() / (workers * makespan(times, workers, own / 2, own / 2 + result_bytes / speed)))
 
 
 def simulated(measured: np.ndarray, per_shard: int, own: float, speed: float) -> dict[int, tuple[float, int]]:
-    """By workers: efficiency, and the number of rows that gives the best. `measured` are seconds of shards of
-    `per_shard` episodes; how long a longer one takes follows from as many of them."""
+    """By number of workers: the best efficiency, and its number of rows.
+
+    `measured` are seconds of shards of `per_shard` episodes; a longer shard is a sum of random ones of them.
+    """
     rng = np.random.default_rng(0)
     found: dict[int, tuple[float, int]] = {}
     for rows in ROWS:
@@ -220,7 +222,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def gathered(episodes: int) -> float:
-    """Megabytes that a caller holds at most, all of the process, while so many episodes come in."""
+    """Peak memory of a caller's process in MB while it receives this many episodes."""
     import ray
 
     address = ray.get_runtime_context().gcs_address

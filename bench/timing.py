@@ -1,9 +1,8 @@
-"""How a cost is measured, and how a table of costs is printed and kept.
+"""Measures costs, and prints and saves tables of them.
 
-Everything here is warm and reports medians: the first run is thrown away, the garbage collector is off, and on a shared
-machine a median forgets the moments in which somebody else had the core. Where somebody else has it most of the time,
-`set_clock("cpu")` counts the processor time of this process instead (of all its threads: a hidden helper thread is paid
-for); for one-thread work the two agree on a quiet machine.
+Measurements are warm medians: the first run is dropped and the garbage collector is off. A median ignores short
+disturbances of a shared machine. On a busy machine `set_clock("cpu")` counts the processor time of all threads of this
+process instead; for single-threaded work both agree on a quiet machine.
 """
 
 import gc
@@ -38,7 +37,7 @@ def clock() -> float:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Keep the collector out of a timed section, and put it back as it was."""
+    """Disable the garbage collector in a timed section."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -50,7 +49,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def median_time(fn: Callable[[], object], *, repeats: int = 7, min_seconds: float = 0.1) -> float:
-    """Seconds per call of `fn`: the median of `repeats`, each of as many calls as last `min_seconds`."""
+    """Seconds per call of `fn`: the median of `repeats`, each of as many calls as take `min_seconds`."""
 
     def spent(calls: int) -> float:
         before = clock()
@@ -66,7 +65,7 @@ def median_time(fn: Callable[[], object], *, repeats: int = 7, min_seconds: floa
 
 
 Part = tuple[Callable[[], object], Callable[[int, int], float], int]
-"""What is timed: start, play, and how many steps it plays."""
+"""Start, play, and the number of steps."""
 
 
 def step_time(
@@ -78,14 +77,14 @@ def step_time(
     min_seconds: float = 0.1,
     chunk_seconds: float = 1e-3,
 ) -> float:
-    """Seconds per step of a recorded episode of `steps` steps, resets left out.
+    """Seconds per step of a recorded episode of `steps` steps, without resets.
 
-    `start()` brings the world to the beginning of the episode and is not timed. `play(first, last)` plays the recorded
-    steps first..last-1 and returns the seconds by `clock()` that they took: only it knows what belongs to a step.
+    `start()` resets the world to the start of the episode and is not timed. `play(first, last)` plays the recorded
+    steps first..last-1 and returns their seconds by `clock()`, without the work that is no part of a step.
 
-    The episode is cut into chunks of about `chunk_seconds` (a single step where that is longer). Each chunk counts with
-    its median over the repeats, at least `repeats` episodes and `repeats * min_seconds` in all, and the answer is the
-    mean over the episode: early and late steps weigh the same, while a burst of noise spoils one sample of one chunk.
+    The episode is cut into chunks of about `chunk_seconds`, or of one step if that takes longer. Each chunk counts with
+    its median over the repeats: at least `repeats` episodes, and `repeats * min_seconds` in all. The result is the mean
+    over the episode, so that early and late steps have equal weight and a disturbance affects one chunk of one repeat.
     """
     timing = {"repeats": repeats, "min_seconds": min_seconds, "chunk_seconds": chunk_seconds}
     return step_times({"": (start, play, steps)}, **timing)[""]  # type: ignore[arg-type]
@@ -94,8 +93,7 @@ def step_time(
 def step_times(
     parts: dict[str, Part], *, repeats: int = 7, min_seconds: float = 0.1, chunk_seconds: float = 1e-3
 ) -> dict[str, float]:
-    """The same of several that are to be compared, in turns: an episode of each, then the next of each. A machine that
-    is slow for a second is slow for all of them, so their ratios stay what they are."""
+    """The same for several contestants that play an episode each in turn, so that a slow moment affects all."""
     with no_garbage_collection():
         cuts: dict[str, list[int]] = {}
         whole = 0.0
@@ -118,7 +116,7 @@ def step_times(
 
 
 def machine() -> dict[str, str]:
-    """What a reader must know of machine and clock to judge the numbers."""
+    """Machine and clock of a measurement."""
     cpuinfo = Path("/proc/cpuinfo")
     models = [s for s in cpuinfo.read_text().splitlines() if s.startswith("model name")] if cpuinfo.exists() else []
     return {
@@ -133,18 +131,20 @@ class Table:
     """Rows of named cells: printed aligned, saved as JSON (exact) and Markdown (as printed)."""
 
     def __init__(self, title: str, columns: list[str], *, notes: dict[str, Any] | None = None) -> None:
-        self.title, self.columns, self.notes = title, columns, notes or {}
+        self.title = title
+        self.columns = columns
+        self.notes = notes or {}
         self.rows: list[dict[str, Any]] = []
 
     def add(self, **cells: Any) -> None:
-        """Append a row; a column that is not given stays blank."""
+        """Append a row; missing columns stay blank."""
         unknown = sorted(set(cells) - set(self.columns))
         if unknown:
             raise KeyError(f"table {self.title!r} has no column {unknown[0]!r}; it has {self.columns}")
         self.rows.append(cells)
 
     def lines(self) -> list[str]:
-        """The table in Markdown, aligned, so that it also reads well in a terminal."""
+        """The table in aligned Markdown."""
         body = [[_shown(row.get(c)) for c in self.columns] for row in self.rows]
         widths = [max(len(c), 3, *(len(r[k]) for r in body)) for k, c in enumerate(self.columns)]
         numeric = [all(isinstance(row.get(c), int | float | None) for row in self.rows) for c in self.columns]
@@ -161,7 +161,7 @@ class Table:
         print(f"\n{self.title}", *self.lines(), *self._note_lines(), sep="\n", flush=True)
 
     def save(self, stem: str | Path) -> list[Path]:
-        """Write `stem`.json and `stem`.md, and say where."""
+        """Write `stem`.json and `stem`.md; returns their paths."""
         stem = Path(stem)
         stem.parent.mkdir(parents=True, exist_ok=True)
         as_json, as_markdown = stem.with_suffix(".json"), stem.with_suffix(".md")

@@ -1,7 +1,7 @@
-"""Drone tracking: whole steps with their pictures in every scene and before a crowd of boxes, pictures alone beside
-MuJoCo's renderer, and what a step, a reset, a thread, the first picture and a row cost.
+"""Drone tracking: steps with pictures in every scene and in front of many boxes, and pictures beside MuJoCo's renderer.
 
-Wall-clock rates hold on idle cores only, so each stands beside the rate of a CPU-second.
+Also the costs of a step, a reset, a thread, the first picture and a row. Wall-clock rates are valid on idle cores only;
+the table also has the rate per CPU-second.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from .timing import Table, median_time, no_garbage_collection
 
 TRACKING = "milkrun/Tracking-v0"
 CROWD = {"start_pitch": (0.6, 0.6), "start_height": (22.0, 22.0)}
-"""The flattest look from the highest start: the picture shows the ground from 18 to 70 m ahead."""
+"""The smallest pitch at the largest start height: the picture shows the ground from 18 to 70 m ahead."""
 NEAREST, FARTHEST = 18.0, 70.0
 COUNTS = (40, 160)
-"""Boxes of the pictures that MuJoCo makes too, the two of the target among them."""
+"""Numbers of boxes of the pictures compared with MuJoCo, including the two of the target."""
 OWN = 2
 BESIDE = {"as it comes": 1, "large faces, 1 sample": 1, "large faces, 4 samples": 2}
-"""Qualities of MuJoCo's picture, and the `supersample` of ours that each is compared with."""
+"""Qualities of MuJoCo's picture, with the `supersample` of ours for the comparison."""
 PICTURES = {(160, "as it comes"): "promised 5, goal 15", (160, "large faces, 1 sample"): "none promised"}
 FULL_STEPS = "promised 6000, goal 10000"
 CROWDED_STEPS = "promised 3000, goal 5000"
 
 
 class Sizes(NamedTuple):
-    """How much is measured: rows; rounds of so many turns; scenes and processor seconds of MuJoCo, for each number of
-    boxes; fresh processes; the repeats of what is short; options that make a world small, for tests."""
+    """Amounts of work: rows; rounds and their turns; scenes and processor seconds of MuJoCo for each number of boxes;
+    fresh processes; repeats of short measurements; options that make a world small, for tests."""
 
     rows: int = 64
     rounds: int = 9
@@ -69,7 +69,7 @@ QUICK = Sizes(rounds=3, turns=10, scenes=4, seconds=2.0, processes=3, repeats=3,
 
 
 class Pace(NamedTuple):
-    """How many a second, and a second of processor time."""
+    """A rate per second, and per second of processor time."""
 
     wall: float
     cpu: float
@@ -79,30 +79,33 @@ class Pace(NamedTuple):
 
 
 class Paces(NamedTuple):
-    """Steps of live rows, with their pictures; steps alone, of the turns in which no row is reset; pictures alone."""
+    """Rates of steps of live rows with pictures, of steps without (in turns without resets), and of pictures."""
 
     whole: Pace
     step: Pace
     look: Pace
 
 
-# -- what is flown ----------------------------------------------------------------------------------------------------
+# -- flights ----------------------------------------------------------------------------------------------------------
 
 
 def world_of(sizes: Sizes, threads: int = 1, **options: Any) -> Any:
-    """A world of the preset `dat`, by day in citystreet unless said, after its first reset."""
+    """A world of the preset `dat`, by default by day in citystreet, after its first reset."""
     world = milkrun.make(TRACKING, sizes.rows, preset="dat", seed=0, threads=threads, **{**sizes.options, **options})
     world.reset()
     return world
 
 
 class Flight:
-    """Drones that `servo` keeps at their targets, so that rows live as long as those of a trained policy; choosing its
-    actions is not timed. Ended rows are reset in their turn: in whole steps that is timed and counts for no step.
-    `begin` is the state, if any, that every round begins with."""
+    """Drones that follow their targets by the policy `servo`, so that episodes are as long as with a trained policy.
+
+    Choosing actions is not timed. Resets of finished rows are timed but are no steps. `begin` is an optional state at
+    which every round starts.
+    """
 
     def __init__(self, world: Any, begin: dict[str, np.ndarray] | None = None) -> None:
-        self.world, self.begin = world, begin
+        self.world = world
+        self.begin = begin
 
     def play(self, turns: int, looks: bool = True) -> Paces:
         world, live, stepped = self.world, 0, 0
@@ -130,12 +133,12 @@ def _now() -> tuple[float, float]:
 
 
 def _pace(count: int, seconds: np.ndarray) -> Pace:
-    """NaN where there was nothing to count."""
+    """A rate, NaN for a count of 0."""
     return Pace(*(count / seconds if count else np.full(2, np.nan)).tolist())
 
 
 def stagger(world: Any) -> Any:
-    """The same world with its rows evenly at all points of their episodes: so all rounds have as many resets."""
+    """Spread the rows of a world evenly over their episodes, so that all rounds have equally many resets."""
     turns = world.config.max_agent_steps
     ahead_of = np.arange(world.num_envs) * turns // world.num_envs
     for k in range(turns):
@@ -146,8 +149,10 @@ def stagger(world: Any) -> Any:
 
 
 def crowded(sizes: Sizes, boxes: int, **options: Any) -> Flight:
-    """Flights whose cameras have so many static boxes before them, all below the drone, all with windows. Rounds begin
-    at the start of the episode: in 40 turns a drone flies some metres, and the crowd stays in its picture."""
+    """Flights with this many static boxes in front of each camera, all below the drone, all with windows.
+
+    Rounds start with the episode: in 40 turns a drone flies some metres, and the boxes stay in its picture.
+    """
     world = world_of(sizes, **CROWD, **options)
     rng, rows = np.random.default_rng(0), sizes.rows
     begin = world.state_dict()
@@ -178,7 +183,7 @@ def crowded(sizes: Sizes, boxes: int, **options: Any) -> Flight:
 
 
 def paces(*flights: Flight, rounds: int, turns: int, looks: bool = True) -> list[Paces]:
-    """Of flights that play in turn, medians over the rounds; a busy moment meets all of them."""
+    """Medians of flights that play in turn, so that a busy moment affects all of them."""
     found: list[list[Paces]] = [[] for _ in flights]
     for flight in flights:
         flight.play(1)
@@ -198,7 +203,7 @@ def _median(measured: tuple[Pace, ...]) -> Pace:
 
 
 class _Results:
-    """The table and what was promised of it."""
+    """The table and its promises."""
 
     def __init__(self, options: argparse.Namespace, sizes: Sizes) -> None:
         title = f"Drone tracking ({sizes.rows} rows, one thread unless said, a second unless said)"
@@ -211,9 +216,12 @@ class _Results:
             "peer",
             "peer, a CPU-second",
             "ratio",
+            "promised",
         ]
-        self.table, self.promised = Table(title, columns), {}
-        self.options, self.sizes = options, sizes
+        self.table = Table(title, columns)
+        self.promised = {}
+        self.options = options
+        self.sizes = sizes
 
     def rate(
         self,
@@ -224,7 +232,7 @@ class _Results:
         by: str | None = None,
         **cells: float,
     ) -> None:
-        """Rates; promised is the ratio, or where there is no peer the rate. `by`: a clock other than asked."""
+        """Add rates; a promise applies to the ratio, or to the rate if there is no peer. `by` overrides the clock."""
         by = by or self.options.clock
         value = ours.by(by)
         shown: dict[str, Any] = {"milkrun": ours.wall, "a CPU-second": ours.cpu, **cells}
@@ -234,27 +242,27 @@ class _Results:
         self._add(measured, shown, value, promise)
 
     def steps(self, measured: str, found: Paces, promise: str | None = None) -> None:
-        """Whole steps, and what their two parts take."""
+        """Add whole steps, and the times of their two parts."""
         by = self.options.clock
         parts = {"step, us": 1e6 / found.step.by(by), "picture, us": 1e6 / found.look.by(by)}
         self.rate(measured, found.whole, promise=promise, **parts)
 
     def cost(self, measured: str, value: float, promise: str | None = None) -> None:
-        """A number that is no rate."""
+        """Add a number that is no rate."""
         self._add(measured, {"milkrun": value}, value, promise)
 
     def promise(self, what: str, value: float) -> None:
         self.promised[f"Tracking, {what}"] = value
 
     def _add(self, measured: str, cells: dict[str, Any], value: float, promise: str | None) -> None:
-        self.table.add(measured=measured, **cells)
+        self.table.add(measured=measured, promised=(promise or "").removeprefix("promised "), **cells)
         if promise is not None:
             self.promise(f"{measured} ({promise})", value)
         print(f"{measured}: " + ", ".join(f"{name} {x:.4g}" for name, x in cells.items()), flush=True)
 
 
 def tracking_table(options: argparse.Namespace, sizes: Sizes | None = None) -> tuple[Table, dict[str, float]]:
-    """Whole steps of all scenes and of crowds, pictures beside MuJoCo's, steps without a look, resets, threads, the
+    """Whole steps of all scenes and of crowds, pictures beside MuJoCo's, steps without pictures, resets, threads, the
     original's classes, the first picture, memory."""
     results, load = _Results(options, sizes or (QUICK if options.quick else FULL)), os.getloadavg()[0]
     _add_scenes(results)
@@ -266,7 +274,7 @@ def tracking_table(options: argparse.Namespace, sizes: Sizes | None = None) -> t
     link_rows(results)
     results.table.notes |= {
         "a CPU-second": "the rate of a second of processor time",
-        "step, picture": "microseconds a row of the two parts of a whole step, by the clock that was asked for",
+        "step, picture": "microseconds per row of the two parts of a whole step, by the chosen clock",
         "MuJoCo": "its picture is antialiased (4 samples a pixel; not so with 1 sample) and plain; ours has ground "
         "pattern, windows, a car's shadow, noise and, not here by day, fog, and is antialiased with 2x2",
         "load": f"{load:.1f} when the table was begun, {os.getloadavg()[0]:.1f} when it was done; idle is 0",
@@ -279,7 +287,7 @@ def _how(sizes: Sizes) -> dict[str, int]:
 
 
 def _add_scenes(results: _Results) -> None:
-    """Whole steps, steps alone and resets of every scene; promised is the worst."""
+    """Whole steps, steps without pictures and resets of every scene; promises apply to the worst."""
     sizes, by = results.sizes, results.options.clock
     flights = [Flight(stagger(world_of(sizes, scene=scene))) for scene in SCENES]
     whole = paces(*flights, **_how(sizes))
@@ -288,8 +296,10 @@ def _add_scenes(results: _Results) -> None:
     results.promise(f"whole steps/s a core, worst of six scenes ({FULL_STEPS})", min(p.whole.by(by) for p in whole))
     blind = paces(*flights, **_how(sizes), looks=False)
     for scene, found in zip(SCENES, blind, strict=True):
-        results.rate(f"steps without a look, {scene}", found.step)
-    results.promise("steps/s without a look, worst of six scenes (promised 60000)", min(p.step.by(by) for p in blind))
+        results.rate(f"steps without a picture, {scene}", found.step)
+    results.promise(
+        "steps/s without a picture, worst of six scenes (promised 60000)", min(p.step.by(by) for p in blind)
+    )
     worst = 0.0
     for scene, flight in zip(SCENES, flights, strict=True):
         milliseconds = 1e3 * median_time(flight.world.reset, **sizes.timing) / sizes.rows
@@ -320,11 +330,15 @@ def _add_threads(results: _Results) -> None:
 
 
 class Play:
-    """Steps of an environment or of a batch by actions that were recorded, from the same beginning in every round.
-    `begin()` and resets are not timed; `turn(action)` returns whether the episode is over."""
+    """Steps of an environment or of a batch by recorded actions, from the same start in every round.
+
+    `begin()` and resets are not timed; `turn(action)` returns whether the episode is over.
+    """
 
     def __init__(self, begin: Any, turn: Any, rows: int = 1) -> None:
-        self.begin, self.turn, self.rows = begin, turn, rows
+        self.begin = begin
+        self.turn = turn
+        self.rows = rows
 
     def play(self, actions: Any) -> Pace:
         spent = np.zeros(2)
@@ -348,12 +362,12 @@ def plays(*players: Play, rounds: int, actions: Any) -> list[Pace]:
 
 
 def _section(sizes: Sizes, **options: Any) -> dict[str, Any]:
-    """Options of `dat` as the original's classes take them, RewardParams included."""
+    """Options of `dat` for the original's classes, including RewardParams."""
     return {**sizes.options, "RewardParams": True, **options}
 
 
 def envs_plays(sizes: Sizes, **options: Any) -> tuple[Play, Play]:
-    """`Envs` over all rows of a world, with their states, and beside it the same world stepped and looked at."""
+    """`Envs` over all rows of a world, with their states, and the same world stepped and observed."""
     envs = Envs(num_envs=sizes.rows, env_list=GE(sizes.rows, _section(sizes, **options), seed=0))
     peer = milkrun.make(TRACKING, sizes.rows, seed=0, threads=1, config=_section(sizes))
     envs.env_list[0].batch.world.threads = 1
@@ -374,7 +388,7 @@ def envs_plays(sizes: Sizes, **options: Any) -> tuple[Play, Play]:
 
 
 def single_plays(sizes: Sizes) -> tuple[Play, Play, Play]:
-    """One handle among all rows stepped alone, one environment alone, and beside them a world of one row."""
+    """One handle among all rows stepped alone, one environment alone, and a world of one row."""
     handles = GE(sizes.rows, _section(sizes), seed=0)
     for one in handles:
         one.reset()
@@ -395,7 +409,7 @@ def single_plays(sizes: Sizes) -> tuple[Play, Play, Play]:
 
 
 def recorded(sizes: Sizes, rows: int, turns: int) -> np.ndarray:
-    """What `servo` does from the beginnings that all players have: (turns, rows)."""
+    """Actions of `servo` from the start of all players, (turns, rows)."""
     world = milkrun.make(TRACKING, rows, threads=1, config=_section(sizes))
     world.reset(seed=list(range(rows)))
     actions = []
@@ -406,7 +420,7 @@ def recorded(sizes: Sizes, rows: int, turns: int) -> np.ndarray:
 
 
 def first_state(options: dict[str, Any]) -> Pace:
-    """Seconds from the wish for a worker process to its first state, and those of the processor in it."""
+    """Seconds to start a worker process and get its first state, and its processor seconds."""
     before, children = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     pool = Workers([make_env(1, 0, gym=False, conf_path=options)], "spawn")
     pool.reset()
@@ -417,7 +431,7 @@ def first_state(options: dict[str, Any]) -> Pace:
 
 
 def _add_benchmark(results: _Results) -> None:
-    """What the original's classes cost beside the world that they stand on."""
+    """The cost of the original's classes compared with their world."""
     sizes, rounds = results.sizes, results.sizes.rounds
     turns = recorded(sizes, sizes.rows, sizes.turns)
     found = plays(*envs_plays(sizes), rounds=rounds, actions=turns)
@@ -444,11 +458,11 @@ def _add_benchmark(results: _Results) -> None:
     results.cost("first state of a worker process, kernels on disk: s", spent, "promised at most 3, goal 1.5")
 
 
-# -- pictures beside MuJoCo -------------------------------------------------------------------------------------------
+# -- pictures and MuJoCo's ---------------------------------------------------------------------------------------------
 
 
 def _add_pictures(results: _Results) -> None:
-    """The same boxes, poses and size; where MuJoCo cannot be asked the table says why."""
+    """The same boxes, poses and size; the table has the reason if MuJoCo cannot run."""
     sizes = results.sizes
     flights = {
         (count, n): crowded(sizes, count - OWN, max_vehicles=1, supersample=n) for count in COUNTS for n in (1, 2)
@@ -458,7 +472,7 @@ def _add_pictures(results: _Results) -> None:
         str(count): [scene_of(flights[count, 1].world, row) for row in range(min(sizes.scenes, sizes.rows))]
         for count in COUNTS
     }
-    answer = osmesa_answer(task, flights[COUNTS[0], 1].world.config.size, sizes.seconds)
+    answer = run_osmesa(task, flights[COUNTS[0], 1].world.config.size, sizes.seconds)
     for count in COUNTS:
         for way, n in BESIDE.items():
             ours, own = found[count, n].look, "1 sample" if n == 1 else "2x2 samples"
@@ -475,8 +489,8 @@ def _add_pictures(results: _Results) -> None:
         results.cost("pixels that show the same box in MuJoCo's picture as in ours: %", 100 * same)
 
 
-def osmesa_answer(scenes: dict[str, list[dict[str, Any]]], size: int, seconds: float) -> dict[str, Any] | str:
-    """Frames a second of MuJoCo by number of boxes and samples, or "skipped" and why."""
+def run_osmesa(scenes: dict[str, list[dict[str, Any]]], size: int, seconds: float) -> dict[str, Any] | str:
+    """Frames per second of MuJoCo by number of boxes and samples, or "skipped" and the reason."""
     script = Path(__file__).parent / "peers" / "mujoco_frames.py"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "scenes.json"
@@ -484,15 +498,15 @@ def osmesa_answer(scenes: dict[str, list[dict[str, Any]]], size: int, seconds: f
         command = [sys.executable, str(script), str(file), "--seconds", str(seconds)]
         done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        said = done.stderr.strip().splitlines()
-        return f"skipped, it needs mujoco and OSMesa (Debian: libosmesa6): {said[-1] if said else done.returncode}"
+        lines = done.stderr.strip().splitlines()
+        return f"skipped, it needs mujoco and OSMesa (Debian: libosmesa6): {lines[-1] if lines else done.returncode}"
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
 def scene_of(world: Any, row: int) -> dict[str, Any]:
-    """What MuJoCo's script must know: boxes, those of vehicles behind the static ones, the camera, and in each pixel
-    the number of the box that our picture shows."""
+    """The input of MuJoCo's script: static boxes, then those of vehicles, the camera, and the box at each pixel of our
+    picture."""
     q, pitch, yaw = int(world.instance_row[row]), float(world.pitch[row]), float(world.yaw[row])
     n = int(world.n_box[q])
     boxes = [
@@ -548,9 +562,9 @@ def world(rows, shared=None):
     made.observe()
     return made
 
-def grown(*asked):
+def grown(*arguments):
     before = resident()
-    made = world(*asked)
+    made = world(*arguments)
     return (resident() - before) / made.num_envs / 1e3, made.bytes_per_row / 1e3
 
 one, rows = world(1), int(sys.argv[1])
@@ -567,17 +581,19 @@ print(json.dumps(found))
 
 
 def in_a_fresh_process(rows: int, **options: Any) -> dict[str, float]:
-    """Seconds to import, then to the first picture; with rows also kB that a row adds to the process (Linux) and that
-    its fields have, with a town of its own and on a shared one."""
+    """Seconds to import milkrun and to the first picture.
+
+    With rows, also the memory per row in kB of the process (Linux) and of the fields, with own towns and a shared one.
+    """
     command = [sys.executable, "-c", FRESH, str(rows), json.dumps(options)]
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # as make has it
-    said = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
-    found: dict[str, float] = json.loads(said.splitlines()[-1])
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # as under make
+    output = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+    found: dict[str, float] = json.loads(output.splitlines()[-1])
     return found
 
 
 def _add_fresh(results: _Results) -> None:
-    """The first process may compile; its times are not taken."""
+    """Times of fresh processes; the first one may compile and does not count."""
     sizes, suffix = results.sizes, ", CPU" if results.options.clock == "cpu" else ""
     memory = in_a_fresh_process(sizes.rows, **sizes.options)
     found = [in_a_fresh_process(0, **sizes.options) for _ in range(sizes.processes)]
@@ -589,17 +605,19 @@ def _add_fresh(results: _Results) -> None:
         results.cost(f"memory a row, {says}, growth of the process: kB", memory[f"{name}, resident"])
 
 
-# -- a simulator elsewhere --------------------------------------------------------------------------------------------
+# -- remote simulators ------------------------------------------------------------------------------------------------
 
 
 LINKED = 16
-"""Environments of one process whose simulator is another process on this machine."""
+"""Environments of one process, each with a simulator in another process on this machine."""
 
 
 def link_rows(results: _Results) -> None:
-    """Steps with their pictures through the link, all asked before one is waited for, and the same rows in this process
-    as `Envs` has them, each picture copied; both wait for the slowest of a turn, so the wall alone is told. Both sides
-    compute with one thread: several wait for each other otherwise here than in a simulator, whose threads sleep."""
+    """Steps with pictures through the link, compared with the same rows in this process with copied pictures.
+
+    All requests of a turn are sent before the first reply is read. Both sides wait for the slowest environment, so only
+    wall-clock rates are reported. Both sides compute with one thread.
+    """
     from milkrun.tracking.config import TrackingConfig
     from milkrun.tracking.link.client import Link
 
@@ -626,7 +644,7 @@ def link_rows(results: _Results) -> None:
 
 @contextlib.contextmanager
 def _one_thread_in_children() -> Iterator[None]:
-    """Processes that are started meanwhile compute with one thread."""
+    """Processes started within this context compute with one thread."""
     before = os.environ.get("MILKRUN_NUM_THREADS")
     os.environ["MILKRUN_NUM_THREADS"] = "1"
     try:
@@ -639,23 +657,23 @@ def _one_thread_in_children() -> Iterator[None]:
 
 
 def _linked_pace(links: list[Any], turns: int) -> Pace:
-    """Env steps a second, and a CPU-second of the client."""
+    """Env steps per second, and per CPU-second of the client."""
     for link in links:
         link.ask_reset()
-    moments, stepped, start = [link.answer() for link in links], 0, _now()
+    states, stepped, start = [link.answer() for link in links], 0, _now()
     for _ in range(turns):
-        for link, moment in zip(links, moments):
-            if moment.done:
+        for link, state in zip(links, states):
+            if state.done:
                 link.ask_reset()
             else:
                 link.ask_step(6)
                 stepped += 1
-        moments = [link.answer() for link in links]
+        states = [link.answer() for link in links]
     return _pace(stepped, np.subtract(_now(), start))
 
 
 def _pace_here(world: Any, turns: int) -> Pace:
-    """The same of a world in this process."""
+    """The same for a world in this process."""
     world.reset()
     stepped, start = 0, _now()
     for _ in range(turns):

@@ -1,7 +1,7 @@
-"""Environments in processes: Milkrun's pool beside SB3's SubprocVecEnv and Gymnasium's AsyncVectorEnv, the same
-environments, workers and start method, taking turns in one run.
+"""Environments in processes: Milkrun's workers beside SB3's SubprocVecEnv and Gymnasium's AsyncVectorEnv.
 
-The environments do nothing but hand out ready pictures, so what is timed is the way of actions and observations alone.
+All have the same environments, number of workers and start method, and play in turn. The environments return ready
+pictures, so that only the transfer of actions and observations is timed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TURNS = 20
 
 
 class Pictures(gymnasium.Env[np.ndarray, int]):
-    """Shows one of eight random pictures a step; an episode has 200 steps."""
+    """Returns one of eight random pictures per step; an episode has 200 steps."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.observation_space = gymnasium.spaces.Box(0.0, 1.0, shape, np.float32)
@@ -42,7 +42,7 @@ class Pictures(gymnasium.Env[np.ndarray, int]):
 
 
 class _Maker:
-    """A function of no arguments that pickles."""
+    """A picklable function without arguments."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -52,7 +52,7 @@ class _Maker:
 
 
 def contestants(shape: tuple[int, ...]) -> dict[str, Any]:
-    """By name, each reset once. All copy what they return."""
+    """Contestants by name, each reset once. All copy what they return."""
     from stable_baselines3.common.vec_env import SubprocVecEnv
 
     makers = [_Maker(shape)] * COUNT
@@ -68,7 +68,7 @@ def contestants(shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def workers_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
-    """Microseconds a turn of four workers, and how many times SB3's throughput that is."""
+    """Microseconds per turn of four workers, and the ratio to SB3's throughput."""
     table = Table(
         f"A turn of {COUNT} environments in processes, microseconds ({START_METHOD}, float32 observations)",
         ["observation", "milkrun", "milkrun, pipes", "SB3", "Gymnasium", "/ SB3", "/ Gymnasium"],
@@ -94,7 +94,7 @@ def workers_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]
 
 
 def _play(rivals: dict[str, Any], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each in every round; a round is short and all play in it, so a busy moment meets all of them."""
+    """Seconds of each contestant in every round; rounds are short, so that a busy moment affects all of them."""
     actions = np.zeros(COUNT, np.int64)
     seconds: dict[str, list[float]] = {name: [] for name in rivals}
     try:
@@ -112,5 +112,5 @@ def _play(rivals: dict[str, Any], rounds: int) -> dict[str, list[float]]:
 
 
 def _ratio(theirs: list[float], ours: list[float]) -> float:
-    """The median over the rounds of how many times as long they took."""
+    """The median over the rounds of the ratio of times."""
     return statistics.median(a / b for a, b in zip(theirs, ours, strict=True))

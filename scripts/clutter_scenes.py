@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from milkrun.clutter import Clutter
-from milkrun.core.canvas import Canvas
+from milkrun.render.canvas import Canvas
 from milkrun.replay.clutter import sheet_of_worlds
 
 

@@ -1,4 +1,4 @@
-"""Draws the bundled map `synthetic-town`: a town that nobody ever stood in, the same on every machine.
+"""Draws the bundled map `synthetic-town`: a fictitious town, the same on every machine.
 
     python scripts/make_synthetic_town.py [folder]
 
@@ -91,14 +91,14 @@ def _degrees(x, y):
 
 def files() -> dict[str, str]:
     """The texts by file name."""
-    told = {
+    metadata = {
         "title": "A synthetic town of 50 sites with bins for paper, plastic and glass",
         "synthetic": True,
         "source": "scripts/make_synthetic_town.py of Milkrun",
         "licence": "Apache-2.0",
     }
     table = "".join(f"{line}\n" for line in rows(random.Random(SEED)))
-    return {f"{NAME}.csv": table, f"{NAME}.json": json.dumps(told, indent=2) + "\n"}
+    return {f"{NAME}.csv": table, f"{NAME}.json": json.dumps(metadata, indent=2) + "\n"}
 
 
 def main() -> None:

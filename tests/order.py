@@ -37,7 +37,8 @@ api/test_sb3_subproc
 core/test_processes
 truth/test_pyvrp_truth
 truth/test_fuzz_tensordicts
-api/test_interrupts
+api/test_binding_interrupts
+api/test_workers_interrupt
 truth/test_fuzz_tracking
 truth/test_darp_by_hand
 tracking/test_rows_alone
@@ -46,7 +47,6 @@ truth/test_fill_statistics
 tracking/test_check_world
 docs/test_add_a_world
 cli/test_cli_clutter
-reference/test_tracking_by_hand
 tracking/test_link_processes
 truth/test_darp_reference
 api/test_workers
@@ -57,7 +57,6 @@ scale/test_own_ray
 api/test_torchrl_env
 truth/test_truckdrone_roads
 truth/test_tracking_towns
-bench/test_api_ratios
 truth/test_cross_binding
 truth/test_binding_memory
 truth/test_tracking_reference
@@ -67,7 +66,7 @@ truth/test_sb3_learning
 compat/test_dat_link_deaths
 """.split()
 
-SMALL_FOLDERS = "core clutter delivery reference routing tracking".split()
+SMALL_FOLDERS = "core render clutter delivery reference routing tracking".split()
 """Where files are looked for that can do with the small environment."""
 
 IN_BOTH = """

@@ -1,1 +1,1 @@
-"""Those we measure ourselves against: RL4CO, Jumanji, and C written by hand."""
+"""The peers: RL4CO, Jumanji, VMAS, SAPIEN, MuJoCo's renderer, a torch version of DARP, and C written by hand."""

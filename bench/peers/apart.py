@@ -1,4 +1,4 @@
-"""Peers that have a Python of their own: run the script of one there and read the line of JSON that it prints last."""
+"""Peers in a virtual environment of their own: runs their script there and reads the JSON of its last line."""
 
 import json
 import subprocess
@@ -7,16 +7,16 @@ from typing import Any
 
 
 def report_of(name: str, script: str, *arguments: str) -> dict[str, Any] | None:
-    """What `bench/peers/<script>` says under `.venv-<name>`; None, with a printed reason, if it cannot be asked."""
-    answer = answer_of(name, script, *arguments)
-    if isinstance(answer, str):
-        print(f"{name} {answer}")
+    """The report of `bench/peers/<script>` under `.venv-<name>`; None, with a printed reason, if it cannot run."""
+    report = run_script(name, script, *arguments)
+    if isinstance(report, str):
+        print(f"{name} {report}")
         return None
-    return answer
+    return report
 
 
-def answer_of(name: str, script: str, *arguments: str) -> dict[str, Any] | str:
-    """The same; where it cannot be asked, "skipped: " and why."""
+def run_script(name: str, script: str, *arguments: str) -> dict[str, Any] | str:
+    """The same; "skipped: " and the reason if it cannot run."""
     python = Path(f".venv-{name}/bin/python")
     if not python.exists():
         return f"skipped: {python} is not there (make bench builds it)"

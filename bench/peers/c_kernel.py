@@ -49,12 +49,12 @@ class _World(ctypes.Structure):
 
 
 def compiler() -> str | None:
-    """The C compiler of this machine, if it has one."""
+    """The path of a C compiler, if there is one."""
     return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
 
 def available() -> bool:
-    """Whether the comparison can be made here; says why where it cannot."""
+    """Whether there is a C compiler; prints a note if not."""
     if compiler() is None:
         print("C kernel skipped: no C compiler (cc, gcc or clang) on the path")
     return compiler() is not None
@@ -69,14 +69,18 @@ def _library(name: Name) -> ctypes.CDLL:
         target = Path(folder) / f"{name}.so"
         subprocess.run([cc, *FLAGS, str(Path(__file__).with_name(f"{name}.c")), "-o", str(target), "-lm"], check=True)
         library = ctypes.CDLL(str(target))  # stays loaded when the folder is gone
-    library.step.argtypes, library.step.restype = [ctypes.c_void_p, ctypes.c_void_p], None
-    library.reset.argtypes, library.reset.restype = [ctypes.c_void_p], None
+    library.step.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    library.step.restype = None
+    library.reset.argtypes = [ctypes.c_void_p]
+    library.reset.restype = None
     return library
 
 
 def two_halves(name: Name, num_loc: int, batch: int, *, repeats: int = 15) -> float:
-    """How many times faster two threads play a batch in C, each its half and without ever waiting for the other, than
-    one thread plays it all: what this machine gives to two threads of this traffic with memory, and so a bound."""
+    """Speed-up of two threads in C that play a half of the batch each, without synchronisation, over one thread.
+
+    This is the machine's bound for two threads with this memory traffic.
+    """
     whole = StepC(name, num_loc, batch)
     halves = [StepC(name, num_loc, batch // 2) for _ in range(2)]
     steps = min(one.episodes.live_steps for one in (whole, *halves))
@@ -95,7 +99,7 @@ def two_halves(name: Name, num_loc: int, batch: int, *, repeats: int = 15) -> fl
 class StepC:
     """A C kernel on recorded episodes: `StepC("cvrp", 50, 1024).seconds()` is the cost of a call for 1024 rows.
 
-    One thread. Timed are the calls alone; the actions lie ready in memory, and resets happen between the timed parts.
+    One thread. Only the calls are timed; actions are ready in memory, and resets happen between the timed parts.
     """
 
     def __init__(self, name: Name, num_loc: int, batch: int, *, episodes: Episodes | None = None) -> None:
@@ -118,7 +122,7 @@ class StepC:
         self.library.reset(self.address)
 
     def play(self, first: int, last: int) -> float:
-        """Play the recorded steps first..last-1; the seconds they took."""
+        """Play the recorded steps first..last-1; returns their seconds."""
         step, world = self.library.step, self.address
         before = clock()
         for action in self.actions[first:last]:
@@ -130,7 +134,7 @@ class StepC:
         return step_time(self.start, self.play, self.episodes.live_steps, repeats=repeats, min_seconds=min_seconds)
 
     def _check(self) -> None:
-        """Every recorded action is legal here, the episodes end when they should, and their lengths agree."""
+        """Check that recorded actions are legal here, and that ends and lengths agree."""
         e, f = self.episodes, self.fields
         total = np.zeros(e.batch)
         for t in range(len(self.actions)):

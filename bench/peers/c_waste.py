@@ -1,6 +1,6 @@
-"""The waste world in C: the representative of the profit and waste worlds, on the very instances of a Milkrun world.
+"""CWCVRP in C, as a representative of the profit and waste worlds, on the instances of a Milkrun world.
 
-It keeps the same fields, and is first held against that world, reward by reward and mask by mask.
+It has the same fields; rewards and masks are first compared with that world.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class WasteC:
         self.library.reset(self.address)
 
     def play(self, first: int, last: int) -> float:
-        """Play the recorded steps first..last-1; the seconds they took."""
+        """Play the recorded steps first..last-1; returns their seconds."""
         step, world, places = self.library.step, self.address, [a.ctypes.data for a in self.actions[first:last]]
         before = clock()
         for place in places:

@@ -1,8 +1,8 @@
 """The dial-a-ride rule `deadlines` in plain torch, vectorised over the batch: tensors in, new tensors out, no kernel.
 
-It is what a user of RL4CO would write: gather, scatter, a rounded travel time for every node, a mask of boolean terms.
-Rows that have ended stay as they are, and the episode ends on a depot self-loop; there is no Python loop over rows,
-nodes or vehicles. Tests hold it against the world, the benchmark runs it beside the world in the same process.
+Written as a user of RL4CO would: gather, scatter, a rounded travel time for every node, a mask of boolean terms, and
+no Python loop over rows, nodes or vehicles. Finished rows keep their state, and the episode ends on a depot self-loop.
+Tests compare it with the world; the benchmark runs both in the same process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INSTANCE = ("locs", "demand", "capacity", "time_windows")
 
 
 class DARPTorch:
-    """The environment. A state is a dict of tensors, `[..., 1]` for scalars of a row; the instance rides along."""
+    """The environment. A state is a dict of tensors, `[..., 1]` for scalars of a row, and includes the instance."""
 
     def __init__(self, speed: float = 25.0, penalty_unvisited: float = 100.0) -> None:
         self.speed = speed
@@ -88,7 +88,7 @@ class DARPTorch:
         return after
 
     def get_action_mask(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Which nodes each row may drive to next; the depot alone where the row is done."""
+        """The allowed next nodes of each row; only the depot if the row is done."""
         node = state["current_node"]
         dist = self._distance(state["locs"], self._place(state, node))
         in_time = state["current_time"] + self._travel_time(dist) <= state["time_windows"]
@@ -105,7 +105,7 @@ class DARPTorch:
         return torch.cat([depot, customers[..., 1:]], -1)
 
     def get_reward(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Minus the distance driven, minus the penalty of each node that nobody visited."""
+        """Minus the distance driven, minus the penalty of each unvisited node."""
         unvisited = (~state["visited"][..., 1:]).sum(-1)
         return -(state["total_distance"] + self.penalty_unvisited * unvisited)
 
@@ -137,7 +137,7 @@ class StepDARPTorch:
         self.state = self.env.reset(self.instance)
 
     def play(self, first: int, last: int) -> float:
-        """Play the recorded steps first..last-1; the seconds they took."""
+        """Play the recorded steps first..last-1; returns their seconds."""
         state, step = self.state, self.env.step
         before = clock()
         for action in self.actions[first:last]:
@@ -147,6 +147,6 @@ class StepDARPTorch:
         return spent
 
     def seconds(self, **timing: Any) -> float:
-        """Seconds a step of the whole batch."""
+        """Seconds per step of the whole batch."""
         with torch.inference_mode():
             return step_time(self.start, self.play, len(self.actions), **timing)

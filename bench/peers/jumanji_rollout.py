@@ -5,10 +5,9 @@ A script for the Python of a venv of its own (`pip install jax jumanji`), so tha
     .venv-jumanji/bin/python bench/peers/jumanji_rollout.py [--rows 1024] [--clock cpu]
 
 A rollout is one compiled call: a reset that draws a new instance for every row, then a loop that picks a uniformly
-random allowed action and steps, until the last row is done. One core, one thread, nothing but the returns leaves the
-call. Chosen in Jumanji's favour: the quickest of three ways to pick an action (`categorical` is the one its own random
-agent uses), one random key a step for the whole batch, XLA may drop whatever the rollout does not need, and every row
-of every step counts, also the rows that have finished and wait for the last one.
+random allowed action and steps, until the last row is done. One core and one thread; the call returns only the returns.
+Chosen in Jumanji's favour: the fastest of three samplers (`categorical` is the one of its own random agent), one random
+key per step for the whole batch, XLA may drop unused results, and every row of every step counts, even finished ones.
 """
 
 import argparse
@@ -50,7 +49,7 @@ def highest_bits(key: jax.Array, mask: jax.Array) -> jax.Array:
 
 
 def kth_allowed(key: jax.Array, mask: jax.Array) -> jax.Array:
-    """One random number a row: the k-th allowed node. XLA is quicker at a product with a triangle than at a cumsum."""
+    """One random number a row: the k-th allowed node. In XLA a product with a triangle is faster than cumsum."""
     nodes = mask.shape[-1]
     rank = mask.astype(jnp.float32) @ jnp.triu(jnp.ones((nodes, nodes), jnp.float32))
     k = jnp.floor(jax.random.uniform(key, mask.shape[:1]) * rank[:, -1])
@@ -86,7 +85,7 @@ def compiled_rollout(env: Any, rows: int, sample: Callable[[jax.Array, jax.Array
 
 
 def row_steps_per_second(rollout: Callable, rows: int, repeats: int, clock: Callable[[], float]) -> tuple[float, float]:
-    """Median rate over warm rollouts, each on its own instances, and the mean return as a sign that they are right."""
+    """Median rate over warm rollouts, each on its own instances, and the mean return as a plausibility check."""
     jax.block_until_ready(rollout(jax.random.key(0)))
     rates, returns = [], []
     for seed in range(1, repeats + 1):

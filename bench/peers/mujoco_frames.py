@@ -5,7 +5,7 @@ a second. A process of its own, since MuJoCo chooses its GL when it is imported:
 
 `bench/tracking.py` writes scenes.json: for each number of boxes some scenes with their boxes, the pose of the camera,
 and which box our own picture shows in each pixel. It needs libOSMesa (Debian: libosmesa6). In MuJoCo's favour: one
-flat ground of two triangles, one sun, no shadows, no reflections, no sky, and the scene is handed over to the renderer
+flat ground of two triangles, one sun, no shadows, no reflections, no sky, and the scene is passed to the renderer
 before the clock starts. Its picture has no fog, no ground pattern and no windows. `WAYS` are its qualities.
 """
 
@@ -18,25 +18,24 @@ from pathlib import Path
 from typing import Any
 
 os.environ["MUJOCO_GL"] = "osmesa"
-os.environ["LP_NUM_THREADS"] = "0"  # Mesa draws in the thread that asks
+os.environ["LP_NUM_THREADS"] = "0"  # Mesa draws in the calling thread
 
 import mujoco
 import numpy as np
 
 WAYS = {"as it comes": (4, 4), "large faces, 4 samples": (1, 4), "large faces, 1 sample": (1, 1)}
-"""Into how many parts a face is cut along each side (which serves lamps, not a sun), and samples a pixel; the mean of
-several is antialiased."""
+"""Parts per side of a face (useful for lamps, not for a sun), and samples per pixel (several: antialiased)."""
 OFF = ("mjRND_SHADOW", "mjRND_REFLECTION", "mjRND_SKYBOX", "mjRND_FOG", "mjRND_HAZE")
 FOCAL = 0.1
 GROUND = -2
-"""As in our ids: number of the ground; sky is -1."""
+"""Id of the ground, as in ours; sky is -1."""
 
 
 def model_of(scene: dict[str, Any], size: int, parts: int, samples: int) -> mujoco.MjModel:
-    """The boxes of a scene, static, in their order behind the ground."""
+    """A model of the static boxes of a scene, in their order after the ground."""
     boxes = "".join(
-        f'<geom type="box" pos="{_said(box["pos"])}" size="{_said(box["half"])}" euler="0 0 {box["yaw"]}" '
-        f'rgba="{_said(np.array(box["rgb"]) / 255)} 1"/>'
+        f'<geom type="box" pos="{_numbers(box["pos"])}" size="{_numbers(box["half"])}" euler="0 0 {box["yaw"]}" '
+        f'rgba="{_numbers(np.array(box["rgb"]) / 255)} 1"/>'
         for box in scene["boxes"]
     )
     sensor = 2 * FOCAL * scene["tan_h"], 2 * FOCAL * scene["tan_v"]
@@ -50,16 +49,16 @@ def model_of(scene: dict[str, Any], size: int, parts: int, samples: int) -> mujo
     <map znear="0.05" zfar="500"/>
   </visual>
   <worldbody>
-    <light directional="true" dir="{_said(-np.array(scene["sun"]))}" castshadow="false"/>
+    <light directional="true" dir="{_numbers(-np.array(scene["sun"]))}" castshadow="false"/>
     <geom type="plane" size="{scene["extent"]} {scene["extent"]} {scene["extent"]}" rgba=".5 .5 .5 1"/>
     {boxes}
-    <camera name="drone" pos="{_said(scene["pos"])}" xyaxes="{_said([*scene["right"], *scene["up"]])}"
-            focal="{FOCAL} {FOCAL}" sensorsize="{_said(sensor)}" resolution="{size} {size}"/>
+    <camera name="drone" pos="{_numbers(scene["pos"])}" xyaxes="{_numbers([*scene["right"], *scene["up"]])}"
+            focal="{FOCAL} {FOCAL}" sensorsize="{_numbers(sensor)}" resolution="{size} {size}"/>
   </worldbody>
 </mujoco>""")
 
 
-def _said(numbers: Any) -> str:
+def _numbers(numbers: Any) -> str:
     return " ".join(f"{x:.9g}" for x in numbers)
 
 
@@ -80,14 +79,14 @@ class Camera:
         return self.renderer.render()
 
     def boxes_seen(self) -> np.ndarray:
-        """In each pixel the number of the box."""
+        """The index of the box at each pixel."""
         self.renderer.enable_segmentation_rendering()
         geom = self.frame()[..., 0]
         self.renderer.disable_segmentation_rendering()
         return np.where(geom > 0, geom - 1, np.where(geom == 0, GROUND, -1))
 
     def frames_in(self, seconds: float) -> tuple[int, float, float]:
-        """Frames in so much processor time; seconds by the wall and of the processor."""
+        """Frames within this processor time, with their wall-clock and processor seconds."""
         self.frame()
         out, frames = np.empty_like(self.picture), 0
         wall, cpu = time.perf_counter(), time.process_time()

@@ -1,10 +1,9 @@
-"""RL4CO's environments, stepped as its own users step them.
+"""RL4CO's environments, stepped as its users step them.
 
-What is timed is `env.step(td)["next"]` alone: the next state with its mask. RL4CO's step puts new tensors into the
-TensorDict it is given and never writes into the old ones, so its users clone nothing and neither do we. The rest is
-left out, in RL4CO's favour: the policy (actions are recorded beforehand), handing over the action (`td.set`), the reset
-between episodes, and the reward, which RL4CO computes once an episode in `get_reward` and Milkrun at every step. It
-runs in inference mode.
+Timed is `env.step(td)["next"]` only: the next state with its mask. RL4CO's step puts new tensors into the given
+TensorDict and never writes into old ones, so nothing is cloned. Excluded in RL4CO's favour: the policy (actions are
+recorded), setting the action (`td.set`), resets, and the reward, which RL4CO computes once per episode in `get_reward`
+and Milkrun in every step. It runs in inference mode.
 """
 
 import numpy as np
@@ -61,7 +60,7 @@ class StepRL4CO:
 
     @torch.inference_mode()
     def _check(self) -> None:
-        """The recorded actions are allowed by RL4CO's own mask, end the episode there too, and cost the same."""
+        """Check that RL4CO's mask allows the recorded actions, and that they have the same end and cost there."""
         for action, before_end in zip(self.actions, self._live(), strict=True):
             allowed = self.td["action_mask"].gather(1, action[:, None])[:, 0].numpy()
             assert allowed[before_end].all(), "a recorded action is not allowed in RL4CO"

@@ -6,10 +6,10 @@ A script for the Python of a venv of its own (`pip install sapien`):
 
 `bench/clutter.py` writes scenes.json: tray, objects, settled poses and options of our world. The macro is that of the
 world: highest first, a lift by z = z0 + a t^2 / 2 until the object is clear of all others, then physics until the pile
-is at rest; where nothing moves no physics runs. What differs: SAPIEN's macro casts no rays (every object may be taken,
-at the middle of the face that looks up most), makes no observation, and its cup has no limit of force, so that every
-pick succeeds. In SAPIEN's favour, scenes are first brought to rest by PhysX itself, outside the clock, and what is out
-of play is put to sleep.
+is at rest; no physics runs while nothing moves. Differences: SAPIEN's macro casts no rays (every object is allowed,
+with its grip at the middle of the most level face), makes no observation, and its cup has no limit of force, so that
+every pick succeeds. In SAPIEN's favour, PhysX first settles scenes outside of the timed part, and objects out of play
+sleep.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import numpy as np  # noqa: E402
 import sapien  # noqa: E402
 from sapien import physx  # noqa: E402
 
-LEAST_TOP = 0.03  # m: an object is out only above this, also when it lay alone
+LEAST_TOP = 0.03  # m, an object is out only above this height
 SETTLING = 600  # ticks in which PhysX brings a scene to rest, at most
 
 
@@ -38,7 +38,7 @@ class Tray:
         self.system = physx.PhysxCpuSystem()
         self.system.timestep = task["timestep"]
         self.scene = sapien.Scene([self.system])
-        # PhysX takes the mean of two frictions, the world the larger one: then both are equal at tray and objects.
+        # PhysX uses the mean of two frictions, the world the larger one: with this value both are equal.
         self._wall = physx.PhysxMaterial(*2 * [2 * task["tray_friction"] - task["object_friction"]], 0.0)
         self._object = physx.PhysxMaterial(*2 * [task["object_friction"]], 0.0)
         for half, at in task["boxes"]:
@@ -70,14 +70,15 @@ class Tray:
             self._put(body, pose)
         self.left = list(range(len(self.bodies)))
         self.cup_at = np.array(self.task["home"])
-        self.quiet, self.at_rest = 0, True
+        self.quiet = 0
+        self.at_rest = True
 
     def _put(self, body: Any, pose: list[float]) -> None:
         body.entity.pose = sapien.Pose(pose[:3], pose[3:])
         body.linear_velocity = body.angular_velocity = [0.0, 0.0, 0.0]
 
     def settled(self, poses: list[list[float]]) -> list[list[float]]:
-        """Where the objects come to rest."""
+        """The poses at which the objects come to rest."""
         self.begin(poses)
         self.at_rest = False
         self.run_until_rest(SETTLING)
@@ -113,11 +114,12 @@ class Tray:
         self._put(body, task["parking"][i])
         body.put_to_sleep()
         self.cup_at = np.array(task["drop"])
-        self.quiet, self.at_rest = 1, False
+        self.quiet = 1
+        self.at_rest = False
         self.run_until_rest(task["settle_max"])
 
     def grip(self, i: int) -> np.ndarray:
-        """The middle of the face that looks up most, in the object's frame."""
+        """The middle of the most level upward face, in the object's frame."""
         up = self.bodies[i].entity.pose.to_transformation_matrix()[2, :3]
         face = int(abs(up).argmax())
         grip = np.zeros(3)
@@ -125,13 +127,13 @@ class Tray:
         return grip
 
     def approach_ticks(self, body: Any, grip: np.ndarray) -> int:
-        """While the cup comes, the pile goes on moving if it has not come to rest."""
+        """Ticks until the cup grips, in which the pile may still move."""
         over = (body.entity.pose * sapien.Pose(grip)).p + [0.0, 0.0, self.task["approach"]]
         way = np.linalg.norm(over - self.cup_at) / (self.task["cup_speed"] * self.task["tick"])
         return int(np.ceil(way)) + self.task["descend_ticks"] + self.task["grip_ticks"]
 
     def hold(self, body: Any, grip: np.ndarray) -> Any:
-        """The cup takes an object at its grip: stiff in place as the world's weld, soft in rotation."""
+        """Attach an object to the cup at its grip: stiff in place as the world's weld, soft in rotation."""
         task, at = self.task, sapien.Pose(grip)
         self.cup.entity.pose = body.entity.pose * at
         drive = self.scene.create_drive(self.cup, sapien.Pose(), body, at)
@@ -173,7 +175,7 @@ class Tray:
 
 
 def picks_per_second(task: dict[str, Any], seconds: float) -> dict[str, float]:
-    """Whole episodes, one scene after the other, until so much processor time is spent; the first is not timed."""
+    """Whole episodes, one scene after the other, for this processor time; the first one warms up."""
     tray = Tray(task)
     scenes = [tray.settled(poses) for poses in task["poses"]]
     tray.begin(scenes[0])

@@ -4,9 +4,8 @@ A script for the Python of a venv of its own (`pip install vmas`), since VMAS ne
 
     .venv-vmas/bin/python bench/peers/vmas_steps.py [--rows 1024 4096 8192] [--clock cpu]
 
-Its scenario never ends by itself, so its users reset all rows at once after as many steps as they want; here after
-100, and that reset is timed with them. One torch thread. Chosen in VMAS's favour: actions are drawn beforehand, and it
-runs without autograd.
+Its scenario never ends, so users reset all rows at once after some number of steps: here after 100, and the reset is
+timed too. One torch thread. Chosen in VMAS's favour: actions are drawn beforehand, and it runs without autograd.
 """
 
 import argparse
@@ -31,7 +30,7 @@ def make(rows: int) -> Any:
 
 
 def steps_per_second(rows: int, repeats: int, clock: Callable[[], float]) -> tuple[float, float]:
-    """Median over warm episodes of the rows' steps a second, and the mean reward as a sign that it is played."""
+    """Median over warm episodes of the rows' steps a second, and the mean reward as a plausibility check."""
     env = make(rows)
     turns = [env.get_random_actions() for _ in range(STEPS)]
     rates, rewards = [], []

@@ -4,7 +4,7 @@
     world.reset()
     world.step(world.sample_actions())
 
-It imports neither torch nor any family of worlds; those come when first used.
+The import loads neither torch nor the worlds; both load on first use.
 """
 
 from __future__ import annotations

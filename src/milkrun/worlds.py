@@ -1,5 +1,5 @@
-"""The worlds of this library by name, a line each: nothing of them is imported here. What else there is to know of a
-world, its class says (`core/references.py`)."""
+"""Registers the worlds of this library, without importing them. Their classes name their solvers, policies and figures
+(`core/references.py`)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ WORLDS = (
     ("Clutter", "milkrun.clutter.world:Clutter", "Picking from clutter"),
     ("Tracking", "milkrun.tracking.world:Tracking", "Drone tracking by camera"),
 )
-"""Name, class and title of each; its family is the package that it lies in."""
+"""Name, class and title of each world; its family is its package."""
 EXTRAS = {"clutter": ("clutter",)}
-"""What the worlds of a family need beside what every world needs."""
+"""Extras that the worlds of a family need."""
 
 
 def register_all() -> None:

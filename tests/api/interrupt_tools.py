@@ -46,9 +46,11 @@ def call_until(call, line, deliver=interrupt, places=PLACES):
 
 
 def plain(value):
-    """Anything that an environment hands out, as what can be compared."""
+    """Anything that an environment returns, in a form that can be compared."""
     if isinstance(value, dict) or (hasattr(value, "keys") and not isinstance(value, np.ndarray)):
         return {str(key): plain(value[key]) for key in list(value.keys()) if key != "t"}  # "t": seconds of a Monitor
+    if type(value).__name__ == "Tensor":
+        return plain(value.numpy())
     if isinstance(value, np.ndarray) and value.dtype != object:
         return (str(value.dtype), value.tolist())
     if isinstance(value, (list, tuple, np.ndarray)) or type(value).__name__ == "Infos":

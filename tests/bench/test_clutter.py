@@ -83,7 +83,7 @@ def test_sapien_and_we_play_in_turns(monkeypatch):
         heard.append((preset, list(range(5))[scenes], seconds))
         return {preset: {"wall": float(len(heard)), "cpu": 2.0, "substeps": 50.0}}
 
-    monkeypatch.setattr(clutter, "sapien_answer", answer)
+    monkeypatch.setattr(clutter, "run_sapien", answer)
     results = clutter._Results(OPTIONS, TINY._replace(scenes=5, stretches=3, seconds=6.0))
     assert clutter._add_sapien(results) == 50.0
     assert heard[:6] == [

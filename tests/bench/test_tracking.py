@@ -99,7 +99,7 @@ def test_the_peer_is_told_all_that_it_reads_and_no_more():
 @pytest.mark.long
 def test_a_whole_table(monkeypatch):
     """Tiny: every promise has a finite number, ratios are to the peer's rates by the clock that was asked for."""
-    monkeypatch.setattr(tracking, "osmesa_answer", answer)
+    monkeypatch.setattr(tracking, "run_osmesa", answer)
     monkeypatch.setattr(tracking, "first_state", lambda options: Pace(wall=2.0, cpu=1.5))
     table, promised = tracking.tracking_table(OPTIONS, TINY)
     assert len(promised) == 15 and all(map(np.isfinite, promised.values()))
@@ -119,7 +119,7 @@ def test_a_whole_table(monkeypatch):
 
 def test_without_osmesa_the_table_says_why(monkeypatch):
     """The rows stay, and nothing is promised of them."""
-    monkeypatch.setattr(tracking, "osmesa_answer", lambda *asked: "skipped: not here")
+    monkeypatch.setattr(tracking, "run_osmesa", lambda *asked: "skipped: not here")
     results = tracking._Results(OPTIONS, TINY)
     tracking._add_pictures(results)
     assert [row["peer"] for row in results.table.rows] == ["skipped: not here"] * 6
@@ -128,8 +128,8 @@ def test_without_osmesa_the_table_says_why(monkeypatch):
 
 def test_a_peer_that_fails_is_skipped_with_its_last_words():
     """A scene that it does not understand stands for a library that is not there."""
-    said = tracking.osmesa_answer({"40": [{}]}, 32, 0.01)
-    assert said.startswith("skipped, it needs") and len(said) > 60
+    reason = tracking.run_osmesa({"40": [{}]}, 32, 0.01)
+    assert reason.startswith("skipped, it needs") and len(reason) > 60
 
 
 def test_mujoco_sees_the_same_boxes():
@@ -137,7 +137,7 @@ def test_mujoco_sees_the_same_boxes():
     if importlib.util.find_spec("mujoco") is None:
         pytest.skip("mujoco is not installed")
     world = crowded(TINY, 38, max_vehicles=1, size=84).world
-    found = tracking.osmesa_answer({"40": [scene_of(world, row) for row in range(2)]}, 84, 0.03)
+    found = tracking.run_osmesa({"40": [scene_of(world, row) for row in range(2)]}, 84, 0.03)
     if isinstance(found, str):
         pytest.skip(found)
     for theirs in found["40"].values():

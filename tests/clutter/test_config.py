@@ -176,15 +176,6 @@ def test_unknown_presets_are_refused():
         get_config("larg_scene")
 
 
-def test_the_old_name_of_the_rewards():
-    """`seed` is accepted with a warning; it is called `published`."""
-    config = Config()
-    config.reward.preset = "seed"
-    with pytest.warns(Warning, match="published"):
-        frozen = config.frozen()
-    assert (frozen.rewards, frozen.reward_success, frozen.reward_clear) == ("published", 3.0, 15.0)
-
-
 def test_a_file_gives_the_same(tmp_path):
     """All sections, numbers of numpy among them; and the one who reads it can go on editing."""
     config = get_config("small_scene")
@@ -192,7 +183,8 @@ def test_a_file_gives_the_same(tmp_path):
     config.scene.mass_range = (0.8, 1.2)
     config.suction.force = np.float32(20.0)
     config.suction.home_pos = np.array([0.0, 0.1, 0.5])
-    config.reward.preset, config.reward.disturb = "published", 1.0
+    config.reward.preset = "published"
+    config.reward.disturb = 1.0
     config.save(tmp_path / "config.json")
     found = Config.load(tmp_path / "config.json")
     assert found == config and found.to_dict() == config.to_dict() and found.frozen() == config.frozen()

@@ -53,12 +53,14 @@ class Spoiling:
     """Stands before an engine, and leaves a number that is none in row 2 after its first tick, without a warning."""
 
     def __init__(self, engine, place):
-        self._engine, self._place = engine, place
+        self._engine = engine
+        self._place = place
 
     def rollout(self, *arguments):
         said = self._engine.rollout(*arguments)
         if self._place is not None:
-            self._engine.state[2, self._place], self._place = np.nan, None
+            self._engine.state[2, self._place] = np.nan
+            self._place = None
         return said
 
     def __getattr__(self, name):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.core.canvas import INK, LATE, OPEN, PALETTE, PAPER, SERVED, Canvas
-from milkrun.core.painter import _beside, _overlap
+from milkrun.render.canvas import INK, LATE, OPEN, PALETTE, PAPER, SERVED, Canvas
+from milkrun.render.painter import _beside, _overlap
 
 PLACES = [[-0.5, 0.5], [0.5, 0.5], [-0.5, -0.5], [0.5, -0.5]]
 

@@ -14,11 +14,11 @@ from scipy.spatial.distance import pdist, squareform
 import milkrun
 from milkrun.compat.vrp.core import World
 from milkrun.compat.vrp.environment import MultiAgentVRPEnv
-from milkrun.core.canvas import GRID, PAPER
 from milkrun.core.errors import BadInstance, BadSolution, ConfigError, IllegalAction, ShapeError
 from milkrun.delivery import TruckDroneConfig, replay
 from milkrun.delivery.tasks import check_episode
 from milkrun.delivery.truckdrone.generator import roads_between, route_ring
+from milkrun.render.canvas import GRID, PAPER
 from tests.delivery.test_picture import pixel
 
 STAY, RELEASE = 0, 5

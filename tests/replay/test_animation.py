@@ -21,7 +21,8 @@ class Slides:
     """A world whose row shows a bar that grows by a pixel a step, and ends after so many steps."""
 
     def __init__(self, length, colours=2):
-        self.length, self.colours = length, colours
+        self.length = length
+        self.colours = colours
         self.i, self.terminated, self.truncated = (np.zeros(2, kind) for kind in (int, bool, bool))
 
     def step(self, actions, rows=None):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.core.canvas import PALETTE
 from milkrun.core.errors import ConfigError, RenderError, ResetNeeded, ShapeError
+from milkrun.render.canvas import PALETTE
 from milkrun.replay.clutter import photo
 
 SMALL = {"preset": "small_scene", "split": "test", "seed": 0}

@@ -11,12 +11,11 @@ import pytest
 from matplotlib.patches import Rectangle
 
 import milkrun
-from milkrun.core.canvas import PALETTE
 from milkrun.core.errors import BadSolution
-from milkrun.core.scene import Mark, Window
-from milkrun.replay.darp import draw_darp, figure_of_plans, plan_of, plan_of_row
-from milkrun.replay.figures import figure_of, rgb, side_by_side
-from milkrun.replay.labels import label_places
+from milkrun.render.canvas import PALETTE
+from milkrun.render.scene import Mark, Window
+from milkrun.replay.darp import draw_darp, figure_of_timetables, timetable_of, timetable_of_row
+from milkrun.replay.figures import figure_of, label_places, rgb, side_by_side
 from milkrun.routing.darp import DARP
 from milkrun.routing.darp.timetable import timetable
 from milkrun.routing.instances import cordeau
@@ -50,10 +49,14 @@ def legend(figure):
 def seed_trace():
     """Vehicle 1 takes requests 2 and 1, sets 1 down and must go home with 2 aboard; vehicle 2 can take nobody."""
     world = milkrun.make("milkrun/DARP-v0", preset="published", num_requests=2, num_agents=2, autoreset="disabled")
-    world.reset(instance={
-        "locs": [[[0, 0], [30, 40], [60, 80], [0, 50], [100, 0]]], "demand": [[0, 2, -2, 1, -1]],
-        "capacity": [[5, 5]], "time_windows": [[48, 10, 13, 12, 5]],
-    })  # fmt: skip
+    world.reset(
+        instance={
+            "locs": [[[0, 0], [30, 40], [60, 80], [0, 50], [100, 0]]],
+            "demand": [[0, 2, -2, 1, -1]],
+            "capacity": [[5, 5]],
+            "time_windows": [[48, 10, 13, 12, 5]],
+        }
+    )
     for node in (3, 1, 2, 0, 0):
         world.step([node])
     return world
@@ -100,7 +103,7 @@ def test_vehicle_and_rider_account_for_all_time():
 
 def test_the_chart_has_those_bars():
     """Two waits hatched; the ride from 30 to 50, which the limit lets last no longer; below it both windows."""
-    figure = figure_of_plans([plan_of(darp(**ONE), [[1, 2], []], "by hand")])
+    figure = figure_of_timetables([timetable_of(darp(**ONE), [[1, 2], []], "by hand")])
     on_map, chart = figure.axes
     assert on_map.get_title() == "by hand\ndistance 20.00, 1 of 1 served, longest ride 20.0"
     assert driven(on_map) == [[0, 3], [3, 10], [10, 0]]
@@ -113,7 +116,7 @@ def test_the_chart_has_those_bars():
 
 def test_who_is_not_served_is_hollow():
     """Request 1 has the colour of its vehicle, request 2 none; the legend says so."""
-    figure = figure_of_plans([plan_of(darp(**TWO), [[], [1, 2]])])
+    figure = figure_of_timetables([timetable_of(darp(**TWO), [[], [1, 2]])])
     on_map, chart = figure.axes
     inside = on_map.collections[0].get_facecolors()[:, :3]
     assert inside.tolist() == pytest.approx(np.array([*[rgb(PALETTE[1])] * 2, *[(1.0, 1.0, 1.0)] * 2]))
@@ -124,7 +127,7 @@ def test_who_is_not_served_is_hollow():
 
 def test_a_route_without_a_schedule_says_so():
     """A ride of 7 under a limit of 6: no times, no bars, but the way is on the map."""
-    figure = figure_of_plans([plan_of(darp([3, 10], ride=6.0), [[1, 2]])])
+    figure = figure_of_timetables([timetable_of(darp([3, 10], ride=6.0), [[1, 2]])])
     on_map, chart = figure.axes
     assert lanes(chart) == ["vehicle 1, no schedule keeps its times"]
     assert bars(chart) == [] and driven(on_map) == [[0, 3], [3, 10], [10, 0]]
@@ -138,7 +141,7 @@ def test_a_node_that_does_not_exist_is_refused():
 
 def test_the_rule_seed_on_its_clock_of_whole_numbers(seed_trace):
     """At 2, 3 and 5 at the stops, home at 9; request 2 is aboard from 2 to the end, and nobody set it down."""
-    plan = plan_of_row(seed_trace, 0)
+    plan = timetable_of_row(seed_trace, 0)
     chart = plan.chart
     drives = spans(chart, "vehicle 1", "drive")
     assert (drives[0][0], drives[-1][1], len(plan.report.schedule)) == (0, 9, 2) and not plan.report.schedule[1]
@@ -160,20 +163,26 @@ def test_an_episode_of_the_world_is_drawn_as_a_plan(seed_trace):
     assert [axes.get_title().partition("\n")[0] for axes in figure.axes] == ["best", "", "median", ""]
     assert driven(figure.axes[0]) == [[0, 0], [0, 30], [30, 60], [60, 0]]
     told = legend(figure)
-    assert {"never set down", "not served", "time window"} < set(told)
+    assert {"never dropped off", "not served", "time window"} < set(told)
     assert not {"waits", "could ride until"} & set(told)
 
 
 def test_after_the_last_stop_of_all_nobody_drives_home():
     """By deadlines alone the way back is neither driven nor drawn, and a deadline beyond the depot's still counts."""
     world = milkrun.make("milkrun/DARP-v0", preset="published", num_requests=1, num_agents=1, autoreset="disabled")
-    world.reset(instance={"locs": [[[0, 0], [50, 0], [100, 0]]], "demand": [[0, 1, -1]], "capacity": [[5]],
-                          "time_windows": [[48, 10, 60]]})  # fmt: skip
+    world.reset(
+        instance={
+            "locs": [[[0, 0], [50, 0], [100, 0]]],
+            "demand": [[0, 1, -1]],
+            "capacity": [[5]],
+            "time_windows": [[48, 10, 60]],
+        }
+    )
     world.step([1])
     world.step([2])
     figure = figure_of(world)
     assert driven(figure.axes[0]) == [[0, 50], [50, 100]]
-    chart = plan_of_row(world, 0).chart
+    chart = timetable_of_row(world, 0).chart
     assert chart.end == 4 and [(w.opens, w.closes) for w in chart.windows] == [(-INF, 10), (-INF, 60)]
 
 
@@ -192,7 +201,7 @@ def test_padding_is_not_drawn():
         world.step(actions)
     for node in (4, 0):
         world.step([node], rows=[1])
-    plan, other = plan_of_row(world, 0), plan_of_row(world, 1)
+    plan, other = timetable_of_row(world, 0), timetable_of_row(world, 1)
     assert plan.instance == alone and plan.routes == [[1, 2]]
     assert plan.chart.bars == timetable(alone, [[1, 2]])[1].bars
     assert other.instance == darp(**TWO) and other.routes == [[1, 2, 3, 4], []]
@@ -203,7 +212,7 @@ def test_a_vehicle_that_was_passed_over_stays():
     world = DARP.from_instances([darp(**ONE, load=3, capacity=(2, 3))], autoreset="disabled")
     for node in (1, 2, 0):
         world.step([node])
-    assert plan_of_row(world, 0).routes == [[], [1, 2]]
+    assert timetable_of_row(world, 0).routes == [[], [1, 2]]
 
 
 def test_names_keep_clear_of_markers_and_of_each_other():
@@ -242,13 +251,13 @@ def test_the_published_optimum_of_a2_16():
     """294.25 and all served; the first vehicle picks up request 10 at 32 and 5 at 49, as its windows open."""
     instance = cordeau.load(published_file("darp/a2-16.txt"))
     routes = json.loads(published_file("darp/solutions.json").read_text())["a2-16"]["routes"]
-    plan = plan_of(instance, [[2 * i - 1 if i <= 16 else 2 * (i - 16) for i in route] for route in routes])
+    plan = timetable_of(instance, [[2 * i - 1 if i <= 16 else 2 * (i - 16) for i in route] for route in routes])
     assert plan.facts == "distance 294.25, 16 of 16 served, longest ride 30.0"
     assert plan.chart.lanes[:3] == ("vehicle 1", "request 10", "request 5")
     ten, five = (spans(plan.chart, lane, "service")[0] for lane in ("request 10", "request 5"))
     window = next(w for w in plan.chart.windows if w.name == "request 10, pickup")
     assert ten == (32, 35) and (window.opens, window.closes) == (32, 47)
     assert five == (pytest.approx(49, abs=1e-3), pytest.approx(52, abs=1e-3))
-    _, chart = figure_of_plans([plan]).axes
+    _, chart = figure_of_timetables([plan]).axes
     told = [lane for lane in lanes(chart) if lane.startswith("request") and "," not in lane]
     assert sorted(told) == sorted(f"request {r}" for r in range(1, 17))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from milkrun.core.errors import ConfigError, FormatError, UnknownName
 from milkrun.replay.columns import decode, pack, ragged, unragged
 from milkrun.replay.episode import Episode
-from milkrun.replay.record import compare
+from milkrun.replay.record_policies import compare
 
 WRAPS = {
     "dtype": "int16",

@@ -9,7 +9,7 @@ import pytest
 from matplotlib._pylab_helpers import Gcf
 
 import milkrun
-from milkrun.core.canvas import CUSTOMER
+from milkrun.render.canvas import CUSTOMER
 from milkrun.replay.figures import figure_of, save, side_by_side
 from milkrun.solvers import nearest, rollout
 
@@ -96,9 +96,17 @@ CORNERS = [[[0, 0], [3, 0], [3, 4], [0, 4]]]
 def test_a_figure_of_days_sums_what_it_shows():
     """Bins 1 and 2 on the first day, 3 + 4 + 5 = 12 long; bin 3 on the second, there and back: 8, one of three."""
     world = milkrun.make("milkrun/SDWCVRP-v0", num_loc=3, horizon=2, length_weight=0.1, autoreset="disabled")
-    world.reset(instance={"locs": CORNERS, "initial_waste": [[0, 0.5, 0.5, 0.3]], "capacity": [1.6], "max_waste": [1.0],
-                          "daily_fill": [[[0, 0.3, 0.2, 0.2], [0, 0.1, 0.1, 0.1]]], "fill_mean": np.zeros((1, 4)),
-                          "fill_std": np.zeros((1, 4))})  # fmt: skip
+    world.reset(
+        instance={
+            "locs": CORNERS,
+            "initial_waste": [[0, 0.5, 0.5, 0.3]],
+            "capacity": [1.6],
+            "max_waste": [1.0],
+            "daily_fill": [[[0, 0.3, 0.2, 0.2], [0, 0.1, 0.1, 0.1]]],
+            "fill_mean": np.zeros((1, 4)),
+            "fill_std": np.zeros((1, 4)),
+        }
+    )
     for action in (1, 2, 0, 0, 3, 0, 0):
         world.step([action])
     (axes,) = figure_of(world).axes

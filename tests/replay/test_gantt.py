@@ -8,12 +8,12 @@ import pytest
 from matplotlib.patches import Rectangle
 
 import milkrun
-from milkrun.core.canvas import LATE, OPEN, PALETTE, SERVED
-from milkrun.core.recorder import EpisodeRecorder
-from milkrun.core.scene import Bar, Mark, Window
 from milkrun.delivery import TSPD, Recorder
 from milkrun.delivery.instances import TSPDInstance
 from milkrun.delivery.tspd.log import chart_of_events
+from milkrun.render.canvas import LATE, OPEN, PALETTE, SERVED
+from milkrun.render.recorder import EpisodeRecorder
+from milkrun.render.scene import Bar, Mark, Window
 from milkrun.replay.figures import figure_of, rgb, side_by_side
 from milkrun.replay.gantt import chart_of_log, figure_of_chart
 from milkrun.solvers import random_policy, rollout

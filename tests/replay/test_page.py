@@ -14,7 +14,7 @@ from milkrun.core.registry import list_worlds, make
 from milkrun.replay.columns import decode, pack
 from milkrun.replay.episode import Episode
 from milkrun.replay.page import write_page
-from milkrun.replay.record import compare, record
+from milkrun.replay.record_policies import compare, record
 from milkrun.solvers.policies import policies_for
 from tests.replay.browser import Shown, launched
 from tests.replay.episodes import ROUTE, pile, tiny
@@ -97,7 +97,7 @@ def test_a_page_replays_the_world(opened, cvrp):
     assert nearest["last"] == [0, *nearest["actions"]] and nearest["place"] == savings["place"]
     chips = page.page.locator(".chip").all_text_contents()
     assert chips == ["32.2 % behind", "best of these"]
-    assert page.page.locator("#ticks .part").get_attribute("title") == "the policies part at step 1"
+    assert page.page.locator("#ticks .part").get_attribute("title") == "the policies differ from step 1"
 
 
 def test_panels_show_the_returns_of_the_moment(opened, cvrp):
@@ -155,7 +155,7 @@ def test_a_number_that_is_not_finite_is_said_so(opened, folder):
     page = opened(write_page([broken, tiny("b")], folder / "infinite.html"), "#frame=1")
     assert page.page.locator(".now").first.text_content().endswith("reward not finite")
     assert page.page.locator(".chip").all_text_contents() == ["not finite", "best of these"]
-    page.page.locator("select[aria-label='figure in time']").select_option("driven")
+    page.page.locator("select[aria-label='figure over time']").select_option("driven")
     assert page.step() == 1
 
 
@@ -276,13 +276,13 @@ def test_tab_reaches_every_control_in_order(opened, cvrp):
         "keyboard",
         "Choices at this step",
         "Choices at this step",
-        "figure in time",
+        "figure over time",
         "to the start",
         "one step back",
         "play",
-        "one step on",
+        "one step forward",
         "to the end",
-        "moment shown",
+        "current frame",
         "speed",
     ]
 
@@ -619,13 +619,26 @@ def test_a_world_without_a_scene_shows_its_pictures(opened, folder):
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 VECTORS = [
-    ({"dtype": "int16", "shape": [3, 2], "delta": True, "scale": 0.5, "offset": 10.0,
-      "data": "eNpjYHjBrMNo8ONK3fNmABexBP0="}, [10, 510, 160, -490, -16374, 16393.5]),
-    ({"dtype": "uint8", "shape": [3, 2], "bits": 10, "xor": True, "data": "eNr7z8jE8IMZAAgAAf4="},
-     [int(bit) for bit in "1111111110" "1011111110" "1010000001"]),
-    ({"dtype": "float64", "shape": [3], "data": "eNqbNRMEdtozMGzYx/RW58CcUoYOmyfmdQCTwgtH"},
-     [0.1, -14.462911566719413, 1e300]),
-]  # fmt: skip
+    (
+        {
+            "dtype": "int16",
+            "shape": [3, 2],
+            "delta": True,
+            "scale": 0.5,
+            "offset": 10.0,
+            "data": "eNpjYHjBrMNo8ONK3fNmABexBP0=",
+        },
+        [10, 510, 160, -490, -16374, 16393.5],
+    ),
+    (
+        {"dtype": "uint8", "shape": [3, 2], "bits": 10, "xor": True, "data": "eNr7z8jE8IMZAAgAAf4="},
+        [int(bit) for bit in "111111111010111111101010000001"],
+    ),
+    (
+        {"dtype": "float64", "shape": [3], "data": "eNqbNRMEdtozMGzYx/RW58CcUoYOmyfmdQCTwgtH"},
+        [0.1, -14.462911566719413, 1e300],
+    ),
+]
 
 
 def test_columns_decode_in_the_browser_as_in_python(opened, cvrp):
@@ -646,8 +659,12 @@ def test_columns_decode_in_the_browser_as_in_python(opened, cvrp):
     back = page.ask("columns => Promise.all(columns.map(c => milkrun.decode(c)))", json.loads(json.dumps(columns)))
     for found, array in zip(back, arrays, strict=True):
         assert found["data"] == array.astype(np.float64).ravel().tolist()
-    lists = {"ragged": True, "keep": {"shape": [5], "values": [0, 1, 2, 0, 1]}, "add": {"shape": [5],
-             "values": [1, 1, 1, 1, 0]}, "flat": {"shape": [4], "values": [0, 4, 2, 0]}}  # fmt: skip
+    lists = {
+        "ragged": True,
+        "keep": {"shape": [5], "values": [0, 1, 2, 0, 1]},
+        "add": {"shape": [5], "values": [1, 1, 1, 1, 0]},
+        "flat": {"shape": [4], "values": [0, 4, 2, 0]},
+    }
     assert page.ask("v => milkrun.decodeList(v, 4)", lists) == [[0], [0, 4], [0, 4, 2], [0], [0]]
 
 
@@ -680,7 +697,7 @@ def test_hostile_names_are_shown_letter_by_letter(opened, folder):
         "__proto__ 1 / 4",
         "constructor 1 / 4",
     ]
-    figures = page.page.locator("select[aria-label='figure in time']")
+    figures = page.page.locator("select[aria-label='figure over time']")
     assert figures.locator("option").all_text_contents() == ["return", f"driven{HOSTILE}", "__proto__", "constructor"]
     figures.select_option("__proto__")
     page.press("End")

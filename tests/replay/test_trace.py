@@ -48,9 +48,17 @@ def test_forced_returns_are_driven_though_nobody_asked(recourse, actions, path):
 def test_levels_of_every_morning_and_the_end():
     """.5, 1, .3; bins 1 and 2 are emptied, .3, .2, .2 come overnight; a day off, then .3, .3, .6."""
     world = milkrun.make("milkrun/SDWCVRP-v0", num_loc=3, horizon=2, length_weight=0.1, autoreset="disabled")
-    world.reset(instance={"locs": CORNERS, "initial_waste": [[0, 0.5, 1.0, 0.3]], "capacity": [1.6], "max_waste": [1.0],
-                          "daily_fill": [[[0, 0.3, 0.2, 0.2], [0, 0.3, 0.3, 0.6]]], "fill_mean": np.zeros((1, 4)),
-                          "fill_std": np.zeros((1, 4))})  # fmt: skip
+    world.reset(
+        instance={
+            "locs": CORNERS,
+            "initial_waste": [[0, 0.5, 1.0, 0.3]],
+            "capacity": [1.6],
+            "max_waste": [1.0],
+            "daily_fill": [[[0, 0.3, 0.2, 0.2], [0, 0.3, 0.3, 0.6]]],
+            "fill_mean": np.zeros((1, 4)),
+            "fill_std": np.zeros((1, 4)),
+        }
+    )
     for action in (1, 2, 0, 0, 0):
         world.step([action])
     assert days_driven(world, 0) == [[1, 2, 0, 0], [0]]

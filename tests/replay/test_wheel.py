@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from milkrun.replay.page import write_page
-from milkrun.replay.record import compare
+from milkrun.replay.record_policies import compare
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITE = """
@@ -22,7 +22,7 @@ import sys
 import milkrun
 assert milkrun.__file__.startswith(sys.argv[1]), milkrun.__file__
 from milkrun.replay.page import write_page
-from milkrun.replay.record import compare
+from milkrun.replay.record_policies import compare
 write_page(compare("milkrun/CVRP-v0", ["random", "nearest"], seed=7, num_loc=10), sys.argv[2])
 """
 OWN_ALONE = """

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from milkrun.core import canvas
 from milkrun.core.errors import ConfigError
+from milkrun.render import canvas
 from milkrun.replay import page
 from milkrun.replay.page import write_page
 from tests.replay.episodes import pile, tiny
@@ -60,12 +60,12 @@ def test_no_text_leaves_the_element_of_the_data(tmp_path):
 @pytest.mark.parametrize(
     ("episodes", "words"),
     [
-        ([], "there is none"),
-        (None, "a page is of a list of episodes, not a NoneType"),
-        ([[3]], "a page is of episodes, as `record` and `compare` give them, not a int"),
+        ([], "the list is empty"),
+        (None, "a page needs a list of episodes, not a NoneType"),
+        ([[3]], "a page shows episodes, as `record` and `compare` return them, not a int"),
         ([[]], "0 policies: 1 to 3"),
         ([tiny(name) for name in "abcd"], "4 policies: 1 to 3"),
-        ([tiny("a"), tiny("a")], "'a' is named twice"),
+        ([tiny("a"), tiny("a")], "'a' is given twice"),
         (
             [tiny("a"), tiny("b", instance="f" * 16)],
             f"instance {'0' * 16} and milkrun/Tiny-v0, row 0, instance {'f' * 16}",

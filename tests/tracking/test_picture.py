@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from milkrun.core.canvas import LATE, OPEN, PAPER, Canvas
 from milkrun.core.errors import ResetNeeded
+from milkrun.render.canvas import LATE, OPEN, PAPER, Canvas
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.picture import contact_sheet, from_behind, ground, is_hidden, view_window
 from milkrun.tracking.world import Tracking

@@ -1,4 +1,4 @@
-"""Suction picking from a pile. The names here are looked up when asked for: the world needs MuJoCo."""
+"""Suction picking from a pile. Names are imported lazily, since the world needs MuJoCo."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Settled scenes: where episodes start. Objects are dropped into a tray of high walls, come to rest, and are taken if
-they then lie still in the tray as it is.
+"""The bank of settled scenes with which episodes start.
 
-Settling is chaotic and slow, so the scenes of all presets are shipped (`banks/`, from `scripts/clutter_banks.py`): they
-are the same on every machine, and no first reset waits. Others are made when rows first begin them, and kept.
+Objects are dropped into a tray with high walls and come to rest. A scene is accepted if they then lie still in the real
+tray. Settling is chaotic and slow, so the scenes of all presets are shipped (`banks/`, by `scripts/clutter_banks.py`):
+they are the same on every machine, and the first reset is fast. Other scenes are settled on first use and cached.
 """
 
 from __future__ import annotations
@@ -25,91 +25,90 @@ from mujoco import batch as mjbatch
 from milkrun.clutter.model import model_xml
 from milkrun.clutter.options import BASE, ClutterConfig
 from milkrun.clutter.rays import cast
-from milkrun.clutter.warnings import quiet_warnings
 from milkrun.core import disk_cache
 from milkrun.core.engine import outlive_forks
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, constant, float64, int16, int64, named, scratch, state
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
-from milkrun.core.record import Layout
+from milkrun.core.record import RecordLayout
 from milkrun.core.rng import permutation, stream, uniform
 from milkrun.core.threads import Entry
 
-LAW = "1"  # of drawing and settling; part of a bank's key
+LAW = "1"  # version of drawing and settling; part of a bank's key
 TEST_SCENES = 64
 PURPOSES = {"train": 21, "test": 22}  # of the random streams
-HIGH = 0.8  # m, walls while objects fall
+HIGH = 0.8  # m, height of walls while objects fall
 GOLDEN = 2.399  # rad between two layers
-CHECK, QUIET_CHECKS, CHECKS = 6, 4, 100  # substeps between looks; quiet ones in a row; at most
-STILL, SUBSTEPS, TRIALS = 0.002, 150, 5  # m that a centre may move in so many substeps, tried so often
-DEEPEST = 0.004  # m that an object may lie in another
+CHECK, QUIET_CHECKS, CHECKS = 6, 4, 100  # substeps between checks; quiet checks in a row that end the fall; most checks
+STILL, SUBSTEPS, TRIALS = 0.002, 150, 5  # m, most motion of a centre in this many substeps; attempts
+DEEPEST = 0.004  # m, deepest overlap of two objects
 ATTEMPTS = 50  # drops of a scene
-AT_ONCE, FEW = 256, 4  # scenes that are settled together; as long as none of them has come to rest
+AT_ONCE, FEW = 256, 4  # scenes settled together; the same while all first attempts have failed
 
 
 class Scenes(NamedTuple):
-    """Poses (Q, N, 7), and what each sample's ray meets first (Q, N, R)."""
+    """Poses (Q, N, 7), and the object that each sample's ray hits first (Q, N, R)."""
 
     poses: np.ndarray
     hits: np.ndarray
 
 
 def scenes_of(config: ClutterConfig) -> int:
-    """How many scenes a world of this configuration has."""
+    """Number of scenes of a configuration."""
     return TEST_SCENES if config.split == "test" else config.bank_size
 
 
 def load(config: ClutterConfig) -> Scenes:
-    """All scenes of a configuration, copied; those that are neither shipped nor kept are made now."""
+    """A copy of all scenes of a configuration; those that are neither shipped nor cached are settled now."""
     return scenes(config, np.arange(scenes_of(config)))
 
 
 def made(config: ClutterConfig) -> Scenes:
-    """The same without making any: zeros where a scene is not made yet."""
+    """A copy of the scenes settled so far; zeros for the others."""
     bank = _bank_of(config)
     return Scenes(bank.poses.copy(), bank.hits.copy())
 
 
 def scenes(config: ClutterConfig, ids: np.ndarray) -> Scenes:
-    """These scenes. A scene is settled when it is first asked for, so a few rows do not wait for a whole bank."""
+    """These scenes. Each is settled on first use, so that a few rows do not wait for the whole bank."""
     bank = _bank_of(config)
     due = np.unique(ids[~is_made(bank.poses[ids])])
     if len(due):
-        if not bank.told:
+        if not bank.warned:
             logging.getLogger("milkrun").warning(
                 "this tray is not shipped: %d of its %d scenes are settled now, others when rows begin them; about "
                 "0.1 s each, and they are kept",
                 len(due),
                 len(bank.poses),
             )
-            bank.told = True
+            bank.warned = True
         poses = settled(config, due.tolist())
         bank.hits[due] = hits(config, poses)
-        bank.poses[due] = poses  # last: by its pose a scene counts as made
+        bank.poses[due] = poses  # last, since a pose marks a scene as settled
         _keep(key_of(config), bank.poses)
     return Scenes(bank.poses[ids], bank.hits[ids])
 
 
 def is_made(poses: np.ndarray) -> np.ndarray:
-    """(Q,) which of these scenes are settled: a pose has a quaternion, which is not 0."""
+    """(Q,) whether each of these scenes is settled: its quaternions are not 0."""
     return np.asarray(poses[:, 0, 3:].any(1))
 
 
 def key_of(config: ClutterConfig) -> str:
-    """What decides the scenes of a configuration, as one word."""
-    said = (model_xml(config, cup=False), LAW, seed_of(config), config.split, config.rest_speed, config.rest_spin)
-    return hashlib.sha256(repr(said).encode()).hexdigest()[:24]
+    """A hash of all that the scenes of a configuration depend on."""
+    key = (model_xml(config, cup=False), LAW, seed_of(config), config.split, config.rest_speed, config.rest_spin)
+    return hashlib.sha256(repr(key).encode()).hexdigest()[:24]
 
 
 def seed_of(config: ClutterConfig) -> int:
-    """Scenes to be judged on are the same whatever one trained on."""
+    """The seed of the scenes; test scenes have the same seed for all configurations."""
     return 0 if config.split == "test" else config.bank_seed
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What of a configuration its scenes depend on."""
+    """The cache key of a bank."""
 
     key: str
     count: int
@@ -119,11 +118,11 @@ class _Wanted:
 
 @dataclass
 class _Bank:
-    """The scenes of this process: zeros where one is not made yet."""
+    """The scenes of this process; zeros where one is not settled yet."""
 
     poses: np.ndarray
     hits: np.ndarray
-    told: bool = False  # that scenes are settled
+    warned: bool = False  # whether settling was logged
 
 
 def _bank_of(config: ClutterConfig) -> _Bank:
@@ -132,7 +131,7 @@ def _bank_of(config: ClutterConfig) -> _Bank:
 
 @lru_cache(maxsize=8)
 def _load(wanted: _Wanted) -> _Bank:
-    """What is shipped, and what was kept of the rest."""
+    """The shipped scenes, and the cached ones of the rest."""
     config, count, rays = wanted.config, wanted.count, 3 * wanted.ray_samples**2
     n = config.total_objects_per_env
     bank = _Bank(np.zeros((count, n, 7)), np.zeros((count, n, rays), np.int16))
@@ -157,7 +156,7 @@ def _load(wanted: _Wanted) -> _Bank:
 
 
 def _shipped(key: str, split: str) -> Scenes | None:
-    """The bank of the package that has this key. Of other files only the key is read."""
+    """The shipped bank with this key, if any. Of other files only the key is read."""
     for file in resources.files("milkrun.clutter").joinpath("banks").iterdir():
         if file.name.endswith(".npz"):
             with file.open("rb") as opened, np.load(opened) as saved:
@@ -171,8 +170,7 @@ def _name(key: str) -> str:
 
 
 def _kept(key: str) -> np.ndarray | None:
-    """Poses that were made before, from the folder of compiled code, zeros for those that were not; None where there
-    are none, or the file is not whole or not ours."""
+    """Cached poses, zeros for missing ones; None if there is no trusted, complete file."""
     found = disk_cache.find(_name(key), key.encode())
     if found is None:
         return None
@@ -182,7 +180,7 @@ def _kept(key: str) -> np.ndarray | None:
 
 
 def _keep(key: str, poses: np.ndarray) -> None:
-    """Writes these scenes, and those that other processes have written since."""
+    """Cache these scenes, merged with those that other processes have cached."""
     before = _kept(key)
     if before is not None:
         whole = np.zeros((max(len(before), len(poses)), *poses.shape[1:]))
@@ -194,12 +192,12 @@ def _keep(key: str, poses: np.ndarray) -> None:
     disk_cache.keep(_name(key), key.encode(), file.getvalue())
 
 
-# -- the law ----------------------------------------------------------------------------------------------------------
+# -- drawing and settling ---------------------------------------------------------------------------------------------
 
 
 @kernel
 def draw_scene(w, b, seed, purpose):
-    """Where the objects of a scene begin to fall: in layers of two, one above the other, turned at random."""
+    """Start poses of the fall: layers of two objects, one above the other, with random rotations."""
     s = stream(seed, w.scene[b], w.attempt[b], purpose)
     permutation(s, w.order)
     start = 2.0 * math.pi * uniform(s, w.N)  # draws 0 .. N-1 made the order
@@ -210,7 +208,7 @@ def draw_scene(w, b, seed, purpose):
         w.physics[b, p + 1] = 0.4 * w.half_side * math.sin(angle)
         w.physics[b, p + 2] = 0.14 + 0.10 * layer
         first = w.N + 1 + 3 * rank
-        # A turn drawn evenly from three uniforms (Shoemake, "Uniform random rotations", Graphics Gems III, 1992).
+        # A uniform random rotation from three uniforms (Shoemake, Graphics Gems III, 1992).
         u = uniform(s, first)
         v, t = 2.0 * math.pi * uniform(s, first + 1), 2.0 * math.pi * uniform(s, first + 2)
         w.physics[b, p + 3], w.physics[b, p + 4] = math.sqrt(1.0 - u) * math.sin(v), math.sqrt(1.0 - u) * math.cos(v)
@@ -223,13 +221,13 @@ def cast_scene(w, b):
 
 
 def settled(config: ClutterConfig, scenes: Sequence[int]) -> np.ndarray:
-    """(len(scenes), N, 7) poses of these scenes; scene k is the same whatever else is made."""
+    """(len(scenes), N, 7) poses of these scenes; scene k does not depend on the others."""
     starts = range(0, len(scenes), AT_ONCE)
     return np.concatenate([_settle(config, np.array(scenes[k : k + AT_ONCE])) for k in starts])
 
 
 def _settle(config: ClutterConfig, scenes: np.ndarray) -> np.ndarray:
-    quiet_warnings()
+    log_warnings()
     count, n = len(scenes), config.total_objects_per_env
     high, tray = (
         mjbatch.Batch(mujoco.MjModel.from_xml_string(model_xml(config, wall=wall, cup=False)), count, persistent=True)
@@ -239,7 +237,7 @@ def _settle(config: ClutterConfig, scenes: np.ndarray) -> np.ndarray:
     poses, attempt = np.zeros((count, n, 7)), np.zeros(count, np.int64)
     pending = np.arange(count)
     while len(pending):
-        # A tray too full for all of them is found out by a few.
+        # A few scenes suffice to detect a tray that is too full.
         tried = pending[:FEW] if len(pending) == count and attempt[0] else pending
         if attempt[tried].max() >= ATTEMPTS:
             worst = int(scenes[tried[attempt[tried].argmax()]])
@@ -258,7 +256,7 @@ def _settle(config: ClutterConfig, scenes: np.ndarray) -> np.ndarray:
 
 
 def drawn(config: ClutterConfig, scenes: np.ndarray, attempt: np.ndarray) -> np.ndarray:
-    """(len(scenes), N * 7) where the objects begin to fall."""
+    """(len(scenes), N * 7) start poses of the fall."""
     arrays = _run(
         _drawer(), config, len(scenes), {"scene": scenes, "attempt": attempt}, seed_of(config), PURPOSES[config.split]
     )
@@ -266,26 +264,26 @@ def drawn(config: ClutterConfig, scenes: np.ndarray, attempt: np.ndarray) -> np.
 
 
 def _put(batch: Any, ids: np.ndarray, poses: np.ndarray) -> None:
-    """Poses at rest, after a fresh reset: what the engine keeps beside its state is forgotten."""
+    """Set poses at rest, after a reset that clears the engine's data outside of its state."""
     batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
     batch.qpos[ids] = poses.reshape(len(ids), -1)
 
 
 def _fall(config: ClutterConfig, batch: Any, ids: np.ndarray) -> None:
-    """Until each has been quiet for some looks, or has had its time."""
+    """Step until each row was quiet for some checks, or to the limit of checks."""
     quiet = np.zeros(len(ids), np.int64)
     for _ in range(CHECKS):
         falling = quiet < QUIET_CHECKS
         if not falling.any():
             return
-        with suppress(mjbatch.SimulationError):  # such a row stays where it was, and is judged there
+        with suppress(mjbatch.SimulationError):  # such a row keeps its pose, which `_accept` checks
             batch.step(ids[falling], nstep=CHECK)
         still = _slow(config, batch.qvel[ids[falling]])
         quiet[falling] = np.where(still, quiet[falling] + 1, 0)
 
 
 def _accept(config: ClutterConfig, batch: Any, ids: np.ndarray, poses: np.ndarray) -> np.ndarray:
-    """Which of these scenes lie still in the tray; those that move are tried again from where they came to."""
+    """Whether each of these scenes lies still in the tray; moving ones are tried again from their new poses."""
     accepted = np.zeros(len(ids), bool)
     for _ in range(TRIALS):
         left = np.flatnonzero(~accepted)
@@ -310,7 +308,7 @@ def _accept(config: ClutterConfig, batch: Any, ids: np.ndarray, poses: np.ndarra
 
 
 def depth(model: Any, pose: np.ndarray) -> float:
-    """How deep objects lie in each other or in the tray, m: jammed ones may lie still so."""
+    """Deepest overlap of objects with each other or the tray in m; jammed objects may lie still in overlap."""
     data = mujoco.MjData(model)
     data.qpos[:] = pose.ravel()
     mujoco.mj_fwdPosition(model, data)
@@ -324,7 +322,7 @@ def _slow(config: ClutterConfig, qvel: np.ndarray) -> np.ndarray:
 
 
 def hits(config: ClutterConfig, poses: np.ndarray) -> np.ndarray:
-    """(Q, N, R) what the rays of each scene meet first."""
+    """(Q, N, R) the objects that the rays of each scene hit first."""
     given = {"physics": np.ascontiguousarray(poses.reshape(len(poses), -1))}
     return _run(_caster(), config, len(poses), given)["hit"]
 
@@ -352,11 +350,11 @@ FIELDS = named(
         "wall_top": constant(float64),
     }
 )
-LAYOUT = Layout(FIELDS, ["N", "S", "G", "R"], "scenes")
+LAYOUT = RecordLayout(FIELDS, ["N", "S", "G", "R"], "scenes")
 
 
 def shapes(config: ClutterConfig) -> dict[str, np.ndarray]:
-    """The tables by which rays know objects."""
+    """Tables of objects for casting rays."""
     half = np.array([t.size for t in config.types]) / 2
     cans = np.array([t.shape == "cylinder" for t in config.types])
     g = config.ray_samples
@@ -366,7 +364,7 @@ def shapes(config: ClutterConfig) -> dict[str, np.ndarray]:
 
 
 def _run(entry: Entry, config: ClutterConfig, rows: int, given: dict[str, Any], *numbers: int) -> dict[str, np.ndarray]:
-    """The arrays after a kernel has gone over all rows."""
+    """Run a kernel over all rows and return the arrays."""
     n, g = config.total_objects_per_env, config.ray_samples
     numbers_of = {"at_qpos": 0, "half_side": config.side / 2, "wall_top": BASE + config.wall}
     sizes = {"N": n, "S": 7 * n, "G": g, "R": 3 * g * g}
@@ -383,3 +381,17 @@ def _drawer() -> Entry:
 @lru_cache(maxsize=1)
 def _caster() -> Entry:
     return build_loop(LAYOUT, cast_scene)
+
+
+def log_warnings() -> None:
+    """Send MuJoCo's warnings to the logger `milkrun`, unless a handler is set already.
+
+    By default MuJoCo prints them and writes a file into the user's folder. The handler belongs to the process, and
+    threads of the engine call it too.
+    """
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_log)
+
+
+def _log(text: str) -> None:
+    logging.getLogger("milkrun").info("MuJoCo: %s", text)

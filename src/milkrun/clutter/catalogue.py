@@ -1,6 +1,6 @@
-"""The objects that a tray may hold: boxes and cans with the sizes and masses that the YCB set publishes.
+"""The catalogue of object types: boxes and cans with the published sizes and masses of the YCB set.
 
-A type is a primitive shape: what rays and contacts know exactly. More types are added by `register_object_type`.
+A type is a primitive shape, for which rays and contacts are exact. `register_object_type` adds more types.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import NamedTuple
 from milkrun.core.errors import ConfigError, did_you_mean
 
 SHAPES = ("box", "cylinder")
-LARGEST = sys.float_info.max  # m or kg: an int may be larger
+LARGEST = sys.float_info.max  # m or kg; a Python int may be larger
 LEAST = 2e-15  # kg and kg m2: MuJoCo wants masses and inertias above 1e-15, its mjMINVAL
-HEAVIEST = 1e12  # kg: a million times this, the most that a mass may vary, is still a bound of what is observed
+HEAVIEST = 1e12  # kg; times the largest factor, a million, it is still a valid bound of observations
 
 
 class ObjectType(NamedTuple):
@@ -25,7 +25,7 @@ class ObjectType(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The smallest of its mass and its moments of inertia, by which the engine divides."""
+        """The smallest of its mass and moments of inertia, by which the engine divides."""
         mass, (x, y, z) = float(self.mass), map(float, self.size)
         if self.shape == "cylinder":
             return min(mass, mass * x * x / 8, mass * (x * x / 16 + z * z / 12))
@@ -58,8 +58,7 @@ CATALOGUE: dict[str, ObjectType] = {
 
 
 def register_object_type(name: str, shape: str, size: tuple[float, ...], mass: float) -> None:
-    """Adds a type: `size` is (x, y, z) of a box, (diameter, height) of a cylinder, in m; `mass` in kg. The same line
-    once more does nothing."""
+    """Add a type: `size` is (x, y, z) of a box or (diameter, height) of a cylinder, in m; `mass` in kg. Idempotent."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"an object type needs a name, not {name!r}")
     if shape not in SHAPES:

@@ -1,8 +1,7 @@
-"""The options of the clutter world in sections, to be edited: `Config().env.num_objects_per_type = 5`.
+"""Editable options of the clutter world in sections: `Config().env.num_objects_per_type = 5`.
 
-A world takes a `ClutterConfig`, which is flat and does not change; `Config.frozen()` makes it. The sections are read
-off its options, so an option is written once. A key is the option's name without its section: `suction.force` stands
-for `suction_force`; the whole name is understood as well.
+A world takes a `ClutterConfig`, which is flat and frozen; `Config.frozen()` returns it. Sections derive from its
+options. A key is the option's name without its section, as `suction.force` for `suction_force`; the full name works.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ FIRST = {
     "ray_samples": "obs",
     "rewards": "reward",
 }
-"""The option with which each section begins, in the order of `ClutterConfig`."""
+"""The first option of each section, in the order of `ClutterConfig`."""
 LEFT_OUT = {"suction": ("suction_", "weld_"), "obs": ("ray_",), "reward": ("reward_",)}
-"""How the names of a section's options begin, which its keys leave out."""
+"""Prefixes of option names that the keys of a section omit."""
 TOTALS = ("num_object_types", "total_objects_per_env")
 
 
@@ -40,7 +39,7 @@ def _key(section: str, option: str) -> str:
 
 
 def _sections() -> dict[str, dict[str, str]]:
-    """Of each section its keys, and the option behind each."""
+    """The keys of each section, with the option of each."""
     found: dict[str, dict[str, str]] = {}
     section = ""
     for f in fields(ClutterConfig):
@@ -54,7 +53,7 @@ DEFAULTS = {f.name: f.default for f in fields(ClutterConfig)}
 
 
 class Section:
-    """Some options, by their keys. A key that is none is refused when it is written."""
+    """Some options, by their keys. Setting an unknown key raises ConfigError."""
 
     section: ClassVar[str]
 
@@ -67,7 +66,7 @@ class Section:
         vars(self)[self.key_of(name)] = _editable(value)
 
     def __getattr__(self, name: str) -> Any:
-        """What is not found otherwise: an option's whole name, or none."""
+        """The value of an option by its full name; only called if there is no such key."""
         for key, option in OPTIONS[self.section].items():
             if option == name and key in vars(self):
                 return vars(self)[key]
@@ -81,7 +80,7 @@ class Section:
 
     @classmethod
     def known(cls) -> tuple[str, ...]:
-        """The keys that may be written."""
+        """The keys that can be set."""
         return tuple(OPTIONS[cls.section])
 
     @classmethod
@@ -98,15 +97,18 @@ class Section:
         return {key: _editable(getattr(self, key)) for key in self.known()}
 
     def options(self) -> dict[str, Any]:
-        """The same under the names that `ClutterConfig` has for them."""
+        """The values by their names in `ClutterConfig`."""
         return {option: getattr(self, key) for key, option in OPTIONS[self.section].items()}
 
 
 class EnvConfig(Section):
-    """What an environment consists of. Totals follow from the rest: they may be written, and are compared when a world
-    is made."""
+    """The content of an environment.
+
+    Totals follow from the other options. They may be set, and are compared with them when a world is made.
+    """
 
     section = "env"
+    _claimed: dict[str, Any]  # totals that were set and differ from the options
 
     def __init__(self, **given: Any) -> None:
         vars(self)["_claimed"] = {}
@@ -118,16 +120,16 @@ class EnvConfig(Section):
         else:
             super().__setattr__(name, BOX_OBJECTS if name == "box_objects" and value is None else value)
         for total in [t for t in self._claimed if self._claimed[t] == getattr(self, t)]:
-            del self._claimed[total]  # it says nothing new, and shall not hinder a later change
+            del self._claimed[total]  # it agrees, and must not block a later change
 
     @property
     def num_object_types(self) -> int:
-        """How many types there are; 0 while `box_objects` is no list of them, which `frozen` refuses."""
+        """Number of types; 0 while `box_objects` is no list, which `frozen` refuses."""
         return len(self.box_objects) if isinstance(self.box_objects, list) else 0
 
     @property
     def total_objects_per_env(self) -> int:
-        """How many objects a row has."""
+        """Number of objects of a row."""
         return self.num_object_types * (self.num_objects_per_type if isinstance(self.num_objects_per_type, int) else 0)
 
     @classmethod
@@ -135,7 +137,7 @@ class EnvConfig(Section):
         return *super().known(), *TOTALS
 
     def check_totals(self, made: ClutterConfig) -> None:
-        """Raises if a total was written that the options do not give."""
+        """Raise ConfigError if a total was set that the options do not give."""
         for name, value in self._claimed.items():
             if value != (true := getattr(made, name)):
                 raise ConfigError(
@@ -145,31 +147,31 @@ class EnvConfig(Section):
 
 
 class SceneConfig(Section):
-    """The tray and the scenes that episodes begin with."""
+    """The tray and the scenes at the start of episodes."""
 
     section = "scene"
 
 
 class PhysicsConfig(Section):
-    """How the physics is computed, and when a pile is at rest."""
+    """The physics engine, and when a pile is at rest."""
 
     section = "physics"
 
 
 class SuctionConfig(Section):
-    """The cup: how it moves, and what it holds."""
+    """The cup: its motion and its force."""
 
     section = "suction"
 
 
 class RewardConfig(Section):
-    """What is paid; None = as `preset` has it."""
+    """The reward; None = the value of `preset`."""
 
     section = "reward"
 
 
 class ObsConfig(Section):
-    """What is seen."""
+    """The observation."""
 
     section = "obs"
 
@@ -180,7 +182,7 @@ SECTIONS: dict[str, type[Section]] = {
 
 
 class Config:
-    """All sections. It may be edited until a world is made of it, which keeps what it was then."""
+    """All sections. A world copies them when it is made."""
 
     env: EnvConfig
     scene: SceneConfig
@@ -207,7 +209,7 @@ class Config:
         return f"Config({', '.join(f'{name}={getattr(self, name)!r}' for name in SECTIONS)})"
 
     def frozen(self) -> ClutterConfig:
-        """The configuration as a world takes it, checked."""
+        """The validated, frozen configuration of a world."""
         options: dict[str, Any] = {}
         for name in SECTIONS:
             options |= getattr(self, name).options()
@@ -216,7 +218,7 @@ class Config:
         return made
 
     def update_from_dict(self, given: Mapping[str, Mapping[str, Any]]) -> None:
-        """Writes keys by section, all of them or, if one is unknown, none."""
+        """Set keys by section: all of them, or none if one is unknown."""
         if not isinstance(given, Mapping):
             raise ConfigError(f"a configuration is a mapping of sections, not {shown(given)}")
         for name, keys in given.items():
@@ -234,12 +236,12 @@ class Config:
         return {name: getattr(self, name).to_dict() for name in SECTIONS}
 
     def save(self, path: str | Path) -> None:
-        """Writes a JSON file."""
+        """Write a JSON file."""
         write_json(Path(path), self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Config:
-        """What `save` wrote, or a file with some of the keys; the others have their defaults."""
+        """Read a file of `save`, or one with some of the keys; the others have their defaults."""
         made = cls()
         made.update_from_dict(read_json(Path(path)))
         return made
@@ -252,14 +254,14 @@ def _section(name: Any) -> type[Section]:
 
 
 def _editable(value: Any) -> Any:
-    """As JSON has it, and a copy of its own of what has several parts."""
+    """The value as JSON types; lists are copied."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     return list(value) if isinstance(value, (list, tuple)) else value
 
 
 def _preset(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """A preset of `ClutterConfig` by section, with the total where it is another."""
+    """A preset of `ClutterConfig` by section, with the total of objects if it differs."""
     found: dict[str, dict[str, Any]] = {}
     for name, keys in OPTIONS.items():
         for key, option in keys.items():
@@ -271,11 +273,11 @@ def _preset(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 PRESET_CONFIGS = {name: _preset(options) for name, options in ClutterConfig.presets.items()}
-"""What each preset changes, by section."""
+"""The changes of each preset, by section."""
 
 
 def get_config(preset: str = "default") -> Config:
-    """The configuration of a preset, to be edited."""
+    """An editable configuration of a preset."""
     if not isinstance(preset, str) or preset not in PRESET_CONFIGS:
         raise ConfigError(f"no preset {shown(preset)}{did_you_mean(shown(preset), PRESET_CONFIGS)}")
     made = Config()

@@ -1,5 +1,4 @@
-"""How an episode begins: a settled scene of the bank, turned by quarters, objects of a type exchanged, factors
-drawn."""
+"""The start of an episode: a settled scene, turned by quarters, with objects exchanged and factors drawn."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from milkrun.core.kernels import kernel
 from milkrun.core.rng import integers, row_stream, uniform
 
 SCENE, TURN, LABELS, SUCTION, MASS, FRICTION = range(1, 7)
-"""Purposes of the random streams: a law that changes shifts no other."""
+"""Purposes of the random streams: a new quantity shifts no other."""
 
 
 @kernel
@@ -33,7 +32,7 @@ def generate(w, b):
         w.mass[q, i] = w.mass_of[i] * between(w.mass_low, w.mass_high, uniform(masses, i))
         for k in range(3):
             w.size[q, i, k] = 2.0 * w.half[i, k]
-        turned(w, q, i, scene, turn)
+        write_pose(w, q, i, scene, turn)
 
 
 @kernel
@@ -52,7 +51,7 @@ def between(low, high, u):
 
 @kernel
 def exchange(w, b, q):
-    """Which object of the scene stands where: a permutation inside each type."""
+    """Exchange the objects of each type by a random permutation."""
     labels, draw = row_stream(w, b, LABELS), 0
     for t in range(w.N // w.per_type):
         for r in range(w.per_type - 1, 0, -1):
@@ -62,10 +61,10 @@ def exchange(w, b, q):
 
 
 @kernel
-def turned(w, q, i, scene, turn):
-    """The pose of object i: that of its label in the scene, turned about the middle of the tray."""
+def write_pose(w, q, i, scene, turn):
+    """Writes the pose of object i: the scene's pose of its label, turned about the middle of the tray."""
     at = w.bank[scene, w.scene_label[q, i]]
-    # Out of tables: with the 0 and 1 of a quarter turn places are exchanged or negated, and not rounded.
+    # From tables: with exact 0 and 1 for a quarter turn no coordinate is rounded.
     c, s = (1.0, 0.0, -1.0, 0.0)[turn], (0.0, 1.0, 0.0, -1.0)[turn]
     root = math.sqrt(0.5)
     hc, hs = (1.0, root, 0.0, -root)[turn], (0.0, root, 1.0, root)[turn]
@@ -83,7 +82,7 @@ def reset(w, b):
 
 @kernel
 def begin(w, b):
-    """Every field of the state at its start, the row of the physics among them."""
+    """Initialise every field of the state, including the row of the physics."""
     q = w.instance_row[b]
     for k in range(w.S):
         w.physics[b, k] = 0.0
@@ -114,20 +113,19 @@ def begin(w, b):
     w.lost_at_choice[b] = w.picks[b] = w.sum_blocked[b] = w.records[b] = 0
     w.sum_disturbance[b] = 0.0
     clear_last(w, b)
-    see_scene(w, b, q)
+    copy_hits(w, b, q)
 
 
 @kernel
-def see_scene(w, b, q):
-    """What the rays meet was found when the bank was loaded; objects have other numbers here. Of a pose that was given
-    nothing is known before rays are cast."""
+def copy_hits(w, b, q):
+    """Copy the hits of rays from the bank, with the objects' numbers of this row. Given poses have none yet."""
     known = w.scene_id[q] >= 0
     for i in range(w.N):
-        # The inverse of the labels: the bank speaks of objects by their labels, the row by their numbers.
+        # The inverse of the labels: the bank numbers objects by their labels.
         w.number[w.scene_label[q, i]] = i
     for i in range(w.N):
         for s in range(w.R):
-            met = -1
+            hit = -1
             if known:
-                met = w.bank_hit[w.scene_id[q], w.scene_label[q, i], s]
-            w.hit[b, i, s] = w.number[met] if met >= 0 else -1
+                hit = w.bank_hit[w.scene_id[q], w.scene_label[q, i], s]
+            w.hit[b, i, s] = w.number[hit] if hit >= 0 else -1

@@ -1,4 +1,4 @@
-"""What is read of scenes that a caller gives, and what is refused."""
+"""Completes and validates given scenes and saved states."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ DRAWN = (
     "suction_limit",
     "friction_factor",
 )
-DEEPEST = 0.005  # m that two objects may overlap
-NORM = 1e-3  # that a quaternion may be off
+DEEPEST = 0.005  # m, deepest overlap of two objects
+NORM = 1e-3  # tolerance of a quaternion's length
 
 
 def arrange(world: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """Scenes of the bank by number, turned and with objects exchanged as is said, or poses alone, as whole instances;
-    what is not given is as the types say."""
+    """Complete instances from scenes of the bank (optionally turned, with objects exchanged) or from poses alone.
+
+    Missing values are those of the types.
+    """
     given = [name for name in ("scene_id", "init_pose") if name in values]
     if not given or all(name in values for name in DRAWN):
         return values
     if len(given) == 2:
-        raise BadInstance("scene_id and init_pose: one of them says where objects lie; give one, or a whole instance")
+        raise BadInstance("scene_id and init_pose: each of them defines the poses: give one, or a whole instance")
     c, n = world.config, world.sizes["N"]
     chosen = np.asarray(values[given[0]])
     if given == ["scene_id"]:
@@ -66,7 +68,7 @@ def arrange(world: Any, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(world: Any, arrays: dict[str, np.ndarray]) -> None:
-    """Sizes as the types have them, quaternions of length 1, objects in the tray and not in each other."""
+    """Raise BadInstance unless sizes match the types, quaternions have length 1, and objects lie in the tray, apart."""
     c, pose = world.config, arrays["init_pose"]
     sizes = np.array([t.size for t in c.types], np.float32)
     types = np.arange(len(sizes)) // c.num_objects_per_type
@@ -79,7 +81,7 @@ def check(world: Any, arrays: dict[str, np.ndarray]) -> None:
         ("friction_factor", 1.0, c.friction_range, "1, or in friction_range"),
         ("suction_limit", c.suction_force, FACTORS, "suction_force by a factor in"),
     ):
-        # What is usual stays allowed, also where a range leaves it out: scenes whose factors are not given have it.
+        # Factor 1 is always allowed, since it is the default of scenes without given factors.
         low, high = (np.float32(np.array(usual) * end) for end in (min(1.0, factors[0]), max(1.0, factors[1])))
         wrong = ~((low <= arrays[name]) & (arrays[name] <= high))
         _refuse(wrong, f"{name} must be {rule} {factors[0]:g}..{factors[1]:g}")
@@ -94,7 +96,9 @@ def check(world: Any, arrays: dict[str, np.ndarray]) -> None:
     scenes = world.bank[arrays["scene_id"][known, None], arrays["scene_label"][known]]
     own = _turned(scenes, arrays["scene_rot"][known])
     places, turns = np.split(abs(own - pose[known]), [3], 2)
-    turns = np.minimum(turns.max(2), abs(own + pose[known])[..., 3:].max(2))  # a quaternion and its negative are a turn
+    turns = np.minimum(
+        turns.max(2), abs(own + pose[known])[..., 3:].max(2)
+    )  # a quaternion and its negative are the same rotation
     wrong = np.zeros(pose.shape[:2], bool)
     wrong[known] = np.maximum(places.max(2), turns) > 1e-9
     _refuse(wrong, "init_pose is not that of its scene: give poses of your own with scene_id -1")
@@ -102,8 +106,11 @@ def check(world: Any, arrays: dict[str, np.ndarray]) -> None:
 
 
 def check_states(world: Any, arrays: dict[str, np.ndarray]) -> None:
-    """A pick under way has a target, which kernels index with; quaternions are some turn; objects are in play, out or
-    lost, and a row that waits for a choice has something left that it may choose."""
+    """Raise BadInstance for states that kernels cannot handle.
+
+    A running pick has a target, which kernels use as an index; quaternions have length 1; an object is in play, out or
+    lost; a row that waits for a choice has an object left.
+    """
     stage, grasped, lost = arrays["env_stage"], arrays["grasped"], arrays["lost"]
     busy = (stage != IDLE) | (arrays["current_suction_object"] >= 0)
     _refuse(busy & (arrays["env_target"] < 0), "env_target must be an object while a pick is under way")
@@ -112,7 +119,7 @@ def check_states(world: Any, arrays: dict[str, np.ndarray]) -> None:
     over = arrays["at_rest"] | (arrays["settle_tick"] >= world.config.settle_max)
     _refuse((stage == SETTLE) & over, "env_stage is settle, but by at_rest or settle_tick the pick is over")
     _refuse(grasped & lost, "both grasped and lost")
-    # The argsort of an argsort is the rank of each entry; what is not grasped has the highest number, and ranks behind.
+    # The argsort of an argsort is the rank of each entry; objects that are not grasped rank last.
     order = np.where(grasped, arrays["grasp_order"], len(grasped[0]))
     ranks = np.where(grasped, np.argsort(np.argsort(order, axis=1, kind="stable"), axis=1), -1)
     _refuse(arrays["grasp_order"] != ranks, "grasp_order must count what is grasped, 0, 1, ..., and be -1 else")
@@ -128,7 +135,7 @@ def check_states(world: Any, arrays: dict[str, np.ndarray]) -> None:
 
 
 def _indices(values: dict[str, Any], name: str, usual: np.ndarray, most: int) -> np.ndarray:
-    """A field that chooses in a scene, or what is usual."""
+    """A validated index field of a scene, or its default."""
     chosen = np.asarray(values.get(name, usual))
     if chosen.dtype.kind not in "iu" or chosen.shape != usual.shape:
         raise ShapeError(f"{name} must be integers of the shape {usual.shape}, not {chosen.dtype} {chosen.shape}")
@@ -137,7 +144,7 @@ def _indices(values: dict[str, Any], name: str, usual: np.ndarray, most: int) ->
 
 
 def _turned(poses: np.ndarray, turns: np.ndarray) -> np.ndarray:
-    """Poses (rows, N, 7) turned about the middle of the tray, each row by so many quarters."""
+    """Poses (rows, N, 7) turned about the middle of the tray, each row by its number of quarters."""
     root = np.sqrt(0.5)
     tables = [1, 0, -1, 0], [0, 1, 0, -1], [1, root, 0, -root], [0, root, 1, root]
     cos, sin, half_cos, half_sin = (np.array(table)[turns][:, None] for table in tables)
@@ -147,7 +154,7 @@ def _turned(poses: np.ndarray, turns: np.ndarray) -> np.ndarray:
 
 
 def _check_overlaps(world: Any, arrays: dict[str, np.ndarray]) -> None:
-    """Poses that are in no bank: how deep MuJoCo finds objects in each other, or in the tray."""
+    """Raise BadInstance if objects of given poses overlap each other or the tray, as measured by MuJoCo."""
     given = np.flatnonzero(arrays["scene_id"] < 0)
     if not len(given):
         return

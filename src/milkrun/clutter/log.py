@@ -1,4 +1,4 @@
-"""The events of an episode: a record an attempt."""
+"""The events of an episode: one record per attempt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from milkrun.clutter.stages import RESULTS
 
 
 def events(world: Any, row: int) -> list[dict[str, Any]]:
-    """The attempts of a row's episode: target, result in words, whether it was blocked, how far each object moved (m),
+    """The attempts of a row's episode: target, result, whether the target was blocked, displacement of each object (m),
     objects lost, ticks, largest load."""
     return [
         {

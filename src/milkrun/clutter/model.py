@@ -1,4 +1,4 @@
-"""The physics model of a row: a tray, its objects, a cup that holds one of them by a weld."""
+"""The physics model of a row: a tray, its objects, and a cup that holds an object by a weld."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 
 from milkrun.clutter.options import BASE, RIM, ClutterConfig
 
-TORSION, ROLLING = 0.005, 0.0001  # friction of every contact beside the sliding one
-PARKED, APART, GAP = 1.0, 0.3, 0.02  # m, where objects out of play begin; from one to the next; between them at least
+TORSION, ROLLING = 0.005, 0.0001  # torsional and rolling friction of every contact
+PARKED, APART, GAP = 1.0, 0.3, 0.02  # m, of objects out of play: place of the first, distance, least gap
 
 
 def model_xml(config: ClutterConfig, *, wall: float | None = None, cup: bool = True) -> str:
-    """MuJoCo's description of a row, in its own format. `wall`: of another height; without the cup for scenes alone.
+    """The MJCF description of a row. `wall` overrides the height of the walls; scenes have no cup.
 
-    Rows go without the midphase: the tray has six geoms and an object one, so trees of boxes cost more than they save.
-    The contacts are the same, in the same order; scenes keep it, since their text is the key of the shipped banks.
+    Rows disable MuJoCo's midphase: with six geoms of the tray and one per object, bounding trees cost more than they
+    save. Contacts and their order are the same. Scenes keep the midphase, since their text is the key of shipped banks.
     """
     half, height = config.side / 2, config.wall if wall is None else wall
     tray = f'friction="{config.tray_friction} {TORSION} {ROLLING}"'
@@ -58,10 +58,9 @@ def model_xml(config: ClutterConfig, *, wall: float | None = None, cup: bool = T
 
 
 def parking(config: ClutterConfig) -> list[tuple[float, ...]]:
-    """The pose of each object once it is out of play: rows of four beside the tray, where nothing that is in it, nor
-    what hangs on a cup that the policy moves, can touch them."""
+    """The pose of each object out of play: rows of four beside the tray, out of reach of all other objects."""
     wide, long = max(max(t.size[:2]) for t in config.types), max(math.hypot(*t.size) for t in config.types)
-    edge = config.side / 2 + RIM + long / 2  # a centre may lie over a wall
+    edge = config.side / 2 + RIM + long / 2  # an object's centre may be over a wall
     if not config.use_discrete_action:
         edge = max(edge, config.cup_far + long)
     first, apart = max(PARKED, edge + wide / 2), max(APART, wide + GAP)

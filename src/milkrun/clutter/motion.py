@@ -1,7 +1,7 @@
-"""ClutterMotion: the policy moves the cup itself, four numbers a tick: its way / 0.02 m and its suction (on above 0).
+"""ClutterMotion: the policy moves the cup by four numbers per tick: its motion / 0.02 m and its suction (on above 0).
 
-A pick begins when the cup takes hold of an object and ends when the pile has come to rest after it let go. All else is
-as in `Clutter`.
+A pick begins when the cup grips an object and ends when the pile is at rest after the release. Otherwise it equals
+`Clutter`.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from milkrun.clutter.stages import (
     is_finite,
     let_go,
     load_of_tick,
-    look_again,
+    recast_rays,
     remember_choice,
     reward_of_pick,
 )
 from milkrun.core.actions import box
 from milkrun.core.kernels import kernel
 
-STRIDE = 0.02  # m that the cup goes in a tick at most, along each axis
-LOW = 0.02  # m, the lowest that it may be
-GAP = 0.002  # m that it stays above what is under it
-GRASP = 0.01  # m from which it takes hold
+STRIDE = 0.02  # m, most motion of the cup in a tick along each axis
+LOW = 0.02  # m, lowest height of the cup
+GAP = 0.002  # m between the cup and the surface below it
+GRASP = 0.01  # m, largest distance of a grip
 
 
 @kernel
 def step(w, b, action):
-    """Moves the cup, not into anything, and switches its suction."""
+    """Moves the cup, stopping above any surface, and switches its suction."""
     read_frames(w, b)
     start = w.cup_pos[b, 0], w.cup_pos[b, 1], w.cup_pos[b, 2]
     x = min(w.cup_far, max(-w.cup_far, start[0] + STRIDE * np.float64(action[0])))
@@ -57,7 +57,7 @@ def step(w, b, action):
 
 @kernel
 def idle(w, b, action):
-    """An illegal action: the cup and what it holds stay as they are, and time goes on."""
+    """An illegal action: the cup and its object stay, and a tick passes."""
     act(w, b, (w.cup_pos[b, 0], w.cup_pos[b, 1], w.cup_pos[b, 2]), w.is_suction_active[b])
 
 
@@ -70,7 +70,7 @@ def put_cup(w, b, x, y, z):
 
 @kernel
 def act(w, b, start, on):
-    """What the cup does in this tick beside moving: with its suction off it lets go, with it on it takes hold."""
+    """Releases or grips an object by the suction, and plans the cup's path of this tick."""
     w.stirred[b] = False
     if w.current_suction_object[b] >= 0 and not on:
         let_go(w, b, SUCCESS if over_drop(w, b) else DROPPED)
@@ -98,7 +98,7 @@ def over_drop(w, b):
 
 @kernel
 def take_hold(w, b):
-    """Begins a pick if a surface that is level enough is near under the tip."""
+    """Begins a pick if a sufficiently level surface is close below the tip."""
     read_frames(w, b)
     x, y, z = w.cup_pos[b, 0], w.cup_pos[b, 1], w.cup_pos[b, 2]
     i, surface = first_under(w, b, x, y, -1)
@@ -118,7 +118,7 @@ def take_hold(w, b):
 
 @kernel
 def normal_z(w, i, x, y, z):
-    """z of the normal at a point of the surface, given in the object's frame."""
+    """z of the normal at a surface point in the object's frame."""
     f, h = w.frame[i], w.half[i]
     if w.is_can[i]:
         radius = math.sqrt(x * x + y * y)
@@ -134,8 +134,8 @@ def normal_z(w, i, x, y, z):
 
 
 @kernel
-def judge_motion(w, b, x, y):
-    """After the physics ran a tick of this row; False where it failed, and nothing is done."""
+def after_motion_tick(w, b, x, y):
+    """Updates a row after a tick of the physics; returns False, without changes, if the physics failed."""
     if not is_finite(w, b):
         return False
     w.stirred[b] = True
@@ -153,25 +153,25 @@ def judge_motion(w, b, x, y):
 
 @kernel
 def settle(w, b):
-    """What came of a tick: the reward of a pick that is over, whether the episode is, what the rays meet now."""
+    """Result of a tick: the reward of a finished pick, the end of the episode, and new hits of rays."""
     clear_last(w, b)
     if w.env_stage[b] == IDLE and w.env_target[b] >= 0:
         w.reward[b] = reward_of_pick(w, b)
         close_attempt(w, b)
     elif w.fault[b]:
         w.truncated[b] = True
-    look_again(w, b)
+    recast_rays(w, b)
 
 
 @kernel
 def see_pile(w, b, x, y):
-    """Rays of a pose that is in no bank."""
+    """Casts the rays of a given pose."""
     cast(w, b)
     return True
 
 
 class ClutterMotion(MuJoCoPile):
-    """The same tray with a cup that the policy moves: a tick a step."""
+    """The same tray with a cup moved by the policy: a step is a tick."""
 
     id = "milkrun/Clutter-v0"
     action = box(4)
@@ -181,7 +181,7 @@ class ClutterMotion(MuJoCoPile):
     def advance(self, rows: np.ndarray) -> None:
         rows = np.sort(rows)
         busy = rows[self.env_stage[rows] != IDLE]
-        self._run_engine(rows[~self.at_rest[rows]], judge_motion)
+        self._run_engine(rows[~self.at_rest[rows]], after_motion_tick)
         self._put_to_sleep(busy)
 
 

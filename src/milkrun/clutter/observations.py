@@ -1,4 +1,4 @@
-"""What agents see of a pile: a row of numbers for each object, who covers whom, the state of the cup; and maps."""
+"""Observations of a pile: features of each object, cover between objects, the state of the cup, and maps."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from milkrun.core.kernels import kernel
 
 FEATURES, GLOBALS = 26, 12
 SIZE, TALL, AREA, ARM, SPEED, SPIN, FAILS, PULL, CUP = 0.2, 0.3, 0.02, 0.1, 1.0, 10.0, 5.0, 40.0, 0.5
-"""What lengths, heights, areas, ... are divided by, so that numbers are about 1."""
-FAR = 2.0  # what places are clipped to
+"""Scales of lengths, heights, areas, ..., so that features are about 1."""
+FAR = 2.0  # limit of clipped places
 
 
 @kernel(inline=True)
@@ -33,7 +33,7 @@ def clip(x, low, high):
 
 @kernel
 def update_views(w, b):
-    """All views but the maps."""
+    """All views except the maps."""
     read_frames(w, b)
     out, lost, highest = 0, 0, last_resort(w, b)
     for i in range(w.N):
@@ -49,7 +49,7 @@ def update_views(w, b):
 
 @kernel
 def view_object(w, b, i, highest):
-    """What is seen of one object; of one that is out of play only what it is."""
+    """Views of one object; zeros for one out of play, except its type and state."""
     if not in_play(w, b, i):
         for j in range(w.N):
             w.cover[b, i, j] = 0.0
@@ -69,7 +69,7 @@ def view_object(w, b, i, highest):
 
 @kernel
 def view_grip(w, b, i, s):
-    """Where the cup would land: on sample s, -1 nowhere."""
+    """The grip: sample s, -1 for none."""
     if s >= 0:
         x, y, z, nz = sample(w, i, s)
         p = w.at_qpos + 7 * i
@@ -86,7 +86,7 @@ def view_grip(w, b, i, s):
 
 @kernel
 def view_cover(w, b, i):
-    """Who covers it, and its grip, in one go over its samples; returns the sample of the grip, -1 none."""
+    """Cover of an object and its grip in one loop over its samples; returns the sample of the grip, -1 for none."""
     seen, others, whole, grip, nearest, square = 0.0, 0.0, 0.0, -1, 1e30, w.G * w.G
     for j in range(w.N):
         w.share[j] = 0.0
@@ -170,8 +170,7 @@ def view_figures(w, b, out, lost):
 
 @kernel
 def observe(w, b):
-    """The maps: what a ray down through the middle of each pixel of the tray meets, and how high. Row 0 lies at
-    +y, column 0 at -x."""
+    """The maps: the object below the middle of each pixel, and its height. Row 0 lies at +y, column 0 at -x."""
     read_frames(w, b)
     pixel = 2.0 * w.half_side / max(w.M, 1)
     for r in range(w.M):

@@ -1,4 +1,4 @@
-"""The options of the clutter world: the tray and its objects, the physics, the cup, what is seen, what is paid."""
+"""The options of the clutter world: tray, objects, physics, cup, observation and reward."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BOX_OBJECTS = ("004_sugar_box", "006_mustard_bottle", "008_pudding_box")
 WEIGHTS = ("success", "disturb", "blocked", "drop", "lost", "time", "illegal", "clear")
 BASE = 0.02  # m, the top of the tray's base
 RIM = 0.02  # m, how thick its walls are
-CUP_FAR, CUP_HIGH = 0.6, 0.8  # m, where a policy may move the cup at least
-LONGEST = 2**15 - 1  # ticks of a stage: they are counted in 16 bits
-FACTORS = (1e-6, 1e6)  # by which masses, friction and suction may vary; the engine refuses a mass near 0
+CUP_FAR, CUP_HIGH = 0.6, 0.8  # m, the least range in which a policy may move the cup
+LONGEST = 2**15 - 1  # ticks of a stage, which are stored in 16 bits
+FACTORS = (1e-6, 1e6)  # bounds of factors on masses, friction and suction; the engine refuses a mass near 0
 
 REWARDS: dict[str, dict[str, float]] = {
     rule: {f"reward_{name}": number for name, number in zip(WEIGHTS, numbers, strict=True)}
@@ -27,7 +27,7 @@ REWARDS: dict[str, dict[str, float]] = {
         "published": (3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 15.0),
     }.items()
 }
-"""What each rule pays."""
+"""The weights of each reward rule."""
 
 _RANGE = (1.0, 1.0)
 Place = tuple[float, float, float]
@@ -146,7 +146,7 @@ class ClutterConfig(RuledConfig):
             if (at := getattr(self, name)) is not None and (len(at) != 3 or not all(map(_is_number, at))):
                 self._refuse(name, "must be three finite numbers")
         ways = [math.hypot(*place) for place in (self.home_pos, self.drop)]
-        # m, more than the cup goes in a stage: from a place or a lift to a grip, or from a lift to a place
+        # m, an upper bound of the cup's way in a stage: between a place, a lift and a grip
         far = max(*ways, self.grip_far) + self.grip_far + self.rise + self.approach + 1
         ticks = {
             "cup_speed": far / (self.cup_speed * self.tick) + self.release_ticks + self.settle_max,
@@ -176,12 +176,12 @@ class ClutterConfig(RuledConfig):
 
     @property
     def num_object_types(self) -> int:
-        """How many types there are."""
+        """Number of types."""
         return len(self.box_objects)
 
     @property
     def total_objects_per_env(self) -> int:
-        """How many objects a row has."""
+        """Number of objects of a row."""
         return len(self.box_objects) * self.num_objects_per_type
 
     @property
@@ -203,55 +203,54 @@ class ClutterConfig(RuledConfig):
 
     @property
     def drop(self) -> Place:
-        """Where objects are carried."""
+        """The place to which objects are carried."""
         return (0.0, self.side / 2 + 0.2, 0.45) if self.drop_pos is None else self.drop_pos
 
     @property
     def tick(self) -> float:
-        """Seconds of a tick."""
+        """Length of a tick in s."""
         return self.timestep * self.substeps
 
     @property
     def lift_ticks(self) -> int:
-        """How long a lift lasts at most."""
+        """Longest lift in ticks."""
         return max(1, math.ceil(math.sqrt(2 * self.lift_height / self.lift_acc) / self.tick - 1e-9))
 
     @property
     def rise(self) -> float:
-        """How far a lift goes at most: more than `lift_height`, since its last tick is played to the end."""
+        """Highest lift: above `lift_height`, since the last tick is completed."""
         return self.lift_acc * (self.lift_ticks * self.tick) ** 2 / 2
 
     @property
     def descend_ticks(self) -> int:
-        """How long the last way down takes."""
+        """Length of the descent in ticks."""
         return max(1, math.ceil(self.approach / (self.descend_speed * self.tick) - 1e-9))
 
     @property
     def grip_far(self) -> float:
-        """How far from the middle of the tray a grip may be: an object that is higher is lost."""
+        """Largest distance of a grip from the middle of the tray; higher objects are lost."""
         half = self.side / 2 + RIM
         return math.hypot(half, half, BASE + self.wall) + max(max(t.size) for t in self.types) + 0.25
 
     @property
     def cup_most(self) -> float:
-        """The largest coordinate of the cup, wherever it is moved to."""
+        """The largest possible coordinate of the cup."""
         places = [abs(at) for place in (self.home_pos, self.drop) for at in place]
         return max(self.cup_far, self.cup_high, self.grip_far + max(self.rise, self.approach), *places)
 
     @property
     def cup_far(self) -> float:
-        """How far from the middle, along x and y, the policy may move the cup: over all of the tray, home and to the
-        drop."""
+        """Range of the cup along x and y: it covers the tray, home and the drop."""
         return max(CUP_FAR, self.side / 2, *(abs(at) for place in (self.home_pos, self.drop) for at in place[:2]))
 
     @property
     def cup_high(self) -> float:
-        """How high it may move the cup."""
+        """Largest height of the cup."""
         return max(CUP_HIGH, self.home_pos[2], self.drop[2])
 
     @property
     def tick_limit(self) -> int:
-        """Ticks until a row is truncated, where a step is a tick."""
+        """Ticks until a row is truncated, if a step is a tick."""
         return 250 * self.max_episode_steps_discrete if self.max_ticks is None else self.max_ticks
 
 

@@ -1,7 +1,7 @@
-"""Physics: the rows of a pile in MuJoCo's batch: how they get there, how ticks move them, what is done where it fails.
+"""Physics: moves the rows of a pile by MuJoCo's batch, and handles its failures.
 
-MuJoCo's state is a field of the world, and between picks a row is its fields and nothing else, so that what is saved
-goes on to the bit.
+MuJoCo's state is a field of the world. Between picks a row depends on its fields only, so that saved rows continue bit
+for bit.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from milkrun.clutter import bank
 from milkrun.clutter.model import model_xml, parking
 from milkrun.clutter.options import BASE
 from milkrun.clutter.pile import Pile
-from milkrun.clutter.stages import IDLE, LIFT, NONE, PHYSICS_ERROR, SUCCESS, judge, plan
-from milkrun.clutter.warnings import quiet_warnings
+from milkrun.clutter.stages import IDLE, LIFT, NONE, PHYSICS_ERROR, SUCCESS, after_tick, plan
 from milkrun.core.arguments import Rows
 from milkrun.core.fields import Field, Role
 
@@ -30,17 +29,17 @@ NO_SENSOR = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
 CHEAPEST_SOLVER = int(mujoco.mjtSolver.mjSOL_CG)
 MAY_SLEEP = int(mujoco.mjtSleepPolicy.mjSLEEP_AUTO_ALLOWED)
 AWAKE = -(1 + int(mujoco.mjMINAWAKE))  # the sleep counter of an object that has just been woken
-ELSEWHERE = 1e-3  # m, more than enough for MuJoCo to see that an object was laid elsewhere
-WAKES_AS_TRIED = mujoco.__version__.startswith("4.0.")  # its documentation does not promise how it wakes objects
+ELSEWHERE = 1e-3  # m, a move beyond this makes MuJoCo wake an object
+WAKES_AS_TRIED = mujoco.__version__.startswith("4.0.")  # the versions tested; how objects wake is undocumented
 
 
 class MuJoCoPile(Pile):
-    """A pile that MuJoCo moves."""
+    """A pile moved by MuJoCo."""
 
-    seen: ClassVar[Mapping[str, Any]]  # the kernel that casts the rays of a pose in no bank
+    seen: ClassVar[Mapping[str, Any]]  # the kernel that casts the rays of given poses
     _model: Any
     _force: np.ndarray
-    _each_tick: Callable[[np.ndarray], None] | None = None  # told of the rows whose pick goes on after a tick
+    _each_tick: Callable[[np.ndarray], None] | None = None  # callback with the rows whose pick continues after a tick
 
     def constants(self) -> dict[str, Any]:
         c, scenes = self.config, bank.made(self.config)
@@ -82,16 +81,20 @@ class MuJoCoPile(Pile):
         }
 
     def connect(self) -> Any:
-        quiet_warnings()
+        bank.log_warnings()
         self._model = mujoco.MjModel.from_xml_string(model_xml(self.config))
         made = mjbatch.Batch(self._model, self.num_envs, self.engine_threads, persistent=True)
         made.expand("eq_data")
-        self._disabled, self._flags = made.expand("opt.disableflags"), int(self._model.opt.disableflags)
+        self._disabled = made.expand("opt.disableflags")
+        self._flags = int(self._model.opt.disableflags)
         self._warnings = made.warning[:, :, 1]
         if self.config.canonical:
-            self._policy, self._start = made.expand("tree_sleep_policy"), made.expand("qpos0")
-            self._solver, self._iterations = made.expand("opt.solver"), made.expand("opt.iterations")
-            self._counters, self._reset_once = made.bind("tree_asleep"), np.zeros(self.num_envs, bool)
+            self._policy = made.expand("tree_sleep_policy")
+            self._start = made.expand("qpos0")
+            self._solver = made.expand("opt.solver")
+            self._iterations = made.expand("opt.iterations")
+            self._counters = made.bind("tree_asleep")
+            self._reset_once = np.zeros(self.num_envs, bool)
         self._varied: dict[str, np.ndarray] = {}
         if self.config.mass_range != (1.0, 1.0):
             self._varied |= {name: made.expand(name) for name in ("body_mass", "body_inertia")}
@@ -108,8 +111,10 @@ class MuJoCoPile(Pile):
         return super().allocate(field, shape)
 
     def place(self, rows: np.ndarray) -> None:
-        """Puts rows of the engine to their fields: sleep counters lie outside the state, so a reset comes before, with
-        a pile that sleeps made the model's start."""
+        """Set rows of the engine from their fields.
+
+        Sleep counters are outside of the state, so rows are reset first, with a sleeping pile as the model's start.
+        """
         if not len(rows):
             return
         ids = np.sort(rows).astype(np.int32)
@@ -122,14 +127,16 @@ class MuJoCoPile(Pile):
             self.engine.reset(ids, stage=NO_STAGE)
         self.physics[ids] = kept
         given = ids[self.scene_id[self.instance_row[ids]] < 0]
-        if len(given):  # poses that are in no bank; at the start of an episode nothing is known of what is seen
+        if len(given):  # given poses have no hits at the start of an episode
             begun = (self.step_count[given] > 0) | (self.tick_count[given] > 0)
             self.map_rows(self.seen["kernel"], bool, rows=given[~begun].astype(np.int64))
 
     def _reset_engine(self, ids: np.ndarray, asleep: np.ndarray, poses: np.ndarray) -> None:
-        """Resets rows, some of them to sleep at these poses. For these MuJoCo makes a whole forward pass to find what
-        lies on what; the forces that it solves for on the way are read by nobody, so the cheapest solver stops at
-        once."""
+        """Reset rows, some of them asleep at these poses.
+
+        For sleeping rows MuJoCo runs a full forward pass to find contacts. The forces that it solves for are unused, so
+        the cheapest solver runs without iterations.
+        """
         self._policy[ids] = MAY_SLEEP
         due = asleep | ~self._will_be_awake(ids, poses)
         if not due.any():
@@ -137,17 +144,22 @@ class MuJoCoPile(Pile):
         ids, asleep, poses = ids[due], asleep[due], poses[due]
         self._reset_once[ids] = True
         sleepers = ids[asleep]
-        self._policy[sleepers], self._start[sleepers] = ASLEEP, poses[asleep]
-        self._solver[sleepers], self._iterations[sleepers] = CHEAPEST_SOLVER, 0
+        self._policy[sleepers] = ASLEEP
+        self._start[sleepers] = poses[asleep]
+        self._solver[sleepers] = CHEAPEST_SOLVER
+        self._iterations[sleepers] = 0
         try:
             self.engine.reset(ids, stage=NO_STAGE)
         finally:
-            self._solver[sleepers], self._iterations[sleepers] = self._model.opt.solver, self._model.opt.iterations
+            self._solver[sleepers] = self._model.opt.solver
+            self._iterations[sleepers] = self._model.opt.iterations
 
     def _will_be_awake(self, ids: np.ndarray, poses: np.ndarray) -> np.ndarray:
-        """Whether rows at these poses begin awake without a reset, which takes half of the time of a new episode (it
-        clears 200 kB a row): where all sleep counters are as after one, or where all objects sleep and each was laid
-        elsewhere, since MuJoCo wakes those, with the same counters."""
+        """Whether rows start awake at these poses without a reset.
+
+        A reset clears 200 kB a row, half of the time of a new episode. It is not needed if all sleep counters are as
+        after one, or if all objects sleep and each has moved: MuJoCo wakes them, with the same counters.
+        """
         shape = len(ids), self.sizes["N"], 7
         counters, way = self._counters[ids], abs(poses - self._start[ids]).reshape(shape)[:, :, :3].max(2)
         ready = (counters == AWAKE).all(1) | ((counters >= 0) & (way > ELSEWHERE)).all(1)
@@ -155,7 +167,7 @@ class MuJoCoPile(Pile):
         return ready & known & (WAKES_AS_TRIED and not self._varied)
 
     def _vary(self, ids: np.ndarray) -> None:
-        """Masses and friction of these rows, and what the engine derives from them."""
+        """Set masses and friction of these rows, and derived values of the engine."""
         played, bodies = self.instance_row[ids], slice(1, 1 + self.sizes["N"])
         if self.config.canonical:
             self._start[ids] = self._model.qpos0
@@ -170,13 +182,13 @@ class MuJoCoPile(Pile):
         self.engine.set_const(ids)
 
     def advance(self, rows: np.ndarray) -> None:
-        watched = self._each_tick is not None and self.pick_mode
-        if watched:  # no stage is jumped
+        recorded = self._each_tick is not None and self.pick_mode
+        if recorded:  # no stage is skipped
             self._launcher_layout.put(self._table, "pick_mode", 0)
         try:
             self._advance(rows)
         finally:
-            if watched:
+            if recorded:
                 self._launcher_layout.put(self._table, "pick_mode", 1)
 
     def _advance(self, rows: np.ndarray) -> None:
@@ -184,7 +196,7 @@ class MuJoCoPile(Pile):
         busy = busy[self.env_stage[busy] != IDLE]
         live = busy
         while len(live):
-            self._run_engine(live[self.map_rows(plan, bool, rows=live)], judge)
+            self._run_engine(live[self.map_rows(plan, bool, rows=live)], after_tick)
             if not self.pick_mode:
                 break
             live = live[self.env_stage[live] != IDLE]
@@ -193,20 +205,19 @@ class MuJoCoPile(Pile):
         self._put_to_sleep(busy)
 
     def _put_to_sleep(self, busy: np.ndarray) -> None:
-        """Of the rows that were in a pick, those whose pick is over are put to their fields."""
+        """Set the rows whose pick has ended from their fields."""
         if self.config.canonical:
             self.place(busy[(self.env_stage[busy] == IDLE) & ~self.fault[busy]])
 
-    def _run_engine(self, rows: np.ndarray, judge: Any) -> None:
-        """A tick of the physics of these rows, and what the kernel `judge` makes of it; those in which it fails are
-        given up."""
+    def _run_engine(self, rows: np.ndarray, after_tick: Any) -> None:
+        """Run a tick of the physics, then the kernel `after_tick`; rows in which one of them fails end."""
         if not len(rows):
             return
-        # MuJoCo puts a row whose numbers explode back to the model's start, and only a count of warnings tells it: the
-        # state is finite again when `judge` looks.
+        # MuJoCo resets a row whose numbers diverge to the model's start and only counts a warning: the state is finite
+        # again when `after_tick` runs.
         ids, n, warned = rows.astype(np.int32), len(rows), self._warnings.copy()
         lifting = self.env_stage[ids] == LIFT
-        self._disabled[ids] = np.where(lifting, self._flags, self._flags | NO_SENSOR)  # an empty cup feels nothing
+        self._disabled[ids] = np.where(lifting, self._flags, self._flags | NO_SENSOR)  # an empty cup has no load
         force, failed = self._force[:n], None
         try:
             self.engine.rollout(
@@ -221,12 +232,12 @@ class MuJoCoPile(Pile):
             failed = rose if failed is None else failed | rose
             self._give_up(rows[failed])
             rows = rows[~failed]
-        sound = self.map_rows(judge, bool, rows=rows)
+        sound = self.map_rows(after_tick, bool, rows=rows)
         if not sound.all():
             self._give_up(rows[~sound])
 
     def _give_up(self, rows: np.ndarray) -> None:
-        """The physics of these rows failed: they are put back to their start, and end."""
+        """End rows whose physics failed, and reset them to their start."""
         poses = self.init_pose[self.instance_row[rows]].reshape(len(rows), -1)
         kept = self.physics[rows]
         kept[:] = 0.0
@@ -237,24 +248,27 @@ class MuJoCoPile(Pile):
         self.weld[rows] = self.weld_rest
         self.fault[rows] = self.stirred[rows] = True
         self.force[rows] = self.path[rows] = 0.0
-        # What is still carried is no success: its pick has not ended.
+        # A carried object is no success: its pick has not ended.
         carried = rows[(self.result[rows] == SUCCESS) & (self.env_target[rows] >= 0)]
         self.grasped[carried, self.env_target[carried]] = False
         self.grasp_order[carried, self.env_target[carried]] = -1
         self.result[rows] = np.where(self.env_target[rows] >= 0, PHYSICS_ERROR, NONE)
-        self.env_stage[rows], self.stage_tick[rows], self.stage_len[rows] = IDLE, 0, 0
-        self.at_rest[rows], self.rest_count[rows] = True, 0
+        self.env_stage[rows] = IDLE
+        self.stage_tick[rows] = 0
+        self.stage_len[rows] = 0
+        self.at_rest[rows] = True
+        self.rest_count[rows] = 0
         self.is_suction_active[rows] = self.asleep[rows] = False
         self.current_suction_object[rows] = -1
         self.place(rows)
 
     def _offset(self, name: str) -> int:
-        """Where a field of the physics begins in a row, in numbers."""
+        """The offset of a field of the physics in a row, in numbers."""
         at, start = (a.__array_interface__["data"][0] for a in (self.engine.bind(name), self.engine.state))
         return int(at - start) // 8
 
     def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[np.ndarray | None]:
-        """The picks are played, then shown: rows are put to what they were at every second tick, in the end back."""
+        """Play the picks, then restore the rows to their states at every second tick, and at last to the end."""
         names = [f.name for f in self._with_role(Role.STATE, Role.VIEW)]
         kept: list[tuple[np.ndarray, list[np.ndarray]]] = []
         ticks = count(1)

@@ -1,4 +1,4 @@
-"""What a row looks like: the tray with its objects in space, the cup, what was tried and what is lost."""
+"""The scene of a row: the tray with its objects, the cup, the attempts and the lost objects."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from milkrun.clutter.options import BASE, RIM
 from milkrun.clutter.stages import IDLE, STAGES, SUCCESS
-from milkrun.core.scene import Scene, colours
+from milkrun.render.scene import Scene, colours
 
 
 def scene(world: Any, row: int) -> Scene:
-    """What is out of play stands beside the tray, and has no number; what the cup carries hangs on it."""
+    """Objects out of play stand beside the tray, without a number; a carried object hangs on the cup."""
     side, wall, held = world.config.side, world.config.wall, int(world.current_suction_object[row])
     outer, away, types = side / 2 + RIM, (side + RIM) / 2, _types(world)
     s = Scene((-outer, -outer, 0), (outer, outer, 0.5))
@@ -49,17 +49,17 @@ def scene(world: Any, row: int) -> Scene:
         colour="late" if world.is_suction_active[row] else "ink",
         text=[f"suction cup: {STAGES[world.env_stage[row]]}"],
     )
-    s.camera((0, -3 * side, 2 * side), (0, 0, 0.85 * side))  # the raised cup is in sight too
+    s.camera((0, -3 * side, 2 * side), (0, 0, 0.85 * side))  # includes the raised cup
     s.figure("out", world.grasped[row].sum())
     s.figure("lost", world.lost[row].sum())
     s.figure("attempts", world.step_count[row])
     s.caption(_caption(world, row))
-    _tell(world, row, s, types)
+    _add_log(world, row, s, types)
     return s
 
 
-def _tell(world: Any, row: int, s: Scene, types: list[int]) -> None:
-    """The attempts in their order, then what is lost; and what the colours mean."""
+def _add_log(world: Any, row: int, s: Scene, types: list[int]) -> None:
+    """Add the attempts in order, then the lost objects, and the legend."""
     for n in range(int(world.records[row])):
         i, out = int(world.log_target[row, n]), world.log_result[row, n] == SUCCESS
         s.tally(str(i) if i >= 0 else "?", types[i] if i >= 0 else "muted", "disc" if out else "ring")
@@ -70,7 +70,7 @@ def _tell(world: Any, row: int, s: Scene, types: list[int]) -> None:
     for words, colour, shape in (
         ("to be picked: outlined", "late", "ring"),
         ("blocked: pale", "grid", "square"),
-        ("suction cup, red: it sucks", "ink", "disc"),
+        ("suction cup, red: suction on", "ink", "disc"),
     ):
         s.legend(words, colour, shape)
     for words, colour, shape in (
@@ -94,5 +94,5 @@ def _names(world: Any) -> list[str]:
 
 
 def _types(world: Any) -> list[int]:
-    """The number of each object's type, which is its colour."""
+    """The index of each object's type, which is its colour."""
     return [i // world.config.num_objects_per_type for i in range(world.sizes["N"])]

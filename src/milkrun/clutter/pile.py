@@ -1,6 +1,6 @@
-"""Pile: what both ways of acting have in common: the fields of the tray, of its objects and of a pick, what is seen.
+"""Pile: the fields that both action modes share: tray, objects, picks, observations.
 
-`physics.py` moves the rows, `stages.py` has the rules of a pick, `world.py` and `motion.py` say what an action is.
+`physics.py` moves the rows, `stages.py` has the rules of a pick, `world.py` and `motion.py` define the actions.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from milkrun.core.fields import (
     uint8,
     view,
 )
-from milkrun.core.scene import Scene
+from milkrun.render.scene import Scene
 
-ANCHOR = mujoco.mjNEQDATA  # numbers of a weld
+ANCHOR = mujoco.mjNEQDATA  # count of numbers of a weld
 
 
 class Pile(EngineWorld):
-    """A tray of objects on MuJoCo's batch; `Clutter` and `ClutterMotion` say what an action is."""
+    """A tray of objects on MuJoCo's batch; base of `Clutter` and `ClutterMotion`."""
 
     Config = ClutterConfig
     demo_rows = 16
     policies = {name: f"milkrun.solvers.clutter:{name}" for name in ("highest", "exposed", "lowest", "oracle")}
-    run_details = "milkrun.cli.clutter:DETAILS"
+    run_details = "milkrun.cli.details:CLUTTER"
 
     scene_id = instance(int32, low=-1, high="last scene", doc="scene of the bank; -1: poses that were given")
     scene_rot = instance(int8, low=0, high=3, doc="quarter turns of the scene")
@@ -170,20 +170,23 @@ class Pile(EngineWorld):
     weld_rest = constant(float64, "N", "E")
     home_pos = constant(float64, 3)
     drop = constant(float64, 3)
-    # Where things stand in a row of the physics.
+    # Offsets in a row of the physics.
     at_qpos = constant(int64)
     at_qvel = constant(int64)
     at_warmstart = constant(int64)
     at_active = constant(int64)
     at_mocap = constant(int64)
     at_mocap_quat = constant(int64)
-    # Options and what follows from them.
+    # Options and values derived from them.
     per_type = constant(int64)
     in_turn = constant(int64)
     augment = constant(int64)
-    mass_low, mass_high = constant(float64), constant(float64)
-    friction_low, friction_high = constant(float64), constant(float64)
-    suction_low, suction_high = constant(float64), constant(float64)
+    mass_low = constant(float64)
+    mass_high = constant(float64)
+    friction_low = constant(float64)
+    friction_high = constant(float64)
+    suction_low = constant(float64)
+    suction_high = constant(float64)
     suction_force = constant(float64)
     pick_mode = constant(int64)
     canonical = constant(int64)
@@ -198,7 +201,8 @@ class Pile(EngineWorld):
     timestep = constant(float64)
     half_side = constant(float64)
     wall_top = constant(float64)
-    cup_far, cup_high = constant(float64), constant(float64)
+    cup_far = constant(float64)
+    cup_high = constant(float64)
     lift_acc = constant(float64)
     approach = constant(float64)
     clearance = constant(float64)
@@ -224,7 +228,7 @@ class Pile(EngineWorld):
         # two kinds of applied force, 1 of its weld; beside them the time, the cup's pose, forces on cup and world: 20.
         n, heaviest = config.total_objects_per_env, max(t.mass for t in config.types)
         reach = max(2.0, heaviest * max(1.0, config.mass_range[1]), max(max(t.size) for t in config.types) / 0.2)
-        # Of `globals` the suction and the place of the cup may be above 1.
+        # In `globals` the suction and the place of the cup may exceed 1.
         span = max(1.0, config.suction_force * max(1.0, config.suction_range[1]) / PULL, config.cup_most / CUP)
         return {
             "span": math.ceil(span),
@@ -244,16 +248,16 @@ class Pile(EngineWorld):
             "reach": -int(-reach // 1),
         }
 
-    # -- what it is to others ---------------------------------------------------------------------------------
+    # -- public interface ------------------------------------------------------------------------------------
 
     @property
     def batch(self) -> Any:
-        """MuJoCo's batch behind the rows, for experts."""
+        """MuJoCo's batch of the rows, for experts."""
         return self.engine
 
     @property
     def model_xml(self) -> str:
-        """MuJoCo's description of a row."""
+        """The MJCF description of a row."""
         return model_xml(self.config)
 
     @property
@@ -273,12 +277,12 @@ class Pile(EngineWorld):
         return np.lib.stride_tricks.as_strided(found, (self.num_envs, n, width), strides)
 
     def events(self, row: int = 0) -> list[dict[str, Any]]:
-        """The attempts of a row's episode so far, a record each."""
+        """The attempts of a row's episode so far, one record per attempt."""
         self.check_row(row)
         return events(self, row)
 
     def need_scenes(self, scenes: np.ndarray) -> None:
-        """Puts these scenes into the tables `bank` and `bank_hit`, where they are not there yet."""
+        """Add missing ones of these scenes to the tables `bank` and `bank_hit`."""
         due = np.unique(scenes[~bank.is_made(self.bank[scenes])])
         if len(due):
             found = bank.scenes(self.config, due)

@@ -1,8 +1,8 @@
-"""What rays straight down meet: how far each object is covered, and where the cup may land on it.
+"""Rays straight down: the cover of each object, and its grip.
 
-Every object has R = 3 G^2 sample points on its own upper surface: G^2 on each of three faces, each with a weight, the
-area that it stands for as seen from above. `hit` says of each point which object a ray through it meets first; all of
-the law (cover, grip, mask) follows from it and the pose, by the same kernels for the choice, the mask and the views.
+Every object has R = 3 G^2 sample points on its upper surface: G^2 on each of three faces, each weighted by the area
+that it represents as seen from above. `hit` is the object that a ray through a point hits first. Cover, grip and mask
+follow from `hit` and the pose, by the same kernels for the choice, the mask and the views.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ import math
 from milkrun.clutter.options import BASE, RIM
 from milkrun.core.kernels import kernel
 
-SKY = 1.0  # m, where rays start
+SKY = 1.0  # m, start of rays
 NOWHERE = -1.0  # below everything
-UPRIGHT = 1e-9  # sine of the lean of a can below which its mantle is not seen
-HAIR = 1e-9  # m, more than rounding can be
-NEARLY = 1e-12  # m^2: two grips as near to the centre are equally near; the pose decides no further
+UPRIGHT = 1e-9  # sine of a can's lean, below which its side is invisible
+HAIR = 1e-9  # m, above any rounding error
+NEARLY = 1e-12  # m^2, tolerance at which two grips are equally near to the centre
 
 
 @kernel
 def read_frames(w, b):
-    """Rotation matrices of all objects of a row, and how far each reaches along the axes from its centre, into scratch.
-    Quaternions are turned as MuJoCo turns them, to the bit."""
+    """Writes rotation matrices and extents of all objects of a row into scratch, bit-equal to MuJoCo's matrices."""
     for i in range(w.N):
         p = w.at_qpos + 7 * i
         q0, q1, q2, q3 = unit(w.physics[b, p + 3], w.physics[b, p + 4], w.physics[b, p + 5], w.physics[b, p + 6])
@@ -39,7 +38,7 @@ def read_frames(w, b):
 
 @kernel(inline=True)
 def extent_along(w, i, k):
-    """How far an object reaches along axis k of the world. After its frame is read."""
+    """Half the extent of an object along axis k of the world. Needs its frame."""
     f, h = w.frame[i], w.half[i]
     if w.is_can[i]:
         along = f[3 * k + 2]
@@ -49,7 +48,7 @@ def extent_along(w, i, k):
 
 @kernel
 def reach_up(w, b, i):
-    """How far an object reaches up from its centre, as `read_frames` has it, without the rest of its frame."""
+    """Half the extent of an object along z, as in `read_frames`, from the third row of its frame only."""
     p = w.at_qpos + 7 * i
     q0, q1, q2, q3 = unit(w.physics[b, p + 3], w.physics[b, p + 4], w.physics[b, p + 5], w.physics[b, p + 6])
     f = w.frame[i]
@@ -60,7 +59,7 @@ def reach_up(w, b, i):
 
 @kernel(inline=True)
 def unit(q0, q1, q2, q3):
-    """A quaternion of length 1, as MuJoCo makes one."""
+    """Normalises a quaternion as MuJoCo does."""
     norm = math.sqrt(q0 * q0 + q1 * q1 + q2 * q2 + q3 * q3)
     if abs(norm - 1.0) > 1e-15:
         scale = 1.0 / norm
@@ -82,18 +81,17 @@ def height(w, b, i):
 
 @kernel(inline=True)
 def top_of(w, b, i):
-    """Its highest z. After `read_frames`."""
+    """Its highest z. Needs `read_frames`."""
     return height(w, b, i) + w.extent[i, 2]
 
 
 @kernel(inline=True)
 def sample(w, i, s):
-    """Point s on the upper surface of object i, from its centre: x, y, z, z of the normal there. After
-    `read_frames`."""
+    """Point s on the upper surface of object i relative to its centre, and z of the normal. Needs `read_frames`."""
     f = w.frame[i]
     face, u, v = face_of(w, s)
     if w.is_can[i] and face > 0:
-        return mantle_point(w, i, face, u, v)
+        return side_point(w, i, face, u, v)
     a, c, d, nz = local_point(w, i, face, u, v)
     x = f[0] * a + f[1] * c + f[2] * d
     y = f[3] * a + f[4] * c + f[5] * d
@@ -103,7 +101,7 @@ def sample(w, i, s):
 
 @kernel
 def weight_of(w, i, face):
-    """The weight of each sample of a face: an equal share of its area as seen from above, m2. After `read_frames`."""
+    """Weight of each sample of a face: an equal share of its area as seen from above, m2. Needs `read_frames`."""
     f, h = w.frame[i], w.half[i]
     if w.is_can[i]:
         if face == 0:
@@ -122,7 +120,7 @@ def weight_of(w, i, face):
 
 @kernel(inline=True)
 def face_of(w, s):
-    """The face of a sample, and its two numbers there: out of a table, since dividing takes longer than all else."""
+    """The face of a sample and its two indices there, from a table: division would dominate the run time."""
     return w.sample_at[s, 0], w.sample_at[s, 1], w.sample_at[s, 2]
 
 
@@ -132,7 +130,7 @@ def grip_in_object(w, i, s):
     f = w.frame[i]
     face, u, v = face_of(w, s)
     if w.is_can[i] and face > 0:
-        x, y, z, _nz = mantle_point(w, i, face, u, v)
+        x, y, z, _nz = side_point(w, i, face, u, v)
         return f[0] * x + f[3] * y + f[6] * z, f[1] * x + f[4] * y + f[7] * z, f[2] * x + f[5] * y + f[8] * z
     a, c, d, _nz = local_point(w, i, face, u, v)
     return a, c, d
@@ -140,13 +138,12 @@ def grip_in_object(w, i, s):
 
 @kernel(inline=True)
 def local_point(w, i, face, u, v):
-    """A point of a box's face across an axis, on the side that looks up, or of the cap of a can that does, in rings of
-    equal area: in the object's frame, with the z of its normal."""
+    """A sample on the upward face of a box or the upward cap of a can, in the object's frame, and z of its normal."""
     h, up = w.half[i], w.frame[i, 6 + face]
     if w.is_can[i]:
         up = w.frame[i, 8]
         side = 1.0 if up >= 0.0 else -1.0
-        # The square root makes rings of equal area: a sample stands for the same share of the cap wherever it lies.
+        # The square root makes rings of equal area: each sample represents the same share of the cap.
         r, angle = h[0] * math.sqrt((u + 0.5) / w.G), 2.0 * math.pi * (v + 0.5) / w.G
         return r * math.cos(angle), r * math.sin(angle), side * h[2], side * up
     side = 1.0 if up >= 0.0 else -1.0
@@ -159,14 +156,14 @@ def local_point(w, i, face, u, v):
 
 
 @kernel
-def mantle_point(w, i, face, u, v):
-    """A point of the upper half of a can's mantle, even as seen from above; a can has no third face."""
+def side_point(w, i, face, u, v):
+    """A sample on the upper half of a can's side, evenly spaced as seen from above; a can has no third face."""
     radius, half = w.half[i, 0], w.half[i, 2]
     ax, ay, az = w.frame[i, 2], w.frame[i, 5], w.frame[i, 8]
     lean = math.sqrt(ax * ax + ay * ay)
     if face == 2 or lean < UPRIGHT:
         return 0.0, 0.0, 0.0, 0.0
-    # e is level and across the axis, n = a x e is across both and looks up
+    # e is horizontal and normal to the axis, n = a x e is normal to both and points up
     ex, ey = -ay / lean, ax / lean
     nx, ny, nz = -az * ey, az * ex, ax * ey - ay * ex
     c, along = w.spread[u], w.spread[v]
@@ -179,10 +176,12 @@ def mantle_point(w, i, face, u, v):
 
 @kernel
 def height_over(w, b, j, x, y):
-    """Where a ray straight down at (x, y) meets object j, NOWHERE where it does not. After `read_frames`."""
+    """z at which a ray straight down at (x, y) hits object j, NOWHERE if it misses. Needs `read_frames`."""
     p = w.at_qpos + 7 * j
     vx, vy = x - w.physics[b, p], y - w.physics[b, p + 1]
-    if abs(vx) > w.extent[j, 0] + HAIR or abs(vy) > w.extent[j, 1] + HAIR:  # beside its bounding box, as most are
+    if (
+        abs(vx) > w.extent[j, 0] + HAIR or abs(vy) > w.extent[j, 1] + HAIR
+    ):  # outside of its bounding box, as most rays are
         return NOWHERE
     vz = SKY - w.physics[b, p + 2]
     f, h = w.frame[j], w.half[j]
@@ -197,14 +196,14 @@ def height_over(w, b, j, x, y):
             if c > 0.0:
                 return NOWHERE
         else:
-            # The ray is o - t (f[6], f[7]) across the axis, so a t^2 - 2 m t + c = 0 is where it meets the circle.
+            # Across the axis the ray is o - t (f[6], f[7]); it hits the circle where a t^2 - 2 m t + c = 0.
             m = ox * f[6] + oy * f[7]
             square = m * m - a * c
             if square < 0.0:
                 return NOWHERE
             root = math.sqrt(square)
             near, far = (m - root) / a, (m + root) / a
-    # The ray is inside of the object from the last side that it enters to the first that it leaves, if in this order.
+    # The ray is inside of the object from the last side that it enters to the first that it leaves.
     for k in range(first, 3):  # the flat sides: slabs across the axes
         o = f[k] * vx + f[3 + k] * vy + f[6 + k] * vz
         d = -f[6 + k]
@@ -219,7 +218,7 @@ def height_over(w, b, j, x, y):
 
 @kernel(inline=True)
 def wall_over(w, x, y):
-    """The top of the tray's wall at (x, y), NOWHERE beside it."""
+    """The top of the tray's wall at (x, y), NOWHERE if there is none."""
     ax, ay, outer = abs(x), abs(y), w.half_side + RIM
     if ax <= outer and ay <= outer and (ax > w.half_side or ay > w.half_side):
         return w.wall_top
@@ -228,7 +227,7 @@ def wall_over(w, x, y):
 
 @kernel
 def ground_under(w, x, y):
-    """The top of what is no object at (x, y): wall, base of the tray, floor."""
+    """The top of the wall, the tray's base or the floor at (x, y)."""
     outer = w.half_side + RIM
     base = BASE if abs(x) <= outer and abs(y) <= outer else 0.0
     return max(base, wall_over(w, x, y))
@@ -236,7 +235,7 @@ def ground_under(w, x, y):
 
 @kernel
 def first_under(w, b, x, y, but):
-    """The object that a ray straight down meets first, -1 none, and where; `but` is left out. After `read_frames`."""
+    """The object that a ray straight down hits first (-1 none), and its z; ignores `but`. Needs `read_frames`."""
     best, first = ground_under(w, x, y), -1
     for j in range(w.N):
         if j != but and in_play(w, b, j):
@@ -248,11 +247,11 @@ def first_under(w, b, x, y, but):
 
 @kernel
 def cast(w, b):
-    """Makes `hit` of a row: which object each sample's ray meets first, -1 a wall or not in play."""
+    """Computes `hit` of a row: the object that each sample's ray hits first, -1 for a wall or an object out of play."""
     read_frames(w, b)
     for i in range(w.N):
         if in_play(w, b, i):
-            lay_points(w, b, i)
+            place_points(w, b, i)
             for j in range(w.N):
                 if j != i and in_play(w, b, j) and may_cover(w, b, j, i):
                     cover_points(w, b, i, j)
@@ -263,8 +262,8 @@ def cast(w, b):
 
 
 @kernel
-def lay_points(w, b, i):
-    """The samples of an object in the world, into scratch: x, y and the highest z that was met, its own at first."""
+def place_points(w, b, i):
+    """Writes the samples of an object into scratch: x, y and the highest z hit so far, first its own."""
     for s in range(w.R):
         at = sample(w, i, s)
         for k in range(3):
@@ -274,7 +273,7 @@ def lay_points(w, b, i):
 
 @kernel
 def may_cover(w, b, j, i):
-    """Whether the bounding box of j is over that of i somewhere: most pairs need no ray. After `read_frames`."""
+    """Whether the bounding box of j is anywhere above that of i: most pairs need no rays. Needs `read_frames`."""
     p, q = w.at_qpos + 7 * j, w.at_qpos + 7 * i
     return (
         abs(w.physics[b, p] - w.physics[b, q]) <= w.extent[j, 0] + w.extent[i, 0] + HAIR
@@ -285,10 +284,10 @@ def may_cover(w, b, j, i):
 
 @kernel
 def cover_points(w, b, i, j):
-    """Where object j is over what the rays through i's samples met so far, they meet it instead."""
+    """Replaces hits of i's samples by object j where it is higher."""
     for s in range(w.R):
         over = height_over(w, b, j, w.point[s, 0], w.point[s, 1])
-        # `>`: where two objects have the same height, the ray keeps what it met first, its own object before all.
+        # `>`: at equal heights the first hit stays, the object itself before all others.
         if over > w.point[s, 2]:
             w.point[s, 2] = over
             w.hit[b, i, s] = j
@@ -296,7 +295,7 @@ def cover_points(w, b, i, j):
 
 @kernel
 def end_points(w, b, i):
-    """A wall over all objects hides a sample; a face of a can that is not there, or not seen from above, has none."""
+    """Clears samples below a wall, and those of a can's missing or invisible faces."""
     square = w.G * w.G
     for face in range(3):
         absent = w.is_can[i] and weight_of(w, i, face) == 0.0
@@ -307,7 +306,7 @@ def end_points(w, b, i):
 
 @kernel
 def covered_share(w, b, i):
-    """The share of an object's upper surface that others cover, and that surface as seen from above, m2."""
+    """The share of an object's upper surface covered by others, and its area as seen from above, m2."""
     others, whole, square = 0.0, 0.0, w.G * w.G
     for face in range(3):
         weight = weight_of(w, i, face)
@@ -320,8 +319,7 @@ def covered_share(w, b, i):
 
 @kernel
 def grip_sample(w, b, i):
-    """The sample on which the cup would land, -1 where none can be gripped: of those that see the sky and are level
-    enough the one nearest to the centre."""
+    """The grip: of the visible and sufficiently level samples the nearest to the centre, -1 if there is none."""
     best, nearest, square = -1, 1e30, w.G * w.G
     for face in range(3):
         if may_be_gripped(w, i, face):
@@ -335,7 +333,7 @@ def grip_sample(w, b, i):
 
 @kernel
 def has_grip(w, b, i):
-    """Whether there is such a sample: the first one tells."""
+    """Whether an object has a grip; stops at the first one."""
     square = w.G * w.G
     for face in range(3):
         if may_be_gripped(w, i, face):
@@ -348,8 +346,7 @@ def has_grip(w, b, i):
 
 @kernel(inline=True)
 def may_be_gripped(w, i, face):
-    """Whether a face is level enough somewhere: a flat one is so everywhere or nowhere, as its normal is one. After
-    `read_frames`."""
+    """Whether any point of a face is level enough; a flat face has one normal. Needs `read_frames`."""
     if w.is_can[i]:
         return face == 1 or (face == 0 and abs(w.frame[i, 8]) >= w.max_tilt_cos)
     return abs(w.frame[i, 6 + face]) >= w.max_tilt_cos
@@ -357,13 +354,13 @@ def may_be_gripped(w, i, face):
 
 @kernel(inline=True)
 def is_better_grip(w, x, y, nz, nearest):
-    """A visible point, from the centre, against the best before, `nearest` m2 aside."""
+    """Whether a visible point is level enough and nearer to the centre than the best so far, `nearest` m2."""
     return nz >= w.max_tilt_cos and x * x + y * y < nearest - NEARLY
 
 
 @kernel
 def top_sample(w, i):
-    """The sample of the face that looks up most that is nearest to the centre: the grip of the last resort."""
+    """The sample nearest to the centre on the most level face: the grip of last resort."""
     face, level, square = 0, -1.0, w.G * w.G
     for k in range(3):
         if w.is_can[i]:
@@ -383,8 +380,7 @@ def top_sample(w, i):
 
 @kernel
 def last_resort(w, b):
-    """The object that may be taken although none can be gripped: the highest; -1 where one can, or none is in play.
-    After `read_frames`."""
+    """The highest object if none can be gripped, which is then allowed; else -1. Needs `read_frames`."""
     top, highest = -1e30, -1
     for i in range(w.N):
         if in_play(w, b, i):
@@ -397,8 +393,10 @@ def last_resort(w, b):
 
 @kernel
 def mark_allowed(w, b):
-    """The mask: objects in play with a grip; if there is none, the highest one; all while a pick is under way, as
-    every action is then taken and none is read."""
+    """The mask: objects in play with a grip, or the highest one if there is none.
+
+    During a pick every action is allowed, since it is ignored.
+    """
     read_frames(w, b)
     busy = w.env_stage[b] != 0
     for i in range(w.N):

@@ -1,7 +1,7 @@
-"""The stage machine of a pick: what the cup does in each tick, and what comes of it.
+"""The state machine of a pick: the cup's stages, its ticks, and the result.
 
-`step` chooses; then, tick by tick, `plan` moves the cup and says whether the physics must run, and `judge` reads what
-it did. A pick is over when its row is IDLE again; `settle` says what it earned.
+`step` chooses the object. In each tick `plan` moves the cup and returns whether the physics must run, and `after_tick`
+evaluates the physics. A pick is over when its row is IDLE again; `settle` computes its reward.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NONE, SUCCESS, DROPPED, ILLEGAL, PHYSICS_ERROR = range(5)
 RESULTS = ("none", "success", "dropped", "illegal", "physics_error")
 
 STILL = 0.002  # m: an object that moved less has not been disturbed
-MOST_DISTURBED = 0.5  # m that are paid for at most in a pick
-LEAST_TOP = 0.03  # m: an object is out only above this, also when it lay alone
+MOST_DISTURBED = 0.5  # m, upper limit of the paid disturbance of a pick
+LEAST_TOP = 0.03  # m, an object is out only above this height
 OUTSIDE, ABOVE_WALL = 0.02, 0.25  # m beyond the inner side, and above the walls, where an object is lost
 
 
@@ -38,13 +38,13 @@ OUTSIDE, ABOVE_WALL = 0.02, 0.25  # m beyond the inner side, and above the walls
 
 @kernel
 def legal(w, b, action):
-    """While a pick is under way every action is taken and none is read."""
+    """Allowed by the mask; during a pick every action is legal and ignored."""
     return w.env_stage[b] != IDLE or (action >= 0 and action < w.N and w.action_mask[b, action])
 
 
 @kernel
 def step(w, b, action):
-    """Which object the cup goes for; the physics does the rest."""
+    """Starts the pick of an object; `plan` and the physics continue it."""
     w.stirred[b] = False
     if w.env_stage[b] == IDLE:
         read_frames(w, b)
@@ -65,7 +65,7 @@ def idle(w, b, action):
 
 @kernel
 def remember_choice(w, b, i, x, y, z):
-    """A pick of object i begins, gripped at (x, y, z) in its frame: what its end will be compared with. After
+    """Begins a pick of object i at the grip (x, y, z) in its frame; stores the state for its result. Needs
     `read_frames`."""
     lost = 0
     for j in range(w.N):
@@ -85,7 +85,7 @@ def remember_choice(w, b, i, x, y, z):
 
 @kernel
 def grip_now(w, b, k):
-    """Coordinate k of the grip, as the target lies now. After `read_frames`."""
+    """Coordinate k of the grip at the target's present pose. Needs `read_frames`."""
     i, g = w.env_target[b], w.grip_local[b]
     f = w.frame[i]
     return w.physics[b, w.at_qpos + 7 * i + k] + (f[3 * k] * g[0] + f[3 * k + 1] * g[1] + f[3 * k + 2] * g[2])
@@ -93,7 +93,7 @@ def grip_now(w, b, k):
 
 @kernel
 def go_to_grip(w, b, stage):
-    """The cup goes over the grip, then down to it. After `read_frames`."""
+    """Moves the cup above the grip, or down to it. Needs `read_frames`."""
     x, y, z = grip_now(w, b, 0), grip_now(w, b, 1), grip_now(w, b, 2)
     if stage == ABOVE:
         go(w, b, ABOVE, x, y, z + w.approach)
@@ -104,16 +104,16 @@ def go_to_grip(w, b, stage):
 
 @kernel
 def go(w, b, stage, x, y, z):
-    """Enters a stage in which the cup moves to a place at its speed."""
+    """Enters a stage in which the cup moves to a goal."""
     w.cup_goal[b, 0], w.cup_goal[b, 1], w.cup_goal[b, 2] = x, y, z
     dx, dy, dz = x - w.cup_pos[b, 0], y - w.cup_pos[b, 1], z - w.cup_pos[b, 2]
-    # a hair less, so that a whole number of ticks is one however it was rounded
+    # minus a tolerance, so that rounding adds no tick
     stay(w, b, stage, max(1, math.ceil(math.sqrt(dx * dx + dy * dy + dz * dz) / (w.cup_speed * w.tick) - 1e-9)))
 
 
 @kernel
 def halt(w, b, stage, ticks):
-    """Enters a stage in which the cup stays where it is."""
+    """Enters a stage in which the cup stands still."""
     for k in range(3):
         w.cup_goal[b, k] = w.cup_pos[b, k]
     stay(w, b, stage, ticks)
@@ -121,7 +121,7 @@ def halt(w, b, stage, ticks):
 
 @kernel
 def stay(w, b, stage, ticks):
-    """Enters a stage; 0 ticks: it lasts until something happens."""
+    """Enters a stage of this many ticks, 0 for one that ends by an event."""
     w.env_stage[b] = stage
     w.stage_tick[b] = 0
     w.stage_len[b] = ticks
@@ -132,11 +132,11 @@ def stay(w, b, stage, ticks):
 
 @kernel
 def plan(w, b, x, y):
-    """A tick of the cup; True where the physics must run. In pick mode, stages in which nothing can move are jumped."""
+    """A tick of the cup; returns whether the physics must run. Pick mode skips stages in which nothing can move."""
     while True:
         stage = w.env_stage[b]
         if stage == LIFT or (stage != IDLE and not w.at_rest[b]):
-            lay_path(w, b)
+            write_path(w, b)
             w.tick_count[b] += 1
             w.settle_tick[b] += stage >= CARRY
             return True
@@ -155,9 +155,8 @@ def plan(w, b, x, y):
 
 
 @kernel
-def lay_path(w, b):
-    """Where the cup is before each substep: rising in a lift; else it touches nothing and stays where the physics has
-    it."""
+def write_path(w, b):
+    """Writes the cup's place before each substep: rising in a lift, otherwise unchanged."""
     for k in range(w.K):
         for c in range(3):
             w.path[b, k, c] = w.physics[b, w.at_mocap + c]
@@ -168,7 +167,7 @@ def lay_path(w, b):
 
 @kernel
 def move_cup(w, b, ticks):
-    """So many ticks of a stage of the cup's own: evenly to its goal."""
+    """Moves the cup for this many ticks at constant speed towards its goal."""
     left = w.stage_len[b] - w.stage_tick[b]
     w.stage_tick[b] += ticks
     for k in range(3):
@@ -180,7 +179,7 @@ def move_cup(w, b, ticks):
 
 @kernel
 def stage_over(w, b):
-    """Goes on to the next stage where this one is done; True if with it the pick is over."""
+    """Enters the next stage if this one is done; returns whether the pick is over."""
     if w.stage_tick[b] >= w.stage_len[b]:
         stage = w.env_stage[b]
         if stage == ABOVE:
@@ -205,8 +204,7 @@ def stage_over(w, b):
 
 @kernel
 def hold(w, b):
-    """The cup takes the target: it is put where the grip point is now, as the object is turned, and welded there, so
-    that nothing jumps when the weld begins to pull."""
+    """Welds the cup to the target at the grip, with the object's rotation, so that the weld starts without a jump."""
     i = w.env_target[b]
     read_frames(w, b)
     for k in range(3):
@@ -214,7 +212,7 @@ def hold(w, b):
         w.physics[b, w.at_mocap + k] = w.cup_pos[b, k] = w.cup_goal[b, k] = at
         w.weld[b, i, k] = w.grip_local[b, k]
         w.weld[b, i, 3 + k] = 0.0
-    # The cup is turned as the object is, and the weld's own rotation stays none: at first nothing has to turn.
+    # The cup has the object's rotation and the weld none, so that the weld starts without a torque.
     for k in range(4):
         w.physics[b, w.at_mocap_quat + k] = w.physics[b, w.at_qpos + 7 * i + 3 + k]
     w.physics[b, w.at_active + i] = 1.0
@@ -227,8 +225,8 @@ def hold(w, b):
 
 
 @kernel
-def judge(w, b, x, y):
-    """After the physics ran a tick of this row; False where it failed, and nothing is done."""
+def after_tick(w, b, x, y):
+    """Updates a row after a tick of the physics; returns False, without changes, if the physics failed."""
     if not is_finite(w, b):
         return False
     w.stirred[b] = True
@@ -242,7 +240,7 @@ def judge(w, b, x, y):
             halt(w, b, SETTLE, 0)
         elif is_clear(w, b) or w.stage_tick[b] >= w.lift_ticks:
             let_go(w, b, SUCCESS)
-            w.current_suction_object[b] = w.env_target[b]  # it is carried, and no part of the pile any more
+            w.current_suction_object[b] = w.env_target[b]  # carried, and out of play
             go(w, b, CARRY, w.drop[0], w.drop[1], w.drop[2])
         return True
     count_rest(w, b)
@@ -253,7 +251,7 @@ def judge(w, b, x, y):
 
 @kernel
 def is_finite(w, b):
-    """All poses and speeds of a row are numbers. Counted rather than left at the first, so that it needs no branch."""
+    """Whether all poses and speeds of a row are finite. Counts without an early exit, to avoid branches."""
     wrong = 0
     for k in range(w.at_qpos, w.at_warmstart):
         wrong += not abs(w.physics[b, k]) < math.inf
@@ -262,7 +260,7 @@ def is_finite(w, b):
 
 @kernel
 def load_of_tick(w, b):
-    """The mean force on the cup in the substeps of a tick, as a share of what it holds; the largest is kept."""
+    """The mean force on the cup over a tick as a share of its limit; stores the largest of the pick."""
     load = 0.0
     for k in range(w.K):
         fx, fy, fz = w.force[b, k, 0], w.force[b, k, 1], w.force[b, k, 2]
@@ -274,7 +272,7 @@ def load_of_tick(w, b):
 
 @kernel
 def is_clear(w, b):
-    """The target hangs over everything else that is in play."""
+    """Whether the target hangs above all other objects in play."""
     i = w.env_target[b]
     bottom = height(w, b, i) - reach_up(w, b, i)
     if not bottom > LEAST_TOP + w.clearance:
@@ -287,7 +285,7 @@ def is_clear(w, b):
 
 @kernel
 def count_rest(w, b):
-    """Two quiet ticks in a row are rest: what was thrown is still for a moment at its highest point."""
+    """Counts quiet ticks in a row; one is not enough, since a thrown object stops at its highest point."""
     quiet = True
     for i in range(w.N):
         if in_play(w, b, i):
@@ -301,13 +299,13 @@ def count_rest(w, b):
 
 @kernel
 def let_go(w, b, result):
-    """The cup holds the target no more: it is out, or it falls back."""
+    """Releases the target, which is out, or falls back."""
     i = w.env_target[b]
     w.physics[b, w.at_active + i] = 0.0
     w.current_suction_object[b] = -1
     w.result[b] = result
     if result == SUCCESS:
-        w.rest_count[b] = 1  # the usual pick, which moved nothing, then waits for one tick
+        w.rest_count[b] = 1  # a pick that moved nothing else then waits for one tick
         order = 0
         for j in range(w.N):
             order += w.grasped[b, j]
@@ -321,7 +319,7 @@ def let_go(w, b, result):
 
 @kernel
 def park(w, b, i):
-    """Puts an object to its place beside the tray, at rest."""
+    """Moves an object to its place beside the tray, at rest."""
     for k in range(7):
         w.physics[b, w.at_qpos + 7 * i + k] = w.parking[i, k]
     for k in range(6):
@@ -330,7 +328,7 @@ def park(w, b, i):
 
 @kernel
 def finish(w, b):
-    """A pick is over: what left the tray is lost, and a pile at rest is put to sleep as it lies."""
+    """Ends a pick: objects outside of the tray are lost, and a pile at rest falls asleep."""
     stay(w, b, IDLE, 0)
     outside, high = w.half_side + OUTSIDE, w.wall_top + ABOVE_WALL
     for j in range(w.N):
@@ -352,7 +350,7 @@ def finish(w, b):
 
 @kernel
 def settle(w, b):
-    """What came of a turn: the reward of a pick that is over, whether the episode is, and what the rays meet now."""
+    """Result of a step: the reward of a finished pick, the end of the episode, and new hits of rays."""
     clear_last(w, b)
     if w.env_stage[b] == IDLE:
         if w.illegal[b]:
@@ -362,7 +360,7 @@ def settle(w, b):
         else:
             w.reward[b] = reward_of_pick(w, b)
         close_attempt(w, b)
-    look_again(w, b)
+    recast_rays(w, b)
     if not w.illegal[b]:
         mark_allowed(w, b)
 
@@ -377,8 +375,8 @@ def close_attempt(w, b):
 
 
 @kernel
-def look_again(w, b):
-    """The limit of ticks, where steps are ticks; and rays, where objects have moved."""
+def recast_rays(w, b):
+    """Truncates at the limit of ticks, if steps are ticks, and casts rays if objects have moved."""
     if w.tick_count[b] >= w.tick_limit and not w.pick_mode and not w.terminated[b]:
         w.truncated[b] = True
     if w.stirred[b]:
@@ -387,7 +385,7 @@ def look_again(w, b):
 
 @kernel
 def clear_last(w, b):
-    """What is said of a pick is said in the call that ends it."""
+    """Clears the results of the last pick, which only the call that ended it reports."""
     w.last_disturbance[b] = 0.0
     w.last_ticks[b] = 0
     w.last_lost[b] = 0
@@ -397,7 +395,7 @@ def clear_last(w, b):
 
 @kernel
 def reward_of_pick(w, b):
-    """What the pick that has just ended earns; it is written into the log and the figures of the episode."""
+    """The reward of the pick that has just ended; updates the log and the figures of the episode."""
     disturbed, lost, out = 0.0, -w.lost_at_choice[b], 0
     for j in range(w.N):
         lost += w.lost[b, j]
@@ -428,9 +426,9 @@ def reward_of_pick(w, b):
 
 @kernel
 def write_log(w, b, lost, ticks, blocked, load):
-    """The record of an attempt. After `last_displacement` has been made."""
+    """Appends an attempt to the log. Needs `last_displacement`."""
     n = w.records[b]
-    if n >= w.T:  # in a state from outside
+    if n >= w.T:  # only in a given state
         return
     w.log_target[b, n] = w.env_target[b]
     w.log_result[b, n] = w.result[b]
@@ -445,7 +443,7 @@ def write_log(w, b, lost, ticks, blocked, load):
 
 @kernel
 def end_episode(w, b):
-    """All out, nothing left, or no attempt left."""
+    """Ends the episode if all objects are out, none is left, or no attempt is left."""
     left = 0
     for j in range(w.N):
         left += in_play(w, b, j)

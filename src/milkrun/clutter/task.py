@@ -1,4 +1,4 @@
-"""The independent checker: the return of an episode from its event log alone. It shares no code with the kernels."""
+"""The independent checker: computes the return of an episode from its event log. Shares no code with the kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESULTS = ("success", "dropped", "illegal", "physics_error")
 
 
 def clutter_return(events: Iterable[Mapping[str, Any]], config: ClutterConfig) -> float:
-    """What the attempts of an episode earn together: records as `world.events(row)` gives them."""
+    """The return of an episode from its records, as `world.events(row)` returns them."""
     total, out = 0.0, set()
     for number, event in enumerate(events):
         target, result = event["target"], event["result"]

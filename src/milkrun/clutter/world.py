@@ -1,11 +1,11 @@
 """Picking from clutter: a suction cup takes objects out of a tray, one at a time; the policy says which one next.
 
-Observations: `objects` (N, 26) numbers of each object, `cover` (N, N) who covers whom, `globals` (12); with `maps`
-    also `height` and `segmentation` (M, M).
+Observations: `objects` (N, 26) features of each object, `cover` (N, N) shares of i under j, `globals` (12); with
+    `maps` also `height` and `segmentation` (M, M).
 Actions: Discrete(N): the object to take, by its number, the same through an episode. With `use_discrete_action=False`
     the class is `ClutterMotion`: Box(4), the way of the cup in a tick and its suction.
 Mask: objects in play with a visible surface that is level enough; if there is none, the highest one. Objects that
-    others cover stay allowed: not to take them is what there is to learn.
+    others cover stay allowed: the policy has to learn not to take them.
 Ends: terminated when all are out, when nothing is left, or when the attempts are used up; truncated by `max_steps`,
     by `max_ticks` where a step is a tick, and when the physics fails.
 Reward: of a pick when it ends: success, what it moved, dropped or lost, the time it took; a bonus for all.
@@ -30,14 +30,14 @@ from milkrun.core.kernels import kernel
 
 @kernel
 def see(w, b, x, y):
-    """Rays and mask of a pose that is in no bank."""
+    """Casts the rays and computes the mask of a given pose."""
     cast(w, b)
     mark_allowed(w, b)
     return True
 
 
 class Clutter(MuJoCoPile):
-    """Which object next: a pick, or a tick of it, a step."""
+    """The policy chooses the next object; a step is a pick, or a tick of it."""
 
     id = "milkrun/Clutter-v0"
     action = discrete("N")

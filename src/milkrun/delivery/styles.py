@@ -1,8 +1,8 @@
-"""How what truck and drones do looks in a chart: one table for both worlds."""
+"""Chart styles of the activities of truck and drones, shared by both worlds."""
 
 from __future__ import annotations
 
-from milkrun.core.scene import Style
+from milkrun.render.scene import Style
 
 STYLES = {
     "drive": Style("truck drives (\u2192 node)", "ink"),

@@ -1,9 +1,9 @@
-"""An episode as an animated GIF: the pictures that a world's `render(row)` gives, one a step.
+"""An episode as an animated GIF: the pictures that a world's `render(row)` returns, one per step.
 
-A film keeps of each picture what changed since the one before, compressed. All pictures share one palette; up to 256
-colours the GIF shows exactly what was rendered; of some more, blends at edges become the nearest that is kept. Pictures
-of thousands of colours are photographs: they get the palette that fits them best, and a pixel that hardly changes stays
-as it is, so that the noise of a camera does not fill the file.
+A film stores the compressed difference of each picture to the one before. All pictures share one palette. Up to 256
+colours the GIF is exact; with some more, blends at edges become the nearest colour of the palette. Pictures with
+thousands of colours are photographs: they get the best-fitting palette, and a pixel that hardly changes keeps its
+colour, so that camera noise does not fill the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from milkrun.core.arguments import Rows, check_count, read_rows
 from milkrun.core.errors import missing_extra
-from milkrun.core.watch import Watched
+from milkrun.render.hooks import StepHooks
 
 try:
     from PIL import Image
@@ -31,25 +31,27 @@ Colours = NDArray[np.int32]
 """red, green and blue in one number"""
 
 COLOURS = 256  # that a GIF can hold
-PHOTOGRAPH = 3072  # colours from which pictures count as photographs: a film of TruckDrone has some 2,100
-PHOTO_COLOURS = 64  # of those, one of them free; with all 256 a file is twice as large
-ALIKE = 18  # of 255: how far a colour of a photograph may be from the one that stands there
-SAMPLE = 32  # photographs that the palette is made of
+PHOTOGRAPH = 3072  # more colours than this are a photograph; a film of TruckDrone has about 2,100
+PHOTO_COLOURS = 64  # of a photograph, one of them transparent; with all 256 a file is twice as large
+SIMILAR = 18  # of 255: largest change of a colour of a photograph that keeps the pixel
+SAMPLE = 32  # photographs from which the palette is made
 MOST_FRAMES = 400
-STEP_MS, FIRST_MS, LAST_MS = 90, 600, 2500  # how long a picture stands
-LEAST_MS = 20  # browsers slow down a GIF whose pictures stand shorter
+STEP_MS, FIRST_MS, LAST_MS = 90, 600, 2500  # durations of pictures
+LEAST_MS = 20  # browsers slow down a GIF with shorter durations
 
 
-class Film(Watched):
-    """A world that keeps the pictures of a row, from where it stands when the film begins.
+class Film(StepHooks):
+    """Wrapper that stores the pictures of a row, from its present state on; step it in place of the world.
 
-    Step it instead of the world. `every` leaves out pictures of a long episode: its steps that are no multiple of it,
-    except the one that ends it. `scale=2` halves pictures in height and width, each pixel the mean of four.
+    `every=n` keeps the pictures of every n-th step and of the last one. `scale=2` halves pictures in height and width,
+    each pixel the mean of four.
     """
 
     def __init__(self, world: Any, row: int = 0, every: int = 1, scale: int = 1) -> None:
         super().__init__(world)
-        self.row, self.every, self.scale = row, every, check_count("scale", scale, 1)
+        self.row = row
+        self.every = every
+        self.scale = check_count("scale", scale, 1)
         self._last = np.zeros_like(self._picture())
         self._changes: list[bytes] = []
         self.keep()
@@ -59,7 +61,7 @@ class Film(Watched):
 
     @property
     def step_ms(self) -> int:
-        """How long a picture between the first and the last stands."""
+        """Duration of a picture between the first and the last."""
         return STEP_MS
 
     def frames(self) -> Iterator[Picture]:
@@ -70,14 +72,14 @@ class Film(Watched):
             yield shown
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the GIF: it runs for ever and rests on its last picture. Pictures that do not differ become one."""
+        """Write the GIF: it loops and pauses on its last picture. Equal consecutive pictures become one."""
         seen = colours_of(self.frames())
         shown = self._photographs() if seen is None else self._drawings(palette_of(*seen))
         count = len(self)
         times = [FIRST_MS, *[self.step_ms] * (count - 2), LAST_MS] if count > 1 else LAST_MS
         next(shown).save(Path(path), "GIF", save_all=True, append_images=shown, duration=times, loop=0)
 
-    def after(self, rows: Rows) -> None:
+    def after_step(self, rows: Rows) -> None:
         if rows is not None and self.row not in read_rows(rows, self.world.num_envs):
             return
         ended = bool(self.world.terminated[self.row] | self.world.truncated[self.row])
@@ -86,13 +88,15 @@ class Film(Watched):
         self.keep()
 
     def keep(self) -> None:
-        """The row as it stands is the next picture."""
+        """Append a picture of the row's present state."""
         picture = self._picture()
-        self._changes.append(zlib.compress((picture ^ self._last).tobytes(), 1))  # what stays is 0: no room
+        self._changes.append(
+            zlib.compress((picture ^ self._last).tobytes(), 1)
+        )  # unchanged pixels are 0 and compress well
         self._last = picture
 
     def picture(self) -> Picture:
-        """The row as it stands, in full size."""
+        """A picture of the row's present state, in full size."""
         picture: Picture = self.world.render(self.row)
         return picture
 
@@ -104,7 +108,7 @@ class Film(Watched):
         return np.asarray(Image.fromarray(picture[:high, :wide]).reduce(self.scale))
 
     def _drawings(self, palette: Colours) -> Iterator[Image.Image]:
-        """The pictures as places in a palette."""
+        """The pictures as palette indices."""
         indices, before = np.zeros(self._last.shape[:2], np.uint8), None
         for picture in self.frames():
             colours = _packed(picture)
@@ -114,8 +118,10 @@ class Film(Watched):
             yield _image(indices, _unpacked(palette))
 
     def _photographs(self) -> Iterator[Image.Image]:
-        """The same of photographs, by tables over colours of five bits a channel. A place of the palette stays free, by
-        which the GIF says that a pixel is as it was."""
+        """Photographs as palette indices, by tables over colours of five bits a channel.
+
+        One palette entry stays free: the GIF uses it as "unchanged".
+        """
         counts = np.zeros(len(FIVE_BITS), np.int64)
         for k, picture in enumerate(self.frames()):
             if k % -(-len(self) // SAMPLE) == 0:
@@ -131,7 +137,7 @@ class Film(Watched):
 
 
 def stride(steps: int) -> int:
-    """Which steps of so many to film, so that no film is longer than MOST_FRAMES."""
+    """The smallest `every` that keeps a film of this many steps below MOST_FRAMES."""
     return max(1, -(-steps // (MOST_FRAMES - 2)))
 
 
@@ -139,7 +145,7 @@ def stride(steps: int) -> int:
 
 
 def colours_of(frames: Iterable[Picture]) -> tuple[Colours, NDArray[np.int64]] | None:
-    """All colours of pictures and how often one appeared where another had been; None of photographs."""
+    """All colours of pictures, and how many pixels changed to each; None for photographs."""
     seen, counts, before = np.zeros(0, np.int32), np.zeros(0, np.int64), None
     for picture in frames:
         packed = _packed(picture)
@@ -154,7 +160,7 @@ def colours_of(frames: Iterable[Picture]) -> tuple[Colours, NDArray[np.int64]] |
 
 
 def palette_of(seen: Colours, counts: NDArray[np.int64]) -> Colours:
-    """All colours if a GIF can hold them; else the commonest half of what it can, and those farthest from the rest."""
+    """All colours if they fit into a GIF; else the most frequent 128, then the colours farthest from those chosen."""
     if len(seen) <= COLOURS:
         return seen
     order = np.argsort(-counts, kind="stable")
@@ -168,7 +174,7 @@ def palette_of(seen: Colours, counts: NDArray[np.int64]) -> Colours:
 
 
 def _packed(picture: Picture, bits: int = 8) -> Colours:
-    """A number a pixel, of so many bits a channel."""
+    """The colour of each pixel as one number, with this many bits a channel."""
     red, green, blue = (picture[..., k].astype(np.int32) >> (8 - bits) for k in range(3))
     packed: Colours = (red << 2 * bits) | (green << bits) | blue
     return packed
@@ -179,7 +185,7 @@ def _unpacked(colours: Colours) -> Picture:
 
 
 def _nearest(palette: Colours, wanted: Colours) -> Picture:
-    """The place in the palette of each colour, or of the one nearest to it."""
+    """The palette index of each colour, or of the nearest one."""
     colours, which = np.unique(wanted, return_inverse=True)
     return _closest(_unpacked(palette), _unpacked(colours)).astype(np.uint8)[which].reshape(wanted.shape)
 
@@ -187,20 +193,22 @@ def _nearest(palette: Colours, wanted: Colours) -> Picture:
 # -- photographs ------------------------------------------------------------------------------------------------------
 
 FIVE_BITS = np.stack(np.meshgrid(*[np.arange(32)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
-# The high bits again as the low ones: 31 becomes 255, and white stays white.
+# The high bits are repeated as the low ones: 31 becomes 255, and white stays white.
 FIVE_BITS = (FIVE_BITS << 3) | (FIVE_BITS >> 2)
-"""The colours of five bits a channel, in the order of their numbers: that of a pixel is `_packed(picture, 5)`."""
+"""The colours of five bits a channel, indexed by `_packed(picture, 5)`."""
 
 
 def photograph_palette(counts: NDArray[np.int64], size: int) -> Picture:
-    """At most `size` colours for those of FIVE_BITS that appear so often: boxes cut in two at their median, always that
-    with the most to gain, then each colour moved to the mean of those that are nearest to it."""
+    """At most `size` colours for the colours of FIVE_BITS with these counts.
+
+    Median cut: the box with the largest spread is split at its median. Then four rounds of k-means.
+    """
     used = np.flatnonzero(counts)
     colours, weights = FIVE_BITS[used].astype(np.float32), np.sqrt(counts[used]).astype(np.float32)
     boxes = [_box(colours, weights, np.arange(len(used)))]
     while len(boxes) < min(size, len(used)):
-        # There are fewer boxes than colours, so one has two colours or more, and only such a one has a gain above 0:
-        # neither of its parts is empty.
+        # With fewer boxes than colours, some box has two colours or more. Only such a box has a gain above 0, so
+        # neither part is empty.
         k = int(np.argmax([gain for gain, _, _ in boxes]))
         _, axis, box = boxes[k]
         box = box[np.argsort(colours[box, axis], kind="stable")]
@@ -217,29 +225,29 @@ def photograph_palette(counts: NDArray[np.int64], size: int) -> Picture:
 
 
 def _box(colours: NDArray[np.float32], weights: NDArray[np.float32], box: NDArray[np.intp]) -> tuple[float, int, Any]:
-    """How far the colours of a box are from their mean, squared and summed, along the axis where that is most; it."""
+    """The largest squared spread of a box along one axis, that axis, and the box."""
     mean = np.average(colours[box], axis=0, weights=weights[box])
     squares = (weights[box, None] * (colours[box] - mean) ** 2).sum(axis=0)
     return float(squares.max()), int(squares.argmax()), box
 
 
 def _closest(palette: NDArray[Any], colours: NDArray[Any]) -> NDArray[np.intp]:
-    """The place in the palette nearest to each colour; of whole numbers exactly, since float32 holds their sums."""
+    """The nearest palette index of each colour; exact for integers, since float32 holds their sums."""
     p, c = palette.astype(np.float32), colours.astype(np.float32)
     return ((p**2).sum(axis=1) - 2 * c @ p.T).argmin(axis=1)
 
 
 def _tables(palette: Picture) -> tuple[Picture, NDArray[np.bool_]]:
-    """For each number of FIVE_BITS its place in the palette; and which places are as good as that, (place, number)."""
+    """The palette index of each colour of FIVE_BITS, and which indices are similar enough, (index, colour)."""
     place = _closest(palette, FIVE_BITS).astype(np.uint8)
     near = np.ones((len(palette), len(FIVE_BITS)), np.bool_)
     for k in range(3):
-        near &= abs(palette[:, None, k].astype(np.int16) - FIVE_BITS[:, k].astype(np.int16)) <= ALIKE
+        near &= abs(palette[:, None, k].astype(np.int16) - FIVE_BITS[:, k].astype(np.int16)) <= SIMILAR
     return place, near
 
 
 def _image(indices: Picture, palette: Picture) -> Image.Image:
-    # A copy: `_drawings` goes on writing into its array, while Pillow still holds the picture before.
+    # A copy, since `_drawings` reuses its array while Pillow still reads the previous picture.
     image = Image.fromarray(indices.copy())
     image.putpalette(palette.tobytes())
     return image

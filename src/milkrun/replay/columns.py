@@ -1,4 +1,4 @@
-"""Columns of an episode: arrays as JSON, and back. docs/replay.md says their format."""
+"""Columns of an episode: arrays to JSON and back, in the format of docs/replay.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from milkrun.core.errors import FormatError, shown
 
-PLAIN = 48  # numbers up to which they are written as such
+PLAIN = 48  # up to this size a column is a plain list of numbers
 DTYPES = ("uint8", "int16", "int32", "float32", "float64")
 MOST_BYTES = 64 * 2**20  # of one column, inflated
 
@@ -20,13 +20,15 @@ Column = dict[str, Any]
 
 
 def number(value: float) -> float | None:
-    """A number as JSON has it: None where it is not finite."""
+    """A number for JSON: None if it is not finite."""
     return float(value) if math.isfinite(value) else None
 
 
 def pack(array: np.ndarray, delta: bool = False, scale: float | None = None) -> Column:
-    """An array as a column. `delta`: its first axis is time, and what changes little becomes small; numbers that are
-    not whole are rounded to `scale` where one is given."""
+    """An array as a column.
+
+    `delta` stores differences along the first axis, which is time. `scale` rounds floats to its multiples.
+    """
     if array.dtype.kind in "iu":
         array = _narrow(array)
     if array.size <= PLAIN:
@@ -44,12 +46,12 @@ def pack(array: np.ndarray, delta: bool = False, scale: float | None = None) -> 
         array = array.astype(np.uint8)
     elif array.dtype.kind == "f" and scale is not None:
         array = array.astype(np.float64)  # the difference to the offset would be rounded in float32
-        # In the middle of the values: there 16 bits with a sign hold the widest span.
+        # In the middle of the values, so that int16 holds the widest range.
         offset = float((array.max() + array.min()) / 2)
         array = _narrow(np.rint((array - offset) / scale).astype(np.int64), np.int16)
         options = {"scale": scale, "offset": offset}
     if delta and array.dtype.kind in "iu" and "xor" not in options:
-        # In a narrow type differences may wrap around. `decode` adds them up in the same type, so they come back.
+        # Differences may wrap around in a narrow type. `decode` adds them in the same type, which undoes it.
         options["delta"] = True
         array = np.concatenate([array[:1], array[1:] - array[:-1]])
     raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
@@ -58,7 +60,7 @@ def pack(array: np.ndarray, delta: bool = False, scale: float | None = None) -> 
 
 
 def _narrow(array: np.ndarray, *least: Any) -> np.ndarray:
-    """Whole numbers in the smallest type of the format that holds them; float64 holds more than any."""
+    """Integers in the smallest type of the format that holds them; float64 beyond int32."""
     low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
     for dtype in least or (np.uint8, np.int16):
         if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
@@ -67,7 +69,7 @@ def _narrow(array: np.ndarray, *least: Any) -> np.ndarray:
 
 
 def decode(column: Any, name: str = "column") -> np.ndarray:
-    """The array of a column: bool, whole numbers, or floats with NaN for what was not finite."""
+    """The array of a column: bool, integers, or floats with NaN for values that were not finite."""
     if not isinstance(column, dict) or not isinstance(column.get("shape"), list):
         raise FormatError(f"{name}: {shown(column)} is no column: it has no shape")
     shape = column["shape"]
@@ -124,7 +126,7 @@ def _inflated(data: Any, name: str) -> bytes:
 
 
 def ragged(lists: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """Lists in time: how many to keep of the one before, how many come, and those."""
+    """Lists over time: the count of entries kept from the list before, the count of new ones, and the new ones."""
     keep, add, flat, last = list[int](), list[int](), list[int](), list[int]()
     for now in lists:
         k = 0
@@ -142,7 +144,7 @@ def ragged(lists: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 
 def unragged(packed: Any, name: str = "ragged") -> list[list[int]]:
-    """The lists again."""
+    """The inverse of `ragged`."""
     keep, add, flat = (decode(packed.get(key), f"{name}, {key}").tolist() for key in ("keep", "add", "flat"))
     if len(keep) != len(add):
         raise FormatError(f"{name}: {len(keep)} of keep and {len(add)} of add")

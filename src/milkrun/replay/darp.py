@@ -1,6 +1,6 @@
-"""A dial-a-ride plan in one figure: on the left where the vehicles drive, on the right when, as a chart.
+"""Dial-a-ride routes in one figure: the map on the left, the timetable of the vehicles as a chart on the right.
 
-Requests are numbered from 1 in both, as in Cordeau's files.
+Requests are numbered from 1, as in Cordeau's files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from milkrun.core.scene import Chart, Scene
+from milkrun.render.scene import Chart, Scene
 from milkrun.replay.figures import empty_figure, fill, paint_scene, save, scene_legend
 from milkrun.replay.gantt import chart_legend, height_of, paint_chart
 from milkrun.routing.darp.task.checker import DARPReport
@@ -28,8 +28,8 @@ CHART = 9.0  # inches across
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What one part of a figure shows."""
+class Timetable:
+    """Routes of an instance with their times, as one part of a figure shows them."""
 
     instance: DARPInstance
     routes: Routes
@@ -39,7 +39,7 @@ class Plan:
 
     @property
     def facts(self) -> str:
-        """Distance, requests served and the longest ride, as the checker has them."""
+        """Distance, requests served and the longest ride, by the checker."""
         total = self.instance.num_requests
         rides = [ride for by_request in self.report.ride_times for ride in by_request.values()]
         longest = f", longest ride {max(rides):.1f}" if rides else ""
@@ -47,7 +47,7 @@ class Plan:
 
     @property
     def scene(self) -> Scene:
-        """Routes with a colour a vehicle; a request that nobody served is hollow."""
+        """Routes with a colour per vehicle; a request that was not served is hollow."""
         nodes = self.instance.locs.astype(float)
         s, n = Scene(nodes.min(0), nodes.max(0)), len(nodes)
         s.points(
@@ -78,45 +78,47 @@ def draw_darp(
     rule: str = "classic",
     speed: float | None = None,
 ) -> None:
-    """Writes a PNG of routes of nodes, the depot left out; route k is vehicle k's and may be empty."""
-    save(figure_of_plans([plan_of(instance, routes, title or instance.name, rule, speed)]), Path(path))
+    """Write a PNG of routes, one per vehicle: lists of nodes without the depot, possibly empty."""
+    save(figure_of_timetables([timetable_of(instance, routes, title or instance.name, rule, speed)]), Path(path))
 
 
-def plan_of(
+def timetable_of(
     instance: DARPInstance, routes: Routes, heading: str = "", rule: str = "classic", speed: float | None = None
-) -> Plan:
-    """Routes with their times."""
+) -> Timetable:
+    """The timetable of routes."""
     routes = [[int(node) for node in route] for route in routes]
-    return Plan(instance, routes, *timetable(instance, routes, rule, speed), heading)
+    return Timetable(instance, routes, *timetable(instance, routes, rule, speed), heading)
 
 
-def plan_of_row(world: Any, row: int, heading: str = "") -> Plan:
-    """What a row of a dial-a-ride world has driven so far; needs record=True."""
-    return plan_of(*routes_of_row(world, row), heading, world.config.rule, world.config.speed)
+def timetable_of_row(world: Any, row: int, heading: str = "") -> Timetable:
+    """The timetable of the routes driven so far in a row of a dial-a-ride world; needs record=True."""
+    return timetable_of(*routes_of_row(world, row), heading, world.config.rule, world.config.speed)
 
 
 def figure_of_rows(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure | None:
-    """Episodes one below the other, each (world, row, heading); None where one is not over or was not recorded."""
+    """Episodes one below the other, each (world, row, heading); None if one is unfinished or not recorded."""
     if not all(world.config.record and world.terminated[row] for world, row, _ in pictures):
         return None
-    return figure_of_plans([plan_of_row(*picture) for picture in pictures], title)
+    return figure_of_timetables([timetable_of_row(*picture) for picture in pictures], title)
 
 
-def paint_plan(axes: Axes, plan: Plan) -> str:
-    paint_scene(axes, plan.scene, "beside")
-    return plan.facts
+def paint_routes(axes: Axes, table: Timetable) -> str:
+    paint_scene(axes, table.scene, "beside")
+    return table.facts
 
 
-def figure_of_plans(plans: Sequence[Plan], title: str = "") -> Figure:
-    """Plans one below the other, with one legend."""
-    requests = max(plan.instance.num_requests for plan in plans)
+def figure_of_timetables(timetables: Sequence[Timetable], title: str = "") -> Figure:
+    """Timetables one below the other, with one legend."""
+    requests = max(table.instance.num_requests for table in timetables)
     side = min(8.0, 5.4 + 0.05 * max(0, requests - 24))  # inches of a map
-    heights = [max(side + 0.5, height_of(plan.chart) + 0.8) for plan in plans]
+    heights = [max(side + 0.5, height_of(table.chart) + 0.8) for table in timetables]
     figure = empty_figure(side + CHART, sum(heights) + 0.7, title)
-    grid = figure.add_gridspec(len(plans), 2, width_ratios=[side, CHART], height_ratios=heights)
-    for k, plan in enumerate(plans):
-        fill(figure.add_subplot(grid[k, 0]), plan.heading, paint_plan, plan)
-        paint_chart(figure.add_subplot(grid[k, 1]), plan.chart)
-    unserved = any(plan.report.unserved for plan in plans)
-    chart_legend(figure, [plan.chart for plan in plans], scene_legend(plans[0].scene)[: 3 if unserved else 2])
+    grid = figure.add_gridspec(len(timetables), 2, width_ratios=[side, CHART], height_ratios=heights)
+    for k, table in enumerate(timetables):
+        fill(figure.add_subplot(grid[k, 0]), table.heading, paint_routes, table)
+        paint_chart(figure.add_subplot(grid[k, 1]), table.chart)
+    unserved = any(table.report.unserved for table in timetables)
+    chart_legend(
+        figure, [table.chart for table in timetables], scene_legend(timetables[0].scene)[: 3 if unserved else 2]
+    )
     return figure

@@ -1,6 +1,6 @@
-"""Many days of waste collection in one figure: the routes of each day, the levels of all bins, what each brought.
+"""Many days of waste collection in one figure: the routes and results of each day, and the levels of all bins.
 
-The figures come from the independent checker's replay of the recorded days, not from the world's own counts.
+Results come from the independent checker's replay of the recorded days, not from the world's own counts.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, INK, PALETTE
 from milkrun.core.instances import instances_of
-from milkrun.core.painter import trips_of
 from milkrun.core.references import refer
+from milkrun.render.canvas import CUSTOMER, DEPOT, INK, PALETTE
+from milkrun.render.painter import trips_of
 from milkrun.replay.figures import empty_figure, leave_inside, rgb, square_window
 from milkrun.replay.trace import days_driven, morning_levels
-from milkrun.routing.maps import EUR_PER_KG, EUR_PER_KM, KG_PER_M3
-from milkrun.routing.maps.units import BIN_M3
+from milkrun.routing.maps import BIN_M3, EUR_PER_KG, EUR_PER_KM, KG_PER_M3
 
 COLUMNS = 7  # days side by side
 
 
 @dataclass(frozen=True)
 class Days:
-    """Amounts by row and day, (B, T). Waste in bins and length in the world's unit, or kilograms and kilometres where
-    the world stands on a map of one stream; then `profit` is in EUR, otherwise in the objective's unit."""
+    """Amounts by row and day, (B, T).
+
+    On a map with a single waste stream: waste in kg, length in km, profit in EUR. Otherwise waste in bins, length in
+    the world's unit, profit in the objective's unit.
+    """
 
     overflows: NDArray[np.float64]
     failures: NDArray[np.float64]
@@ -75,7 +77,7 @@ def days_of(world: Any) -> Days:
 
 
 def figure_of_days(world: Any, row: int, title: str = "") -> Figure:
-    """Routes of each day over the levels of that morning, and below the levels of all bins from morning to morning."""
+    """Routes of each day over the levels of its morning; below them the levels of all bins over time."""
     paths, q = days_driven(world, row), world.instance_row[row]
     days = len(paths)
     mornings = morning_levels(world, row)[:, 1 : world.n_nodes[q]] / world.max_waste[q]

@@ -1,7 +1,7 @@
 """An episode as a value that can be saved, sent and shown: the format `milkrun-episode`, version 1.
 
-docs/replay.md defines the format; a change of meaning raises the version. What a file holds is checked when it is read,
-so that whoever has an `Episode` can show it.
+docs/replay.md defines the format; a change of meaning raises the version. Files are validated when read, so every
+`Episode` can be shown.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy as np
 from milkrun.core.arguments import check_count
 from milkrun.core.errors import FormatError, UnknownName, missing_extra, shown
 from milkrun.core.files import read_bytes, write_bytes
-from milkrun.core.recorder import Recording
-from milkrun.core.scene import Chart, colour_code, equal
+from milkrun.render.recorder import Recording
+from milkrun.render.scene import Chart, colour_code, equal
 from milkrun.replay.columns import decode, number, pack, ragged, unragged
 
 FORMAT, VERSION = "milkrun-episode", 1
-PLACES = 32768  # steps across the window
-STEPS = {"pos": 1e-4, "quat": 1 / 4096, "size": 1e-3, "level": 1e-3, "gauge": 1e-3}
+RESOLUTION = 32768  # steps of coordinates across the window
+PRECISION = {"pos": 1e-4, "quat": 1 / 4096, "size": 1e-3, "level": 1e-3, "gauge": 1e-3}
 QUALITY, MOST_IMAGES = 80, 300  # of images; in an episode
 KEYS: dict[type, tuple[str, ...]] = {
     str: ("world", "title", "policy", "instance", "end"),
@@ -36,14 +36,14 @@ KEYS: dict[type, tuple[str, ...]] = {
     dict: ("config", "action", "reward", "illegal", "series", "gauges"),
     list: ("agents", "names", "window", "legend", "marks", "illegal_reasons"),
 }
-"""What every episode has, by type."""
+"""Required keys of an episode, by type."""
 COLUMNS = ("action", "reward", "illegal", "mask", "scores")
-WHO = ("world", "title", "policy", "config", "seed", "row", "episode", "instance")
+HEADER = ("world", "title", "policy", "config", "seed", "row", "episode", "instance")
 
 
 @dataclass(frozen=True, eq=True)
 class Episode:
-    """What one policy did in one row: a JSON object of the format, checked, and what is most asked of it."""
+    """One episode of a policy: a validated JSON object of the format, with accessors for its main parts."""
 
     data: dict[str, Any]
 
@@ -86,16 +86,16 @@ class Episode:
         return decode(self.data["series"][name], f"series {name!r}")
 
     def why(self, step: int, index: int) -> str:
-        """Why an action of the flat mask was not allowed before a step; empty where it was, or nobody asked."""
+        """Why an action of the flat mask was masked before a step; empty if it was allowed or not recorded."""
         why = self.data.get("why")
         if not why:
             return ""
-        told = decode(why["index"], "why")
-        step = check_count("step", step, 0, len(told) - 1)
-        return str(why["texts"][int(told[step, check_count("index", index, 0, told.shape[1] - 1)])])
+        texts = decode(why["index"], "why")
+        step = check_count("step", step, 0, len(texts) - 1)
+        return str(why["texts"][int(texts[step, check_count("index", index, 0, texts.shape[1] - 1)])])
 
     def mark(self, name: str, attribute: str, frame: int) -> Any:
-        """What a mark said at a frame."""
+        """The value of a mark's attribute at a frame."""
         marks = {mark["name"]: mark for mark in self.data["marks"]}
         if name not in marks:
             raise UnknownName(f"the episode has no mark {shown(name)}; it has {', '.join(marks)}")
@@ -106,7 +106,7 @@ class Episode:
 
     @classmethod
     def of(cls, recording: Recording) -> Episode:
-        """What a recorder has seen."""
+        """The episode of a recording."""
         return cls(_content(recording))
 
     def to_json(self) -> str:
@@ -114,7 +114,7 @@ class Episode:
 
     @classmethod
     def from_json(cls, text: str | bytes, name: str = "episode") -> Episode:
-        """Reads what `to_json` wrote; FormatError names the key where it is something else."""
+        """Read the text of `to_json`; raises FormatError, which names the invalid key."""
         if not isinstance(text, (str, bytes)):
             raise FormatError(f"{name}: JSON is a text, not a {type(text).__name__}")
         try:
@@ -139,27 +139,27 @@ class Episode:
 
 
 def _content(r: Recording) -> dict[str, Any]:
-    """All that the format has, in its order; what there is none of is left out."""
+    """The JSON object, keys in the order of the format; empty optional parts are omitted."""
     first, moments, every = r.scenes[0], [r.scenes[frame] for frame in (0, *r.ends)], -(-len(r.scenes) // MOST_IMAGES)
     content = {
         "format": FORMAT,
         "version": VERSION,
         "milkrun": importlib.import_module("milkrun").__version__,
-        **{key: _plain(r.who[key]) for key in WHO},
+        **{key: _plain(r.header[key]) for key in HEADER},
         "steps": r.steps,
         "frames": r.frames,
         "ends": pack(np.array(r.ends, np.int64), delta=True) if r.frames != r.steps else None,
-        "fps": r.who["fps"],
-        "is_cost": r.who["is_cost"] or None,
+        "fps": r.header["fps"],
+        "is_cost": r.header["is_cost"] or None,
         "end": r.end,
         "objective": number(r.objectives[-1]),
         "action": pack(np.array(r.actions)),
         "reward": pack(np.array(r.rewards)),
         "illegal": pack(np.array(r.illegal, np.uint8)),
-        "agents": r.who["agents"],
-        "names": r.who["names"],
+        "agents": r.header["agents"],
+        "names": r.header["names"],
         "mask": pack(np.stack(r.masks), delta=True) if r.masks else None,
-        "why": None if r.whys is None else _why(r.whys),
+        "why": None if r.mask_reasons is None else _why(r.mask_reasons),
         "illegal_reasons": [list(reason) for reason in r.illegal_reasons],
         "scores": pack(np.stack(r.scores).astype(np.float32)) if r.scores else None,
         "window": [*first.low.tolist(), *first.high.tolist()],
@@ -188,26 +188,30 @@ def _why(whys: list[list[str]]) -> dict[str, Any]:
 
 
 def _numbered(texts: list[str]) -> dict[str, int]:
-    """Each of them once, in the order in which they come."""
+    """Distinct texts with their indices, in order of appearance."""
     return {text: k for k, text in enumerate(dict.fromkeys(texts))}
 
 
 def _mark(r: Recording, name: str) -> dict[str, Any]:
     first, part = r.scenes[0], r.scenes[0].marks[name]
-    # Marks of a window without extent lie on one point: any step will do, but not 0.
-    step = float((first.high - first.low).max()) / PLACES or 1.0
-    said = {key: [scene.marks[name].attributes[key] for scene in r.scenes] for key in part.attributes}
-    return {"name": name, "kind": part.kind, **{key: _in_time(key, values, step) for key, values in said.items()}}
+    # In a window without extent all marks lie on one point: any step but 0 works.
+    step = float((first.high - first.low).max()) / RESOLUTION or 1.0
+    values = {key: [scene.marks[name].attributes[key] for scene in r.scenes] for key in part.attributes}
+    return {
+        "name": name,
+        "kind": part.kind,
+        **{key: _in_time(key, over_time, step) for key, over_time in values.items()},
+    }
 
 
 def _in_time(key: str, values: list[Any], step: float) -> Any:
-    """An attribute: once if it never changes, else with time first."""
+    """An attribute: a constant if it never changes, else with time as first axis."""
     if key == "stops":
         return ragged([value.tolist() for value in values])
     if key == "quat":
         values = _continuous(values)
     first, words = values[0], isinstance(values[0], (str, list))
-    scale = step if key in ("xy", "start", "end") else STEPS.get(key)
+    scale = step if key in ("xy", "start", "end") else PRECISION.get(key)
     if all(equal(value, first) for value in values):
         if words:
             return first
@@ -224,7 +228,7 @@ def _in_time(key: str, values: list[Any], step: float) -> Any:
 
 
 def _continuous(quats: list[np.ndarray]) -> list[np.ndarray]:
-    """A quaternion and its negative are one turn: that is taken which is nearer to the one before."""
+    """A quaternion and its negative are the same rotation: choose the sign nearer to the frame before."""
     found = quats[:1]
     for q in quats[1:]:
         against = (q * found[-1]).sum(axis=1, keepdims=True) < 0
@@ -258,13 +262,13 @@ def _webp(pixels: np.ndarray) -> str:
         from PIL import Image
     except ImportError as error:
         raise missing_extra("Pillow", "cli") from error
-    kept = io.BytesIO()
-    Image.fromarray(pixels).save(kept, "WEBP", quality=QUALITY, method=4)
-    return base64.b64encode(kept.getvalue()).decode()
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "WEBP", quality=QUALITY, method=4)
+    return base64.b64encode(file.getvalue()).decode()
 
 
 def _plain(value: Any) -> Any:
-    """An option of a configuration as JSON has it."""
+    """An option of a configuration as a JSON value."""
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
     if isinstance(value, (tuple, list)):
@@ -280,7 +284,7 @@ def _plain(value: Any) -> Any:
 
 
 def at_frame(attribute: Any, frame: int, frames: int, place: str) -> Any:
-    """An attribute at a frame, as an array, a number, a text or a list; FormatError if it does not last all frames."""
+    """An attribute at a frame: an array, number, text or list. Raises FormatError unless it covers all frames."""
     if not isinstance(attribute, dict):
         return attribute
     if "const" in attribute:
@@ -297,7 +301,7 @@ def at_frame(attribute: Any, frame: int, frames: int, place: str) -> Any:
 
 
 def check(data: Any, name: str) -> None:
-    """Raises FormatError, or what Python raises at a part that is not there, unless every reader can show this."""
+    """Raise FormatError unless `data` follows the format; a missing part may raise KeyError or similar."""
 
     def refuse(key: str, found: Any) -> None:
         raise FormatError(f"{name}: {key}: {found}")
@@ -357,7 +361,7 @@ def check(data: Any, name: str) -> None:
 
 
 def _column(place: str, value: Any, shape: Sequence[int | None], most: float = math.inf) -> np.ndarray:
-    """A column whose shape begins so, and whose numbers are below `most`, if that is given."""
+    """A column, validated: its shape begins with `shape`, and its numbers are below `most`."""
     found = decode(value, place)
     if found.ndim < len(shape) or any(n not in (None, m) for m, n in zip(found.shape, shape, strict=False)):
         raise FormatError(f"{place}: the shape {found.shape} must begin with {tuple(shape)}")
@@ -367,4 +371,4 @@ def _column(place: str, value: Any, shape: Sequence[int | None], most: float = m
 
 
 def _refuse_constant(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not valid JSON")

@@ -1,11 +1,11 @@
-"""Figures of episodes, drawn with matplotlib and without pyplot, so no display and no global state is touched.
+"""Figures of episodes, drawn with matplotlib without pyplot: no display, no global state.
 
-A world class may name a figure of its own (`figure`), as those of this library do; every other world shows what its
-`render(row)` gives.
+A world class may name a figure of its own (`figure`); otherwise the figure shows the picture of `render(row)`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from milkrun.core.canvas import CUSTOMER, DEPOT, GRID, INK, LATE, PAPER, Canvas, Colour, coloured
 from milkrun.core.errors import missing_extra
-from milkrun.core.painter import coloured_trips, visited_colours
 from milkrun.core.references import resolve
-from milkrun.core.scene import Scene, ask_words
 from milkrun.core.world import World
-from milkrun.replay.labels import label_places
+from milkrun.render.canvas import CUSTOMER, DEPOT, GRID, INK, LATE, PAPER, Canvas, Colour, coloured
+from milkrun.render.painter import coloured_trips, visited_colours
+from milkrun.render.scene import Scene, resolve_texts
 from milkrun.replay.trace import days_driven, last_day
 from milkrun.routing.collect import Collect
 from milkrun.routing.scwcvrp import Recourse
@@ -40,21 +39,25 @@ DPI = 150
 MARGIN = 0.12  # inches around all that is drawn
 LEGEND_UP_TO = 12  # trips
 SMALL = 7.5  # points of names
-LATE_MARKERS = {"disc": "D", "drone": "X"}  # eyes that see red and green alike tell what is late, or crashed, by them
+LABEL_GAP = 4.0  # points from the centre of a marker to its side
+LABEL_WIDTH, LABEL_HEIGHT = 0.34, 0.5  # half sides of a character, in font sizes
+LABEL_ANGLES = np.arange(12) * (math.pi / 6)
+LABEL_DISTANCES = (1.0, 1.6, 2.3)
+LATE_MARKERS = {"disc": "D", "drone": "X"}  # late or crashed, told apart without colour
 
 
 def figure_of(world: World, row: int = 0, heading: str = "") -> Figure:
-    """The episode that stands in a row of the world."""
+    """The episode in a row of the world."""
     return side_by_side([(world, row, heading)])
 
 
 def side_by_side(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure:
-    """Several episodes, each (world, row, heading), in one figure, drawn as their class says by `figure`.
+    """Several episodes, each (world, row, heading), in one figure, drawn by the `figure` of their class.
 
-    In the place of a truck-and-drones world the `Recorder` that watched it shows the ways of the whole episode.
+    Pass the `Recorder` in place of a TruckDrone world to show the paths of the whole episode.
     """
-    said = {getattr(world, "figure", "") for world, _, _ in pictures}
-    if len(said) == 1 and (reference := said.pop()):
+    references = {getattr(world, "figure", "") for world, _, _ in pictures}
+    if len(references) == 1 and (reference := references.pop()):
         drawn: Figure | None = resolve(reference, f"{type(pictures[0][0]).__name__}.figure")(pictures, title)
         if drawn is not None:
             return drawn
@@ -62,7 +65,7 @@ def side_by_side(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> F
 
 
 def figure_of_tours(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure:
-    """Of worlds in which a vehicle drives from node to node."""
+    """The figure of worlds in which one vehicle drives from node to node."""
     return in_a_row(pictures, title, paint_tour)
 
 
@@ -74,8 +77,10 @@ def in_a_row(
     height: float = 1.3,
     upright: bool = False,
 ) -> Figure:
-    """Pictures side by side, or one below the other, `side` inches wide and so many times as high; `paint` fills one
-    and returns what stands above it."""
+    """Pictures side by side or one below the other, each `side` inches wide and `side * height` high.
+
+    `paint` fills one and returns the text above it.
+    """
     lines, columns = (len(pictures), 1) if upright else (1, len(pictures))
     figure = empty_figure(side * columns, side * height * lines, title)
     grid = figure.subplots(lines, columns, squeeze=False).flat
@@ -85,7 +90,7 @@ def in_a_row(
 
 
 def empty_figure(width: float, height: float, title: str) -> Figure:
-    """So many inches of paper under a title."""
+    """An empty figure of this size in inches, with a title."""
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor=rgb(PAPER), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=12, fontweight="bold", color=rgb(INK))
@@ -93,7 +98,7 @@ def empty_figure(width: float, height: float, title: str) -> Figure:
 
 
 def fill(axes: Axes, heading: str, paint: Callable[..., str], *what: Any) -> None:
-    """A picture in its frame, as `paint(axes, *what)` fills it; above stand the heading and what that returns."""
+    """Fill a frame by `paint(axes, *what)`, with the heading and the returned text above it."""
     axes.set_aspect("equal", anchor="N")
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
@@ -104,21 +109,21 @@ def fill(axes: Axes, heading: str, paint: Callable[..., str], *what: Any) -> Non
 
 
 def leave_inside(axes: Axes) -> None:
-    """What stands inside the frame moves no frame: the layout need not measure it, which takes as long as drawing."""
+    """Exclude the content of a frame from the layout, where measuring it would take as long as drawing."""
     for artist in (*axes.texts, *axes.lines, *axes.collections, *axes.patches, *axes.images):
         artist.set_in_layout(False)
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a PNG without empty borders; the same figure gives the same bytes.
+    """Write a PNG without empty borders; the same figure gives the same bytes.
 
-    The layout keeps all that is drawn inside the figure, so it is drawn once and the borders are cut off: asked for a
-    tight box, matplotlib draws everything twice and measures it once more.
+    The layout keeps everything inside the figure, so the borders are cut off after drawing. matplotlib's tight box
+    would draw everything twice and measure it once more.
     """
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba())
-    # Four channels as one number: a pixel is compared at once.
+    # Four channels as one integer, for one comparison per pixel.
     colours = pixels.view(np.uint32)[..., 0]
     inked, margin = colours != colours[0, 0], round(MARGIN * figure.dpi)
     rows, columns = (_from_first_to_last(inked.any(axis=k)) for k in (1, 0))
@@ -141,7 +146,7 @@ def paint_pixels(axes: Axes, world: World, row: int) -> str:
 
 
 def paint_tour(axes: Axes, world: Any, row: int) -> str:
-    """The scene of a vehicle that drives from node to node, with ways that nobody chose, and the load of each trip."""
+    """The scene of a single vehicle, including forced returns to the depot, with the load of each trip."""
     scene = world.scene(row)
     (name,) = (name for name, part in scene.marks.items() if part.kind == "points")
     tour = scene.marks["tour"].attributes
@@ -171,26 +176,28 @@ def paint_tour(axes: Axes, world: Any, row: int) -> str:
 
 
 def paint_scene(axes: Axes, scene: Scene, names: str = "") -> None:
-    """Routes with a colour a trip, points as large as they are said to be, hollow where they wait, a ring around what
-    must be visited, lines to where somebody is bound for. `names`: "beside" the points, where they hide little, or
-    "inside"."""
+    """Paint the routes, points and lines of a scene.
+
+    Each trip has a colour; waiting points are hollow, and points that must be visited have a ring. `names` are written
+    "beside" the points, where they hide little, or "inside".
+    """
     square_window(axes, np.stack([scene.low[:2], scene.high[:2]]))
-    ask_words(scene)
+    resolve_texts(scene)
     legs: list[np.ndarray] = []
     for name, part in scene.marks.items():
-        said = part.attributes
+        attributes = part.attributes
         if part.kind == "route":
-            nodes, cut = scene.marks[said["on"]].attributes["xy"], said.get("cut")
-            for trip, colour in coloured_trips(said):
-                for a, b in pairwise(trip):  # many legs meet at the depot: fainter, or they hide the rest
+            nodes, cut = scene.marks[attributes["on"]].attributes["xy"], attributes.get("cut")
+            for trip, colour in coloured_trips(attributes):
+                for a, b in pairwise(trip):  # legs at the depot are fainter: many meet there
                     width, alpha = (1.0, 0.45) if cut in (a, b) else (1.6, 1.0)
                     axes.plot(*nodes[[a, b]].T, color=rgb(colour), linewidth=width, alpha=alpha, zorder=1)
                     legs.append(nodes[[a, b]])
         elif part.kind == "points":
-            _paint_points(axes, said, visited_colours(scene).get(name, {}), names == "inside")
-        elif part.kind == "line" and said["shown"]:
-            ends, dashed = np.stack([said["start"], said["end"]]), (0, (3, 2))
-            axes.plot(*ends.T, color=rgb(coloured(said["colour"])), linewidth=1.0, linestyle=dashed, zorder=1)
+            _paint_points(axes, attributes, visited_colours(scene).get(name, {}), names == "inside")
+        elif part.kind == "line" and attributes["shown"]:
+            ends, dashed = np.stack([attributes["start"], attributes["end"]]), (0, (3, 2))
+            axes.plot(*ends.T, color=rgb(coloured(attributes["colour"])), linewidth=1.0, linestyle=dashed, zorder=1)
     for part in scene.marks.values():
         if names == "beside" and "label" in part.attributes and part.kind == "points":
             words, unit = part.attributes["label"][1:], float(np.ptp(axes.get_xlim())) / (70 * SIDE)
@@ -225,15 +232,15 @@ def scene_legend(scene: Scene) -> list[tuple[Any, str]]:
     return entries
 
 
-def _paint_points(axes: Axes, said: dict[str, Any], visited: dict[int, Colour], named: bool) -> None:
-    places, n = said["xy"], len(said["xy"])
-    size = np.broadcast_to(1.5 if named else said.get("size", 0.15 + 0.85 * said.get("level", 0.0)), n)
-    codes = np.broadcast_to(said.get("colour", 0), n).tolist()
+def _paint_points(axes: Axes, attributes: dict[str, Any], visited: dict[int, Colour], named: bool) -> None:
+    places, n = attributes["xy"], len(attributes["xy"])
+    size = np.broadcast_to(1.5 if named else attributes.get("size", 0.15 + 0.85 * attributes.get("level", 0.0)), n)
+    codes = np.broadcast_to(attributes.get("colour", 0), n).tolist()
     fills = [visited.get(j, coloured(codes[j])) for j in range(n)]
     square = np.array(
-        [said["shape"] == "square"] * n
-        if isinstance(said["shape"], str)
-        else [shape == "square" for shape in said["shape"]]
+        [attributes["shape"] == "square"] * n
+        if isinstance(attributes["shape"], str)
+        else [shape == "square" for shape in attributes["shape"]]
     )
     late, (x, y) = np.array([fill == LATE for fill in fills]), places.T
     for marker, which in (("o", ~square & ~late), (LATE_MARKERS["disc"], ~square & late)):
@@ -250,7 +257,7 @@ def _paint_points(axes: Axes, said: dict[str, Any], visited: dict[int, Colour], 
                 edgecolors=edges,
                 zorder=3,
             )
-    rings = np.flatnonzero(np.broadcast_to(said.get("ring", False), n))
+    rings = np.flatnonzero(np.broadcast_to(attributes.get("ring", False), n))
     axes.scatter(
         x[rings],
         y[rings],
@@ -260,16 +267,16 @@ def _paint_points(axes: Axes, said: dict[str, Any], visited: dict[int, Colour], 
         linewidths=0.9,
         zorder=2,
     )
-    inside = [rgb(fills[j] if "colour" in said else DEPOT) for j in np.flatnonzero(square)]
+    inside = [rgb(fills[j] if "colour" in attributes else DEPOT) for j in np.flatnonzero(square)]
     axes.scatter(
         x[square], y[square], s=110 if named else 70, marker="s", c=inside, edgecolors=rgb(PAPER), lw=0.8, zorder=2.5
     )
-    if named and "label" in said:
-        _paint_names(axes, places, said["label"])
+    if named and "label" in attributes:
+        _paint_names(axes, places, attributes["label"])
 
 
 def square_window(axes: Axes, nodes: np.ndarray) -> None:
-    """All nodes with a margin, in a square, so that pictures side by side have one size."""
+    """Set a square window around all nodes, so that pictures side by side have the same size."""
     low, high = nodes.min(0), nodes.max(0)
     half = 0.56 * max((high - low).max(), 1e-9)
     centre = (low + high) / 2
@@ -296,3 +303,29 @@ def _legend_of_loads(axes: Axes, loads: list[int], capacity: int, colours: list[
 
 def rgb(colour: Colour) -> tuple[float, float, float]:
     return (colour[0] / 255, colour[1] / 255, colour[2] / 255)
+
+
+def label_places(
+    nodes: np.ndarray, names: Sequence[str], size: float, unit: float, legs: Sequence[np.ndarray] = ()
+) -> np.ndarray:
+    """Centres for the names of all nodes but the first, each beside its node where it covers least.
+
+    `size` is the font size in points, `unit` the length of a point in the plane, `legs` are pairs of ends (2, 2).
+    Greedy: names are placed in order and not moved again.
+    """
+    dots = [a + (b - a) * np.arange(0, 1, 3 * unit / max(math.dist(a, b), unit))[:, None] for a, b in legs]
+    lines = np.concatenate([np.zeros((0, 2)), *dots])
+    boxes = np.concatenate([nodes, np.full_like(nodes, LABEL_GAP * unit)], axis=1)  # centre and half sides
+    for node, name in zip(nodes[1:], names, strict=True):
+        half = np.array([LABEL_WIDTH * len(name), LABEL_HEIGHT]) * size * unit
+        step = np.stack([np.cos(LABEL_ANGLES), np.sin(LABEL_ANGLES)], axis=1) * (half + (LABEL_GAP + 0.5) * unit)
+        tried = np.concatenate([node + far * step for far in LABEL_DISTANCES])
+        near = lines[(abs(lines - node) < LABEL_DISTANCES[-1] * abs(step).max(axis=0) + half).all(axis=1)]
+        over = (boxes[:, 2:] + half - abs(boxes[:, :2] - tried[:, None])).min(axis=2)
+        crossed = (abs(near - tried[:, None]) < half).all(axis=2).sum(axis=1)
+        blocked = (
+            np.maximum(over, 0).sum(axis=1)
+            + (0.3 * crossed + np.repeat(LABEL_DISTANCES, len(LABEL_ANGLES)) - 1.0) * unit
+        )
+        boxes = np.concatenate([boxes, [[*tried[blocked.argmin()], *half]]])
+    return boxes[len(nodes) :, :2]

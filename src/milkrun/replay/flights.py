@@ -1,6 +1,6 @@
-"""Where truck and drones of a delivery world went: the whole episode as a map, over the scene of its end.
+"""Maps of whole episodes of delivery worlds: paths of truck and drones over the scene of the end.
 
-Of the world of steps the log of a `Recorder` is drawn, of the TSP with drone the scene tells all.
+TruckDrone needs the log of a `Recorder`; for TSPD the scene holds all of it.
 """
 
 from __future__ import annotations
@@ -14,30 +14,32 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from milkrun.core.canvas import INK, PALETTE
-from milkrun.core.scene import colours
 from milkrun.delivery.truckdrone.log import Recorder
+from milkrun.render.canvas import INK, PALETTE
+from milkrun.render.scene import colours
 from milkrun.replay.figures import in_a_row, paint_scene, rgb, scene_legend
 
 SIDE = 5.6  # inches of one map
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "drive": ("truck", {"color": rgb(INK), "linewidth": 2.2, "linestyle": "-"}),
-    "fly_out": ("drone, way out", {"color": rgb(PALETTE[0]), "linewidth": 1.3, "linestyle": "-"}),
-    "return": ("drone, way back", {"color": rgb(PALETTE[3]), "linewidth": 1.3, "linestyle": (0, (3, 1.5))}),
+    "fly_out": ("drone, outbound", {"color": rgb(PALETTE[0]), "linewidth": 1.3, "linestyle": "-"}),
+    "return": ("drone, return", {"color": rgb(PALETTE[3]), "linewidth": 1.3, "linestyle": (0, (3, 1.5))}),
 }
 LEGEND = ("late", "served", "node of the truck")
-"""What the map of a whole episode has of the scene's legend."""
+"""Entries of the scene's legend that the map of a whole episode keeps."""
 
 
 def figure_of_flights(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure | None:
-    """Episodes side by side, each (log or TSPD world, row, heading), with one legend; None of a world of steps that
-    nobody watched."""
+    """Episodes side by side, each (log or TSPD world, row, heading), with one legend.
+
+    None for a TruckDrone world without a `Recorder`.
+    """
     if not all(isinstance(world, Recorder) or "drone_pos" not in world.fields for world, _, _ in pictures):
         return None
-    of_steps = isinstance(pictures[0][0], Recorder)
-    figure = in_a_row(pictures, title, paint_log if of_steps else paint_plan, SIDE, 1.2)
+    has_log = isinstance(pictures[0][0], Recorder)
+    figure = in_a_row(pictures, title, paint_log if has_log else paint_tour, SIDE, 1.2)
     entries = scene_legend(pictures[0][0].scene(pictures[0][1]))
-    if of_steps:
+    if has_log:
         ways = [(Line2D([], [], **line), words) for words, line in WAYS.values()]
         entries = [*ways, *(entry for entry in entries if entry[1] in LEGEND)]
     handles, names = zip(*entries, strict=True)
@@ -55,7 +57,7 @@ def figure_of_flights(pictures: Sequence[tuple[Any, int, str]], title: str = "")
 
 
 def paint_log(axes: Axes, log: Recorder, row: int) -> str:
-    """Every way of an episode over the scene of its end."""
+    """All paths of an episode over the scene of its end."""
     events = log.events()
     events = events[events["row"] == row]
     events = events[events["episode"] == events["episode"].max(initial=-1)]
@@ -74,8 +76,8 @@ def paint_log(axes: Axes, log: Recorder, row: int) -> str:
     )
 
 
-def paint_plan(axes: Axes, world: Any, row: int) -> str:
-    """The truck's tour and the drone's flights; nodes in the colour of who served them."""
+def paint_tour(axes: Axes, world: Any, row: int) -> str:
+    """The truck's tour and the drone's flights; nodes have the colour of the vehicle that served them."""
     paint_scene(axes, world.scene(row), "beside")
     nodes = int(world.n_nodes[world.instance_row[row]]) - 1
     return (
@@ -85,7 +87,7 @@ def paint_plan(axes: Axes, world: Any, row: int) -> str:
 
 
 def _joined(legs: np.ndarray) -> list[np.ndarray]:
-    """Legs that go on where the one before ended become one line: its dashes do not begin anew each step."""
+    """Join legs that continue each other into one line, so that its dashes run on."""
     lines: list[list[np.ndarray]] = []
     for a, b in legs:
         at = next((line for line in lines[::-1] if (line[-1] == a).all()), None)

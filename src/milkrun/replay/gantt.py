@@ -1,6 +1,6 @@
 """The chart of an episode as a figure: a lane for each machine, the customers' windows below.
 
-Worlds say their `Chart` themselves; what a recorder has seen becomes one by `chart_of_log`.
+Worlds return their `Chart`; `chart_of_log` makes one from a recorder.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 
-from milkrun.core.canvas import CUSTOMER, GRID, INK, LATE, OPEN, PAPER, SERVED, coloured
-from milkrun.core.recorder import EpisodeRecorder
-from milkrun.core.scene import Bar, Chart, Mark, Style, Window, colour_code
+from milkrun.render.canvas import CUSTOMER, GRID, INK, LATE, OPEN, PAPER, SERVED, coloured
+from milkrun.render.recorder import EpisodeRecorder
+from milkrun.render.scene import Bar, Chart, Mark, Style, Window, colour_code
 from milkrun.replay.figures import LATE_MARKERS, empty_figure, leave_inside, rgb
 
 WIDTH = 11.0  # inches
 LANE, WINDOW = 0.42, 0.24  # inches of a machine's lane and of a customer's
-MOST_WINDOWS = 40  # customers that have a lane each; of more the windows are left out
-SMALL = 7.0  # points of what stands in bars
+MOST_WINDOWS = 40  # with more customers windows are left out
+SMALL = 7.0  # points, font size in bars
 DOT = 11.0  # points across a delivery
 HATCH = "////"
 SIGN: dict[str, Any] = {"zorder": 4, "clip_on": False}
 INSIDE: dict[str, Any] = {"fontsize": SMALL, "color": rgb(PAPER), "ha": "center", "va": "center_baseline"}
 MARKERS = {"forced": "D", "conflict": "P", "illegal": "x", "crash": "X", "left": "x"}
-"""Shapes of marks by kind; a delivery is a dot with the customer in it."""
+"""Shapes of marks by kind; a delivery is a dot with the number of the customer."""
 
 
 def chart_of_log(log: EpisodeRecorder, row: int = 0) -> Chart:
-    """The episode that a watched row plays or has just ended."""
-    last = [recording for recording in log.episodes() if recording.watched == row][-1]
+    """The chart of the last episode of a recorded row."""
+    last = [recording for recording in log.episodes() if recording.world_row == row][-1]
     chart: Chart = log.world.chart(row, last.fields(log.world.chart_fields))
     return chart
 
@@ -47,7 +47,7 @@ def figure_of_chart(chart: Chart, title: str = "") -> Figure:
 
 
 def height_of(chart: Chart) -> float:
-    """Inches that its lanes and windows take."""
+    """Height of the lanes and windows in inches."""
     return LANE * len(chart.lanes) + WINDOW * len(_windows(chart))
 
 
@@ -72,7 +72,7 @@ def paint_chart(axes: Axes, chart: Chart) -> None:
     for bar in chart.bars:
         y, style = places[bar.lane], _face(chart.kinds[bar.kind])
         axes.add_patch(Rectangle((bar.t0, y - 0.36 * LANE), bar.t1 - bar.t0, 0.72 * LANE, zorder=2, **style))
-        if (bar.lane, bar.t1) not in delivered:  # there the mark says the customer
+        if (bar.lane, bar.t1) not in delivered:  # else the mark names the customer
             _paint_label(axes, bar, y, end, hidden=DOT / 2 * ((bar.lane, bar.t0) in delivered))
     late = {(w.by, w.arrival) for w in chart.windows if w.late > 0}
     for mark in chart.marks:
@@ -99,12 +99,12 @@ def _sign(kind: str, style: Style) -> dict[str, Any]:
 
 
 def _stop(late: bool) -> Any:
-    """The marker of a customer served: late is told by shape too."""
+    """The marker of a served customer: late differs in shape too."""
     return LATE_MARKERS["disc"] if late else "o"
 
 
 def _paint_label(axes: Axes, bar: Bar, y: float, end: float, hidden: float) -> None:
-    """In the middle of what is seen of the bar: `hidden` points of it, on the left, are not. None without room."""
+    """Write the label in the middle of the bar, except its first `hidden` points; skip it if it does not fit."""
     point = end / (72 * (WIDTH - 1.2))
     start = bar.t0 + hidden * point
     if bar.label and bar.t1 - start > 0.68 * SMALL * len(bar.label) * point:
@@ -155,7 +155,7 @@ def _paint_window(axes: Axes, window: Window, y: float, end: float) -> None:
 
 
 def chart_legend(figure: Figure, charts: Sequence[Chart], more: Sequence[tuple[Any, str]] = ()) -> None:
-    """What the bars and marks of charts are, below `more` entries of others."""
+    """The legend of bars and marks, after the entries of `more`."""
     entries: dict[str, Any] = {name: handle for handle, name in more}
     for chart in charts:
         used = {bar.kind for bar in chart.bars}

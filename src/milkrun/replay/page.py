@@ -1,4 +1,4 @@
-"""Replay pages: one HTML file in which a person plays, scrubs and compares episodes, offline, in any browser."""
+"""Replay pages: one HTML file to play, scrub and compare episodes, offline, in any browser."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from milkrun.core.errors import ConfigError
 from milkrun.replay.episode import Episode
-from milkrun.replay.record import check_names
+from milkrun.replay.record_policies import check_names
 from milkrun.replay.template import THREE, UPLOT, script_json, whole_page, write_whole
 
 SCRIPTS = (
@@ -35,18 +35,18 @@ def write_page(
 ) -> Path:
     """Write the page of some episodes.
 
-    Those of one list stand side by side: at most 3, of different policies on the same instance. A list of lists gives a
-    choice of instances. `source` says where the instances are from, if no seed made them. The same episodes give the
-    same bytes.
+    Episodes of one list are shown side by side: at most 3, of different policies on the same instance. A list of lists
+    gives a choice of instances. `source` names the origin of instances that no seed generated. The same episodes give
+    the same bytes.
     """
     if not isinstance(episodes, Sequence) or isinstance(episodes, str):
-        raise ConfigError(f"a page is of a list of episodes, not a {type(episodes).__name__}")
+        raise ConfigError(f"a page needs a list of episodes, not a {type(episodes).__name__}")
     if not len(episodes):
-        raise ConfigError("a page needs an episode, and there is none")
+        raise ConfigError("a page needs at least one episode, and the list is empty")
     lists = [list(e) if isinstance(e, Sequence) else [e] for e in episodes]
     for e in (e for one in lists for e in one):
         if not isinstance(e, Episode):
-            raise ConfigError(f"a page is of episodes, as `record` and `compare` give them, not a {type(e).__name__}")
+            raise ConfigError(f"a page shows episodes, as `record` and `compare` return them, not a {type(e).__name__}")
     groups = [[e for one in lists for e in one]] if isinstance(episodes[0], Episode) else lists
     for group in groups:
         check_names([e.policy for e in group])
@@ -70,12 +70,14 @@ def write_page(
 
 
 def _check_instance(group: Sequence[Episode]) -> None:
-    def who(e: Episode) -> str:
+    def describe(e: Episode) -> str:
         return f"{e.world}, row {e.data['row']}, instance {e.instance}"
 
     for other in group[1:]:
         if (other.world, other.instance) != (group[0].world, group[0].instance):
-            raise ConfigError(f"{who(group[0])} and {who(other)} are not the same, so they cannot stand side by side")
+            raise ConfigError(
+                f"{describe(group[0])} and {describe(other)} differ: episodes side by side need the same instance"
+            )
 
 
 def _label(group: Sequence[Episode]) -> str:
@@ -84,7 +86,7 @@ def _label(group: Sequence[Episode]) -> str:
 
 
 def _subtitle(groups: Sequence[Sequence[Episode]], source: str | None) -> str:
-    """What is shown, in a line: the world, then the source, or the seed and the instance where there is one alone."""
+    """One line: the world, then the source, or the seed and the instance or the number of instances."""
     data = groups[0][0].data
     where = [f"seed {data['seed']}", _label(groups[0]) if len(groups) == 1 else f"{len(groups)} instances"]
     return " · ".join([data["world"].removeprefix("milkrun/"), *(where if source is None else [source])])
@@ -99,5 +101,5 @@ def _too_large(groups: Sequence[Sequence[Episode]], size: int) -> str:
     largest, name = max(part for group in groups for e in group for part in parts(e))
     return (
         f"the data of the page has {size / 2**20:.1f} MB, above {MOST_BYTES // 2**20}; the largest part is {name} with "
-        f"{largest / 2**20:.1f} MB. Fewer rows or policies help, fewer images, or keeping only every n-th of them"
+        f"{largest / 2**20:.1f} MB. Use fewer rows, policies or images, or keep every n-th image only"
     )

@@ -1,13 +1,13 @@
-"""Report pages: what a demo, evaluations, benchmarks and training runs left in a folder, as one HTML file.
+"""Report pages: the results of a demo, evaluations, benchmarks and training runs in a folder, as one HTML file.
 
-Read are `summary.json` of the demo (a card a world), `*_eval.json` of `milkrun eval` and what `bench` wrote (tables),
-and `*.jsonl` of training: a JSON object a line with `step`, numbers otherwise, `seconds` if there; the first may be
-{"run": name, ...}. A metric `m` with `m_low` and `m_high` beside it is drawn with a band. What cannot be used is named
-on the page, with the reason.
+It reads `summary.json` of the demo (a card per world), `*_eval.json` of `milkrun eval` and files of `bench` (tables),
+and `*.jsonl` of training. These have a JSON object per line with `step`, numeric metrics and optional `seconds`; the
+first line may be {"run": name, ...}. A metric `m` is drawn with a band if `m_low` and `m_high` exist. The page lists
+unusable files with the reason.
 
 The page holds {"format": "milkrun-report", "version": 1, "title", "cards", "tables": [{"title", "columns", "rows",
 "best", "notes"}], "curves": [{"title", "x", "lines": [{"name", "x", "y", "low", "high", "seconds"}]}], "ignored":
-[[file, reason]]}. `best` says of columns whether "high" or "low" is better; lines hold columns as episodes do.
+[[file, reason]]}. `best` maps columns to the better direction, "high" or "low"; lines hold columns as in episodes.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ Read = dict[str, Any]
 
 
 class Unusable(Exception):
-    """A file that cannot be shown, and why."""
+    """A file cannot be shown; the message is the reason."""
 
 
 def write_report(folder: str | os.PathLike[str], path: str | os.PathLike[str] | None = None) -> Path:
-    """Write the report of a folder, not of its subfolders; without a path as its `index.html`."""
+    """Write the report of a folder without its subfolders, by default as its `index.html`."""
     place = Path(name_of(folder))
     if not place.is_dir():
         raise ConfigError(f"{place}: there is no such folder")
@@ -51,13 +51,13 @@ def write_report(folder: str | os.PathLike[str], path: str | os.PathLike[str] | 
     data = script_json(content)
     if len(data) > MOST_BYTES:
         size = f"{len(data) / 2**20:.1f} MB, above {MOST_BYTES // 2**20}"
-        raise ConfigError(f"the data of the report has {size}: move some of the folder's .jsonl files elsewhere")
+        raise ConfigError(f"the data of the report has {size}: move some .jsonl files out of the folder")
     page = whole_page("report.html", content["title"], data, SCRIPTS, [UPLOT], STYLES)
     return write_whole(place / "index.html" if path is None else path, page)
 
 
 def read_folder(folder: Path) -> Read:
-    """What a report shows of a folder."""
+    """The content of a folder's report."""
     cards: list[Read] = []
     tables: list[Read] = []
     runs: list[Read] = []
@@ -96,7 +96,7 @@ def _json(file: Path) -> Any:
 
 def _cards(summary: Any, folder: Path) -> list[Read]:
     if not isinstance(summary, dict) or not all(isinstance(world, dict) for world in summary.values()):
-        raise Unusable("it is no summary of the demo: it does not name worlds")
+        raise Unusable("it is no summary of the demo: it has no worlds")
     return [_card(id, world, folder) for id, world in summary.items()]
 
 
@@ -128,12 +128,12 @@ def _card(id: str, world: Read, folder: Path) -> Read:
 
 
 def _link(folder: Path, name: Any) -> str | None:
-    """A page of the same folder that exists; nothing else is linked to."""
+    """The name if it is an existing page of the same folder, else None."""
     return name if isinstance(name, str) and PAGE.fullmatch(name) and (folder / name).is_file() else None
 
 
 def _thumbnail(folder: Path, name: Any) -> str | None:
-    """A small copy of a picture of the folder as a data address; None where there is none, or no Pillow."""
+    """A small copy of a picture of the folder as a data URL; None without the picture or Pillow."""
     if not isinstance(name, str) or Path(name).name != name or not (folder / name).is_file():
         return None
     try:
@@ -144,11 +144,11 @@ def _thumbnail(folder: Path, name: Any) -> str | None:
         with Image.open(folder / name) as picture:
             small = picture.convert("RGB")
             small.thumbnail((WIDTH, WIDTH))
-            kept = io.BytesIO()
-            small.save(kept, "WEBP", quality=80)
+            file = io.BytesIO()
+            small.save(file, "WEBP", quality=80)
     except (OSError, ValueError, Image.DecompressionBombError):
         return None
-    return f"data:image/webp;base64,{base64.b64encode(kept.getvalue()).decode()}"
+    return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ def _table(content: Any, name: str) -> Read:
     if isinstance(content, dict) and isinstance(content.get("rows"), list) and isinstance(content.get("title"), str):
         rows = _rows(content["rows"])
         keys = list(dict.fromkeys(key for row in rows for key in row))
-        said = [part for part in (content.get("notes"), content.get("machine")) if isinstance(part, dict)]
-        notes = [f"{key}: {value}" for part in said for key, value in part.items()]
+        groups = [part for part in (content.get("notes"), content.get("machine")) if isinstance(part, dict)]
+        notes = [f"{key}: {value}" for part in groups for key, value in part.items()]
         return {"title": content["title"], "columns": keys, "rows": _cells(rows, keys), "best": {}, "notes": notes}
     if isinstance(content, dict) and content.get("format") == "milkrun-episode":
         raise Unusable("it is an episode: milkrun replay makes a page of it")
@@ -218,7 +218,7 @@ def _finite(value: Any) -> float | None:
 
 
 def _run(file: Path) -> Read:
-    """A run of training: its name, and the numbers of each metric by step."""
+    """A training run: its name, and its points with the metrics of each step."""
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
@@ -229,7 +229,7 @@ def _run(file: Path) -> Read:
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):
-            if k == len(lines) - 1:  # a run under way: its last line is being written
+            if k == len(lines) - 1:  # a running training is writing its last line
                 break
             raise Unusable(f"line {k + 1} is not JSON") from None
         if not isinstance(entry, dict):
@@ -246,7 +246,7 @@ def _run(file: Path) -> Read:
 
 
 def _curves(runs: list[Read]) -> list[Read]:
-    """A chart for each metric, with a line for each run that has it."""
+    """A chart per metric, with a line per run that has it."""
     lines: dict[str, list[Read]] = {}
     for run in runs:
         points = run["points"]

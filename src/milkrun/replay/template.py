@@ -1,7 +1,7 @@
-"""One HTML file of a template, scripts and data, safe against its own data, that loads nothing from anywhere.
+"""Builds a self-contained HTML file from a template, scripts and data; it loads nothing from the network.
 
-Every script and style is named to the browser by its hash, data stands in an element that it cannot leave, and the
-template is filled in one pass: what was filled in is not searched for places again.
+Safe against injection by its data: a content security policy lists the hash of every script and style, and data is
+escaped inside its element. The template is filled in one pass, so filled-in text is not searched for placeholders.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ UPLOT, THREE = "vendor/uPlot.iife.min.js", "vendor/three.iife.min.js"
 
 
 def asset(name: str) -> str:
-    """A file of the page's own, as text."""
+    """The text of an asset file."""
     return resources.files("milkrun.replay").joinpath("assets", *name.split("/")).read_text(encoding="utf-8")
 
 
 def script_json(value: Any) -> str:
-    """JSON that may stand in a script element: no text in it can end the element or begin a comment."""
+    """JSON for a script element: no text in it can end the element or begin a comment."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -43,8 +43,7 @@ def whole_page(
     libraries: Sequence[str],
     styles: Sequence[str] = ("page.css",),
 ) -> str:
-    """The page: `own` scripts share one strict function scope, each library is a script of its own before them, and
-    before these what they need of the browser."""
+    """The page with its scripts: `language.js`, each library, then all `own` scripts in one strict function scope."""
     joined = "\n".join(asset(name) for name in own)
     before = [asset(name) for name in ("language.js", *libraries)]
     scripts = [*before, f'(() => {{\n"use strict";\n{joined}\n}})();\n']
@@ -61,7 +60,7 @@ def whole_page(
         "data": data,
         "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
-    # By a function: what it gives is taken as it is, while a text would have its backslashes read.
+    # By a function: `re.sub` would interpret backslashes in a replacement text.
     return re.sub("@([a-z]+)@", lambda place: parts[place[1]], asset("frame.html"))
 
 
@@ -70,7 +69,7 @@ def _hash(text: str) -> str:
 
 
 def write_whole(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a file beside its place and rename it: there is the old file or the new one, never a half."""
+    """Atomic write: write a temporary file in the same folder and rename it."""
     place = Path(name_of(path))
     draft = ""
     try:
@@ -87,7 +86,7 @@ def write_whole(path: str | os.PathLike[str], text: str) -> Path:
 
 
 def _umask() -> int:
-    """What new files may not be; it can only be asked by setting it."""
+    """The process's umask, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

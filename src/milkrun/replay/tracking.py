@@ -1,4 +1,4 @@
-"""Episodes of drone tracking: films with the way of the drone, and figures of how they ended."""
+"""Episodes of drone tracking: films with the path of the drone, and figures of their ends."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class FlightFilm(Film):
-    """A film that shows the way of the drone as well, as fast as it flew."""
+    """A film in real time that also shows the path of the drone."""
 
     def __init__(self, world: Any, row: int = 0, every: int = 1, scale: int = 1) -> None:
         self.path = [world.pos[row, :2].copy()]
         super().__init__(world, row, every, scale)
 
-    def after(self, rows: Rows) -> None:
+    def after_step(self, rows: Rows) -> None:
         self.path.append(self.world.pos[self.row, :2].copy())
-        super().after(rows)
+        super().after_step(rows)
 
     @property
     def step_ms(self) -> int:
@@ -37,12 +37,12 @@ class FlightFilm(Film):
         return render(self.world, self.row, np.array(self.path))
 
 
-def figure_of_flights(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure:
-    """The camera beside the view from above, and what came of the episode."""
+def figure_of_views(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure:
+    """The camera beside the view from above, with the result of each episode."""
 
     def paint(axes: Axes, world: Any, row: int) -> str:
         axes.imshow(world.render(row))
-        reason = REASONS[int(world.reason[row])] or "it goes on"
+        reason = REASONS[int(world.reason[row])] or "none"
         return (
             f"CR {world.CR[row]:.1f}, TSR {world.TSR[row]:.3f}, {int(world.agent_step[row])} steps, "
             f"end: {reason.replace('_', ' ')}"

@@ -1,4 +1,4 @@
-"""What a row looks like: nodes, the truck's way so far, the drone's in another colour, the depot as a square."""
+"""The picture of a row: nodes, the paths of truck and drone so far in two colours, the depot as a square."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.scene import Scene, colours
 from milkrun.delivery.tspd.log import paths
+from milkrun.render.scene import Scene, colours
 
 DRIVEN, FLOWN = 0, 1
-"""Colours of the truck's way and of the drone's."""
+"""Colours of the paths of truck and drone."""
 
 
 def scene(world: Any, row: int) -> Scene:

@@ -1,5 +1,5 @@
 // The chart of figures: one figure of all policies over the frames, each with its own colour and dash. A line marks the
-// moment shown; a click or a drag goes there. Axes and scales are uPlot's.
+// current frame; a click or a drag seeks. Axes and scales come from uPlot.
 
 const AXIS_FONT = "11px system-ui, sans-serif";
 
@@ -21,8 +21,8 @@ class Curves {
     this.now(this.pos);
   }
 
-  // Rows of numbers as uPlot wants them: all frames at which any policy has a value, then the values of each. A hole
-  // that is only another policy's frame is undefined (drawn across); one that is no number is null (a gap).
+  // The data of uPlot: all frames at which any policy has a value, then the values of each policy. A frame of another
+  // policy is undefined (the line continues), a number that is not finite is null (a gap).
   table(name) {
     const frames = new Set(this.episodes.flatMap(e => Array.from({ length: e.steps + 1 }, (_, s) => e.frameOf(s))));
     const x = [...frames].sort((a, b) => a - b);
@@ -40,7 +40,7 @@ class Curves {
     const axis = {
       stroke: tone.muted, grid: { stroke: tone.line, width: 1 }, ticks: { show: false }, font: AXIS_FONT,
     };
-    const apart = this.episodes.some(e => e.ends), { fps } = this.episodes[0]; // frames are no steps
+    const apart = this.episodes.some(e => e.ends), { fps } = this.episodes[0]; // frames differ from steps
     const stepped = apart && name !== "return";
     const inSeconds = apart && fps ? (chart, frames) => frames.map(f => `${+(f / fps).toFixed(2)} s`) : undefined;
     try {
@@ -62,7 +62,7 @@ class Curves {
         hooks: { ready: [chart => this.listen(chart)] },
       }, this.table(name), this.plot);
     } catch {
-      this.plot.textContent = "This browser could not start the chart; all else works.";
+      this.plot.textContent = "This browser could not start the chart; everything else works.";
     }
     this.now(this.pos);
   }

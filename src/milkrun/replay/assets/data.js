@@ -1,5 +1,4 @@
-// Reading: the page's JSON becomes episodes that can be asked "what was this at frame t?".
-// Whatever does not fit its own description is refused with a sentence; nothing is guessed.
+// Parses the page's JSON into episodes with values by frame. Invalid data raises a DataError.
 
 const ARRAYS = new Map([
   ["uint8", Uint8Array], ["int16", Int16Array], ["int32", Int32Array], ["float32", Float32Array],
@@ -21,7 +20,7 @@ function bytesOf(text) {
   return Uint8Array.from(raw, c => c.charCodeAt(0));
 }
 
-// zlib, read piece by piece: a column that would inflate beyond what its shape says is never held in memory.
+// zlib, read in chunks: stops as soon as a column inflates beyond the size of its shape.
 async function inflate(text, want) {
   must(typeof text === "string" && want <= MOST_BYTES, `a column of ${want} bytes is above ${MOST_BYTES}`);
   const reader = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream("deflate")).getReader();
@@ -41,7 +40,7 @@ async function inflate(text, want) {
   return out;
 }
 
-// {shape, data}: numbers in C order. A null among plain values is a number that was not finite.
+// {shape, data}: numbers in C order. A null among plain values stands for a number that is not finite.
 async function column(c) {
   must(c && Array.isArray(c.shape) && c.shape.every(n => Number.isInteger(n) && n >= 0), "a column has no shape");
   if (c.values) {
@@ -89,8 +88,8 @@ async function attribute(v, frames) {
   return { still: false, shape: c.shape.slice(1), at };
 }
 
-// Lists in time: at frame t the first keep[t] entries of the list before, then add[t] new ones. Every 64th is stored
-// whole, so going back is as quick as going on; `grows(t)` says that nothing was taken away at t.
+// Lists over time: at frame t the first keep[t] entries of the list before, then add[t] new ones. Every 64th list is
+// stored in full, so that seeking backwards is fast; `grows(t)`: no entry was removed at t.
 function raggedAttribute(keep, add, flat, frames) {
   const every = 64, stored = [], starts = [], counts = [];
   must(keep.data.length === frames + 1 && add.data.length === frames + 1, "a list has other moments than the episode");
@@ -101,7 +100,7 @@ function raggedAttribute(keep, add, flat, frames) {
     must(keep.data[t] <= list.length, `at moment ${t} a list keeps ${keep.data[t]} of ${list.length}`);
     must(from + add.data[t] <= flat.data.length, `at moment ${t} a list has no more entries to add`);
     starts.push(from);
-    // Most lists only grow: then copying would cost as much as all of them together.
+    // Most lists only grow: copying each of them would take quadratic time.
     if (keep.data[t] === list.length) for (let k = 0; k < add.data[t]; k++) list.push(flat.data[from + k]);
     else list = next(list, t, from);
     from += add.data[t];
@@ -122,9 +121,9 @@ function raggedAttribute(keep, add, flat, frames) {
 
 async function readMarks(raw, frames) {
   const marks = [];
-  for (const told of raw) {
-    const mark = { name: told.name, kind: told.kind };
-    for (const [key, v] of Object.entries(told)) {
+  for (const item of raw) {
+    const mark = { name: item.name, kind: item.kind };
+    for (const [key, v] of Object.entries(item)) {
       if (key !== "name" && key !== "kind" && key !== "__proto__") mark[key] = await attribute(v, frames);
     }
     marks.push(mark);
@@ -140,7 +139,7 @@ async function readMarks(raw, frames) {
   return marks;
 }
 
-// The numbers of a table of columns by name. A Map: a name may be anything, "__proto__" too.
+// Columns by name. A Map, since a name may be any text, even "__proto__".
 async function readNamed(raw, length) {
   const found = new Map();
   for (const [name, c] of Object.entries(raw ?? {})) {
@@ -151,7 +150,7 @@ async function readNamed(raw, length) {
   return found;
 }
 
-// Which agent an index of the flat mask belongs to, and which of its actions it is.
+// The agent and its action of an index in the flat mask.
 function locate(ep, index) {
   let left = index;
   for (let g = 0; g < ep.names.length; g++) {
@@ -207,7 +206,7 @@ async function readEpisode(raw) {
   return ep;
 }
 
-// How many steps are done at frame f: a step takes one frame, or as many as its simulator showed.
+// The number of steps done at frame f. A step takes one frame, or as many as its simulator showed.
 function stepAt(ep, f) {
   if (!ep.ends) return Math.min(ep.steps, Math.floor(f + 1e-6));
   let low = 0, high = ep.steps;

@@ -1,9 +1,9 @@
-// Who does what when: a lane for each machine, the windows of customers below, and a strip of levels where a chart has
-// one. All charts of a page share one time axis; a line stands at the moment shown, and a click or a drag goes there.
+// The chart of an episode: a lane for each machine, the windows of customers below, and a heat map if there is one. All
+// charts of a page share one time axis. A line marks the current frame; a click or a drag seeks.
 
 const LANE = 21, WINDOW_ROW = 11, HEAT = 124, AXIS = 18, GAP = 8;
 
-// What charts that stand below one another agree on: where time begins and ends on the screen.
+// The time axis that all charts of a page share: its margins and its end.
 function sharedAxis(charts) {
   const pen = new OffscreenCanvas(1, 1).getContext("2d");
   pen.font = AXIS_FONT;
@@ -17,7 +17,7 @@ function sharedAxis(charts) {
   return { left: Math.min(130, Math.max(36, wide + 14)), right: 12, end };
 }
 
-// A disc, or a diamond from its middle to its corners `far`: late is told by shape too.
+// A disc of this radius, or a diamond with half diagonals `far` for late: readable without colours.
 function outlineStop(pen, x, y, late, far, radius) {
   pen.beginPath();
   if (late) {
@@ -29,7 +29,7 @@ function outlineStop(pen, x, y, late, far, radius) {
   } else pen.arc(x, y, radius, 0, TURN);
 }
 
-// What went wrong: a cross in its colour, with a clean edge.
+// The sign of a crash: a cross with an outline.
 function cross(pen, x, y, far, colour) {
   pen.lineCap = "round";
   pen.beginPath();
@@ -67,7 +67,7 @@ class Gantt {
 
   // -- time -----------------------------------------------------------------------------------------------------
 
-  // The chart's time at a position of the player, or null where the chart's time is not that of the episode.
+  // The chart's time at a position of the player; null if the chart has a time of its own.
   timeAt(pos) {
     const { clock, unit } = this.chart, f = Math.min(pos, this.ep.frames), t = Math.floor(f);
     if (clock) return clock[t] + ((clock[t + 1] ?? clock[t]) - clock[t]) * (f - t);
@@ -77,7 +77,7 @@ class Gantt {
   frameAt(time) {
     const { clock } = this.chart;
     if (!clock) return this.timeAt(0) === null ? null : time;
-    let low = 0, high = clock.length - 1; // the last frame whose time is not later, or the one after it
+    let low = 0, high = clock.length - 1; // finds the last frame whose time is not later
     while (low < high) {
       const middle = (low + high + 1) >> 1;
       if (clock[middle] <= time) low = middle; else high = middle - 1;
@@ -119,11 +119,11 @@ class Gantt {
     this.hint();
   }
 
-  // Where lanes go on below, the last ones that are seen fade.
+  // Fades the last visible lanes if more follow below.
   hint() {
     const { plot } = this;
     plot.classList.toggle("more", plot.scrollHeight - plot.scrollTop - plot.clientHeight > 4);
-    if (plot.scrollHeight > plot.clientHeight) plot.tabIndex = 0; // so that keys scroll it
+    if (plot.scrollHeight > plot.clientHeight) plot.tabIndex = 0; // lets keys scroll it
     else plot.removeAttribute("tabindex");
   }
 
@@ -149,14 +149,14 @@ class Gantt {
   }
 
   look(kind) {
-    const told = this.chart.kinds.get(kind);
-    return told ? { words: told.words, colour: colourOf(told.colour), hatched: told.hatched }
+    const style = this.chart.kinds.get(kind);
+    return style ? { words: style.words, colour: colourOf(style.colour), hatched: style.hatched }
       : { words: kind, colour: theme.tone.muted, hatched: false };
   }
 
-  told(lane, words, label) { return `${this.chart.lanes[lane]} ${words}${label ? `: ${label}` : ""}`; }
+  describe(lane, words, label) { return `${this.chart.lanes[lane]} ${words}${label ? `: ${label}` : ""}`; }
 
-  // What will be known only later is faint.
+  // Entries that become known only later are faint.
   isKnown(at) { return at === null || at === undefined || at <= this.pos + 1e-6; }
 
   drawBar(pen, [lane, kind, t0, t1, label, at]) {
@@ -185,7 +185,7 @@ class Gantt {
       pen.fillStyle = textOn(fill);
       pen.fillText(label, x + w / 2, y + h / 2 + .5);
     }
-    const lines = [this.told(lane, words, label), `${number(t0)} to ${number(t1)}`];
+    const lines = [this.describe(lane, words, label), `${number(t0)} to ${number(t1)}`];
     this.targets.push({ box: [x, y, x + w, y + h], lines });
   }
 
@@ -210,7 +210,7 @@ class Gantt {
       pen.fillText(label, x, y + .5);
       pen.font = AXIS_FONT;
     }
-    const lines = [this.told(lane, words, label), `at ${number(t)}`];
+    const lines = [this.describe(lane, words, label), `at ${number(t)}`];
     this.targets.push({ box: [x - 8, y - 8, x + 8, y + 8], lines });
   }
 
@@ -234,7 +234,7 @@ class Gantt {
     this.targets.push({ box: [this.axis.left, top, this.width, top + WINDOW_ROW], lines });
   }
 
-  // A row a bin, a column a moment; darker is fuller. The column of the moment shown is framed.
+  // A row per bin, a column per point in time; darker is fuller. The current column is framed.
   drawHeat(pen, { title, rows, columns, values, at }) {
     const left = this.axis.left, w = (this.width - left - this.axis.right) / columns, h = this.heatRow;
     let now = 0;
@@ -258,7 +258,7 @@ class Gantt {
     pen.strokeRect(left + now * w, this.heatTop, w, rows * h);
   }
 
-  // -- the moment shown, and pointing ---------------------------------------------------------------------------
+  // -- current frame and pointer --------------------------------------------------------------------------------
 
   now(pos) {
     const before = this.known();
@@ -270,7 +270,7 @@ class Gantt {
     if (this.known() !== before) this.render();
   }
 
-  // A number that changes when something becomes known, or another column of the strip is shown.
+  // The number of known entries, which changes when the chart must be drawn again.
   known() {
     const of = list => list.reduce((sum, entry) => sum + this.isKnown(entry[entry.length - 1]), 0);
     return of(this.chart.bars) + of(this.chart.marks) + (this.chart.heat ? of(this.chart.heat.at.map(f => [f])) : 0);
@@ -298,7 +298,7 @@ class Gantt {
   }
 }
 
-// Round numbers from 0 to an end, at most so many, and not closer than `least`.
+// Round numbers from 0 to `end`, at most `most` of them, and not closer than `least`.
 function roundSteps(end, most, least) {
   const power = 10 ** Math.floor(Math.log10(Math.max(end / most, 1e-9)));
   const step = Math.max(least, [1, 2, 5, 10].map(k => k * power).find(s => end / s <= most));

@@ -1,4 +1,4 @@
-// What cameras saw: pictures of the frame shown, beside the scene, or in its place where a world has no scene.
+// Camera images of the current frame, beside the scene, or in its place where a world has no scene.
 
 class Images {
   constructor(stage, ep, large) {
@@ -12,7 +12,7 @@ class Images {
     });
   }
 
-  // Decoding takes longer than a frame may: the picture appears when it is ready, if it is still wanted.
+  // Decoding may take longer than a frame: the image appears once it is decoded, unless another one is requested.
   draw(pos) {
     for (const box of this.boxes) {
       const k = Math.min(box.image.frames.length - 1, Math.floor((pos + 1e-6) / (box.image.every || 1)));

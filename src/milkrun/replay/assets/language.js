@@ -1,5 +1,5 @@
-// A browser may name a language that is no BCP 47 tag: "en-US@posix" of a POSIX locale. Intl refuses it, and uPlot,
-// which asks Intl while it is loaded, would be lost with all charts. Such a browser counts as English.
+// navigator.language may be no BCP 47 tag, such as "en-US@posix" of a POSIX locale. Intl raises an error for it, and
+// uPlot, which uses Intl while loading, would fail. Such a browser counts as English.
 try {
   new Intl.NumberFormat(navigator.language);
 } catch {

@@ -6,7 +6,7 @@ const state = {
   pos: 0, frames: 0, playing: false, rate: 1, group: 0, masks: true, labels: true, alone: -1, dirty: false, last: null,
 };
 let page = null, episodes = [], panels = [], curves = null, lanes = [], tipped = null;
-const decoded = new Map(); // of each instance that was shown: its episodes
+const decoded = new Map(); // the episodes of each instance shown so far
 
 // -- the clock ------------------------------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ function play(on) {
   redraw();
 }
 
-// By whole steps of the longest episode.
+// Moves by whole steps of the longest episode.
 function stepBy(n) {
   play(false);
   const longest = episodes.reduce((a, b) => b.frames > a.frames ? b : a), s = longest.stepAt(state.pos) + n;
@@ -59,30 +59,30 @@ function drawFrame(time) {
 }
 
 function show(pos) {
-  if (!panels.length) return; // not begun yet, or failed
+  if (!panels.length) return; // not started yet, or failed
   for (const panel of panels) {
     if (panel.card.hidden) continue;
     panel.view?.draw(Math.min(pos, panel.ep.frames));
     panel.images.draw(Math.min(pos, panel.ep.frames));
-    sayNow(panel);
+    updatePanel(panel);
   }
   curves.now(pos);
   for (const chart of lanes) chart.now(pos);
   const steps = Math.max(...episodes.map(e => e.steps));
-  sayStep(Math.max(...episodes.map(e => e.stepAt(Math.min(pos, e.frames)))), steps);
+  updateClock(Math.max(...episodes.map(e => e.stepAt(Math.min(pos, e.frames)))), steps);
   moveScrubber(pos);
 }
 
-// What stays is not written again: every write has the browser lay out and paint that part of the page anew.
-function sayStep(step, steps) {
-  const told = `step ${step} of ${steps}`, scrubber = $("seek");
-  if (scrubber.getAttribute("aria-valuetext") === told) return;
-  scrubber.setAttribute("aria-valuetext", told);
+// Skips unchanged text: every write triggers layout and painting in the browser.
+function updateClock(step, steps) {
+  const text = `step ${step} of ${steps}`, scrubber = $("seek");
+  if (scrubber.getAttribute("aria-valuetext") === text) return;
+  scrubber.setAttribute("aria-valuetext", text);
   $("step").textContent = step;
   $("steps").textContent = ` / ${steps}`;
 }
 
-// In play by a thousandth of its way at least, which is about a pixel.
+// While playing, moves by at least a thousandth of its length, about a pixel.
 function moveScrubber(pos) {
   const scrubber = $("seek"), least = state.playing ? state.frames / 1000 : 0;
   if (Math.abs(scrubber.value - pos) > least) scrubber.value = pos;
@@ -115,9 +115,9 @@ function gapOf(ep) {
   const best = Math.max(...episodes.map(e => e.objective).filter(Number.isFinite)), behind = best - ep.objective;
   if (!Number.isFinite(behind)) return ["chip", "not finite"];
   if (behind <= 1e-9 * Math.abs(best)) return ["chip best", "best of these"];
-  // Of a cost a share is told; of a return that may be near 0, or above and below it, a share says nothing.
-  const told = ep.isCost && best < 0 ? `${(behind / -best * 100).toFixed(1)} %` : number(behind);
-  return ["chip worse", `${told} behind`];
+  // Costs differ by a percentage; for returns around 0 a percentage has no meaning.
+  const gap = ep.isCost && best < 0 ? `${(behind / -best * 100).toFixed(1)} %` : number(behind);
+  return ["chip worse", `${gap} behind`];
 }
 
 function makePanel(ep, n) {
@@ -156,7 +156,7 @@ function makePanel(ep, n) {
 function makeLegend(card, ep, isFlat) {
   const legend = card.appendChild(el("div", "legend"));
   for (const [text, colour, shape] of ep.legend) {
-    const late = colour !== LATE ? "" : shape === "drone" ? "cross" : "diamond"; // told by shape too
+    const late = colour !== LATE ? "" : shape === "drone" ? "cross" : "diamond"; // readable without colours
     const entry = legend.appendChild(cutText(el("span", ["square", "ring"].includes(shape) ? shape : late), text));
     entry.dataset.colour = colour;
   }
@@ -179,43 +179,43 @@ function makeGauges(foot, ep) {
 
 const actionName = (ep, agent, action) => ep.names[agent]?.[action] ?? `action ${action}`;
 
-// What the agents do in a step. Of several those are named that had a choice, if any had.
-function deeds(ep, s) {
+// The actions of a step. Of several agents only those with a choice are listed.
+function actionsOf(ep, s) {
   const all = Array.from({ length: ep.agentCount }, (_, g) => ep.action.data[s * ep.agentCount + g]);
   if (!ep.names.some(names => names.length)) return `→ ${all.map(number).join(", ")}`;
   if (all.length === 1) return `→ ${shorten(actionName(ep, 0, all[0]))}`;
   let from = 0;
-  const told = all.map((action, g) => {
+  const moves = all.map((action, g) => {
     const count = ep.names[g].length, start = from;
     from += count;
     let free = 0;
     for (let k = 0; k < count; k++) free += ep.allowed(s, start + k);
     return { free: free > 1, words: `${shorten(ep.agents[g])} → ${shorten(actionName(ep, g, action))}` };
   });
-  const chosen = told.filter(t => t.free);
-  return chosen.length ? chosen.map(t => t.words).join(" · ") : "nobody has a choice";
+  const chosen = moves.filter(t => t.free);
+  return chosen.length ? chosen.map(t => t.words).join(" · ") : "no agent has a choice";
 }
 
-function sayNow(panel) {
+function updatePanel(panel) {
   const { ep } = panel, s = ep.stepAt(Math.min(state.pos, ep.frames));
   if (s === panel.step) return;
   panel.step = s;
   panel.value.textContent = number(ep.series.get("return")?.[s] ?? NaN);
   panel.now.replaceChildren(...(s < ep.steps ? stepWords(ep, s) : endWords(ep)));
-  // More than two narrow lines scroll, by keys too. Their length is known without a layout.
+  // More than two narrow lines scroll, by keys too. Measured by length, to avoid a layout.
   if (panel.now.textContent.length > 80) panel.now.tabIndex = 0;
   else panel.now.removeAttribute("tabindex");
   for (const { name, values, label, bar } of panel.gauges) {
     const value = values[2 * s], high = values[2 * s + 1], share = Math.min(1, Math.max(0, value / high)) || 0;
-    const told = high === 1 ? `${Math.round(value * 100)} %` : `${number(value)} / ${number(high)}`;
-    label.textContent = `${name} ${told}`;
+    const text = high === 1 ? `${Math.round(value * 100)} %` : `${number(value)} / ${number(high)}`;
+    label.textContent = `${name} ${text}`;
     bar.style.transform = `scaleX(${share})`;
   }
   if (panel.choices.open) listChoices(panel, s);
 }
 
 function stepWords(ep, s) {
-  const words = [el("b", "", `Step ${s + 1}: `), `${deeds(ep, s)}. `];
+  const words = [el("b", "", `Step ${s + 1}: `), `${actionsOf(ep, s)}. `];
   if (ep.mask) {
     let allowed = 0;
     for (let k = 0; k < ep.actions; k++) allowed += ep.allowed(s, k);
@@ -224,8 +224,8 @@ function stepWords(ep, s) {
   words.push(`reward ${number(ep.reward[s])}`);
   if (ep.illegal[s]) {
     const why = ep.illegalReasons.get(s) ?? [];
-    const told = why.map(([agent, text]) => ep.agents.length > 1 ? `${ep.agents[agent]}: ${text}` : text).join("; ");
-    words.push(el("span", "why", ` illegal${told ? `: ${shorten(told)}` : ""}`));
+    const reason = why.map(([agent, text]) => ep.agents.length > 1 ? `${ep.agents[agent]}: ${text}` : text).join("; ");
+    words.push(el("span", "why", ` illegal${reason ? `: ${shorten(reason)}` : ""}`));
   }
   return words;
 }
@@ -242,11 +242,11 @@ function listChoices({ ep, list }, s) {
   const top = Math.max(...scores), low = Math.min(...scores);
   for (let k = 0; k < Math.min(ep.actions, most); k++) {
     const [agent, action] = locate(ep, k), may = ep.allowed(s, k), name = actionName(ep, agent, action);
-    const who = ep.agents.length > 1 ? `${ep.agents[agent]}: ` : "";
+    const prefix = ep.agents.length > 1 ? `${ep.agents[agent]}: ` : "";
     const taken = ep.agentCount === Math.max(1, ep.names.length)
       && ep.action.data[s * ep.agentCount + agent] === action;
     const item = el("li", `${may ? "" : "no"}${taken ? " taken" : ""}`);
-    item.appendChild(cutText(el("span"), `${who}${name}: ${permission(ep, s, k)}${taken ? " (taken)" : ""}`));
+    item.appendChild(cutText(el("span"), `${prefix}${name}: ${permission(ep, s, k)}${taken ? " (taken)" : ""}`));
     if (own && Number.isFinite(own[k])) {
       item.appendChild(el("span", "score", number(own[k])));
       item.style.setProperty("--share", top > low ? (own[k] - low) / (top - low) : 1);
@@ -257,17 +257,17 @@ function listChoices({ ep, list }, s) {
   list.replaceChildren(...items);
 }
 
-// Spoken when the clock stands, for those who do not see the panels.
+// Text for screen readers, updated while the clock stands.
 function announce() {
   if (state.playing) return;
-  panels.forEach(sayNow);
+  panels.forEach(updatePanel);
   $("say").textContent = panels.map(p => `${shorten(p.ep.policy)}: ${p.now.textContent}`).join(" ");
 }
 
 function tip(lines, x, y) {
-  const box = $("tip"), asked = lines && [x, y, ...lines].join("\n");
-  if (asked === tipped) return; // the views ask in every frame
-  tipped = asked;
+  const box = $("tip"), content = lines && [x, y, ...lines].join("\n");
+  if (content === tipped) return; // the views call this in every frame
+  tipped = content;
   box.hidden = !lines;
   if (!lines) return;
   box.replaceChildren(...lines.map((line, k) => el("div", k ? "" : "first", shorten(line))));
@@ -281,7 +281,7 @@ function makeCharts() {
   const below = $("below"), pane = el("section", "card pane"), title = pane.appendChild(el("div", "title"));
   below.replaceChildren(pane);
   const pick = title.appendChild(el("select")), key = title.appendChild(el("div", "policies"));
-  pick.setAttribute("aria-label", "figure in time");
+  pick.setAttribute("aria-label", "figure over time");
   for (const name of new Set(episodes.flatMap(e => [...e.series.keys()]))) {
     pick.appendChild(cutText(el("option"), name)).value = name;
   }
@@ -305,7 +305,7 @@ function makeLanes(below, ep, axis) {
   return new Gantt(pane.appendChild(el("div", "plot lanes")), ep, axis, { seek, tip });
 }
 
-// What the colours of bars mean, once for all charts.
+// The legend of bars, once for all charts.
 function makeKinds(below, charts) {
   const legend = el("div", "kinds"), kinds = new Map();
   for (const chart of charts) for (const bar of chart.bars) kinds.set(bar[1], chart.kinds.get(bar[1]));
@@ -344,11 +344,11 @@ function makeTicks() {
     const illegal = Array.from(ep.illegal.keys()).filter(s => ep.illegal[s]).slice(0, 400);
     for (const s of illegal) put(ep.frameOf(s), "bad", `illegal action in step ${s + 1}`);
   }
-  const parts = firstDifference();
-  if (parts >= 0) put(episodes[0].frameOf(parts), "part", `the policies part at step ${parts + 1}`);
+  const differs = firstDifference();
+  if (differs >= 0) put(episodes[0].frameOf(differs), "part", `the policies differ from step ${differs + 1}`);
 }
 
-// The first step in which the policies do not all act alike, or -1.
+// The first step in which the actions of the policies differ, or -1.
 function firstDifference() {
   const [first, ...others] = episodes, wide = first.agentCount;
   for (let s = 0; s < Math.min(...episodes.map(e => e.steps)); s++) {
@@ -368,8 +368,8 @@ function restyle() {
     badge.style.color = textOn(paletteColour(n));
   }
   document.querySelectorAll("[data-colour]").forEach(entry => {
-    const told = entry.dataset.colour, edge = told === "allowed" ? theme.tone.accent : colourOf(+told);
-    entry.style.setProperty("--fill", told === "0" ? "transparent" : edge);
+    const code = entry.dataset.colour, edge = code === "allowed" ? theme.tone.accent : colourOf(+code);
+    entry.style.setProperty("--fill", code === "0" ? "transparent" : edge);
     entry.style.setProperty("--edge", edge);
   });
   document.querySelectorAll(".policies span").forEach((s, k) => s.style.setProperty("--edge", paletteColour(k)));
@@ -404,7 +404,7 @@ function remember() {
 }
 
 function readAddress() {
-  const told = new URLSearchParams(location.hash.slice(1)), frame = told.get("frame"), group = told.get("instance");
+  const hash = new URLSearchParams(location.hash.slice(1)), frame = hash.get("frame"), group = hash.get("instance");
   const whole = text => /^\d{1,9}$/.test(text ?? "") ? +text : 0;
   return [frame === "end" ? Infinity : whole(frame), whole(group) < page.groups.length ? whole(group) : 0];
 }
@@ -466,7 +466,7 @@ function listen() {
   night.addEventListener("change", e => { theme.dark = e.matches; restyle(); });
 }
 
-// -- beginning ------------------------------------------------------------------------------------------------------
+// -- start ----------------------------------------------------------------------------------------------------------
 
 async function start() {
   try { page = JSON.parse($("data").textContent); } catch { throw new DataError("it is not JSON"); }
@@ -488,7 +488,7 @@ async function start() {
   document.documentElement.dataset.ready = "1";
 }
 
-// Whatever is wrong with the data: one sentence instead of half a page.
+// Invalid data: shows an error message in place of the page.
 function fail(error) {
   const sentence = `The data of this page cannot be shown: ${shorten(`${error.message}`)}.`;
   $("panels").replaceChildren(el("p", "notice", sentence));
@@ -498,8 +498,8 @@ function fail(error) {
   document.documentElement.dataset.ready = "error";
 }
 
-// For tests, and for who opens the console.
-const told = ep => ({
+// The API for tests and the console.
+const summary = ep => ({
   policy: ep.policy, steps: ep.steps, frames: ep.frames, objective: ep.objective,
   action: s => {
     const all = Array.from(ep.action.data.slice(s * ep.agentCount, (s + 1) * ep.agentCount));
@@ -517,12 +517,12 @@ window.milkrun = {
   get frame() { return state.pos; },
   get frames() { return state.frames; },
   seek: go,
-  show, // a moment between two frames, without moving the clock
+  show, // draws a position between two frames without moving the clock
   play,
-  get episodes() { return episodes.map(told); },
+  get episodes() { return episodes.map(summary); },
   get layers_drawn() { return panels.map(p => p.view?.layersDrawn ?? 0); },
   get points_drawn() { return panels.map(p => p.view?.pointsDrawn ?? 0); },
-  // Where point j of a mark is on the screen.
+  // The position of point j of a mark on the screen.
   pixel: (k, name, j) => {
     const { view } = panels[k], { left, top } = view.canvas.getBoundingClientRect();
     const { screen } = view.points.find(m => m.name === name);

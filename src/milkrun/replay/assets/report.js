@@ -39,14 +39,14 @@ function makeCard(card) {
 
 // -- tables ---------------------------------------------------------------------------------------------------------
 
-function makeTable(told) {
+function makeTable(data) {
   const box = $("tables").appendChild(el("section", "card sheet"));
-  box.appendChild(cutText(el("h2"), told.title));
+  box.appendChild(cutText(el("h2"), data.title));
   const table = box.appendChild(el("div", "scroll")).appendChild(el("table"));
   const head = table.appendChild(el("thead")).appendChild(el("tr")), body = table.appendChild(el("tbody"));
-  const best = new Map(Object.entries(told.best));
-  const columns = told.columns.map((name, k) => {
-    const values = told.rows.map(row => row[k]), numbers = values.filter(v => typeof v === "number");
+  const best = new Map(Object.entries(data.best));
+  const columns = data.columns.map((name, k) => {
+    const values = data.rows.map(row => row[k]), numbers = values.filter(v => typeof v === "number");
     const isNumber = numbers.length > 0 && values.every(v => v === null || typeof v === "number");
     const way = best.get(name), top = numbers.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
     const winner = !isNumber || !way ? null : way === "high" ? Math.max(...numbers) : Math.min(...numbers);
@@ -60,12 +60,12 @@ function makeTable(told) {
     const up = column.cell.ariaSort === "descending" || (!column.isNumber && column.cell.ariaSort !== "ascending");
     for (const other of columns) other.cell.removeAttribute("aria-sort");
     column.cell.ariaSort = up ? "ascending" : "descending";
-    fill(told.rows.toSorted((a, b) => compareCells(a[k], b[k], up)));
+    fill(data.rows.toSorted((a, b) => compareCells(a[k], b[k], up)));
   }));
-  fill(told.rows);
-  if (told.notes?.length) {
+  fill(data.rows);
+  if (data.notes?.length) {
     const notes = box.appendChild(el("ul"));
-    for (const note of told.notes) notes.appendChild(cutText(el("li"), note));
+    for (const note of data.notes) notes.appendChild(cutText(el("li"), note));
   }
 }
 
@@ -81,7 +81,7 @@ function makeRow(row, columns) {
   return line;
 }
 
-// What is missing comes last, whichever way.
+// Missing values come last in either direction.
 function compareCells(a, b, up) {
   if (a === null || b === null) return (a === null) - (b === null);
   const order = typeof a === "number" && typeof b === "number" ? a - b : `${a}`.localeCompare(`${b}`, "en");
@@ -90,14 +90,14 @@ function compareCells(a, b, up) {
 
 // -- curves ---------------------------------------------------------------------------------------------------------
 
-async function makeCurve(told) {
+async function makeCurve(curve) {
   const read = async c => c ? Array.from((await column(c)).data) : null, lines = [];
-  for (const line of told.lines) {
+  for (const line of curve.lines) {
     const [x, y, low, high, seconds] = await Promise.all(["x", "y", "low", "high", "seconds"].map(k => read(line[k])));
     lines.push({ name: line.name, step: x, seconds, y, low, high });
   }
   const box = $("curves").appendChild(el("section", "card pane")), title = box.appendChild(el("div", "title"));
-  title.appendChild(cutText(el("h2"), told.title));
+  title.appendChild(cutText(el("h2"), curve.title));
   const chart = { box, lines, axis: "step", log: false, drawn: null };
   if (lines.some(line => line.seconds)) {
     const pick = title.appendChild(el("select"));
@@ -119,7 +119,7 @@ async function makeCurve(told) {
   charts.push(chart);
 }
 
-// All runs on one axis; a gap only where a run has a value that is no number, or none on a log axis.
+// All runs on one axis; a gap where a value is not finite, or not positive on a log axis.
 function tableOf({ lines, axis, log }) {
   const used = lines.filter(line => line[axis]), xs = new Set(used.flatMap(line => line[axis].filter(Number.isFinite)));
   const x = [...xs].sort((a, b) => a - b), place = new Map(x.map((v, k) => [v, k]));
@@ -159,7 +159,7 @@ function drawCurve(chart) {
   }
 }
 
-// -- beginning ------------------------------------------------------------------------------------------------------
+// -- start ----------------------------------------------------------------------------------------------------------
 
 function restyle(dark) {
   setTheme(dark);
@@ -168,25 +168,25 @@ function restyle(dark) {
 }
 
 async function start() {
-  let told;
-  try { told = JSON.parse($("data").textContent); } catch { throw new DataError("it is not JSON"); }
-  must(told?.format === "milkrun-report" && told.version === 1,
-    `this reads milkrun-report 1, not ${told?.format} ${told?.version}`);
-  cutText($("title"), told.title);
-  if (told.cards.some(card => card.policies)) {
+  let report;
+  try { report = JSON.parse($("data").textContent); } catch { throw new DataError("it is not JSON"); }
+  must(report?.format === "milkrun-report" && report.version === 1,
+    `this reads milkrun-report 1, not ${report?.format} ${report?.version}`);
+  cutText($("title"), report.title);
+  if (report.cards.some(card => card.policies)) {
     const note = "A return is the mean over the episodes: higher is better, the best is bold.";
     $("cards").appendChild(el("p", "note", note));
   }
-  told.cards.forEach(makeCard);
-  for (const curve of told.curves) await makeCurve(curve);
-  told.tables.forEach(makeTable);
-  if (told.ignored.length) {
+  report.cards.forEach(makeCard);
+  for (const curve of report.curves) await makeCurve(curve);
+  report.tables.forEach(makeTable);
+  if (report.ignored.length) {
     const box = $("ignored").appendChild(el("section", "ignored")), list = el("ul");
     box.append(el("h2", "", "Files that are not shown"), list);
-    for (const [name, reason] of told.ignored) list.appendChild(cutText(el("li"), `${name}: ${reason}`));
+    for (const [name, reason] of report.ignored) list.appendChild(cutText(el("li"), `${name}: ${reason}`));
   }
-  if (!told.cards.length && !told.curves.length && !told.tables.length) {
-    $("cards").appendChild(el("p", "notice", "There is nothing in this folder that a report can show."));
+  if (!report.cards.length && !report.curves.length && !report.tables.length) {
+    $("cards").appendChild(el("p", "notice", "This folder has no file that a report can show."));
   }
   $("theme").addEventListener("click", () => restyle(!theme.dark));
   night.addEventListener("change", e => restyle(e.matches));

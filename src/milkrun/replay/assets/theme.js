@@ -1,5 +1,5 @@
-// Colours, in a light and a dark set of the same hues. Light are those of the library's pictures. Colours with a
-// meaning have names and stand in the style sheet; from code 16 on they are colours of the palette.
+// Colours in a light and a dark set of the same hues; the light ones equal those of the library's pictures. Colours
+// with a meaning have names and are defined in the style sheet; codes from 16 on are colours of the palette.
 
 const MEANINGS = ["waiting", "open", "late", "served", "ink", "muted", "grid"];
 const LATE = MEANINGS.indexOf("late"), FIRST_OF_PALETTE = 16;
@@ -32,10 +32,10 @@ function luminance(hex) {
   return .2126 * r + .7152 * g + .0722 * b;
 }
 
-// Black or white, whichever is easier to read on a colour: one of them always has a contrast above 4.5.
+// Black or white text on a colour: one of them always has a contrast above 4.5.
 const textOn = hex => luminance(hex) > .1791 ? "#000000" : "#ffffff";
 
-// A paler colour that is not transparent: lines may cross or be drawn twice and look the same.
+// A paler opaque colour: lines look the same where they cross or are drawn twice.
 function mixed(hex, other, share) {
   const a = channels(hex), b = channels(other);
   return "#" + a.map((v, k) => Math.round(v * share + b[k] * (1 - share)).toString(16).padStart(2, "0")).join("");

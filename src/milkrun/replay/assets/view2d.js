@@ -1,7 +1,7 @@
-// The picture of a flat world: points, routes, vehicles and lines of one episode, at any moment between two frames.
-// What stands still between two frames lies on layers of its own, made when a frame is first shown; of the points only
-// those whose look changed are put there anew. Vehicles and the leg under way are drawn each time, on a canvas of their
-// own that lies over it: the browser puts the two together, and of the upper one only what was drawn is cleared.
+// The picture of a flat world: points, routes, vehicles and lines of one episode, at any position between two frames.
+// Marks that stand still between two frames are on cached layers, drawn when a frame is first shown; only points whose
+// look changed are drawn again. Vehicles and the current leg are drawn each time, on a second canvas above, of which
+// only the drawn parts are cleared.
 
 const TURN = 2 * Math.PI;
 const MOST_NAMED = 150; // points whose names are written; more would cover the picture
@@ -18,13 +18,13 @@ class View2D {
     this.still = this.canvas.getContext("2d");
     this.over = stage.appendChild(el("canvas", "over"));
     this.pen = this.over.getContext("2d");
-    this.box = null; // what is drawn on it: left, top, right, bottom
+    this.box = null; // the drawn part of it: left, top, right, bottom
     this.points = ep.marks.filter(m => m.kind === "points");
     this.routes = ep.marks.filter(m => m.kind === "route").map(m => new Route(m));
     this.vehicles = ep.marks.filter(m => m.kind === "vehicle");
     this.lines = ep.marks.filter(m => m.kind === "line");
     this.looks = new Map(this.points.map(m => [m, []]));
-    this.at = this.hover = null; // where the pointer rests, and the mark that is there
+    this.at = this.hover = null; // the position of the pointer, and the mark below it
     this.layersDrawn = this.pointsDrawn = 0;
     this.reset();
     this.listen();
@@ -50,7 +50,7 @@ class View2D {
     this.options.redraw();
   }
 
-  // Where the world's window lies on the screen; a side without extent does not bound the scale.
+  // Maps the world's window to the screen; a side without extent does not bound the scale.
   fit() {
     const [x0, y0, x1, y1] = this.ep.window, side = Math.min(26, this.width / 12), top = 24, below = 18;
     const wide = (this.width - 2 * side) / (x1 - x0), high = (this.height - top - below) / (y1 - y0);
@@ -62,7 +62,7 @@ class View2D {
 
   px(x, y) { return [this.left + this.scale * x, this.foot - this.scale * y]; }
 
-  // -- one moment -----------------------------------------------------------------------------------------------
+  // -- drawing --------------------------------------------------------------------------------------------------
 
   draw(pos) {
     this.fit();
@@ -89,7 +89,7 @@ class View2D {
 
   clear(pen) { pen.clearRect(0, 0, this.width, this.height); }
 
-  // Whatever is drawn on the upper canvas says where, so that this can be cleared before the next frame.
+  // Extends the box of the upper canvas that must be cleared before the next frame.
   touch(x, y, reach) {
     const [left, top, right, bottom] = this.box ?? [x, y, x, y];
     this.box = [
@@ -108,21 +108,21 @@ class View2D {
     const { masks, labels } = this.options;
     const seen = [this.zoom, ...this.shift, this.width, this.height, this.ratio, theme.dark, masks(), labels()].join();
     if (seen === this.seen && t === this.t) return;
-    const anew = seen !== this.seen;
-    if (anew) {
+    const restart = seen !== this.seen;
+    if (restart) {
       this.thick = this.thin = this.trails = null;
       if (this.routes.length) [this.thin, this.thick] = [this.layer(), this.layer()];
       if (this.vehicles.some(v => v.trail?.at(0))) this.trails = this.layer();
       this.dots = this.layer();
       this.sprites = new Sprites(this.ratio);
     }
-    const onward = !anew && t === this.t + 1;
-    this.drawRoutes(t, onward);
+    const isNext = !restart && t === this.t + 1;
+    this.drawRoutes(t, isNext);
     if (this.trails) {
       this.clear(this.trails);
       for (const vehicle of this.vehicles) if (vehicle.trail?.at(t)) this.drawTrail(vehicle, t);
     }
-    this.drawPoints(t, anew);
+    this.drawPoints(t, restart);
     this.still.setTransform(1, 0, 0, 1, 0, 0);
     this.still.clearRect(0, 0, this.canvas.width, this.canvas.height);
     for (const layer of [this.thin, this.thick, this.trails, this.dots]) {
@@ -135,11 +135,11 @@ class View2D {
 
   // -- routes ---------------------------------------------------------------------------------------------------
 
-  // Legs at the depot go on the thin layer, the others on the thick one. Where all routes only grew, the new legs are
-  // added to what is there. All legs are opaque and in the order of the route, so both ways look the same.
-  drawRoutes(t, onward) {
+  // Legs at the depot go on the thin layer, the others on the thick one. If all routes only grew, only new legs are
+  // drawn. All legs are opaque and in the order of the route, so both ways look the same.
+  drawRoutes(t, isNext) {
     if (!this.routes.length) return;
-    const grown = onward && this.routes.every(r => r.mark.stops.still || r.grows(t));
+    const grown = isNext && this.routes.every(r => r.mark.stops.still || r.grows(t));
     if (!grown) {
       this.clear(this.thin);
       this.clear(this.thick);
@@ -173,7 +173,7 @@ class View2D {
     pen.lineWidth = (home ? 1.2 : 2.6) * small;
   }
 
-  // The step under way, as far as it has come; leaves in route.head where that is and which way it goes.
+  // The current leg up to the position shown; stores its end and direction in route.head.
   drawLegUnderWay(route, t, next, share) {
     const { mark } = route, xy = mark.ground.xy.at(t), { pen } = this;
     route.head = null;
@@ -210,13 +210,13 @@ class View2D {
     return Math.round((base + (many ? 2.2 : 6) * size) * small * Math.min(2.2, Math.sqrt(this.zoom)) * 4) / 4;
   }
 
-  // All that decides how a point looks now and may change, as one number: colour, level, whether it is allowed and due.
-  // Of a thousand points few have another one at the next step.
+  // The changing look of a point as one number: colour, level, whether it is allowed and due. Few points change it in a
+  // step.
   stateOf(mark, j, step, { colours, owner, levels, rings, action }) {
     const code = colours === null ? owner?.[j] >= 0 ? FIRST_OF_PALETTE + owner[j] % 10 : 0
       : typeof colours === "number" ? colours : colours[j];
     const level = levels && Number.isFinite(levels[j]) ? 1 + Math.round(Math.min(1, Math.max(0, levels[j])) * 24) : 0;
-    let can = 0; // 0: nobody asks, 1: not allowed, 2: allowed
+    let can = 0; // 0: not shown, 1: not allowed, 2: allowed
     if (action) {
       can = 1;
       for (let k = j; k < action.length; k += mark.n) if (action[k] >= 0 && this.ep.allowed(step, action[k])) can = 2;
@@ -224,11 +224,11 @@ class View2D {
     return code | level << 8 | can << 16 | (rings?.[j] ? 1 : 0) << 18;
   }
 
-  // The picture of a point in a state, to be copied.
+  // The cached picture of a point in a state.
   look(mark, j, t, state, { shape, colours }) {
     const code = state & 255, can = state >> 16 & 3, { tone } = theme;
     const square = (Array.isArray(shape) ? shape[j] : shape) === "square", level = square ? -1 : (state >> 8 & 255) - 1;
-    const outline = square ? "square" : code === LATE ? "diamond" : "disc"; // late is told by shape too
+    const outline = square ? "square" : code === LATE ? "diamond" : "disc"; // readable without colours
     const inked = square && colours === null && !code;
     const fill = code ? colourOf(code) : inked ? tone.ink : tone.card;
     return this.sprites.get(outline, this.radius(mark, j, t), fill, code || inked ? tone.card : tone.waiting, level, {
@@ -238,7 +238,7 @@ class View2D {
     });
   }
 
-  drawPoints(t, anew) {
+  drawPoints(t, restart) {
     const { ep } = this, step = ep.stepAt(t), changed = [];
     this.t = t;
     for (const mark of this.points) {
@@ -249,13 +249,13 @@ class View2D {
         levels: mark.level?.at(t), rings: mark.ring?.at(t), action: asked ? mark.action?.at(t) : null,
       };
       const resized = mark.size && !mark.size.still;
-      if (anew || !mark.xy.still || !mark.screen) {
+      if (restart || !mark.xy.still || !mark.screen) {
         mark.screen = new Float32Array(2 * mark.n);
         for (let j = 0; j < mark.n; j++) mark.screen.set(this.px(xy[2 * j], xy[2 * j + 1]), 2 * j);
         mark.cells = null;
-        anew ||= !mark.xy.still;
+        restart ||= !mark.xy.still;
       }
-      if (anew || !mark.states) mark.states = new Int32Array(mark.n).fill(-1);
+      if (restart || !mark.states) mark.states = new Int32Array(mark.n).fill(-1);
       for (let j = 0; j < mark.n; j++) {
         const state = this.stateOf(mark, j, step, now), old = looks[j];
         if (state === mark.states[j] && !resized) continue;
@@ -266,7 +266,7 @@ class View2D {
     }
     const all = this.points.reduce((sum, m) => sum + m.n, 0);
     const named = this.options.labels() && all <= MOST_NAMED && this.points.some(m => this.labelsOf(m));
-    if (anew || (named && changed.length) || changed.length > all / 4) this.drawAllPoints(named);
+    if (restart || (named && changed.length) || changed.length > all / 4) this.drawAllPoints(named);
     else if (changed.length) this.drawChangedPoints(changed);
   }
 
@@ -277,7 +277,7 @@ class View2D {
     if (named) this.drawNames();
   }
 
-  // The boxes of what changed are cleared, and whatever reaches into them is put back, in order, once.
+  // Clears the boxes of changed points and redraws, once and in order, all points that reach into them.
   drawChangedPoints(changed) {
     const { dots } = this, again = new Map(this.points.map(m => [m, new Set()]));
     dots.save();
@@ -296,7 +296,7 @@ class View2D {
     dots.restore();
   }
 
-  // Points whose picture may reach into a box, by a net of cells.
+  // Points whose picture may reach into a box, found by a grid of cells.
   near(mark, x, y, h) {
     const cell = 32, reach = 20, looks = this.looks.get(mark), found = [];
     const key = (a, b) => a * 65536 + b, cellOf = v => Math.floor(v / cell);
@@ -322,8 +322,8 @@ class View2D {
     pen.drawImage(look.sheet, look.x, look.y, look.wide, look.wide, x, y, size, size);
   }
 
-  // Names as the world gave them; else the index where the text says it, after the first letter if it is a square, so
-  // that "customer 4" (4) and "node 4" (n4) are told apart.
+  // The world's labels; else the index in the text, after the first letter if it is a square, so that "customer 4" (4)
+  // and "node 4" (n4) differ.
   labelsOf(mark) {
     const shape = mark.shape.at(0), isSquare = j => (Array.isArray(shape) ? shape[j] : shape) === "square";
     const letter = (words, j) => isSquare(j) ? words[0] : "";
@@ -332,7 +332,7 @@ class View2D {
     return mark.labels;
   }
 
-  // A name stands in its point if there is room, else beside it where nothing else is; if there is no place, nowhere.
+  // A name is written in its point if it fits, else beside it where nothing is covered, else not at all.
   drawNames() {
     const { dots: pen } = this, taken = [];
     pen.font = LABEL_FONT;
@@ -370,9 +370,9 @@ class View2D {
     }
   }
 
-  // -- what moves -----------------------------------------------------------------------------------------------
+  // -- vehicles -------------------------------------------------------------------------------------------------
 
-  // Where a vehicle has been, paler the longer ago; all of it once the episode has ended.
+  // The path of a vehicle, older parts paler; the whole path once the episode has ended.
   drawTrail(vehicle, t) {
     const from = t >= this.ep.frames ? 0 : Math.max(0, t - 60), per = Math.max(1, Math.ceil((t - from) / 6));
     const { trails: pen } = this, colour = colourOf(vehicle.colour.at(t));
@@ -408,7 +408,7 @@ class View2D {
     pen.setLineDash([]);
   }
 
-  // The route that a vehicle follows: the one that ends where the vehicle is, now and at the next frame.
+  // The route of a vehicle: the one that ends at the vehicle, now and at the next frame.
   routeOf(vehicle, t, next) {
     const [x0, y0, x1, y1] = this.ep.window, near = Math.max(x1 - x0, y1 - y0) / 1000;
     const isAtEnd = (route, k) => {
@@ -451,7 +451,7 @@ class View2D {
     }
   }
 
-  // Which way a vehicle looks: to where it goes next, else from where it came last.
+  // The direction of a vehicle: to its next position, else from its last one.
   heading(vehicle, t) {
     for (let k = t; k >= Math.max(0, t - 200); k--) {
       const a = vehicle.xy.at(k), b = vehicle.xy.at(Math.min(this.ep.frames, k + 1));
@@ -491,7 +491,7 @@ class View2D {
     if (this.hover?.mark !== mark || this.hover?.j !== j) this.options.redraw();
   }
 
-  // Tell of the mark below the pointer. A frame asks again, since the marks change under a pointer that rests.
+  // Shows the tooltip of the mark below the pointer. Called in every frame, since marks move below a resting pointer.
   point() {
     this.hover = null;
     if (!this.at) return;
@@ -516,15 +516,15 @@ class View2D {
   }
 }
 
-// What a point or body is, and what its actions are good for at this moment: a line for each agent.
+// The text of a point or body, and whether its action is allowed now, a line per agent.
 function describe(ep, mark, j, pos) {
   const step = ep.stepAt(pos), lines = [mark.text ? mark.text.at(0)[j] : `${mark.name} ${j}`];
   if (!mark.action || !ep.mask || step >= ep.steps) return lines;
   const action = mark.action.at(Math.floor(pos));
   for (let k = j; k < action.length; k += mark.n) {
     if (action[k] < 0) continue;
-    const who = action.length > mark.n ? `${ep.agents[locate(ep, action[k])[0]]}: ` : "";
-    lines.push(who + permission(ep, step, action[k]));
+    const prefix = action.length > mark.n ? `${ep.agents[locate(ep, action[k])[0]]}: ` : "";
+    lines.push(prefix + permission(ep, step, action[k]));
   }
   return lines;
 }
@@ -535,7 +535,7 @@ function permission(ep, step, index) {
   return why ? `not allowed: ${why}` : "not allowed";
 }
 
-// A route and its trips: a trip ends where the route comes to the node `cut`.
+// A route and its trips: a trip ends at the node `cut`.
 class Route {
   constructor(mark) {
     this.mark = mark;
@@ -560,8 +560,7 @@ class Route {
   }
 }
 
-// A point is drawn once for each look, on a sheet, and copied from there: cheap for thousands, with a graphics card or
-// without.
+// Sprites: each look of a point is drawn once on a sheet and copied from there, which is fast for thousands of points.
 class Sprites {
   constructor(ratio) {
     this.ratio = ratio;
@@ -587,7 +586,7 @@ class Sprites {
       else outlineStop(pen, 0, 0, shape === "diamond", far * (r + more), r + more);
     };
     outline(0);
-    // What a trip has painted is not hollow, even if it is empty: hollow rings are what is allowed.
+    // A visited point is not hollow, even if it is empty: hollow rings mark allowed points.
     pen.fillStyle = level < 0 || fill === tone.card ? fill : mixed(fill, tone.card, .4);
     pen.fill();
     if (level > 0) {

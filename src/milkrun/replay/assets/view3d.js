@@ -1,5 +1,5 @@
-// The picture of a world of solid bodies, with light, shadow and a net on the ground. Drag turns, the wheel zooms, F
-// follows the body that the camera names. Drawing, shadows, picking and orbiting are three.js's.
+// The picture of a world of solid bodies, with light, shadow and a grid on the ground. Drag turns, the wheel zooms, F
+// follows the body that the camera names. Drawing, shadows, picking and orbiting come from three.js.
 
 class View3D {
   constructor(stage, ep, options) {
@@ -10,7 +10,8 @@ class View3D {
     this.following = Boolean(ep.camera?.follow);
     this.started = this.start();
     if (!this.started) {
-      stage.appendChild(el("p", "notice", "This browser has no WebGL, so the bodies are not shown; all else works."));
+      const notice = "This browser has no WebGL, so bodies are not shown; everything else works.";
+      stage.appendChild(el("p", "notice", notice));
     }
   }
 
@@ -28,7 +29,7 @@ class View3D {
     const name = this.ep.camera?.follow;
     this.followedMark = this.ep.marks.find(m => m.kind === "bodies" && m.name === name);
     this.scene = new THREE.Scene();
-    this.at = null; // where the pointer rests
+    this.at = null; // the position of the pointer
     this.caster = new THREE.Raycaster();
     this.makeCamera();
     this.makeGround();
@@ -39,7 +40,7 @@ class View3D {
     return true;
   }
 
-  // -- what never changes ---------------------------------------------------------------------------------------
+  // -- setup ----------------------------------------------------------------------------------------------------
 
   makeCamera() {
     const [x0, y0, z0, x1, y1, z1] = this.ep.window, { camera } = this.ep;
@@ -61,13 +62,13 @@ class View3D {
     if (!this.camera) return;
     this.camera.position.set(...this.home);
     this.controls.target.set(...this.lookAt);
-    // The camera begins beside the first frame, whichever is shown: what moved since then it moves after.
+    // The camera starts relative to the first frame, whichever is shown, and follows from there.
     this.followed = this.followedMark ? Array.from(this.followedMark.pos.at(0).slice(0, 3)) : null;
     this.controls.update();
     this.options.redraw();
   }
 
-  // A browser holds few WebGL contexts: a view that is no longer shown gives its own back.
+  // Browsers limit the number of WebGL contexts: a view that is no longer shown releases its own.
   dispose() {
     if (!this.started) return;
     this.started = false;
@@ -102,7 +103,7 @@ class View3D {
     this.ground.position.set(x, y, z0 - far * .0005);
     scene.add(this.ground);
     const cell = 10 ** Math.round(Math.log10(far / 12)), ends = [], count = 40;
-    // In short pieces: a line that reaches behind the camera may not be drawn at all.
+    // In short pieces: a line that reaches behind the camera may disappear.
     for (let k = -count; k <= count; k++) {
       for (let j = -count; j < count; j += 2) {
         const [at, from, to] = [k * cell, j * cell, (j + 2) * cell];
@@ -118,7 +119,7 @@ class View3D {
     scene.background = new THREE.Color();
   }
 
-  // Bodies of a mark that have one shape are drawn together.
+  // Bodies of a mark with the same shape are drawn as instances.
   makeBodies() {
     const cylinder = new THREE.CylinderGeometry(.5, .5, 1, 40).rotateX(Math.PI / 2); // its axis is z
     const shapes = new Map([
@@ -127,7 +128,7 @@ class View3D {
     this.groups = [];
     for (const mark of this.ep.marks) {
       if (mark.kind !== "bodies") continue;
-      const told = mark.shape.at(0), kindOf = i => Array.isArray(told) ? told[i] : told;
+      const kinds = mark.shape.at(0), kindOf = i => Array.isArray(kinds) ? kinds[i] : kinds;
       const all = Array.from({ length: mark.n }, (_, i) => i), glass = Boolean(mark.transparent?.at(0));
       for (const kind of new Set(all.map(kindOf))) {
         const which = all.filter(i => kindOf(i) === kind);
@@ -147,7 +148,7 @@ class View3D {
       this.scene.add(mesh);
       return { mark, mesh };
     });
-    // The target's outline is seen through what lies on it.
+    // The target's outline is visible through bodies on top of it.
     this.outline = new THREE.LineSegments(
       new THREE.EdgesGeometry(shapes.get("box")), new THREE.LineBasicMaterial({ depthTest: false }));
     this.outline.renderOrder = 1;
@@ -163,7 +164,7 @@ class View3D {
     this.options.redraw();
   }
 
-  // -- one moment -----------------------------------------------------------------------------------------------
+  // -- drawing --------------------------------------------------------------------------------------------------
 
   draw(pos) {
     if (!this.started) return;
@@ -193,7 +194,7 @@ class View3D {
       to.set(later[3 * i], later[3 * i + 1], later[3 * i + 2]);
       q.set(quat[4 * i + 1], quat[4 * i + 2], quat[4 * i + 3], quat[4 * i]);
       r.set(turned[4 * i + 1], turned[4 * i + 2], turned[4 * i + 3], turned[4 * i]);
-      if (at.distanceTo(to) < this.far / 4) { // farther in a frame: it was put there, it did not fly
+      if (at.distanceTo(to) < this.far / 4) { // a longer move within a frame is a jump
         at.lerp(to, share);
         q.slerp(r, share);
       }
@@ -216,7 +217,7 @@ class View3D {
     mesh.computeBoundingSphere();
   }
 
-  // A line lies on the ground, as a strip that is wide enough to be seen from where the camera begins.
+  // A line is a strip on the ground, wide enough to be visible from the camera's start.
   lay({ mark, mesh }, t, next, share) {
     const between = (value, k) => value.at(t)[k] + (value.at(next)[k] - value.at(t)[k]) * share;
     const [x0, y0, x1, y1] = [mark.start, mark.end].flatMap(value => [between(value, 0), between(value, 1)]);
@@ -227,7 +228,7 @@ class View3D {
     mesh.material.color.set(colourOf(mark.colour.at(t)));
   }
 
-  // The camera keeps its place relative to what it follows.
+  // The camera keeps its position relative to the followed body.
   followTo(t, next, share) {
     const mark = this.followedMark;
     if (!mark) return;
@@ -255,7 +256,7 @@ class View3D {
     });
   }
 
-  // Tell of the body below the pointer. A frame asks again, since bodies move under a pointer that rests.
+  // Shows the tooltip of the body below the pointer. Called in every frame, since bodies move below a resting pointer.
   point() {
     if (!this.at) return;
     const { canvas, caster } = this, { x, y, page } = this.at;

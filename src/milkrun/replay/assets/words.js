@@ -1,4 +1,4 @@
-// Elements, numbers and names, as the page writes them. Text from the data only ever becomes text.
+// Elements, numbers and names of the page. Text from the data is always inserted as text, never as markup.
 
 const $ = id => document.getElementById(id);
 
@@ -11,7 +11,7 @@ function el(tag, className = "", text = "") {
 
 const shorten = (text, most = 200) => text.length > most ? `${text.slice(0, most - 1)}…` : text;
 
-// A name of any length: cut, with the whole of it in the tooltip.
+// A name of any length: shortened, with the full text in the tooltip.
 function cutText(element, text) {
   element.textContent = shorten(text);
   if (text.length > 200) element.title = text;
