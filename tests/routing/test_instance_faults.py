@@ -172,7 +172,12 @@ def refusal(reader, folder, text):
         (CVRP, "DEMAND_SECTION", "DEMANDS_SECTION", ", line 11, DEMANDS_SECTION: an unknown section"),
         (CVRP, "DEMAND_SECTION", "PRIZE_SECTION", ", line 11, PRIZE_SECTION: has no meaning in a CVRP file"),
         (CVRP, "DEPOT_SECTION\n1\n-1\n", "", ", DEPOT_SECTION: this section is missing"),
-        (CVRP, "DEPOT_SECTION\n1\n", "DEPOT_SECTION\n1\n2\n", ", line 16, DEPOT_SECTION: 2 depots; only one is supported"),
+        (
+            CVRP,
+            "DEPOT_SECTION\n1\n",
+            "DEPOT_SECTION\n1\n2\n",
+            ", line 16, DEPOT_SECTION: 2 depots; only one is supported",
+        ),
         (CVRP, "DEPOT_SECTION\n1\n", "DEPOT_SECTION\n2\n", ", line 17, DEPOT_SECTION: the depot is node 2"),
         (CVRP, "DEPOT_SECTION", "DEMAND_SECTION", ", line 16, DEMAND_SECTION: a second time; the first is in line 11"),
         (CVRP, "NAME : A-n4-k2\n", "hello\n", ", line 1: 'hello' is neither `KEY : value` nor a section"),

@@ -39,7 +39,7 @@ def load_tspd(path: str | os.PathLike[str]) -> TSPDInstance:
     """The instance in a file; one that does not parse is a FormatError with file, line and word."""
     page = _Page(path)
     directives = page.directives()
-    truck, drone = (page.real(page.take(f"the {who}'s cost per distance"), 0.0) for who in ("truck", "drone"))
+    truck, drone = (page.real(page.take(f"the {vehicle}'s cost per distance"), 0.0) for vehicle in ("truck", "drone"))
     count = page.take("the number of nodes")
     n = page.whole(count, 2, MAX_NODES)
     locs = np.zeros((n, 2))

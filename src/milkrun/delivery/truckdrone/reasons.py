@@ -101,5 +101,5 @@ def _delivery(world: Any, row: int, d: int, c: int, own: int) -> str:
             return f"carried by drone_{others[0]}"
         gap = np.hypot(*(world.drone_pos[row, d] - world.truck_pos[row]))
         if not world.air and gap > world.reach:
-            return "parcels are loaded beside the truck"
+            return "parcels are loaded at the truck"
     return STRANDED
