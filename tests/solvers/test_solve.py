@@ -378,7 +378,7 @@ def test_tours_without_a_task_cannot_be_judged(monkeypatch):
     )
     monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
     milkrun.register("tests/Own-v0", own, family="tests", gymnasium=False)
-    with pytest.raises(BadSolution, match="cannot be checked: tests/Own-v0 names no task, and cannot play them"):
+    with pytest.raises(BadSolution, match="cannot be checked: tests/Own-v0 has no task, and cannot play them"):
         solve("Own", {"locs": np.eye(4, 2, dtype=np.float32)[None]}, "mine")
 
 

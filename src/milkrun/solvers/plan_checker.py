@@ -137,7 +137,7 @@ class PlanChecker:
         """The cost by the task of the world, which must name one."""
         if not self.cls.task:
             what = f"a {type(self.instances).__name__}" if self.cls.plans_are_actions else "them"
-            self._refuse(None, f"its plans cannot be checked: {self.spec.id} names no task, and cannot play {what}")
+            self._refuse(None, f"its plans cannot be checked: {self.spec.id} has no task, and cannot play {what}")
         weights = self.cls.task_weights(config)
         priced = () if weights is None else (weights,)
         options = self.cls.task_options(config)

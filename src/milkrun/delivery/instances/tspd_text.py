@@ -127,7 +127,7 @@ def _restrictions(page: _Page, directives: list[list[Word]], n: int) -> tuple[fl
         if name.text != "#MAXFLY":
             listed[name.text].append(page.whole(value, 0, n - 1))
         elif limit is not None:
-            raise page.fault(name, f"stands a second time; the first is in line {limit.line}")
+            raise page.fault(name, f"is given a second time; the first is in line {limit.line}")
         else:
             limit = value
     if limit is None or limit.text == "Infinity":
