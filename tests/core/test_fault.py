@@ -124,7 +124,7 @@ def test_check_world_finds_a_number_of_which_nothing_is_said() -> None:
     [
         (fault_by_tally, "it reads seen, a tally: TensorDicts do not carry it"),
         (fault_by_view, "it reads top, a view: TensorDicts do not carry it"),
-        (fault_that_writes, r"it writes height\[0\], but `fault` only looks at a state"),
+        (fault_that_writes, r"it writes height\[0\], but `fault` only reads a state"),
         (fault_of_nothing, "it gives None: a whole number is needed, 0 where nothing is wrong"),
     ],
 )
