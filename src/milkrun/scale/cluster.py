@@ -58,10 +58,11 @@ def connected(address: str | None = None) -> Iterator[None]:
 @contextmanager
 def _local_ray(ray: Any) -> Iterator[None]:
     folder = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, dir=_temporary_root(), ignore_cleanup_errors=True)
-    with folder, _environment(LOCAL_RAY):
+    with folder:
         try:
             try:
-                with undisturbed():  # interrupted in between, Ray would leave processes that it cannot stop
+                # Interrupted in between, Ray would leave processes that it cannot stop.
+                with _environment(LOCAL_RAY), undisturbed():
                     ray.init("local", include_dashboard=False, _temp_dir=folder.name, **QUIET)
             except (OSError, RuntimeError, ValueError) as e:
                 raise ScaleError(f"a Ray on this machine did not start: {_first_line(e)}") from e
