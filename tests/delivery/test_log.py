@@ -29,7 +29,7 @@ def worked(config, instance, actions):
 
 
 def points(events):
-    return [told for told in brief(events) if told[2] == told[3]]
+    return [found for found in brief(events) if found[2] == found[3]]
 
 
 def test_worked_sound_episode():
@@ -149,7 +149,7 @@ def test_forced_under_seed_rules():
     """Rate .8: at .6 the battery of .519 is below .576, at .4 .359 below .384; at .2 .199 is enough again."""
     config = TruckDroneConfig(rules="published", num_drones=1, num_customers=1, battery_rate=0.8)
     _, events = replay(config, on_line(1.0), [[6, 0]] + [[0, 2]] * 6)
-    assert [told for told in points(events) if told[1] == "forced"] == [
+    assert [found for found in points(events) if found[1] == "forced"] == [
         ("drone_0", "forced", 4, 4, -1),
         ("drone_0", "forced", 5, 5, -1),
     ]
@@ -262,8 +262,8 @@ def test_files_give_the_events_back(tmp_path):
     assert tuple(names) == EVENT.names
     read = [tuple(np.array(text, EVENT[name]).item() for name, text in zip(names, line)) for line in lines]
     assert read == events.tolist()
-    told = json.loads((tmp_path / "log.json").read_text())
-    assert [tuple(event[name] for name in EVENT.names) for event in told] == events.tolist()
+    found = json.loads((tmp_path / "log.json").read_text())
+    assert [tuple(event[name] for name in EVENT.names) for event in found] == events.tolist()
 
 
 def test_nothing_recorded():

@@ -46,18 +46,18 @@ def test_worked_episodes():
 def test_late_deliveries():
     """Windows closed at 0, served in steps 2 and 3: 5 late in all, 3 at most. Energy .02 + 2 * .2 * .4 * 1.25."""
     config = TruckDroneConfig(num_drones=1, num_customers=2, pickup="air", end="served")
-    told, _ = replay(config, on_line(0.2, 0.4, demand=0.5, window=(0, 0)), [[7, 0], [0, 2], [0, 3]])
+    found, _ = replay(config, on_line(0.2, 0.4, demand=0.5, window=(0, 0)), [[7, 0], [0, 2], [0, 3]])
     pays = 2 * 5 + 20 - 3 * 0.1 - 0.5 * 0.22 - 5 * 0.1
-    assert told == figures(3, 2, 0, 5, 3, 0.22, 0, 0.4, 1, 0, 0, 0, 3, 1, 0, 0, 0, pays)
+    assert found == figures(3, 2, 0, 5, 3, 0.22, 0, 0.4, 1, 0, 0, 0, 3, 1, 0, 0, 0, pays)
 
 
 def test_names_keep_their_order():
     """As documented; the scaled ones come after them, and the figures are copies."""
     world = milkrun.make("milkrun/TruckDrone-v0", 3, seed=1)
     world.reset()
-    told = kpis(world, {"wh_per_battery": 1, "km_per_unit": 1, "seconds_per_step": 1})
-    assert list(told)[: len(NAMES)] == NAMES
-    assert set(told) - set(NAMES) == {
+    found = kpis(world, {"wh_per_battery": 1, "km_per_unit": 1, "seconds_per_step": 1})
+    assert list(found)[: len(NAMES)] == NAMES
+    assert set(found) - set(NAMES) == {
         "energy_wh",
         "truck_distance_km",
         "drone_distance_km",
@@ -68,8 +68,8 @@ def test_names_keep_their_order():
         "drone_wait_s",
         "onboard_steps_s",
     }
-    told["makespan"] += 7
-    told["objective"] += 7
+    found["makespan"] += 7
+    found["objective"] += 7
     assert world.i.tolist() == [0, 0, 0] and world.objective.tolist() == [0, 0, 0]
 
 
@@ -80,10 +80,10 @@ def test_other_units():
     world.reset(instance={name: [value] for name, value in instance.items()})
     for joint in actions:
         world.step([joint])
-    told = kpis(world, {"km_per_unit": 5, "seconds_per_step": 30.0, "wh_per_battery": np.float32(160)})
-    assert told["drone_distance_km"] == pytest.approx([4.5]) and told["truck_distance_km"] == [0]
-    assert told["makespan_s"] == [300] and told["drone_wait_s"] == [150] and told["truck_wait_s"] == [300]
-    assert told["energy_wh"] == pytest.approx([91.52])
+    found = kpis(world, {"km_per_unit": 5, "seconds_per_step": 30.0, "wh_per_battery": np.float32(160)})
+    assert found["drone_distance_km"] == pytest.approx([4.5]) and found["truck_distance_km"] == [0]
+    assert found["makespan_s"] == [300] and found["drone_wait_s"] == [150] and found["truck_wait_s"] == [300]
+    assert found["energy_wh"] == pytest.approx([91.52])
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_a_replay_tells_what_the_recorder_told(twist):
     """The actions of random episodes, masked ones among them, on their instances: same figures, same events."""
     recorder, taken = played(twist, False)
     for row in range(3):
-        told, events = replay(recorder.config, instance_of(recorder, row), taken[row])
-        assert told == {name: figure[row] for name, figure in kpis(recorder).items()}
+        found, events = replay(recorder.config, instance_of(recorder, row), taken[row])
+        assert found == {name: figure[row] for name, figure in kpis(recorder).items()}
         mine = log_of(recorder, row)
         mine["row"] = 0
         assert events.tolist() == mine.tolist()
@@ -135,8 +135,8 @@ def test_a_replay_tells_what_the_recorder_told(twist):
 def test_a_replay_may_stop_early():
     """After the delivery, before the way home."""
     config, instance, actions = WORKED_SOUND
-    told, events = replay(config, instance, actions[:8])
-    assert told["makespan"] == 8 and told["served"] == 1 and events["kind"][-1] == "served"
+    found, events = replay(config, instance, actions[:8])
+    assert found["makespan"] == 8 and found["served"] == 1 and events["kind"][-1] == "served"
     assert replay(config, instance, np.zeros((0, 2), np.int64))[1].tolist() == []
 
 

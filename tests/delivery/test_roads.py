@@ -63,12 +63,12 @@ def moves(world: Any, row: int = 0) -> list[int]:
 def test_the_truck_drives_from_node_to_node_along_roads():
     """0 - 1 - 2 - 3 in a line: from 0 to 2 it is three steps to 1 and four on; between nodes it may turn back."""
     world = begun()
-    told = []
+    found = []
     for action in [2, 2, 2, 3, STAY, 2, 3, 3, 3, 3]:
-        told.append((moves(world), world.truck_edge[0].tolist(), int(world.truck_node[0])))
+        found.append((moves(world), world.truck_edge[0].tolist(), int(world.truck_node[0])))
         world.step([[action, 0]])
         assert not world.illegal[0]
-    assert told == [
+    assert found == [
         ([0, 1], [0, 0], 0),  # at the depot: MOVE_0 changes nothing
         ([0, 1], [0, 1], -1), ([0, 1], [0, 1], -1),
         ([0, 1, 2], [1, 1], 1),
@@ -289,8 +289,8 @@ def test_a_truck_is_always_on_a_road_and_never_stuck(drawn: Any, seed: int, spee
 def test_the_checker_finds_a_truck_off_the_roads():
     """A true log on a line is false where roads differ; so is one that turns off a road, or waits at another node."""
     plan = [[2, 0], [2, 0], [2, 0], [3, 0], [2, 0], [3, 0]]
-    told, events = replay(ALONE, INSTANCE, plan)
-    assert check_episode(INSTANCE, ALONE, events) == pytest.approx(told, abs=1e-12)
+    found, events = replay(ALONE, INSTANCE, plan)
+    assert check_episode(INSTANCE, ALONE, events) == pytest.approx(found, abs=1e-12)
     elsewhere = {**INSTANCE, "road": roads((0, 1), (0, 2), (0, 3))}
     with pytest.raises(BadSolution, match="truck_0 drive at 3: no road leads from node 1 to node 2"):
         check_episode(elsewhere, ALONE, events)

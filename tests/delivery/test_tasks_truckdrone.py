@@ -47,28 +47,28 @@ def test_completed_by_the_last_step():
     """Figures alone do not show that the drone landed in step 10 of 10: `complete` says so, and the log does."""
     config, instance, actions = WORKED_SOUND
     config = config.replace(max_steps=10)
-    told, events = replay(config, instance, actions)
-    assert truckdrone_return(told, config) == pytest.approx(3.714)
-    assert truckdrone_return(told, config, complete=True) == pytest.approx(23.714)
-    assert told["objective"] == pytest.approx(23.714)
-    assert check_episode(instance, config, events) == pytest.approx(told, abs=1e-12)
+    figures_found, events = replay(config, instance, actions)
+    assert truckdrone_return(figures_found, config) == pytest.approx(3.714)
+    assert truckdrone_return(figures_found, config, complete=True) == pytest.approx(23.714)
+    assert figures_found["objective"] == pytest.approx(23.714)
+    assert check_episode(instance, config, events) == pytest.approx(figures_found, abs=1e-12)
 
 
 def test_a_lost_parcel_ends_the_episode():
     """The only one, in step 2, the other drone on board: .2 for time, 1.02 batteries, a crash, no delivery."""
     config = WORKED_SOUND[0].replace(num_drones=2, battery_rule="off", battery_rate=4.0)
     instance = on_line(0.5, demand=0.5)
-    told, events = replay(config, instance, [[7, 0, 0], [0, 2, 0]])
-    assert told["objective"] == pytest.approx(-0.2 - 0.5 * 1.02 - 10 - 10)
-    assert check_episode(instance, config, events) == pytest.approx(told, abs=1e-12)
+    figures_found, events = replay(config, instance, [[7, 0, 0], [0, 2, 0]])
+    assert figures_found["objective"] == pytest.approx(-0.2 - 0.5 * 1.02 - 10 - 10)
+    assert check_episode(instance, config, events) == pytest.approx(figures_found, abs=1e-12)
 
 
 def test_worked_logs_are_true():
     """Their figures are those that the kernel kept, also of an episode that is not over."""
     for config, instance, actions in (WORKED_PUBLISHED, WORKED_SOUND):
         for steps in range(1, len(actions) + 1):
-            told, events = replay(config, instance, actions[:steps])
-            assert check_episode(instance, config, events) == pytest.approx(told, abs=1e-12)
+            figures_found, events = replay(config, instance, actions[:steps])
+            assert check_episode(instance, config, events) == pytest.approx(figures_found, abs=1e-12)
 
 
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
@@ -76,13 +76,15 @@ def test_worked_logs_are_true():
 def test_logs_of_random_episodes_are_true(twist, masked):
     """The checker finds no fault, and adds up the figures that the kernel kept, objective included."""
     recorder, _ = played(twist, masked)
-    told = kpis(recorder)
-    assert truckdrone_return(told, recorder.config, complete(recorder)) == pytest.approx(recorder.objective, abs=1e-9)
+    figures_found = kpis(recorder)
+    assert truckdrone_return(figures_found, recorder.config, complete(recorder)) == pytest.approx(
+        recorder.objective, abs=1e-9
+    )
     for row in range(recorder.num_envs):
         found = check_episode(instance_of(recorder, row), recorder.config, log_of(recorder, row))
-        assert list(found) == list(told)
+        assert list(found) == list(figures_found)
         for name, figure in found.items():
-            assert abs(figure - told[name][row]) <= 1e-9, (name, row)
+            assert abs(figure - figures_found[name][row]) <= 1e-9, (name, row)
 
 
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])

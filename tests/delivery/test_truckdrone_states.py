@@ -20,9 +20,9 @@ ROLES = (Role.STATE, Role.KEY, Role.INSTANCE, Role.MASK)
 
 def arrays_of(world: Any) -> dict[str, np.ndarray]:
     """Every field that a state is made of, instances row by row."""
-    told = {f.name: getattr(world, f.name) for f in world.fields.values() if f.role in ROLES}
-    own = {f.name: told[f.name][world.instance_row] for f in world.fields.values() if f.role is Role.INSTANCE}
-    return {name: array.copy() for name, array in {**told, **own}.items()}
+    found = {f.name: getattr(world, f.name) for f in world.fields.values() if f.role in ROLES}
+    own = {f.name: found[f.name][world.instance_row] for f in world.fields.values() if f.role is Role.INSTANCE}
+    return {name: array.copy() for name, array in {**found, **own}.items()}
 
 
 @pytest.mark.parametrize("mode", ["disabled", "same_step"])

@@ -270,9 +270,9 @@ def test_costs_that_no_factor_explains_are_not_written(tmp_path):
     assert not (tmp_path / "square.txt").exists()
 
 
-@pytest.mark.parametrize("told", [((0.1 + 0.2, 1e-9), 1 / 3), (None, 2.0), (None, None)])
-def test_a_plan_is_written_and_read_back_equal(tmp_path, told):
+@pytest.mark.parametrize("found", [((0.1 + 0.2, 1e-9), 1 / 3), (None, 2.0), (None, None)])
+def test_a_plan_is_written_and_read_back_equal(tmp_path, found):
     """With costs, with their sum alone, with none."""
-    solution = Solution((Operation(0, 3, 1, (4, 2)), Operation(3, 0)), *told)
+    solution = Solution((Operation(0, 3, 1, (4, 2)), Operation(3, 0)), *found)
     write_tspd_solution(solution, tmp_path / "plan.txt")
     assert load_tspd_solution(tmp_path / "plan.txt") == solution

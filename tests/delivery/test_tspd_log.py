@@ -65,13 +65,13 @@ def test_gantt_rows_tile_the_makespan():
             assert [e.t0 for e in bars] == [0.0, *(e.t1 for e in bars[:-1])]
             assert bars[-1].t1 == kpis["makespan"] and all(e.t0 <= e.t1 for e in bars)
             assert [e.start for e in bars] == [0, *(e.end for e in bars[:-1])] and bars[-1].end == 0
-        for figure, told in (
+        for figure, found in (
             ("truck_drive", ("truck", "drive")),
             ("truck_wait", ("truck", "wait")),
             ("drone_fly", ("drone", "fly")),
             ("drone_wait", ("drone", "wait")),
         ):
-            assert kpis[figure] == pytest.approx(sum(e.t1 - e.t0 for e in chart if e[:2] == told), abs=1e-9)
+            assert kpis[figure] == pytest.approx(sum(e.t1 - e.t0 for e in chart if e[:2] == found), abs=1e-9)
         assert kpis["makespan"] == -world.objective[row] == pytest.approx(kpis["truck_drive"] + kpis["truck_wait"])
         assert kpis["by_drone"] + kpis["by_truck"] == 8
         assert kpis["operations"] == len(world.operations(row))

@@ -1,6 +1,6 @@
 """What the profit and waste worlds refuse: with the class of error, the place and the value, and unchanged.
 
-Instances have four rows of five customers; trucks take 2, bins hold 1. An action outside the mask is told its reason.
+Instances have four rows of five customers; trucks take 2, bins hold 1. An illegal action gets its reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECTANGLE = np.array([[0, 0], [3, 0], [3, 4], [0, 4]], np.float32)
 WORLDS: dict = {}
 
 
-def told(name):
+def options_of(name):
     return {"num_loc": N - 1, **({"horizon": T} if name == "SDWCVRP" else {})}
 
 
@@ -32,7 +32,7 @@ def world_of(name, **options):
     """One for all tests on the same options: none of them may change it."""
     key = name, *sorted(options.items())
     if key not in WORLDS:
-        world = milkrun.make(f"milkrun/{name}-v0", num_envs=B, seed=5, **{**told(name), **options})
+        world = milkrun.make(f"milkrun/{name}-v0", num_envs=B, seed=5, **{**options_of(name), **options})
         world.reset()
         world.step(world.sample_actions())
         WORLDS[key] = world
@@ -104,7 +104,7 @@ LEVELS = [
 @pytest.mark.parametrize("name", NAMES)
 def test_right_instances_are_played(name):
     """So that every refusal below is the fault of its change; a bin of max_waste and a customer of 0 are right."""
-    world = milkrun.make(f"milkrun/{name}-v0", num_envs=B, seed=5, **told(name))
+    world = milkrun.make(f"milkrun/{name}-v0", num_envs=B, seed=5, **options_of(name))
     world.reset(instance=fine(name))
     assert world.action_mask[:, 1:].any(axis=1).all()
 
@@ -155,7 +155,7 @@ def test_what_float32_cannot_hold_is_named_as_given(name, field):
 @pytest.mark.parametrize(("name", "field"), LEVELS[2:])
 def test_padding_is_no_customer_whatever_it_holds(name, field):
     """Nodes from n_nodes on do not exist: 9 in a bin of 1, or for a truck of 2, is no fault there."""
-    world = milkrun.make(f"milkrun/{name}-v0", num_envs=B, seed=5, **told(name))
+    world = milkrun.make(f"milkrun/{name}-v0", num_envs=B, seed=5, **options_of(name))
     world.reset(instance={**put(name, field, (2, 5), 9.0), "n_nodes": [6, 6, 5, 6]})
     assert not world.action_mask[2, 5]
 
@@ -289,7 +289,7 @@ def test_windows_that_cannot_be(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_customer_out_of_reach_is_no_fault(name):
     """These worlds need not visit all: a limit below every way there and back leaves the depot alone."""
-    world = milkrun.make(f"milkrun/{name}-v0", num_envs=B, seed=5, **told(name))
+    world = milkrun.make(f"milkrun/{name}-v0", num_envs=B, seed=5, **options_of(name))
     world.reset(instance=fine(name, max_length=np.full(B, 1e-4)))
     assert (world.action_mask == (np.arange(N) == 0)).all()
 

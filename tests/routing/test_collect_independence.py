@@ -50,9 +50,9 @@ def test_rows_do_not_know_their_batch(name):
     assert rows_of(walk(begun(name, 1000, threads=1, **days))) == rows_of(whole)
     for rows, first in ((1, 0), (1, 999), (7, 5), (64, 300)):
         part = walk(begun(name, rows, first_row=first, **days))
-        told = {key: value for key, value in part.state_dict().items() if key != "instance_row"}
+        found = {key: value for key, value in part.state_dict().items() if key != "instance_row"}
         theirs = whole.state_dict(range(first, first + rows))
-        for key, value in told.items():
+        for key, value in found.items():
             assert value.tobytes() == theirs[key].tobytes(), (key, rows, first)
 
 
@@ -211,8 +211,8 @@ def play_alike(plain, other, *, but=()):
 @pytest.mark.parametrize("limit", [None, 1.5])
 def test_scwcvrp_without_noise_is_cwcvrp(recourse, limit):
     """Step for step, to the bit, must-go, overflows and all."""
-    told = {"autoreset": "disabled", "num_loc": 25, "max_length": limit}
-    plain, other = begun("CWCVRP", 300, **told), begun("SCWCVRP", 300, sigma=0.0, recourse=recourse, **told)
+    found = {"autoreset": "disabled", "num_loc": 25, "max_length": limit}
+    plain, other = begun("CWCVRP", 300, **found), begun("SCWCVRP", 300, sigma=0.0, recourse=recourse, **found)
     play_alike(plain, other)
     assert not other.failures.any() and (plain.overflows == other.overflows).all() and plain.overflows.any()
     assert (plain.missed_must_go == other.missed_must_go).all()
@@ -220,8 +220,8 @@ def test_scwcvrp_without_noise_is_cwcvrp(recourse, limit):
 
 def test_sdwcvrp_of_one_day_without_fill_is_cwcvrp():
     """The night adds nothing and charges the bins that were left full; it clears what the day had marked."""
-    told = {"autoreset": "disabled", "num_loc": 25, "must_go": "none"}
-    plain, other = begun("CWCVRP", 300, **told), make("SDWCVRP", 300, horizon=1, **told)
+    found = {"autoreset": "disabled", "num_loc": 25, "must_go": "none"}
+    plain, other = begun("CWCVRP", 300, **found), make("SDWCVRP", 300, horizon=1, **found)
     nothing = np.zeros_like(plain.waste)
     other.reset(
         seed=7,

@@ -254,8 +254,8 @@ def test_the_end_is_told():
     for action in (1, 2, 0):
         assert not world.done[0] and world.unserved[0] == 0
         world.step([action])
-    told = [float(getattr(world, name)[0]) for name in ("objective", "distance", "unserved", "vehicles_used")]
-    assert world.terminated[0] and told == [-220.0, 20.0, 1.0, 1.0] and world.reward_exact[0] == -210.0
+    found = [float(getattr(world, name)[0]) for name in ("objective", "distance", "unserved", "vehicles_used")]
+    assert world.terminated[0] and found == [-220.0, 20.0, 1.0, 1.0] and world.reward_exact[0] == -210.0
 
 
 # -- shared instances and configurations ------------------------------------------------------------------------------

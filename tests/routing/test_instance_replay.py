@@ -88,7 +88,7 @@ def test_solutions_that_no_file_can_say_are_refused(tmp_path, name, routes):
 
 
 @pytest.mark.parametrize(
-    ("routes", "cost", "told"),
+    ("routes", "cost", "message"),
     [
         ([[1, 2]], math.inf, "cost is inf, expected a finite number, or None"),
         ([[1, 2]], "18", "cost is '18', expected a finite number, or None"),
@@ -97,10 +97,10 @@ def test_solutions_that_no_file_can_say_are_refused(tmp_path, name, routes):
         ("12", 18, "routes are lists of node numbers, one a route, not a str"),
     ],
 )
-def test_what_is_no_plan_is_not_written(tmp_path, routes, cost, told):
+def test_what_is_no_plan_is_not_written(tmp_path, routes, cost, message):
     """Neither rounded to one nor half written."""
     for name in ("a.sol", "a.tour"):
-        with pytest.raises(ShapeError, match=told):
+        with pytest.raises(ShapeError, match=message):
             write_solution(tmp_path / name, routes, cost)
         assert not (tmp_path / name).exists()
 

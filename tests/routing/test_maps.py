@@ -40,10 +40,10 @@ def test_a_map_in_kilometres(tmp_path):
 def test_a_table_of_a_spreadsheet_with_decimal_commas_is_read(tmp_path, end):
     """Semicolons between cells, 2,5 for 2.5, empty columns at the end; roads likewise."""
 
-    def told(text, last):
+    def decimal_commas(text, last):
         return text.replace(",", ";").replace(".", ",").replace("\n", f"{last}{end}").encode("utf-8-sig")
 
-    put(put(tmp_path, "town.csv", told(KM, ";")), "town.dist.csv", told(ROADS, ""))
+    put(put(tmp_path, "town.csv", decimal_commas(KM, ";")), "town.dist.csv", decimal_commas(ROADS, ""))
     put(put(tmp_path, "plain.csv", KM), "plain.dist.csv", ROADS)
     town, plain = load_map("town", tmp_path), load_map("plain", tmp_path)
     for name in ("locs", "volume_m3", "fill_mean", "fill_std", "dist"):

@@ -52,13 +52,13 @@ def test_the_compiler_of_one_thread_is_not_that_of_another(hand):
 
 def test_a_first_call_of_compiled_code_is_noted():
     """Entries say when they are compiled; the second call finds them so."""
-    told = []
+    found = []
     entry = Entry(njit(lambda x, first, last, slot: x + last))
-    with listening(told.append):
+    with listening(found.append):
         assert entry.run((3,), 4, 1) == 7
-        assert told == [True, False]
+        assert found == [True, False]
         assert entry.run((3,), 4, 1) == 7
-    assert told == [True, False]
+    assert found == [True, False]
 
 
 def test_a_search_of_five_seconds_searches_for_five_seconds(hand, monkeypatch):

@@ -100,7 +100,7 @@ def test_speed_and_penalty_are_those_of_the_cost():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"method": "ls"}, "'ls' is not for DARP; DARP has insertion, improve, ortools, exact"),
         ({"method": "exact", "iterations": 5}, "'improve' and 'ortools' count them, not 'exact'"),
@@ -109,9 +109,9 @@ def test_speed_and_penalty_are_those_of_the_cost():
         ({"method": "insertion", "rule": "nearest"}, "'nearest'"),
     ],
 )
-def test_options_that_cannot_be(options, told):
+def test_options_that_cannot_be(options, message):
     """Refused with what is allowed."""
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         solve("DARP", darp(**ONE), **options)
 
 

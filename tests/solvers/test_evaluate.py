@@ -133,9 +133,9 @@ def test_a_play_that_is_cut_by_its_limit_is_not_given_up():
 
 def test_progress_is_told_every_episode_once():
     """The numbers it is called with add up."""
-    told: list[int] = []
-    evaluate(cvrp(4), nearest, 11, progress=told.append)
-    assert sum(told) == 11 and min(told) > 0
+    found: list[int] = []
+    evaluate(cvrp(4), nearest, 11, progress=found.append)
+    assert sum(found) == 11 and min(found) > 0
 
 
 @pytest.mark.parametrize("episodes", [0, -1, 2.5, True, "3"])

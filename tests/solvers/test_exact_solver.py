@@ -40,14 +40,14 @@ def test_two_customers_a_truck():
 @pytest.mark.parametrize("limit", [np.inf, 12.0])
 def test_prizes_worth_the_way(limit):
     """1 and 2 bring 20 over 12; the third corner costs 2 and brings 1. A trip of 12 fits a limit of 12."""
-    told = best("VRPP", {"length_weight": 1.0}, prize=PRIZES, max_length=np.array([limit], np.float32))
-    assert told == pytest.approx(8)
+    result = best("VRPP", {"length_weight": 1.0}, prize=PRIZES, max_length=np.array([limit], np.float32))
+    assert result == pytest.approx(8)
 
 
 def test_prizes_that_fit_the_truck():
     """With room for 15 only one ten is taken, the near one: 10 - 6."""
-    told = best("CVRPP", {"length_weight": 1.0}, prize=PRIZES, weight=PRIZES, capacity=np.array([15], np.float32))
-    assert told == pytest.approx(4)
+    result = best("CVRPP", {"length_weight": 1.0}, prize=PRIZES, weight=PRIZES, capacity=np.array([15], np.float32))
+    assert result == pytest.approx(4)
 
 
 @pytest.mark.parametrize(("must", "reserve", "value"), [((), True, 3), ((3,), True, 1), ((3,), False, 3)])
@@ -55,8 +55,8 @@ def test_waste_with_and_without_room_kept(must, reserve, value):
     """15 - 12 with bins 1 and 2; a mandatory bin 3 costs 2, unless it may be crowded out."""
     must_go = np.isin(np.arange(4), must)[None]
     capacity = np.array([1.6], np.float32)
-    told = best("WCVRP", {**WEIGHTS, "must_go_reserve": reserve}, waste=WASTE, must_go=must_go, capacity=capacity)
-    assert told == pytest.approx(value, abs=1e-5)
+    result = best("WCVRP", {**WEIGHTS, "must_go_reserve": reserve}, waste=WASTE, must_go=must_go, capacity=capacity)
+    assert result == pytest.approx(value, abs=1e-5)
 
 
 def test_waste_on_several_trips():
@@ -76,8 +76,8 @@ def test_cvrp_equals_dynamic_programming_over_subsets():
     """Six customers, 20 instances with bounded trips: enumeration against the partition of subsets."""
     instances = bounded("CVRP", 6, 20)
     found = solve("CVRP", instances, "exact")
-    told = zip(matrix_of(instances), instances["demand_units"], instances["capacity"], instances["max_length"])
-    truth = [exact_cvrp(d, [0, *units], float(room), float(limit))[0] for d, units, room, limit in told]
+    result = zip(matrix_of(instances), instances["demand_units"], instances["capacity"], instances["max_length"])
+    truth = [exact_cvrp(d, [0, *units], float(room), float(limit))[0] for d, units, room, limit in result]
     np.testing.assert_allclose(found.cost, truth, rtol=1e-6)
 
 
@@ -91,12 +91,12 @@ def test_optimal_plans_are_played(name, law):
 
 
 @pytest.mark.parametrize(
-    ("name", "n", "told"),
+    ("name", "n", "message"),
     [("TSP", 18, "17 nodes"), ("CVRP", 13, "13 nodes"), ("VRPP", 10, "at most 9"), ("CWCVRP", 10, "at most 9")],
 )
-def test_larger_sizes_are_refused(name, n, told):
+def test_larger_sizes_are_refused(name, n, message):
     """With the largest size that is not; in the CVRP the depot counts as a node."""
-    with pytest.raises(MilkrunError, match=told):
+    with pytest.raises(MilkrunError, match=message):
         solve(name, drawn(name, n, 1), "exact")
 
 

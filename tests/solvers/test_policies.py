@@ -155,7 +155,7 @@ def test_policies_added_stand_beside_those_that_the_class_names(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("policy", "other", "told"),
+    ("policy", "other", "message"),
     [
         (
             "DARP/soonest",
@@ -172,11 +172,11 @@ def test_policies_added_stand_beside_those_that_the_class_names(monkeypatch):
         ("TSPD/partition", "TSP", "partition is a policy of the TSP with drone, not of TSP"),
     ],
 )
-def test_a_policy_of_another_world_says_so(policy, other, told):
+def test_a_policy_of_another_world_says_so(policy, other, message):
     """Which policy, for which worlds, and what this world lacks."""
     own, name = policy.split("/")
     world = milkrun.make(f"milkrun/{other}-v0", num_envs=2, seed=1)
-    with pytest.raises(ConfigError, match=re.escape(told)):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         evaluate(world, policies_for(f"milkrun/{own}-v0")[name](0), 2)
 
 

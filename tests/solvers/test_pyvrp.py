@@ -225,8 +225,8 @@ def test_who_must_be_served_is_not_crowded_out():
     assert complete(careless, 0, [[2]]) == [1]
 
 
-@pytest.mark.parametrize(("closes", "depot_closes", "told"), [(3, 4, [2, 1]), (2.9, 4, [2]), (3, 3.9, [1])])
-def test_who_was_left_out_may_be_too_late(closes, depot_closes, told):
+@pytest.mark.parametrize(("closes", "depot_closes", "trip"), [(3, 4, [2, 1]), (2.9, 4, [2]), (3, 3.9, [1])])
+def test_who_was_left_out_may_be_too_late(closes, depot_closes, trip):
     """After 2, at 2, customer 1 who must be served is reached at 3, unless closed by then, and home at 4. Where home
     closes before that, there is no going to 2."""
     fields = {
@@ -236,7 +236,7 @@ def test_who_was_left_out_may_be_too_late(closes, depot_closes, told):
         "time_windows": [[[0, depot_closes], [0, closes], [0, 9]]],
         "service_time": [[0, 0, 0]],
     }
-    assert driven(Case("VRPP", fields, time_windows=True).problem, 0, [[2]]) == [told]
+    assert driven(Case("VRPP", fields, time_windows=True).problem, 0, [[2]]) == [trip]
 
 
 @pytest.mark.parametrize("trips", ["single", "multi"])

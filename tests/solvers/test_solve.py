@@ -49,8 +49,8 @@ def test_the_answer_of_a_world_reset_with_the_seed():
 def test_names_of_a_world(name):
     """The short name in any letter case, or the id; tours that are improved are tours, from another start."""
     instances = drawn("TSP", 8, 3)
-    told, truth = solve(name, instances, "exact").cost, solve("TSP", instances, "exact").cost
-    np.testing.assert_allclose(told, truth, rtol=1e-14)
+    cost, truth = solve(name, instances, "exact").cost, solve("TSP", instances, "exact").cost
+    np.testing.assert_allclose(cost, truth, rtol=1e-14)
 
 
 def test_tours_are_the_actions_from_node_0():
@@ -72,7 +72,7 @@ def test_one_instance_for_several_rows():
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         ([0, 5], "row 1: instance_row = 5: there are 2 instances, 0..1"),
         ([0, -1], "row 1: instance_row = -1: there are 2 instances, 0..1"),
@@ -82,9 +82,9 @@ def test_one_instance_for_several_rows():
     ],
 )
 @pytest.mark.parametrize("name", ["TSP", "CVRP"])
-def test_an_instance_that_is_not_there_is_not_asked_for(name, rows, told):
+def test_an_instance_that_is_not_there_is_not_asked_for(name, rows, message):
     """Neither beyond the last, nor from behind, nor between two."""
-    with pytest.raises((BadInstance, ShapeError), match=re.escape(told)):
+    with pytest.raises((BadInstance, ShapeError), match=re.escape(message)):
         solve(name, {**drawn(name, 4, 2), "instance_row": rows}, "nearest")
 
 
@@ -129,9 +129,9 @@ def test_unknown_methods_are_told_those_of_the_world():
     """All of them, by name; one of another world is no exception."""
     instances = drawn("VRPP", 5, 1)
     for method in ("magic", "savings"):
-        with pytest.raises(ConfigError, match="nearest, insertion, 2opt, oropt, ls, exact, pyvrp") as told:
+        with pytest.raises(ConfigError, match="nearest, insertion, 2opt, oropt, ls, exact, pyvrp") as error:
             solve("VRPP", instances, method)
-        assert f"{method!r}" in str(told.value)
+        assert f"{method!r}" in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["SCWCVRP", "SDWCVRP"])
@@ -150,7 +150,7 @@ def test_windows_are_left_to_pyvrp():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"rule": "steepest", "method": "insertion"}, "nearest, farthest, random, cheapest"),
         ({"rule": "nearest", "method": "2opt"}, "insertion"),
@@ -163,9 +163,9 @@ def test_windows_are_left_to_pyvrp():
         ({"bogus": 1}, "bogus"),
     ],
 )
-def test_options_that_cannot_be(options, told):
+def test_options_that_cannot_be(options, message):
     """Each named in its error."""
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         solve("TSP", drawn("TSP", 5, 1), **options)
 
 
@@ -186,9 +186,9 @@ def test_progress_counts_instances_and_changes_nothing(capsys):
     """A bar that ends at the number of instances, which are solved in pieces for its sake."""
     pytest.importorskip("rich", reason="needs the extra 'cli'")
     instances = drawn("TSP", 6, 70)
-    told = solve("TSP", instances, "ls", progress=True)
+    solution = solve("TSP", instances, "ls", progress=True)
     assert "70/70" in capsys.readouterr().out
-    np.testing.assert_array_equal(told.actions, solve("TSP", instances, "ls").actions)
+    np.testing.assert_array_equal(solution.actions, solve("TSP", instances, "ls").actions)
 
 
 @pytest.mark.parametrize(("name", "options"), [("TSP", {}), ("CVRPP", {"length_weight": 9.0, "trips": "multi"})])
@@ -240,7 +240,7 @@ def test_files_within_a_tenth_of_the_optimum(world, file, method, optimum):
 
 
 @pytest.mark.parametrize(
-    ("name", "drawn", "options", "told"),
+    ("name", "drawn", "options", "message"),
     [
         ("CVRP", {}, {"capacity": 50}, "capacity = 50: instance 0 has capacity = 20, which overrides the option"),
         ("CVRP", {}, {"vehicle_cap": 50}, "capacity = 50: instance 0 has capacity = 20"),
@@ -250,11 +250,11 @@ def test_files_within_a_tenth_of_the_optimum(world, file, method, optimum):
         ("WCVRP", {"max_waste": 100.0}, {}, "the option max_waste is 1.0, and length_weight = 'auto' depends on it"),
     ],
 )
-def test_options_that_contradict_the_instances_are_refused(name, drawn, options, told):
+def test_options_that_contradict_the_instances_are_refused(name, drawn, options, message):
     """They were passed over: the answer was one to another question."""
     instances = get_generator(name.lower(), num_loc=10, **drawn).generate(2, seed=0)
     assert np.isfinite(solve(name, instances, "nearest", **drawn).cost).all()
-    with pytest.raises(ConfigError, match=re.escape(told)):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         solve(name, instances, "nearest", **options)
 
 
@@ -326,8 +326,8 @@ BAD_ANSWERS = {
 @pytest.mark.parametrize("cls", [OwnCVRP, UncheckedCVRP], ids=["by the checker", "by the world"])
 def test_a_solver_of_ones_own_is_not_believed(monkeypatch, cls, case):
     """Incomplete or forbidden plans and wrong costs are refused with world, method and instance."""
-    change, *told = BAD_ANSWERS[case]
-    with pytest.raises(BadSolution, match=rf"^{cls.__name__} by 'mine'.*{told[cls is UncheckedCVRP]}"):
+    change, *messages = BAD_ANSWERS[case]
+    with pytest.raises(BadSolution, match=rf"^{cls.__name__} by 'mine'.*{messages[cls is UncheckedCVRP]}"):
         answered(monkeypatch, cls, change)
 
 

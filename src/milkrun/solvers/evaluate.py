@@ -1,7 +1,8 @@
 """Evaluates policies: `evaluate` plays a fixed set of episodes, `rollout` plays every row to its end.
 
 Stopping after a number of ended episodes would favour short ones. Here episodes are numbered before the first step: row
-r plays the numbers r, r + B, r + 2B, ..., so the selection does not depend on their length."""
+r plays the numbers r, r + B, r + 2B, ..., so the selection does not depend on their length.
+"""
 
 from __future__ import annotations
 

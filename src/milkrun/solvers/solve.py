@@ -1,7 +1,8 @@
 """One call for every solver: `solve` finds the method in the world class and passes the instances to it.
 
 The result is a plan in actions of the world and its cost by the task of the world, which shares no code with any
-solver. A plan that breaks a rule raises an error, also from external solvers: see `plan_checker`."""
+solver. A plan that breaks a rule raises an error, also from external solvers: see `plan_checker`.
+"""
 
 from __future__ import annotations
 

@@ -136,7 +136,8 @@ def fly(w, b, q, d):
     """Stage 4 of one drone; True if it has just crashed.
 
     Drones fly in index order, and each sees the parcels loaded by earlier ones in this step, which decides conflicts.
-    All fly towards the truck's place at the start of the step; the truck drives afterwards."""
+    All fly towards the truck's place at the start of the step; the truck drives afterwards.
+    """
     if w.status[b, d] == ONBOARD:
         stand_on_truck(w, b, d)
         stop(w, b, d)

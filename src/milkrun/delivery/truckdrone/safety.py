@@ -5,7 +5,8 @@ drone ever crashes. A truck on roads moves no farther in a step, so the same res
 
 Proof: a move is allowed only if the remaining battery pays for the chase from its end, with the truck fleeing in the
 same step. A step of RETURN costs at most one stride and shortens the chase by at least one step. So the need falls by
-at least the energy spent, and RETURN stays affordable until the drone boards."""
+at least the energy spent, and RETURN stays affordable until the drone boards.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,8 @@ def play(w, b, action):
 
     The order is a rule. Drones fly before the truck drives, so a landing refers to the truck's previous place.
     Deliveries come after both, so that a drone delivers in the step of its arrival. The mask is written last: it
-    belongs to the next state."""
+    belongs to the next state.
+    """
     q, t = w.instance_row[b], w.i[b] + 1
     clear_step(w, b)
     onsets = take_actions(w, b, action)

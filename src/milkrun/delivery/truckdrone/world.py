@@ -2,13 +2,15 @@
 
 Observations: `truck_obs` (1, Ft), `drone_obs` (D, Fd) and `state` (S) for a central critic; all of the same time.
 Actions: of the truck, Discrete(1 + N + 2D): STAY, MOVE_n, RELEASE_d, RECOVER_d; of a drone, Discrete(2 + C): HOVER,
-RETURN, DELIVER_c. STAY stops the truck; MOVE, RELEASE and RECOVER keep it driving to its target node. Mask: truck,
-drone_0, drone_1, ... concatenated. Sound rules: actions after which a drone could not return are closed. With
-`road_graph` the truck drives to adjacent nodes, and between nodes to the ends of its road. Ends: terminated when
-complete (all served, by default with every drone on board), when every customer is served or lost, or when all drones
-have crashed; truncated after `episode_length` steps. Reward: of the team: time, deliveries, energy, overridden drones,
-lateness, crashes, and the end of the episode. References: the public environment MAPPO_VRP, whose task the rules
-"published" keep; the docs list what "sound" corrects."""
+    RETURN, DELIVER_c. STAY stops the truck; MOVE, RELEASE and RECOVER keep it driving to its target node.
+Mask: truck, drone_0, drone_1, ... concatenated. Sound rules: actions after which a drone could not return are closed.
+    With `road_graph` the truck drives to adjacent nodes, and between nodes to the ends of its road.
+Ends: terminated when complete (all served, by default with every drone on board), when every customer is served or
+    lost, or when all drones have crashed; truncated after `episode_length` steps.
+Reward: of the team: time, deliveries, energy, overridden drones, lateness, crashes, and the end of the episode.
+References: the public environment MAPPO_VRP, whose task the rules "published" keep; the docs list the corrections of
+    the rules "sound".
+"""
 
 from __future__ import annotations
 

@@ -313,7 +313,8 @@ def drive(w, b, q, j):
 
     With the drone aboard these are j, now covered, and the depot, which opens at the end. Launches depend on the node
     of the truck only through `forbid` and the flight limit. With the drone out, the previous node opens again if the
-    drone may join there, and after a covered node only the join is open."""
+    drone may join there, and after a covered node only the join is open.
+    """
     here = w.truck[b]
     way = w.c_truck[q, here, j]
     again = w.covered[b, j]

@@ -1,12 +1,14 @@
 """Dial-a-ride with deadlines only: the published rule, kept for comparison.
 
-Observations: `nodes` (N, 14) and `vehicle` (7), features of the fields in the table; TorchRL shows the fields. Actions:
-the node the active vehicle goes to, Discrete(2 requests + 1); 0 is the depot and ends its tour. Mask: pickups that are
-reached by their deadline and fit; dropoffs of riders aboard reached by theirs; the depot if the vehicle is empty, or if
-no other node is open. Ends: terminated when every node is visited, when all vehicles are back, or by staying at the
-depot. The return after the last dropoff is not driven. Reward: 0, and on the last step minus distance and
-penalty_unvisited for each node not visited. Time is integer. The mask looks one node ahead, so about half of random
-episodes strand a rider."""
+Observations: `nodes` (N, 14) and `vehicle` (7), features of the fields in the table; TorchRL shows the fields.
+Actions: the node the active vehicle goes to, Discrete(2 requests + 1); 0 is the depot and ends its tour.
+Mask: pickups that are reached by their deadline and fit; dropoffs of riders aboard reached by theirs; the depot if the
+    vehicle is empty, or if no other node is open.
+Ends: terminated when every node is visited, when all vehicles are back, or by staying at the depot. The return after
+    the last dropoff is not driven.
+Reward: 0, and on the last step minus distance and penalty_unvisited for each node not visited.
+Time is integer. The mask looks one node ahead, so about half of random episodes strand a rider.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 In a file of n requests, 0 and 2n+1 are the depot, i is a pickup and n+i its dropoff; here they become the nodes 2i-1
 and 2i. Distances are Euclidean and a unit of distance takes a unit of time. Common variants are read too: the first
-line counts nodes instead of requests, the last depot is missing, or the depots have different windows."""
+line counts nodes instead of requests, the last depot is missing, or the depots have different windows.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ class Collecting(BaseProblem):
     `trips="single"` ends at the first return; with `"multi"` a second 0 at the depot ends the tour. Padding zeros
     count. A plan may not end while a customer of `must_go` could still be served from the position of the truck. With
     `must_go_reserve` a single trip serves no optional customer that leaves too little room for unserved must-go
-    customers."""
+    customers.
+    """
 
     limits: ClassVar[tuple[str, ...]] = ("capacity", "max_length")
     modes = {"trips": ("single", "multi"), "must_go_reserve": (True, False)}

@@ -1,7 +1,8 @@
 """Distances for the checkers.
 
 The worlds have their own distance code. This one follows the same rules but shares no code with it, so that a mistake
-on either side shows. Everything is float64."""
+on either side shows. Everything is float64.
+"""
 
 from __future__ import annotations
 

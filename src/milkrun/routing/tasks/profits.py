@@ -17,7 +17,8 @@ class VRPP(Collecting):
 
     `demand` is a synonym of `prize`. If the dataset has `time_windows` (or `start_time` and `end_time`), they apply
     with `service_time` and `speed`: no service starts and no truck returns after closing. Waiting is free, and every
-    trip leaves the depot at time 0."""
+    trip leaves the depot at time 0.
+    """
 
     limits: ClassVar[tuple[str, ...]] = ("max_length",)
     terms = {"profit": ("prize", -1.0), "length": ("length", 1.0)}

@@ -1,7 +1,8 @@
 """Insertion for the dial-a-ride problem, compiled over rows: each request goes to its cheapest place.
 
 The order `cheapest` inserts the cheapest open request first, `deadline` the one with the earliest deadline. A place
-stays valid until its route changes, so only one route is searched again after each insertion."""
+stays valid until its route changes, so only one route is searched again after each insertion.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The solvers of the dial-a-ride problem, a function each: insertion, large neighbourhood search, OR-Tools, all plans.
 
 Routes are lists of node numbers without the depot, one for each vehicle: request r is picked up at node 2r+1 and
-dropped off at node 2r+2. Cost and distance always come from the checker. No solver needs a world."""
+dropped off at node 2r+2. Cost and distance always come from the checker. No solver needs a world.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Routes of the dial-a-ride problem under construction, and the best place for a further request.
 
 A route is the list of nodes of a vehicle. For every prefix the exact summary of its schedules is stored, so that a
-place is tested from there on, with `extend` of the world."""
+place is tested from there on, with `extend` of the world.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ def rows_of(instances: Any) -> tuple[list[TSPDInstance], int]:
     """The instances and the number of nodes of their world, which defines the actions.
 
     `instances` is one instance, several, or the fields of a batch with the instance first. The number of nodes is that
-    of the fields, padding included, or of the largest instance."""
+    of the fields, padding included, or of the largest instance.
+    """
     if hasattr(instances, "keys"):
         fields = {str(name): as_array(str(name), instances[name]) for name in list(instances.keys())}
         needed = ("locs", "c_truck", "c_drone", "no_visit", "forbid", "max_fly", "n_nodes")

@@ -2,7 +2,8 @@
 
 Under `classic` a route is checked as a whole: its riders, and whether any schedule keeps its times. Under `deadlines`
 it is replayed stop by stop on an integer clock against deadlines only. A vehicle without an open node may return with
-riders aboard, and the return after the very last stop is not driven."""
+riders aboard, and the return after the very last stop is not driven.
+"""
 
 from __future__ import annotations
 
