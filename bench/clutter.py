@@ -165,7 +165,7 @@ class _Results:
     """The table and its promises."""
 
     def __init__(self, options: argparse.Namespace, sizes: Sizes) -> None:
-        title = f"Picking from clutter ({sizes.rows} rows, {THREADS} threads, highest first, picks/s unless said)"
+        title = f"Picking from clutter ({sizes.rows} rows, {THREADS} threads, highest first, picks/s by default)"
         columns = ["measured", "milkrun", "a CPU-second", "peer", "peer, a CPU-second", "ratio", "ratio a core"]
         self.table = Table(title, columns)
         self.promised = {}
@@ -377,8 +377,8 @@ def _add_shares(results: _Results, theirs: float | None) -> None:
         100 * found["kernels"],
         "promised at most 10, goal 6",
     )
-    for name, says in (("rollout", "physics"), ("place", "rows put to sleep or reset"), ("rest", "Python")):
-        results.cost(f"default, {says}: % of a step", 100 * found[name])
+    for name, label in (("rollout", "physics"), ("place", "rows put to sleep or reset"), ("rest", "Python")):
+        results.cost(f"default, {label}: % of a step", 100 * found[name])
     results.table.add(measured="default: substeps a pick (peer: SAPIEN)", milkrun=found["substeps"], peer=theirs)
 
 

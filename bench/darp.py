@@ -50,7 +50,7 @@ def darp_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     """Steps under both rules, threads, TensorDicts, insertion, shared instances."""
     from .peers.darp_torch import StepDARPTorch
 
-    table = Table("Dial-a-ride (one thread unless said)", ["measured", "milkrun", "peer", "ratio"])
+    table = Table("Dial-a-ride (one thread by default)", ["measured", "milkrun", "peer", "ratio"])
     timing = {"repeats": 5, "min_seconds": 0.03} if options.quick else {"repeats": 9, "min_seconds": 0.15}
     promised: dict[str, float] = {}
 

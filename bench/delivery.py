@@ -49,7 +49,7 @@ def delivery_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]
         "all rates": "thousand environment-steps/s",
         "ratio": "how many times as fast as the peer",
     }
-    table = Table("Delivery (one thread unless said)", ["measured", "milkrun", "peer", "ratio"], notes=notes)
+    table = Table("Delivery (one thread by default)", ["measured", "milkrun", "peer", "ratio"], notes=notes)
     repeats = 3 if options.quick else 9
     results = _Results(table)
     small = _add_sizes(results, options, repeats)

@@ -50,18 +50,18 @@ def test_rows_stand_at_all_points_of_an_episode_and_only_live_ones_count():
     world.step = counting
     paces = Flight(world).play(6)
     assert sum(counted) == 29 and min(counted) == 4
-    spent = {name: n / getattr(paces, name).cpu for name, n in (("whole", 29), ("step", 25), ("look", 30))}
-    assert spent["whole"] >= spent["step"] + spent["look"]  # more by the turn that resets
+    spent = {name: n / getattr(paces, name).cpu for name, n in (("whole", 29), ("step", 25), ("picture", 30))}
+    assert spent["whole"] >= spent["step"] + spent["picture"]  # more by the turn that resets
 
 
-def test_without_a_look_no_picture_is_made():
+def test_without_pictures_none_is_made():
     """The image stays as it was, and no rate is given for it."""
     world = world_of(TINY)
     world.observe()
     before = world.image.copy()
-    paces = Flight(world).play(3, looks=False)
+    paces = Flight(world).play(3, with_pictures=False)
     np.testing.assert_array_equal(world.image, before)
-    assert np.isnan(paces.look.cpu) and paces.whole.cpu <= paces.step.cpu
+    assert np.isnan(paces.picture.cpu) and paces.whole.cpu <= paces.step.cpu
 
 
 def test_a_crowd_stands_before_every_camera_and_every_round_begins_there():
@@ -110,7 +110,9 @@ def test_a_whole_table(monkeypatch):
     whole = [row["a CPU-second"] for name, row in rows.items() if re.fullmatch(r"whole steps, \w+", name)]
     assert len(whole) == 6
     assert promised["Tracking, whole steps/s a core, worst of six scenes (promised 6000, goal 10000)"] == min(whole)
-    own, shared = (rows[f"memory a row, {says}, fields: kB"]["milkrun"] for says in ("a town each", "all on one town"))
+    own, shared = (
+        rows[f"memory a row, {label}, fields: kB"]["milkrun"] for label in ("a town each", "all on one town")
+    )
     assert rows["first state of a worker process, kernels on disk: s"]["milkrun"] == 1.5
     assert own - shared > 120 * 120 / 1e3 / 2  # half of the ground at least, two rows share one
     json.dumps(table.rows)
